@@ -18,7 +18,7 @@ use super::Loader;
 use super::batches::PadFn;
 use super::last_batch::LastBatch;
 use super::policy::OnError;
-use super::settings::Part;
+use super::settings::DatasetSettings;
 use super::stages::{Stages, identity};
 use super::tuning::Resources;
 use super::watch::OnStall;
@@ -37,7 +37,7 @@ use std::marker::PhantomData;
 #[must_use = "a builder does nothing until `build` makes a loader of it"]
 pub struct LoaderBuilder<T, B = Batch<T>> {
     /// The datasets, each with its stages.
-    parts: Vec<(Part, Stages<T>)>,
+    parts: Vec<(DatasetSettings, Stages<T>)>,
     pad: PadFn<T>,
     options: RunOptions,
     batches: PhantomData<fn() -> B>,
@@ -108,19 +108,25 @@ impl Loader<()> {
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let stages = Stages { pipe: identity(), join: None, names: Vec::new(), remembers: false, none: true };
-        LoaderBuilder::of(vec![(Part::new(dataset), stages)], RunOptions::default())
+        let stages = Stages {
+            pipe: identity(),
+            stream_stage: None,
+            names: Vec::new(),
+            is_stateful: false,
+            is_empty: true,
+        };
+        LoaderBuilder::of(vec![(DatasetSettings::new(dataset), stages)], RunOptions::default())
     }
 }
 
 impl<T, B> LoaderBuilder<T, B> {
     /// A builder with these datasets and options, without padding.
-    fn of(parts: Vec<(Part, Stages<T>)>, options: RunOptions) -> Self {
+    fn of(parts: Vec<(DatasetSettings, Stages<T>)>, options: RunOptions) -> Self {
         LoaderBuilder { parts, pad: None, options, batches: PhantomData }
     }
 
     /// Sets an option of each dataset.
-    fn each(mut self, option: impl Fn(&mut Part, &mut Stages<T>)) -> Self {
+    fn each(mut self, option: impl Fn(&mut DatasetSettings, &mut Stages<T>)) -> Self {
         self.parts.iter_mut().for_each(|(part, stages)| option(part, stages));
         self
     }

@@ -4,7 +4,7 @@ use super::maker::{BatchContext, BatchItems, BatchMaker};
 use super::progress::RankProgress;
 use crate::adapters::{pad_to, reserve};
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{Cut, Event, Fault, From};
+use crate::loader::event::{BatchEnd, LoaderEvent, SampleFault, SourcePass};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
 use crate::panic::catch;
@@ -33,7 +33,7 @@ pub(in crate::loader) struct BatchCollector<I, T, B> {
     pad: PadFn<T>,
     items: Vec<T>,
     /// The source of each item, if items can fail while their batch is made.
-    from: Vec<From>,
+    from: Vec<SourcePass>,
     /// Number of items of the last batch, to reserve room for as many.
     expected: usize,
     /// By shape, the first item of the epoch, which pads batches without an item of their own. The last item
@@ -59,7 +59,7 @@ impl<I, T, B> BatchCollector<I, T, B> {
     }
 
     /// Makes a batch of the collected items, which may be none.
-    fn cut(&mut self, cut: Cut) -> Result<RunOutput<B>> {
+    fn cut(&mut self, cut: BatchEnd) -> Result<RunOutput<B>> {
         let mut items = std::mem::take(&mut self.items);
         let (valid, from) = (items.len(), std::mem::take(&mut self.from));
         self.expected = valid;
@@ -91,11 +91,11 @@ impl<I, T, B> BatchCollector<I, T, B> {
     }
 
     /// Applies the policy to a failure. Returns the error to emit, if it is not skipped.
-    fn judge(&mut self, fault: Fault) -> Option<Error> {
+    fn judge(&mut self, fault: SampleFault) -> Option<Error> {
         let counts = self.progress.fault(&fault)?;
         match self.policy.judge(fault.error, counts) {
             Verdict::Skip(error) => {
-                self.progress.skip(&fault.from, &error);
+                self.progress.skip(&fault.source, &error);
                 None
             }
             Verdict::Stop(error) => {
@@ -107,35 +107,35 @@ impl<I, T, B> BatchCollector<I, T, B> {
     }
 }
 
-impl<T, B, I: Iterator<Item = Event<T>>> Iterator for BatchCollector<I, T, B> {
+impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for BatchCollector<I, T, B> {
     type Item = Result<RunOutput<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
             match self.events.next() {
-                Some(Event::Item(tag, item)) => {
+                Some(LoaderEvent::Item(tag, item)) => {
                     reserve(&mut self.items, self.expected);
                     match self.make.adopt {
                         Some(adopt) => {
-                            self.from.push(tag.from);
+                            self.from.push(tag.source);
                             self.items.push(adopt(&tag, item));
                         }
                         None => self.items.push(item),
                     }
                     self.progress.pass(tag);
                 }
-                Some(Event::Empty(tag)) => self.progress.pass_empty(tag),
-                Some(Event::Fault(fault)) => {
+                Some(LoaderEvent::Gap(tag)) => self.progress.pass_empty(tag),
+                Some(LoaderEvent::Fault(fault)) => {
                     if let Some(error) = self.judge(fault) {
                         return Some(Err(error));
                     }
                 }
-                Some(Event::Fatal(error)) => {
+                Some(LoaderEvent::Fatal(error)) => {
                     self.ended = true;
                     return Some(Err(error));
                 }
-                Some(Event::Cut(cut)) => {
-                    self.progress.cut(cut.slots, self.pad.is_some());
+                Some(LoaderEvent::BatchEnd(cut)) => {
+                    self.progress.cut(cut.next_number, self.pad.is_some());
                     return Some(self.cut(cut));
                 }
                 None => {
@@ -157,7 +157,7 @@ struct LateFailures<'a> {
 }
 
 impl BatchContext for LateFailures<'_> {
-    fn failed(&mut self, from: &From, error: Error) -> Result<()> {
+    fn failed(&mut self, from: &SourcePass, error: Error) -> Result<()> {
         let in_a_row = self.progress.late_in_a_row;
         self.progress.late_in_a_row += 1;
         match self.policy.judge(error, Counts { in_a_row, ..self.progress.counts() }) {

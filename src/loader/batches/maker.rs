@@ -3,7 +3,7 @@
 use crate::adapters::{Batch, pad_to};
 use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{From, Tag};
+use crate::loader::event::{SourcePass, Tag};
 use crate::panic::catch;
 use crate::sample::Sample;
 use crate::state::State;
@@ -20,7 +20,7 @@ pub(in crate::loader) struct BatchItems<T> {
     /// The number of its shape, if batches have several.
     pub(in crate::loader) bucket: Option<usize>,
     /// The source of share item, if items can fail while their batch is made.
-    pub(in crate::loader) from: Vec<From>,
+    pub(in crate::loader) from: Vec<SourcePass>,
 }
 
 /// What making a batch needs to know of the run: its state, and whether a failure is skipped.
@@ -29,7 +29,7 @@ pub(in crate::loader) trait BatchContext {
     ///
     /// # Errors
     /// The same error, if it is not skipped.
-    fn failed(&mut self, from: &From, error: Error) -> Result<()>;
+    fn failed(&mut self, from: &SourcePass, error: Error) -> Result<()>;
 
     /// Records that an item did not fail.
     fn passed(&mut self);

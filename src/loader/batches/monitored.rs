@@ -3,7 +3,7 @@
 use super::collector::{BatchCollector, RunOutput};
 use crate::activity::{self, Activity};
 use crate::error::Result;
-use crate::loader::event::Event;
+use crate::loader::event::LoaderEvent;
 use crate::loader::tuning::Tuning;
 use crate::loader::watch::{Role, RunMonitor};
 use crate::telemetry::span;
@@ -27,7 +27,7 @@ impl<I, T, B> MonitoredCollector<I, T, B> {
     }
 }
 
-impl<T, B, I: Iterator<Item = Event<T>>> Iterator for MonitoredCollector<I, T, B> {
+impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for MonitoredCollector<I, T, B> {
     type Item = Result<RunOutput<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,7 +1,7 @@
 //! How far a rank has consumed its streams: the state of a job, folded over the items of its batches.
 
 use crate::error::Error;
-use crate::loader::event::{Fault, From, Replay, Tag};
+use crate::loader::event::{Replay, SampleFault, SourcePass, Tag};
 use crate::loader::policy::Counts;
 use crate::loader::report::Fill;
 use crate::sample::Position;
@@ -107,30 +107,39 @@ impl RankProgress {
     /// Counts an item as consumed.
     pub(super) fn pass(&mut self, mut tag: Tag) {
         self.reach(&mut tag);
-        let number = tag.from.dataset * self.lanes + tag.from.lane;
+        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
         let Some(stream) = self.streams.get_mut(number) else { return };
-        self.items[tag.from.lane] += 1;
+        self.items[tag.source.local_stream] += 1;
         if let Some(promised) = &self.promised
-            && promised.passes.get(tag.from.dataset).is_some_and(|passes| tag.from.pass >= *passes)
+            && promised.passes.get(tag.source.dataset).is_some_and(|passes| tag.source.pass >= *passes)
         {
-            stream.ledger.repeat(promised.places(stream.stream, tag.slot, tag.slot + 1));
+            stream.ledger.repeat(promised.places(
+                stream.stream,
+                tag.sequence_number,
+                tag.sequence_number + 1,
+            ));
         }
-        stream.digest.add(tag.slot, tag.from.dataset, Position { part: tag.part, ..tag.position });
+        stream.digest.add(
+            tag.sequence_number,
+            tag.source.dataset,
+            Position { part: tag.part, ..tag.position },
+        );
     }
 
     /// Counts a place that stays empty.
     pub(super) fn pass_empty(&mut self, mut tag: Tag) {
         self.reach(&mut tag);
-        if let Some(stream) = self.streams.get_mut(tag.from.dataset * self.lanes + tag.from.lane) {
+        if let Some(stream) = self.streams.get_mut(tag.source.dataset * self.lanes + tag.source.local_stream)
+        {
             stream.empty += 1;
         }
     }
 
     /// Moves the state of a stream to where a restore starts to read after this item or empty place.
     fn reach(&mut self, tag: &mut Tag) {
-        let number = tag.from.dataset * self.lanes + tag.from.lane;
+        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
         let Some(stream) = self.streams.get_mut(number) else { return };
-        let here = || Replay { pass: tag.from.pass, taken: tag.taken, ..Replay::default() };
+        let here = || Replay { pass: tag.source.pass, taken: tag.taken, ..Replay::default() };
         let Replay { pass, taken, given, skips, saved } =
             tag.replay.take().map_or_else(here, |replay| *replay);
         if stream.pass != pass {
@@ -146,8 +155,9 @@ impl RankProgress {
             }
         }
         (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
-        stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
-        stream.given_pass = match stream.given_pass.max(tag.from.pass) {
+        stream.part =
+            tag.unfinished.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
+        stream.given_pass = match stream.given_pass.max(tag.source.pass) {
             given if given > pass => given,
             _ => 0,
         };
@@ -159,8 +169,8 @@ impl RankProgress {
     }
 
     /// Counts a failure. Returns the counts before it; none if it was counted before a restore.
-    pub(super) fn fault(&mut self, fault: &Fault) -> Option<Counts> {
-        let number = fault.from.dataset * self.lanes + fault.from.lane;
+    pub(super) fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
+        let number = fault.source.dataset * self.lanes + fault.source.local_stream;
         let stream = self.streams.get_mut(number)?;
         if self.known[number] > 0 {
             self.known[number] -= 1;
@@ -180,7 +190,7 @@ impl RankProgress {
     }
 
     /// Records a skipped failure in the ledger and the log.
-    pub(super) fn skip(&mut self, from: &From, error: &Error) {
+    pub(super) fn skip(&mut self, from: &SourcePass, error: &Error) {
         let epoch = self.epoch_of(from);
         count!("shardstream_skipped_samples_total", 1);
         log!(
@@ -190,13 +200,13 @@ impl RankProgress {
             dataset = from.dataset,
             error = format_args!("{error:#}")
         );
-        if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.lane) {
+        if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.local_stream) {
             stream.skip(epoch, error);
         }
     }
 
     /// The epoch of the dataset that a pass reads.
-    fn epoch_of(&self, from: &From) -> u64 {
+    fn epoch_of(&self, from: &SourcePass) -> u64 {
         let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
         match self.header.run {
             Run::EpochsFrom(first) => {

@@ -7,9 +7,9 @@ use crate::error::{ErrorKind, Result};
 use crate::loader::Loader;
 use crate::loader::batches::{BatchMaker, PadFn};
 use crate::loader::last_batch::LastBatch;
-use crate::loader::settings::{Part, Settings};
+use crate::loader::settings::{DatasetSettings, Settings};
 use crate::loader::stages::Stages;
-use crate::loader::start::{loader, rows};
+use crate::loader::start::{loader, write_rows};
 use crate::sample::Sample;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
     pub fn build(self) -> Result<Loader<TensorBatch>> {
         let CheckedOptions { settings, stages, columns, .. } = self.checked()?;
         // Two datasets with the same seed get different augmentations.
-        let seed = |(number, part): (usize, &Part)| {
+        let seed = |(number, part): (usize, &DatasetSettings)| {
             part.dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         };
         let seeds: Vec<u64> = settings.parts.iter().enumerate().map(seed).collect();
@@ -34,8 +34,8 @@ impl LoaderBuilder<Sample, TensorBatch> {
             );
             return Err(ErrorKind::Config(what).into());
         }
-        if stages.iter().any(|stages| stages.join.is_some()) {
-            let sizes = (0..shapes).map(|bucket| settings.size(bucket));
+        if stages.iter().any(|stages| stages.stream_stage.is_some()) {
+            let sizes = (0..shapes).map(|bucket| settings.bucket_size(bucket));
             let collators =
                 columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size));
             let collators: Vec<Collator> = collators.collect();
@@ -51,7 +51,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
         }
         let stages = stages.into_iter().zip(seeds);
         let stages: Vec<Stages<Row>> =
-            stages.map(|(stages, seed)| rows(stages, make.collator.clone(), seed)).collect();
+            stages.map(|(stages, seed)| write_rows(stages, make.collator.clone(), seed)).collect();
         let pad: PadFn<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
         Ok(loader(settings, stages, pad, make))
     }
@@ -75,13 +75,13 @@ impl<T, B> LoaderBuilder<T, B> {
         if let Some(error) = error {
             return Err(ErrorKind::Config(error).into());
         }
-        let (parts, stages): (Vec<Part>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
+        let (parts, stages): (Vec<DatasetSettings>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
         let names = stages.iter().map(|stages| &stages.names);
         let parts = parts.into_iter().zip(names).map(|(mut part, names)| {
             part.stages.extend(names.iter().cloned());
             part
         });
-        let (parts, policy): (Vec<Part>, _) = (parts.collect(), Arc::new(policy));
+        let (parts, policy): (Vec<DatasetSettings>, _) = (parts.collect(), Arc::new(policy));
         let buckets = parts.iter().find_map(|part| part.buckets.clone());
         let buckets = buckets.map(|plan| plan(batch)).transpose().map_err(ErrorKind::Config)?;
         let largest = buckets.as_ref().and_then(|plan| plan.sizes.iter().max().copied());

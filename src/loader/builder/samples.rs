@@ -4,7 +4,7 @@ use super::LoaderBuilder;
 use crate::codec::Decoder;
 use crate::collate::{Columns, TensorBatch};
 use crate::error::Result;
-use crate::loader::stream::Select;
+use crate::loader::stream::SelectFn;
 use crate::sample::Sample;
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ impl LoaderBuilder<Sample> {
     }
 
     /// Adds a function that selects samples, after those before it.
-    fn selected(mut self, name: &str, f: Select) -> Self {
-        if self.parts.iter().any(|(_, stages)| !stages.none) {
+    fn selected(mut self, name: &str, f: SelectFn) -> Self {
+        if self.parts.iter().any(|(_, stages)| !stages.is_empty) {
             let what = format!(
                 "`{name}` after another stage: it sees samples as they are read, so call it before `decode` \
                  and `map`, or use `filter_map`"

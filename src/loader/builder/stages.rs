@@ -3,10 +3,10 @@
 use super::LoaderBuilder;
 use crate::adapters::{Buckets, GroupBy, Stage};
 use crate::error::{ErrorKind, Result};
-use crate::loader::event::Begins;
+use crate::loader::event::StreamStart;
 use crate::loader::last_batch::LastBatch;
-use crate::loader::settings::MakePlan;
-use crate::loader::stages::{Rows, Stages};
+use crate::loader::settings::MakeBucketPlan;
+use crate::loader::stages::{ChunkedStage, Stages};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         I: IntoIterator + 'static,
         I::Item: Send + 'static,
     {
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             let what = "`flat_map` after a stateful stage: make several items of each before that stage";
             let mut next: LoaderBuilder<I::Item> =
                 self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
@@ -184,12 +184,12 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             };
             self.options.fail(format!("the stage `{name}`: {what}"));
         }
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             let what = format!("the stage `{name}` after another stateful stage: make one stage of both");
             self.options.fail(what);
         }
-        let make: Arc<dyn Fn(&Begins) -> C + Send + Sync> = Arc::new(move |_: &Begins| make());
-        self.stages(|stages| stages.remembering(name.clone(), Arc::clone(&make)))
+        let make: Arc<dyn Fn(&StreamStart) -> C + Send + Sync> = Arc::new(move |_: &StreamStart| make());
+        self.stages(|stages| stages.stateful(name.clone(), Arc::clone(&make)))
     }
 
     /// Groups items by key, `size` at a time: samples of one class, one speaker, one video. A group is of one
@@ -270,7 +270,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         buckets: Buckets<N>,
         size: impl Fn(&T) -> Result<[usize; N]> + Send + Sync + 'static,
     ) -> Self {
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             self.options.fail("`buckets` after a stateful stage: make one stage of both");
         }
         let plan = match buckets.plan(Some(1)) {
@@ -287,7 +287,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             Ok((of.bucket_of(size)?, used))
         });
         let mut made = self.stages(|stages| stages.bucketed(Arc::clone(&plan), Arc::clone(&measure)));
-        let plan: MakePlan = Arc::new(move |batch| buckets.plan(batch));
+        let plan: MakeBucketPlan = Arc::new(move |batch| buckets.plan(batch));
         made.parts.iter_mut().for_each(|(part, _)| part.buckets = Some(Arc::clone(&plan)));
         made
     }
@@ -339,12 +339,14 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
         if length == 0 {
             self.options.fail("rows of 0 tokens: the length must be at least 1");
         }
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             self.options.fail("`chunked` after another stateful stage: make one stage of both");
         }
         self.stages(|stages| {
             let separator = separator.clone();
-            stages.joined(name.clone(), move |_| Box::new(Rows::new(length, separator.clone())))
+            stages.with_stream_stage(name.clone(), move |_| {
+                Box::new(ChunkedStage::new(length, separator.clone()))
+            })
         })
     }
 }

@@ -1,8 +1,10 @@
-//! Samples of shards, read by their ranges of bytes in any order.
+//! Samples of the input shards, read by byte range in any order.
 
+use crate::failure::other_error;
+use crate::field_edit::FieldEdit;
 use crate::input::Input;
-use crate::making::{Samples, failed};
-use crate::saved_plan::Hash;
+use crate::input_hash::InputHash;
+use crate::write_job::SampleSource;
 use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;
 use shardstream::tar::{SampleParser, read};
@@ -12,111 +14,61 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The most bytes that are read at once, unless a single sample has more.
-const LARGEST: u64 = 4 << 20;
-/// The most bytes between two samples that are read and thrown away: another request would take longer.
-const GAP: u64 = 256 << 10;
+/// Maximum number of bytes read at once, unless a single sample is larger.
+const MAX_READ: u64 = 4 << 20;
+/// Maximum number of bytes between two samples that are read and discarded, since a second request would take
+/// longer.
+const MAX_GAP: u64 = 256 << 10;
 
-/// The unit in which a tar archive is laid out.
+/// Size of a block of a tar archive.
 const BLOCK: u64 = 512;
-/// The headers of a member with a name of up to 100 bytes, a longer one, and the longest one that is written.
+/// Sizes of the headers of a member whose name has up to 100 bytes, more bytes, and the most that are
+/// written.
 const SHORT_NAME: u64 = BLOCK;
 const LONG_NAME: u64 = 3 * BLOCK;
 const LONGEST_NAME: u64 = 11 * BLOCK;
 
-/// What is done to the fields of samples.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct Edit {
-    /// Keep only these fields.
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
-    keep_fields: Vec<String>,
-    /// Leave out these fields.
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',', conflicts_with = "keep_fields")]
-    drop_fields: Vec<String>,
-    /// Rename a field. May be given several times.
-    #[arg(long, value_name = "FIELD=NEW", value_parser = renaming)]
-    rename: Vec<(String, String)>,
-}
+/// A sample of the input: the number of its shard, and its number among the samples in the index of that
+/// shard.
+pub(crate) type SamplePosition = (u32, u32);
 
-fn renaming(text: &str) -> std::result::Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
-        _ => Err("expected FIELD=NEW".into()),
-    }
-}
-
-impl Edit {
-    /// The name that a field of the input has in the output; `None` for one that is left out.
-    fn name<'a>(&'a self, field: &'a str) -> Option<&'a str> {
-        let is_in = |list: &[String]| list.iter().any(|name| name == field);
-        if is_in(&self.drop_fields) || !self.keep_fields.is_empty() && !is_in(&self.keep_fields) {
-            return None;
-        }
-        let renamed = self.rename.iter().find(|(old, _)| old == field);
-        Some(renamed.map_or(field, |(_, new)| new))
-    }
-
-    fn apply(&self, sample: Sample) -> Result<Sample> {
-        if self.keep_fields.is_empty() && self.drop_fields.is_empty() && self.rename.is_empty() {
-            return Ok(sample);
-        }
-        let mut edited = Sample::new(sample.key());
-        for (field, value) in sample.fields() {
-            let Some(name) = self.name(field) else { continue };
-            if edited.set(name.to_owned(), value.clone()).is_some() {
-                let what = format!("{}: two fields would have the name {name:?}", sample.key());
-                return Err(failed(what).in_shard(sample.shard()));
-            }
-        }
-        Ok(edited)
-    }
-
-    /// For the plan.
-    pub(crate) fn shown(&self) -> String {
-        let renamed: Vec<String> = self.rename.iter().map(|(old, new)| format!("{old}={new}")).collect();
-        format!(
-            "keep [{}], drop [{}], rename [{}]",
-            self.keep_fields.join(","),
-            self.drop_fields.join(","),
-            renamed.join(",")
-        )
-    }
-}
-
-/// A sample of the input: the numbers of its shard, and of itself among those of the index.
-pub(crate) type Place = (u32, u32);
-
-/// Samples of shards in an order.
+/// Samples of the input shards in a given order.
 #[derive(Debug)]
-pub(crate) struct Ranges(Arc<Inner>);
+pub(crate) struct RangeSamples(Arc<RangeReader>);
 
 #[derive(Debug)]
-struct Inner {
+struct RangeReader {
     store: Store,
     input: Arc<Input>,
-    order: Vec<Place>,
-    edit: Edit,
-    /// How many ranges are read at a time for one shard that is written.
-    reads: usize,
+    order: Vec<SamplePosition>,
+    edit: FieldEdit,
+    /// Number of ranges read at a time for one output shard.
+    concurrent_reads: usize,
 }
 
-/// Samples of one shard that are read at once.
+/// Adjacent samples of one shard that are read in one request.
 #[derive(Debug)]
-struct Run {
+struct SampleRun {
     shard: u32,
-    /// Ascending.
+    /// Numbers of the samples, ascending.
     samples: Vec<u64>,
-    /// The bytes from the first to the last; none where the shard has no ranges.
+    /// Bytes from the first to the last sample; `None` if the shard has no ranges.
     range: Option<Range<u64>>,
 }
 
-impl Ranges {
-    pub(crate) fn new(store: Store, input: Arc<Input>, order: Vec<Place>, edit: Edit, reads: usize) -> Self {
-        Ranges(Arc::new(Inner { store, input, order, edit, reads }))
+impl RangeSamples {
+    pub(crate) fn new(
+        store: Store,
+        input: Arc<Input>,
+        order: Vec<SamplePosition>,
+        edit: FieldEdit,
+        concurrent_reads: usize,
+    ) -> Self {
+        RangeSamples(Arc::new(RangeReader { store, input, order, edit, concurrent_reads }))
     }
 
-    /// Adds the members of a sample that is written: with their names where keys are known, and otherwise
-    /// with headers as long as those of the input.
+    /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers
+    /// are taken to be as long as in the input.
     pub(crate) fn add_members(&self, number: usize, size: &mut ArchiveSize) {
         let inner = &*self.0;
         let Some((shard, sample)) = inner.order.get(number).copied() else { return };
@@ -137,15 +89,17 @@ impl Ranges {
         }
     }
 
-    /// Refuses samples that one shard cannot have: without a field, with two fields of one name or names that
-    /// no reader takes, or with one key.
+    /// Checks that one shard can hold these samples.
+    ///
+    /// # Errors
+    /// For a sample without a field, two fields of one name, an invalid name, and duplicate keys.
     pub(crate) fn check(&self, samples: Range<usize>) -> Result<()> {
         let inner = &*self.0;
         let mut writer = TarWriter::new(io::sink());
         for number in samples {
             let Some((shard, sample)) = inner.order.get(number).copied() else { continue };
             let known = inner.input.key(shard, sample);
-            // Without keys, fields are checked alone.
+            // If keys are not known, only fields are checked.
             let mut edited = Sample::new(known.map_or_else(|| number.to_string(), str::to_owned));
             let located = |error: shardstream::Error| {
                 let error = match known {
@@ -159,34 +113,34 @@ impl Ranges {
             };
             for (field, _) in inner.sizes(number).unwrap_or_default() {
                 if edited.set(field.clone(), Value::from(b"")).is_some() {
-                    return Err(located(failed(format!(
+                    return Err(located(other_error(format!(
                         "two fields of sample {sample} would have the name {field:?}"
                     ))));
                 }
             }
             if edited.is_empty() {
-                return Err(located(failed(format!("no field of sample {sample} is left"))));
+                return Err(located(other_error(format!("no field of sample {sample} is left"))));
             }
             writer.write(&edited).map_err(|error| match known {
                 Some(_) => located(error),
-                None => located(failed(format!("sample {sample} cannot be written: {}", error.kind()))),
+                None => located(other_error(format!("sample {sample} cannot be written: {}", error.kind()))),
             })?;
         }
         Ok(())
     }
 
-    /// A hash of what is read, in its order.
-    pub(crate) fn hash(&self) -> Hash {
-        let Inner { input, order, .. } = &*self.0;
-        let mut hash = Hash::default();
+    /// A hash of the input, the keys if known, and the order of the samples.
+    pub(crate) fn hash(&self) -> InputHash {
+        let RangeReader { input, order, .. } = &*self.0;
+        let mut hash = InputHash::default();
         for ((shard, url), version) in input.shards.iter().zip(&input.urls).zip(&input.versions) {
-            // Without its directory: a bucket may be mounted elsewhere on another machine.
+            // Only the file name: a bucket may be mounted at another path on another machine.
             let url = url.to_string();
             hash.text(url.rsplit('/').next().unwrap_or(&url));
             hash.number(shard.bytes().unwrap_or(0));
             hash.text(version.as_deref().unwrap_or_default());
         }
-        // Without keys there is no number: a run that knows them is not one that does not.
+        // Nothing is hashed without keys, so runs with and without keys have different plans.
         for keys in input.keys.iter().flatten() {
             hash.number(keys.len() as u64);
             keys.iter().for_each(|key| hash.text(key));
@@ -201,8 +155,8 @@ impl Ranges {
     }
 }
 
-impl Inner {
-    /// How long the headers of each member of a sample are in the input; `None` where places are not known.
+impl RangeReader {
+    /// Size of the headers of each member of an input sample; `None` if offsets are not known.
     fn headers(&self, shard: u32, sample: u32) -> Option<Vec<u64>> {
         let (shard, sample) = (self.shard(shard)?, u64::from(sample));
         let mut before = shard.range(sample..sample + 1)?.start;
@@ -225,9 +179,9 @@ impl Inner {
         Some(named.collect())
     }
 
-    /// These samples, as runs of adjacent ones.
-    fn runs(&self, samples: Range<usize>) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    /// Groups these samples into runs of adjacent ones.
+    fn runs(&self, samples: Range<usize>) -> Vec<SampleRun> {
+        let mut runs: Vec<SampleRun> = Vec::new();
         for &(number, sample) in self.order.get(samples).unwrap_or_default() {
             let (Some(shard), sample) = (self.shard(number), u64::from(sample)) else { continue };
             let range = shard.range(sample..sample + 1);
@@ -240,8 +194,8 @@ impl Inner {
                         continue;
                     }
                     (Some(before), Some(next))
-                        if next.start.saturating_sub(before.end) <= GAP
-                            && next.end - before.start <= LARGEST =>
+                        if next.start.saturating_sub(before.end) <= MAX_GAP
+                            && next.end - before.start <= MAX_READ =>
                     {
                         run.samples.push(sample);
                         before.end = next.end;
@@ -250,13 +204,13 @@ impl Inner {
                     _ => {}
                 }
             }
-            runs.push(Run { shard: number, samples: vec![sample], range });
+            runs.push(SampleRun { shard: number, samples: vec![sample], range });
         }
         runs
     }
 
-    /// Reads a run, and gives each sample as it will be written.
-    fn read(&self, run: &Run, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+    /// Reads a run, and passes each edited sample to `take`.
+    fn read(&self, run: &SampleRun, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
         let (Some(shard), Some(url)) = (self.shard(run.shard), self.input.urls.get(run.shard as usize))
         else {
             return Ok(());
@@ -270,7 +224,7 @@ impl Inner {
                 let body = self.store.open_range(url, range.clone())?;
                 (body, if is_cut { parser.cut() } else { parser })
             }
-            // What is before is read too: a compressed shard has no ranges.
+            // A compressed shard has no ranges, so it is read from its beginning.
             None => (self.store.open(url)?, parser),
         };
         let mut wanted = run.samples.iter().copied().peekable();
@@ -294,28 +248,29 @@ impl Inner {
     }
 }
 
+/// The error for a shard that does not match its index.
 fn stale(url: &str, what: &str) -> shardstream::Error {
     let what = format!("{what} than the index says: build the index again");
     shardstream::Error::from(ErrorKind::Index(what)).in_shard(url)
 }
 
-impl Samples for Ranges {
+impl SampleSource for RangeSamples {
     fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
         let (inner, runs) = (&self.0, self.0.runs(samples));
         let ranged = runs.iter().all(|run| run.range.is_some());
-        if inner.reads <= 1 || runs.len() <= 1 || !ranged {
+        if inner.concurrent_reads <= 1 || runs.len() <= 1 || !ranged {
             return runs.iter().try_for_each(|run| inner.read(run, take));
         }
-        let (reader, reads) = (Arc::clone(inner), inner.reads);
-        let found = runs.into_iter().map(Ok).par_map(reads, move |run: Run| {
-            let mut found = Vec::with_capacity(run.samples.len());
+        let (reader, reads) = (Arc::clone(inner), inner.concurrent_reads);
+        let samples = runs.into_iter().map(Ok).par_map(reads, move |run: SampleRun| {
+            let mut samples = Vec::with_capacity(run.samples.len());
             reader.read(&run, &mut |sample| {
-                found.push(sample);
+                samples.push(sample);
                 Ok(())
             })?;
-            Ok(found)
+            Ok(samples)
         });
-        for samples in found.ahead(reads) {
+        for samples in samples.ahead(reads) {
             samples?.into_iter().try_for_each(&mut *take)?;
         }
         Ok(())

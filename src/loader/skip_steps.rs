@@ -1,19 +1,20 @@
-//! Where the streams are a number of steps later, found out without reading.
+//! Computes where the streams are a number of steps later, without reading.
 
 use super::last_batch::LastBatch;
-use super::sequence::Turns;
-use super::settings::{Part, Position, Settings};
+use super::prepare::RankPosition;
+use super::sequence::DatasetOrder;
+use super::settings::{DatasetSettings, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
 use crate::state::{Header, Opened, Run, StreamState, misfit};
 
 impl Settings {
-    /// The position `steps` later.
+    /// The position `steps` steps later.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] where only reading tells how many items streams have, or what a shuffle buffer
-    /// holds; [`ErrorKind::State`] where the epoch has fewer steps.
-    pub(super) fn ahead(&self, at: Position, header: &Header, steps: u64) -> Result<Position> {
+    /// [`ErrorKind::Config`] if the lengths of the streams or the content of the shuffle buffers are not
+    /// known without reading; [`ErrorKind::State`] if the epoch has fewer steps.
+    pub(super) fn skip_steps(&self, at: RankPosition, header: &Header, steps: u64) -> Result<RankPosition> {
         let run = header.run;
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
         let Some(lengths) = self.lengths() else {
@@ -27,89 +28,93 @@ impl Settings {
                 "steps cannot be skipped with `shuffle_bytes`: bound the buffer by `shuffle` alone",
             );
         }
-        let Position { mut streams, reached, batches } = at;
-        let all = steps.checked_mul(self.step()).and_then(|places| places.checked_add(reached.slots));
-        let Some(slots) = all else {
+        let RankPosition { mut streams, reached, batches } = at;
+        let next_number =
+            steps.checked_mul(self.step_size()).and_then(|numbers| numbers.checked_add(reached.slots));
+        let Some(next_number) = next_number else {
             return Err(misfit(format!("{steps} steps are more than can be counted")));
         };
         if !matches!(run, Run::EpochsFrom(_)) {
-            let left = lengths.equal(self.last, self.step(), reached.slots);
-            let left =
-                left.unwrap_or_else(|| lengths.used().saturating_sub(reached.slots).div_ceil(self.step()));
+            let left = lengths.equal_steps(self.last, self.step_size(), reached.slots);
+            let left = left
+                .unwrap_or_else(|| lengths.end().saturating_sub(reached.slots).div_ceil(self.step_size()));
             if steps > left {
                 return Err(misfit(format!(
                     "{steps} steps are to be skipped, and the epoch has {left} more"
                 )));
             }
         }
-        let lanes = streams.len() / self.parts.len().max(1);
-        for lane in 0..lanes {
-            let mut of_lane: Vec<&mut StreamState> = streams.iter_mut().skip(lane).step_by(lanes).collect();
-            let Some(stream) = of_lane.first().map(|at| at.stream) else { continue };
+        let local_streams = streams.len() / self.parts.len().max(1);
+        for local_stream in 0..local_streams {
+            let mut of_stream: Vec<&mut StreamState> =
+                streams.iter_mut().skip(local_stream).step_by(local_streams).collect();
+            let Some(stream) = of_stream.first().map(|at| at.stream) else { continue };
             let count = lengths.0.len() as u64;
-            let places = slots.saturating_sub(stream as u64).div_ceil(count);
-            let taken: u64 = of_lane.iter().map(|at| at.places()).sum();
-            let turns = self.turns(stream, header);
-            let more = self.inputs(&of_lane, turns, (taken, places), run)?;
-            for ((at, part), inputs) in of_lane.iter_mut().zip(&self.parts).zip(more) {
+            let until = next_number.saturating_sub(stream as u64).div_ceil(count);
+            let taken: u64 = of_stream.iter().map(|at| at.places()).sum();
+            let order = self.dataset_order(stream, header);
+            let more = self.inputs_of_stream(&of_stream, order, (taken, until), run)?;
+            for ((at, part), inputs) in of_stream.iter_mut().zip(&self.parts).zip(more) {
                 if inputs > 0 {
-                    **at = part.ahead(at, inputs, header)?;
+                    **at = part.skip_inputs(at, inputs, header)?;
                 }
             }
         }
-        Ok(Position { streams, reached: reached.at(slots), batches: batches.saturating_add(steps) })
+        Ok(RankPosition { streams, reached: reached.at(next_number), batches: batches.saturating_add(steps) })
     }
 
-    /// How many inputs each dataset of a lane gives for its items from number `taken` up to number `until`.
-    fn inputs(
+    /// Number of inputs that each dataset gives for the items of a stream from index `taken` up to, but not
+    /// including, index `until`.
+    fn inputs_of_stream(
         &self,
-        of_lane: &[&mut StreamState],
-        mut turns: Turns,
+        of_stream: &[&mut StreamState],
+        mut order: DatasetOrder,
         (taken, until): (u64, u64),
         run: Run,
     ) -> Result<Vec<u64>> {
         let endless = matches!(run, Run::EpochsFrom(_));
-        let again = self.again(of_lane.iter().map(|at| &**at));
-        let length = |(at, part): (&&mut StreamState, &Part)| {
+        let repeats = self.repeats(of_stream.iter().map(|at| &**at));
+        let length = |(at, part): (&&mut StreamState, &DatasetSettings)| {
             let pass = part.dataset.plan().samples(at.stream)?;
-            let all = pass.checked_mul(part.passes.checked_add(again)?)?;
-            let gone = pass.checked_mul(at.pass)?.checked_add(at.taken)?;
-            Some((pass, if endless { u64::MAX } else { all.saturating_sub(gone) }))
+            let all = pass.checked_mul(part.passes.checked_add(repeats)?)?;
+            let taken_before = pass.checked_mul(at.pass)?.checked_add(at.taken)?;
+            Some((pass, if endless { u64::MAX } else { all.saturating_sub(taken_before) }))
         };
-        let lengths = of_lane.iter().zip(&self.parts).map(length).collect::<Option<Vec<_>>>();
+        let lengths = of_stream.iter().zip(&self.parts).map(length).collect::<Option<Vec<_>>>();
         let Some(lengths) = lengths else { return Err(misfit("more samples than can be counted")) };
         let (pass, mut left): (Vec<u64>, Vec<u64>) = lengths.into_iter().unzip();
         let mut inputs = vec![0; pass.len()];
-        let mut turn = taken;
-        while turn < until {
+        let mut index = taken;
+        while index < until {
             if left.iter().all(|left| *left == 0) {
-                // What is left of the places is empty, or is filled from the beginning: one pass of each
-                // dataset, and then another.
+                // The rest is a gap, or is filled by repeating the stream: one pass of each dataset after the
+                // other.
                 let fills = matches!(self.last, LastBatch::Drop | LastBatch::Repeat);
                 if !fills || pass.iter().all(|pass| *pass == 0) {
                     break;
                 }
                 left.clone_from(&pass);
             }
-            turn += turns.give(turn, until, &mut left, &mut inputs);
+            index += order.count_items(index, until, &mut left, &mut inputs);
         }
         Ok(inputs)
     }
 }
 
-impl Part {
-    /// The epoch of the dataset that a pass reads.
-    fn epoch(&self, pass: u64, run: Run, begins: u64) -> u64 {
+impl DatasetSettings {
+    /// The epoch of the dataset that a pass reads. The dataset starts `offset` epochs after the first
+    /// one of the run.
+    fn epoch(&self, pass: u64, run: Run, offset: u64) -> u64 {
         match run {
-            Run::EpochsFrom(first) => first.saturating_add(begins).saturating_add(pass),
+            Run::EpochsFrom(first) => first.saturating_add(offset).saturating_add(pass),
             Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
                 epoch.saturating_mul(self.passes).saturating_add(pass % self.passes.max(1))
             }
         }
     }
 
-    /// The stream a number of inputs later.
-    fn ahead(&self, at: &StreamState, inputs: u64, header: &Header) -> Result<StreamState> {
+    /// The state of a stream `inputs` inputs later.
+    fn skip_inputs(&self, at: &StreamState, inputs: u64, header: &Header) -> Result<StreamState> {
         let epoch_of = |pass| self.epoch(pass, header.run, header.begins(at.dataset));
         let plan = self.dataset.plan();
         let length = plan.samples(at.stream).filter(|length| *length > 0);
@@ -126,13 +131,13 @@ impl Part {
             );
             return Err(misfit(what));
         }
-        let gone =
-            length.checked_mul(at.pass).and_then(|gone| gone.checked_add(at.taken)?.checked_add(inputs));
-        let gone = gone.ok_or_else(|| misfit("more samples than can be counted"))?;
-        // At the end of a pass, and not at the beginning of the next one.
-        let (pass, taken) = ((gone - 1) / length, (gone - 1) % length + 1);
+        let passed = length.checked_mul(at.pass);
+        let taken = passed.and_then(|passed| passed.checked_add(at.taken)?.checked_add(inputs));
+        let taken = taken.ok_or_else(|| misfit("more samples than can be counted"))?;
+        // After the last sample of a pass, the stream is still in that pass.
+        let (pass, taken) = ((taken - 1) / length, (taken - 1) % length + 1);
         let epoch = epoch_of(pass);
-        // As the reader would have found it: a buffer looks for another sample until it is full.
+        // A shuffle buffer reads until it is full, so it may have met the end of the pass already.
         let (oldest, read, ended) = match self.shuffle as u64 {
             0 | 1 => (taken - 1, taken, false),
             size => {

@@ -1,67 +1,68 @@
-//! One pass over a stream: samples read, selected and shuffled.
+//! One pass over a stream: samples are read, selected and shuffled.
 
-use super::stream::Stream;
+use super::config::StreamConfig;
 use crate::activity::{self, Activity};
 use crate::adapters::{Shuffle, Stage};
 use crate::dataset::ShardReader;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{Input, Note};
+use crate::loader::event::{StageInput, StreamNote};
 use crate::rng::Rng;
 use crate::sample::Sample;
 use crate::state::{Opened, StreamState};
 use std::task::{Context, Poll, ready};
 
-/// A sample with how many came before it in its stream.
+/// A sample with its number in the pass.
 #[derive(Debug)]
-pub(super) struct Numbered {
+pub(super) struct NumberedSample {
     pub(super) number: u64,
     pub(super) sample: Sample,
 }
 
-/// Why a sample does not come.
+/// Why a sample is missing.
 #[derive(Debug)]
-pub(super) enum Missed {
-    /// It cannot be read.
+pub(super) enum SampleError {
+    /// It could not be read.
     Read(Error),
-    /// What is done with it before the shuffle buffer failed, which says nothing of the shard or the network.
+    /// Its selection failed, which says nothing about the shard or the network.
     Select(Error),
 }
 
-/// A pass that has been begun.
+/// Reads one pass of a stream.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct PassReader {
     pub(super) reader: ShardReader,
-    pub(super) buffer: Option<Shuffle<Numbered>>,
-    /// How many samples came into the buffer.
+    pub(super) buffer: Option<Shuffle<NumberedSample>>,
+    /// Number of samples that entered the buffer.
     pub(super) inputs: u64,
-    /// The slice that the last of them was from.
+    /// The slice of the last of them.
     pub(super) slice: Option<usize>,
-    /// The state that the pass resumes from, if it does.
+    /// The state that the pass resumes from, if any.
     pub(super) resumed: Option<StreamState>,
-    /// The input of which outputs were given before and more are to come.
-    pub(super) rest: Option<Input>,
+    /// The input whose outputs were emitted in part before a restore.
+    pub(super) unfinished: Option<StageInput>,
+    /// Whether all samples were read.
     pub(super) ended: bool,
-    pub(super) note: Option<Box<Note>>,
+    pub(super) note: Option<Box<StreamNote>>,
 }
 
-impl Stream {
-    /// A pass from its beginning.
-    pub(super) fn fresh(&self, epoch: u64) -> Reading {
-        Reading {
+impl StreamConfig {
+    /// Reads a pass from its beginning.
+    pub(super) fn fresh(&self, epoch: u64) -> PassReader {
+        PassReader {
             reader: self.whole(epoch),
             buffer: self.buffer(self.rng(epoch)),
             inputs: 0,
             slice: None,
             resumed: None,
-            rest: None,
+            unfinished: None,
             ended: false,
             note: None,
         }
     }
 
-    /// An empty shuffle buffer. None where it would only copy every sample out of its chunk.
-    pub(super) fn buffer(&self, rng: Rng) -> Option<Shuffle<Numbered>> {
-        let admit = |numbered: &mut Numbered| {
+    /// An empty shuffle buffer. None without shuffling, since a buffer copies every sample out of its chunk.
+    pub(super) fn buffer(&self, rng: Rng) -> Option<Shuffle<NumberedSample>> {
+        let admit = |numbered: &mut NumberedSample| {
             numbered.sample.compact();
             numbered.sample.size()
         };
@@ -71,18 +72,20 @@ impl Stream {
     }
 }
 
-impl Reading {
+impl PassReader {
+    /// The next sample, or a failure; none at the end of the pass. With `blocks`, waits on this thread
+    /// instead of returning `Pending`.
     pub(super) fn poll_next(
         &mut self,
-        stream: &Stream,
+        stream: &StreamConfig,
         blocks: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Numbered, Missed>>> {
+    ) -> Poll<Option<Result<NumberedSample, SampleError>>> {
         loop {
             if let Some(buffer) = &mut self.buffer {
                 let item = if self.ended { buffer.drain() } else { buffer.pull() };
                 if let Some(item) = item {
-                    return Poll::Ready(Some(item.map_err(Missed::Read)));
+                    return Poll::Ready(Some(item.map_err(SampleError::Read)));
                 }
             }
             if self.ended {
@@ -96,25 +99,25 @@ impl Reading {
                         Some(_) => match stream.select(sample) {
                             Ok(Some(sample)) => sample,
                             Ok(None) => continue,
-                            Err(error) => return Poll::Ready(Some(Err(Missed::Select(error)))),
+                            Err(error) => return Poll::Ready(Some(Err(SampleError::Select(error)))),
                         },
                     };
-                    self.admit();
+                    self.note_slice();
                     let number = self.inputs;
                     self.inputs += 1;
                     match &mut self.buffer {
-                        // A shuffle buffer never answers at once.
+                        // A shuffle buffer gives samples only when it is pulled.
                         Some(buffer) => {
                             let _shuffling = activity::during(Activity::Shuffle);
-                            drop(buffer.push(Numbered { number, sample }));
+                            drop(buffer.push(NumberedSample { number, sample }));
                         }
-                        None => return Poll::Ready(Some(Ok(Numbered { number, sample }))),
+                        None => return Poll::Ready(Some(Ok(NumberedSample { number, sample }))),
                     }
                 }
-                Some(Err(error)) => return Poll::Ready(Some(Err(Missed::Read(error)))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(SampleError::Read(error)))),
                 None => {
                     self.ended = true;
-                    // Without a buffer it makes no difference.
+                    // Only a shuffle buffer needs the length, to be restored.
                     if self.buffer.is_some() {
                         self.note.get_or_insert_default().length = Some(self.inputs);
                     }
@@ -123,24 +126,24 @@ impl Reading {
         }
     }
 
-    /// Whether the error says that a shard is not the one that was open when the state was taken. Where a
-    /// shard only contradicts its index, an undisturbed run met the same error and read on.
+    /// Whether the error says that a shard was replaced since the state was taken. If a shard only
+    /// contradicts its index, an uninterrupted run met the same error and continued.
     pub(super) fn is_replaced(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
     }
 
-    /// Whether all up to the state has come again as it was then: in the slices that are open, at the same
-    /// numbers.
+    /// Whether the samples up to the state were read again as before: from the same open slices, which start
+    /// at the same numbers.
     pub(super) fn is_resumed(&mut self) -> bool {
         let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
-        let same = |(then, now): (&Opened, &Opened)| (then.slice, then.start) == (now.slice, now.start);
+        let same = |(before, now): (&Opened, &Opened)| (before.slice, before.start) == (now.slice, now.start);
         note.length == from.length
             && note.opened.len() >= from.open.len()
             && from.open.iter().rev().zip(note.opened.iter().rev()).all(same)
     }
 
-    /// Takes note of the slice of the sample that comes in.
-    fn admit(&mut self) {
+    /// Notes the slice of the sample that enters the buffer, if it is a new one.
+    fn note_slice(&mut self) {
         let slice = self.reader.slice();
         if self.slice.replace(slice) != Some(slice) {
             let numbers = self.buffer.iter().flat_map(|buffer| buffer.held().map(|numbered| numbered.number));

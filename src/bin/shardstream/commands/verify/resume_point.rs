@@ -1,40 +1,40 @@
-//! Where an archive can be read again behind damage.
+//! Finds the point after damage from which an archive can be read again.
 
 use crate::interrupt::Interrupt;
 use shardstream::index::ShardIndex;
 use shardstream::store::Store;
 use shardstream::{ErrorKind, Result, SecretUrl};
 
-/// The bytes of a block of a tar archive, at multiples of which headers stand.
+/// Size of a block of a tar archive. Headers start at multiples of it.
 const BLOCK: usize = 512;
 
-/// Where reading resumes, and with which sample of the archive, where an index tells.
+/// The offset where reading resumes, and the number of the sample there if an index tells it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Start {
+pub(super) struct ResumePoint {
     pub(super) offset: u64,
     pub(super) sample: Option<u64>,
 }
 
-/// The first sample behind a damaged byte that the index knows; without an index the next header whose
-/// checksum is right, which may be one in the middle of a sample. `None` where there is nothing more, and in
-/// compressed shards, whose bytes have no places of their own.
+/// Finds where to resume after damage at byte `damage`: at the next sample in the index, or without an index
+/// at the next header with a correct checksum, which may be in the middle of a sample. `None` if there is
+/// none, and in compressed shards, which have no offsets.
 ///
 /// # Errors
 /// Those of reading the shard.
-pub(super) fn behind(
+pub(super) fn after(
     damage: u64,
     url: &SecretUrl,
     index: Option<&ShardIndex>,
     store: &Store,
     interrupt: &Interrupt,
-) -> Result<Option<Start>> {
+) -> Result<Option<ResumePoint>> {
     match index {
         Some(shard) if shard.range(0..shard.samples()).is_some() => Ok(next_sample(damage, shard)),
         _ => next_header(damage, url, store, interrupt),
     }
 }
 
-fn next_sample(damage: u64, shard: &ShardIndex) -> Option<Start> {
+fn next_sample(damage: u64, shard: &ShardIndex) -> Option<ResumePoint> {
     let begin = |sample: u64| shard.range(sample..sample + 1).map_or(u64::MAX, |bytes| bytes.start);
     let (mut low, mut high) = (0, shard.samples());
     while low < high {
@@ -44,10 +44,15 @@ fn next_sample(damage: u64, shard: &ShardIndex) -> Option<Start> {
             false => low = middle + 1,
         }
     }
-    Some(Start { offset: begin(low), sample: Some(shard.position_of(low)?) })
+    Some(ResumePoint { offset: begin(low), sample: Some(shard.position_of(low)?) })
 }
 
-fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrupt) -> Result<Option<Start>> {
+fn next_header(
+    damage: u64,
+    url: &SecretUrl,
+    store: &Store,
+    interrupt: &Interrupt,
+) -> Result<Option<ResumePoint>> {
     let mut offset = (damage / BLOCK as u64 + 1) * BLOCK as u64;
     let body = match store.open_range(url.expose_secret(), offset..u64::MAX) {
         Ok(body) => body,
@@ -64,7 +69,7 @@ fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrup
         let left = blocks.remainder().len();
         let count = blocks.len() as u64;
         if let Some(at) = blocks.into_iter().position(is_header) {
-            return Ok(Some(Start { offset: offset + at as u64 * BLOCK as u64, sample: None }));
+            return Ok(Some(ResumePoint { offset: offset + at as u64 * BLOCK as u64, sample: None }));
         }
         offset += count * BLOCK as u64;
         rest.drain(..rest.len() - left);
@@ -72,8 +77,8 @@ fn next_header(damage: u64, url: &SecretUrl, store: &Store, interrupt: &Interrup
     Ok(None)
 }
 
-/// Whether a block is a header with a right checksum: the sum of its bytes, where those of the checksum
-/// itself count as spaces.
+/// Whether a block is a header with a correct checksum. The checksum is the sum of all bytes, with its own
+/// bytes counted as spaces.
 fn is_header(block: &[u8]) -> bool {
     let Some((checksum, name)) = block.get(148..156).zip(block.first()) else { return false };
     let digits: Vec<u8> =
@@ -111,8 +116,8 @@ mod tests {
         }
         std::fs::write(&path, archive.into_inner().unwrap()).unwrap();
         let url = SecretUrl::from(path.to_str().unwrap());
-        let find = |damage| behind(damage, &url, None, &Store::default(), &Interrupt::default()).unwrap();
-        assert_eq!(find(0), Some(Start { offset: 3584, sample: None }));
-        assert_eq!((find(3583), find(3584)), (Some(Start { offset: 3584, sample: None }), None));
+        let find = |damage| after(damage, &url, None, &Store::default(), &Interrupt::default()).unwrap();
+        assert_eq!(find(0), Some(ResumePoint { offset: 3584, sample: None }));
+        assert_eq!((find(3583), find(3584)), (Some(ResumePoint { offset: 3584, sample: None }), None));
     }
 }

@@ -1,30 +1,31 @@
-//! A stage with a memory behind the threads, for one stream.
+//! Runs a [`Stage`] of any kind as a stream stage.
 
-use super::join::{At, Failed, Join, Part, Pulled};
+use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
 use crate::adapters::{SavedStage, Stage};
 use crate::error::{ErrorKind, Result};
-use crate::loader::event::Begins;
+use crate::loader::event::StreamStart;
 use crate::panic::catch;
 use std::sync::Arc;
 
 /// Makes a stage, one for each stream and pass.
-pub(super) type Make<C> = Arc<dyn Fn(&Begins) -> C + Send + Sync>;
+pub(super) type MakeStage<C> = Arc<dyn Fn(&StreamStart) -> C + Send + Sync>;
 
-/// Drives any [`Stage`].
-pub(super) struct Memory<C: Stage<In>, In> {
-    make: Make<C>,
-    begins: Begins,
+/// A stateful stage: drives any [`Stage`].
+pub(super) struct StatefulStage<C: Stage<In>, In> {
+    make: MakeStage<C>,
+    start: StreamStart,
     stage: C,
+    /// What the last push has given.
     ready: Option<Result<C::Out>>,
-    /// No more goes in in this pass.
+    /// No more outputs come in this pass.
     draining: bool,
-    /// It has panicked: nobody knows what it remembers.
+    /// Whether the stage has panicked, so that its state is unknown.
     broken: bool,
 }
 
-impl<C: Stage<In>, In> Memory<C, In> {
-    pub(super) fn new(make: Make<C>, begins: Begins) -> Self {
-        Memory { stage: make(&begins), make, begins, ready: None, draining: false, broken: false }
+impl<C: Stage<In>, In> StatefulStage<C, In> {
+    pub(super) fn new(make: MakeStage<C>, start: StreamStart) -> Self {
+        StatefulStage { stage: make(&start), make, start, ready: None, draining: false, broken: false }
     }
 
     fn call<T>(&mut self, call: impl FnOnce(&mut C) -> Option<Result<T>>) -> Option<Result<T>> {
@@ -39,13 +40,13 @@ impl<C: Stage<In>, In> Memory<C, In> {
     }
 }
 
-impl<C, In> Join<C::Out> for Memory<C, In>
+impl<C, In> StreamStage<C::Out> for StatefulStage<C, In>
 where
     C: Stage<In> + Send,
     C::Out: Send,
     In: 'static,
 {
-    fn push(&mut self, part: Part, _: u64, _: &At) -> Result<()> {
+    fn push(&mut self, part: ErasedItem, _: u64, _: &OutputOrigin) -> Result<()> {
         let Ok(item) = part.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
@@ -55,17 +56,17 @@ where
         Ok(())
     }
 
-    fn pull(&mut self) -> Option<Result<Pulled<C::Out>, Failed>> {
+    fn pull(&mut self) -> Option<Result<StageOutput<C::Out>, StageFailure>> {
         let draining = self.draining;
         let item = self.ready.take().or_else(|| self.call(Stage::pull));
         let item = item.or_else(|| draining.then(|| self.call(Stage::drain)).flatten());
         let fill = |item: &C::Out| catch(|| self.stage.fill(item)).unwrap_or_default();
-        let pulled = |item| Pulled { fill: fill(&item), ..Pulled::item(item) };
-        item.map(|item| item.map(pulled).map_err(Failed::from))
+        let pulled = |item| StageOutput { fill: fill(&item), ..StageOutput::item(item) };
+        item.map(|item| item.map(pulled).map_err(StageFailure::from))
     }
 
     fn end(&mut self) {
-        *self = Memory::new(Arc::clone(&self.make), self.begins.clone());
+        *self = StatefulStage::new(Arc::clone(&self.make), self.start.clone());
     }
 
     fn drain(&mut self) {

@@ -1,42 +1,43 @@
-//! Images in a grid, and as characters of a terminal.
+//! Images as a contact sheet, and as characters of a terminal.
 
 use shardstream::image::{Filter, Frame, Image, ImageMode, Size, Transforms};
 use shardstream::{Result, Rng};
 use std::fmt::Write;
 
-/// A contact sheet: images of a limited number of pixels a side, in rows on white.
+/// A contact sheet: thumbnails in rows on a white background.
 #[derive(Debug)]
-pub(crate) struct Sheet {
+pub(crate) struct ContactSheet {
+    /// Maximum height and width of a thumbnail, in pixels.
     side: u32,
     columns: u32,
     thumbnails: Vec<Image>,
 }
 
-/// Pixels between images.
+/// Pixels between thumbnails.
 const GAP: u32 = 4;
 
-impl Sheet {
+impl ContactSheet {
     pub(crate) fn new(side: u32, columns: u32) -> Self {
-        Sheet { side: side.max(1), columns: columns.max(1), thumbnails: Vec::new() }
+        ContactSheet { side: side.max(1), columns: columns.max(1), thumbnails: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.thumbnails.len()
     }
 
-    /// Adds the image of this file.
+    /// Adds the image in `file`, which is encoded.
     ///
     /// # Errors
-    /// Those of decoding it.
+    /// If it cannot be decoded.
     pub(crate) fn add(&mut self, file: &[u8]) -> Result<()> {
         self.thumbnails.push(fitted(file, self.side, self.side)?);
         Ok(())
     }
 
-    /// The sheet as one image.
+    /// Renders the sheet as one RGB image.
     ///
     /// # Errors
-    /// None that a sheet of images of its own can meet.
+    /// None in practice: the pixels always match the size.
     pub(crate) fn image(&self) -> Result<Image> {
         let cell = self.side + GAP;
         let columns = self.columns.min(self.thumbnails.len().max(1) as u32);
@@ -45,7 +46,7 @@ impl Sheet {
         let mut pixels = vec![255; height as usize * width as usize * 3];
         for (number, image) in self.thumbnails.iter().enumerate() {
             let (row, column) = (number as u32 / columns, number as u32 % columns);
-            // In the middle of its cell.
+            // Centre the thumbnail in its cell.
             let top = GAP + row * cell + (self.side - image.height()) / 2;
             let left = GAP + column * cell + (self.side - image.width()) / 2;
             let line = image.width() as usize * 3;
@@ -59,13 +60,13 @@ impl Sheet {
     }
 }
 
-/// The image of a file, reduced to a limited number of pixels a side. A small one stays as it is.
+/// Decodes an image and shrinks it to fit into `height` x `width` pixels. A smaller image keeps its size.
 fn fitted(file: &[u8], height: u32, width: u32) -> Result<Image> {
     let fit = move |frame: &mut Frame<'_>, _: &mut Rng| {
         let Size { height: h, width: w } = frame.size();
         let scale = (f64::from(height) / f64::from(h)).min(f64::from(width) / f64::from(w));
         if scale < 1.0 {
-            let reduced = |side: u32, most: u32| ((f64::from(side) * scale).round() as u32).clamp(1, most);
+            let reduced = |side: u32, max: u32| ((f64::from(side) * scale).round() as u32).clamp(1, max);
             frame.resize((reduced(h, height), reduced(w, width)), Filter::Bilinear)?;
         }
         Ok(())
@@ -73,10 +74,10 @@ fn fitted(file: &[u8], height: u32, width: u32) -> Result<Image> {
     Transforms::new().then(fit).image(file, ImageMode::Rgb8, &mut Rng::new(0, 0, 0))
 }
 
-/// The image of a file as coloured half blocks in a limited number of columns, two pixels in each character.
+/// Renders an image as coloured half blocks, two pixels in each character, at most `columns` wide.
 ///
 /// # Errors
-/// Those of decoding it.
+/// If it cannot be decoded.
 pub(crate) fn half_blocks(file: &[u8], columns: u32) -> Result<String> {
     let image = fitted(file, columns, columns)?;
     let line = image.width() as usize * 3;
@@ -85,7 +86,7 @@ pub(crate) fn half_blocks(file: &[u8], columns: u32) -> Result<String> {
     for pair in rows.chunks(2) {
         for (column, upper) in pair[0].chunks_exact(3).enumerate() {
             let lower = pair.get(1).map(|row| &row[column * 3..column * 3 + 3]);
-            // Writing to a text does not fail.
+            // Writing to a String does not fail.
             let _ = write!(text, "\x1b[38;2;{};{};{}m", upper[0], upper[1], upper[2]);
             let _ = match lower {
                 Some(lower) => write!(text, "\x1b[48;2;{};{};{}m▀", lower[0], lower[1], lower[2]),
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn images_fit_and_are_centred() {
-        let mut sheet = Sheet::new(8, 2);
+        let mut sheet = ContactSheet::new(8, 2);
         for image in [png(16, 8, [9, 9, 9]), png(2, 2, [0, 0, 0]), png(4, 400, [7, 7, 7])] {
             sheet.add(&image).unwrap();
         }

@@ -1,18 +1,18 @@
-//! An index that a command has made, saved.
+//! Saves the index that a command has made.
 
 use crate::context::Context;
 use crate::failure::Failure;
 use shardstream::{Index, SecretUrl};
 
-/// Whether what is there is replaced.
+/// Whether an existing document is replaced.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Force {
-    /// Replace what is there under this name.
+pub(super) struct ForceOption {
+    /// Replace an existing document.
     #[arg(long)]
     pub(super) force: bool,
 }
 
-/// Saves an index and says what is in it.
+/// Saves an index, and prints the number of its shards and samples.
 pub(super) fn save(index: &Index, place: &str, context: &Context) -> Result<(), Failure> {
     index.save(&context.store, place)?;
     let (shards, samples) = (index.len() as u64, index.samples());
