@@ -51,11 +51,11 @@ use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::state::{ChangeReport, Changes, Header, Run, State, misfit};
 use prepare::PreparedRun;
-use report::Owners;
+use report::MemoryGauges;
 use settings::Settings;
 use std::fmt;
 use std::sync::Arc;
-use tuning::Learned;
+use tuning::LearnedTuning;
 
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
@@ -319,8 +319,8 @@ impl<B: Send + 'static> Loader<B> {
             Err(error) => {
                 let reached = self.settings.reached(None);
                 let state = State::new(Arc::new(header), reached, 0, Arc::default());
-                let tuning = Learned::new(&self.settings.resources, None).begin();
-                let run = self.settings.new_run(state, Owners::default(), Vec::new(), tuning);
+                let tuning = LearnedTuning::new(&self.settings.resources, None).begin();
+                let run = self.settings.new_run(state, MemoryGauges::default(), Vec::new(), tuning);
                 Batches::failed(error, run)
             }
         }

@@ -1,8 +1,8 @@
 //! From checked settings, and a state to resume from, to the streams and the sequence of a run.
 
-use super::batches::{Progress, Promised};
+use super::batches::{PromisedItems, RankProgress};
 use super::last_batch::LastBatch;
-use super::report::Owners;
+use super::report::MemoryGauges;
 use super::sequence::{Batching, DatasetOrder, MixedStream, SequenceConfig, StreamLengths};
 use super::settings::{DatasetSettings, Settings};
 use super::stream::{Gate, StreamConfig, StreamEpochs, StreamReader};
@@ -29,8 +29,8 @@ pub(super) struct PreparedRun {
     /// By local stream.
     pub(super) mixed_streams: Vec<MixedStream>,
     pub(super) sequence: SequenceConfig,
-    pub(super) progress: Progress,
-    pub(super) owners: Owners,
+    pub(super) progress: RankProgress,
+    pub(super) owners: MemoryGauges,
     /// By source.
     pub(super) streams: Vec<StreamId>,
     pub(super) stop: Stop,
@@ -63,7 +63,7 @@ impl Settings {
         };
         let RankPosition { streams: states, reached, batches } = at;
         let sequence = self.sequence_config(run, reached)?;
-        let mut owners = Owners::default();
+        let mut owners = MemoryGauges::default();
         let versions: Vec<Versions> =
             self.parts.iter().map(|_| Versions::owned_by(&owners.network)).collect();
         let (mut sources, mut mixed_streams) =
@@ -105,11 +105,11 @@ impl Settings {
         }
         let all_streams = self.all_streams(mine, header.clone(), versions, stop.clone());
         let steps_are_fixed = matches!(sequence.batching, Batching::Steps(_));
-        let promised = self.lengths().filter(|_| steps_are_fixed).map(|lengths| Promised {
+        let promised = self.lengths().filter(|_| steps_are_fixed).map(|lengths| PromisedItems {
             lengths: lengths.0.into(),
             passes: self.parts.iter().map(|part| part.passes).collect(),
         });
-        let progress = Progress::new(Arc::new(header), (reached, batches), mixed_streams.len(), states);
+        let progress = RankProgress::new(Arc::new(header), (reached, batches), mixed_streams.len(), states);
         let progress = progress.promised(promised);
         let endless = matches!(run, Run::EpochsFrom(_));
         let ended = state.is_some_and(State::has_ended);

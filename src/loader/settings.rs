@@ -3,12 +3,12 @@
 
 use super::last_batch::LastBatch;
 use super::policy::OnError;
-use super::report::Owners;
+use super::report::MemoryGauges;
 use super::sequence::{DatasetOrder, StreamLengths};
 use super::shapes::Shapes;
 use super::stream::SelectFn;
 use super::tuning::{Resources, Tuning};
-use super::watch::{OnStall, Run as WatchedRun, StreamId};
+use super::watch::{OnStall, RunMonitor, StreamId};
 use crate::adapters::BucketPlan;
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
@@ -181,16 +181,16 @@ impl Settings {
     pub(super) fn new_run(
         &self,
         state: State,
-        owners: Owners,
+        owners: MemoryGauges,
         streams: Vec<StreamId>,
         tuning: Arc<Tuning>,
-    ) -> WatchedRun {
+    ) -> RunMonitor {
         let steps = match state.header().run {
             Run::EpochsFrom(_) => None,
             Run::Epoch(_) | Run::EpochRepeated(_) => self.steps_from(state.slots()),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
-        WatchedRun::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
+        RunMonitor::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
     }
 
     /// The streams that this rank reads.

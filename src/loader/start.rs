@@ -1,7 +1,7 @@
 //! From checked settings and stages to a loader: connects the parts of a run.
 
 use super::Loader;
-use super::batches::{Batches, Collect, Collected, Collector, First, Make, Pad};
+use super::batches::{BatchCollector, BatchMaker, Batches, Collected, FirstItem, MonitoredCollector, PadFn};
 use super::event::LoaderEvent;
 use super::pool::{InlineOutputs, Sources, WorkerPool};
 use super::prepare::{AllStreams, PreparedRun};
@@ -9,7 +9,7 @@ use super::sequence::{Sequencer, SourceOutputs};
 use super::settings::Settings;
 use super::stages::{Pipe, PipeOutput, Sink, Stages};
 use super::stream::StreamReader;
-use super::tuning::Learned;
+use super::tuning::LearnedTuning;
 use crate::collate::{Collator, Row, RowSlots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
@@ -20,11 +20,11 @@ use std::sync::Arc;
 pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     settings: Settings,
     stages: Vec<Stages<T>>,
-    pad: Pad<T>,
-    make: Make<T, B>,
+    pad: PadFn<T>,
+    make: BatchMaker<T, B>,
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
-    let learned = Learned::new(&settings.resources, make.batch_bytes());
+    let learned = LearnedTuning::new(&settings.resources, make.batch_bytes());
     let start = move |settings: &Settings, begun: PreparedRun| {
         let PreparedRun {
             sources,
@@ -74,9 +74,9 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             }
         };
         let progress = (progress, Arc::clone(&settings.policy));
-        let collect = Collect::new(events, pad, first, make.clone(), progress);
-        let ahead = has_threads.then(|| tuning.most_prefetch());
-        let collector = Collector::new(collect, run.clone(), has_threads.then_some(tuning));
+        let collect = BatchCollector::new(events, pad, first, make.clone(), progress);
+        let ahead = has_threads.then(|| tuning.max_prefetch());
+        let collector = MonitoredCollector::new(collect, run.clone(), has_threads.then_some(tuning));
         let batches: Collected<B> = Box::new(collector);
         Batches::new(batches, ahead, stop, run)
     };
@@ -85,7 +85,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
 
 /// Reads the first item of the epoch again; if batches have several shapes, the first that fits into the
 /// given one. Searches the streams of this rank first, and then those of other ranks.
-fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> First<T> {
+fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> FirstItem<T> {
     Box::new(move |only_bucket| {
         let streams = streams();
         let (count, streams_per_dataset) = (streams.len(), streams.len() / stages.len().max(1));

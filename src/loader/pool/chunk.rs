@@ -1,8 +1,8 @@
 //! A chunk: some consecutive samples of a source, and what the stages made of them.
 
-use crate::adapters::catch;
 use crate::error::Error;
 use crate::loader::event::{StageInput, StreamEvent};
+use crate::panic::catch;
 use crate::store::Held;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use crate::loader::event::StreamStart;
 use crate::loader::shapes::Shapes;
 use crate::loader::stages::{Stages, TaggedOutputs};
 use crate::loader::stream::StreamReader;
-use crate::loader::watch::Run;
+use crate::loader::watch::RunMonitor;
 use crate::memory::Gauge;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(in crate::loader) struct Sources<T> {
     /// Without `shapes`: drop the items that do not fit into this bucket.
     pub(in crate::loader) only_bucket: Option<usize>,
     /// Records what the threads do.
-    pub(in crate::loader) run: Option<Run>,
+    pub(in crate::loader) run: Option<RunMonitor>,
 }
 
 impl<T> Sources<T> {

@@ -8,7 +8,6 @@ use super::read_schedule::{ChunkId, NextChunk, ReadSchedule, ReadTask};
 use super::slot_predictor::SlotPredictor;
 use super::sources::Sources;
 use crate::activity::{self, Activity};
-use crate::adapters::catch;
 use crate::collate::{Collator, RowSlots};
 use crate::dataset::Stop;
 use crate::error::{ErrorKind, Result};
@@ -16,7 +15,8 @@ use crate::loader::event::{StageInput, StreamEvent};
 use crate::loader::sequence::{MixedStream, SequenceConfig};
 use crate::loader::stages::{MappedInput, Stages};
 use crate::loader::stream::StreamReader;
-use crate::loader::watch::{PoolStatus, Role, Run, StreamProgress, WorkDone};
+use crate::loader::watch::{PoolStatus, Role, RunMonitor, StreamProgress, WorkDone};
+use crate::panic::catch;
 use crate::telemetry::span;
 use crate::wait;
 use cpu_time::ThreadTime;
@@ -47,7 +47,7 @@ pub(super) struct Workers<T> {
     /// Wakes the thread that takes the outputs.
     taker: AtomicWaker,
     /// Records what the threads do.
-    run: Option<Run>,
+    run: Option<RunMonitor>,
     /// By source: wakes a thread when the source has something to read.
     source_wakers: OnceLock<Arc<[Waker]>>,
 }
@@ -63,7 +63,7 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 
     fn done(&self) -> WorkDone {
         let state = self.lock().unwrap_or_else(PoisonError::into_inner);
-        WorkDone { is_full: state.schedule.is_full(), ..state.done }
+        WorkDone { is_memory_full: state.schedule.is_full(), ..state.done }
     }
 }
 

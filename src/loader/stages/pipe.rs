@@ -1,9 +1,9 @@
 //! The stages that run on the threads, composed into one function from a sample to its outputs.
 
 use super::stream_stage::ErasedItem;
-use crate::adapters::catch;
 use crate::collate::RowSlots;
 use crate::error::Result;
+use crate::panic::catch;
 use crate::sample::Sample;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! Runs a [`Stage`] of any kind as a stream stage.
 
 use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
-use crate::adapters::{SavedStage, Stage, catch};
+use crate::adapters::{SavedStage, Stage};
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::StreamStart;
+use crate::panic::catch;
 use std::sync::Arc;
 
 /// Makes a stage, one for each stream and pass.

@@ -1,7 +1,8 @@
 //! Stages that see the outputs of one stream in order: behind the stages on the threads.
 
-use crate::adapters::{SavedStage, catch};
+use crate::adapters::SavedStage;
 use crate::error::{Error, Result};
+use crate::panic::catch;
 use crate::sample::{Position, SampleLocation};
 use std::any::Any;
 use std::sync::Arc;

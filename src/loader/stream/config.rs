@@ -2,11 +2,11 @@
 
 use super::gate::Gate;
 use crate::activity::{self, Activity};
-use crate::adapters::catch;
 use crate::dataset::{CurrentShard, Dataset, ShardReader, Stop, Versions};
 use crate::error::Result;
 use crate::loader::policy::OnError;
 use crate::memory::Gauge;
+use crate::panic::catch;
 use crate::plan::Slice;
 use crate::rng::Rng;
 use crate::sample::Sample;

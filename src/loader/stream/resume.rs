@@ -3,7 +3,7 @@
 
 use super::config::StreamConfig;
 use super::pass_reader::{NumberedSample, PassReader};
-use crate::adapters::{Replayed, replay};
+use crate::adapters::{ReplayedBuffer, replay};
 use crate::dataset::ShardReader;
 use crate::error::{Error, Result};
 use crate::index::ShardIndex;
@@ -27,8 +27,8 @@ const MIN_GAP: u64 = 1 << 20;
 pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState) -> Result<PassReader> {
     let slices = stream.slices(epoch);
     let current = last_open_slice(stream.stream, &slices, from)?;
-    let Replayed { held, inputs, rng } = match stream.shuffle {
-        0 | 1 => Replayed { held: Vec::new(), inputs: from.taken, rng: stream.rng(epoch) },
+    let ReplayedBuffer { held, inputs, rng } = match stream.shuffle {
+        0 | 1 => ReplayedBuffer { held: Vec::new(), inputs: from.taken, rng: stream.rng(epoch) },
         size => replay(size, stream.rng(epoch), from.taken, from.length)
             .ok_or_else(|| misfit(format!("stream {} had fewer samples than were taken", stream.stream)))?,
     };

@@ -38,7 +38,7 @@ impl<T: Send + 'static> Workers<T> {
             })?;
         }
         match self.add_threads(tuning.threads(), started) {
-            Err(_) if self.lock().threads >= tuning.least_threads() => {
+            Err(_) if self.lock().threads >= tuning.min_threads() => {
                 self.accept_fewer(tuning);
                 Ok(())
             }
