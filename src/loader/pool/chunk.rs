@@ -3,7 +3,7 @@
 use crate::adapters::catch;
 use crate::error::Error;
 use crate::loader::event::{Input, Read};
-use crate::store::Held;
+use crate::store::ReadAheadMemory;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) struct Chunk<T> {
     /// How many items are to come of them.
     pub(super) outputs: usize,
     /// The memory of the budget that they take until all of them have been given out.
-    pub(super) memory: Held,
+    pub(super) memory: ReadAheadMemory,
 }
 
 /// A chunk that took so long is long enough.

@@ -30,7 +30,7 @@ use super::stream::Gate;
 use super::tuning::Tuning;
 use crate::adapters::Threads;
 use crate::dataset::Stop;
-use crate::store::Held;
+use crate::store::ReadAheadMemory;
 use chunk::{Chunk, Fed};
 use std::sync::Arc;
 use std::vec;
@@ -51,7 +51,7 @@ struct Waiting<T> {
     gate: Option<Gate>,
     /// The rest of a chunk, and its memory.
     items: vec::IntoIter<Fed<Mapped<T>>>,
-    memory: Option<Held>,
+    memory: Option<ReadAheadMemory>,
 }
 
 impl<T: Send + 'static> Pool<T> {

@@ -9,7 +9,7 @@ use super::chunk::{Bounds, Chunk, Then};
 use crate::activity::Activity;
 use crate::loader::watch::StreamProgress;
 use crate::memory::Gauge;
-use crate::store::{Budget, Held};
+use crate::store::{Budget, ReadAheadMemory};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ pub(super) struct Turn<S> {
     pub(super) bounds: Bounds,
     /// Whether each sample is mapped as soon as it is read, before others may read the source.
     pub(super) at_once: bool,
-    pub(super) memory: Held,
+    pub(super) memory: ReadAheadMemory,
 }
 
 /// A chunk that was read: which one of its source, and the number of its first item.
@@ -214,13 +214,13 @@ impl<S, T> Schedule<S, T> {
     }
 
     /// The memory for another chunk of a source, if there is any, or it is needed.
-    fn hold(&mut self, number: usize) -> Option<Held> {
+    fn hold(&mut self, number: usize) -> Option<ReadAheadMemory> {
         let needed = self.ahead < self.threads;
         let place = self.places.get_mut(number)?;
-        let held = place.budget.try_hold(place.bytes, &self.owner);
+        let held = place.budget.try_reserve(place.bytes, &self.owner);
         place.roomy = held.is_some();
-        let held =
-            held.or_else(|| (needed || place.chunks.is_empty()).then(|| place.budget.hold(0, &self.owner)));
+        let held = held
+            .or_else(|| (needed || place.chunks.is_empty()).then(|| place.budget.reserve(0, &self.owner)));
         self.full |= held.is_none();
         held
     }
@@ -450,7 +450,7 @@ mod tests {
 
     fn end(schedule: &mut Schedule<char, u64>, begun: Begun, samples: usize) {
         let items = (0..samples).map(|_| Fed::Input(begun.number)).collect();
-        let chunk = Chunk { items, outputs: samples, memory: roomy().hold(0, &Gauge::default()) };
+        let chunk = Chunk { items, outputs: samples, memory: roomy().reserve(0, &Gauge::default()) };
         schedule.done(begun, chunk, samples, Duration::ZERO);
     }
 
@@ -568,7 +568,7 @@ mod tests {
             let chunk = Chunk {
                 items: Vec::new(),
                 outputs: bounds.samples,
-                memory: roomy().hold(0, &Gauge::default()),
+                memory: roomy().reserve(0, &Gauge::default()),
             };
             schedule.done(begun, chunk, bounds.samples, took);
             assert!(matches!(schedule.take(0), Next::Chunk(_)));
@@ -596,7 +596,7 @@ mod tests {
                 // How long samples take is not known before each source has had a chunk.
                 assert_eq!(turn.at_once, at_once && number == count, "{row} {took:?}");
                 let begun = schedule.read(turn.place, turn.source, (8, 1, true), Then::More).unwrap();
-                let memory = roomy().hold(0, &Gauge::default());
+                let memory = roomy().reserve(0, &Gauge::default());
                 let chunk = Chunk { items: Vec::new(), outputs: 8, memory };
                 schedule.done(begun, chunk, 8, took);
                 assert!(matches!(schedule.take(turn.place), Next::Chunk(_)));
@@ -610,7 +610,7 @@ mod tests {
         let mut chunk = |outputs| {
             let Turn { source, bounds, .. } = schedule.turn().unwrap();
             let begun = schedule.read(0, source, (bounds.samples, 1, true), Then::More).unwrap();
-            let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().hold(0, &Gauge::default()) };
+            let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().reserve(0, &Gauge::default()) };
             schedule.done(begun, chunk, bounds.samples, Duration::ZERO);
             assert!(matches!(schedule.take(0), Next::Chunk(_)));
             bounds.samples
@@ -624,7 +624,7 @@ mod tests {
         let first = begin(&mut schedule, 10).unwrap();
         let second = begin(&mut schedule, 10).unwrap();
         assert_eq!((first.item, second.item), (0, 10));
-        let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().hold(0, &Gauge::default()) };
+        let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().reserve(0, &Gauge::default()) };
         schedule.done(first, chunk, 10, Duration::ZERO);
         assert_eq!(begin(&mut schedule, 10).unwrap().item, 17, "3 of 20 became nothing");
     }
