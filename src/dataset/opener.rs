@@ -8,7 +8,7 @@ use super::{CurrentShard, Dataset, Stop, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
-use crate::store::{Body, Lane, ObjectVersion, Stopper};
+use crate::store::{Body, ObjectVersion, ReadQueue, Stopper};
 use crate::tar::{self, SampleParser};
 use crate::telemetry::log;
 use crate::wait;
@@ -41,7 +41,7 @@ pub(super) struct Opener {
     pieces: VecDeque<Piece>,
     /// Whether the slice that is read is one of these.
     in_pieces: bool,
-    lane: Lane,
+    queue: ReadQueue,
     /// Whether another reader will [begin behind](Self::begin_behind) this one.
     pub(super) followed: bool,
     /// How many samples of the next slice have been read before.
@@ -80,7 +80,7 @@ struct Opened {
 impl Opener {
     pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
         Opener {
-            lane: dataset.0.store.lane(versions.network()),
+            queue: dataset.0.store.queue(versions.network()),
             versions: versions.of(epoch),
             dataset,
             epoch,
@@ -150,7 +150,7 @@ impl Opener {
     pub(super) fn begin_behind(&mut self, before: &Opener) {
         if self.ahead.is_empty() {
             // Whatever `before` reads is asked for first.
-            self.lane = before.lane.clone();
+            self.queue = before.queue.clone();
         }
         while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
     }
@@ -209,7 +209,7 @@ impl Opener {
         };
         let left =
             (self.slices.len() - self.next.min(self.slices.len())) + self.pieces.len() + self.empty.len();
-        self.lane.expect(if self.followed { u64::MAX } else { left as u64 });
+        self.queue.set_remaining(if self.followed { u64::MAX } else { left as u64 });
         let (part, worth) = match self.open(&slice, passed, expected) {
             Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
             Err(error) => (Err(error), 0),
@@ -268,12 +268,12 @@ impl Opener {
         let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
         let (mut body, parser, extent) = match piece {
             None => {
-                (inner.store.open_in(&self.lane, url.expose_secret())?, parser, Extent::Shard(samples.start))
+                (inner.store.open_in(&self.queue, url.expose_secret())?, parser, Extent::Shard(samples.start))
             }
             Some((index, range)) => {
                 let parser = parser.starting(samples.start, range.start);
                 let parser = if samples.end < index.stored_samples() { parser.cut() } else { parser };
-                (inner.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
+                (inner.store.open_range_in(&self.queue, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };
         let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());

@@ -1,6 +1,6 @@
 //! The bytes that have come and are not used up yet.
 
-use crate::store::Buffer;
+use crate::store::ReadBuffer;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ pub(super) struct Input {
     /// The bytes given out and skipped so far: the offset of the next one.
     offset: u64,
     /// The beginning of a piece whose end has not come yet.
-    gathered: Buffer,
+    gathered: ReadBuffer,
 }
 
 /// A piece of the input that is looked at, and of which a part can be kept.
@@ -93,7 +93,7 @@ impl Input {
             return Some(piece);
         }
         if self.gathered.capacity() == 0 {
-            self.gathered = Buffer::gathering(size.min(TRUSTED.max(self.available)));
+            self.gathered = ReadBuffer::with_capacity(size.min(TRUSTED.max(self.available)));
         }
         while self.gathered.len() < size {
             if self.head.is_empty() {

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::loader::event::{StageInput, StreamEvent};
 use crate::panic::catch;
-use crate::store::Held;
+use crate::store::ReadAheadMemory;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) struct Chunk<T> {
     /// Number of items in them.
     pub(super) outputs: usize,
     /// Their memory in the budget, held until all of them have been given out.
-    pub(super) memory: Held,
+    pub(super) memory: ReadAheadMemory,
 }
 
 /// Reading stops after this time, even if the chunk is not full.

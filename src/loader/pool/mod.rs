@@ -29,7 +29,7 @@ use super::stream::Gate;
 use super::tuning::Tuning;
 use crate::adapters::Threads;
 use crate::dataset::Stop;
-use crate::store::Held;
+use crate::store::ReadAheadMemory;
 use chunk::{Chunk, ChunkItem};
 use std::sync::Arc;
 use std::vec;
@@ -50,7 +50,7 @@ struct SourceOutput<T> {
     gate: Option<Gate>,
     /// The rest of the current chunk, and its memory in the budget.
     items: vec::IntoIter<ChunkItem<MappedInput<T>>>,
-    memory: Option<Held>,
+    memory: Option<ReadAheadMemory>,
 }
 
 impl<T: Send + 'static> WorkerPool<T> {

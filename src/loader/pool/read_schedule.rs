@@ -9,7 +9,7 @@ use super::chunk::{Chunk, ChunkLimits, SourceStatus};
 use crate::activity::Activity;
 use crate::loader::watch::StreamProgress;
 use crate::memory::Gauge;
-use crate::store::{Budget, Held};
+use crate::store::{Budget, ReadAheadMemory};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ pub(super) struct ReadTask<S> {
     pub(super) limits: ChunkLimits,
     /// Whether each sample is mapped as soon as it is read, before another thread may read the source.
     pub(super) maps_at_once: bool,
-    pub(super) memory: Held,
+    pub(super) memory: ReadAheadMemory,
 }
 
 /// Identifies a chunk that was read.
@@ -226,13 +226,13 @@ impl<S, T> ReadSchedule<S, T> {
 
     /// Takes the memory for another chunk of a source from the budget. A chunk that is needed gets none if
     /// the budget is used up. Returns `None` if the chunk must wait.
-    fn hold_memory(&mut self, number: usize) -> Option<Held> {
+    fn hold_memory(&mut self, number: usize) -> Option<ReadAheadMemory> {
         let needed = self.ahead < self.threads;
         let source = self.sources.get_mut(number)?;
-        let held = source.budget.try_hold(source.expected_bytes, &self.gauge);
+        let held = source.budget.try_reserve(source.expected_bytes, &self.gauge);
         source.had_memory = held.is_some();
-        let held =
-            held.or_else(|| (needed || source.chunks.is_empty()).then(|| source.budget.hold(0, &self.gauge)));
+        let held = held
+            .or_else(|| (needed || source.chunks.is_empty()).then(|| source.budget.reserve(0, &self.gauge)));
         self.is_full |= held.is_none();
         held
     }

@@ -26,7 +26,7 @@ fn begin(schedule: &mut ReadSchedule<char, u64>, samples: usize) -> Option<Chunk
 
 fn end(schedule: &mut ReadSchedule<char, u64>, id: ChunkId, samples: usize) {
     let items = (0..samples).map(|_| ChunkItem::Input(id.number)).collect();
-    let chunk = Chunk { items, outputs: samples, memory: roomy().hold(0, &Gauge::default()) };
+    let chunk = Chunk { items, outputs: samples, memory: roomy().reserve(0, &Gauge::default()) };
     schedule.finish(id, chunk, samples, Duration::ZERO);
 }
 
@@ -138,8 +138,11 @@ fn chunks_grow_while_they_are_fast() {
     let mut chunk = |took| {
         let ReadTask { reader, limits, .. } = schedule.next_task().unwrap();
         let id = schedule.put_back(0, reader, (limits.samples, 1, true), SourceStatus::Ready).unwrap();
-        let chunk =
-            Chunk { items: Vec::new(), outputs: limits.samples, memory: roomy().hold(0, &Gauge::default()) };
+        let chunk = Chunk {
+            items: Vec::new(),
+            outputs: limits.samples,
+            memory: roomy().reserve(0, &Gauge::default()),
+        };
         schedule.finish(id, chunk, limits.samples, took);
         assert!(matches!(schedule.take(0), NextChunk::Ready(_)));
         limits.samples
@@ -166,7 +169,7 @@ fn quick_samples_are_mapped_at_once_where_no_thread_is_left_without_a_source() {
             // The time for a sample is not known before each source has had a chunk.
             assert_eq!(task.maps_at_once, maps_at_once && number == count, "{row} {took:?}");
             let id = schedule.put_back(task.source, task.reader, (8, 1, true), SourceStatus::Ready).unwrap();
-            let memory = roomy().hold(0, &Gauge::default());
+            let memory = roomy().reserve(0, &Gauge::default());
             let chunk = Chunk { items: Vec::new(), outputs: 8, memory };
             schedule.finish(id, chunk, 8, took);
             assert!(matches!(schedule.take(task.source), NextChunk::Ready(_)));
@@ -180,7 +183,7 @@ fn a_chunk_does_not_become_too_many_items_or_bytes() {
     let mut chunk = |outputs| {
         let ReadTask { reader, limits, .. } = schedule.next_task().unwrap();
         let id = schedule.put_back(0, reader, (limits.samples, 1, true), SourceStatus::Ready).unwrap();
-        let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().hold(0, &Gauge::default()) };
+        let chunk = Chunk { items: Vec::new(), outputs, memory: roomy().reserve(0, &Gauge::default()) };
         schedule.finish(id, chunk, limits.samples, Duration::ZERO);
         assert!(matches!(schedule.take(0), NextChunk::Ready(_)));
         limits.samples
@@ -194,7 +197,7 @@ fn the_number_of_the_next_item_follows_the_number_of_outputs() {
     let first = begin(&mut schedule, 10).unwrap();
     let second = begin(&mut schedule, 10).unwrap();
     assert_eq!((first.first_item, second.first_item), (0, 10));
-    let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().hold(0, &Gauge::default()) };
+    let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().reserve(0, &Gauge::default()) };
     schedule.finish(first, chunk, 10, Duration::ZERO);
     assert_eq!(begin(&mut schedule, 10).unwrap().first_item, 17, "3 of 20 samples gave no item");
 }

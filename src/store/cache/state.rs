@@ -1,43 +1,43 @@
 //! The state of a cache in this process.
 
-use super::directory::Directory;
-use super::progress::Progress;
+use super::directory::CacheDirectory;
+use super::progress::FlightProgress;
 use md5::{Digest, Md5};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// The flights of a cache by the keys of their objects.
-type Flights = Mutex<HashMap<String, watch::Sender<Progress>>>;
+/// The flights of a cache, by the keys of their objects.
+pub(super) type Flights = HashMap<String, watch::Sender<FlightProgress>>;
 
-/// What the clones of a cache and its readers share.
+/// The state that the clones of a cache and its readers share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) directory: Directory,
+pub(super) struct CacheState {
+    pub(super) directory: CacheDirectory,
     pub(super) revalidate: bool,
-    pub(super) flights: Flights,
-    /// How many objects have come whole and are yet to be entries, or are fetched in place of entries that
-    /// were damaged.
+    flights: Mutex<Flights>,
+    /// Number of objects that are complete but not entries yet, or that are fetched in place of damaged
+    /// entries.
     pub(super) finishing: watch::Sender<usize>,
     /// The keys of objects in whose files damage was found.
-    pub(super) damaged: Mutex<HashSet<String>>,
+    damaged: Mutex<HashSet<String>>,
     pub(super) warning: Mutex<Option<String>>,
 }
 
-impl Shared {
-    pub(super) fn new(directory: Directory, revalidate: bool) -> Self {
-        Shared {
+impl CacheState {
+    pub(super) fn new(directory: CacheDirectory, revalidate: bool) -> Self {
+        CacheState {
             directory,
             revalidate,
-            flights: Flights::default(),
+            flights: Mutex::default(),
             finishing: watch::Sender::new(0),
             damaged: Mutex::default(),
             warning: Mutex::default(),
         }
     }
 
-    pub(super) fn flights(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<Progress>>> {
+    pub(super) fn flights(&self) -> MutexGuard<'_, Flights> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -45,13 +45,15 @@ impl Shared {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Replaces the warning of the cache.
     pub(super) fn warn(&self, what: impl fmt::Display) {
         let warning = format!("the cache {}: {what:#}", self.directory.path().display());
         *self.warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
     }
 }
 
-/// The name of an object's files: any URL makes one of the same length, and all processes make the same.
+/// The key of an object, which is the name of its files. It has the same length for any URL, and is the same
+/// in all processes.
 pub(super) fn key(url: &str) -> String {
     Md5::digest(url).iter().map(|byte| format!("{byte:02x}")).collect()
 }
