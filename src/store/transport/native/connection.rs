@@ -1,9 +1,10 @@
-//! One connection, and how it comes to be.
+//! One connection to a server: how it is opened, and what is sent and received on it.
 
-use super::addresses::addresses;
-use super::head::{self, Fault, Head};
-use super::origin::Origin;
-use super::tls::{tls, tls_fault};
+use super::head::{self, HeadError, ResponseHead};
+use super::tls::client_config;
+use crate::store::transport::addresses::addresses;
+use crate::store::transport::fault::network_fault;
+use crate::store::transport::origin::HttpOrigin;
 use crate::{Error, ErrorKind, Result};
 use futures::stream::{FuturesUnordered, StreamExt};
 use socket2::SockRef;
@@ -19,12 +20,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// How long all of it may take: the name, the connection, the handshake.
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long one address is tried alone before the next is tried beside it.
+/// Time limit for opening a connection: the look-up of the name, TCP, and the TLS handshake together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which one address is tried alone, before the next one is tried beside it.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// What bytes go through: a socket, or TLS over one.
+/// A stream of bytes in both directions: a socket, or TLS over one.
 pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Sync + Unpin {
     /// The socket, if there is one.
     fn socket(&self) -> Option<&TcpStream>;
@@ -46,15 +47,15 @@ impl Wire for TlsStream<TcpStream> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unread {
     Nothing,
-    /// The end, or something that says that the end is near.
+    /// The end of the connection, or a message that it is about to end.
     End,
     /// Bytes that no request asked for.
     Surplus,
 }
 
 impl Unread {
-    /// What these first bytes mean. Servers may close an idle connection with the status 408 (RFC 9110,
-    /// 15.5.9).
+    /// Classifies the first bytes that arrived. Servers may close an idle connection with the status 408
+    /// (RFC 9110, 15.5.9).
     fn of(bytes: &[u8]) -> Self {
         let is_timeout = [&b"HTTP/1.1 408"[..], b"HTTP/1.0 408"].iter().any(|head| bytes.starts_with(head));
         if is_timeout { Unread::End } else { Unread::Surplus }
@@ -62,63 +63,67 @@ impl Unread {
 }
 
 /// A connection to a server. Dropping it closes it.
-pub(super) struct Connection {
-    origin: Origin,
+pub(super) struct HttpConnection {
+    origin: HttpOrigin,
     wire: Box<dyn Wire>,
-    /// What came behind the head of the last response.
+    /// Bytes of the body that came together with the head of the last response.
     received: Vec<u8>,
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for HttpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("origin", &self.origin).finish_non_exhaustive()
+        f.debug_struct("HttpConnection").field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
-impl Connection {
-    pub(super) fn new(origin: Origin, wire: impl Wire + 'static) -> Self {
-        Connection { origin, wire: Box::new(wire), received: Vec::new() }
+impl HttpConnection {
+    pub(super) fn new(origin: HttpOrigin, wire: impl Wire + 'static) -> Self {
+        HttpConnection { origin, wire: Box::new(wire), received: Vec::new() }
     }
 
-    pub(super) async fn open(origin: &Origin) -> Result<Self> {
+    pub(super) async fn open(origin: &HttpOrigin) -> Result<Self> {
         let opening = async {
-            let socket = reach(origin).await?;
+            let socket = connect(origin).await?;
             socket.set_nodelay(true)?;
             if !origin.tls {
-                return Ok(Connection::new(origin.clone(), socket));
+                return Ok(HttpConnection::new(origin.clone(), socket));
             }
             let name = ServerName::try_from(origin.host.clone());
             let name = name.map_err(|error| ErrorKind::Config(format!("bad host name: {error}")))?;
-            let stream = TlsConnector::from(tls()?).connect(name, socket).await.map_err(tls_fault)?;
-            Ok(Connection::new(origin.clone(), stream))
+            let stream = TlsConnector::from(client_config()?).connect(name, socket).await;
+            let stream = stream.map_err(|error| network_fault(&error, None))?;
+            Ok(HttpConnection::new(origin.clone(), stream))
         };
-        tokio::time::timeout(CONNECT, opening).await.unwrap_or_else(|_| {
-            let why = format!("no connection to {origin} within {} s", CONNECT.as_secs());
+        tokio::time::timeout(CONNECT_TIMEOUT, opening).await.unwrap_or_else(|_| {
+            let why = format!("no connection to {origin} within {} s", CONNECT_TIMEOUT.as_secs());
             Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
         })
     }
 
-    pub(super) fn origin(&self) -> &Origin {
+    pub(super) fn origin(&self) -> &HttpOrigin {
         &self.origin
     }
 
     /// Sends a request and reads the head of its response.
-    pub(super) async fn ask(&mut self, request: &[u8]) -> Result<Head, Fault> {
+    pub(super) async fn send(&mut self, request: &[u8]) -> Result<ResponseHead, HeadError> {
         self.received.clear();
-        let sent = async {
+        let sending = async {
             self.wire.write_all(request).await?;
             self.wire.flush().await
         };
-        sent.await.map_err(|error: io::Error| Fault { error: tls_fault(error), silent: true })?;
+        let sent: io::Result<()> = sending.await;
+        let unsent =
+            |error: io::Error| HeadError { error: network_fault(&error, None), nothing_received: true };
+        sent.map_err(unsent)?;
         head::read(&mut *self.wire, &mut self.received).await
     }
 
-    /// What was received of the body together with the head.
+    /// Takes the bytes of the body that were received together with the head.
     pub(super) fn take_received(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.received)
     }
 
-    /// Reads what has come, but no more than `room` bytes; 0 at the end.
+    /// Reads what has arrived into `buffer`, at most `room` bytes. Returns their number, 0 at the end.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,8 +133,8 @@ impl Connection {
         pin!(self.wire.read_buf(&mut bytes::BufMut::limit(buffer, room))).poll(cx)
     }
 
-    /// What has arrived behind the last response; what has is gone then. Later arrivals wake the task of
-    /// `cx`.
+    /// Looks for bytes that have arrived behind the last response, and discards some of them. Later arrivals
+    /// wake the task of `cx`.
     pub(super) fn unread(&mut self, cx: &mut Context<'_>) -> Unread {
         let mut bytes = [0; 16];
         // TLS may have decrypted more than was read.
@@ -139,28 +144,28 @@ impl Connection {
             Poll::Ready(_) => return Unread::End,
             Poll::Pending => {}
         }
-        // What the socket received a moment ago is not known to the runtime before its next look at all
-        // sockets.
+        // The runtime does not know of bytes that the socket received since it last polled all sockets: ask
+        // the system.
         let Some(socket) = self.wire.socket() else { return Unread::Nothing };
         match (&*SockRef::from(socket)).read(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Unread::Nothing,
-            // Records of TLS may well be the end of the connection, or belong to it.
+            // TLS records may announce the end of the connection, or belong to the connection itself.
             Ok(length) if length > 0 && !self.origin.tls => Unread::of(&bytes[..length]),
             _ => Unread::End,
         }
     }
 }
 
-/// Connects to whichever address of a name answers first.
-async fn reach(origin: &Origin) -> Result<TcpStream> {
+/// Connects to the address of a name that answers first.
+async fn connect(origin: &HttpOrigin) -> Result<TcpStream> {
     let unreachable = |error: io::Error| {
         Error::from(io::Error::new(error.kind(), format!("no connection to {origin}: {error}")))
     };
-    let mut waiting = addresses(&origin.host, origin.port).await.map_err(unreachable)?.into_iter();
+    let mut untried = addresses(&origin.host, origin.port).await.map_err(unreachable)?.into_iter();
     let mut attempts = FuturesUnordered::new();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     loop {
-        match waiting.next() {
+        match untried.next() {
             Some(address) => attempts.push(TcpStream::connect(address)),
             None if attempts.is_empty() => return Err(unreachable(failure)),
             None => {}

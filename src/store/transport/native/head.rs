@@ -1,8 +1,9 @@
-//! Heads: the request as it is sent, and what is before the body of the response.
+//! The heads of requests and responses: start line and headers.
 
-use super::chunked::Chunked;
-use super::origin::{Origin, malformed};
-use super::tls::tls_fault;
+use super::chunked::ChunkedDecoder;
+use crate::store::transport::USER_AGENT;
+use crate::store::transport::fault::{malformed, network_fault};
+use crate::store::transport::origin::HttpOrigin;
 use crate::{Error, ErrorKind, Result};
 use bytes::BufMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -10,22 +11,20 @@ use http::{StatusCode, Uri};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes that heads may take, those of interim answers included.
-const LARGEST: usize = 64 << 10;
-/// Headers of one answer.
-const HEADERS: usize = 100;
-/// Bytes asked for at once. What comes behind the head in them is copied, so it is little.
-const READ: usize = 4 << 10;
+/// Maximum number of bytes of a head, including those of interim responses (1xx) before it.
+const MAX_BYTES: usize = 64 << 10;
+/// Maximum number of headers in a response.
+const MAX_HEADERS: usize = 100;
+/// Bytes per read. It is small because the part of the body that comes with the head is copied.
+const READ_SIZE: usize = 4 << 10;
 
-pub(in crate::store) const AGENT: &str = concat!("shardstream/", env!("CARGO_PKG_VERSION"));
-
-/// A GET of `uri`. The types of `uri` and `headers` cannot hold the end of a line.
-pub(super) fn request(origin: &Origin, uri: &Uri, headers: &HeaderMap) -> Vec<u8> {
+/// The head of a GET for `uri`. The types of `uri` and `headers` rule out line breaks in them.
+pub(super) fn request(origin: &HttpOrigin, uri: &Uri, headers: &HeaderMap) -> Vec<u8> {
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let mut request = Vec::with_capacity(1024);
     let mut line = |parts: &[&[u8]]| parts.iter().for_each(|part| request.extend_from_slice(part));
     line(&[b"GET ", target.as_bytes(), b" HTTP/1.1\r\nHost: ", origin.to_string().as_bytes(), b"\r\n"]);
-    for (name, default) in [(header::USER_AGENT, AGENT), (header::ACCEPT, "*/*")] {
+    for (name, default) in [(header::USER_AGENT, USER_AGENT), (header::ACCEPT, "*/*")] {
         if !headers.contains_key(&name) {
             line(&[name.as_str().as_bytes(), b": ", default.as_bytes(), b"\r\n"]);
         }
@@ -37,77 +36,86 @@ pub(super) fn request(origin: &Origin, uri: &Uri, headers: &HeaderMap) -> Vec<u8
     request
 }
 
-/// What is before a body, and where the body ends.
+/// The head of a response, and what it says about the body and the connection.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) framing: Framing,
-    /// Whether the server will take another request on this connection.
-    pub(super) keep: bool,
+    /// Whether the server accepts another request on this connection.
+    pub(super) keep_alive: bool,
 }
 
-/// How the end of a body is told (RFC 9112, 6.3).
+/// How the end of a body is marked (RFC 9112, 6.3).
 #[derive(Debug)]
 pub(super) enum Framing {
-    /// Bytes that are yet to come.
+    /// By its length: the number of bytes not received yet.
     Length(u64),
-    Chunked(Chunked),
-    /// The server closes the connection.
+    Chunked(ChunkedDecoder),
+    /// By the end of the connection.
     Close,
 }
 
-/// Why there is no head.
+/// Why a request got no head of a response.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct HeadError {
     pub(super) error: Error,
-    /// Not one byte came: on a connection that was idle before, the server may never have seen the request.
-    pub(super) silent: bool,
+    /// Whether not one byte arrived. On a connection that was idle before, the server may never have seen the
+    /// request.
+    pub(super) nothing_received: bool,
 }
 
-/// Reads the head of the final answer. What was received behind it stays in `received`.
+impl HeadError {
+    /// An error of a response that has begun.
+    fn begun(error: impl Into<Error>) -> Self {
+        HeadError { error: error.into(), nothing_received: false }
+    }
+}
+
+/// Reads the head of the final response. Bytes received behind it stay in `received`.
 pub(super) async fn read(
     io: &mut (impl AsyncRead + Unpin + ?Sized),
     received: &mut Vec<u8>,
-) -> Result<Head, Fault> {
-    let (mut taken, mut looked_at) = (0, 0);
+) -> Result<ResponseHead, HeadError> {
+    // Bytes of interim responses, and bytes of `received` that hold no end of a head.
+    let (mut taken, mut searched) = (0, 0);
     loop {
-        if let Some(end) = end_of_head(received, looked_at) {
-            let head = parse(&received[..end]).map_err(|error| Fault { error, silent: false })?;
+        if let Some(end) = end_of_head(received, searched) {
+            let head = parse(&received[..end]).map_err(HeadError::begun)?;
             received.drain(..end);
-            (taken, looked_at) = (taken + end, 0);
+            (taken, searched) = (taken + end, 0);
             match head {
                 Some(head) => return Ok(head),
                 None => continue,
             }
         }
-        looked_at = received.len();
-        let room = READ.min(LARGEST.saturating_sub(taken + received.len()));
+        searched = received.len();
+        let room = READ_SIZE.min(MAX_BYTES.saturating_sub(taken + received.len()));
         if room == 0 {
             let error = ErrorKind::TooLarge {
                 what: "the head of an answer",
-                size: LARGEST as u64 + 1,
-                limit: LARGEST as u64,
+                size: MAX_BYTES as u64 + 1,
+                limit: MAX_BYTES as u64,
             };
-            return Err(Fault { error: error.into(), silent: false });
+            return Err(HeadError::begun(error));
         }
         received.reserve(room);
-        let silent = taken == 0 && received.is_empty();
+        let nothing_received = taken == 0 && received.is_empty();
         let error = match io.read_buf(&mut received.limit(room)).await {
             Ok(0) => io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the server closed the connection without an answer",
+                "the server closed the connection without a response",
             ),
             Ok(_) => continue,
             Err(error) => error,
         };
-        return Err(Fault { error: tls_fault(error), silent });
+        return Err(HeadError { error: network_fault(&error, None), nothing_received });
     }
 }
 
-/// Where the first empty line ends, of which the first `looked_at` bytes hold none.
-fn end_of_head(bytes: &[u8], looked_at: usize) -> Option<usize> {
-    let from = looked_at.saturating_sub(2);
+/// The end of the first empty line. The first `searched` bytes are known to hold none.
+fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
+    let from = searched.saturating_sub(2);
     let ends =
         bytes[from..].iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| from + at + 1);
     ends.into_iter().find_map(|end| match bytes[end..] {
@@ -117,9 +125,9 @@ fn end_of_head(bytes: &[u8], looked_at: usize) -> Option<usize> {
     })
 }
 
-/// The head in `bytes`; `None` for an interim answer, after which another head comes.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+/// Parses the head in `bytes`. Returns `None` for an interim response (1xx), which another head follows.
+fn parse(bytes: &[u8]) -> Result<Option<ResponseHead>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     match response.parse(bytes) {
         Ok(httparse::Status::Complete(end)) if end == bytes.len() => {}
@@ -143,18 +151,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>> {
             HeaderValue::from_bytes(header.value).map_err(|error| malformed(&error.to_string()))?,
         );
     }
-    let modern = response.version == Some(1);
-    let framing = framing(status, &map, modern)?;
-    let keep = modern && !says_close(&map) && !matches!(framing, Framing::Close);
-    Ok(Some(Head { status, headers: map, framing, keep }))
+    let is_http_1_1 = response.version == Some(1);
+    let framing = framing(status, &map, is_http_1_1)?;
+    let keep_alive = is_http_1_1 && !says_close(&map) && !matches!(framing, Framing::Close);
+    Ok(Some(ResponseHead { status, headers: map, framing, keep_alive }))
 }
 
-/// Where two readers could see the end of the body in two places, there is no response at all.
-fn framing(status: StatusCode, headers: &HeaderMap, modern: bool) -> Result<Framing> {
+/// The framing of the body. A response whose body two readers could see end in two places is an error.
+fn framing(status: StatusCode, headers: &HeaderMap, is_http_1_1: bool) -> Result<Framing> {
     let length = content_length(headers)?;
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
-        if !modern || codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        if !is_http_1_1 || codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
             return Err(malformed("a transfer encoding other than chunked"));
         }
         if length.is_some() {
@@ -164,12 +172,14 @@ fn framing(status: StatusCode, headers: &HeaderMap, modern: bool) -> Result<Fram
     Ok(match length {
         _ if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) => Framing::Length(0),
         Some(length) => Framing::Length(length),
-        None if headers.contains_key(header::TRANSFER_ENCODING) => Framing::Chunked(Chunked::default()),
+        None if headers.contains_key(header::TRANSFER_ENCODING) => {
+            Framing::Chunked(ChunkedDecoder::default())
+        }
         None => Framing::Close,
     })
 }
 
-/// The length, which may be said more than once, but not in two ways.
+/// The `Content-Length`. It may be repeated, but not with another value.
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>> {
     let mut length = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {

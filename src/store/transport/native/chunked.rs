@@ -1,19 +1,21 @@
-//! The chunked transfer coding (RFC 9112, 7.1), taken apart in place.
+//! The chunked transfer coding (RFC 9112, 7.1), decoded in place.
 
-/// Bytes that extensions and trailers of one body may take: nobody needs them.
-const SPARE: usize = 64 << 10;
+/// Maximum number of bytes of extensions and trailers in one body. They are skipped.
+const MAX_SKIPPED: usize = 64 << 10;
 
-/// Where in the coding the next byte is.
+/// Decodes a chunked body piece by piece.
 #[derive(Debug, Default)]
-pub(super) struct Chunked {
-    state: State,
+pub(super) struct ChunkedDecoder {
+    state: ChunkedState,
     /// Bytes of extensions and trailers so far.
-    spare: usize,
+    skipped: usize,
 }
 
+/// The part of the coding that the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The length of the next chunk; whether a digit of it was read, and whether it has ended.
+enum ChunkedState {
+    /// The size of the next chunk: its value so far, whether a digit was read, and whether the digits have
+    /// ended.
     Size {
         size: u64,
         digits: bool,
@@ -30,7 +32,7 @@ enum State {
     },
     DataEnd,
     DataEndLine,
-    /// A line behind the last chunk, of which this is the first byte or not.
+    /// A line behind the last chunk, and whether the next byte is its first.
     Trailer {
         first: bool,
     },
@@ -40,37 +42,41 @@ enum State {
     Done,
 }
 
-impl Default for State {
+impl Default for ChunkedState {
     fn default() -> Self {
-        State::Size { size: 0, digits: false, ended: false }
+        ChunkedState::Size { size: 0, digits: false, ended: false }
     }
 }
 
-/// What a run of bytes came to.
+/// The result of decoding some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
-    /// Bytes of the body, which now are at the front.
+    /// Number of bytes of the body, which are now at the front.
     pub(super) kept: usize,
-    /// Bytes that belong to the coding; fewer than there were only if it has ended.
+    /// Number of bytes consumed. It is less than all of them only if the body has ended.
     pub(super) used: usize,
 }
 
-impl Chunked {
+impl ChunkedDecoder {
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkedState::Done
     }
 
-    /// Moves the bytes of the body to the front of `bytes`, which continue what came before.
+    /// Decodes `bytes`, which follow those of earlier calls, and moves the bytes of the body to their front.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the coding.
     pub(super) fn decode(&mut self, bytes: &mut [u8]) -> Result<Decoded, &'static str> {
         let (mut kept, mut used) = (0, 0);
         while used < bytes.len() && !self.is_done() {
-            if let State::Data { left } = &mut self.state {
+            if let ChunkedState::Data { left } = &mut self.state {
                 let length = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len() - used);
                 bytes.copy_within(used..used + length, kept);
                 (kept, used) = (kept + length, used + length);
                 *left -= length as u64;
                 if *left == 0 {
-                    self.state = State::DataEnd;
+                    self.state = ChunkedState::DataEnd;
                 }
             } else {
                 self.state = self.after(bytes[used])?;
@@ -80,40 +86,41 @@ impl Chunked {
         Ok(Decoded { kept, used })
     }
 
-    fn after(&mut self, byte: u8) -> Result<State, &'static str> {
-        if matches!(self.state, State::Extension { .. } | State::Trailer { .. }) {
-            self.spare += 1;
-            if self.spare > SPARE {
+    /// The state behind `byte`, which is not of a chunk's data.
+    fn after(&mut self, byte: u8) -> Result<ChunkedState, &'static str> {
+        if matches!(self.state, ChunkedState::Extension { .. } | ChunkedState::Trailer { .. }) {
+            self.skipped += 1;
+            if self.skipped > MAX_SKIPPED {
                 return Err("the extensions and trailers of a chunked body are too long");
             }
         }
         Ok(match (self.state, byte) {
-            (State::Size { size, ended: false, .. }, digit) if digit.is_ascii_hexdigit() => {
+            (ChunkedState::Size { size, ended: false, .. }, digit) if digit.is_ascii_hexdigit() => {
                 let digit = char::from(digit).to_digit(16).unwrap_or_default();
                 let size = size.checked_mul(16).ok_or("the length of a chunk is too large")?;
-                State::Size { size: size | u64::from(digit), digits: true, ended: false }
+                ChunkedState::Size { size: size | u64::from(digit), digits: true, ended: false }
             }
-            (State::Size { size, digits: true, .. }, b' ' | b'\t') => {
-                State::Size { size, digits: true, ended: true }
+            (ChunkedState::Size { size, digits: true, .. }, b' ' | b'\t') => {
+                ChunkedState::Size { size, digits: true, ended: true }
             }
-            (State::Size { size, digits: true, .. }, b';') => State::Extension { size },
-            (State::Size { size, digits: true, .. } | State::Extension { size }, b'\r') => {
-                State::SizeEnd { size }
+            (ChunkedState::Size { size, digits: true, .. }, b';') => ChunkedState::Extension { size },
+            (ChunkedState::Size { size, digits: true, .. } | ChunkedState::Extension { size }, b'\r') => {
+                ChunkedState::SizeEnd { size }
             }
-            (State::Size { .. }, _) => return Err("a chunk has no length"),
-            (State::Extension { size }, byte) if byte == b'\t' || !byte.is_ascii_control() => {
-                State::Extension { size }
+            (ChunkedState::Size { .. }, _) => return Err("a chunk has no length"),
+            (ChunkedState::Extension { size }, byte) if byte == b'\t' || !byte.is_ascii_control() => {
+                ChunkedState::Extension { size }
             }
-            (State::SizeEnd { size: 0 }, b'\n') => State::Trailer { first: true },
-            (State::SizeEnd { size }, b'\n') => State::Data { left: size },
-            (State::DataEnd, b'\r') => State::DataEndLine,
-            (State::DataEndLine, b'\n') => State::default(),
-            (State::Trailer { first }, b'\r') => State::TrailerEnd { last: first },
-            (State::Trailer { .. }, byte) if byte == b'\t' || !byte.is_ascii_control() => {
-                State::Trailer { first: false }
+            (ChunkedState::SizeEnd { size: 0 }, b'\n') => ChunkedState::Trailer { first: true },
+            (ChunkedState::SizeEnd { size }, b'\n') => ChunkedState::Data { left: size },
+            (ChunkedState::DataEnd, b'\r') => ChunkedState::DataEndLine,
+            (ChunkedState::DataEndLine, b'\n') => ChunkedState::default(),
+            (ChunkedState::Trailer { first }, b'\r') => ChunkedState::TrailerEnd { last: first },
+            (ChunkedState::Trailer { .. }, byte) if byte == b'\t' || !byte.is_ascii_control() => {
+                ChunkedState::Trailer { first: false }
             }
-            (State::TrailerEnd { last: true }, b'\n') => State::Done,
-            (State::TrailerEnd { last: false }, b'\n') => State::Trailer { first: true },
+            (ChunkedState::TrailerEnd { last: true }, b'\n') => ChunkedState::Done,
+            (ChunkedState::TrailerEnd { last: false }, b'\n') => ChunkedState::Trailer { first: true },
             _ => return Err("a line of a chunked body does not end as lines do"),
         })
     }
@@ -124,9 +131,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The body, and how much of `bytes` it took, when they come in pieces of the lengths that `cuts` gives.
+    /// Decodes `bytes` in pieces of the lengths `cuts`. Returns the body and the number of bytes consumed.
     fn decoded(bytes: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usize), &'static str> {
-        let (mut decoder, mut body, mut used) = (Chunked::default(), Vec::new(), 0);
+        let (mut decoder, mut body, mut used) = (ChunkedDecoder::default(), Vec::new(), 0);
         let mut cuts = cuts.iter().copied().chain([bytes.len()]);
         while used < bytes.len() && !decoder.is_done() {
             let end = (used + cuts.next().unwrap_or(1).max(1)).min(bytes.len());
@@ -168,7 +175,7 @@ mod tests {
             assert!(decoded(bytes.as_bytes(), &[]).is_err(), "{bytes:?}");
         }
         for endless in ["1;", "0\r\n"] {
-            assert!(decoded(&[endless.as_bytes(), &vec![b'a'; SPARE + 1]].concat(), &[]).is_err());
+            assert!(decoded(&[endless.as_bytes(), &vec![b'a'; MAX_SKIPPED + 1]].concat(), &[]).is_err());
         }
     }
 

@@ -1,10 +1,13 @@
-//! Answers as they come off the wire, cut into pieces in every way.
+//! Responses as they arrive, cut into pieces in every way.
 
-use super::connection::{Connection, Wire};
+use super::connection::Wire;
 use super::*;
+use crate::ErrorKind;
 use crate::store::buffer::size;
 use crate::store::runtime;
+use bytes::Bytes;
 use futures::stream::TryStreamExt;
+use http::header;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Gives its pieces one by one, with a pause before each, and then ends.
+/// A wire that delivers its pieces one by one, with a pause before each, and then ends.
 struct Script {
     pieces: VecDeque<Vec<u8>>,
     paused: bool,
@@ -60,15 +63,15 @@ impl Wire for Script {
     }
 }
 
-/// The status and the chunks of a response that comes in these pieces, and how it ends.
+/// The status and the chunks of a response that arrives in these pieces, and the result at its end.
 fn received(pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(u16, Vec<Bytes>, Result<()>)> {
     let script =
         Script { pieces: pieces.into_iter().filter(|piece| !piece.is_empty()).collect(), paused: false };
-    let origin = Origin { tls: false, host: "script.invalid".into(), port: 1 };
+    let origin = HttpOrigin { tls: false, host: "script.invalid".into(), port: 1 };
     runtime::run(async {
-        let mut connection = Connection::new(origin, script);
-        let head = connection.ask(b"GET").await.map_err(|fault| fault.error)?;
-        let mut body = Body::new(connection, head.framing, false);
+        let mut connection = HttpConnection::new(origin, script);
+        let head = connection.send(b"GET").await.map_err(|fault| fault.error)?;
+        let mut body = ResponseBody::new(connection, head.framing, false);
         let mut chunks = Vec::new();
         let end = loop {
             match body.try_next().await {
@@ -88,7 +91,7 @@ fn whole(pieces: impl IntoIterator<Item = Vec<u8>>) -> (u16, Vec<u8>) {
     (status, chunks.concat())
 }
 
-const ANSWERS: [(&str, u16, &str); 8] = [
+const RESPONSES: [(&str, u16, &str); 8] = [
     ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello"),
     ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 404", 200, "hello"),
     (
@@ -109,23 +112,23 @@ const ANSWERS: [(&str, u16, &str); 8] = [
 ];
 
 #[test]
-fn an_answer_is_the_same_wherever_it_is_cut() {
-    for (answer, status, body) in ANSWERS {
-        for cut in 0..=answer.len() {
-            let (before, after) = answer.as_bytes().split_at(cut);
+fn a_response_is_the_same_wherever_it_is_cut() {
+    for (response, status, body) in RESPONSES {
+        for cut in 0..=response.len() {
+            let (before, after) = response.as_bytes().split_at(cut);
             let expected = (status, body.as_bytes().to_vec());
-            assert_eq!(whole([before.to_vec(), after.to_vec()]), expected, "{answer:?} cut at {cut}");
+            assert_eq!(whole([before.to_vec(), after.to_vec()]), expected, "{response:?} cut at {cut}");
         }
-        let bytes = answer.bytes().map(|byte| vec![byte]);
-        assert_eq!(whole(bytes), (status, body.as_bytes().to_vec()), "{answer:?}");
+        let bytes = response.bytes().map(|byte| vec![byte]);
+        assert_eq!(whole(bytes), (status, body.as_bytes().to_vec()), "{response:?}");
     }
 }
 
 #[test]
-fn an_answer_that_ends_early_is_an_error_after_what_came() {
-    for answer in [ANSWERS[0].0, ANSWERS[2].0] {
-        for length in 0..answer.len() {
-            match received([answer.as_bytes()[..length].to_vec()]) {
+fn a_response_that_ends_early_is_an_error_after_what_came() {
+    for response in [RESPONSES[0].0, RESPONSES[2].0] {
+        for length in 0..response.len() {
+            match received([response.as_bytes()[..length].to_vec()]) {
                 Err(error) => assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}"),
                 Ok((_, chunks, end)) => {
                     let error = end.unwrap_err();
@@ -140,7 +143,7 @@ fn an_answer_that_ends_early_is_an_error_after_what_came() {
     assert!(end.is_err());
 }
 
-/// Where two readers may see two different answers, this one sees none.
+/// Where two readers may see two different responses, this one sees none.
 #[test]
 fn what_could_be_read_in_two_ways_is_not_read() {
     for (head, word) in [
@@ -162,15 +165,15 @@ fn what_could_be_read_in_two_ways_is_not_read() {
         let text = format!("{error:#}");
         assert!(matches!(error.kind(), ErrorKind::Store(_)) && text.contains(word), "{head}: {text}");
     }
-    for answer in [
+    for response in [
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "HTTP/1.1 101 Switching\r\n\r\n",
         "HTTP/2 200 OK\r\n\r\n",
         "ICY 200 OK\r\n\r\n",
         "220 mail.example.com\r\n\r\n",
     ] {
-        let error = received([answer.as_bytes().to_vec()]).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{answer:?}: {error:?}");
+        let error = received([response.as_bytes().to_vec()]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{response:?}: {error:?}");
     }
     let malformed = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello0\r\n\r\n".to_vec();
     let (_, _, end) = received([malformed]).unwrap();
@@ -205,7 +208,7 @@ fn requests_say_what_they_must() {
     let mut headers = HeaderMap::new();
     headers.insert(header::RANGE, "bytes=0-9".parse().unwrap());
     headers.insert(header::HOST, "elsewhere".parse().unwrap());
-    let request = head::request(&Origin::of(&uri).unwrap(), &uri, &headers);
+    let request = head::request(&HttpOrigin::of(&uri).unwrap(), &uri, &headers);
     let agent = concat!("user-agent: shardstream/", env!("CARGO_PKG_VERSION"));
     let expected = [
         "GET /a%2Fb?x=%7B1%7D HTTP/1.1",
@@ -220,45 +223,50 @@ fn requests_say_what_they_must() {
     for (uri, host) in
         [("https://a:443/", "a"), ("http://[::1]:80", "[::1]"), ("https://[::1]:80", "[::1]:80")]
     {
-        assert_eq!(Origin::of(&uri.parse().unwrap()).unwrap().to_string(), host);
+        assert_eq!(HttpOrigin::of(&uri.parse().unwrap()).unwrap().to_string(), host);
     }
     for uri in ["ftp://a/", "/a", "http://:80/"] {
-        assert!(uri.parse::<Uri>().map_or(true, |uri| Origin::of(&uri).is_err()), "{uri}");
+        assert!(uri.parse::<Uri>().map_or(true, |uri| HttpOrigin::of(&uri).is_err()), "{uri}");
     }
 }
 
 proptest! {
     #[test]
-    fn any_answer_in_any_pieces(
+    fn any_response_in_any_pieces(
         content in prop::collection::vec(any::<u8>(), 0..300),
         chunked in any::<bool>(),
         cuts in prop::collection::vec(1..50_usize, 0..30),
     ) {
-        let mut answer = match chunked {
+        let mut response = match chunked {
             true => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
             false => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len()).into_bytes(),
         };
         if chunked {
             for chunk in content.chunks(70) {
-                answer.extend(format!("{:X}\r\n", chunk.len()).bytes().chain(chunk.iter().copied()).chain(*b"\r\n"));
+                response.extend_from_slice(format!("{:X}\r\n", chunk.len()).as_bytes());
+                response.extend_from_slice(chunk);
+                response.extend_from_slice(b"\r\n");
             }
-            answer.extend_from_slice(b"0\r\n\r\n");
+            response.extend_from_slice(b"0\r\n\r\n");
         } else {
-            answer.extend_from_slice(&content);
+            response.extend_from_slice(&content);
         }
         let mut pieces = Vec::new();
         for cut in cuts {
-            let rest = answer.split_off(cut.min(answer.len()));
-            pieces.push(std::mem::replace(&mut answer, rest));
+            let rest = response.split_off(cut.min(response.len()));
+            pieces.push(std::mem::replace(&mut response, rest));
         }
-        pieces.push(answer);
+        pieces.push(response);
         prop_assert_eq!(whole(pieces), (200, content));
     }
 
     #[test]
-    fn any_bytes_are_an_answer_or_an_error(
-        start in prop::sample::select(vec!["", "HTTP/1.1 200 \
-                                                OK\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]),
+    fn any_bytes_are_a_response_or_an_error(
+        start in prop::sample::select(vec![
+            "",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ]),
         bytes in prop::collection::vec(any::<u8>(), 0..100),
     ) {
         let _ = received([[start.as_bytes(), &bytes].concat()]);

@@ -1,60 +1,58 @@
-//! The body of a response, in chunks as large as buffers are.
+//! The body of a response, as a stream of pooled buffers.
 
-use super::connection::Connection;
+use super::connection::HttpConnection;
 use super::head::Framing;
-use super::origin::malformed;
 use super::pool;
 use crate::store::buffer::{ReadBuffer, size};
+use crate::store::transport::fault::malformed;
 use crate::{Error, Result};
 use bytes::Bytes;
-use futures::stream::{Stream, StreamExt};
-use std::future::{self, Future};
+use futures::stream::Stream;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// How long what has come waits for more to fill its buffer. Each chunk wakes its readers up and pins its
-/// buffer, so that few large ones are better; on a line so slow that this time counts, it does not matter.
-const MOMENT: Duration = Duration::from_millis(20);
-/// The same for the first of a body, for which someone may be waiting, and which come slowly on every line.
-const FIRST_MOMENT: Duration = Duration::from_millis(1);
-/// Bytes that are the first of a body.
-const FIRST: usize = 1 << 20;
+/// Time for which received bytes wait for more to fill their buffer. Each chunk wakes its reader and pins its
+/// buffer, so that few large chunks are cheaper; on a line so slow that this time counts, it does not matter.
+const FILL_TIME: Duration = Duration::from_millis(20);
+/// The same for the first bytes of a body: a reader may be waiting for them, and they are slow on every line.
+const FIRST_FILL_TIME: Duration = Duration::from_millis(1);
+/// Number of bytes for which [`FIRST_FILL_TIME`] holds.
+const FIRST_BYTES: usize = 1 << 20;
 
-/// How long the end of a body may take that nobody wants.
-const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Dropping it before its end closes the connection.
-pub(super) struct Body {
+/// The body of a response, without its transfer coding. Dropping it before its end closes the connection.
+pub(super) struct ResponseBody {
     /// `None` after the end.
-    connection: Option<Connection>,
+    connection: Option<HttpConnection>,
     framing: Framing,
     /// Whether the connection may be used again.
-    keep: bool,
+    keep_alive: bool,
     buffer: ReadBuffer,
-    /// What went wrong, to be told when what came before it has been handed on.
+    /// An error that is returned after the bytes received before it.
     failed: Option<Error>,
-    handed_on: usize,
-    moment: Moment,
+    /// Number of bytes returned so far.
+    returned: usize,
+    fill_timer: FillTimer,
 }
 
-/// A timer that is made when it is first needed.
+/// A timer that is allocated when it is first polled.
 #[derive(Default)]
-struct Moment {
+struct FillTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     running: bool,
 }
 
-impl Moment {
+impl FillTimer {
     fn stop(&mut self) {
         self.running = false;
     }
 
-    /// Whether the moment has passed; it begins with the first poll after a [`stop`](Moment::stop).
-    fn poll(&mut self, cx: &mut Context<'_>, length: Duration) -> Poll<()> {
-        let end = || Instant::now() + length;
+    /// Ready when `time` has passed since the first poll after a [`stop`](FillTimer::stop).
+    fn poll(&mut self, cx: &mut Context<'_>, time: Duration) -> Poll<()> {
+        let end = || Instant::now() + time;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end())));
         if !self.running {
             sleep.as_mut().reset(end());
@@ -64,37 +62,37 @@ impl Moment {
     }
 }
 
-impl Body {
-    /// `keep` says whether the server keeps the connection open.
-    pub(super) fn new(mut connection: Connection, framing: Framing, keep: bool) -> Self {
+impl ResponseBody {
+    /// `keep_alive` says whether the server keeps the connection open.
+    pub(super) fn new(mut connection: HttpConnection, framing: Framing, keep_alive: bool) -> Self {
         let received = connection.take_received();
-        let mut body = Body {
+        let mut body = ResponseBody {
             connection: Some(connection),
             framing,
-            keep,
+            keep_alive,
             buffer: ReadBuffer::default(),
             failed: None,
-            handed_on: 0,
-            moment: Moment::default(),
+            returned: 0,
+            fill_timer: FillTimer::default(),
         };
         let mut first = &received[..];
         if let Framing::Length(left) = body.framing
             && first.len() as u64 > left
         {
-            // More than was announced is not part of any response.
+            // Bytes beyond the announced length belong to no response.
             first = &first[..usize::try_from(left).unwrap_or(first.len())];
-            body.surplus();
+            body.found_surplus();
         }
         if !first.is_empty() {
             body.buffer = buffer(&body.framing);
             body.buffer.extend_from_slice(first);
         }
-        body.take_in(0);
+        body.process(0);
         body
     }
 
-    /// Takes note of what the buffer holds from `from` on, and of the end if this is it.
-    fn take_in(&mut self, from: usize) {
+    /// Processes the bytes of the buffer from `from` on: decodes them, and notices the end of the body.
+    fn process(&mut self, from: usize) {
         let ended = match &mut self.framing {
             Framing::Length(left) => {
                 *left = left.saturating_sub((self.buffer.len() - from) as u64);
@@ -105,7 +103,7 @@ impl Body {
                     let (surplus, done) = (from + decoded.used < self.buffer.len(), decoder.is_done());
                     self.buffer.truncate(from + decoded.kept);
                     if surplus {
-                        self.surplus();
+                        self.found_surplus();
                     }
                     done
                 }
@@ -121,23 +119,16 @@ impl Body {
         }
     }
 
-    /// Reads a few bytes that nobody wants, so that the connection can be used again; not worth a long wait.
-    pub(super) async fn discard(self) {
-        if matches!(self.framing, Framing::Length(left) if left <= size() as u64) {
-            let _ = tokio::time::timeout(PATIENCE, self.for_each(|_| future::ready(()))).await;
-        }
-    }
-
-    /// The server has sent more than this response.
-    fn surplus(&mut self) {
-        self.keep = false;
+    /// Called when the server has sent bytes behind this response: its connections are not reused.
+    fn found_surplus(&mut self) {
+        self.keep_alive = false;
         if let Some(connection) = &self.connection {
             pool::distrust(connection.origin());
         }
     }
 
     fn end(&mut self) {
-        if let Some(connection) = self.connection.take().filter(|_| self.keep) {
+        if let Some(connection) = self.connection.take().filter(|_| self.keep_alive) {
             pool::put(connection);
         }
     }
@@ -147,7 +138,7 @@ impl Body {
         self.failed = Some(error);
     }
 
-    /// Waits until the buffer is full, or has waited long enough, or the body ends or fails.
+    /// Waits until the buffer is full or has waited long enough, or the body ends or fails.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(connection) = &mut self.connection {
             if self.buffer.capacity() == 0 {
@@ -170,12 +161,13 @@ impl Body {
                     );
                     self.fail(error.into());
                 }
-                Poll::Ready(Ok(_)) => self.take_in(from),
+                Poll::Ready(Ok(_)) => self.process(from),
+                // Whatever it is, it may pass: the handshake has succeeded.
                 Poll::Ready(Err(error)) => self.fail(error.into()),
                 Poll::Pending if from == 0 => return Poll::Pending,
                 Poll::Pending => {
-                    let first = self.handed_on < FIRST;
-                    ready!(self.moment.poll(cx, if first { FIRST_MOMENT } else { MOMENT }));
+                    let is_first = self.returned < FIRST_BYTES;
+                    ready!(self.fill_timer.poll(cx, if is_first { FIRST_FILL_TIME } else { FILL_TIME }));
                     break;
                 }
             }
@@ -184,7 +176,7 @@ impl Body {
     }
 }
 
-/// A buffer for what is yet to come.
+/// A buffer for bytes that have not been received yet.
 fn buffer(framing: &Framing) -> ReadBuffer {
     ReadBuffer::with_room(match framing {
         Framing::Length(left) => *left,
@@ -192,16 +184,16 @@ fn buffer(framing: &Framing) -> ReadBuffer {
     })
 }
 
-impl Stream for Body {
+impl Stream for ResponseBody {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         ready!(self.poll_fill(cx));
-        self.moment.stop();
+        self.fill_timer.stop();
         if self.buffer.is_empty() {
             return Poll::Ready(self.failed.take().map(Err));
         }
-        self.handed_on = self.handed_on.saturating_add(self.buffer.len());
+        self.returned = self.returned.saturating_add(self.buffer.len());
         Poll::Ready(Some(Ok(std::mem::take(&mut self.buffer).freeze())))
     }
 }
