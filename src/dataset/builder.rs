@@ -1,67 +1,55 @@
 //! The options of a dataset, and the checks that they make sense together.
 
-use super::{Dataset, Inner, Joined, Numbers, Shards, Side, Versions};
+use super::shard_set::ShardSetOptions;
+use super::side::ResolvedSide;
+use super::versions::Versions;
+use super::{Dataset, DatasetState, Shards, Side};
 use crate::error::{ErrorKind, Result};
 use crate::index::{AutoIndex, Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
-use crate::secret_url::shown;
-use crate::shards::ShardList;
-use crate::state::hash_texts;
-use crate::store::{Store, is_local};
+use crate::store::Store;
 use crate::tar::Limits;
 use crate::topology::Topology;
-use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
+
+impl Dataset {
+    /// Begins a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
+    /// `/data/**/*.tar`, or a [`ShardList`](crate::ShardList).
+    pub fn builder(shards: impl Into<Shards>) -> DatasetBuilder {
+        DatasetBuilder::new(shards.into())
+    }
+}
 
 /// The options of a [`Dataset`].
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct DatasetBuilder {
-    shards: Shards,
-    only: Option<Vec<usize>>,
-    index: Option<Index>,
-    auto_index: Option<AutoIndex>,
-    store: Option<Store>,
+    shards: ShardSetOptions,
     topology: Option<Topology>,
     streams: Option<usize>,
     shuffle: bool,
     resample: bool,
     seed: u64,
-    limits: Limits,
-    checksums: bool,
     sides: Vec<Side>,
-    is_side: bool,
 }
 
 impl DatasetBuilder {
-    pub(super) fn new(shards: Shards) -> Self {
+    fn new(shards: Shards) -> Self {
         DatasetBuilder {
-            shards,
-            only: None,
-            index: None,
-            auto_index: None,
-            store: None,
+            shards: ShardSetOptions::new(shards),
             topology: None,
             streams: None,
             shuffle: false,
             resample: false,
             seed: 0,
-            limits: Limits::default(),
-            checksums: false,
             sides: Vec::new(),
-            is_side: false,
         }
-    }
-
-    /// Begins a [side](Side), which has no plan of its own.
-    pub(super) fn for_side(self) -> Self {
-        DatasetBuilder { is_side: true, ..self }
     }
 
     /// Where the shards are opened. Default: [`Store::default`].
     pub fn store(mut self, store: Store) -> Self {
-        self.store = Some(store);
+        self.shards.store = Some(store);
         self
     }
 
@@ -98,7 +86,7 @@ impl DatasetBuilder {
     /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn only(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
-        self.only = Some(numbers.into_iter().collect());
+        self.shards.only = Some(numbers.into_iter().collect());
         self
     }
 
@@ -113,7 +101,7 @@ impl DatasetBuilder {
     /// not compared; for copies in the same place there is [`Index::without_versions`]. Where a sample is
     /// damaged that has a place in the index, what comes after it in the slice is left out.
     pub fn index(mut self, index: Index) -> Self {
-        self.index = Some(index);
+        self.shards.index = Some(index);
         self
     }
 
@@ -147,7 +135,7 @@ impl DatasetBuilder {
     /// [`IndexBuilder::build`](crate::index::IndexBuilder::build), since a damaged shard has no index, and
     /// [`ErrorKind::Config`] where the index cannot be kept.
     pub fn auto_index(mut self, auto: AutoIndex) -> Self {
-        self.auto_index = Some(auto);
+        self.shards.auto_index = Some(auto);
         self
     }
 
@@ -157,7 +145,7 @@ impl DatasetBuilder {
     /// A tar archive has checksums of its headers alone, so that a bit that was flipped in a body is not
     /// noticed without.
     pub fn checksums(mut self, checksums: bool) -> Self {
-        self.checksums = checksums;
+        self.shards.checksums = checksums;
         self
     }
 
@@ -216,7 +204,7 @@ impl DatasetBuilder {
     /// Limits on what is accepted of a shard: sizes, padding, concatenated archives. Default:
     /// [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.shards.limits = limits;
         self
     }
 
@@ -234,48 +222,25 @@ impl DatasetBuilder {
             Some(topology) => topology,
             None => single_unless_told_otherwise()?,
         };
-        self.check(&topology)?;
-        let store = self.store.unwrap_or_default();
-        let expanded = matches!(self.shards, Shards::Pattern(_));
-        let listed = self.shards.listed(&store)?;
-        let shards = listed.shards.clone();
-        if shards.is_empty() {
-            return Err(ErrorKind::NoShards("the list is empty".into()).into());
+        self.shards.check()?;
+        if let Some(streams) = self.streams {
+            Plan::new(streams, streams, self.seed)?.streams_of(&topology).map(drop)?;
         }
-        let beyond = |only: &Vec<usize>| only.iter().copied().find(|number| *number >= shards.len());
-        if let Some(number) = self.only.as_ref().and_then(beyond) {
-            let message = format!(
-                "`only` names shard {number}, but the last of {} is {}",
-                shards.len(),
-                shards.len() - 1
-            );
-            return Err(ErrorKind::Config(message).into());
-        }
-        let numbers = Numbers::new(self.only, shards.len());
-        let index = match &self.auto_index {
-            Some(auto) => Some(auto.index(&store, self.limits, self.checksums, &listed)?),
-            None => self.index,
-        };
-        let index = index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
-        // An index of the same URLs shares their memory.
-        let same = index.as_ref().filter(|index| expanded && index.is_of(shards.iter()));
-        let shards = same.map_or(shards, Index::shards);
-        if self.checksums {
-            check_checksums(index.as_ref())?;
-        }
+        let shards = self.shards.build()?;
+        let (index, numbers) = (&shards.index, &shards.numbers);
         let readers = topology.readers();
         let random = self.shuffle || self.resample;
-        let join = |side: Side| side.build(&store, shards.len()).map(Arc::new);
-        let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<Joined>>>>()?;
-        let plan = match &index {
-            Some(index) if !self.is_side => {
+        let join = |side: Side| side.build(&shards.store, shards.list.len()).map(Arc::new);
+        let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<ResolvedSide>>>>()?;
+        let plan = match index {
+            Some(index) => {
                 let counts: Vec<u64> = index.iter().map(ShardIndex::samples).collect();
                 let most = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 let streams = self.streams.unwrap_or_else(|| default_streams(readers, most, random));
                 Plan::counted(counts, streams, self.seed)?
             }
-            _ => {
+            None => {
                 let replicated = topology.data_parallel_size() != topology.world_size();
                 let what = match (topology.workers() > 1, replicated) {
                     (true, _) => "workers of all ranks",
@@ -291,107 +256,16 @@ impl DatasetBuilder {
         let streams = plan.streams_of(&topology)?.collect();
         let counts = plan.counts().filter(|_| !plan.is_resampled()).unwrap_or_default();
         let empty = (0..counts.len()).filter(|planned| counts[*planned] == 0).collect();
-        Ok(Dataset(Arc::new(Inner {
-            names: names(&shards, &numbers),
-            fingerprint: index.as_ref().map(fingerprint),
-            shards,
-            numbers,
-            index,
+        Ok(Dataset(Arc::new(DatasetState {
+            shards: Arc::new(shards),
             empty,
-            store,
             plan,
             streams,
             topology,
             seed: self.seed,
-            limits: self.limits,
-            checksums: self.checksums,
             sides,
             versions: Versions::default(),
         })))
-    }
-
-    /// Refuses options that contradict each other or make no sense, before anything is listed or indexed.
-    fn check(&self, topology: &Topology) -> Result<()> {
-        self.limits.check()?;
-        if let Some(streams) = self.streams {
-            Plan::new(streams, streams, self.seed)?.streams_of(topology).map(drop)?;
-        }
-        let config = |message: &str| Err(ErrorKind::Config(message.into()).into());
-        if self.index.is_some() && self.auto_index.is_some() {
-            return config("`index` and `auto_index` both give an index: leave one of them out");
-        }
-        self.auto_index.as_ref().map_or(Ok(()), AutoIndex::check)
-    }
-}
-
-/// What the index says of the shards that are read, in their order.
-fn indexed(index: &Index, shards: &ShardList, numbers: &Numbers) -> Result<Index> {
-    if matches!(numbers, Numbers::All(_)) && index.is_of(shards.iter()) {
-        return Ok(index.clone());
-    }
-    let urls = numbers.iter().filter_map(|number| shards.get(number));
-    urls.map(|url| {
-        index.get(url.expose_secret()).cloned().ok_or_else(|| {
-            let message =
-                format!("the index of {} shards does not know this one: build it again", index.len());
-            crate::Error::from(ErrorKind::Config(message)).in_shard(url)
-        })
-    })
-    .collect()
-}
-
-fn check_checksums(index: Option<&Index>) -> Result<()> {
-    let config = |message: &str| crate::Error::from(ErrorKind::Config(message.into()));
-    let Some(index) = index else {
-        return Err(config(
-            "`checksums` compares samples with an index, and there is none: give the dataset one",
-        ));
-    };
-    match index.iter().find(|shard| !shard.has_checksums()) {
-        Some(shard) => {
-            let message =
-                "`checksums`: the index has none of this shard; build it with `IndexBuilder::checksums`";
-            Err(config(message).in_shard(shard.url()))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of
-/// writing.
-fn fingerprint(index: &Index) -> String {
-    let shown = |shard: &ShardIndex| {
-        let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
-        let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
-        let text = format!("{} {bytes} {version}", shard.samples());
-        match shard.selection_fingerprint() {
-            Some(selection) => format!("{text} {selection:016x}"),
-            None => text,
-        }
-    };
-    format!("{:016x}", hash_texts(index.iter().map(shown)))
-}
-
-/// A hash of the names of the shards that are read, and for their numbers, which the samples' random
-/// numbers depend on: where they lie is no part of it, so that a dataset can be moved as a whole.
-fn names(shards: &ShardList, numbers: &Numbers) -> u64 {
-    let urls =
-        || numbers.iter().filter_map(|number| shards.get(number)).map(|url| shown(url.expose_secret()));
-    let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
-    let first = urls().next().unwrap_or_default();
-    let mut common = &first[..directory(&first)];
-    for url in urls() {
-        while !url.starts_with(common) {
-            common = &common[..directory(&common[..common.len() - 1])];
-        }
-    }
-    let names = urls().map(|url| match url {
-        Cow::Borrowed(url) => Cow::Borrowed(&url[common.len()..]),
-        Cow::Owned(url) => Cow::Owned(url[common.len()..].to_owned()),
-    });
-    match numbers.iter().eq(0..numbers.len()) {
-        true => hash_texts(names),
-        false => hash_texts(names.chain(numbers.iter().map(|number| Cow::Owned(number.to_string())))),
     }
 }
 

@@ -1,41 +1,42 @@
 //! What is read, by whom, in which order: shards, a store, a plan, and the samples that they give.
 
 mod builder;
-mod check;
-mod current;
-mod held;
-mod join;
-mod numbers;
+mod current_shard;
 mod opener;
 mod pairing;
-mod part;
 mod reader;
+mod shard_numbers;
+mod shard_set;
 mod shards;
 mod side;
+mod side_buffer;
+mod side_join;
 mod side_shard;
-mod stop;
+mod slice_check;
+mod slice_reader;
+mod slice_samples;
+mod stop_handle;
 mod versions;
 
 pub use builder::DatasetBuilder;
-pub(crate) use current::CurrentShard;
-use numbers::Numbers;
+pub(crate) use current_shard::CurrentShard;
 pub use reader::{ShardReader, ShardReaderStream};
+use shard_set::ShardSet;
 pub use shards::Shards;
-use side::Joined;
+use side::ResolvedSide;
 pub use side::{Missing, Side};
-pub(crate) use stop::Stop;
+pub(crate) use stop_handle::StopHandle;
 pub(crate) use versions::Versions;
 
 use crate::adapters::{Mix, round_robin};
-use crate::error::{ErrorKind, Result};
-use crate::index::{Index, ShardIndex};
+use crate::error::Result;
+use crate::index::ShardIndex;
 use crate::plan::{Plan, Slice};
 use crate::sample::Position;
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
 use crate::state::{DatasetHeader, Digest, Order};
 use crate::store::Store;
-use crate::tar::Limits;
 use crate::topology::Topology;
 use std::fmt;
 use std::sync::Arc;
@@ -72,52 +73,34 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Dataset(Arc<Inner>);
+pub struct Dataset(Arc<DatasetState>);
 
-struct Inner {
-    shards: ShardList,
-    /// The numbers of the shards that the plan deals.
-    numbers: Numbers,
-    /// What is known of each of these shards, in their order.
-    index: Option<Index>,
-    /// Those of them, by their numbers in the plan, that the index says have no sample.
+struct DatasetState {
+    shards: Arc<ShardSet>,
+    /// Numbers in the plan of the shards that have no sample according to the index.
     empty: Vec<usize>,
-    store: Store,
     plan: Plan,
     /// The logical streams that this process reads.
     streams: Vec<usize>,
     topology: Topology,
     seed: u64,
-    /// Stands for the names of the shards.
-    names: u64,
-    /// Stands for what the index says of them.
-    fingerprint: Option<String>,
-    limits: Limits,
-    /// Whether samples are compared with the checksums of the index.
-    checksums: bool,
-    /// What is joined to the samples.
-    sides: Vec<Arc<Joined>>,
-    /// What was found by readers that were asked for one by one.
+    /// The sides that are joined to the samples.
+    sides: Vec<Arc<ResolvedSide>>,
+    /// The versions that [`Dataset::read`] has found.
     versions: Versions,
 }
 
 impl Dataset {
-    /// Begins a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
-    /// `/data/**/*.tar`, or a [`ShardList`].
-    pub fn builder(shards: impl Into<Shards>) -> DatasetBuilder {
-        DatasetBuilder::new(shards.into())
-    }
-
     /// The shards, of all ranks: the whole list, with those that are not [read](DatasetBuilder::only) too.
     #[must_use]
     pub fn shards(&self) -> &ShardList {
-        &self.0.shards
+        &self.0.shards.list
     }
 
     /// Where the shards are opened.
     #[must_use]
     pub fn store(&self) -> &Store {
-        &self.0.store
+        &self.0.shards.store
     }
 
     /// The seed of all that is random in the order.
@@ -152,7 +135,7 @@ impl Dataset {
         self.len()?;
         let mut digest = Digest::default();
         for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
-            let shard = self.0.numbers.get(planned)? as u64;
+            let shard = self.0.shards.numbers.get(planned)? as u64;
             let index = self.indexed(planned)?;
             for sample in (0..*count).filter_map(|sample| index.position_of(sample)) {
                 digest.add(digest.samples(), 0, Position { epoch, shard, sample, part: 0 });
@@ -180,7 +163,7 @@ impl Dataset {
     /// Reads one logical stream of an epoch, with all that are given the same `versions`.
     pub(crate) fn read_together(&self, epoch: u64, stream: usize, versions: &Versions) -> ShardReader {
         let slices = self.0.plan.stream(epoch, stream);
-        ShardReader::new(self.clone(), epoch, slices, versions).after_empty(self.empty(stream))
+        self.read_slices(epoch, slices, versions).after_empty(self.empty(stream))
     }
 
     /// The shards of the plan that the index says have no sample, and that a stream looks into.
@@ -192,13 +175,12 @@ impl Dataset {
 
     /// Reads slices of shards, by the numbers of the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
-        ShardReader::new(self.clone(), epoch, slices, versions)
+        ShardReader::new(Arc::clone(&self.0.shards), &self.0.sides, epoch, slices, versions)
     }
 
     /// A shard of the plan: its number in the list, and its URL.
     pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
-        let found = self.0.numbers.get(planned).and_then(|number| Some((number, self.0.shards.get(number)?)));
-        found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
+        self.0.shards.shard(planned)
     }
 
     /// What a state says of the dataset; what is done with its samples is for others to fill in.
@@ -212,8 +194,8 @@ impl Dataset {
         DatasetHeader {
             seed: self.0.seed,
             shards: plan.shards(),
-            names: self.0.names,
-            index: self.0.fingerprint.clone(),
+            names: self.0.shards.names,
+            index: self.0.shards.fingerprint.clone(),
             order,
             shuffle: 0,
             shuffle_bytes: None,
@@ -226,14 +208,9 @@ impl Dataset {
         }
     }
 
-    /// What is joined to the samples.
-    fn sides(&self) -> &[Arc<Joined>] {
-        &self.0.sides
-    }
-
     /// Where its shards and those of its sides are opened.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Store> {
-        std::iter::once(self.store()).chain(self.sides().iter().map(|side| side.dataset.store()))
+        std::iter::once(self.store()).chain(self.0.sides.iter().map(|side| &side.shards.store))
     }
 
     /// Whether anything is joined to the samples, so that more of them may fail than those that cannot be
@@ -249,7 +226,7 @@ impl Dataset {
 
     /// What is known of a shard of the plan.
     pub(crate) fn indexed(&self, planned: usize) -> Option<&ShardIndex> {
-        self.0.index.as_ref()?.at(planned)
+        self.0.shards.indexed(planned)
     }
 
     /// Which reader this process is, and of how many.
@@ -283,7 +260,7 @@ impl Dataset {
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")
-            .field("shards", &self.0.shards.len())
+            .field("shards", &self.0.shards.list.len())
             .field("streams", &self.0.streams)
             .field("seed", &self.0.seed)
             .finish_non_exhaustive()

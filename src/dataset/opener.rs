@@ -1,10 +1,11 @@
 //! Which slice of a stream comes next, and opening its shard.
 
-use super::check::{Expected, Extent, SliceCheck};
-use super::part::Part;
-use super::stop::ReaderNumber;
-use super::versions::EpochVersions;
-use super::{CurrentShard, Dataset, Stop, Versions};
+use super::current_shard::CurrentShard;
+use super::shard_set::ShardSet;
+use super::slice_check::{Expected, Extent, SliceCheck};
+use super::slice_samples::SliceSamples;
+use super::stop_handle::{ReaderNumber, StopHandle};
+use super::versions::{EpochVersions, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
@@ -13,6 +14,7 @@ use crate::tar::{self, SampleParser};
 use crate::telemetry::log;
 use crate::wait;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Bytes of samples that are not selected from which on they are skipped: a new request for what is behind
 /// them takes no longer.
@@ -21,7 +23,7 @@ const GAP: u64 = 1 << 20;
 /// Opens the slices of a stream one after the other, the next ones ahead.
 #[derive(Debug)]
 pub(super) struct Opener {
-    dataset: Dataset,
+    shards: Arc<ShardSet>,
     epoch: u64,
     slices: Vec<Slice>,
     /// Slices from this number on are not given out yet.
@@ -34,11 +36,11 @@ pub(super) struct Opener {
     pub(super) current: usize,
     pub(super) next: usize,
     /// Those between them.
-    ahead: VecDeque<Opened>,
+    ahead: VecDeque<OpenedSlice>,
     /// How many should be opened with the one that was opened last.
     worth: usize,
     /// What is left to open of the slice before the next one, where it is read in pieces.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<SlicePiece>,
     /// Whether the slice that is read is one of these.
     in_pieces: bool,
     lane: Lane,
@@ -49,7 +51,7 @@ pub(super) struct Opener {
     /// What the shards of these slices should be.
     pub(super) expected: Vec<(usize, ObjectVersion)>,
     /// What ends the reading, and which reader of the same `stop` this is.
-    pub(super) stop: Option<(Stop, ReaderNumber)>,
+    pub(super) stop: Option<(StopHandle, ReaderNumber)>,
     /// Is told which shard is read.
     pub(super) shard: CurrentShard,
     /// Whether it has been said that the thread which reads was interrupted.
@@ -58,7 +60,7 @@ pub(super) struct Opener {
 
 /// A part of a slice, between samples that are not read.
 #[derive(Debug)]
-struct Piece {
+struct SlicePiece {
     slice: usize,
     samples: Slice,
     /// How many samples of the slice come before it, and have been read before.
@@ -68,21 +70,21 @@ struct Piece {
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenedSlice {
     slice: usize,
     /// Whether it is one of several pieces of its slice.
     is_piece: bool,
-    part: Result<(Part<Body>, Stopper)>,
+    part: Result<(SliceSamples<Body>, Stopper)>,
     /// How many of the next ones should be opened with it.
     worth: usize,
 }
 
 impl Opener {
-    pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
+    pub(super) fn new(shards: Arc<ShardSet>, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
         Opener {
-            lane: dataset.0.store.lane(versions.network()),
+            lane: shards.store.lane(versions.network()),
             versions: versions.of(epoch),
-            dataset,
+            shards,
             epoch,
             slices,
             until: usize::MAX,
@@ -103,7 +105,7 @@ impl Opener {
     }
 
     /// Opens the next slice, or piece of one.
-    pub(super) fn open_next(&mut self) -> Option<Result<Part<Body>>> {
+    pub(super) fn open_next(&mut self) -> Option<Result<SliceSamples<Body>>> {
         // An error first: what has been read is not all. Then the end, for those who continue after errors.
         if wait::is_interrupted() {
             let known = std::mem::replace(&mut self.interrupted, true);
@@ -114,9 +116,9 @@ impl Opener {
         if self.ahead.front()?.slice >= self.until {
             return None;
         }
-        let Opened { slice, is_piece, part, .. } = self.ahead.pop_front()?;
+        let OpenedSlice { slice, is_piece, part, .. } = self.ahead.pop_front()?;
         (self.current, self.in_pieces) = (slice, is_piece);
-        if let Some(Ok((_, url))) = self.slices.get(slice).map(|slice| self.dataset.shard(slice.shard)) {
+        if let Some(Ok((_, url))) = self.slices.get(slice).map(|slice| self.shards.shard(slice.shard)) {
             self.shard.set(url);
             log!(DEBUG, "a shard is being read", shard = url, epoch = self.epoch);
         }
@@ -175,7 +177,7 @@ impl Opener {
         let left = || self.ahead.iter().filter(|opened| opened.is_piece).map(|opened| opened.slice);
         let mut left = left().chain(self.pieces.iter().map(|piece| piece.slice));
         let Some(slice) = self.slices.get(self.current) else { return false };
-        let last = self.dataset.indexed(slice.shard).is_none_or(|index| slice.samples.end == index.samples());
+        let last = self.shards.indexed(slice.shard).is_none_or(|index| slice.samples.end == index.samples());
         last && !left.any(|slice| slice == self.current)
     }
 
@@ -197,8 +199,8 @@ impl Opener {
     /// Opens one more slice, or piece of one. False when there is none.
     fn open_ahead(&mut self) -> bool {
         let looked = self.empty.pop_front().map(|shard| Slice { samples: 0..0, ..Slice::whole(shard) });
-        let (Piece { slice: number, samples: slice, passed, expected }, is_piece) = match looked {
-            Some(samples) => (Piece { slice: self.next, samples, passed: 0, expected: None }, false),
+        let (SlicePiece { slice: number, samples: slice, passed, expected }, is_piece) = match looked {
+            Some(samples) => (SlicePiece { slice: self.next, samples, passed: 0, expected: None }, false),
             None => match self.pieces.pop_front() {
                 Some(piece) => (piece, true),
                 None => match self.next_slice() {
@@ -215,12 +217,12 @@ impl Opener {
             Err(error) => (Err(error), 0),
         };
         self.worth = worth;
-        self.ahead.push_back(Opened { slice: number, is_piece, part, worth });
+        self.ahead.push_back(OpenedSlice { slice: number, is_piece, part, worth });
         true
     }
 
     /// The next slice, or the first piece of it: the others are left.
-    fn next_slice(&mut self) -> Option<Piece> {
+    fn next_slice(&mut self) -> Option<SlicePiece> {
         let number = self.next;
         let mut slice = self.slices.get(number)?.clone();
         self.next += 1;
@@ -228,16 +230,16 @@ impl Opener {
         slice.samples.start = slice.samples.start.saturating_add(passed);
         let expected = self.expected.iter().find(|(slice, _)| *slice == number);
         let expected = expected.map(|(_, object)| object.clone());
-        let index = self.dataset.indexed(slice.shard);
+        let index = self.shards.indexed(slice.shard);
         let pieces = index.map(|index| index.pieces(slice.samples.clone(), GAP));
         let pieces = pieces.unwrap_or_else(|| vec![slice.samples.clone()]);
         let piece = |samples| {
             let samples = Slice { samples, ..slice };
-            Piece { slice: number, samples, passed: 0, expected: expected.clone() }
+            SlicePiece { slice: number, samples, passed: 0, expected: expected.clone() }
         };
         self.pieces.extend(pieces.into_iter().map(piece));
         let first = self.pieces.pop_front()?;
-        Some(Piece { passed, ..first })
+        Some(SlicePiece { passed, ..first })
     }
 
     /// Opens the shard of a slice: there where the slice begins, if that is known, or at its beginning.
@@ -247,11 +249,11 @@ impl Opener {
         slice: &Slice,
         passed: u64,
         expected: Option<ObjectVersion>,
-    ) -> Result<(Part<Body>, Stopper, usize)> {
-        let inner = &*self.dataset.0;
-        let (number, url) = self.dataset.shard(slice.shard)?;
-        let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(inner.limits);
-        let index = self.dataset.indexed(slice.shard);
+    ) -> Result<(SliceSamples<Body>, Stopper, usize)> {
+        let shards = &*self.shards;
+        let (number, url) = shards.shard(slice.shard)?;
+        let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(shards.limits);
+        let index = shards.indexed(slice.shard);
         let samples = match index {
             // To see that the shard is the one of which nothing was selected, one sample is enough.
             Some(index) if index.samples() == 0 => 0..index.stored_samples().min(1),
@@ -268,12 +270,12 @@ impl Opener {
         let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
         let (mut body, parser, extent) = match piece {
             None => {
-                (inner.store.open_in(&self.lane, url.expose_secret())?, parser, Extent::Shard(samples.start))
+                (shards.store.open_in(&self.lane, url.expose_secret())?, parser, Extent::Shard(samples.start))
             }
             Some((index, range)) => {
                 let parser = parser.starting(samples.start, range.start);
                 let parser = if samples.end < index.stored_samples() { parser.cut() } else { parser };
-                (inner.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
+                (shards.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };
         let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());
@@ -281,7 +283,7 @@ impl Opener {
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
         let check = check.after(passed).of(object, Expected { state: expected, index: known, epoch, url });
-        let part = Part::new(tar::read(body, parser), check.with_checksums(inner.checksums));
+        let part = SliceSamples::new(tar::read(body, parser), check.with_checksums(shards.checksums));
         Ok((part, stopper, worth))
     }
 }

@@ -10,7 +10,7 @@ use super::stream::{Epochs, Gate, Select, Source, Stream};
 use super::tuning::{Resources, Tuning};
 use super::watch::{OnStall, Run as Watched, StreamId};
 use crate::adapters::BucketPlan;
-use crate::dataset::{CurrentShard, Dataset, Stop, Versions};
+use crate::dataset::{CurrentShard, Dataset, StopHandle, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::state::{Header, Reached, Run, State, StreamState, WeightChange, misfit};
@@ -88,7 +88,7 @@ pub(super) struct Begun {
     pub(super) owners: Owners,
     /// By source.
     pub(super) streams: Vec<StreamId>,
-    pub(super) stop: Stop,
+    pub(super) stop: StopHandle,
     /// Whether epochs continue without an end.
     pub(super) endless: bool,
     /// Whether nothing was left of the run when its state was taken.
@@ -173,7 +173,7 @@ impl Settings {
 
     /// Begins the streams of this rank, or resumes where a state says.
     pub(super) fn begin(&self, header: Header, state: Option<&State>) -> Result<Begun> {
-        let (stop, run) = (Stop::default(), header.run);
+        let (stop, run) = (StopHandle::default(), header.run);
         let mine = self.streams().to_vec();
         let at = Position {
             streams: self.begins(&mine, state)?,
@@ -238,7 +238,7 @@ impl Settings {
         mine: Vec<usize>,
         header: Header,
         versions: Vec<Versions>,
-        stop: Stop,
+        stop: StopHandle,
     ) -> AllStreams {
         let settings = self.clone();
         Box::new(move || {
@@ -267,7 +267,7 @@ impl Settings {
         &self,
         dataset: usize,
         stream: usize,
-        (epochs, stop): (Epochs, Stop),
+        (epochs, stop): (Epochs, StopHandle),
         versions: Versions,
     ) -> Stream {
         let part = &self.parts[dataset];

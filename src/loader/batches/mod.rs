@@ -17,7 +17,7 @@ pub(super) use make::Make;
 use super::report::Report;
 use super::watch::{Diagnosis, Reporter, Run};
 use crate::adapters::{Background, BackgroundStream, IteratorExt};
-use crate::dataset::Stop;
+use crate::dataset::StopHandle;
 use crate::error::{Error, Result};
 use crate::state::State;
 use crate::telemetry::span;
@@ -56,7 +56,7 @@ enum Running<B> {
 
 /// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are
 /// dropped in order, and this one comes first.
-struct StopOnDrop(Stop, Run);
+struct StopOnDrop(StopHandle, Run);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -92,7 +92,7 @@ fn got<B>(run: &Run, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
 
 impl<B: Send + 'static> Batches<B> {
     /// Prepares batches ahead on a thread, at most this number, or without one.
-    pub(super) fn new(batches: Collected<B>, ahead: Option<usize>, stop: Stop, run: Run) -> Self {
+    pub(super) fn new(batches: Collected<B>, ahead: Option<usize>, stop: StopHandle, run: Run) -> Self {
         let batches = match ahead {
             Some(ahead) => Running::Ahead(batches.prefetch(ahead)),
             None => Running::Here(batches),
@@ -103,7 +103,7 @@ impl<B: Send + 'static> Batches<B> {
     /// Nothing but an error.
     pub(super) fn failed(error: Error, run: Run) -> Self {
         let batches: Collected<B> = Box::new(iter::once(Err(error)));
-        Batches::new(batches, None, Stop::default(), run)
+        Batches::new(batches, None, StopHandle::default(), run)
     }
 
     /// The same batches as a stream, for any executor.

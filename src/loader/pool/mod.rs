@@ -29,7 +29,7 @@ use super::stages::{Mapped, Unfold};
 use super::stream::Gate;
 use super::tuning::Tuning;
 use crate::adapters::Threads;
-use crate::dataset::Stop;
+use crate::dataset::StopHandle;
 use crate::store::Held;
 use chunk::{Chunk, Fed};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<T: Send + 'static> Pool<T> {
         lanes: Vec<Lane>,
         dealing: &Dealing,
         tuning: Arc<Tuning>,
-        stop: Stop,
+        stop: StopHandle,
     ) -> Self {
         let gates: Vec<Option<Gate>> = sources.sources.iter().map(|source| source.gate().cloned()).collect();
         let waiting = |(unfold, gate)| Waiting { unfold, gate, items: Vec::new().into_iter(), memory: None };

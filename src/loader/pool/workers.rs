@@ -8,7 +8,7 @@ use super::sources::Sources;
 use crate::activity::{self, Activity};
 use crate::adapters::{Threads, catch};
 use crate::collate::{Collator, RowSlots};
-use crate::dataset::Stop;
+use crate::dataset::StopHandle;
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::{Input, Read};
 use crate::loader::sequence::{Dealing, Lane};
@@ -38,7 +38,7 @@ pub(super) struct Work<T> {
     stages: Arc<[Stages<T>]>,
     /// How many lanes each dataset has.
     lanes: usize,
-    stop: Stop,
+    stop: StopHandle,
     /// Others look at it too, and may be the last that hold it: it has no function of the caller's.
     shared: Arc<Mutex<Shared<T>>>,
     /// There is something to be read.
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Work<T> {
         sources: Sources<T>,
         dealt: (Vec<Lane>, &Dealing),
         threads: usize,
-        stop: Stop,
+        stop: StopHandle,
     ) -> Arc<Self> {
         let Sources { sources, lanes, stages, collator, samples, run, .. } = sources;
         let row = collator.as_ref().map_or(0, Collator::row_size);

@@ -3,7 +3,7 @@
 use super::gate::Gate;
 use crate::activity::{self, Activity};
 use crate::adapters::catch;
-use crate::dataset::{CurrentShard, Dataset, ShardReader, Stop, Versions};
+use crate::dataset::{CurrentShard, Dataset, ShardReader, StopHandle, Versions};
 use crate::error::Result;
 use crate::loader::policy::OnError;
 use crate::memory::Gauge;
@@ -30,7 +30,7 @@ pub(in crate::loader) struct Stream {
     /// What the shuffle buffer holds.
     pub(in crate::loader) shuffled: Gauge,
     pub(in crate::loader) epochs: Epochs,
-    pub(in crate::loader) stop: Stop,
+    pub(in crate::loader) stop: StopHandle,
     /// The versions of shards that the streams of the dataset have found.
     pub(in crate::loader) versions: Versions,
     /// Tells the stream from the others of the same stop.

@@ -12,7 +12,7 @@ const ENTRY: usize = 256;
 /// Where there is no room, those that came before the last one that was asked for make it: they are the least
 /// likely to be asked for. What comes too far ahead is not kept.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct SideBuffer {
     samples: HashMap<SmolStr, (u64, Sample)>,
     /// Their keys by number.
     keys: BTreeMap<u64, SmolStr>,
@@ -22,9 +22,9 @@ pub(super) struct Held {
     reached: u64,
 }
 
-impl Held {
+impl SideBuffer {
     pub(super) fn new(room: usize) -> Self {
-        Held { samples: HashMap::new(), keys: BTreeMap::new(), bytes: 0, room, reached: 0 }
+        SideBuffer { samples: HashMap::new(), keys: BTreeMap::new(), bytes: 0, room, reached: 0 }
     }
 
     /// Keeps a sample, if there is room or some can be made.
@@ -79,7 +79,7 @@ mod tests {
         Sample::new(number.to_string()).with("bin", vec![0; 1000])
     }
 
-    fn numbers(held: &Held) -> Vec<u64> {
+    fn numbers(held: &SideBuffer) -> Vec<u64> {
         assert_eq!(held.keys.len(), held.samples.len());
         assert_eq!(held.bytes, held.samples.values().map(|(_, sample)| size(sample)).sum::<usize>());
         held.keys.keys().copied().collect()
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_is_too_far_ahead_is_not_kept() {
-        let mut held = Held::new(3 * size(&sample(10)));
+        let mut held = SideBuffer::new(3 * size(&sample(10)));
         (10..20).for_each(|number| held.hold(number, sample(number)));
         assert_eq!(numbers(&held), [10, 11, 12]);
         assert!(held.take("15").is_none());
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_was_passed_makes_room() {
-        let mut held = Held::new(3 * size(&sample(10)));
+        let mut held = SideBuffer::new(3 * size(&sample(10)));
         (10..13).for_each(|number| held.hold(number, sample(number)));
         held.reached(12);
         (20..30).for_each(|number| held.hold(number, sample(number)));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_has_no_room_at_all_is_not_kept() {
-        let mut held = Held::new(10);
+        let mut held = SideBuffer::new(10);
         held.hold(0, sample(0));
         assert_eq!((numbers(&held), held.bytes), (vec![], 0));
     }

@@ -28,7 +28,7 @@ pub(super) struct SliceCheck {
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
     /// Why there may be fewer than there should be.
-    fault: Fault,
+    fault: Shortfall,
     /// Where the shard is, for errors.
     shard: SecretUrl,
     object: ObjectCell,
@@ -54,7 +54,7 @@ pub(super) struct Expected {
 }
 
 #[derive(Debug)]
-enum Fault {
+enum Shortfall {
     None,
     /// Among the samples that are passed over. Of the slice itself it was reported when those were read.
     Passed {
@@ -100,7 +100,7 @@ impl SliceCheck {
             placed: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
             index: index.cloned(),
             checksums: false,
-            fault: Fault::None,
+            fault: Shortfall::None,
             shard: shard.into(),
             object: ObjectCell::default(),
             expected: None,
@@ -187,10 +187,10 @@ impl SliceCheck {
             return self.refused(error);
         }
         if self.pass > 0 {
-            self.fault = Fault::Passed { error, reported: self.pass <= self.again };
+            self.fault = Shortfall::Passed { error, reported: self.pass <= self.again };
             return None;
         }
-        self.fault = Fault::Reported;
+        self.fault = Shortfall::Reported;
         if self.placed {
             return self.refused(error);
         }
@@ -247,12 +247,12 @@ impl SliceCheck {
         let missing = if self.left == u64::MAX { self.pass } else { self.pass + self.left };
         let passing = self.pass > 0;
         (self.pass, self.left, self.ends) = (0, 0, false);
-        match std::mem::replace(&mut self.fault, Fault::Reported) {
-            Fault::Reported => None,
+        match std::mem::replace(&mut self.fault, Shortfall::Reported) {
+            Shortfall::Reported => None,
             _ if missing == 0 => None,
-            Fault::Passed { reported: true, .. } if !passing => None,
-            Fault::Passed { error, .. } => Some(error),
-            Fault::None => {
+            Shortfall::Passed { reported: true, .. } if !passing => None,
+            Shortfall::Passed { error, .. } => Some(error),
+            Shortfall::None => {
                 self.replaced |= self.resumed && passing;
                 let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());
                 Some(self.located(ErrorKind::Stale { then, now }))

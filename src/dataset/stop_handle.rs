@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// A reader that waits for the network wakes with an error; one that continues finds nothing more to read.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stop(Arc<Shared>);
+pub(crate) struct StopHandle(Arc<StopShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct StopShared {
     /// Set under the lock of `reading`, so that no reader slips in between.
     stopped: AtomicBool,
     /// What is being read, by reader.
@@ -21,7 +21,7 @@ struct Shared {
 /// Tells a reader from the others of the same stop: its number, and which of its own readers it is.
 pub(super) type ReaderNumber = (usize, usize);
 
-impl Stop {
+impl StopHandle {
     /// Ends all reads, now and later.
     pub(crate) fn stop(&self) {
         let mut reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);

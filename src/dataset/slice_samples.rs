@@ -1,6 +1,6 @@
 //! The samples of one slice, out of the reading of its shard.
 
-use super::check::SliceCheck;
+use super::slice_check::SliceCheck;
 use crate::error::Result;
 use crate::sample::Sample;
 use crate::store::ObjectVersion;
@@ -12,14 +12,14 @@ use std::task::{Context, Poll, ready};
 
 /// Reads the samples of a slice, as far as they pass its check.
 #[derive(Debug)]
-pub(super) struct Part<C> {
+pub(super) struct SliceSamples<C> {
     samples: Read<C>,
     check: SliceCheck,
 }
 
-impl<C> Part<C> {
+impl<C> SliceSamples<C> {
     pub(super) fn new(samples: Read<C>, check: SliceCheck) -> Self {
-        Part { samples, check }
+        SliceSamples { samples, check }
     }
 
     /// What is being read: see [`SliceCheck::object`].
@@ -47,12 +47,12 @@ impl<C> Part<C> {
     }
 
     /// The same over another face of the same chunks.
-    pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Part<D> {
-        Part { samples: self.samples.map_chunks(face), check: self.check }
+    pub(super) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> SliceSamples<D> {
+        SliceSamples { samples: self.samples.map_chunks(face), check: self.check }
     }
 }
 
-impl<C: Stream<Item = Result<Bytes>> + Unpin> Stream for Part<C> {
+impl<C: Stream<Item = Result<Bytes>> + Unpin> Stream for SliceSamples<C> {
     type Item = Result<Sample>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
