@@ -1,4 +1,4 @@
-//! What is read, by whom, in which order: shards, a store, a plan, and the samples that they give.
+//! Datasets: which shards are read, by which process, in which order, and the samples in them.
 
 mod builder;
 mod current_shard;
@@ -43,13 +43,13 @@ use std::sync::Arc;
 
 /// The samples of a list of shards, in an order that is a pure function of the seed and the epoch.
 ///
-/// A dataset knows which shards there are, where to open them, and which of them this process reads. Every
+/// A dataset knows its shards, the store in which they are opened, and the part that this process reads. Every
 /// epoch is dealt to *logical streams*: sequences of shards that are read one after the other. The ranks (and
-/// the workers within a rank) take whole streams, so that what a stream gives depends on the seed, the epoch
+/// the workers within a rank) take whole streams, so that the samples of a stream depend on the seed, the epoch
 /// and the number of streams, and not on how many nodes or threads share the work.
 ///
 /// [`samples`](Dataset::samples) is a plain blocking iterator and [`stream`](Dataset::stream) an asynchronous
-/// stream; both give the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader) reads
+/// stream; both return the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader) reads
 /// the same streams on threads.
 ///
 /// ```
@@ -91,45 +91,47 @@ struct DatasetState {
 }
 
 impl Dataset {
-    /// The shards, of all ranks: the whole list, with those that are not [read](DatasetBuilder::only) too.
+    /// The whole list of shards: those of all ranks, including shards that are not
+    /// [read](DatasetBuilder::only).
     #[must_use]
     pub fn shards(&self) -> &ShardList {
         &self.0.shards.list
     }
 
-    /// Where the shards are opened.
+    /// The store in which the shards are opened.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.shards.store
     }
 
-    /// The seed of all that is random in the order.
+    /// The seed of the order.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.0.seed
     }
 
-    /// The plan by which the shards are dealt to streams. The numbers that it deals are places in the list;
-    /// under [`only`](DatasetBuilder::only), places among the shards which that names.
+    /// The plan that deals the shards to streams. It numbers the shards by their places in the list or, under
+    /// [`only`](DatasetBuilder::only), in that selection.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan
     }
 
-    /// How many samples an epoch has in this process; none where that is not known, because there is no
+    /// Number of samples of an epoch in this process. `None` if it is not known, because there is no
     /// [index](DatasetBuilder::index), because shards are drawn with replacement, or because samples that a
     /// [side](DatasetBuilder::join) lacks are [left out](Missing::Skip).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no dataset is known to be empty")]
     pub fn len(&self) -> Option<u64> {
-        if self.leaves_out() {
+        if self.skips_missing() {
             return None;
         }
         self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
     }
 
-    /// What the [content](Digest::content) of an epoch is in which all ranks together see each sample once;
-    /// none where [`len`](Dataset::len) is. It goes through the numbers of all samples.
+    /// The digest of an epoch in which all ranks together see each sample once, to compare
+    /// [contents](Digest::content). `None` if [`len`](Dataset::len) is. Takes time in proportion to the number of
+    /// samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
         self.len()?;
@@ -144,7 +146,7 @@ impl Dataset {
         Some(digest)
     }
 
-    /// The logical streams that this process reads, by number.
+    /// The numbers of the logical streams that this process reads.
     #[must_use]
     pub fn streams(&self) -> &[usize] {
         &self.0.streams
@@ -152,38 +154,38 @@ impl Dataset {
 
     /// Reads one logical stream of an epoch: its shards one after the other.
     ///
-    /// All streams of an epoch read the same version of a shard: where it was replaced meanwhile, the second
-    /// stream that reads of it gives [`ErrorKind::Changed`]. That counts from one stream to the next for the
-    /// last epochs that were read; [`samples`](Dataset::samples), [`stream`](Dataset::stream) and the runs of
-    /// a loader begin anew.
+    /// All streams of an epoch read the same version of a shard: if it was replaced meanwhile, the second
+    /// stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The versions of the last
+    /// epochs are remembered between calls of `read`. Each call of [`samples`](Dataset::samples) or
+    /// [`stream`](Dataset::stream) and each run of a loader starts without them.
     pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {
         self.read_together(epoch, stream, &self.0.versions)
     }
 
-    /// Reads one logical stream of an epoch, with all that are given the same `versions`.
+    /// Reads one logical stream of an epoch. Readers with the same `versions` read the same version of a shard.
     pub(crate) fn read_together(&self, epoch: u64, stream: usize, versions: &Versions) -> ShardReader {
         let slices = self.0.plan.stream(epoch, stream);
         self.read_slices(epoch, slices, versions).after_empty(self.empty(stream))
     }
 
-    /// The shards of the plan that the index says have no sample, and that a stream looks into.
+    /// The shards of the plan without a sample, according to the index, that a stream checks.
     ///
-    /// They are in no slice: without a look at them, an index that is wrong would hide them.
+    /// They are in no slice: unless they are opened, a wrong index would hide their samples.
     fn empty(&self, stream: usize) -> impl Iterator<Item = usize> {
         self.0.empty.iter().copied().skip(stream).step_by(self.0.plan.streams())
     }
 
-    /// Reads slices of shards, by the numbers of the plan.
+    /// Reads slices of shards, which are numbered as in the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
         ShardReader::new(Arc::clone(&self.0.shards), &self.0.sides, epoch, slices, versions)
     }
 
-    /// A shard of the plan: its number in the list, and its URL.
+    /// The number in the list, and the URL, of a shard of the plan.
     pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
         self.0.shards.shard(planned)
     }
 
-    /// What a state says of the dataset; what is done with its samples is for others to fill in.
+    /// What a state records of the dataset. The loader fills in what it does with the samples.
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
         let order = match (plan.is_resampled(), plan.is_shuffled()) {
@@ -208,40 +210,38 @@ impl Dataset {
         }
     }
 
-    /// Where its shards and those of its sides are opened.
+    /// The stores of its shards and of its sides' shards.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Store> {
         std::iter::once(self.store()).chain(self.0.sides.iter().map(|side| &side.shards.store))
     }
 
-    /// Whether anything is joined to the samples, so that more of them may fail than those that cannot be
-    /// read.
+    /// Whether sides are joined to the samples. Then readable samples may fail too.
     pub(crate) fn is_joined(&self) -> bool {
         !self.0.sides.is_empty()
     }
 
-    /// Whether samples are left out that a side lacks.
-    pub(crate) fn leaves_out(&self) -> bool {
+    /// Whether samples that a side lacks are left out.
+    pub(crate) fn skips_missing(&self) -> bool {
         self.0.sides.iter().any(|side| side.missing == Missing::Skip)
     }
 
-    /// What is known of a shard of the plan.
+    /// The index entry of a shard of the plan.
     pub(crate) fn indexed(&self, planned: usize) -> Option<&ShardIndex> {
         self.0.shards.indexed(planned)
     }
 
-    /// Which reader this process is, and of how many.
+    /// Which rank and worker this process is.
     pub(crate) fn topology(&self) -> &Topology {
         &self.0.topology
     }
 
     /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
     ///
-    /// After an error the iteration continues: with the next sample of the shard, or with the next shard
-    /// where the rest of one can't be read. Stop at the first error (`?`) unless you mean to do without
-    /// samples.
+    /// After an error the iteration continues with the next sample of the shard, or with the next shard where
+    /// the rest of one can't be read. Stop at the first error (`?`) unless samples may be missing.
     ///
-    /// A [`Loader`](crate::Loader) gives the same samples in the same order as long as there is no error,
-    /// which takes a turn here and none there.
+    /// A [`Loader`](crate::Loader) returns the same samples in the same order as long as there is no error: an
+    /// error takes its stream's turn here, but not in a loader.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
         round_robin(self.readers(epoch)).longest()
     }

@@ -1,4 +1,4 @@
-//! Which shards of the list are read.
+//! The shards of the list that are read.
 
 /// The numbers of the shards that are read, in the order of the plan.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub(super) enum ShardNumbers {
 }
 
 impl ShardNumbers {
-    /// Those that were named, or all of `count` shards.
+    /// The shards named by `only`, or all of `count` shards.
     pub(super) fn new(only: Option<Vec<usize>>, count: usize) -> Self {
         match only {
             Some(only) if !only.iter().copied().eq(0..count) => ShardNumbers::Only(only),

@@ -1,40 +1,40 @@
-//! Samples of a side that came before their turn.
+//! A bounded buffer of a side's samples that were read before they are needed.
 
 use crate::sample::Sample;
 use smol_str::SmolStr;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a sample takes beside its fields and its key.
+/// Bytes counted for a sample in addition to its fields and its key.
 const ENTRY: usize = 256;
 
-/// Samples by key, within a bound in bytes.
+/// Samples by key, bounded in bytes.
 ///
-/// Where there is no room, those that came before the last one that was asked for make it: they are the least
-/// likely to be asked for. What comes too far ahead is not kept.
+/// A full buffer drops samples numbered before the last one that was asked for, which are the least likely to
+/// be needed. If there are none, the new sample is not kept.
 #[derive(Debug)]
 pub(super) struct SideBuffer {
     samples: HashMap<SmolStr, (u64, Sample)>,
-    /// Their keys by number.
+    /// The samples' keys by number.
     keys: BTreeMap<u64, SmolStr>,
     bytes: usize,
-    room: usize,
-    /// The number of the last one that was asked for.
+    capacity: usize,
+    /// The number of the last sample that was asked for.
     reached: u64,
 }
 
 impl SideBuffer {
-    pub(super) fn new(room: usize) -> Self {
-        SideBuffer { samples: HashMap::new(), keys: BTreeMap::new(), bytes: 0, room, reached: 0 }
+    pub(super) fn new(capacity: usize) -> Self {
+        SideBuffer { samples: HashMap::new(), keys: BTreeMap::new(), bytes: 0, capacity, reached: 0 }
     }
 
-    /// Keeps a sample, if there is room or some can be made.
-    pub(super) fn hold(&mut self, number: u64, mut sample: Sample) {
+    /// Keeps a sample, if there is room or room can be made.
+    pub(super) fn insert(&mut self, number: u64, mut sample: Sample) {
         let key = sample.shared_key().clone();
         if self.samples.contains_key(&key) {
             return;
         }
         let size = size(&sample);
-        while self.bytes.saturating_add(size) > self.room {
+        while self.bytes.saturating_add(size) > self.capacity {
             let Some(oldest) = self.keys.first_entry().filter(|oldest| *oldest.key() < self.reached) else {
                 return;
             };
@@ -47,7 +47,7 @@ impl SideBuffer {
         self.samples.insert(key, (number, sample));
     }
 
-    /// Takes a sample out that is asked for.
+    /// Removes the sample of this key.
     pub(super) fn take(&mut self, key: &str) -> Option<Sample> {
         let (number, sample) = self.remove(key)?;
         self.keys.remove(&number);
@@ -55,7 +55,7 @@ impl SideBuffer {
         Some(sample)
     }
 
-    /// The sample of this number was asked for.
+    /// Notes that the sample of this number was asked for.
     pub(super) fn reached(&mut self, number: u64) {
         self.reached = number;
     }
@@ -79,39 +79,39 @@ mod tests {
         Sample::new(number.to_string()).with("bin", vec![0; 1000])
     }
 
-    fn numbers(held: &SideBuffer) -> Vec<u64> {
-        assert_eq!(held.keys.len(), held.samples.len());
-        assert_eq!(held.bytes, held.samples.values().map(|(_, sample)| size(sample)).sum::<usize>());
-        held.keys.keys().copied().collect()
+    fn numbers(buffer: &SideBuffer) -> Vec<u64> {
+        assert_eq!(buffer.keys.len(), buffer.samples.len());
+        assert_eq!(buffer.bytes, buffer.samples.values().map(|(_, sample)| size(sample)).sum::<usize>());
+        buffer.keys.keys().copied().collect()
     }
 
     #[test]
     fn what_is_too_far_ahead_is_not_kept() {
-        let mut held = SideBuffer::new(3 * size(&sample(10)));
-        (10..20).for_each(|number| held.hold(number, sample(number)));
-        assert_eq!(numbers(&held), [10, 11, 12]);
-        assert!(held.take("15").is_none());
-        assert_eq!(held.take("11").unwrap().key(), "11");
-        held.hold(20, sample(20));
-        assert_eq!(numbers(&held), [10, 12, 20]);
+        let mut buffer = SideBuffer::new(3 * size(&sample(10)));
+        (10..20).for_each(|number| buffer.insert(number, sample(number)));
+        assert_eq!(numbers(&buffer), [10, 11, 12]);
+        assert!(buffer.take("15").is_none());
+        assert_eq!(buffer.take("11").unwrap().key(), "11");
+        buffer.insert(20, sample(20));
+        assert_eq!(numbers(&buffer), [10, 12, 20]);
     }
 
     #[test]
     fn what_was_passed_makes_room() {
-        let mut held = SideBuffer::new(3 * size(&sample(10)));
-        (10..13).for_each(|number| held.hold(number, sample(number)));
-        held.reached(12);
-        (20..30).for_each(|number| held.hold(number, sample(number)));
-        assert_eq!(numbers(&held), [12, 20, 21]);
-        held.reached(30);
-        held.hold(30, sample(30));
-        assert_eq!(numbers(&held), [20, 21, 30]);
+        let mut buffer = SideBuffer::new(3 * size(&sample(10)));
+        (10..13).for_each(|number| buffer.insert(number, sample(number)));
+        buffer.reached(12);
+        (20..30).for_each(|number| buffer.insert(number, sample(number)));
+        assert_eq!(numbers(&buffer), [12, 20, 21]);
+        buffer.reached(30);
+        buffer.insert(30, sample(30));
+        assert_eq!(numbers(&buffer), [20, 21, 30]);
     }
 
     #[test]
     fn what_has_no_room_at_all_is_not_kept() {
-        let mut held = SideBuffer::new(10);
-        held.hold(0, sample(0));
-        assert_eq!((numbers(&held), held.bytes), (vec![], 0));
+        let mut buffer = SideBuffer::new(10);
+        buffer.insert(0, sample(0));
+        assert_eq!((numbers(&buffer), buffer.bytes), (vec![], 0));
     }
 }

@@ -414,7 +414,7 @@ impl Settings {
 
     /// How many items of an epoch each stream of the job has.
     pub(super) fn lengths(&self) -> Option<Lengths> {
-        let changes = |part: &Part| !part.stages.is_empty() || part.dataset.leaves_out();
+        let changes = |part: &Part| !part.stages.is_empty() || part.dataset.skips_missing();
         if self.buckets.is_some() || self.parts.iter().any(changes) {
             return None;
         }
