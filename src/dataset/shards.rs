@@ -1,7 +1,7 @@
 //! The shards of a dataset, as a pattern or a list.
 
 use crate::error::Result;
-use crate::index::{Listed, is_kept};
+use crate::index::{ListedShards, is_index_name};
 use crate::secret_url::SecretUrl;
 use crate::shards::{ShardList, glob};
 use crate::store::{ObjectVersion, Store};
@@ -50,9 +50,9 @@ impl Shards {
     }
 
     /// The same as [`resolve`](Shards::resolve), with the objects that the listing gave.
-    pub(super) fn listed(self, store: &Store) -> Result<Listed> {
+    pub(super) fn listed(self, store: &Store) -> Result<ListedShards> {
         match self {
-            Shards::List(list) => Ok(Listed { objects: Vec::new(), patterns: list.clone(), shards: list }),
+            Shards::List(list) => Ok(ListedShards { objects: Vec::new(), patterns: list.clone(), shards: list }),
             Shards::Pattern(pattern) => listed(pattern.expose_secret(), store),
         }
     }
@@ -83,7 +83,7 @@ impl From<ShardList> for Shards {
 }
 
 /// Expands a pattern. Wildcards are looked up in a listing of the store.
-fn listed(pattern: &str, store: &Store) -> Result<Listed> {
+fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
     let patterns = ShardList::expand_to_list(pattern)?;
     let mut urls: Vec<SecretUrl> = Vec::with_capacity(patterns.len());
     let mut objects = Vec::with_capacity(patterns.len());
@@ -95,7 +95,7 @@ fn listed(pattern: &str, store: &Store) -> Result<Listed> {
         };
         // A relative pattern is listed in the working directory, with which the listed names then begin.
         let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
-        let found = store.list_within(root, depth(wild))?.into_iter().filter(|info| !is_kept(&info.url));
+        let found = store.list_within(root, depth(wild))?.into_iter().filter(|info| !is_index_name(&info.url));
         let mut found: HashMap<String, ObjectVersion> = found
             .map(|info| {
                 let name = info.url.strip_prefix(shown).unwrap_or(&info.url).to_owned();
@@ -108,7 +108,7 @@ fn listed(pattern: &str, store: &Store) -> Result<Listed> {
             urls.push(url.clone());
         }
     }
-    Ok(Listed { shards: urls.into_iter().collect(), objects, patterns })
+    Ok(ListedShards { shards: urls.into_iter().collect(), objects, patterns })
 }
 
 /// Number of directories between the listed one and names that match the rest of the pattern.

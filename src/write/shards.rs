@@ -183,7 +183,7 @@ impl ShardWriter {
     /// Writes the index beside a shard, which must be published by then: the index names its version.
     fn keep_index(&self, info: &ShardInfo) -> Result<()> {
         match index::beside(&info.url).filter(|_| self.settings.index) {
-            Some(place) => index::keep(&self.settings.store, &place, &info.index),
+            Some(place) => index::save_sidecar(&self.settings.store, &place, &info.index),
             None => Ok(()),
         }
     }

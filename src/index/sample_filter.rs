@@ -1,4 +1,4 @@
-//! A filter that selects samples, by name.
+//! A named filter that selects samples.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
@@ -7,16 +7,16 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A predicate over samples, and the name that it is known by. Cheap to clone.
+/// A predicate over samples and its name. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Filter {
+pub(super) struct SampleFilter {
     name: Arc<str>,
     predicate: Arc<dyn Fn(&Sample) -> bool + Send + Sync>,
 }
 
-impl Filter {
+impl SampleFilter {
     pub(super) fn new(name: String, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
-        Filter { name: name.into(), predicate: Arc::new(predicate) }
+        SampleFilter { name: name.into(), predicate: Arc::new(predicate) }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -26,7 +26,7 @@ impl Filter {
     /// Whether the predicate is true of a sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Panicked`] where it panics.
+    /// [`ErrorKind::Panicked`] if it panics.
     pub(super) fn selects(&self, sample: &Sample) -> Result<bool> {
         catch_unwind(AssertUnwindSafe(|| (self.predicate)(sample))).map_err(|panic| {
             let message = panic.downcast_ref::<&str>().copied();
@@ -37,8 +37,8 @@ impl Filter {
     }
 }
 
-impl fmt::Debug for Filter {
+impl fmt::Debug for SampleFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Filter").field(&self.name).finish()
+        f.debug_tuple("SampleFilter").field(&self.name).finish()
     }
 }
