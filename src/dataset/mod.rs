@@ -35,7 +35,7 @@ use crate::plan::{Plan, Slice};
 use crate::sample::Position;
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
-use crate::state::{DatasetHeader, Digest, Order};
+use crate::state::{DatasetHeader, Digest, ShardOrder};
 use crate::store::Store;
 use crate::topology::Topology;
 use std::fmt;
@@ -189,9 +189,9 @@ impl Dataset {
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
         let order = match (plan.is_resampled(), plan.is_shuffled()) {
-            (true, _) => Order::Resampled,
-            (false, true) => Order::Shuffled,
-            (false, false) => Order::Listed,
+            (true, _) => ShardOrder::Resampled,
+            (false, true) => ShardOrder::Shuffled,
+            (false, false) => ShardOrder::Listed,
         };
         DatasetHeader {
             seed: self.0.seed,

@@ -5,7 +5,7 @@ use super::sequence::Turns;
 use super::settings::{Part, Position, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
-use crate::state::{Header, Opened, Run, StreamState, misfit};
+use crate::state::{JobHeader, OpenSlice, EpochRange, StreamState, misfit};
 
 impl Settings {
     /// The position `steps` later.
@@ -13,7 +13,7 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::Config`] where only reading tells how many items streams have, or what a shuffle buffer
     /// holds; [`ErrorKind::State`] where the epoch has fewer steps.
-    pub(super) fn ahead(&self, at: Position, header: &Header, steps: u64) -> Result<Position> {
+    pub(super) fn ahead(&self, at: Position, header: &JobHeader, steps: u64) -> Result<Position> {
         let run = header.run;
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
         let Some(lengths) = self.lengths() else {
@@ -32,7 +32,7 @@ impl Settings {
         let Some(slots) = all else {
             return Err(misfit(format!("{steps} steps are more than can be counted")));
         };
-        if !matches!(run, Run::EpochsFrom(_)) {
+        if !matches!(run, EpochRange::EpochsFrom(_)) {
             let left = lengths.equal(self.last, self.step(), reached.slots);
             let left =
                 left.unwrap_or_else(|| lengths.used().saturating_sub(reached.slots).div_ceil(self.step()));
@@ -66,9 +66,9 @@ impl Settings {
         of_lane: &[&mut StreamState],
         mut turns: Turns,
         (taken, until): (u64, u64),
-        run: Run,
+        run: EpochRange,
     ) -> Result<Vec<u64>> {
-        let endless = matches!(run, Run::EpochsFrom(_));
+        let endless = matches!(run, EpochRange::EpochsFrom(_));
         let again = self.again(of_lane.iter().map(|at| &**at));
         let length = |(at, part): (&&mut StreamState, &Part)| {
             let pass = part.dataset.plan().samples(at.stream)?;
@@ -99,17 +99,17 @@ impl Settings {
 
 impl Part {
     /// The epoch of the dataset that a pass reads.
-    fn epoch(&self, pass: u64, run: Run, begins: u64) -> u64 {
+    fn epoch(&self, pass: u64, run: EpochRange, begins: u64) -> u64 {
         match run {
-            Run::EpochsFrom(first) => first.saturating_add(begins).saturating_add(pass),
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+            EpochRange::EpochsFrom(first) => first.saturating_add(begins).saturating_add(pass),
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
                 epoch.saturating_mul(self.passes).saturating_add(pass % self.passes.max(1))
             }
         }
     }
 
     /// The stream a number of inputs later.
-    fn ahead(&self, at: &StreamState, inputs: u64, header: &Header) -> Result<StreamState> {
+    fn ahead(&self, at: &StreamState, inputs: u64, header: &JobHeader) -> Result<StreamState> {
         let epoch_of = |pass| self.epoch(pass, header.run, header.begins(at.dataset));
         let plan = self.dataset.plan();
         let length = plan.samples(at.stream).filter(|length| *length > 0);
@@ -153,7 +153,7 @@ impl Part {
                 let index = self.dataset.indexed(slice.shard);
                 let object = index.map(|index| index.object_at(url.expose_secret())).unwrap_or_default();
                 let version = object.version.map(Into::into);
-                open.push(Opened { slice: number, start, size: object.size, version });
+                open.push(OpenSlice { slice: number, start, size: object.size, version });
             }
             start = end;
         }

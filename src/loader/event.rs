@@ -3,7 +3,7 @@
 use super::shapes::Shapes;
 use crate::error::Error;
 use crate::sample::{Position, Sample};
-use crate::state::{Opened, Saved};
+use crate::state::{OpenSlice, SavedStage};
 
 /// What a stream gives to the stages on threads.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(super) struct Replay {
     /// How many failures there were since that come again.
     pub(super) skips: u64,
     /// What the stage has saved, if it does.
-    pub(super) saved: Option<Saved>,
+    pub(super) saved: Option<SavedStage>,
 }
 
 /// Where the stages of a stream begin.
@@ -140,7 +140,7 @@ pub(super) struct Tag {
 #[derive(Debug, Default)]
 pub(super) struct Note {
     /// The slices that were begun.
-    pub(super) opened: Vec<Opened>,
+    pub(super) opened: Vec<OpenSlice>,
     /// The samples that came into the stream before this one have all been given out.
     pub(super) oldest: u64,
     /// The end, with the number of items there were.

@@ -47,7 +47,7 @@ pub use crate::activity::Activity;
 
 use crate::dataset::Dataset;
 use crate::error::Result;
-use crate::state::{ChangeReport, Changes, Header, Run, State, misfit};
+use crate::state::{ChangeReport, Changes, JobHeader, EpochRange, State, misfit};
 use report::Owners;
 use settings::{Begun, Settings};
 use std::fmt;
@@ -162,7 +162,7 @@ impl<B: Send + 'static> Loader<B> {
     /// have ended, so do the batches. Where the stages have given no item of a stream for as long, that error
     /// ends the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
-        self.begin(Run::EpochsFrom(first))
+        self.begin(EpochRange::EpochsFrom(first))
     }
 
     /// The batches that were not consumed when `state` was taken: the rest of its epoch, or all that follow.
@@ -258,10 +258,10 @@ impl<B: Send + 'static> Loader<B> {
     }
 
     /// What a state of this loader says of it that reads what `state` does.
-    fn header_for(&self, state: &State) -> Header {
+    fn header_for(&self, state: &State) -> JobHeader {
         let run = match state.header().run {
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.settings.one_epoch(epoch),
-            run @ Run::EpochsFrom(_) => run,
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => self.settings.one_epoch(epoch),
+            run @ EpochRange::EpochsFrom(_) => run,
         };
         self.settings.header(run)
     }
@@ -303,7 +303,7 @@ impl<B: Send + 'static> Loader<B> {
         self.restore(&State::new(header, reached, 0, streams.into()).skip(step))
     }
 
-    fn begin(&self, run: Run) -> Batches<B> {
+    fn begin(&self, run: EpochRange) -> Batches<B> {
         let header = self.settings.header(run);
         match self.settings.begin(header.clone(), None) {
             Ok(begun) => (self.start)(&self.settings, begun),

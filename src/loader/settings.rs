@@ -13,7 +13,7 @@ use crate::adapters::BucketPlan;
 use crate::dataset::{CurrentShard, Dataset, StopHandle, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::memory::Gauge;
-use crate::state::{Header, Reached, Run, State, StreamState, WeightChange, misfit};
+use crate::state::{JobHeader, Reached, EpochRange, State, StreamState, WeightChange, misfit};
 use std::fmt;
 use std::sync::Arc;
 
@@ -164,15 +164,15 @@ impl Settings {
     }
 
     /// What reading one epoch is called in a state.
-    pub(super) fn one_epoch(&self, epoch: u64) -> Run {
+    pub(super) fn one_epoch(&self, epoch: u64) -> EpochRange {
         match self.last {
-            LastBatch::Repeat => Run::EpochRepeated(epoch),
-            _ => Run::Epoch(epoch),
+            LastBatch::Repeat => EpochRange::EpochRepeated(epoch),
+            _ => EpochRange::Epoch(epoch),
         }
     }
 
     /// Begins the streams of this rank, or resumes where a state says.
-    pub(super) fn begin(&self, header: Header, state: Option<&State>) -> Result<Begun> {
+    pub(super) fn begin(&self, header: JobHeader, state: Option<&State>) -> Result<Begun> {
         let (stop, run) = (StopHandle::default(), header.run);
         let mine = self.streams().to_vec();
         let at = Position {
@@ -196,8 +196,8 @@ impl Settings {
             let Some(part) = self.parts.get(dataset) else { continue };
             let of_lane = || states.iter().skip(lane).step_by(mine.len().max(1));
             let epochs = match run {
-                Run::EpochsFrom(first) => Epochs::From(first.saturating_add(header.begins(dataset)), None),
-                Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+                EpochRange::EpochsFrom(first) => Epochs::From(first.saturating_add(header.begins(dataset)), None),
+                EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
                     let first = epoch.saturating_mul(part.passes);
                     if dealing.refill {
                         Epochs::Again(first, part.passes, Gate::new(part.passes, self.again(of_lane())))
@@ -227,7 +227,7 @@ impl Settings {
         });
         let progress = Progress::new(Arc::new(header), (reached, batches), lanes.len(), states);
         let progress = progress.promised(promised);
-        let endless = matches!(run, Run::EpochsFrom(_));
+        let endless = matches!(run, EpochRange::EpochsFrom(_));
         let ended = state.is_some_and(State::has_ended);
         Ok(Begun { sources, lanes, dealing, progress, owners, streams, stop, endless, ended, first })
     }
@@ -236,7 +236,7 @@ impl Settings {
     fn unshuffled(
         &self,
         mine: Vec<usize>,
-        header: Header,
+        header: JobHeader,
         versions: Vec<Versions>,
         stop: StopHandle,
     ) -> AllStreams {
@@ -249,8 +249,8 @@ impl Settings {
             let parts = settings.parts.iter().enumerate().zip(&versions);
             let of_part = |((dataset, part), versions): ((usize, &Part), &Versions)| {
                 let first = match header.run {
-                    Run::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
-                    Run::Epoch(epoch) | Run::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
+                    EpochRange::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
+                    EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
                 };
                 let stream = |stream: &usize| {
                     let epochs = Epochs::From(first, Some(1));
@@ -294,10 +294,10 @@ impl Settings {
     }
 
     /// How the places are dealt that are left.
-    fn dealing(&self, run: Run, reached: Reached) -> Result<Dealing> {
+    fn dealing(&self, run: EpochRange, reached: Reached) -> Result<Dealing> {
         let steps = |lengths: Lengths| lengths.equal(self.last, self.step(), reached.slots);
         let cuts = match (run, self.last) {
-            (Run::EpochsFrom(_), _) => Cuts::Places,
+            (EpochRange::EpochsFrom(_), _) => Cuts::Places,
             (_, last) => match (self.lengths().and_then(steps), last) {
                 (Some(steps), _) => Cuts::Steps(steps),
                 (None, LastBatch::Drop) => Cuts::Full,
@@ -338,7 +338,7 @@ impl Settings {
         let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
         all.map(|(dataset, stream)| match state {
             Some(state) => match (state.stream(dataset, stream), state.header().run) {
-                (Some(at), Run::Epoch(_))
+                (Some(at), EpochRange::Epoch(_))
                     if at.pass >= self.parts[dataset].passes && self.last != LastBatch::Drop =>
                 {
                     let (pass, what) = (at.pass, "passes, more than an epoch has: the state is damaged");
@@ -355,7 +355,7 @@ impl Settings {
     }
 
     /// Which dataset has which turn of a stream of this job.
-    pub(super) fn turns(&self, stream: usize, header: &Header) -> Turns {
+    pub(super) fn turns(&self, stream: usize, header: &JobHeader) -> Turns {
         let (seed, streams) =
             self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));
         Turns::scheduled((&self.weights(), &self.schedule), header.origin, (stream, streams), seed)
@@ -395,8 +395,8 @@ impl Settings {
         tuning: Arc<Tuning>,
     ) -> Watched {
         let steps = match state.header().run {
-            Run::EpochsFrom(_) => None,
-            Run::Epoch(_) | Run::EpochRepeated(_) => self.steps_from(state.slots()),
+            EpochRange::EpochsFrom(_) => None,
+            EpochRange::Epoch(_) | EpochRange::EpochRepeated(_) => self.steps_from(state.slots()),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
         Watched::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
@@ -441,7 +441,7 @@ impl Settings {
     }
 
     /// What a state of this loader says of it.
-    pub(super) fn header(&self, run: Run) -> Header {
+    pub(super) fn header(&self, run: EpochRange) -> JobHeader {
         let datasets = self.parts.iter().map(|part| {
             let mut header = part.dataset.header();
             header.shuffle = part.shuffle;
@@ -457,7 +457,7 @@ impl Settings {
             header.name.clone_from(&part.name);
             header
         });
-        Header {
+        JobHeader {
             streams: self.first().map_or(0, |dataset| dataset.plan().streams()),
             run,
             datasets: datasets.collect(),

@@ -296,8 +296,8 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/furthest", json!(23), "no rank has come further than 23 slots, and all have passed 24"),
         ("/furthest", json!(huge), "more than there can be"),
         ("/batches", json!(huge), "more than there can be"),
-        ("/of/origin", json!(25), "begins where nobody has been"),
-        ("/of/datasets/0/begins", json!(huge), "begins where nobody has been"),
+        ("/of/origin", json!(25), "begins beyond the slots that have been passed"),
+        ("/of/datasets/0/begins", json!(huge), "begins beyond the slots that have been passed"),
         ("/of/schedule", json!([{"from": 1, "weights": [1, -1]}]), "cannot be read"),
         ("/at/1/before", json!({"samples": huge, "order": "0f", "content": "0f"}), "larger than"),
         ("/at/1/before", json!({"samples": 1, "order": "0f", "content": "0f"}), "7 samples were taken"),
@@ -331,8 +331,7 @@ fn what_no_loader_can_have_seen_is_refused() {
             error(parse(&with(0, path, value.clone())));
         }
     }
-    // Of a job with nothing in it, nothing is missing; and nobody looks through as many streams as there are
-    // numbers.
+    // An empty job misses nothing, and checks do not loop over the largest number of streams.
     let none = json!({"shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
                       "slots": 0, "batches": 0, "at": []});
     assert!(parse(&none).unwrap().is_whole());
@@ -378,12 +377,12 @@ fn what_was_skipped_is_saved_and_restored() {
     assert_eq!(text.parse::<State>().unwrap(), state);
     assert_eq!(serde_json::from_str::<Json>(&text).unwrap(), extended());
     let at = state.stream(0, 0).unwrap();
-    assert_eq!((at.part, at.skips, at.ledger.skipped()), (Some(Part { number: 5, given: 2, used: 0 }), 2, 2));
+    assert_eq!((at.part, at.skips, at.ledger.skipped()), (Some(PartialInput { number: 5, given: 2, used: 0 }), 2, 2));
     assert_eq!((state.ledger().skipped(), state.ledger().padded()), (2, 1));
     assert_eq!(state.steps_to_skip(), 7);
     assert_eq!((state.digest().skipped(), state.samples()), (1, 11));
     assert!(state.digest().to_string().ends_with("+skipped 1"), "{}", state.digest());
-    // What has none of it says none of it.
+    // A state without these has no such keys.
     let plain = State::merge([self::state(0), self::state(1)]).unwrap().to_string();
     assert!(["skip", "part", "ledger"].iter().all(|key| !plain.contains(key)), "{plain}");
     assert!(!self::state(0).digest().to_string().contains('+'));
@@ -423,7 +422,7 @@ fn a_record_that_no_loader_can_have_made_is_refused() {
         ("/skip", json!(huge), "steps to skip are more than there can be"),
         ("/at/0/part/number", json!(huge), "larger than"),
         ("/at/0/part/given", json!(huge), "larger than"),
-        ("/at/0/part/given", json!(0), "of a part nothing was given"),
+        ("/at/0/part/given", json!(0), "no output of its partial input was taken"),
         ("/at/0/part/other", json!(0), "unknown field"),
         ("/at/0/skips", json!(huge), "larger than"),
         ("/at/0/ledger/kinds/checksum", json!(huge), "more was skipped than"),

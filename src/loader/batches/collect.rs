@@ -7,7 +7,7 @@ use crate::loader::event::{Cut, Event, Fault, From, Replay, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
 use crate::sample::Position;
-use crate::state::{Header, Part, Reached, Run, State, StreamState};
+use crate::state::{JobHeader, PartialInput, EpochRange, Reached, State, StreamState};
 use crate::telemetry::{count, log};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -187,7 +187,7 @@ const MAX_RESERVED: usize = 1024;
 /// How far the rank's streams have been consumed.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct Progress {
-    header: Arc<Header>,
+    header: Arc<JobHeader>,
     /// How many streams of each dataset the rank has.
     lanes: usize,
     /// Which places of the job's sequence have been passed.
@@ -231,7 +231,7 @@ impl Promised {
 
 impl Progress {
     pub(in crate::loader) fn new(
-        header: Arc<Header>,
+        header: Arc<JobHeader>,
         (reached, batches): (Reached, u64),
         lanes: usize,
         streams: Vec<StreamState>,
@@ -321,7 +321,7 @@ impl Progress {
             }
         }
         (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
-        stream.part = tag.rest.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
+        stream.part = tag.rest.map(|(number, given)| PartialInput { number, given: given.outputs, used: given.used });
         stream.given_pass = match stream.given_pass.max(tag.from.pass) {
             given if given > pass => given,
             _ => 0,
@@ -374,10 +374,10 @@ impl Progress {
     fn epoch_of(&self, from: &From) -> u64 {
         let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
         match self.header.run {
-            Run::EpochsFrom(first) => {
+            EpochRange::EpochsFrom(first) => {
                 first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
             }
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
                 // What fills places at the end of an epoch counts as its last pass: entries are in the order
                 // of epochs.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{Input, Note};
 use crate::rng::Rng;
 use crate::sample::Sample;
-use crate::state::{Opened, StreamState};
+use crate::state::{OpenSlice, StreamState};
 use std::task::{Context, Poll, ready};
 
 /// A sample with how many came before it in its stream.
@@ -133,7 +133,7 @@ impl Reading {
     /// numbers.
     pub(super) fn is_resumed(&mut self) -> bool {
         let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
-        let same = |(then, now): (&Opened, &Opened)| (then.slice, then.start) == (now.slice, now.start);
+        let same = |(then, now): (&OpenSlice, &OpenSlice)| (then.slice, then.start) == (now.slice, now.start);
         note.length == from.length
             && note.opened.len() >= from.open.len()
             && from.open.iter().rev().zip(note.opened.iter().rev()).all(same)
@@ -148,7 +148,7 @@ impl Reading {
             note.oldest = numbers.min().unwrap_or(self.inputs);
             let object = self.reader.object().unwrap_or_default();
             let version = object.version.map(Into::into);
-            note.opened.push(Opened { slice, start: self.inputs, size: object.size, version });
+            note.opened.push(OpenSlice { slice, start: self.inputs, size: object.size, version });
         }
     }
 }

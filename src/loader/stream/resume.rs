@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::state::{Opened, StreamState, misfit};
+use crate::state::{OpenSlice, StreamState, misfit};
 use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -90,7 +90,7 @@ pub(super) fn rest(from: &StreamState) -> Option<(u64, Given)> {
 
 /// The slice that was being read, where there is such a one, and there may have been as many samples up to
 /// its end.
-fn last_opened<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a Opened> {
+fn last_opened<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a OpenSlice> {
     let misfit =
         |what: String| misfit(format!("stream {stream} {what}: the state is damaged, or of other shards"));
     let last = from.open.last().ok_or_else(|| misfit("has taken samples of no shard".into()))?;
@@ -124,7 +124,7 @@ struct Refill<'a> {
 
 impl Refill<'_> {
     /// The slice that was opened, and whether it is known where its samples are.
-    fn slice(&self, opened: &Opened) -> Result<(&Slice, Option<&ShardIndex>)> {
+    fn slice(&self, opened: &OpenSlice) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
         let slice = slice
             .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
@@ -135,7 +135,7 @@ impl Refill<'_> {
     }
 
     /// Reads the samples of these numbers, all of one slice.
-    fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
+    fn read(&mut self, opened: &OpenSlice, numbers: &[u64]) -> Result<()> {
         let (slice, index) = self.slice(opened)?;
         let (slice, index) = (slice.clone(), index.cloned());
         if self.stream.drops_samples() {
@@ -164,7 +164,7 @@ impl Refill<'_> {
     }
 
     /// Reads the samples of these numbers, and gives what reads on from number `next`.
-    fn read_on(&mut self, opened: &Opened, numbers: &[u64], next: u64) -> Result<ShardReader> {
+    fn read_on(&mut self, opened: &OpenSlice, numbers: &[u64], next: u64) -> Result<ShardReader> {
         let place = |number: u64| {
             number.checked_sub(opened.start).ok_or_else(|| misfit("a shard was begun after its first sample"))
         };
@@ -208,7 +208,7 @@ impl Refill<'_> {
 }
 
 /// What the object was.
-pub(super) fn version(opened: &Opened) -> ObjectVersion {
+pub(super) fn version(opened: &OpenSlice) -> ObjectVersion {
     ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
 }
 
