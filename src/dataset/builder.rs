@@ -53,10 +53,10 @@ impl DatasetBuilder {
         self
     }
 
-    /// Which rank and worker this process is. Default: the only one, unless the environment says that there are
-    /// several ranks or workers: then this option is required, so that no job reads everything on every rank
-    /// by mistake. Pass [`Topology::detect`] to split the shards, [`Topology::single`] to read them all. If
-    /// ranks of tensor or pipeline parallelism read the same data, add [`Topology::with_data_parallel`].
+    /// Which rank and worker this process is. Default: the only one, unless the environment says that there
+    /// are several ranks or workers: then this option is required, so that no job reads everything on every
+    /// rank by mistake. Pass [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
+    /// If ranks of tensor or pipeline parallelism read the same data, add [`Topology::with_data_parallel`].
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self
@@ -94,11 +94,11 @@ impl DatasetBuilder {
     /// [`Dataset::len`] is known. It must contain all shards that are read. Default: none; whole shards are
     /// dealt.
     ///
-    /// The order depends on whether there is an index. A shard that is not as it was indexed is
-    /// [an error](ErrorKind::Stale) when it is read: if its size or version differs, if a slice has other
-    /// samples, or if there are samples where the index has none. The version of a copy in another place is not
-    /// compared; for a copy in the same place there is [`Index::without_versions`]. After a damaged sample whose
-    /// place is in the index, the rest of the slice is left out.
+    /// The order depends on whether there is an index. A shard that is not as it was indexed is [an
+    /// error](ErrorKind::Stale) when it is read: if its size or version differs, if a slice has other
+    /// samples, or if there are samples where the index has none. The version of a copy in another place is
+    /// not compared; for a copy in the same place there is [`Index::without_versions`]. After a damaged
+    /// sample whose place is in the index, the rest of the slice is left out.
     pub fn index(mut self, index: Index) -> Self {
         self.shards.index = Some(index);
         self
@@ -109,8 +109,8 @@ impl DatasetBuilder {
     ///
     /// The pattern is listed once, as without an index. Where the listing has the size and version of each
     /// shard, as those of buckets and directories do, a start with a current index takes the listing and the
-    /// index, and no request for a shard. Shards that were not listed (a brace pattern, a list) take a request
-    /// for one byte each. Shards of a web server that sends no versions are indexed at every start.
+    /// index, and no request for a shard. Shards that were not listed (a brace pattern, a list) take a
+    /// request for one byte each. Shards of a web server that sends no versions are indexed at every start.
     ///
     /// The index covers the whole list, even if [`only`](DatasetBuilder::only) a part of it is read.
     ///
@@ -141,8 +141,8 @@ impl DatasetBuilder {
     /// Compares each sample with its CRC-32C in the [index](DatasetBuilder::index). A difference is
     /// [an error](ErrorKind::SampleChecksum). Default: no.
     ///
-    /// A tar archive has checksums of its headers alone, so that a flipped bit in a body goes unnoticed without
-    /// this option.
+    /// A tar archive has checksums of its headers alone, so that a flipped bit in a body goes unnoticed
+    /// without this option.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.shards.checksums = checksums;
         self
@@ -151,15 +151,15 @@ impl DatasetBuilder {
     /// The number of logical streams of all ranks together. It must be a multiple of the ranks times the
     /// workers, and there must be at least as many shards, or samples with an [index](DatasetBuilder::index).
     ///
-    /// The order depends on this number, and not on the number of ranks: set it, and keep it, if the number of
-    /// ranks may change. A loader reads several streams in parallel, each with a shuffle buffer of its own,
-    /// which mixes samples of several shards. More streams divide evenly among more numbers of ranks (48 among
-    /// 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), but take memory and threads if there are few ranks.
+    /// The order depends on this number, and not on the number of ranks: set it, and keep it, if the number
+    /// of ranks may change. A loader reads several streams in parallel, each with a shuffle buffer of its
+    /// own, which mixes samples of several shards. More streams divide evenly among more numbers of ranks (48
+    /// among 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), but take memory and threads if there are few ranks.
     ///
-    /// Default: for shards in the order of the list, one per rank and worker, so that one process reads them as
-    /// they are listed. For shuffled or resampled shards, 8, so that the order is the same on 1, 2, 4 and 8
-    /// ranks; for other numbers of ranks and workers, the least number that they and 8 divide; fewer if there
-    /// are fewer shards.
+    /// Default: for shards in the order of the list, one per rank and worker, so that one process reads them
+    /// as they are listed. For shuffled or resampled shards, 8, so that the order is the same on 1, 2, 4 and
+    /// 8 ranks; for other numbers of ranks and workers, the least number that they and 8 divide; fewer if
+    /// there are fewer shards.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
@@ -187,12 +187,12 @@ impl DatasetBuilder {
         self
     }
 
-    /// Adds the fields of other shards' samples to the samples of the same keys: see [`Side`]. Several sides are
-    /// joined one after the other.
+    /// Adds the fields of other shards' samples to the samples of the same keys: see [`Side`]. Several sides
+    /// are joined one after the other.
     ///
-    /// The join comes first: filters, shuffle buffers, stages and batches get joined samples. Damage in a side
-    /// is an error of the sample that lacks its fields. An outage while a side is read ends a loader's run, as
-    /// an outage of the dataset itself does.
+    /// The join comes first: filters, shuffle buffers, stages and batches get joined samples. Damage in a
+    /// side is an error of the sample that lacks its fields. An outage while a side is read ends a loader's
+    /// run, as an outage of the dataset itself does.
     pub fn join(mut self, side: Side) -> Self {
         self.sides.push(side);
         self
@@ -210,10 +210,11 @@ impl DatasetBuilder {
     ///
     /// # Errors
     /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
-    /// the ranks cannot share evenly, a missing topology in a job of several ranks, [`only`](DatasetBuilder::only)
-    /// with a number that no shard has, [limits](Limits) of 0, [`checksums`](DatasetBuilder::checksums)
-    /// without an index that has them, two indexes, a [side](DatasetBuilder::join) with another number of
-    /// shards or options that make no sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// the ranks cannot share evenly, a missing topology in a job of several ranks,
+    /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0,
+    /// [`checksums`](DatasetBuilder::checksums) without an index that has them, two indexes, a
+    /// [side](DatasetBuilder::join) with another number of shards or options that make no sense, or what
+    /// [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,

@@ -43,14 +43,14 @@ use std::sync::Arc;
 
 /// The samples of a list of shards, in an order that is a pure function of the seed and the epoch.
 ///
-/// A dataset knows its shards, the store in which they are opened, and the part that this process reads. Every
-/// epoch is dealt to *logical streams*: sequences of shards that are read one after the other. The ranks (and
-/// the workers within a rank) take whole streams, so that the samples of a stream depend on the seed, the epoch
-/// and the number of streams, and not on how many nodes or threads share the work.
+/// A dataset knows its shards, the store in which they are opened, and the part that this process reads.
+/// Every epoch is dealt to *logical streams*: sequences of shards that are read one after the other. The
+/// ranks (and the workers within a rank) take whole streams, so that the samples of a stream depend on the
+/// seed, the epoch and the number of streams, and not on how many nodes or threads share the work.
 ///
 /// [`samples`](Dataset::samples) is a plain blocking iterator and [`stream`](Dataset::stream) an asynchronous
-/// stream; both return the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader) reads
-/// the same streams on threads.
+/// stream; both return the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader)
+/// reads the same streams on threads.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -130,8 +130,8 @@ impl Dataset {
     }
 
     /// The digest of an epoch in which all ranks together see each sample once, to compare
-    /// [contents](Digest::content). `None` if [`len`](Dataset::len) is. Takes time in proportion to the number of
-    /// samples.
+    /// [contents](Digest::content). `None` if [`len`](Dataset::len) is. Takes time in proportion to the
+    /// number of samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
         self.len()?;
@@ -155,14 +155,15 @@ impl Dataset {
     /// Reads one logical stream of an epoch: its shards one after the other.
     ///
     /// All streams of an epoch read the same version of a shard: if it was replaced meanwhile, the second
-    /// stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The versions of the last
-    /// epochs are remembered between calls of `read`. Each call of [`samples`](Dataset::samples) or
+    /// stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The versions of the
+    /// last epochs are remembered between calls of `read`. Each call of [`samples`](Dataset::samples) or
     /// [`stream`](Dataset::stream) and each run of a loader starts without them.
     pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {
         self.read_together(epoch, stream, &self.0.versions)
     }
 
-    /// Reads one logical stream of an epoch. Readers with the same `versions` read the same version of a shard.
+    /// Reads one logical stream of an epoch. Readers with the same `versions` read the same version of a
+    /// shard.
     pub(crate) fn read_together(&self, epoch: u64, stream: usize, versions: &Versions) -> ShardReader {
         let slices = self.0.plan.stream(epoch, stream);
         self.read_slices(epoch, slices, versions).after_empty(self.empty(stream))
@@ -240,8 +241,8 @@ impl Dataset {
     /// After an error the iteration continues with the next sample of the shard, or with the next shard where
     /// the rest of one can't be read. Stop at the first error (`?`) unless samples may be missing.
     ///
-    /// A [`Loader`](crate::Loader) returns the same samples in the same order as long as there is no error: an
-    /// error takes its stream's turn here, but not in a loader.
+    /// A [`Loader`](crate::Loader) returns the same samples in the same order as long as there is no error:
+    /// an error takes its stream's turn here, but not in a loader.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
         round_robin(self.readers(epoch)).longest()
     }

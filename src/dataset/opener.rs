@@ -16,8 +16,8 @@ use crate::wait;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A gap of this many bytes of samples that are not selected is skipped by a new request, which takes no longer
-/// than reading the gap.
+/// A gap of this many bytes of samples that are not selected is skipped by a new request, which takes no
+/// longer than reading the gap.
 const GAP: u64 = 1 << 20;
 
 /// Opens the slices of a stream one after the other, the next ones ahead.
@@ -282,7 +282,8 @@ impl Opener {
         let known = index.map(|index| index.object_at(url.expose_secret()));
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
-        let check = check.after(passed).of(object, ExpectedObject { state: expected, index: known, epoch, url });
+        let check =
+            check.after(passed).of(object, ExpectedObject { state: expected, index: known, epoch, url });
         let part = SliceSamples::new(tar::read(body, parser), check.with_checksums(shards.checksums));
         Ok((part, stopper, worth))
     }

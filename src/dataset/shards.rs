@@ -18,8 +18,8 @@ pub enum Shards {
 }
 
 impl Shards {
-    /// Expands the pattern to a list of shards. If it has wildcards, the directory or bucket is listed once, and
-    /// names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. Blocks.
+    /// Expands the pattern to a list of shards. If it has wildcards, the directory or bucket is listed once,
+    /// and names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. Blocks.
     ///
     /// [`DatasetBuilder::build`](super::DatasetBuilder::build) does this by itself, and
     /// [`auto_index`](super::DatasetBuilder::auto_index) indexes what was listed. Call it where you need the
@@ -52,7 +52,9 @@ impl Shards {
     /// The same as [`resolve`](Shards::resolve), with the objects that the listing gave.
     pub(super) fn listed(self, store: &Store) -> Result<ListedShards> {
         match self {
-            Shards::List(list) => Ok(ListedShards { objects: Vec::new(), patterns: list.clone(), shards: list }),
+            Shards::List(list) => {
+                Ok(ListedShards { objects: Vec::new(), patterns: list.clone(), shards: list })
+            }
             Shards::Pattern(pattern) => listed(pattern.expose_secret(), store),
         }
     }
@@ -95,7 +97,8 @@ fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
         };
         // A relative pattern is listed in the working directory, with which the listed names then begin.
         let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
-        let found = store.list_within(root, depth(wild))?.into_iter().filter(|info| !is_index_name(&info.url));
+        let found =
+            store.list_within(root, depth(wild))?.into_iter().filter(|info| !is_index_name(&info.url));
         let mut found: HashMap<String, ObjectVersion> = found
             .map(|info| {
                 let name = info.url.strip_prefix(shown).unwrap_or(&info.url).to_owned();

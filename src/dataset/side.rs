@@ -129,10 +129,10 @@ impl Side {
     /// is found in any shard of the side. The index must be of the shards of the side, in their order. It
     /// serves as the [index](Side::index) of the side as well. Default: none; shards are paired.
     ///
-    /// A missing key then costs nothing. Where the side is in the order of the dataset (with shards of another
-    /// size, say), it is read in lockstep as usual. In any other order, each sample is a request of its own
-    /// (and in a compressed side, its shard is read from the beginning): rewrite such a side in the dataset's
-    /// order, or keep it on a local disk.
+    /// A missing key then costs nothing. Where the side is in the order of the dataset (with shards of
+    /// another size, say), it is read in lockstep as usual. In any other order, each sample is a request of
+    /// its own (and in a compressed side, its shard is read from the beginning): rewrite such a side in the
+    /// dataset's order, or keep it on a local disk.
     ///
     /// ```
     /// use shardstream::dataset::Side;
@@ -182,8 +182,8 @@ impl Side {
         Side { buffer_bytes: bytes, ..self }
     }
 
-    /// Limit in bytes on the keys of one shard of the side, which are remembered while the shard is read; each
-    /// key counts 64 bytes in addition to its text. More are [an error](ErrorKind::TooLarge). Default:
+    /// Limit in bytes on the keys of one shard of the side, which are remembered while the shard is read;
+    /// each key counts 64 bytes in addition to its text. More are [an error](ErrorKind::TooLarge). Default:
     /// 256 MiB, enough for about 3 million keys.
     pub fn key_bytes(self, bytes: usize) -> Self {
         Side { key_bytes: bytes, ..self }

@@ -32,12 +32,12 @@ type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, and where only reading is allowed |
 /// | [`at`](AutoIndex::at) a URL or path | another bucket, or a name of your own |
 ///
-/// Many ranks may start at once: each rank that finds no index builds it, and all write the same document as a
-/// whole. To read the shards only once, let one rank build its dataset before the others.
+/// Many ranks may start at once: each rank that finds no index builds it, and all write the same document as
+/// a whole. To read the shards only once, let one rank build its dataset before the others.
 ///
-/// Before anything is indexed, the place is checked: in a directory, a file is created and removed; in a bucket,
-/// a small object such as `train-0123456789abcdef.probe.index.json` is written beside the document, and deleted
-/// if that is allowed. An index that is saved there is not touched until the new one is complete.
+/// Before anything is indexed, the place is checked: in a directory, a file is created and removed; in a
+/// bucket, a small object such as `train-0123456789abcdef.probe.index.json` is written beside the document,
+/// and deleted if that is allowed. An index that is saved there is not touched until the new one is complete.
 ///
 /// The names of documents beside shards and in directories depend on the pattern or list of shards and on the
 /// name of the [filter](AutoIndex::select); a dataset that is moved as a whole finds its index again.
@@ -65,20 +65,21 @@ impl Default for AutoIndex {
 }
 
 impl AutoIndex {
-    /// Saves the index beside the shards: in the lowest directory that contains all of them, under a name such as `train-0123456789abcdef.index.json`.
+    /// Saves the index beside the shards: in the lowest directory that contains all of them, under a name
+    /// such as `train-0123456789abcdef.index.json`.
     pub fn beside() -> Self {
         Self::of(AutoPlace::Beside)
     }
 
-    /// Saves the index in a local directory, which is created if it is missing and may be shared by datasets. The
-    /// directory, if created, and its files are readable by their owner only.
+    /// Saves the index in a local directory, which is created if it is missing and may be shared by datasets.
+    /// The directory, if created, and its files are readable by their owner only.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
         Self::of(AutoPlace::Directory(directory.into()))
     }
 
-    /// Saves the index in the document at this URL or path, which [`Index::load`] reads too. Each dataset needs a
-    /// document of its own: another dataset would replace the index. Under a name that ends in `.shidx` it is
-    /// [compact](Index::save).
+    /// Saves the index in the document at this URL or path, which [`Index::load`] reads too. Each dataset
+    /// needs a document of its own: another dataset would replace the index. Under a name that ends in
+    /// `.shidx` it is [compact](Index::save).
     pub fn at(url: impl Into<SecretUrl>) -> Self {
         Self::of(AutoPlace::At(url.into()))
     }
@@ -87,8 +88,8 @@ impl AutoIndex {
         AutoIndex { places: vec![place], threads: 16, checksums: false, filter: None, on_shard: None }
     }
 
-    /// Saves the index in a local directory if the place before cannot be written to. An index that is saved there
-    /// is still used.
+    /// Saves the index in a local directory if the place before cannot be written to. An index that is saved
+    /// there is still used.
     ///
     /// ```
     /// use shardstream::index::AutoIndex;
@@ -106,9 +107,9 @@ impl AutoIndex {
         self
     }
 
-    /// Records the CRC-32C of each sample, which reads the shards whole: see [`IndexBuilder::checksums`]. Default:
-    /// yes if the dataset [compares them](crate::dataset::DatasetBuilder::checksums). An index without them is
-    /// built again.
+    /// Records the CRC-32C of each sample, which reads the shards whole: see [`IndexBuilder::checksums`].
+    /// Default: yes if the dataset [compares them](crate::dataset::DatasetBuilder::checksums). An index
+    /// without them is built again.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
@@ -117,8 +118,8 @@ impl AutoIndex {
     /// Selects the samples of which `predicate` is true, which reads the shards whole, once: see
     /// [`IndexBuilder::select`]. Default: all samples.
     ///
-    /// The selection is saved with the index, under the filter's `name`. A new name selects the samples again; under
-    /// the same name the saved selection is used, even if the predicate has changed.
+    /// The selection is saved with the index, under the filter's `name`. A new name selects the samples
+    /// again; under the same name the saved selection is used, even if the predicate has changed.
     pub fn select(
         mut self,
         name: impl Into<String>,
@@ -128,8 +129,8 @@ impl AutoIndex {
         self
     }
 
-    /// Calls `call` for each shard that is indexed, but not for shards whose index was saved: to show progress. Calls
-    /// are in no particular order, on the thread that builds the dataset.
+    /// Calls `call` for each shard that is indexed, but not for shards whose index was saved: to show
+    /// progress. Calls are in no particular order, on the thread that builds the dataset.
     pub fn on_shard(mut self, call: impl Fn(&ShardIndex) + Send + Sync + 'static) -> Self {
         self.on_shard = Some(Arc::new(call));
         self
@@ -149,7 +150,8 @@ impl AutoIndex {
         check_options(self.threads, self.filter.as_ref())
     }
 
-    /// The index of the shards. Shards without a saved index are indexed, and the whole index is saved. Blocks.
+    /// The index of the shards. Shards without a saved index are indexed, and the whole index is saved.
+    /// Blocks.
     pub(crate) fn index(
         &self,
         store: &Store,
@@ -209,7 +211,8 @@ impl AutoIndex {
         }
     }
 
-    /// The name of the document of these patterns: a readable part, and a hash that tells patterns and filters apart.
+    /// The name of the document of these patterns: a readable part, and a hash that tells patterns and
+    /// filters apart.
     fn name<'a>(&self, patterns: impl Iterator<Item = Cow<'a, str>>) -> String {
         let patterns: Vec<Cow<'a, str>> = patterns.collect();
         let first = patterns.first().map_or("", |pattern| pattern);
@@ -260,7 +263,8 @@ fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     Ok(None)
 }
 
-/// The lowest directory that contains all of these, up to its last slash; if there is none, that of the first.
+/// The lowest directory that contains all of these, up to its last slash; if there is none, that of the
+/// first.
 fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     let directory = |pattern: &'a str| {
         let pattern = glob::split(pattern).map_or(pattern, |(directory, _)| directory);

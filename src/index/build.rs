@@ -85,35 +85,35 @@ impl IndexBuilder {
         self
     }
 
-    /// Number of shards that are indexed at a time. Default: 16, since most of the time is spent waiting for the
-    /// network. 0 is an error of [`build`](IndexBuilder::build). Each thread takes up to 16 MiB of memory, and one
-    /// more sample with [checksums](Self::checksums). A compressed shard is read whole, within the store's
-    /// [budget](crate::store::Budget).
+    /// Number of shards that are indexed at a time. Default: 16, since most of the time is spent waiting for
+    /// the network. 0 is an error of [`build`](IndexBuilder::build). Each thread takes up to 16 MiB of
+    /// memory, and one more sample with [checksums](Self::checksums). A compressed shard is read whole,
+    /// within the store's [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Saves the index of each shard beside it, at the shard's URL with `.index.json` added, and uses an index that
-    /// is found there instead of reading the shard. Default: no.
+    /// Saves the index of each shard beside it, at the shard's URL with `.index.json` added, and uses an
+    /// index that is found there instead of reading the shard. Default: no.
     ///
-    /// A saved index is used only while the shard has the same size and version; otherwise it is built again. If the
-    /// place cannot be written to, nothing is saved.
+    /// A saved index is used only while the shard has the same size and version; otherwise it is built again.
+    /// If the place cannot be written to, nothing is saved.
     pub fn beside(mut self, beside: bool) -> Self {
         self.beside = beside;
         self
     }
 
-    /// Saves the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside the
-    /// shard. The directory may be shared by processes and datasets. The directory, if created, and its files are
-    /// readable by their owner only.
+    /// Saves the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside
+    /// the shard. The directory may be shared by processes and datasets. The directory, if created, and its
+    /// files are readable by their owner only.
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self
     }
 
-    /// Limits on what is accepted of a shard. Set those of the [dataset](crate::dataset::DatasetBuilder) that will
-    /// read the shards. Default: [`Limits::default`].
+    /// Limits on what is accepted of a shard. Set those of the [dataset](crate::dataset::DatasetBuilder) that
+    /// will read the shards. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -122,25 +122,25 @@ impl IndexBuilder {
     /// Records the CRC-32C of each sample, which reads the shards whole, so that
     /// [a dataset can compare them](crate::dataset::DatasetBuilder::checksums). Default: no.
     ///
-    /// They are checksums of the shards as they are now: build them while the shards are known to be sound, or
-    /// [write them with the shards](crate::write::ShardWriterBuilder::checksums).
+    /// They are checksums of the shards as they are now: build them while the shards are known to be sound,
+    /// or [write them with the shards](crate::write::ShardWriterBuilder::checksums).
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
     }
 
-    /// Selects the samples of which `predicate` is true: only these are in the index, and in a dataset that reads by
-    /// it. The number of samples and of steps, and each rank's share, are then exact; a filter after reading would
-    /// leave ranks uneven. Default: all samples.
+    /// Selects the samples of which `predicate` is true: only these are in the index, and in a dataset that
+    /// reads by it. The number of samples and of steps, and each rank's share, are then exact; a filter after
+    /// reading would leave ranks uneven. Default: all samples.
     ///
-    /// The shards are read whole, once, on [several threads](IndexBuilder::threads). Fields are as stored, not
-    /// decoded. `name` names the filter in the index. Put a version in it, since the predicate itself cannot be
-    /// compared: [`AutoIndex`](super::AutoIndex) selects again when the name changes. Indexes that are saved
-    /// [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) have all samples, and are not
-    /// used with a filter.
+    /// The shards are read whole, once, on [several threads](IndexBuilder::threads). Fields are as stored,
+    /// not decoded. `name` names the filter in the index. Put a version in it, since the predicate itself
+    /// cannot be compared: [`AutoIndex`](super::AutoIndex) selects again when the name changes. Indexes that
+    /// are saved [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) have all
+    /// samples, and are not used with a filter.
     ///
-    /// The [position](crate::Sample::position) of a selected sample is still the number in its archive. A panic of
-    /// the predicate is [an error](ErrorKind::Panicked) with the shard and the key.
+    /// The [position](crate::Sample::position) of a selected sample is still the number in its archive. A
+    /// panic of the predicate is [an error](ErrorKind::Panicked) with the shard and the key.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -171,8 +171,8 @@ impl IndexBuilder {
         self
     }
 
-    /// Calls `call` for each shard when it is indexed: to show progress. Calls are in no particular order, on the
-    /// thread that builds.
+    /// Calls `call` for each shard when it is indexed: to show progress. Calls are in no particular order, on
+    /// the thread that builds.
     pub fn on_shard(mut self, call: impl FnMut(&ShardIndex) + Send + 'static) -> Self {
         self.on_shard = Box::new(call);
         self
@@ -181,8 +181,8 @@ impl IndexBuilder {
     /// Indexes the shards. Blocks.
     ///
     /// # Errors
-    /// The error that reading the shards would give, of the first shard in the list that has one: damage to an
-    /// archive, an error of any sample, and errors of the store. Indexes of single shards that were
+    /// The error that reading the shards would give, of the first shard in the list that has one: damage to
+    /// an archive, an error of any sample, and errors of the store. Indexes of single shards that were
     /// [saved](IndexBuilder::beside) stay. [`ErrorKind::Config`] for 0 threads, limits of 0, a filter or
     /// directory with an empty name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
@@ -190,8 +190,8 @@ impl IndexBuilder {
         Ok(found.into_iter().map(|(shard, _)| shard).collect())
     }
 
-    /// Indexes the shards with the keys of their samples. This reads their headers: saved indexes have no keys, and
-    /// are neither used nor written.
+    /// Indexes the shards with the keys of their samples. This reads their headers: saved indexes have no
+    /// keys, and are neither used nor written.
     ///
     /// ```
     /// # use shardstream::{Index, ShardList, prelude::*};
@@ -210,9 +210,9 @@ impl IndexBuilder {
         KeyIndex::new(self.indexed(shards, Some(hash_of))?)
     }
 
-    /// Indexes the shards and lists the keys of their samples, in the order of the list and of each shard, for a
-    /// selection by key. As for [`build_keys`](IndexBuilder::build_keys), the headers are read, and saved indexes
-    /// are neither used nor written. A key may occur more than once.
+    /// Indexes the shards and lists the keys of their samples, in the order of the list and of each shard,
+    /// for a selection by key. As for [`build_keys`](IndexBuilder::build_keys), the headers are read, and
+    /// saved indexes are neither used nor written. A key may occur more than once.
     ///
     /// ```
     /// # use shardstream::{Index, ShardList, prelude::*};
@@ -311,8 +311,8 @@ impl IndexBuilder {
     }
 }
 
-/// Refuses a directory whose name is not UTF-8, since its files have no URL, and an empty name, as that of an unset
-/// variable.
+/// Refuses a directory whose name is not UTF-8, since its files have no URL, and an empty name, as that of an
+/// unset variable.
 pub(super) fn check_directory(directory: &Path) -> Result<()> {
     let bad = |message: String| Err(ErrorKind::Config(message).into());
     match directory.to_str() {

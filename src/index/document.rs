@@ -12,8 +12,8 @@ use std::borrow::Cow;
 
 const KIND: &str = "wids-shard-index-v1";
 
-/// The kind of a document with selected samples. It has another name, and no `wids_version`, since a reader that
-/// does not know selections would read other samples.
+/// The kind of a document with selected samples. It has another name, and no `wids_version`, since a reader
+/// that does not know selections would read other samples.
 const SELECTED: &str = "shardstream-selected-index-v1";
 
 /// Size in bytes of the longest document that is read.
@@ -82,16 +82,16 @@ fn malformed(error: &dyn std::fmt::Display) -> Error {
 }
 
 impl Index {
-    /// Loads an index that was [saved](Index::save), or a `wids-shard-index-v1` document of Python's `wids`, which
-    /// has the number of samples of each shard, but not where they are. The first bytes tell JSON from the compact
-    /// form. A compact document is parsed while it is read, and is never in memory as a whole.
+    /// Loads an index that was [saved](Index::save), or a `wids-shard-index-v1` document of Python's `wids`,
+    /// which has the number of samples of each shard, but not where they are. The first bytes tell JSON from
+    /// the compact form. A compact document is parsed while it is read, and is never in memory as a whole.
     ///
-    /// A relative URL is below the document's directory, or below the document's `base` if it has one. Unknown
-    /// keys are ignored.
+    /// A relative URL is below the document's directory, or below the document's `base` if it has one.
+    /// Unknown keys are ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the document is no index or contradicts itself, [`ErrorKind::TooLarge`] if it has more
-    /// than 4 GiB, and the errors of [`Store::open`] and of reading.
+    /// [`ErrorKind::Index`] if the document is no index or contradicts itself, [`ErrorKind::TooLarge`] if it
+    /// has more than 4 GiB, and the errors of [`Store::open`] and of reading.
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         let load = || {
             let (mut text, mut compact) = (Vec::new(), None::<CompactReader>);
@@ -129,8 +129,8 @@ impl Index {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] if the document is no compact index, is damaged, is of another version or contradicts
-    /// itself.
+    /// [`ErrorKind::Index`] if the document is no compact index, is damaged, is of another version or
+    /// contradicts itself.
     pub fn from_compact(bytes: &[u8], directory: &str) -> Result<Self> {
         let mut reader = CompactReader::default();
         reader.push(bytes, |shard| resolve_shard(directory, shard))?;
@@ -141,8 +141,8 @@ impl Index {
         reader.finish()?.into_iter().collect::<Index>().consistent()
     }
 
-    /// Reads an index from the text of a JSON document, as [`load`](Index::load) reads a document in `directory`: the
-    /// beginning of URLs or a path, or empty for the working directory.
+    /// Reads an index from the text of a JSON document, as [`load`](Index::load) reads a document in
+    /// `directory`: the beginning of URLs or a path, or empty for the working directory.
     ///
     /// # Errors
     /// [`ErrorKind::Index`].
@@ -182,21 +182,21 @@ impl Index {
         }
     }
 
-    /// Saves the index as a JSON document. [`load`](Index::load) reads it, and so does Python's `wids`, unless samples
-    /// were [selected](super::IndexBuilder::select). Under a name that ends in `.shidx`, saves the compact form,
-    /// which only `load` reads.
+    /// Saves the index as a JSON document. [`load`](Index::load) reads it, and so does Python's `wids`,
+    /// unless samples were [selected](super::IndexBuilder::select). Under a name that ends in `.shidx`, saves
+    /// the compact form, which only `load` reads.
     ///
     /// Shards below the document's directory are named relative to it, so that they can be moved together.
-    /// Passwords and the queries of signed URLs are left out. The document has one shard on each line. The line of
-    /// a shard with 10 000 samples of two fields takes 65 KB if samples have 1 KB (0.2 % of the shard), and 85 KB if
-    /// they have 100 KB (0.01 %). The document of 1300 such shards takes 85 to 110 MB and loads in about two
-    /// seconds. If that is too much, save the [`counts`](Index::counts). The compact form takes half of the bytes,
-    /// and an eighth without layouts: a million such shards take about 15 MB.
+    /// Passwords and the queries of signed URLs are left out. The document has one shard on each line. The
+    /// line of a shard with 10 000 samples of two fields takes 65 KB if samples have 1 KB (0.2 % of the
+    /// shard), and 85 KB if they have 100 KB (0.01 %). The document of 1300 such shards takes 85 to 110 MB
+    /// and loads in about two seconds. If that is too much, save the [`counts`](Index::counts). The compact
+    /// form takes half of the bytes, and an eighth without layouts: a million such shards take about 15 MB.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out,
-    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since nothing is compressed, and the errors
-    /// of [`Store::create`] and of writing.
+    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since nothing is compressed, and the
+    /// errors of [`Store::create`] and of writing.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         self.save_for(store, url, false)
     }

@@ -8,11 +8,11 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// An [`Index`] with the key of each sample, for [sides](crate::dataset::Side::keys) whose shards are not paired
-/// with those of a dataset. [Built](super::IndexBuilder::build_keys) from headers. Cheap to clone.
+/// An [`Index`] with the key of each sample, for [sides](crate::dataset::Side::keys) whose shards are not
+/// paired with those of a dataset. [Built](super::IndexBuilder::build_keys) from headers. Cheap to clone.
 ///
-/// Each key takes 20 to 40 bytes of memory, for a hash of 64 bits and the place of its sample. A key index cannot
-/// be saved: build it at the start of a job.
+/// Each key takes 20 to 40 bytes of memory, for a hash of 64 bits and the place of its sample. A key index
+/// cannot be saved: build it at the start of a job.
 #[derive(Clone)]
 pub struct KeyIndex(Arc<KeyTable>);
 
@@ -69,8 +69,8 @@ impl KeyIndex {
         self.0.places.is_empty()
     }
 
-    /// The number of the shard, and of the sample in it, of this key. The caller must compare the sample's key,
-    /// since another key may have the same hash.
+    /// The number of the shard, and of the sample in it, of this key. The caller must compare the sample's
+    /// key, since another key may have the same hash.
     pub(crate) fn find(&self, key: &str) -> Option<(usize, u64)> {
         let (shard, sample) = self.0.places.get(&hash_of(key))?;
         Some((*shard as usize, u64::from(*sample)))

@@ -18,8 +18,8 @@ const AMBIGUOUS: u32 = 1 << 31;
 const MAX_SHARDS: usize = AMBIGUOUS as usize - 2;
 
 impl ShardLookup {
-    /// A table of `count` shards. If two have the same text, `same` says whether they are the same shard: if so,
-    /// the later one is found, and otherwise neither.
+    /// A table of `count` shards. If two have the same text, `same` says whether they are the same shard: if
+    /// so, the later one is found, and otherwise neither.
     pub(super) fn new<T: AsRef<str>>(
         count: usize,
         text: impl Fn(usize) -> T,

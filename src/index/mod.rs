@@ -1,9 +1,9 @@
 //! Indexes: the number of samples of each shard, and where they are, without reading the shard.
 //!
 //! An [`Index`] is [built](Index::builder) from the headers of the shards, returned by [the writer of the
-//! shards](crate::write::ShardInfo::index), or [loaded](Index::load). With an [`AutoIndex`] a dataset loads or
-//! builds its index by itself. A damaged shard has no index: the numbers in an index are those that reading
-//! the shard gives.
+//! shards](crate::write::ShardInfo::index), or [loaded](Index::load). With an [`AutoIndex`] a dataset loads
+//! or builds its index by itself. A damaged shard has no index: the numbers in an index are those that
+//! reading the shard gives.
 //!
 //! In JSON, an index is a `wids-shard-index-v1` document:
 //!
@@ -16,14 +16,15 @@
 //!
 //! `version` and `layout` are keys of this crate's own. A layout has the names of the fields, the shapes of
 //! samples, the shape of each sample, and the sizes of all fields in the order of the archive. A shape is the
-//! number of bytes between the sample before and the first header, and for each member the number of its field
-//! and the bytes from the end of the member before (or the first header) to its content. A run is the number of
-//! a shape, and the number of consecutive samples of it. With checksums there is `"crc32c"` beside `sizes`: one
-//! text with eight hexadecimal digits for each sample, the CRC-32C of its key and a zero byte, and of each
-//! field's name, a zero byte, its size (8 bytes, little-endian) and its content, in the order of the archive.
+//! number of bytes between the sample before and the first header, and for each member the number of its
+//! field and the bytes from the end of the member before (or the first header) to its content. A run is the
+//! number of a shape, and the number of consecutive samples of it. With checksums there is `"crc32c"` beside
+//! `sizes`: one text with eight hexadecimal digits for each sample, the CRC-32C of its key and a zero byte,
+//! and of each field's name, a zero byte, its size (8 bytes, little-endian) and its content, in the order of
+//! the archive.
 //!
-//! An index of [selected](IndexBuilder::select) samples has a `select` beside the layout of all samples of the
-//! archive:
+//! An index of [selected](IndexBuilder::select) samples has a `select` beside the layout of all samples of
+//! the archive:
 //!
 //! ```json
 //! {"__kind__": "shardstream-selected-index-v1", "name": "train", "shardlist": [
@@ -51,10 +52,10 @@
 //!
 //! An index is of one version of each shard. A [dataset](crate::dataset::DatasetBuilder::index) compares size
 //! and version (ETag, generation or, of a file, the modification time) when it opens a shard, and the fields
-//! and sizes of every sample. A difference is [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy in another
-//! place has a version of its own, and only its size is compared. If an index was moved together with its
-//! shards, and their versions differ there (files that were copied without their modification times, another
-//! bucket), build it again or call [`Index::without_versions`].
+//! and sizes of every sample. A difference is [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy in
+//! another place has a version of its own, and only its size is compared. If an index was moved together with
+//! its shards, and their versions differ there (files that were copied without their modification times,
+//! another bucket), build it again or call [`Index::without_versions`].
 
 mod assembly;
 mod auto;
@@ -124,9 +125,9 @@ impl IndexedShards {
 impl Index {
     /// The index of the shard at `url`.
     ///
-    /// The shard is found by its URL as it was indexed; by its URL without the query of a signed URL; or by the
-    /// last part of the URL, if only one shard of the index has that name: the index of a dataset holds for
-    /// its copy in another place. This does not check that the object is a copy: compare
+    /// The shard is found by its URL as it was indexed; by its URL without the query of a signed URL; or by
+    /// the last part of the URL, if only one shard of the index has that name: the index of a dataset holds
+    /// for its copy in another place. This does not check that the object is a copy: compare
     /// [`bytes`](ShardIndex::bytes) with the object's size, as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {

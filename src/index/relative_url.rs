@@ -32,7 +32,8 @@ pub(super) fn resolved<'a>(directory: &str, url: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// The URL under which a document in `directory` names `url`: relative if it is below the directory, else in full.
+/// The URL under which a document in `directory` names `url`: relative if it is below the directory, else in
+/// full.
 pub(super) fn relative(directory: &str, url: &str) -> String {
     let below = |directory: &str, url: &str| {
         let rest = match directory {

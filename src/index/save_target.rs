@@ -14,11 +14,12 @@ impl SaveTarget {
     /// Checks that the document can be written, without touching it.
     ///
     /// The document itself is not used for the check: a partial one could replace the whole one that another
-    /// rank has saved meanwhile, and where objects may be created but not replaced, the partial one would stay.
+    /// rank has saved meanwhile, and where objects may be created but not replaced, the partial one would
+    /// stay.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] if it cannot be written, and faults of the network or
-    /// the disk.
+    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] if it cannot be written, and faults of the
+    /// network or the disk.
     pub(super) fn probe(&self, store: &Store) -> Result<()> {
         let url = self.url.expose_secret();
         if store.is_web(url) {
@@ -50,16 +51,16 @@ impl SaveTarget {
     }
 }
 
-/// The URL of the object that is written to check the document at `url`. It is in the same directory and has the
-/// same suffixes, so that rules that match the one match the other.
+/// The URL of the object that is written to check the document at `url`. It is in the same directory and has
+/// the same suffixes, so that rules that match the one match the other.
 fn probe_url(url: &str) -> String {
     let name = url.rfind('/').map_or(0, |slash| slash + 1);
     let dot = url[name..].find('.').map_or(url.len(), |dot| name + dot);
     format!("{}.probe{}", &url[..dot], &url[dot..])
 }
 
-/// Runs `act` for each document until it succeeds, and returns that document's number. Documents that cannot be
-/// written are skipped.
+/// Runs `act` for each document until it succeeds, and returns that document's number. Documents that cannot
+/// be written are skipped.
 pub(super) fn first_writable(
     targets: &[SaveTarget],
     mut act: impl FnMut(&SaveTarget) -> Result<()>,

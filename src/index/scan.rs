@@ -1,8 +1,9 @@
 //! Indexes one shard, and fetches no more of it than is needed.
 //!
-//! A shard is read in windows of one request each. If bodies are small, windows follow one another and double in
-//! size, up to the largest request: headers are then so close together that skipping the bodies would take longer
-//! than receiving them. If a body reaches far beyond its window, the next window begins behind it, and is small.
+//! A shard is read in windows of one request each. If bodies are small, windows follow one another and double
+//! in size, up to the largest request: headers are then so close together that skipping the bodies would take
+//! longer than receiving them. If a body reaches far beyond its window, the next window begins behind it, and
+//! is small.
 
 use super::sample_filter::SampleFilter;
 use super::selection::SelectionBuilder;
@@ -17,8 +18,8 @@ use std::collections::VecDeque;
 const MIN_WINDOW: u64 = 64 << 10;
 /// Size in bytes of the largest window: that of a [`Store`]'s requests by default.
 const MAX_WINDOW: u64 = 8 << 20;
-/// A body that reaches further than this many bytes beyond the window is skipped by a new request, which takes
-/// about as long as receiving that many bytes.
+/// A body that reaches further than this many bytes beyond the window is skipped by a new request, which
+/// takes about as long as receiving that many bytes.
 const MIN_GAP: u64 = 1 << 20;
 
 /// What is computed of each sample, in addition to its place.
@@ -221,8 +222,8 @@ impl<'a> Windows<'a> {
         let pinned = self.object.as_ref().filter(|object| object.version.is_some());
         let ranged = pinned.filter(|_| !self.body.object_cell().is_unranged());
         let Some(length) = ranged.and_then(|object| object.size) else {
-            // Either the server gives no version, so that nothing shows whether several requests read the same
-            // object, or it ignores ranges: make one more request, for all the rest.
+            // Either the server gives no version, so that nothing shows whether several requests read the
+            // same object, or it ignores ranges: make one more request, for all the rest.
             self.end = u64::MAX;
             self.body = self.store.open_range(self.url, self.at..self.end)?;
             return Ok(true);

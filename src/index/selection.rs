@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// The samples of an archive that a filter selected, as runs of adjacent ones.
 ///
-/// A selected sample has two numbers: its number among the selected samples, and its *stored* number among all
-/// samples of the archive, which is that of its [position](crate::Sample::position).
+/// A selected sample has two numbers: its number among the selected samples, and its *stored* number among
+/// all samples of the archive, which is that of its [position](crate::Sample::position).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Selection {
     name: Arc<str>,
@@ -61,8 +61,8 @@ impl Selection {
 
     /// The stored numbers from the first to the last of some selected samples.
     ///
-    /// An empty range gives an empty one at the stored number of its start. Numbers beyond the last selected sample
-    /// give numbers as far beyond the end of the archive.
+    /// An empty range gives an empty one at the stored number of its start. Numbers beyond the last selected
+    /// sample give numbers as far beyond the end of the archive.
     pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
         let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));

@@ -62,8 +62,8 @@ impl ShardIndex {
         self.samples
     }
 
-    /// The name of the [filter](super::IndexBuilder::select) that selected the samples; `None` if there was no
-    /// filter.
+    /// The name of the [filter](super::IndexBuilder::select) that selected the samples; `None` if there was
+    /// no filter.
     #[must_use]
     pub fn selection(&self) -> Option<&str> {
         self.selection.as_deref().map(Selection::name)
@@ -76,7 +76,8 @@ impl ShardIndex {
     }
 
     /// The number of a sample in the archive, as in its [position](crate::Sample::position). It is the same
-    /// number unless a filter [selected](ShardIndex::selection) the samples. `None` if there is no such sample.
+    /// number unless a filter [selected](ShardIndex::selection) the samples. `None` if there is no such
+    /// sample.
     #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
         match &self.selection {
@@ -91,16 +92,16 @@ impl ShardIndex {
         self.bytes
     }
 
-    /// The version of the shard when it was indexed: an ETag, a generation or a modification time. A dataset reads
-    /// no other version.
+    /// The version of the shard when it was indexed: an ETag, a generation or a modification time. A dataset
+    /// reads no other version.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// The bytes of the archive with the samples of these numbers: from the first header of the first sample to
-    /// the first header of the sample after the last, or to the end of the object if there is none. Samples
-    /// between them that were not [selected](ShardIndex::selection) are included.
+    /// The bytes of the archive with the samples of these numbers: from the first header of the first sample
+    /// to the first header of the sample after the last, or to the end of the object if there is none.
+    /// Samples between them that were not [selected](ShardIndex::selection) are included.
     ///
     /// These bytes can be parsed by a [`SampleParser`](crate::tar::SampleParser) that is
     /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut)
@@ -119,8 +120,8 @@ impl ShardIndex {
         self.layout.as_ref()?.size_of(self.position_of(sample)?)
     }
 
-    /// The names and sizes of the fields of a sample, in the order of the shard; available for compressed shards
-    /// too. `None` if there is no such sample, or only the number of samples is known.
+    /// The names and sizes of the fields of a sample, in the order of the shard; available for compressed
+    /// shards too. `None` if there is no such sample, or only the number of samples is known.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -153,9 +154,9 @@ impl ShardIndex {
         self.stored_checksum(self.position_of(sample)?)
     }
 
-    /// Compares a sample of this shard, which must not have been decoded, with the index: the names and sizes of its
-    /// fields, and its checksum, as far as the index has them. The sample's [position](crate::Sample::position)
-    /// says which one it is.
+    /// Compares a sample of this shard, which must not have been decoded, with the index: the names and sizes
+    /// of its fields, and its checksum, as far as the index has them. The sample's
+    /// [position](crate::Sample::position) says which one it is.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -176,8 +177,8 @@ impl ShardIndex {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Stale`] if the fields differ or the index has no such sample, [`ErrorKind::SampleChecksum`] if
-    /// the bytes differ.
+    /// [`ErrorKind::Stale`] if the fields differ or the index has no such sample,
+    /// [`ErrorKind::SampleChecksum`] if the bytes differ.
     pub fn check(&self, sample: &Sample) -> Result<()> {
         let number = sample.position().sample;
         let error = |kind| {
@@ -201,9 +202,9 @@ impl ShardIndex {
         }
     }
 
-    /// Compares the object that is now at `url` with the indexed one: its size, and its version if `url` is the
-    /// indexed place, under any name of it and with any signature. A copy in another place has a version of its
-    /// own. Unknown sizes and versions are not compared.
+    /// Compares the object that is now at `url` with the indexed one: its size, and its version if `url` is
+    /// the indexed place, under any name of it and with any signature. A copy in another place has a version
+    /// of its own. Unknown sizes and versions are not compared.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -244,7 +245,8 @@ impl ShardIndex {
         self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))
     }
 
-    /// These samples, cut where at least `gap` bytes of samples that were not selected are between two of them.
+    /// These samples, cut where at least `gap` bytes of samples that were not selected are between two of
+    /// them.
     pub(crate) fn pieces(&self, samples: Range<u64>, gap: u64) -> Vec<Range<u64>> {
         let far = |between| self.stored_range(between).is_some_and(|bytes| bytes.end - bytes.start >= gap);
         match &self.selection {
@@ -278,21 +280,23 @@ impl ShardIndex {
         self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
     }
 
-    /// The offset of a sample's first header, by the number in the archive, even if reading cannot start there.
+    /// The offset of a sample's first header, by the number in the archive, even if reading cannot start
+    /// there.
     pub(crate) fn stored_offset(&self, stored: u64) -> Option<u64> {
         self.layout.as_ref()?.offset_of(stored)
     }
 
     /// The object that must be at `url` for the index to hold.
     ///
-    /// An object in another place than the indexed one is a copy: it has the same size, and a version of its own.
+    /// An object in another place than the indexed one is a copy: it has the same size, and a version of its
+    /// own.
     pub(crate) fn object_at(&self, url: &str) -> ObjectVersion {
         let version = self.version().filter(|_| is_same_place(url, self.url()));
         ObjectVersion { size: self.bytes, version: version.map(Into::into) }
     }
 
-    /// The difference between a sample of the shard and the indexed one of its number, as (then, now): the first
-    /// field of another name or size. `None` if there is no difference, or no layout.
+    /// The difference between a sample of the shard and the indexed one of its number, as (then, now): the
+    /// first field of another name or size. `None` if there is no difference, or no layout.
     pub(crate) fn difference(&self, sample: &Sample) -> Option<(String, String)> {
         let number = sample.position().sample;
         let then = self.layout.as_ref()?.fields_of(number)?;
@@ -320,8 +324,8 @@ impl ShardIndex {
         Some(self.layout.as_deref()?.end())
     }
 
-    /// The same shard with only the number of its samples: `range`, `size_of`, `fields`, `members` and `checksum_of`
-    /// return `None`.
+    /// The same shard with only the number of its samples: `range`, `size_of`, `fields`, `members` and
+    /// `checksum_of` return `None`.
     #[must_use]
     pub fn counts(&self) -> Self {
         ShardIndex { layout: None, ..self.clone() }

@@ -7,7 +7,8 @@ use crate::secret_url::{shown, without_secrets};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
-/// Largest number of samples that a shard may claim: their sum over the longest list of shards does not overflow.
+/// Largest number of samples that a shard may claim: their sum over the longest list of shards does not
+/// overflow.
 const MAX_SAMPLES: u64 = 1 << 40;
 
 /// Largest number of shards in a document: as many as a [`ShardList`](crate::ShardList) may expand to.

@@ -32,8 +32,8 @@ pub(crate) fn is_index_name(url: &str) -> bool {
     url.ends_with(SUFFIX) || url.ends_with(compact::SUFFIX)
 }
 
-/// The path in a local directory of the index of the shard at `url`. Its name is readable, is the same on every
-/// run, and has a hash that tells shards of the same name apart.
+/// The path in a local directory of the index of the shard at `url`. Its name is readable, is the same on
+/// every run, and has a hash that tells shards of the same name apart.
 pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     let url = canonical(url);
     // FNV-1a.

@@ -1,14 +1,15 @@
 //! The order of an epoch: which stream reads which shards. Pure functions, and splitters.
 //!
-//! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*: it does
-//! not depend on time or on which reader comes first. An epoch puts all shards into one order and deals them to the
-//! streams in turn; one reader reads each stream from its first shard to its last. If the number of samples of each
-//! shard is known, the order is cut into equal slices instead, one for each stream, so that a few shards can serve
-//! many streams, and all streams get the same number of samples.
+//! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
+//! it does not depend on time or on which reader comes first. An epoch puts all shards into one order and
+//! deals them to the streams in turn; one reader reads each stream from its first shard to its last. If the
+//! number of samples of each shard is known, the order is cut into equal slices instead, one for each stream,
+//! so that a few shards can serve many streams, and all streams get the same number of samples.
 //!
-//! Ranks and workers take whole streams, and the number of streams does not depend on them. So the content of stream
-//! 5 of epoch 3, and therefore that of a global batch made of all streams, is the same on 1, 2, 4 … nodes: a job can
-//! be stopped on 8 nodes and resumed on 4, or be debugged on one, with the same data in the same order.
+//! Ranks and workers take whole streams, and the number of streams does not depend on them. So the content of
+//! stream 5 of epoch 3, and therefore that of a global batch made of all streams, is the same on 1, 2, 4 …
+//! nodes: a job can be stopped on 8 nodes and resumed on 4, or be debugged on one, with the same data in the
+//! same order.
 
 mod order;
 mod split;
@@ -86,8 +87,8 @@ impl Plan {
         Self::with(shards, None, 0, streams, seed)
     }
 
-    /// A plan of shards with these numbers of samples. Shards are cut into slices so that all streams are equally
-    /// long: no stream is more than one sample longer than another.
+    /// A plan of shards with these numbers of samples. Shards are cut into slices so that all streams are
+    /// equally long: no stream is more than one sample longer than another.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for 0 streams, or for fewer samples than streams.
@@ -123,9 +124,9 @@ impl Plan {
         Plan { shuffled, orders: OrderCache::default(), ..self }
     }
 
-    /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt some.
-    /// A shard may then occur several times in an epoch, or not at all. An epoch has as many draws as it would
-    /// deal shards. Python's webdataset calls this `resampled`. Default: no.
+    /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt
+    /// some. A shard may then occur several times in an epoch, or not at all. An epoch has as many draws as
+    /// it would deal shards. Python's webdataset calls this `resampled`. Default: no.
     #[must_use]
     pub fn resampled(self, resampled: bool) -> Self {
         Plan { resampled, ..self }
@@ -161,8 +162,8 @@ impl Plan {
         self.resampled
     }
 
-    /// Number of samples of a stream in every epoch. `None` if the plan is not [counted](Plan::counted), or draws
-    /// with replacement.
+    /// Number of samples of a stream in every epoch. `None` if the plan is not [counted](Plan::counted), or
+    /// draws with replacement.
     #[must_use]
     pub fn samples(&self, stream: usize) -> Option<u64> {
         self.counts.as_ref().filter(|_| !self.resampled)?;
@@ -170,8 +171,8 @@ impl Plan {
         Some(share.end - share.start)
     }
 
-    /// All shards of an epoch in order: the first is dealt to stream 0, the next to stream 1, and so on in turn. In a
-    /// [counted](Plan::counted) plan, the order in which their samples are cut into slices.
+    /// All shards of an epoch in order: the first is dealt to stream 0, the next to stream 1, and so on in
+    /// turn. In a [counted](Plan::counted) plan, the order in which their samples are cut into slices.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let order = self.ordered(epoch);
@@ -180,8 +181,8 @@ impl Plan {
 
     /// The slices that one stream reads, in order. A stream beyond the last reads nothing.
     ///
-    /// The plan and its clones cache the order of the last two epochs, in 4 bytes for each shard: it is computed for
-    /// the first stream of an epoch, and looked up for the others.
+    /// The plan and its clones cache the order of the last two epochs, in 4 bytes for each shard: it is
+    /// computed for the first stream of an epoch, and looked up for the others.
     #[must_use]
     pub fn stream(&self, epoch: u64, stream: usize) -> Vec<Slice> {
         if stream >= self.streams {
@@ -229,9 +230,10 @@ impl Plan {
         start(stream)..start((stream + 1).min(streams))
     }
 
-    /// The streams that this worker of this rank reads. Of W ranks, rank r takes the streams r, r + W, r + 2W …, and
-    /// each of its N workers takes every N-th of those. All readers together read each stream once. Ranks are
-    /// data-parallel ranks here: ranks that [read the same](Topology::with_data_parallel) count as one.
+    /// The streams that this worker of this rank reads. Of W ranks, rank r takes the streams r, r + W, r + 2W
+    /// …, and each of its N workers takes every N-th of those. All readers together read each stream once.
+    /// Ranks are data-parallel ranks here: ranks that [read the same](Topology::with_data_parallel) count as
+    /// one.
     ///
     /// With one stream for each reader, this equals [`split_by_node`] followed by [`split_by_worker`] on the
     /// [order](Plan::order) of the epoch:
@@ -249,8 +251,8 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the number of streams is not a multiple of the number of readers: some would have more
-    /// to do than others.
+    /// [`ErrorKind::Config`] if the number of streams is not a multiple of the number of readers: some would
+    /// have more to do than others.
     pub fn streams_of(&self, topology: &Topology) -> Result<StepBy<Range<usize>>> {
         let readers = topology.readers();
         if !self.streams.is_multiple_of(readers) {

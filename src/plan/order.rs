@@ -65,8 +65,8 @@ impl EpochOrder {
         }
     }
 
-    /// The shards with samples in `share`, a range of the samples of all shards in this order, each with its samples
-    /// in that range.
+    /// The shards with samples in `share`, a range of the samples of all shards in this order, each with its
+    /// samples in that range.
     pub(super) fn slices(&self, counts: &[u64], share: Range<u64>) -> Vec<(usize, Range<u64>)> {
         let mut found = Vec::new();
         let Some(block) = self.sums.partition_point(|sum| *sum <= share.start).checked_sub(1) else {
@@ -94,8 +94,8 @@ fn shuffle<T>(mut shards: Box<[T]>, (seed, epoch): (u64, u64)) -> Box<[T]> {
     shards
 }
 
-/// The orders of the last epochs that were asked for. Clones share them. All caches are equal, since a cache does not
-/// change what a plan is.
+/// The orders of the last epochs that were asked for. Clones share them. All caches are equal, since a cache
+/// does not change what a plan is.
 #[derive(Clone, Default)]
 pub(super) struct OrderCache(Arc<Mutex<CachedOrders>>);
 

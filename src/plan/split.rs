@@ -4,8 +4,8 @@ use crate::Topology;
 use crate::error::{ErrorKind, Result};
 use std::iter::{Skip, StepBy};
 
-/// The items that this process reads: every `world_size`-th one, from the `rank`-th on. If several ranks [read the
-/// same](Topology::with_data_parallel), items are split among the data-parallel ranks.
+/// The items that this process reads: every `world_size`-th one, from the `rank`-th on. If several ranks
+/// [read the same](Topology::with_data_parallel), items are split among the data-parallel ranks.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -33,7 +33,8 @@ pub fn split_by_worker<I: IntoIterator>(items: I, topology: &Topology) -> StepBy
     items.into_iter().skip(topology.worker()).step_by(topology.workers())
 }
 
-/// The items that a splitter of your own keeps. `keeps` is called with the number of each item and the topology.
+/// The items that a splitter of your own keeps. `keeps` is called with the number of each item and the
+/// topology.
 ///
 /// Each item should be kept for exactly one reader; this is not checked.
 ///
@@ -55,8 +56,8 @@ pub fn split_by<I: IntoIterator>(
     numbered.filter_map(move |(index, item)| keeps(index, topology).then_some(item))
 }
 
-/// Checks that there is a shard for each of `readers`: a reader without one would end its epoch at once, and the
-/// others would wait for it in their next collective operation.
+/// Checks that there is a shard for each of `readers`: a reader without one would end its epoch at once, and
+/// the others would wait for it in their next collective operation.
 ///
 /// `what` names the readers in the error: "ranks", "workers".
 ///

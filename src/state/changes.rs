@@ -1,6 +1,6 @@
 //! Restoring a state onto another mixture: which datasets continue, and which start again.
 
-use super::{Digest, JobHeader, EpochRange, State, StreamState, misfit};
+use super::{Digest, EpochRange, JobHeader, State, StreamState, misfit};
 use crate::error::Result;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// The changes that are allowed when a state is restored onto another mixture by
 /// [`Loader::restore_changed`](crate::Loader::restore_changed).
 ///
-/// Weights, their schedule and the order of the datasets may always change. A dataset that is added, removed or
-/// restarted must be named here. Datasets have the names that
+/// Weights, their schedule and the order of the datasets may always change. A dataset that is added, removed
+/// or restarted must be named here. Datasets have the names that
 /// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them. A dataset without a name is named
 /// by its number in the mix, from 0, as in `"1"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,17 +39,18 @@ impl Changes {
         self
     }
 
-    /// Allows a dataset of both to have changed: to have other shards, another index, seed, order or shuffle buffer,
-    /// or other stages. The rest of its epoch is not read, and its next epoch begins, in an order of its own. So
-    /// some samples of the interrupted epoch come again sooner than they would have, and others later.
+    /// Allows a dataset of both to have changed: to have other shards, another index, seed, order or shuffle
+    /// buffer, or other stages. The rest of its epoch is not read, and its next epoch begins, in an order of
+    /// its own. So some samples of the interrupted epoch come again sooner than they would have, and others
+    /// later.
     pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
         self.restarted.insert(dataset.into());
         self
     }
 }
 
-/// What happened to each dataset in a [restore onto another mixture](crate::Loader::restore_changed). `Display` shows
-/// one line for each.
+/// What happened to each dataset in a [restore onto another mixture](crate::Loader::restore_changed).
+/// `Display` shows one line for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeReport {
@@ -85,7 +86,8 @@ pub struct DatasetChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It continues with the sample that would have come next: no sample of its epoch is repeated or left out.
+    /// It continues with the sample that would have come next: no sample of its epoch is repeated or left
+    /// out.
     Continues,
     /// It is new, and begins with this epoch.
     Added {
@@ -131,7 +133,8 @@ impl JobHeader {
         name.unwrap_or_else(|| dataset.to_string())
     }
 
-    /// The difference between a dataset of this job and one of another job, in what determines the order of samples.
+    /// The difference between a dataset of this job and one of another job, in what determines the order of
+    /// samples.
     fn dataset_difference(&self, dataset: usize, here: &JobHeader, number: usize) -> Option<String> {
         let there = self.datasets.get(dataset)?;
         let here = here.datasets.get(number)?;
@@ -185,7 +188,8 @@ impl State {
     /// The state of the job `here`, made from this state of another job.
     pub(crate) fn changed(&self, here: JobHeader, changes: &Changes) -> Result<(State, ChangeReport)> {
         let there = self.header();
-        let job = |header: &JobHeader| JobHeader { datasets: Vec::new(), schedule: Vec::new(), ..header.clone() };
+        let job =
+            |header: &JobHeader| JobHeader { datasets: Vec::new(), schedule: Vec::new(), ..header.clone() };
         if let Some(difference) = job(there).difference(&JobHeader { origin: there.origin, ..job(&here) }) {
             return Err(misfit(format!(
                 "{difference}; the number of streams and what is read cannot change: begin an epoch anew"
@@ -317,7 +321,8 @@ impl State {
         if wrong.is_empty() { Ok(()) } else { Err(misfit(wrong.join("; "))) }
     }
 
-    /// The streams of the datasets here. What datasets that do not continue have returned counts in the first one.
+    /// The streams of the datasets here. What datasets that do not continue have returned counts in the first
+    /// one.
     fn carried(
         &self,
         here: &JobHeader,

@@ -1,7 +1,7 @@
 //! Checks that a document can be the state of a loader.
 //!
-//! Documents come from disks and from other people. A state that contradicts itself is refused when it is read, so
-//! that a loader cannot overflow a count, or search forever for a slot that no rank has passed.
+//! Documents come from disks and from other people. A state that contradicts itself is refused when it is
+//! read, so that a loader cannot overflow a count, or search forever for a slot that no rank has passed.
 
 use super::{MAX_COUNT, Reached, State, StreamState};
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ impl State {
                 "no rank has come further than {furthest} slots, and all have passed {slots}"
             ));
         }
-        if header.origin > Some(furthest) || header.datasets.iter().any(|dataset| dataset.begins > MAX_COUNT) {
+        if header.origin > Some(furthest) || header.datasets.iter().any(|dataset| dataset.begins > MAX_COUNT)
+        {
             return Err("its mixture begins beyond the slots that have been passed".into());
         }
         let mut taken = BTreeMap::new();

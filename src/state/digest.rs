@@ -7,15 +7,15 @@ use std::iter::Sum;
 
 /// A hash of the samples that were consumed, and of their order.
 ///
-/// Every sample adds two numbers: a hash of the sample (its dataset, epoch, shard and number), and a hash of the
-/// sample and its slot in the sequence of the whole job. A sum does not depend on the order of its terms, so the
-/// digests of all ranks [add up](Digest::merge) to that of the job, for any number of ranks. Two jobs with the same
-/// [`order`](Digest::order) have seen the same samples in the same order. An epoch whose
-/// [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest) has seen each sample exactly
-/// once.
+/// Every sample adds two numbers: a hash of the sample (its dataset, epoch, shard and number), and a hash of
+/// the sample and its slot in the sequence of the whole job. A sum does not depend on the order of its terms,
+/// so the digests of all ranks [add up](Digest::merge) to that of the job, for any number of ranks. Two jobs
+/// with the same [`order`](Digest::order) have seen the same samples in the same order. An epoch whose
+/// [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest) has seen each sample
+/// exactly once.
 ///
-/// A digest guards against mistakes, not against an adversary: it has sums of 64 bits, which are equal by chance once
-/// in 10^19 cases.
+/// A digest guards against mistakes, not against an adversary: it has sums of 64 bits, which are equal by
+/// chance once in 10^19 cases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Digest {
@@ -47,8 +47,8 @@ impl Digest {
         self.content
     }
 
-    /// The number of samples that were not read because [steps were skipped](crate::State::skip). They are not included
-    /// in the other numbers.
+    /// The number of samples that were not read because [steps were skipped](crate::State::skip). They are
+    /// not included in the other numbers.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
@@ -94,8 +94,8 @@ impl Sum for Digest {
 }
 
 impl fmt::Display for Digest {
-    /// Such as `1281167-9f86d081884c7d65-6b86b273ff34fce1`: number of samples, order, content. If samples were skipped,
-    /// `+skipped 512` follows.
+    /// Such as `1281167-9f86d081884c7d65-6b86b273ff34fce1`: number of samples, order, content. If samples
+    /// were skipped, `+skipped 512` follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{:016x}-{:016x}", self.samples, self.order, self.content)?;
         match self.skipped {

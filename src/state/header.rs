@@ -49,7 +49,9 @@ pub(crate) enum EpochRange {
 impl EpochRange {
     pub(crate) fn epoch(self) -> u64 {
         match self {
-            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) | EpochRange::EpochsFrom(epoch) => epoch,
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) | EpochRange::EpochsFrom(epoch) => {
+                epoch
+            }
         }
     }
 }

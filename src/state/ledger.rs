@@ -9,8 +9,8 @@ use std::fmt;
 use std::iter::Sum;
 use std::sync::Arc;
 
-/// Number of skips of each stream that are kept in full: its first ones. The entries of all ranks together are then the
-/// same for any number of ranks.
+/// Number of skips of each stream that are kept in full: its first ones. The entries of all ranks together
+/// are then the same for any number of ranks.
 pub(super) const MAX_ENTRIES: usize = 16;
 /// Length limit in bytes of a message, and of each name.
 const MAX_TEXT: usize = 300;
@@ -25,15 +25,16 @@ const MAX_KINDS: usize = 200;
 /// ranks that read different streams [add up](Ledger::merge) to the ledger of the job, which is the same on
 /// any number of ranks.
 ///
-/// `Display` shows the counts and the first entries, for a log at the end of an epoch; `{:#}` shows all entries. A
-/// ledger can be serialized, and contains no secrets of URLs.
+/// `Display` shows the counts and the first entries, for a log at the end of an epoch; `{:#}` shows all
+/// entries. A ledger can be serialized, and contains no secrets of URLs.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "LedgerDocument", into = "LedgerDocument")]
 pub struct Ledger(Option<Arc<LedgerRecord>>);
 
 #[derive(Clone, Default, PartialEq, Eq)]
 struct LedgerRecord {
-    /// Sorted by dataset, epoch, stream and number. They are shared, because the counts are cloned at each skip.
+    /// Sorted by dataset, epoch, stream and number. They are shared, because the counts are cloned at each
+    /// skip.
     entries: Arc<[Skip]>,
     kinds: BTreeMap<Cow<'static, str>, u64>,
     padded: u64,
@@ -93,7 +94,8 @@ impl Ledger {
         self.0.is_none()
     }
 
-    /// Number of failures that were skipped. One failure may be the rest of a shard, with any number of samples.
+    /// Number of failures that were skipped. One failure may be the rest of a shard, with any number of
+    /// samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))
@@ -110,15 +112,15 @@ impl Ledger {
         self.0.as_deref().map_or(&[], |record| &record.entries)
     }
 
-    /// Number of slots at the end of an epoch that were filled with copies of another sample, because streams were
-    /// shorter than in the index.
+    /// Number of slots at the end of an epoch that were filled with copies of another sample, because streams
+    /// were shorter than in the index.
     #[must_use]
     pub fn padded(&self) -> u64 {
         self.0.as_deref().map_or(0, |record| record.padded)
     }
 
-    /// Number of slots at the end of an epoch that were filled with samples of its beginning, because streams were
-    /// shorter than in the index.
+    /// Number of slots at the end of an epoch that were filled with samples of its beginning, because streams
+    /// were shorter than in the index.
     #[must_use]
     pub fn repeated(&self) -> u64 {
         self.0.as_deref().map_or(0, |record| record.repeated)
@@ -173,8 +175,8 @@ impl Ledger {
         change(Arc::make_mut(self.0.get_or_insert_default()));
     }
 
-    /// Whether `other` can be the ledger of another rank that read the same. Messages may differ, since the caller's own
-    /// errors may contain anything.
+    /// Whether `other` can be the ledger of another rank that read the same. Messages may differ, since the
+    /// caller's own errors may contain anything.
     pub(super) fn is_twin(&self, other: &Ledger) -> bool {
         let alike = |(a, b): (&Skip, &Skip)| {
             Skip { message: String::new(), ..a.clone() } == Skip { message: String::new(), ..b.clone() }
@@ -185,8 +187,8 @@ impl Ledger {
             && self.entries().iter().zip(other.entries()).all(alike)
     }
 
-    /// Keeps the ledger of the two whose messages are less, so that the result does not depend on the order in which
-    /// states are merged.
+    /// Keeps the ledger of the two whose messages are less, so that the result does not depend on the order
+    /// in which states are merged.
     pub(super) fn keep_least(&mut self, twin: &Ledger) {
         fn messages(ledger: &Ledger) -> impl Iterator<Item = &str> {
             ledger.entries().iter().map(|skip| skip.message.as_str())

@@ -7,18 +7,18 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 impl State {
-    /// Merges the states of all ranks, in any order, to the state of the job. They must have been taken at the same
-    /// step: after the same number of batches, or after the last batch of a rank that has fewer.
+    /// Merges the states of all ranks, in any order, to the state of the job. They must have been taken at
+    /// the same step: after the same number of batches, or after the last batch of a rank that has fewer.
     ///
-    /// Ranks may have reached different slots of the sequence, since a rank leaves out batches in which it has nothing:
-    /// each stream resumes at its own slot.
+    /// Ranks may have reached different slots of the sequence, since a rank leaves out batches in which it
+    /// has nothing: each stream resumes at its own slot.
     ///
-    /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states must agree,
-    /// and each stream counts once; one of these states is enough.
+    /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states
+    /// must agree, and each stream counts once; one of these states is enough.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) if the states are of different jobs or steps, if their batches have
-    /// different sizes, if two of them differ in a stream, or if a rank is missing.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) if the states are of different jobs or steps, if their
+    /// batches have different sizes, if two of them differ in a stream, or if a rank is missing.
     pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
         let states: Vec<State> = states.into_iter().collect();
         let Some(batches) = states.iter().map(|state| state.batches).max() else {

@@ -29,13 +29,13 @@ const MAX_COUNT: u64 = 1 << 48;
 /// How far a loader's batches have been consumed.
 ///
 /// A state counts the batches that were *taken*, not those that were prepared ahead;
-/// [`Loader::restore`](crate::Loader::restore) returns the rest. It has a few numbers for each logical stream and for
-/// each shard with samples in the shuffle buffer. It is cheap to take and to clone: every
-/// [`Batch`](crate::adapters::Batch) carries one. Save it with the weights of the model: `Display` and serde write it
-/// as one JSON document.
+/// [`Loader::restore`](crate::Loader::restore) returns the rest. It has a few numbers for each logical stream
+/// and for each shard with samples in the shuffle buffer. It is cheap to take and to clone: every
+/// [`Batch`](crate::adapters::Batch) carries one. Save it with the weights of the model: `Display` and serde
+/// write it as one JSON document.
 ///
-/// Each rank has the state of its own streams. With the same number of ranks, each restores its own state. For another
-/// number, [merge](State::merge) the states, and restore the merged state on all ranks.
+/// Each rank has the state of its own streams. With the same number of ranks, each restores its own state.
+/// For another number, [merge](State::merge) the states, and restore the merged state on all ranks.
 ///
 /// ```
 /// use shardstream::State;
@@ -83,9 +83,9 @@ pub struct State {
 
 /// The slots of the job's sequence that have been passed.
 ///
-/// Ranks may have reached different slots: if the lengths of streams are unknown, a rank leaves out batches in which its
-/// own streams have nothing left, or skips the empty slots. The number of samples taken of each stream says which of its
-/// slots have not been passed.
+/// Ranks may have reached different slots: if the lengths of streams are unknown, a rank leaves out batches
+/// in which its own streams have nothing left, or skips the empty slots. The number of samples taken of each
+/// stream says which of its slots have not been passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
     /// Number of slots that all ranks have passed.
@@ -124,7 +124,8 @@ struct StateDocument {
     streams: Arc<[StreamState]>,
 }
 
-/// The version of the document. It is the first key, so that another version is reported before unknown keys are.
+/// The version of the document. It is the first key, so that another version is reported before unknown keys
+/// are.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 struct Version;
@@ -164,13 +165,13 @@ impl State {
 
     /// The same state, resumed `steps` steps later, without reading the samples of these steps.
     ///
-    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or the same
-    /// number of the state of each rank. The counts of this state do not change:
-    /// [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on [`Digest::skipped`] counts their
-    /// samples. Since they are not read, a sample that would have failed counts as taken. If samples of an earlier shard
-    /// of the epoch could not be read, a restore refuses to skip. Samples that the open shard has lost so far are
-    /// unknown, and that many samples fewer are skipped. If a dataset has sides, a restore may return the error of a
-    /// missing key: then skip a few steps more or less.
+    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or
+    /// the same number of the state of each rank. The counts of this state do not change:
+    /// [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on [`Digest::skipped`]
+    /// counts their samples. Since they are not read, a sample that would have failed counts as taken. If
+    /// samples of an earlier shard of the epoch could not be read, a restore refuses to skip. Samples that
+    /// the open shard has lost so far are unknown, and that many samples fewer are skipped. If a dataset has
+    /// sides, a restore may return the error of a missing key: then skip a few steps more or less.
     ///
     /// ```
     /// # use shardstream::State;
@@ -231,8 +232,8 @@ impl State {
         self.header.run.epoch()
     }
 
-    /// Number of batches that were taken on a rank, including those before a restore. This is the number of the next
-    /// batch, from 0.
+    /// Number of batches that were taken on a rank, including those before a restore. This is the number of
+    /// the next batch, from 0.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.batches

@@ -38,22 +38,22 @@ pub(crate) struct StreamState {
     /// The last pass that has returned an item, if a restore begins in an earlier one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) given_pass: u64,
-    /// Number of items that a stage with memory has returned since this state's sample. A restore makes them again from
-    /// the samples that follow, and drops them.
+    /// Number of items that a stage with memory has returned since this state's sample. A restore makes them
+    /// again from the samples that follow, and drops them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) again: u64,
     /// What a stage with memory has saved, if it saves anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<SavedStage>,
-    /// Number of failures since the last item was taken or, with such a stage, since this state's sample. A restore does
-    /// not report them again.
+    /// Number of failures since the last item was taken or, with such a stage, since this state's sample. A
+    /// restore does not report them again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) skips: u64,
     /// The failures that were skipped, in all passes.
     #[serde(default, skip_serializing_if = "Ledger::is_empty")]
     pub(crate) ledger: Ledger,
-    /// The digest of what the stream returned of datasets that were removed or restarted since. It is stored with the
-    /// first dataset.
+    /// The digest of what the stream returned of datasets that were removed or restarted since. It is stored
+    /// with the first dataset.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: Digest,
 }

@@ -11,15 +11,16 @@
 //! numbers are LEB128. A shard is
 //!
 //! - a byte of flags: 1 for a size, 2 for a version, 4 for a layout, 8 for a selection;
-//! - its URL, as the numbers of bytes that it shares with the beginning and the end of the previous URL in the
-//!   frame, and the bytes between them; then the number of samples, as the difference (zigzag) from the previous
-//!   one in the frame;
-//! - the parts in the flags: the size as the difference from the previous one in the frame, the version encoded
-//!   as the URL is, the parts of the [JSON document](super::Index) of the layout and of the selection, each list
-//!   with its length.
+//! - its URL, as the numbers of bytes that it shares with the beginning and the end of the previous URL in
+//!   the frame, and the bytes between them; then the number of samples, as the difference (zigzag) from the
+//!   previous one in the frame;
+//! - the parts in the flags: the size as the difference from the previous one in the frame, the version
+//!   encoded as the URL is, the parts of the [JSON document](super::Index) of the layout and of the
+//!   selection, each list with its length.
 //!
 //! Texts that share their ends could expand to any amount of memory. So their total length may be at most
-//! [`MAX_EXPANSION`] times the length of the frame's content up to there, and a writer shares nothing beyond that.
+//! [`MAX_EXPANSION`] times the length of the frame's content up to there, and a writer shares nothing beyond
+//! that.
 
 mod reader;
 #[cfg(test)]

@@ -54,8 +54,8 @@ impl From<&ShardLayout> for LayoutDocument {
 impl TryFrom<LayoutDocument> for ShardLayout {
     type Error = &'static str;
 
-    /// Checks the document and computes the offsets. This takes memory in proportion to the length of the document,
-    /// since every sample has a field, and every field a size.
+    /// Checks the document and computes the offsets. This takes memory in proportion to the length of the
+    /// document, since every sample has a field, and every field a size.
     fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
         let LayoutDocument { seekable, fields, shapes, runs: pairs, sizes, crc32c } = document;
         let shapes: Vec<SampleShape> =

@@ -1,8 +1,8 @@
 //! The offsets and sizes of the samples of one archive and of their fields, in few bytes.
 //!
 //! Most samples of a shard have the same fields, in the same order, behind headers of the same length. Such a
-//! *shape* is stored once, and the samples of it as *runs*. The sizes are stored for each sample. All offsets follow
-//! from these, so that a document takes little more than the digits of the sizes: see the numbers at
+//! *shape* is stored once, and the samples of it as *runs*. The sizes are stored for each sample. All offsets
+//! follow from these, so that a document takes little more than the digits of the sizes: see the numbers at
 //! [`Index::save`](super::Index::save).
 
 mod document;
@@ -180,7 +180,8 @@ impl Default for LayoutBuilder {
 }
 
 impl LayoutBuilder {
-    /// Adds the next sample, with the offset of its first header, and the names, offsets and sizes of its fields.
+    /// Adds the next sample, with the offset of its first header, and the names, offsets and sizes of its
+    /// fields.
     pub(crate) fn push<'a>(&mut self, offset: u64, members: impl IntoIterator<Item = (&'a str, u64, u64)>) {
         let layout = &mut self.layout;
         let lead = offset.saturating_sub(layout.end);
