@@ -5,7 +5,7 @@ use super::sequence::Turns;
 use super::settings::{Part, Position, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
-use crate::state::{JobHeader, OpenSlice, EpochRange, StreamState, misfit};
+use crate::state::{EpochRange, JobHeader, OpenSlice, StreamState, misfit};
 
 impl Settings {
     /// The position `steps` later.

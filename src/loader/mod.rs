@@ -47,7 +47,7 @@ pub use crate::activity::Activity;
 
 use crate::dataset::Dataset;
 use crate::error::Result;
-use crate::state::{ChangeReport, Changes, JobHeader, EpochRange, State, misfit};
+use crate::state::{ChangeReport, Changes, EpochRange, JobHeader, State, misfit};
 use report::Owners;
 use settings::{Begun, Settings};
 use std::fmt;

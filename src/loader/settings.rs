@@ -13,7 +13,7 @@ use crate::adapters::BucketPlan;
 use crate::dataset::{CurrentShard, Dataset, StopHandle, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::memory::Gauge;
-use crate::state::{JobHeader, Reached, EpochRange, State, StreamState, WeightChange, misfit};
+use crate::state::{EpochRange, JobHeader, Reached, State, StreamState, WeightChange, misfit};
 use std::fmt;
 use std::sync::Arc;
 
@@ -196,7 +196,9 @@ impl Settings {
             let Some(part) = self.parts.get(dataset) else { continue };
             let of_lane = || states.iter().skip(lane).step_by(mine.len().max(1));
             let epochs = match run {
-                EpochRange::EpochsFrom(first) => Epochs::From(first.saturating_add(header.begins(dataset)), None),
+                EpochRange::EpochsFrom(first) => {
+                    Epochs::From(first.saturating_add(header.begins(dataset)), None)
+                }
                 EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
                     let first = epoch.saturating_mul(part.passes);
                     if dealing.refill {
@@ -250,7 +252,9 @@ impl Settings {
             let of_part = |((dataset, part), versions): ((usize, &Part), &Versions)| {
                 let first = match header.run {
                     EpochRange::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
-                    EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
+                    EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
+                        epoch.saturating_mul(part.passes)
+                    }
                 };
                 let stream = |stream: &usize| {
                     let epochs = Epochs::From(first, Some(1));

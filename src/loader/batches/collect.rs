@@ -7,7 +7,7 @@ use crate::loader::event::{Cut, Event, Fault, From, Replay, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
 use crate::sample::Position;
-use crate::state::{JobHeader, PartialInput, EpochRange, Reached, State, StreamState};
+use crate::state::{EpochRange, JobHeader, PartialInput, Reached, State, StreamState};
 use crate::telemetry::{count, log};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -321,7 +321,8 @@ impl Progress {
             }
         }
         (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
-        stream.part = tag.rest.map(|(number, given)| PartialInput { number, given: given.outputs, used: given.used });
+        stream.part =
+            tag.rest.map(|(number, given)| PartialInput { number, given: given.outputs, used: given.used });
         stream.given_pass = match stream.given_pass.max(tag.from.pass) {
             given if given > pass => given,
             _ => 0,
