@@ -1,8 +1,6 @@
 //! The error type of the crate: what went wrong, where, and what to do about it.
 
 mod name;
-#[cfg(test)]
-mod tests;
 
 #[cfg(test)]
 pub(crate) use name::one_of_each;
@@ -15,7 +13,7 @@ use std::time::Duration;
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error with its location.
 ///
@@ -147,10 +145,10 @@ pub enum ErrorKind {
     State(String),
     /// There is no such object or file.
     #[error("not found")]
-    NotFound(#[source] BoxError),
+    NotFound(#[source] ErrorSource),
     /// The store refused access.
     #[error("access denied: check the credentials, and that they may read or write this place")]
-    Denied(#[source] BoxError),
+    Denied(#[source] ErrorSource),
     /// The scheme of a URL is unknown, or its feature is not compiled in.
     #[error("cannot open {scheme}:// URLs: {hint}")]
     UnsupportedScheme {
@@ -213,14 +211,14 @@ pub enum ErrorKind {
     Io(#[from] std::io::Error),
     /// The object store reported an error.
     #[error("object store error")]
-    Store(#[source] BoxError),
+    Store(#[source] ErrorSource),
     /// The store asks its clients to slow down, or is temporarily unavailable.
     #[error("the store is busy{}", pause(*retry_after))]
     Busy {
         /// The time that the store asks to wait before the next try.
         retry_after: Option<Duration>,
         /// The error of the store.
-        source: BoxError,
+        source: ErrorSource,
     },
     /// The bytes of an object do not match the checksum in its store.
     #[error(
@@ -356,7 +354,7 @@ pub enum ErrorKind {
         field: String,
         /// The decoder's own error.
         #[source]
-        source: BoxError,
+        source: ErrorSource,
     },
     /// A field could not be encoded.
     #[error("cannot encode the field {field:?}")]
@@ -365,7 +363,7 @@ pub enum ErrorKind {
         field: String,
         /// The encoder's own error.
         #[source]
-        source: BoxError,
+        source: ErrorSource,
     },
     /// A field contains a Python pickle, which could run any code.
     #[error(
@@ -379,13 +377,13 @@ pub enum ErrorKind {
     },
     /// An array has another type or shape than the requested one.
     #[error("{0}")]
-    Array(BoxError),
+    Array(ErrorSource),
     /// A sample was not written, because it would not read back as it is.
     #[error("this sample would not read back as it is: {0}")]
     Unwritable(String),
     /// A step supplied by the caller failed.
     #[error("a pipeline step failed")]
-    Step(#[source] BoxError),
+    Step(#[source] ErrorSource),
     /// A thread of the pipeline panicked.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
@@ -423,12 +421,12 @@ fn hint(wanted: &str, found: &str) -> &'static str {
 impl Error {
     /// Wraps the error of a step that the caller supplies, such as a closure given to
     /// [`try_map`](crate::adapters::IteratorExt::try_map).
-    pub fn step(source: impl Into<BoxError>) -> Self {
+    pub fn step(source: impl Into<ErrorSource>) -> Self {
         ErrorKind::Step(source.into()).into()
     }
 
     /// Makes the error of a decoder for `field`.
-    pub fn decode(field: impl Into<String>, source: impl Into<BoxError>) -> Self {
+    pub fn decode(field: impl Into<String>, source: impl Into<ErrorSource>) -> Self {
         ErrorKind::Decode { field: field.into(), source: source.into() }.into()
     }
 

@@ -3,7 +3,7 @@
 use super::shapes::Shapes;
 use crate::error::Error;
 use crate::sample::{Position, Sample};
-use crate::state::{OpenSlice, SavedStage};
+use crate::state::{OpenSlice, StageRecord};
 
 /// What a stream gives to the stages on threads.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(super) struct Replay {
     /// How many failures there were since that come again.
     pub(super) skips: u64,
     /// What the stage has saved, if it does.
-    pub(super) saved: Option<SavedStage>,
+    pub(super) saved: Option<StageRecord>,
 }
 
 /// Where the stages of a stream begin.

@@ -14,7 +14,7 @@ pub use digest::Digest;
 pub(crate) use digest::hash_texts;
 pub(crate) use header::{DatasetHeader, EpochRange, JobHeader, ShardOrder, SideHeader, WeightChange};
 pub use ledger::{Ledger, Skip};
-pub(crate) use stream_state::{OpenSlice, PartialInput, SavedStage, StreamState};
+pub(crate) use stream_state::{OpenSlice, PartialInput, StageRecord, StreamState};
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

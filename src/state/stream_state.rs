@@ -44,7 +44,7 @@ pub(crate) struct StreamState {
     pub(crate) again: u64,
     /// What a stage with memory has saved, if it saves anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) saved: Option<SavedStage>,
+    pub(crate) saved: Option<StageRecord>,
     /// Number of failures since the last item was taken or, with such a stage, since this state's sample. A
     /// restore does not report them again.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -74,7 +74,7 @@ pub(crate) struct PartialInput {
 /// What a stage with memory has saved: which inputs it needs, and numbers of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SavedStage {
+pub(crate) struct StageRecord {
     /// Number of inputs that are read again before those that it needs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) past: u64,

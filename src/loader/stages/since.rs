@@ -4,7 +4,7 @@ use super::super::event::{From, Note, Origin, Replay, Tag};
 use super::join::{At, Join};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Position;
-use crate::state::SavedStage;
+use crate::state::StageRecord;
 use std::collections::VecDeque;
 
 /// What has gone into a stage that remembers, back to where a restore is to begin.
@@ -73,7 +73,7 @@ impl Since {
         if saved.is_some() && join.save().is_none() {
             return Err(crate::state::misfit("a stage has saved what it needs, and this one does not do so"));
         }
-        if let Some(SavedStage { inputs, numbers, .. }) = saved {
+        if let Some(StageRecord { inputs, numbers, .. }) = saved {
             let saved = crate::adapters::SavedStage { inputs: *inputs, numbers: numbers.clone() };
             join.restore(&saved)?;
         }
@@ -279,7 +279,7 @@ impl Since {
         let (pushed, events) = mark.map_or((self.pushed, self.events), |mark| (mark.pushed, mark.events));
         // What is still to come again had been there as well.
         let (past, seen) = (first.saturating_sub(pushed), self.events - events + self.seen);
-        let saved = SavedStage { past, inputs: saved.inputs, seen, part: self.part, numbers: saved.numbers };
+        let saved = StageRecord { past, inputs: saved.inputs, seen, part: self.part, numbers: saved.numbers };
         Ok(Replay { pass, taken, given: 0, skips: 0, saved: Some(saved) })
     }
 }

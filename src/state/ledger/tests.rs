@@ -62,7 +62,7 @@ fn the_first_of_each_stream_are_kept_and_all_are_counted() {
     assert!(ledger.check_stream(0, 1, 40).is_err(), "of another stream");
     assert!(ledger.check_stream(1, 2, 40).is_err(), "of another dataset");
     let text = ledger.to_string();
-    assert_eq!(text.lines().count(), 1 + SHOWN + 1, "{text}");
+    assert_eq!(text.lines().count(), 1 + MAX_SHOWN + 1, "{text}");
     assert!(text.starts_with("40 skipped: 14 checksum, 13 scattered_sample, 13 truncated\n"), "{text}");
     assert!(text.ends_with("\n  and 32 more"), "{text}");
     let all = format!("{ledger:#}");
