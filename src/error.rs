@@ -338,7 +338,7 @@ pub enum ErrorKind {
         available: String,
     },
     /// The value of a field has another type than the requested one.
-    #[error("the field {field:?} holds {found}, not {wanted}{}", hint(wanted, found))]
+    #[error("the field {field:?} holds {found}, not {wanted}{}", type_hint(wanted, found))]
     WrongType {
         /// The field.
         field: String,
@@ -408,8 +408,8 @@ fn pause(time: Option<Duration>) -> String {
     time.map_or_else(String::new, |time| format!(": it asks to wait {time:?}"))
 }
 
-/// What to do when a field holds `found` where `wanted` was asked for.
-fn hint(wanted: &str, found: &str) -> &'static str {
+/// The hint of a field that holds `found` instead of `wanted`, for the end of a message.
+fn type_hint(wanted: &str, found: &str) -> &'static str {
     match (wanted, found) {
         ("an image", "raw bytes") => "; images are decoded by a `Decoder` with `images(…)`",
         (_, "raw bytes") => "; is a `decode` step missing, or a decoder for this extension?",

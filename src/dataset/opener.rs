@@ -38,7 +38,7 @@ pub(super) struct Opener {
     /// The open slices between them.
     ahead: VecDeque<OpenedSlice>,
     /// Number of slices that should be open together with the one that was opened last.
-    worth: usize,
+    wanted_ahead: usize,
     /// Pieces that are still to be opened of the slice before the next one.
     pieces: VecDeque<SlicePiece>,
     /// Whether the slice that is being read consists of pieces.
@@ -74,9 +74,9 @@ struct OpenedSlice {
     slice: usize,
     /// Whether it is one of several pieces of its slice.
     is_piece: bool,
-    part: Result<(SliceSamples<Body>, Stopper)>,
+    samples: Result<(SliceSamples<Body>, Stopper)>,
     /// Number of following slices that should be open together with this one.
-    worth: usize,
+    wanted_ahead: usize,
 }
 
 impl Opener {
@@ -92,7 +92,7 @@ impl Opener {
             current: 0,
             next: 0,
             ahead: VecDeque::new(),
-            worth: 0,
+            wanted_ahead: 0,
             pieces: VecDeque::new(),
             in_pieces: false,
             followed: false,
@@ -112,24 +112,26 @@ impl Opener {
             return (!known).then(|| Err(ErrorKind::Stopped.into()));
         }
         // Open the next slices now, not when this one has been read.
-        while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.worth) && self.open_ahead() {}
+        while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.wanted_ahead) && self.open_ahead()
+        {
+        }
         if self.ahead.front()?.slice >= self.until {
             return None;
         }
-        let OpenedSlice { slice, is_piece, part, .. } = self.ahead.pop_front()?;
+        let OpenedSlice { slice, is_piece, samples, .. } = self.ahead.pop_front()?;
         (self.current, self.in_pieces) = (slice, is_piece);
         if let Some(Ok((_, url))) = self.slices.get(slice).map(|slice| self.shards.shard(slice.shard)) {
             self.shard.set(url);
             log!(DEBUG, "a shard is being read", shard = url, epoch = self.epoch);
         }
-        match part {
-            Ok((part, stopper)) => {
+        match samples {
+            Ok((samples, stopper)) => {
                 if let Some((stop, reader)) = &self.stop
                     && !stop.register(*reader, stopper)
                 {
                     return None;
                 }
-                Some(Ok(part))
+                Some(Ok(samples))
             }
             Err(error) => {
                 self.leave_pieces();
@@ -140,7 +142,7 @@ impl Opener {
 
     /// Number of slices that the reader after this one may open now. It is 0 until all slices here are open.
     pub(super) fn room_behind(&self) -> usize {
-        if self.has_more() { 0 } else { self.worth.saturating_sub(self.ahead.len()) }
+        if self.has_more() { 0 } else { self.wanted_ahead.saturating_sub(self.ahead.len()) }
     }
 
     /// Whether anything is left to open.
@@ -212,12 +214,12 @@ impl Opener {
         let left =
             (self.slices.len() - self.next.min(self.slices.len())) + self.pieces.len() + self.empty.len();
         self.lane.expect(if self.followed { u64::MAX } else { left as u64 });
-        let (part, worth) = match self.open(&slice, passed, expected) {
-            Ok((part, stopper, worth)) => (Ok((part, stopper)), worth),
+        let (samples, wanted_ahead) = match self.open(&slice, passed, expected) {
+            Ok((samples, stopper, wanted_ahead)) => (Ok((samples, stopper)), wanted_ahead),
             Err(error) => (Err(error), 0),
         };
-        self.worth = worth;
-        self.ahead.push_back(OpenedSlice { slice: number, is_piece, part, worth });
+        self.wanted_ahead = wanted_ahead;
+        self.ahead.push_back(OpenedSlice { slice: number, is_piece, samples, wanted_ahead });
         true
     }
 
@@ -278,13 +280,13 @@ impl Opener {
                 (shards.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };
-        let (object, stopper, worth) = (body.object_cell(), body.stopper(), body.begin());
+        let (object, stopper, wanted_ahead) = (body.object_cell(), body.stopper(), body.begin());
         let known = index.map(|index| index.object_at(url.expose_secret()));
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
         let check =
             check.after(passed).of(object, ExpectedObject { state: expected, index: known, epoch, url });
-        let part = SliceSamples::new(tar::read(body, parser), check.with_checksums(shards.checksums));
-        Ok((part, stopper, worth))
+        let samples = SliceSamples::new(tar::read(body, parser), check.with_checksums(shards.checksums));
+        Ok((samples, stopper, wanted_ahead))
     }
 }

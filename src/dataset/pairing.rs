@@ -236,7 +236,7 @@ impl<C> Pairing<C> {
         }
     }
 
-    /// Takes in what a reader returned, while this key is looked for. Returns none while the search has no
+    /// Handles an item of a reader, while this key is looked for. Returns none while the search has no
     /// result yet.
     fn admit(
         &mut self,
@@ -394,31 +394,5 @@ impl<C> Pairing<C> {
         if let Some(range) = self.shard.range.take().filter(|range| range.first && range.next < range.end) {
             self.shard.unread.push(range.next..range.end);
         }
-    }
-}
-
-impl ResolvedSide {
-    /// What is read of the side for a slice of the dataset: samples of the same numbers, where an index says
-    /// where they are, else the shard from its beginning.
-    fn slice(&self, dataset: &ShardSet, slice: &Slice) -> Slice {
-        // A shard that does not exist is an error when it is opened.
-        let shard = dataset.shard(slice.shard).map_or(usize::MAX, |(number, _)| number);
-        let Some(count) = self.located_samples(shard) else {
-            let all = self.shards.indexed(shard).map_or(u64::MAX, |index| index.samples());
-            return Slice { shard, samples: 0..all };
-        };
-        let samples = match dataset.indexed(slice.shard) {
-            Some(index) => index.span(&slice.samples),
-            None => slice.samples.clone(),
-        };
-        let samples = samples.start..samples.end.min(count);
-        Slice { shard, samples: if samples.is_empty() { 0..count } else { samples } }
-    }
-
-    /// Number of samples of a shard, where an index says at which bytes they are.
-    fn located_samples(&self, shard: usize) -> Option<u64> {
-        let index = self.shards.indexed(shard)?;
-        let count = index.samples();
-        index.range(0..count).map(|_| count)
     }
 }

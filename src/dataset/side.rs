@@ -4,6 +4,7 @@ use super::shard_set::{ShardSet, ShardSetOptions};
 use super::shards::Shards;
 use crate::error::{ErrorKind, Result};
 use crate::index::{AutoIndex, Index, KeyIndex, ShardIndex};
+use crate::plan::Slice;
 use crate::state::SideHeader;
 use crate::store::Store;
 use crate::tar::Limits;
@@ -241,5 +242,29 @@ impl ResolvedSide {
             missing: missing.into(),
             prefix: self.prefix.as_ref().map(ToString::to_string),
         }
+    }
+
+    /// What is read of the side for a slice of the dataset: samples of the same numbers, where an index says
+    /// where they are, else the shard from its beginning.
+    pub(super) fn slice(&self, dataset: &ShardSet, slice: &Slice) -> Slice {
+        // A shard that does not exist is an error when it is opened.
+        let shard = dataset.shard(slice.shard).map_or(usize::MAX, |(number, _)| number);
+        let Some(count) = self.located_samples(shard) else {
+            let all = self.shards.indexed(shard).map_or(u64::MAX, |index| index.samples());
+            return Slice { shard, samples: 0..all };
+        };
+        let samples = match dataset.indexed(slice.shard) {
+            Some(index) => index.span(&slice.samples),
+            None => slice.samples.clone(),
+        };
+        let samples = samples.start..samples.end.min(count);
+        Slice { shard, samples: if samples.is_empty() { 0..count } else { samples } }
+    }
+
+    /// Number of samples of a shard, where an index says at which bytes they are.
+    pub(super) fn located_samples(&self, shard: usize) -> Option<u64> {
+        let index = self.shards.indexed(shard)?;
+        let count = index.samples();
+        index.range(0..count).map(|_| count)
     }
 }

@@ -43,6 +43,17 @@ fn main_shows_the_message_with_its_causes() {
 }
 
 #[test]
+fn debug_begins_with_the_message_of_every_kind() {
+    for kind in one_of_each() {
+        let error = Error::from(kind).in_shard("b.tar").with_key("a");
+        let (shown, message) = (format!("{error:?}"), error.to_string());
+        assert!(shown.starts_with(&message), "{shown}");
+        let causes = std::error::Error::source(&error).is_some();
+        assert_eq!(shown.len() > message.len(), causes, "{shown}");
+    }
+}
+
+#[test]
 fn secrets_of_shards_and_causes_are_not_shown() {
     let error = std::io::Error::other("GET https://me:s3cret@h/a?s3cret failed");
     let error = Error::from(error).in_shard("https://me:s3cret@h/a?s3cret");

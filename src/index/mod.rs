@@ -150,7 +150,7 @@ impl Index {
         self.len() == urls.len() && self.iter().map(|shard| &shard.url).eq(urls) && self.is_ascending()
     }
 
-    /// Whether each URL is greater than the one before, as in most lists. Then no URL comes twice.
+    /// Whether each URL is greater than the one before, as in most lists. Then no URL is repeated.
     fn is_ascending(&self) -> bool {
         self.iter().is_sorted_by(|one, next| one.url < next.url)
     }

@@ -202,7 +202,7 @@ mod tests {
             for number in 0..count + 2 {
                 prop_assert_eq!(selection.position_of(number), stored.get(number as usize).copied());
             }
-            // Gaps that are far are told by the bits of a number.
+            // The bits of a number say which gaps are far.
             let is_far = |gap: Range<u64>| far >> (gap.start % 64) & 1 == 1;
             for start in 0..count {
                 for end in start + 1..=count {

@@ -158,7 +158,7 @@ fn a_rank_that_has_ended_waits_for_nobody() {
     later["batches"] = json!(12);
     let later = parse(&later).unwrap();
     let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-    // What the first rank may have left comes where it would have come.
+    // Samples that the first rank may have left keep their slots.
     assert_eq!((whole.slots(), whole.furthest(), whole.batches(), whole.ended), (24, 96, 12, false));
     assert_eq!(whole.to_string().parse::<State>().unwrap(), whole);
     ended["batches"] = json!(13);
@@ -261,7 +261,7 @@ fn what_is_not_known_is_refused() {
     assert!(found.contains("version 2, and this release knows version 1"), "{found}");
     let text = document(0).to_string().replacen("\"shardstream_state\":1", "\"later\":[]", 1);
     assert!(error(text.parse::<State>()).contains("later"));
-    // Of another version, nothing else is looked at.
+    // The other keys of another version are not read.
     assert!(error("{\"shardstream_state\": 9, \"other\": 1}".parse::<State>()).contains("version 9"));
     for path in [
         "/other",

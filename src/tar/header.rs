@@ -135,8 +135,7 @@ fn plain_octal(field: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// What is wrong with an archive that begins so, if it is compressed data. Its suffix is what tells a reader
-/// to decompress a shard.
+/// The error of compressed data in place of an archive. Readers decompress shards by their suffix only.
 pub(super) fn compressed(start: &[u8]) -> Option<Error> {
     const MAGIC: [(&[u8], &str, &str); 5] = [
         (b"\x1f\x8b\x08", "gzip", "whose name must end in .tar.gz or .tgz to be read"),

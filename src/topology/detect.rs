@@ -226,7 +226,7 @@ fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     };
     check_range(rank, size.value, size.name)?;
     let topology = topology(Launcher::Slurm, rank.value, size.value)?;
-    // SLURM_NTASKS_PER_NODE is what was asked for, and a host can have fewer.
+    // SLURM_NTASKS_PER_NODE is the requested number, and a host can have fewer tasks.
     let local_size =
         match (environment.lookup)("SLURM_STEP_TASKS_PER_NODE").zip(environment.number("SLURM_NODEID")?) {
             Some((counts, node)) => slurm_count(&counts, node.value),

@@ -35,7 +35,7 @@ pub struct Topology {
     launcher: Launcher,
 }
 
-/// What told a process its rank.
+/// The source of a process's rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Launcher {
@@ -224,7 +224,7 @@ impl Topology {
         self.groups * self.workers
     }
 
-    /// What told the rank.
+    /// The source of the rank.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
         self.launcher

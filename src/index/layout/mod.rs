@@ -249,7 +249,7 @@ mod tests {
         prop::collection::vec((0u64..3, members), 0..20)
     }
 
-    /// Where the members of a sample are: field, offset, size.
+    /// The members of a sample: field, offset, size.
     type Placed = Vec<(&'static str, u64, u64)>;
 
     /// With the checksum 7 i for sample i.

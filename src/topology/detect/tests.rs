@@ -1,4 +1,4 @@
-//! Environments of launchers, and what must be found in them.
+//! Environments of launchers, and the topologies that must be detected.
 
 use super::*;
 use crate::error::ErrorKind;
