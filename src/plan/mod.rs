@@ -3,7 +3,7 @@
 //! A [`Plan`] is a function of the number of shards, a seed, the epoch and the number of *logical streams*:
 //! it does not depend on time or on which reader comes first. An epoch puts all shards into one order and
 //! deals them to the streams in turn; one reader reads each stream from its first shard to its last. If the
-//! number of samples of each shard is known, the order is cut into equal slices instead, one for each stream,
+//! number of samples of each shard is known, the order is cut into equal shares instead, one for each stream,
 //! so that a few shards can serve many streams, and all streams get the same number of samples.
 //!
 //! Ranks and workers take whole streams, and the number of streams does not depend on them. So the content of
@@ -172,7 +172,7 @@ impl Plan {
     }
 
     /// All shards of an epoch in order: the first is dealt to stream 0, the next to stream 1, and so on in
-    /// turn. In a [counted](Plan::counted) plan, the order in which their samples are cut into slices.
+    /// turn. In a [counted](Plan::counted) plan, the order in which their samples are cut into shares.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let order = self.ordered(epoch);

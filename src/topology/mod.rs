@@ -249,7 +249,7 @@ impl Default for Topology {
     }
 }
 
-/// `rank 3 of 8, worker 1 of 2 (told by torchrun)`.
+/// `rank 3 of 8, worker 1 of 2 (from torchrun)`.
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of {}", self.rank, self.world_size)?;
@@ -261,7 +261,7 @@ impl fmt::Display for Topology {
         }
         match self.launcher {
             Launcher::Single | Launcher::Program => Ok(()),
-            launcher => write!(f, " (told by {launcher})"),
+            launcher => write!(f, " (from {launcher})"),
         }
     }
 }
