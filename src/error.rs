@@ -197,8 +197,8 @@ pub enum ErrorKind {
     /// A shard has changed since it was indexed, or since a state was taken.
     #[error(
         "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, \
-         or build the index again and begin an epoch anew (for a copy of it, whose version is another one, \
-         `Index::without_versions` will do)"
+         or build the index again and begin an epoch anew (for a copy, which has a version of its own, use \
+         `Index::without_versions`)"
     )]
     Stale {
         /// Its size and version, or number of samples, then.
@@ -222,8 +222,8 @@ pub enum ErrorKind {
     },
     /// The bytes of an object do not match the checksum in its store.
     #[error(
-        "the object is damaged, or was damaged on the way: its checksum should be {expected} and is \
-         {received}; samples of it that came before this error may be wrong"
+        "the object is damaged, or was damaged in transit: its checksum should be {expected} and is \
+         {received}; samples that were read from it before this error may be wrong"
     )]
     Damaged {
         /// The checksum in the store.
@@ -234,7 +234,7 @@ pub enum ErrorKind {
     /// The bytes of a sample do not match the checksum in the index.
     #[error(
         "the sample is damaged: the CRC-32C of what was read is {received:08x}, and {expected:08x} in the \
-         index; read it again to see whether it was damaged on the way, or fetch or write the shard anew"
+         index; read it again to see whether it was damaged in transit, or fetch or write the shard again"
     )]
     SampleChecksum {
         /// The checksum in the index.
@@ -245,8 +245,8 @@ pub enum ErrorKind {
     /// A file of a [`Cache`](crate::store::Cache) does not contain the bytes that were written to it, and
     /// neither did the file before it. None of these bytes have been returned.
     #[error(
-        "the cache file {} was damaged again after it was fetched anew: the checksum of a block should be \
-         {expected} and is {received}; check the disk, or keep the cache on another one",
+        "the cache file {} was damaged again after it was refetched: the checksum of a block should be \
+         {expected} and is {received}; check the disk, or use another disk for the cache",
         file.display()
     )]
     DamagedCache {
@@ -567,9 +567,7 @@ impl std::error::Error for Error {
 /// The hint of a missing sample of a side, for the end of a message.
 fn missing_sample_hint(damaged: bool) -> &'static str {
     match damaged {
-        true => {
-            ": it is damaged, which an error before this one tells, and what else is in it cannot be read"
-        }
+        true => ": it is damaged, as an earlier error says, and the rest of it cannot be read",
         false => ": write it there, or choose by `Side::missing` what happens to this sample",
     }
 }

@@ -287,7 +287,7 @@ fn default_topology() -> Result<Topology> {
     let found = Topology::detect()?;
     if found.readers() > 1 {
         let message = format!(
-            "the environment says that this is {found}, and the dataset was not told what that means: give \
+            "the environment says that this is {found}, and the dataset has no topology: give \
              it `.topology(Topology::detect()?)` to split the shards, or `.topology(Topology::single())` to \
              read all of them here and everywhere else"
         );

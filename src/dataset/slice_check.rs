@@ -223,7 +223,7 @@ impl SliceCheck {
             let (then, now) = match number.checked_sub(1) {
                 None => ("it had no sample".into(), "it has one".into()),
                 Some(last) => {
-                    (format!("its sample {last} was the last one here"), "there is another one".into())
+                    (format!("its sample {last} was the last one here"), "there is one more".into())
                 }
             };
             return Some(self.at_sample(ErrorKind::Stale { then, now }, sample));

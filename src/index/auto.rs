@@ -193,8 +193,8 @@ impl AutoIndex {
             AutoPlace::At(url) => Ok(SaveTarget { url: url.clone(), private: false }),
             AutoPlace::Beside => {
                 if patterns.iter().any(|url| matches!(without_secrets(url.expose_secret()), Cow::Owned(_))) {
-                    let message = "`AutoIndex::beside`: signed URLs are of the shards alone, so that nothing \
-                                   can be kept beside them; use `AutoIndex::in_directory`";
+                    let message = "`AutoIndex::beside`: signed URLs give access to the shards alone, so that \
+                                   no index can be saved beside them; use `AutoIndex::in_directory`";
                     return Err(ErrorKind::Config(message.into()).into());
                 }
                 let patterns: Vec<&str> = patterns.iter().map(SecretUrl::expose_secret).collect();

@@ -40,7 +40,7 @@ impl KeyIndex {
                             .map_or_else(|| "".into(), |(shard, _)| shard.url.shown());
                         let what = format!(
                             "its sample {sample} has the key of sample {at} of {first}, or one of the same \
-                             hash: a key is looked for in all shards, and must be there once"
+                             hash: keys must be unique across all shards"
                         );
                         return Err(refused(shard, what));
                     }

@@ -34,7 +34,7 @@ impl SaveTarget {
             let mut object = store.create_plain(&url, self.private)?;
             write_to(
                 &mut *object,
-                b"This object was a test whether an index can be kept here. It may be deleted.\n",
+                b"This object was a test whether an index can be saved here. It may be deleted.\n",
             )?;
             object.finish()
         };
@@ -70,14 +70,14 @@ pub(super) fn first_writable(
         match act(target) {
             Ok(()) => return Ok(number),
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {
-                let hint = "keep it elsewhere: `AutoIndex::in_directory`, `or_in_directory`, `at`";
-                let message = format!("the index cannot be kept at {}: {error}; {hint}", target.url);
+                let hint = "save it elsewhere: `AutoIndex::in_directory`, `or_in_directory`, `at`";
+                let message = format!("the index cannot be saved at {}: {error}; {hint}", target.url);
                 refused = Some(ErrorKind::Config(message).into());
             }
             Err(error) => return Err(error),
         }
     }
-    Err(refused.unwrap_or_else(|| ErrorKind::Config("an index is kept nowhere".into()).into()))
+    Err(refused.unwrap_or_else(|| ErrorKind::Config("there is no place to save the index".into()).into()))
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ impl<B: Send + 'static> Loader<B> {
     ///     "from item 8 of the job on:\n\
     ///      books continues after 4 items\n\
     ///      code is new, and begins with epoch 0\n\
-    ///      web is read no more after 4 items\n\
+    ///      web is removed after 4 items\n\
     ///      weights [3, 1] instead of [1, 1]"
     /// );
     /// let mut batch = batches.next().unwrap()?.into_items();

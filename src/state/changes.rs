@@ -114,14 +114,14 @@ impl fmt::Display for ChangeReport {
                 Outcome::Continues => writeln!(f, "{name} continues after {taken} items")?,
                 Outcome::Added { epoch } => writeln!(f, "{name} is new, and begins with epoch {epoch}")?,
                 Outcome::Restarted { epoch, difference } => {
-                    writeln!(f, "{name} begins anew with epoch {epoch} after {taken} items: {difference}")?;
+                    writeln!(f, "{name} starts again with epoch {epoch} after {taken} items: {difference}")?;
                 }
-                Outcome::Removed => writeln!(f, "{name} is read no more after {taken} items")?,
+                Outcome::Removed => writeln!(f, "{name} is removed after {taken} items")?,
             }
         }
         match self.windows_anew {
             true => write!(f, "weights {:?} instead of {:?}", self.weights, self.weights_before),
-            false => write!(f, "the mixture is what it was"),
+            false => write!(f, "the mixture is unchanged"),
         }
     }
 }

@@ -196,15 +196,13 @@ impl DatasetHeader {
             return differs("the number of shards is", &self.shards, &here.shards);
         }
         if self.names != here.names {
-            return Some("the list of shards is another one: names or their order differ".into());
+            return Some("the list of shards differs: names or their order have changed".into());
         }
         match (&self.index, &here.index) {
             (Some(_), None) => return Some("the state was taken with an index, and here is none".into()),
             (None, Some(_)) => return Some("the state was taken without an index, and here is one".into()),
             (Some(there), Some(here)) if there != here => {
-                return Some(
-                    "the index is another one: sizes, counts or versions of shards have changed".into(),
-                );
+                return Some("the index differs: sizes, counts or versions of shards have changed".into());
             }
             _ => {}
         }
@@ -253,12 +251,12 @@ impl DatasetHeader {
 impl SideHeader {
     fn difference(&self, here: &SideHeader) -> Option<String> {
         if self.names != here.names {
-            return Some("the list of shards is another one: names or their order differ".into());
+            return Some("the list of shards differs: names or their order have changed".into());
         }
         if self.index != here.index {
             let known = |index: &Option<String>| if index.is_some() { "an index" } else { "no index" };
             return Some(match (&self.index, &here.index) {
-                (Some(_), Some(_)) => "the index is another one".into(),
+                (Some(_), Some(_)) => "the index differs".into(),
                 (there, here) => {
                     format!("the state was taken with {}, and here is {}", known(there), known(here))
                 }

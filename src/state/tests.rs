@@ -200,7 +200,7 @@ fn every_difference_between_jobs_is_named() {
         ("/of/read".into(), json!({"epoch_repeated": 3}), "repeated to fill the last step in the state"),
         (format!("{dataset}/seed"), json!(43), "dataset 1: the seed is 43"),
         (format!("{dataset}/shards"), json!(10), "dataset 1: the number of shards is 10"),
-        (format!("{dataset}/names"), json!("0f"), "dataset 1: the list of shards is another one"),
+        (format!("{dataset}/names"), json!("0f"), "dataset 1: the list of shards differs"),
         (
             format!("{dataset}/index"),
             json!("0f"),

@@ -81,14 +81,14 @@ impl ArchiveEnd {
 
 /// The error of a single block of zeros in place of a header.
 pub(super) fn lone_block() -> Error {
-    let message = "a single block of zeros stands in place of a header, where an end-of-archive marker has \
+    let message = "a single block of zeros is in place of a header, where an end-of-archive marker has \
                    two: members were probably overwritten with zeros";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
 /// The error of a block of zeros in place of a header, in a range that ends before the archive does.
 pub(super) fn zeros_in_range() -> Error {
-    let message = "zeros stand in place of a header, in a part of the shard that ends before the archive \
+    let message = "zeros are in place of a header, in a part of the shard that ends before the archive \
                    does: members were probably overwritten with zeros, or the index is that of another shard";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
@@ -96,7 +96,7 @@ pub(super) fn zeros_in_range() -> Error {
 /// The error of an archive that ends before `reach`, up to which it has members.
 pub(super) fn ends_too_early(reach: u64) -> Error {
     let message = format!(
-        "zeros stand where the index says that members reach up to byte {reach}: they were probably \
+        "there are zeros where the index says that members reach up to byte {reach}: they were probably \
          overwritten"
     );
     ErrorKind::ArchiveEnd(message).into()
