@@ -1,10 +1,10 @@
-//! The asynchronous face: shards as a `Stream` on tokio, with the same stages as the blocking one.
+//! The asynchronous API: shards as a `Stream` on tokio, with the same stages as the blocking API.
 //!
 //! ```text
 //! cargo run --example async_stream -- 'data/train-{000000..000009}.tar'
 //! ```
 //!
-//! Any executor will do.
+//! It works on any executor.
 
 #[path = "support/progress.rs"]
 mod progress;
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let dataset = Dataset::builder(pattern).store(store).seed(42).build()?;
 
-    // On the caller's task: read, parse, shuffle, decode, batch, one sample at a time.
+    // On the caller's task: read, parse, shuffle, decode and batch, one sample at a time.
     let batches = dataset
         .stream(0)
         .shuffle(100, dataset.seed())
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         })
         .await?;
 
-    // The same on threads, ahead of the consumer, who only awaits.
+    // The same on threads, ahead of the consumer.
     let loader = Loader::builder(dataset).shuffle(100).decode(Decoder::new()).batch(8).build()?;
     let mut batches = loader.epoch(0).into_stream();
     let mut progress = Progress::new()?;
@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes a shard to stream, and returns where it is.
+/// Writes a small shard, and returns its URL.
 fn demo(store: &Store) -> shardstream::Result<String> {
     let mut writer = ShardWriter::builder("mem://demo/%06d.tar").store(store.clone()).build()?;
     for n in 0..40 {

@@ -1,4 +1,4 @@
-//! Indexes shards from their headers, saves the index, and says what is in it.
+//! Indexes shards from their headers, saves the index, and prints a summary.
 //!
 //! ```text
 //! cargo run --example index_shards -- 'data/train-{000000..000009}.tar' data/train.json
@@ -13,12 +13,12 @@ use shardstream::prelude::*;
 use std::error::Error;
 use std::time::Instant;
 
-/// Indexes shards from their headers, saves the index, and says what is in it.
+/// Indexes shards from their headers, saves the index, and prints a summary.
 #[derive(Parser)]
 struct Options {
     /// Shards: braces, wildcards, any URL; without it, a few small shards are written first, and indexed.
     pattern: Option<String>,
-    /// Where the index is saved: a path or a URL.
+    /// Path or URL for the index.
     index: Option<String>,
 }
 
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes shards to index, and returns their pattern.
+/// Writes small shards, and returns their pattern.
 fn demo(pattern: &str) -> shardstream::Result<String> {
     let mut writer = ShardWriter::builder(pattern).max_count(1000).build()?;
     for n in 0..5000_i64 {

@@ -1,4 +1,4 @@
-//! From shards to batches that a device can take, and what that costs: CPU time, memory, samples per second.
+//! Measures the way from shards to batches for a device: samples per second, CPU time and memory.
 //!
 //! ```text
 //! cargo run --release --example pixels -- imagenet 'data/imagenet-{00..15}.tar' --threads 2 --passes 3
@@ -7,7 +7,7 @@
 //! | task | what is in the shards | what happens to it |
 //! |---|---|---|
 //! | `imagenet` | `jpg`, `cls` | RandomResizedCrop 224, flip, normalised `f32`, NCHW, batches of 64 |
-//! | `cifar` | `png` of 32 x 32, `cls` | 4 pixels of padding, random crop, flip, normalised `f32`, NCHW, batches of 128 |
+//! | `cifar` | `png` of 32 x 32, `cls` | padding 4, crop, flip, normalised `f32`, NCHW, batches of 128 |
 //! | `json` | `json` | the bytes of the documents, one after the other, in batches of 256 |
 //! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
 //! | `raw` | anything | the samples as they are, in batches of 64 |
@@ -23,7 +23,7 @@ use std::time::Instant;
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
 
-/// Columns, and the size of batches.
+/// The columns of a task, and its batch size.
 fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
     let image = |field, size: u32| {
         let image = ImageColumn::new(field, size).layout(Layout::Chw).dtype(DType::F32);
@@ -47,17 +47,17 @@ fn columns(task: &str) -> Result<(Columns, usize), Box<dyn Error>> {
     })
 }
 
-/// The peak of the memory that the process had, in megabytes, where the system tells.
+/// The peak memory of the process in megabytes, on Linux.
 fn peak_megabytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
-/// Measures what it takes from shards to batches that a device can take.
+/// Measures the way from shards to batches for a device.
 #[derive(Parser)]
 struct Options {
-    /// What is in the shards: imagenet, cifar, json, tokens or raw.
+    /// The content of the shards: imagenet, cifar, json, tokens or raw.
     task: String,
     /// Shards: braces, wildcards, any URL.
     pattern: String,

@@ -1,4 +1,4 @@
-//! Reads shards and prints their samples: keys, fields, sizes, and how fast it went.
+//! Reads shards and prints their samples (keys, fields, sizes), and the rate.
 //!
 //! ```text
 //! cargo run --example read_shards -- 'data/train-{000000..000009}.tar' 5
@@ -13,12 +13,12 @@ use progress::Progress;
 use shardstream::prelude::*;
 use std::error::Error;
 
-/// Reads shards and prints their samples: keys, fields, sizes, and how fast it went.
+/// Reads shards and prints their samples (keys, fields, sizes), and the rate.
 #[derive(Parser)]
 struct Options {
     /// Shards: braces, wildcards, any URL; without it, a small shard is written first, and read.
     pattern: Option<String>,
-    /// Number of samples that are printed.
+    /// Number of samples to print.
     #[arg(default_value_t = 10)]
     shown: usize,
 }
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes a shard to look at, and returns where it is.
+/// Writes a small shard, and returns its path.
 fn demo(pattern: &str) -> shardstream::Result<String> {
     let mut writer = ShardWriter::builder(pattern).build()?;
     for n in 0..20 {

@@ -1,17 +1,17 @@
-//! How fast a data set can be read on this machine, before anything is decoded.
+//! Measures how fast a data set can be read on this machine, without decoding.
 //!
 //! ```text
 //! cargo run --release --example throughput -- samples 'data/train-{000000..000009}.tar'
 //! cargo run --release --example throughput -- stream 'data/train-{000000..000009}.tar'
-//! cargo run --release --example throughput -- loader 'data/train-{000000..000009}.tar' STREAMS THREADS SHUFFLE
+//! cargo run --release --example throughput -- loader 'data/train-{000000..000009}.tar' \
+//!     STREAMS THREADS SHUFFLE
 //! cargo run --release --example throughput -- read 'data/train-{000000..000009}.tar'
 //! ```
 //!
-//! It counts the samples and the bytes of their fields, and prints them with the seconds that passed, how
-//! long the first sample took to come, or the first batch of 64, and what was transferred. `read` looks at no
-//! samples: it is what the system takes to copy the same files into one buffer, which no reader can do
-//! without. The scripts of `benches/compare` read the first line. To measure data of your own, use the
-//! program `shardstream bench` (feature `cli`).
+//! Prints the number of samples, the bytes of their fields, the elapsed time, the time until the first sample
+//! (or the first batch of 64), and what was transferred. `read` parses nothing: it copies the same files into
+//! one buffer, which every reader must do at least. The scripts of `benches/compare` read the first line. To
+//! measure your own data, use `shardstream bench` (feature `cli`).
 
 use clap::{Parser, ValueEnum};
 use futures::StreamExt as _;
@@ -21,12 +21,12 @@ use std::fs::File;
 use std::io::Read as _;
 use std::time::Instant;
 
-/// Samples, and the bytes of their fields.
+/// Number of samples, and of the bytes of their fields.
 #[derive(Default)]
 struct Count {
     samples: usize,
     bytes: usize,
-    /// When the first came.
+    /// The time of the first sample.
     first: Option<Instant>,
 }
 
@@ -53,11 +53,11 @@ fn read(shards: &ShardList) -> std::io::Result<Count> {
     Ok(count)
 }
 
-/// Measures how fast a data set can be read on this machine, before anything is decoded.
+/// Measures how fast a data set can be read on this machine, without decoding.
 #[derive(Parser)]
 struct Options {
-    /// What reads.
-    how: How,
+    /// The way to read.
+    how: ReadMethod,
     /// Shards: braces, wildcards, any URL.
     pattern: String,
     /// Number of logical streams.
@@ -71,8 +71,9 @@ struct Options {
     shuffle: usize,
 }
 
+/// How the shards are read.
 #[derive(Clone, Copy, ValueEnum)]
-enum How {
+enum ReadMethod {
     /// An iterator over samples.
     Samples,
     /// An asynchronous stream of samples.
@@ -91,17 +92,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begun = Instant::now();
     let (mut count, mut report) = (Count::default(), None);
     match options.how {
-        How::Samples => {
+        ReadMethod::Samples => {
             for sample in dataset.samples(0) {
                 count.add(&sample?);
             }
         }
-        How::Stream => {
+        ReadMethod::Stream => {
             for sample in block_on_stream(dataset.stream(0).boxed()) {
                 count.add(&sample?);
             }
         }
-        How::Loader => {
+        ReadMethod::Loader => {
             let loader = Loader::builder(dataset).threads(options.threads).shuffle(options.shuffle);
             let mut batches = loader.batch(64).build()?.epoch(0);
             for batch in batches.by_ref() {
@@ -109,15 +110,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             report = Some(batches.report());
         }
-        How::Read => count = read(dataset.shards())?,
+        ReadMethod::Read => count = read(dataset.shards())?,
     }
     let seconds = begun.elapsed().as_secs_f64();
     let Count { samples, bytes, first } = count;
     let first = first.map_or(0.0, |first| (first - begun).as_secs_f64() * 1e3);
     let (rate, megabytes) = (samples as f64 / seconds, bytes as f64 / 1e6 / seconds);
     println!(
-        "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, {megabytes:.1} MB/s, first after \
-         {first:.1} ms"
+        "{samples} samples, {bytes} bytes, {seconds:.3} s, {rate:.0} samples/s, {megabytes:.1} MB/s, first \
+         after {first:.1} ms"
     );
     match report {
         Some(report) => eprintln!("{report}"),

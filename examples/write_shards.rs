@@ -1,4 +1,4 @@
-//! Writes shards: any samples, into a series that is cut by count or size.
+//! Writes samples to a series of shards, limited by number of samples and size.
 //!
 //! ```text
 //! cargo run --example write_shards -- 'out/train-%06d.tar'
@@ -20,7 +20,7 @@ use std::error::Error;
 /// Writes shards of small pictures with labels and captions, up to 1,000 in each.
 #[derive(Parser)]
 struct Options {
-    /// Where to: a path or a URL with a number such as %06d in its name.
+    /// The target: a path or URL with a number such as %06d in its name.
     pattern: String,
     /// Number of samples.
     #[arg(long, default_value_t = 2500)]

@@ -1,7 +1,7 @@
-//! What each thread of a pipeline does at the moment: a mark that other threads may read.
+//! The current activity of each thread of a pipeline, in a mark that other threads can read.
 //!
-//! The thread itself only stores numbers, which is cheap enough for every sample. Whoever wants times reads
-//! the marks at intervals, as a sampling profiler does.
+//! The thread itself only stores numbers, which is cheap enough for every sample. Times come from reading the
+//! marks at intervals, as a sampling profiler does.
 
 use serde::Serialize;
 use std::cell::OnceCell;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-/// What a thread of a [`Loader`](crate::Loader) does.
+/// The current activity of a thread of a [`Loader`](crate::Loader).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Activity {
-    /// Nothing of a pipeline.
+    /// It does no work of a pipeline.
     #[default]
     Other,
     /// It reads a local file.
@@ -27,17 +27,17 @@ pub enum Activity {
     Select,
     /// It puts samples into a shuffle buffer.
     Shuffle,
-    /// It runs the stages of a pipeline, and writes rows of tensors.
+    /// It runs the stages of a pipeline, and writes samples into tensors.
     Map,
     /// It collects items and makes batches.
     Collect,
     /// It has nothing to do.
     Idle,
-    /// It waits for bytes: of one stream, or of any.
+    /// It waits for bytes of one stream, or of any.
     AwaitBytes,
     /// It waits for a stream that no other thread reads.
     AwaitStream,
-    /// It waits until what is ready has been taken.
+    /// It waits until ready items are taken.
     AwaitRoom,
     /// It waits for the next items of one stream.
     AwaitItems,
@@ -63,7 +63,7 @@ impl Activity {
     ];
 }
 
-/// As a phrase: "the thread is …".
+/// A phrase that completes "the thread is …".
 impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -91,7 +91,7 @@ pub(crate) struct ThreadMark {
     activity: AtomicU8,
     /// Number of changes of the activity so far.
     changes: AtomicU64,
-    /// The stream that it works on or waits for, by its number in the run.
+    /// Number of the stream that the thread works on or waits for, in its run; [`u64::MAX`] if none.
     stream: AtomicU64,
     shard: AtomicU64,
     sample: AtomicU64,
@@ -124,19 +124,19 @@ impl ThreadMark {
         self.changes.load(Relaxed)
     }
 
-    /// The stream that the thread works on or waits for, if it has said so.
+    /// The number of the stream that the thread works on or waits for, if it is known.
     pub(crate) fn stream(&self) -> Option<usize> {
         usize::try_from(self.stream.load(Relaxed)).ok().filter(|stream| *stream != usize::MAX)
     }
 
-    /// The shard and the sample that the thread worked on last, by their numbers.
+    /// The numbers of the shard and of the sample that the thread worked on last.
     pub(crate) fn sample(&self) -> (u64, u64) {
         (self.shard.load(Relaxed), self.sample.load(Relaxed))
     }
 
-    /// Returns what it was before.
+    /// Sets the activity, and returns the previous one.
     fn set(&self, activity: Activity) -> u8 {
-        // Only this thread writes: no read-modify-write is needed.
+        // Only this thread writes, so that no read-modify-write operation is needed.
         self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
         let before = self.activity.load(Relaxed);
         self.activity.store(activity as u8, Relaxed);
@@ -148,29 +148,30 @@ thread_local! {
     static MARK: OnceCell<Arc<ThreadMark>> = const { OnceCell::new() };
 }
 
-fn with_mark<T>(ask: impl FnOnce(&Arc<ThreadMark>) -> T) -> Option<T> {
-    // A thread that is about to end has no mark any more.
-    MARK.try_with(|mark| ask(mark.get_or_init(|| Arc::new(ThreadMark::of_current_thread())))).ok()
+fn with_mark<T>(read: impl FnOnce(&Arc<ThreadMark>) -> T) -> Option<T> {
+    // A thread that is exiting has no mark any more.
+    MARK.try_with(|mark| read(mark.get_or_init(|| Arc::new(ThreadMark::of_current_thread())))).ok()
 }
 
-/// The mark of the current thread.
+/// The mark of the current thread; `None` if the thread is exiting.
 pub(crate) fn current() -> Option<Arc<ThreadMark>> {
     with_mark(Arc::clone)
 }
 
-/// Says what the current thread does from now on.
+/// Sets the activity of the current thread.
 pub(crate) fn set(activity: Activity) {
     with_mark(|mark| mark.set(activity));
 }
 
-/// Says what the current thread does until the guard is dropped; then, it does again what it did before.
-pub(crate) fn during(activity: Activity) -> During {
-    During(with_mark(|mark| mark.set(activity)).unwrap_or_default())
+/// Sets the activity of the current thread until the guard is dropped, which restores the previous one.
+pub(crate) fn during(activity: Activity) -> ActivityGuard {
+    ActivityGuard(with_mark(|mark| mark.set(activity)).unwrap_or_default())
 }
 
-/// Says that the current thread is parked until the guard is dropped: a thread that parses waits for bytes.
-pub(crate) fn while_parked() -> During {
-    During(
+/// Marks the current thread as parked until the guard is dropped. A parked thread that was parsing waits for
+/// bytes; other activities stay as they are.
+pub(crate) fn while_parked() -> ActivityGuard {
+    ActivityGuard(
         with_mark(|mark| match mark.activity() {
             Activity::Parse => mark.set(Activity::AwaitBytes),
             other => other as u8,
@@ -179,12 +180,12 @@ pub(crate) fn while_parked() -> During {
     )
 }
 
-/// Says which stream the current thread works on or waits for.
+/// Sets the stream that the current thread works on or waits for.
 pub(crate) fn on_stream(stream: usize) {
     with_mark(|mark| mark.stream.store(stream as u64, Relaxed));
 }
 
-/// Says which sample the current thread works on.
+/// Sets the sample that the current thread works on.
 pub(crate) fn on_sample(shard: u64, sample: u64) {
     with_mark(|mark| {
         mark.shard.store(shard, Relaxed);
@@ -192,12 +193,12 @@ pub(crate) fn on_sample(shard: u64, sample: u64) {
     });
 }
 
-/// See [`during`].
+/// Restores the previous activity on drop; see [`during`].
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct During(u8);
+pub(crate) struct ActivityGuard(u8);
 
-impl Drop for During {
+impl Drop for ActivityGuard {
     fn drop(&mut self) {
         with_mark(|mark| mark.activity.store(self.0, Relaxed));
     }
@@ -208,14 +209,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_list() {
+    fn discriminants_are_indexes_into_all() {
         for (number, activity) in Activity::ALL.into_iter().enumerate() {
             assert_eq!(number, usize::from(activity as u8));
         }
     }
 
     #[test]
-    fn a_guard_restores_what_the_thread_did_before() {
+    fn a_guard_restores_the_previous_activity() {
         set(Activity::Parse);
         let mark = current().unwrap();
         let changes = mark.changes();

@@ -1,4 +1,4 @@
-//! The types that numbers have, in arrays, tensors and pixels.
+//! Element types of arrays, tensors and pixels.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DType {
-    /// A truth value in one byte.
+    /// Boolean in one byte.
     Bool,
-    /// 8-bit number with a sign.
+    /// 8-bit signed integer.
     I8,
-    /// 16-bit number with a sign.
+    /// 16-bit signed integer.
     I16,
-    /// 32-bit number with a sign.
+    /// 32-bit signed integer.
     I32,
-    /// 64-bit number with a sign.
+    /// 64-bit signed integer.
     I64,
-    /// 8-bit number without a sign.
+    /// 8-bit unsigned integer.
     U8,
-    /// 16-bit number without a sign.
+    /// 16-bit unsigned integer.
     U16,
-    /// 32-bit number without a sign.
+    /// 32-bit unsigned integer.
     U32,
-    /// 64-bit number without a sign.
+    /// 64-bit unsigned integer.
     U64,
     /// 16-bit floating-point number.
     F16,
-    /// 16-bit floating-point number with the range of `f32`. numpy has no such type, and npy files have none
-    /// either.
+    /// bfloat16: 16-bit floating-point number with the exponent range of `f32`. numpy and npy files have no
+    /// such type.
     BF16,
     /// 32-bit floating-point number.
     F32,
@@ -36,7 +36,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// The bytes that an element takes.
+    /// Size of an element in bytes.
     #[must_use]
     pub fn size(self) -> usize {
         match self {

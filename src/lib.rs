@@ -38,6 +38,7 @@ pub mod loader;
 mod memory;
 #[cfg(feature = "mixture")]
 pub mod mixture;
+mod panic;
 pub mod plan;
 mod rng;
 mod sample;

@@ -1,9 +1,9 @@
-//! How much memory each owner holds: counters without a lock.
+//! Lock-free counters of the memory that each owner holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes that one owner holds now. Clones are the same.
+/// Number of bytes that one owner holds now. Clones share one counter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gauge(Arc<AtomicU64>);
 
@@ -13,21 +13,21 @@ impl Gauge {
     }
 }
 
-/// Bytes of a [`Gauge`] that several holders share, until this is dropped.
+/// Bytes of a [`Gauge`] that has several holders. They are subtracted on drop.
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct MemoryShare {
     gauge: Gauge,
     bytes: u64,
 }
 
-impl Share {
+impl MemoryShare {
     pub(crate) fn of(gauge: &Gauge, bytes: u64) -> Self {
-        let mut share = Share { gauge: gauge.clone(), bytes: 0 };
+        let mut share = MemoryShare { gauge: gauge.clone(), bytes: 0 };
         share.set(bytes);
         share
     }
 
-    /// Sets the number of bytes.
+    /// Changes the number of bytes.
     pub(crate) fn set(&mut self, bytes: u64) {
         let all = &self.gauge.0;
         match bytes.checked_sub(self.bytes) {
@@ -38,14 +38,14 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.set(0);
     }
 }
 
-/// Bytes of a [`Gauge`] that has this holder alone, until this is dropped: a change is a plain store, cheap
-/// enough for each sample.
+/// Bytes of a [`Gauge`] that has only this holder. They are subtracted on drop. A change is a plain store,
+/// which is cheap enough for each sample.
 #[derive(Debug, Default)]
 pub(crate) struct Level(Gauge);
 
@@ -54,7 +54,7 @@ impl Level {
         Level(gauge.clone())
     }
 
-    /// Sets the number of bytes.
+    /// Changes the number of bytes.
     pub(crate) fn set(&self, bytes: u64) {
         self.0.0.store(bytes, Relaxed);
     }
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_counted_until_it_is_let_go() {
+    fn bytes_are_counted_until_their_holder_is_dropped() {
         let gauge = Gauge::default();
-        let (mut one, other) = (Share::of(&gauge, 10), Share::of(&gauge, 5));
+        let (mut one, other) = (MemoryShare::of(&gauge, 10), MemoryShare::of(&gauge, 5));
         assert_eq!(gauge.bytes(), 15);
         one.set(3);
         assert_eq!(gauge.bytes(), 8);

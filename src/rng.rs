@@ -1,7 +1,7 @@
-//! Randomness that is the same on every platform, thread and release.
+//! Random numbers that are the same on every platform, thread and release.
 //!
-//! The generator is ChaCha8, keyed directly by what the randomness is *for*: the seed, the epoch and the
-//! stream or sample. The bounded draw and the shuffle are the crate's own, because those of `rand` have
+//! The generator is ChaCha8. Its key is the seed, the epoch, the stream or sample, and the purpose of the
+//! numbers. The bounded draw and the shuffle are the crate's own, because those of `rand` have
 //! changed between releases; golden tests pin all of them.
 
 use rand::rngs::ChaCha8Rng;
@@ -9,20 +9,20 @@ use rand::{Rng as _, SeedableRng, TryRng};
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
 
-/// What a sequence of random numbers is for: two purposes never share a sequence.
+/// The purpose of a sequence of random numbers. Two purposes never share a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The permutation of the shards of an epoch.
     Shards = 1,
     /// The shuffle buffer of a stream.
     Shuffle = 2,
-    /// What is drawn for one sample.
+    /// The numbers that are drawn for one sample.
     Sample = 3,
     /// The choice among mixed sources.
     Mix = 4,
     /// The shards that a stream draws with replacement.
     Resample = 5,
-    /// What is drawn for a batch as a whole.
+    /// The numbers that are drawn for a batch as a whole.
     Batch = 6,
     /// The shapes of the steps of a job.
     Buckets = 7,
@@ -30,9 +30,9 @@ pub(crate) enum Purpose {
 
 /// A random number generator that gives the same numbers on every platform and in every release.
 ///
-/// It implements [`rand::Rng`], so that everything that takes one of those can be used with it; but note that
-/// the distributions of `rand` may change between its releases, where [`below`](Rng::below),
-/// [`unit`](Rng::unit) and [`shuffle`](Rng::shuffle) do not.
+/// It implements [`rand::Rng`], so that it works with everything that takes one. But the distributions of
+/// `rand` may change between its releases; [`below`](Rng::below), [`unit`](Rng::unit) and
+/// [`shuffle`](Rng::shuffle) never change.
 ///
 /// ```
 /// use shardstream::Rng;
@@ -44,7 +44,7 @@ pub(crate) enum Purpose {
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// The generator of `(seed, epoch, stream)`. Different triples give unrelated sequences.
+    /// Makes the generator of `(seed, epoch, stream)`. Different triples give unrelated sequences.
     #[must_use]
     pub fn new(seed: u64, epoch: u64, stream: u64) -> Self {
         Self::keyed(Purpose::Shuffle, seed, epoch, stream)
@@ -58,9 +58,9 @@ impl Rng {
         Rng(ChaCha8Rng::from_seed(key))
     }
 
-    /// A number in `0..bound`, each equally likely (Lemire's multiply-and-reject method).
+    /// Draws an integer of `0..bound` uniformly (Lemire's multiply-and-reject method).
     ///
-    /// A `bound` of 0 gives 0.
+    /// Returns 0 for a `bound` of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let threshold = bound.wrapping_neg().checked_rem(bound).unwrap_or(0);
         loop {
@@ -71,32 +71,26 @@ impl Rng {
         }
     }
 
-    /// A number in `0.0..1.0` with 53 random bits.
+    /// Draws a number of `0.0..1.0` uniformly, with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number of a range, each equally likely.
-    #[cfg_attr(
-        not(feature = "image"),
-        expect(dead_code, reason = "what draws numbers so is the transforms of pictures")
-    )]
+    /// Draws a number of `range` uniformly.
+    #[cfg_attr(not(feature = "image"), expect(dead_code, reason = "only transforms of images use it"))]
     pub(crate) fn between(&mut self, range: &RangeInclusive<f64>) -> f64 {
-        let (least, most) = (range.start(), range.end());
-        (least + (most - least) * self.unit()).clamp(*least, *most)
+        let (low, high) = (range.start(), range.end());
+        (low + (high - low) * self.unit()).clamp(*low, *high)
     }
 
-    /// A number of a range whose logarithm is anywhere equally likely. Both ends are more than 0.
+    /// Draws a number of `range` whose logarithm is uniform. Both ends must be greater than 0.
     ///
-    /// That is `least * (most / least) ^ unit`, put together of square roots, as these are the same on every
-    /// platform where logarithms are not.
-    #[cfg_attr(
-        not(feature = "image"),
-        expect(dead_code, reason = "what draws numbers so is the transforms of pictures")
-    )]
+    /// The result is `low * (high / low) ^ unit`. It is computed from square roots, which are the same on
+    /// every platform; logarithms are not.
+    #[cfg_attr(not(feature = "image"), expect(dead_code, reason = "only transforms of images use it"))]
     pub(crate) fn log_between(&mut self, range: &RangeInclusive<f64>) -> f64 {
-        let (least, most) = (range.start(), range.end());
-        let (mut power, mut root) = (1.0, most / least);
+        let (low, high) = (range.start(), range.end());
+        let (mut power, mut root) = (1.0, high / low);
         let mut bits = self.0.next_u64() >> 11 << 11;
         while bits != 0 {
             root = root.sqrt();
@@ -105,19 +99,19 @@ impl Rng {
             }
             bits <<= 1;
         }
-        (least * power).clamp(*least, *most)
+        (low * power).clamp(*low, *high)
     }
 
-    /// A number from 0 to 1 of the beta distribution whose two parameters are both `alpha`, which is more
-    /// than 0.
+    /// Draws a number of the beta distribution on `0.0..=1.0` whose parameters are both `alpha`, which must
+    /// be greater than 0.
     pub(crate) fn beta(&mut self, alpha: f64) -> f64 {
-        // Of two numbers of the gamma distribution, the part of the first one in their sum. Their logarithms,
-        // because for a small `alpha` both may be too close to 0.
+        // x / (x + y) for two numbers of the gamma distribution. Computed from their logarithms, because for
+        // a small `alpha` both may be too close to 0.
         let (first, second) = (self.log_gamma(alpha), self.log_gamma(alpha));
         1.0 / (1.0 + exp((second - first).clamp(-700.0, 700.0)))
     }
 
-    /// The logarithm of a number of the gamma distribution (Marsaglia and Tsang's method).
+    /// Draws the logarithm of a number of the gamma distribution (Marsaglia and Tsang's method).
     fn log_gamma(&mut self, shape: f64) -> f64 {
         if shape < 1.0 {
             return self.log_gamma(shape + 1.0) + ln(1.0 - self.unit()) / shape;
@@ -136,7 +130,7 @@ impl Rng {
         }
     }
 
-    /// A number of the normal distribution with mean 0 and deviation 1 (Marsaglia's polar method).
+    /// Draws a number of the standard normal distribution (Marsaglia's polar method).
     pub(crate) fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
@@ -147,7 +141,7 @@ impl Rng {
         }
     }
 
-    /// Puts the items into a random order (Fisher and Yates), each order equally likely.
+    /// Shuffles the items (Fisher–Yates). All orders are equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -155,11 +149,11 @@ impl Rng {
     }
 }
 
-/// The logarithm of a number that is more than 0, by operations that are the same on every platform; that of
-/// the standard library is not.
+/// The natural logarithm of a number greater than 0, by operations that are the same on every platform,
+/// unlike that of the standard library.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
-    // As a power of 2 and a number from 1 to 2, and then from √½ to √2.
+    // Splits `x` into a power of 2 and a factor from 1 to 2, then from √½ to √2.
     let mut power = (bits >> 52) as i64 - 1023;
     let mut rest = f64::from_bits((bits & ((1 << 52) - 1)) | (1023 << 52));
     if rest > std::f64::consts::SQRT_2 {
@@ -218,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_logarithm_is_uniform() {
+    fn log_between_has_a_uniform_logarithm() {
         let (mut rng, mut same) = (Rng::new(4, 5, 6), Rng::new(4, 5, 6));
         for _ in 0..1000 {
             let expected = (0.3_f64.ln() + same.unit() * (3.3_f64 / 0.3).ln()).exp();
@@ -276,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn beta_is_distributed_as_it_should_be() {
+    fn beta_has_its_distribution() {
         let arcsine = |x: f64| 2.0 / std::f64::consts::PI * x.sqrt().asin();
         let distributions: [(f64, &dyn Fn(f64) -> f64); 4] =
             [(0.5, &arcsine), (1.0, &|x| x), (2.0, &|x| x * x * (3.0 - 2.0 * x)), (0.01, &|_| 0.5)];
@@ -289,7 +283,7 @@ mod tests {
             let middle = if alpha == 0.01 { count / 2 - 300..count / 2 + 300 } else { 0..count };
             let far =
                 middle.map(|at| (cumulative(drawn[at]) - (at as f64 + 0.5) / f64::from(count as u32)).abs());
-            // Kolmogorov and Smirnov: beyond it is one seed of a thousand.
+            // Kolmogorov–Smirnov test: one seed in a thousand exceeds the bound.
             let bound = if alpha == 0.01 { 0.016 } else { 1.95 / f64::from(count as u32).sqrt() };
             let far = far.fold(0.0, f64::max);
             assert!(far < bound, "{alpha}: {far}");

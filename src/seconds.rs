@@ -1,4 +1,4 @@
-//! Times in documents: seconds as a number.
+//! Serializes a duration as a number of seconds.
 
 use serde::{Serialize, Serializer};
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Events and spans through `tracing`, and metrics through `metrics`, where their features are on; nothing
-//! without.
+//! Events and spans through `tracing`, and metrics through `metrics`. Without these features the macros do
+//! nothing.
 
-/// `log!(WARN, "message", field = value, …)`: values need `Display`, and are only looked at if somebody
-/// listens.
+/// `log!(WARN, "message", field = value, …)` emits an event. Values need `Display`, and are formatted only if
+/// there is a subscriber.
 macro_rules! log {
     ($level:ident, $message:literal $(, $name:ident = $value:expr)* $(,)?) => {{
         #[cfg(feature = "tracing")]
@@ -14,8 +14,8 @@ macro_rules! log {
     }};
 }
 
-/// `span!("what", field = number)`: as long as the guard lives, this thread is at it; for traces of single
-/// threads.
+/// `span!("what", field = number)` enters a span on this thread until the guard is dropped. For work that
+/// stays on one thread.
 macro_rules! span {
     ($name:literal $(, $field:ident = $value:expr)* $(,)?) => {{
         #[cfg(feature = "tracing")]
@@ -28,17 +28,17 @@ macro_rules! span {
     }};
 }
 
-/// In place of a span, where there is no log.
+/// Stands in for a span without the feature `tracing`.
 #[cfg(not(feature = "tracing"))]
 pub(crate) struct NoSpan;
 
-/// So that it may end before its scope does, as a span may.
+/// A span can be dropped before its scope ends. This makes the same code valid without the feature.
 #[cfg(not(feature = "tracing"))]
 impl Drop for NoSpan {
     fn drop(&mut self) {}
 }
 
-/// `count!("name", number)`: adds to a counter.
+/// `count!("name", number)` adds to a counter.
 macro_rules! count {
     ($name:literal, $value:expr) => {{
         #[cfg(feature = "metrics")]
@@ -50,7 +50,7 @@ macro_rules! count {
     }};
 }
 
-/// `observe!("name", number)`: one more value of a distribution.
+/// `observe!("name", number)` adds a value to a histogram.
 macro_rules! observe {
     ($name:literal, $value:expr) => {{
         #[cfg(feature = "metrics")]

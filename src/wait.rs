@@ -1,4 +1,4 @@
-//! Blocking waits: for a future on this thread, until it is ready or the thread is interrupted.
+//! Blocks the current thread on a future, until it is ready or the thread is interrupted.
 
 use crate::activity;
 use crate::{ErrorKind, Result};
@@ -12,42 +12,43 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 thread_local! {
-    /// What ends the waits of this thread, if anything does.
+    /// The interrupt of this thread, if it has one.
     static INTERRUPT: OnceCell<Interrupt> = const { OnceCell::new() };
-    /// Whether this thread runs the tasks that move bytes. Whoever waits for them must be elsewhere.
+    /// Whether this thread runs I/O tasks. It must not block on one of them.
     static RUNS_IO: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends the waits of one thread from another: the one under way, and all that come later.
+/// Ends the waits of one thread from another: the current one, and all later ones.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt(Arc<Shared>);
+pub(crate) struct Interrupt(Arc<InterruptState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct InterruptState {
     interrupted: AtomicBool,
-    /// Of what the thread waits for: a thread waits in one place at a time.
+    /// Wakes the current wait. A thread has only one at a time.
     waker: AtomicWaker,
 }
 
 impl Interrupt {
-    /// Applies to the current thread from now on, if no other does.
+    /// Makes this the interrupt of the current thread, unless it has one.
     pub(crate) fn attach(&self) {
         let _ = INTERRUPT.try_with(|current| current.set(self.clone()));
     }
 
-    /// Ends the waits.
+    /// Ends the current wait of the thread, and all later ones.
     pub(crate) fn interrupt(&self) {
         self.0.interrupted.store(true, Ordering::Release);
         self.0.waker.wake();
     }
 }
 
-/// Whether the waits of this thread have been ended.
+/// Whether this thread has been interrupted.
 pub(crate) fn is_interrupted() -> bool {
     with_interrupt(|interrupt| interrupt.interrupted.load(Ordering::Acquire))
 }
 
-/// The same, with a task of this thread to be woken when it comes true: whatever executor polls it here.
+/// Whether this thread has been interrupted. If not, the interrupt will wake the task of `cx`, whatever
+/// executor polls it on this thread.
 pub(crate) fn poll_interrupted(cx: &Context<'_>) -> bool {
     with_interrupt(|interrupt| {
         interrupt.waker.register(cx.waker());
@@ -55,18 +56,19 @@ pub(crate) fn poll_interrupted(cx: &Context<'_>) -> bool {
     })
 }
 
-fn with_interrupt(ask: impl FnOnce(&Shared) -> bool) -> bool {
-    let asked = INTERRUPT.try_with(|current| current.get().is_some_and(|interrupt| ask(&interrupt.0)));
-    // A thread that is about to end has no interrupt any more.
-    asked.unwrap_or(false)
+fn with_interrupt(check: impl FnOnce(&InterruptState) -> bool) -> bool {
+    let checked = INTERRUPT.try_with(|current| current.get().is_some_and(|interrupt| check(&interrupt.0)));
+    // A thread that is exiting has no interrupt any more.
+    checked.unwrap_or(false)
 }
 
-/// Says that this thread runs the tasks that move bytes. Whether that is news.
+/// Marks this thread as one that runs I/O tasks. Returns whether it was not marked before.
 pub(crate) fn mark_io_thread() -> bool {
     !RUNS_IO.replace(true)
 }
 
-/// Refuses to block a thread that runs I/O tasks: what is waited for might need this very thread.
+/// Returns an error on a thread that runs I/O tasks. It must not block: the task that it would wait for may
+/// need this very thread.
 pub(crate) fn may_block() -> Result<()> {
     if !RUNS_IO.try_with(Cell::get).unwrap_or(false) {
         return Ok(());
@@ -79,15 +81,16 @@ pub(crate) fn may_block() -> Result<()> {
 
 /// Waits for `future` on this thread.
 ///
-/// Unlike the `block_on` of an executor this never panics inside another one, so that the blocking face can
-/// be used (if need be) from within an asynchronous function.
+/// Unlike the `block_on` of an executor, this never panics inside another executor, so that the blocking API
+/// can be used from within an asynchronous function if need be.
 ///
 /// # Errors
-/// [`ErrorKind::Stopped`] when the thread is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] instead
-/// of a wait on a thread that runs I/O tasks.
+///
+/// [`ErrorKind::Stopped`] when the thread is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] on a
+/// thread that runs I/O tasks, if the future is not ready at once.
 pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
-    /// The flag keeps a wake-up that arrives while something inside `poll` parks this thread for its own
-    /// reasons.
+    /// Wakes the thread. The flag keeps a wake-up that arrives while something inside `poll` parks the thread
+    /// for its own reasons.
     struct Parked {
         thread: thread::Thread,
         woken: AtomicBool,
@@ -106,15 +109,15 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
     let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
     let waker = Arc::clone(&parked).into();
     let mut context = Context::from_waker(&waker);
-    // Inside a task of tokio's, its futures would rest after a while for the task to yield, as this never
-    // does.
+    // Within a tokio task, tokio's futures are pending after a while to make the task yield, which this
+    // function never does.
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Ok(output);
         }
         may_block()?;
-        // What was polled may have waited here itself, with a waker of its own.
+        // Registered in each round: the future may have blocked on this thread itself, with another waker.
         if poll_interrupted(&context) {
             return Err(ErrorKind::Stopped.into());
         }
@@ -125,30 +128,32 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
     }
 }
 
-/// Waits for `future`. What `hold` gives is held while nothing comes, and not until this is polled again:
-/// whoever polls may have other work by then.
-pub(crate) async fn until_woken<F, H>(future: F, hold: impl Fn() -> H + Send + Sync) -> F::Output
+/// Waits for `future`, and holds a guard that `make_guard` returns while it is pending.
+///
+/// The guard is dropped when the future is woken, not when it is polled again: the task may have other work
+/// by then.
+pub(crate) async fn until_woken<F, G>(future: F, make_guard: impl Fn() -> G + Send + Sync) -> F::Output
 where
     F: Future + Send,
-    H: Send + 'static,
+    G: Send + 'static,
 {
-    /// Lets go what is held, and wakes whoever waits.
-    struct Holding<H> {
-        held: Mutex<Option<H>>,
+    /// Drops the guard, and wakes the task.
+    struct GuardedWaker<G> {
+        guard: Mutex<Option<G>>,
         waker: Waker,
     }
 
-    impl<H: Send + 'static> Wake for Holding<H> {
+    impl<G: Send + 'static> Wake for GuardedWaker<G> {
         fn wake(self: Arc<Self>) {
-            drop(self.held.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(self.guard.lock().unwrap_or_else(PoisonError::into_inner).take());
             self.waker.wake_by_ref();
         }
     }
 
     let mut future = pin!(future);
     poll_fn(|cx| {
-        let holding = Holding { held: Mutex::new(Some(hold())), waker: cx.waker().clone() };
-        future.as_mut().poll(&mut Context::from_waker(&Arc::new(holding).into()))
+        let waker = GuardedWaker { guard: Mutex::new(Some(make_guard())), waker: cx.waker().clone() };
+        future.as_mut().poll(&mut Context::from_waker(&Arc::new(waker).into()))
     })
     .await
 }
@@ -160,31 +165,31 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn what_is_held_while_a_future_is_waited_for_goes_when_it_is_woken() {
+    fn a_guard_is_dropped_when_its_future_is_woken() {
         let (sender, receiver) = futures::channel::oneshot::channel();
-        let held = Arc::new(());
-        let hold = Arc::clone(&held);
-        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&hold)));
-        // The function itself holds one.
-        let holders = || Arc::strong_count(&held) - 2;
-        assert_eq!(holders(), 0);
+        let guard = Arc::new(());
+        let clone = Arc::clone(&guard);
+        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&clone)));
+        // Without this one, and the one that the closure holds.
+        let guards = || Arc::strong_count(&guard) - 2;
+        assert_eq!(guards(), 0);
         let mut context = Context::from_waker(Waker::noop());
-        assert!(waiting.as_mut().poll(&mut context).is_pending() && holders() == 1);
-        assert!(waiting.as_mut().poll(&mut context).is_pending() && holders() == 1);
+        assert!(waiting.as_mut().poll(&mut context).is_pending() && guards() == 1);
+        assert!(waiting.as_mut().poll(&mut context).is_pending() && guards() == 1);
         sender.send(7).unwrap();
-        assert_eq!(holders(), 0, "nobody has polled it since");
+        assert_eq!(guards(), 0, "nobody has polled the future since");
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Ok(7)));
         let (_sender, receiver) = futures::channel::oneshot::channel::<()>();
-        let hold = Arc::clone(&held);
+        let clone = Arc::clone(&guard);
         drop(waiting);
-        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&hold)));
+        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&clone)));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         drop(waiting);
-        assert_eq!(Arc::strong_count(&held), 1);
+        assert_eq!(Arc::strong_count(&guard), 1);
     }
 
     #[test]
-    fn an_interrupt_ends_the_wait_under_way_and_those_after_it() {
+    fn an_interrupt_ends_the_current_and_later_waits() {
         let interrupt = Interrupt::default();
         let (waits, waiting) = mpsc::channel();
         let waiter = thread::spawn({
@@ -203,11 +208,11 @@ mod tests {
         waiting.recv().unwrap();
         interrupt.interrupt();
         waiter.join().unwrap();
-        assert!(!is_interrupted(), "it is of another thread");
+        assert!(!is_interrupted(), "only the other thread is interrupted");
     }
 
     #[test]
-    fn an_interrupt_wakes_what_another_executor_waits_for() {
+    fn an_interrupt_wakes_a_task_of_another_executor() {
         let interrupt = Interrupt::default();
         let (waits, waiting) = mpsc::channel();
         let waiter = thread::spawn({
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_io_thread_does_not_wait() {
+    fn an_io_thread_does_not_block() {
         let io = thread::spawn(|| {
             mark_io_thread();
             assert_eq!(block_on(future::ready(7)).unwrap(), 7, "there is nothing to wait for");

@@ -108,7 +108,7 @@ fn log_and_metrics_tell_what_happened() {
     for event in [
         "shardstream: a run over the data begins threads=1 streams=1",
         "shardstream: a shard is being read",
-        " INFO shardstream: a request failed and is tried again",
+        " INFO shardstream: a request failed and is retried",
         "reset on purpose",
         " WARN collect: shardstream: a sample was skipped",
         "seven is odd",

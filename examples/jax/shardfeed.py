@@ -1,11 +1,11 @@
 """Batches that a jax_feed process puts into shared memory, as read-only NumPy arrays.
 
-When may a slab be written again? When nothing can read it any more, and that is what Python's reference counts say. All
-arrays of a batch are views of one array over the slab, made anew for each batch; whoever still reads the memory holds a
-reference to it. So does JAX: where it takes memory as it is (aligned memory, on CPU devices) as long as its own arrays
-live or a step that reads them runs; where it copies, until the transfer is done. It has to: otherwise no temporary NumPy
-array could ever be given to it. The slab is handed back when the last of these references goes, which is no step too
-early on any backend, and waits for no device.
+A slab may be written again when nothing can read it any more, which Python's reference counts tell. All arrays
+of a batch are views of one array over the slab, created for this batch, and everything that reads the memory
+holds a reference to it. So does JAX: where it uses memory without a copy (aligned memory, on CPU devices), as
+long as its own arrays live or a step that reads them runs; where it copies, until the transfer is done. It must,
+since otherwise it could not accept temporary NumPy arrays. The slab is returned when the last of these references
+is dropped, which is not too early on any backend, and waits for no device.
 """
 
 import gc
@@ -22,15 +22,15 @@ import numpy as np
 
 
 class Feed:
-    """An iterator over batches: dictionaries of arrays, with `valid` and `state` of the last one beside them."""
+    """An iterator over batches, which are dictionaries of arrays. Has `valid` and `state` of the last batch."""
 
     def __init__(self, command, patience=300.0):
-        """Starts `command`. `patience`: seconds without a single slab back before it is an error."""
+        """Starts `command`. It is an error if no slab is returned for `patience` seconds."""
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.patience = patience
         self.lines = b""
         self.report = self.state = self.valid = None
-        self.slabs, self.out = [], set()  # All slabs; those that something reads.
+        self.slabs, self.out = [], set()  # All slabs; the numbers of those in use.
         slabs = self._answer()["slabs"]
         self.slabs = [self._map(file, slabs["size"]) for file in slabs["files"]]
         self._say("mapped")
@@ -51,12 +51,12 @@ class Feed:
         slab, self.valid, self.state = batch["slab"], batch["valid"], batch["state"]
         root = np.frombuffer(self.slabs[slab], np.uint8)
         self.out.add(slab)
-        # `root` is the base of every view, also of a view of a view: it goes when the last of them goes.
+        # `root` is the base of every view, also of a view of a view, so it lives as long as any of them.
         weakref.finalize(root, self._hand_back, slab).atexit = False
         return {tensor["name"]: _view(root, tensor) for tensor in batch["tensors"]}
 
     def close(self):
-        """Ends the process. Batches stay what they are."""
+        """Ends the process. Batches stay valid."""
         if not self.process.stdin.closed:
             self._say("stop")
             self.process.stdin.close()
@@ -72,14 +72,14 @@ class Feed:
             self._say({"free": slab})
 
     def _say(self, request):
-        # One write without a buffer: finalizers come in anywhere, also in the middle of another call of this.
+        # One unbuffered write, since finalizers may run anywhere, also during another call of this function.
         try:
             os.write(self.process.stdin.fileno(), json.dumps(request).encode() + b"\n")
         except BrokenPipeError:
-            pass  # The answer that does not come says it better.
+            pass  # The missing response leads to a better error.
 
     def _answer(self):
-        """The next line. While it waits, JAX must let go of what it no longer reads."""
+        """Reads the next message. Makes JAX release unused arrays while it waits."""
         since = time.monotonic()
         while b"\n" not in self.lines:
             if select.select([self.process.stdout], [], [], 0.02)[0]:
@@ -89,7 +89,7 @@ class Feed:
                     raise RuntimeError(f"jax_feed ended with status {code} in the middle of the data")
                 self.lines += read
                 continue
-            # References that its threads dropped are kept until then.
+            # References that JAX's threads dropped are kept until a collection.
             gc.collect(0)
             if not self.slabs or len(self.out) < len(self.slabs):
                 since = time.monotonic()

@@ -44,16 +44,16 @@ def step(params, momenta, images, labels):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, epilog="What it does not know goes to jax_feed.")
+    parser = argparse.ArgumentParser(description=__doc__, epilog="Other options are passed to jax_feed.")
     parser.add_argument("--feeder", default="jax_feed", help="the program that reads the shards")
     parser.add_argument("--batch", type=int, default=64, help="images in a batch, on all processes together")
-    parser.add_argument("--steps", type=int, default=0, help="stop after so many; 0: when the data end")
+    parser.add_argument("--steps", type=int, default=0, help="number of steps; 0: until the data end")
     parser.add_argument("--log-steps", type=int, default=10, help="steps between lines of the log")
-    parser.add_argument("--save", metavar="PATH", help="where network and place in the data are saved at the end")
-    parser.add_argument("--resume", metavar="PATH", help="go on from what was saved there")
+    parser.add_argument("--save", metavar="PATH", help="where the network and the state of the data are saved at the end")
+    parser.add_argument("--resume", metavar="PATH", help="resume from what was saved there")
     args, rest = parser.parse_known_args()
 
-    # On a slice of several hosts, jax.distributed.initialize() comes first; each process reads the part of its rank.
+    # On a slice of several hosts, call jax.distributed.initialize() first; each process reads its rank's part.
     rank, ranks = jax.process_index(), jax.process_count()
     command = [args.feeder, "--batch", str(args.batch // ranks), "--rank", str(rank), "--ranks", str(ranks), *rest]
     devices = Mesh(np.array(jax.devices()), ("batch",))
@@ -79,7 +79,7 @@ def main():
             break
     feed.close()
     if args.save:
-        # The state came with the batch that was trained on last, whatever was read ahead.
+        # The state came with the last batch that was trained on, and ignores what was read ahead.
         with open(f"{args.save}.{rank}.json", "w") as file:
             json.dump(feed.state, file)
         if rank == 0:

@@ -1,10 +1,10 @@
-//! Progress of the examples: samples, and rates in samples and in bytes.
+//! Progress of the examples: number of samples, with rates in samples and bytes.
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use std::error::Error;
 use std::time::Instant;
 
-/// Counts what has come, and shows it while more comes, on a terminal.
+/// Counts samples and bytes, and shows them on a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
     begun: Instant,
@@ -19,7 +19,7 @@ impl Progress {
         Ok(Progress { bar, begun: Instant::now(), first: None, bytes: 0 })
     }
 
-    /// Counts `samples` more, with `bytes` in their fields.
+    /// Counts `samples` more samples, with `bytes` bytes in their fields.
     pub(crate) fn add(&mut self, samples: usize, bytes: usize) {
         self.first.get_or_insert_with(Instant::now);
         self.bytes += bytes as u64;
@@ -30,19 +30,20 @@ impl Progress {
         }
     }
 
-    /// Prints a line beside the progress.
+    /// Prints a line without disturbing the progress.
     #[allow(dead_code, reason = "not every example prints lines")]
     pub(crate) fn print(&self, line: &str) {
         self.bar.suspend(|| println!("{line}"));
     }
 
-    /// The last line: how much it was, and how fast.
+    /// Ends the progress, and returns the summary: number of samples, bytes and rates.
     pub(crate) fn finish(self) -> String {
         self.bar.finish_and_clear();
         let (samples, seconds) = (self.bar.position(), self.begun.elapsed().as_secs_f64());
         let first = self.first.map_or(0.0, |first| (first - self.begun).as_secs_f64() * 1e3);
         format!(
-            "{samples} samples, {} in {seconds:.2} s: {} samples/s, {:.1} MB/s, the first after {first:.1} ms",
+            "{samples} samples, {} in {seconds:.2} s: {} samples/s, {:.1} MB/s, the first after \
+             {first:.1} ms",
             HumanBytes(self.bytes),
             HumanCount((samples as f64 / seconds) as u64),
             self.bytes as f64 / 1e6 / seconds

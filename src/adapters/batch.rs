@@ -1,13 +1,13 @@
-//! Items that belong to one training step.
+//! `Batch`: the items of one training step.
 
 use crate::state::State;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// The items of one step. It reads as a slice.
+/// The items of one training step. It dereferences to a slice.
 ///
-/// A batch of full size may be padded: then only the first [`valid`](Batch::valid) items are real, and the
-/// others are clones of the last real one, so that every batch has the same shape.
+/// A batch may be padded to its full size, so that every batch has the same shape: then only the first
+/// [`valid`](Batch::valid) items are real, and the others are clones of the last real one.
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
@@ -19,7 +19,7 @@ use std::ops::Deref;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// Batches are equal that have the same items, of which the same number is real.
+/// Two batches are equal if they have the same items, and the same number of real ones.
 #[derive(Debug, Clone)]
 pub struct Batch<T> {
     items: Vec<T>,
@@ -29,11 +29,9 @@ pub struct Batch<T> {
 }
 
 impl<T> Batch<T> {
-    /// Fills up to `size` with what `clone` makes of the last item. An empty batch stays empty.
+    /// Pads the batch to `size` with clones of its last item. An empty batch stays empty.
     pub(super) fn pad(&mut self, size: usize, clone: fn(&T) -> T) {
-        if let Some(last) = self.items.last().map(clone) {
-            self.items.resize_with(size.max(self.valid), || clone(&last));
-        }
+        pad_to(&mut self.items, size, clone, None);
     }
 
     /// A batch of which the first `valid` items are real.
@@ -41,49 +39,62 @@ impl<T> Batch<T> {
         Batch { items, valid, bucket: None, state: None }
     }
 
-    /// Says where a job is after this batch.
+    /// With the state after this batch.
     pub(crate) fn at(self, state: State) -> Self {
         Batch { state: Some(state), ..self }
     }
 
-    /// Says which shape it has.
+    /// With the number of its shape.
     pub(crate) fn in_bucket(self, bucket: Option<usize>) -> Self {
         Batch { bucket, ..self }
     }
 
-    /// The number of the shape of this batch, where there are [several](super::Buckets).
+    /// The number of this batch's shape, if batches have [several](super::Buckets).
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
         self.bucket
     }
 
-    /// Where the job is when this batch has been consumed, and none after it; none for batches that are
-    /// not a [loader](crate::Loader)'s.
+    /// The state of the job after this batch. None for batches that are not a [loader](crate::Loader)'s.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
 
-    /// How many items are real: all, unless the batch is padded.
+    /// Number of real items: all, unless the batch is padded.
     #[must_use]
     pub fn valid(&self) -> usize {
         self.valid
     }
 
-    /// For every item whether it is real.
+    /// For each item, whether it is real.
     #[must_use]
     pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<T> {
         let valid = self.valid;
         (0..self.items.len()).map(move |at| at < valid)
     }
 
-    /// All items, the padding among them.
+    /// All items, including the padding.
+    ///
+    /// ```
+    /// use shardstream::adapters::Batch;
+    ///
+    /// assert_eq!(Batch::from(vec![1, 2]).into_items(), [1, 2]);
+    /// ```
     #[must_use]
     pub fn into_items(self) -> Vec<T> {
         self.items
     }
 
     /// The real items.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let batch = (0..1).map(Ok).batched(3).pad().next().unwrap()?;
+    /// assert_eq!((batch.len(), batch.into_valid()), (3, vec![0]));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     #[must_use]
     pub fn into_valid(mut self) -> Vec<T> {
         self.items.truncate(self.valid);
@@ -123,7 +134,7 @@ impl<T> IntoIterator for Batch<T> {
     type Item = T;
     type IntoIter = std::vec::IntoIter<T>;
 
-    /// All items, the padding among them.
+    /// Iterates over all items, including the padding.
     fn into_iter(self) -> Self::IntoIter {
         self.items.into_iter()
     }
@@ -138,11 +149,12 @@ impl<'a, T> IntoIterator for &'a Batch<T> {
     }
 }
 
-/// A batch of tuples as a tuple of columns.
+/// Defines `unzip` for batches of tuples with these types.
 macro_rules! unzip {
     ($($type:ident),+) => {
         impl<$($type),+> Batch<($($type,)+)> {
-            /// The columns, the padding among them.
+            /// The columns of a batch of tuples, including the padding: `(vec![1, 2], vec!['a', 'b'])` of a
+            /// batch of `(1, 'a')` and `(2, 'b')`.
             #[must_use]
             pub fn unzip(self) -> ($(Vec<$type>,)+) {
                 self.items.into_iter().collect()
@@ -157,6 +169,24 @@ unzip!(A, B, C);
 unzip!(A, B, C, D);
 unzip!(A, B, C, D, E);
 unzip!(A, B, C, D, E, F);
+
+/// More is not reserved before the items are there, however large a batch is to be.
+const MAX_RESERVED: usize = 1024;
+
+/// Before the first item of a batch, reserves room for `size` items.
+pub(crate) fn reserve<T>(items: &mut Vec<T>, size: usize) {
+    if items.is_empty() {
+        items.reserve_exact(size.min(MAX_RESERVED));
+    }
+}
+
+/// Pads `items` to `size` with clones of the last one, or of `spare` if there is none. Returns whether there
+/// was an item to clone.
+pub(crate) fn pad_to<T>(items: &mut Vec<T>, size: usize, clone: fn(&T) -> T, spare: Option<&T>) -> bool {
+    let Some(last) = items.last().or(spare).map(clone) else { return false };
+    items.resize_with(size.max(items.len()), || clone(&last));
+    true
+}
 
 #[cfg(test)]
 mod tests {
@@ -181,5 +211,9 @@ mod tests {
         let mut empty = Batch::<i32>::from(vec![]);
         empty.pad(3, i32::clone);
         assert!(empty.is_empty());
+        let mut items = vec![];
+        assert!(!pad_to(&mut items, 2, i32::clone, None));
+        assert!(pad_to(&mut items, 2, i32::clone, Some(&7)));
+        assert_eq!(items, [7, 7]);
     }
 }

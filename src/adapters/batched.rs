@@ -1,11 +1,8 @@
-//! `batched`: items in lists of a fixed length.
+//! `batched`: collects items into batches.
 
-use super::{Batch, Stage, Staged};
+use super::{Batch, Stage, Staged, reserve};
 use crate::{ErrorKind, Result};
 use std::fmt;
-
-/// More is not reserved ahead of the items, however large the batches are to be.
-const MAX_RESERVED: usize = 1024;
 
 /// The stage of [`batched`](super::IteratorExt::batched).
 pub struct Batched<T> {
@@ -14,11 +11,11 @@ pub struct Batched<T> {
     items: Vec<T>,
 }
 
-/// What happens to the last items when they don't fill a batch.
+/// What happens to the last items if they don't fill a batch, row or group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Partial {
-    /// They make a smaller batch.
+    /// They are returned as a smaller one.
     #[default]
     Keep,
     /// They are dropped.
@@ -42,12 +39,26 @@ impl<T> Batched<T> {
 }
 
 impl<S, T> Staged<S, Batched<T>> {
-    /// What happens to the last items when they don't fill a batch: by default they make a smaller one.
+    /// What happens to the last items if they don't fill a batch. Default: [`Partial::Keep`].
+    ///
+    /// ```
+    /// use shardstream::adapters::{IteratorExt, Partial};
+    ///
+    /// assert_eq!((0..5).map(Ok).batched(2).partial(Partial::Drop).count(), 2);
+    /// ```
     pub fn partial(self, partial: Partial) -> Self {
         self.with(|stage| stage.last = Last::Partial(partial))
     }
 
-    /// Fills the last batch up with clones of its last item; [`Batch::valid`] says how many items are real.
+    /// Pads the last batch with clones of its last item. [`Batch::valid`] is the number of real items.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let last = (0..5).map(Ok).batched(2).pad().last().unwrap()?;
+    /// assert_eq!((&*last, last.valid()), (&[4, 4][..], 1));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn pad(self) -> Self
     where
         T: Clone,
@@ -60,9 +71,7 @@ impl<T> Stage<T> for Batched<T> {
     type Out = Batch<T>;
 
     fn push(&mut self, item: T) -> Option<Result<Batch<T>>> {
-        if self.items.is_empty() {
-            self.items.reserve_exact(self.size.min(MAX_RESERVED));
-        }
+        reserve(&mut self.items, self.size);
         self.items.push(item);
         (self.items.len() >= self.size).then(|| Ok(self.take()))
     }
@@ -85,14 +94,14 @@ impl<T> Stage<T> for Batched<T> {
     }
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
-        // The fewest come out when no item is an error, the most when every one is.
-        let (here, size) = (self.items.len(), self.size.max(1));
-        let least = here.saturating_add(upstream.0);
+        // Most outputs come if every item is an error, fewest if none is.
+        let (waiting, size) = (self.items.len(), self.size.max(1));
+        let least = waiting.saturating_add(upstream.0);
         let least = match self.last {
             Last::Partial(Partial::Drop) => least / size,
             _ => least.div_ceil(size),
         };
-        (least, upstream.1.and_then(|most| most.checked_add(usize::from(here > 0))))
+        (least, upstream.1.and_then(|most| most.checked_add(usize::from(waiting > 0))))
     }
 }
 
@@ -137,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_comes_at_once_and_the_batch_goes_on() {
+    fn an_error_comes_at_once_and_the_batch_continues() {
         let items = || vec![Ok(0), fault("a"), Ok(1), Ok(2), fault("b")];
         let out = both!(items(), |source| source.batched(2));
         assert_eq!(out, [Err("a".into()), Ok(vec![0, 1].into()), Err("b".into()), Ok(vec![2].into())]);

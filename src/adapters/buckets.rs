@@ -4,20 +4,20 @@ use crate::{Error, Result};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// How many items of a stream wait at most, unless it is said.
+/// Default of the largest number of items of a stream that wait.
 const LOOK_AHEAD: usize = 256;
 
-/// How much more room than needed the shares that are counted give to larger shapes, so that items never
-/// queue up for them: in a hundred.
+/// Extra share of steps that [`Buckets::count`] gives to larger shapes, so that items never queue up for
+/// them.
 const MARGIN: f64 = 0.03;
 
-/// The sum of shares that are counted.
-const SUM: u32 = 64;
+/// The sum of the shares that [`Buckets::count`] sets.
+const COUNTED_SUM: u32 = 64;
 
-/// The few shapes that batches may have: for lengths of sequences, or heights and widths of pictures. A
-/// program that is compiled for one shape, as XLA's are, is then compiled once for each of these.
+/// The few shapes that batches may have: lengths of sequences, or heights and widths of pictures. A program
+/// that is compiled for fixed shapes, as XLA's are, is then compiled once for each of these.
 ///
-/// An item goes into the smallest shape that has room for it in each dimension, and is padded to it.
+/// An item goes into the smallest shape in which it fits in each dimension, and is padded to it.
 /// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) makes batches of one shape each.
 ///
 /// ```
@@ -32,7 +32,7 @@ const SUM: u32 = 64;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "shapes do nothing until a loader is given them"]
+#[must_use = "shapes do nothing until a loader has them"]
 pub struct Buckets<const N: usize> {
     shapes: Vec<[usize; N]>,
     shares: Option<Vec<u32>>,
@@ -41,29 +41,51 @@ pub struct Buckets<const N: usize> {
 }
 
 impl Buckets<1> {
-    /// Sequences of up to these lengths.
+    /// Shapes for sequences of up to these lengths.
+    ///
+    /// ```
+    /// use shardstream::adapters::Buckets;
+    ///
+    /// assert_eq!(Buckets::lengths([128, 512]).bucket_of([200])?, 1);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn lengths(lengths: impl IntoIterator<Item = usize>) -> Self {
         Buckets::shapes(lengths.into_iter().map(|length| [length]))
     }
 }
 
 impl<const N: usize> Buckets<N> {
-    /// These shapes, such as `[height, width]`.
+    /// Shapes of any number of dimensions, such as `[height, width]`.
+    ///
+    /// ```
+    /// use shardstream::adapters::Buckets;
+    ///
+    /// let buckets = Buckets::shapes([[224, 320], [320, 224]]);
+    /// assert_eq!((buckets.bucket_of([300, 200])?, buckets.len()), (1, 2));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn shapes(shapes: impl IntoIterator<Item = [usize; N]>) -> Self {
         let shapes = shapes.into_iter().collect();
         Buckets { shapes, shares: None, batches: None, look_ahead: LOOK_AHEAD }
     }
 
-    /// Of the sum of these numbers of steps, each shape has as many as its number. They should be as the data
-    /// is, with somewhat more for large shapes, since a small item can go into a larger shape, and not the
-    /// other way round; [`count`](Buckets::count) finds them out. Default: all alike.
+    /// The relative number of steps of each shape. They should match the data, with somewhat more for large
+    /// shapes, since a small item fits into a larger shape, and not the other way round;
+    /// [`count`](Buckets::count) counts them. Default: all equal.
+    ///
+    /// ```
+    /// use shardstream::adapters::Buckets;
+    ///
+    /// let buckets = Buckets::lengths([128, 512]).shares([3, 1]); // one step in four is of length 512
+    /// # assert_eq!(buckets.len(), 2);
+    /// ```
     pub fn shares(self, shares: impl IntoIterator<Item = u32>) -> Self {
         Buckets { shares: Some(shares.into_iter().collect()), ..self }
     }
 
-    /// Sets the [shares](Buckets::shares) by the sizes of some items, such as the first ten thousand: as many
-    /// steps of each shape as its items fill, and 3 % more for large shapes. Set the sizes of batches before.
-    /// Items that are larger than every shape count as nothing.
+    /// Sets the [shares](Buckets::shares) from the sizes of some items, such as the first ten thousand: as
+    /// many steps of each shape as its items fill, and 3 % more for large shapes. Set the sizes of batches
+    /// before. Items larger than every shape are not counted.
     pub fn count(self, sizes: impl IntoIterator<Item = [usize; N]>) -> Self {
         let mut counts = vec![0.0f64; self.shapes.len()];
         for size in sizes {
@@ -71,7 +93,7 @@ impl<const N: usize> Buckets<N> {
                 counts[bucket] += 1.0;
             }
         }
-        // From the largest down, what is added to one is taken from those that fit into it.
+        // From the largest down, what a shape gains is taken from a shape that fits into it.
         let mut order: Vec<usize> = (0..self.shapes.len()).collect();
         order.sort_by_key(|bucket| std::cmp::Reverse(self.volume(*bucket)));
         for at in 0..order.len() {
@@ -90,19 +112,28 @@ impl<const N: usize> Buckets<N> {
             })
             .collect();
         let sum: f64 = steps.iter().sum();
-        let share =
-            |steps: &f64| ((f64::from(SUM) * steps / sum.max(f64::MIN_POSITIVE)).round() as u32).max(1);
+        let share = |steps: &f64| {
+            ((f64::from(COUNTED_SUM) * steps / sum.max(f64::MIN_POSITIVE)).round() as u32).max(1)
+        };
         let shares = steps.iter().map(share).collect();
         Buckets { shares: Some(shares), ..self }
     }
 
-    /// How many items a batch of each shape has, on each rank: more of the small ones, where the number of
-    /// tokens or pixels of a batch is to be the same. Default: the loader's batch size for all.
+    /// Number of items in a batch of each shape, on each rank: more for small shapes, if every batch is to
+    /// have about as many tokens or pixels. Default: the loader's batch size for all.
+    ///
+    /// ```
+    /// use shardstream::adapters::Buckets;
+    ///
+    /// let by_hand = Buckets::lengths([128, 512]).batches([32, 8]);
+    /// assert_eq!(by_hand, Buckets::lengths([128, 512]).budget(4096));
+    /// ```
     pub fn batches(self, sizes: impl IntoIterator<Item = usize>) -> Self {
         Buckets { batches: Some(sizes.into_iter().collect()), ..self }
     }
 
-    /// As many items in a batch of each shape as have room in `budget` tokens or pixels, at least 1.
+    /// Sets the [sizes of batches](Buckets::batches) to as many items of each shape as fit into `budget`
+    /// tokens or pixels, and at least 1.
     pub fn budget(self, budget: usize) -> Self {
         let sizes = (0..self.shapes.len()).map(|bucket| {
             let volume = usize::try_from(self.volume(bucket)).unwrap_or(usize::MAX);
@@ -111,18 +142,17 @@ impl<const N: usize> Buckets<N> {
         Buckets { batches: Some(sizes.collect()), ..self }
     }
 
-    /// How many items of a stream wait for batches of their shape at most. When there are as many, and none
-    /// of the shape whose turn it is, a smaller one is padded, or its place stays empty. Default: 256. Items
-    /// wait in memory, in as many streams as the rank has, and no budget counts them: where they are large,
-    /// say less.
+    /// The largest number of items of a stream that wait for a batch of their shape. If that many wait, and
+    /// none has the shape of the step, a smaller one is padded, or its place stays empty. Default: 256. They
+    /// wait in memory, in each stream of the rank, and no budget counts them: set less for large items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }
 
-    /// The number of the smallest shape with room for `size`.
+    /// The number of the smallest shape into which `size` fits.
     ///
     /// # Errors
-    /// [`ErrorKind::Step`](crate::ErrorKind::Step) when there is none.
+    /// [`ErrorKind::Step`](crate::ErrorKind::Step) if it fits into none.
     pub fn bucket_of(&self, size: [usize; N]) -> Result<usize> {
         let fits = |bucket: &usize| size.iter().zip(self.shapes[*bucket]).all(|(size, room)| *size <= room);
         let smallest = (0..self.shapes.len()).filter(fits).min_by_key(|bucket| self.volume(*bucket));
@@ -135,30 +165,31 @@ impl<const N: usize> Buckets<N> {
     /// The shape of this number.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// If there is no shape of this number.
     #[must_use]
     pub fn shape(&self, bucket: usize) -> [usize; N] {
         self.shapes[bucket]
     }
 
-    /// How many shapes there are.
+    /// Number of shapes.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "none is an error")]
+    #[expect(clippy::len_without_is_empty, reason = "no shape at all is an error")]
     pub fn len(&self) -> usize {
         self.shapes.len()
     }
 
-    /// How many tokens or pixels a shape has.
+    /// Number of tokens or pixels of a shape.
     fn volume(&self, bucket: usize) -> u64 {
         self.shapes[bucket].iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
     }
 
-    /// Whether all items of one shape have room in another.
+    /// Whether all items of the shape `item` fit into the shape `room`.
     fn fits(&self, item: usize, room: usize) -> bool {
         self.shapes[item].iter().zip(self.shapes[room]).all(|(size, room)| *size <= room)
     }
 
-    /// What a loader must know, for batches of `batch` items unless they have sizes of their own.
+    /// Checks the options, and resolves them for a loader with batches of `batch` items, unless the shapes
+    /// have sizes of their own.
     pub(crate) fn plan(&self, batch: Option<usize>) -> Result<BucketPlan, String> {
         let count = self.shapes.len();
         let bad = |what: String| Err(format!("buckets: {what}"));
@@ -200,16 +231,16 @@ impl<const N: usize> Buckets<N> {
     }
 }
 
-/// Shapes without their dimensions.
+/// Checked buckets, as a loader needs them: shapes by their numbers, without their dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketPlan {
     name: String,
-    /// How many tokens or pixels each has.
+    /// Number of tokens or pixels of each shape.
     pub(crate) volumes: Vec<u64>,
-    /// Of each the others whose items have room in it, the largest first.
+    /// For each shape, the others whose items fit into it, the largest first.
     pub(crate) smaller: Vec<SmallVec<[usize; 4]>>,
     pub(crate) shares: Vec<u32>,
-    /// How many items a batch of each has, on each rank.
+    /// Number of items in a batch of each shape, on each rank.
     pub(crate) sizes: Vec<usize>,
     pub(crate) look_ahead: usize,
 }

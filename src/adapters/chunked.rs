@@ -1,4 +1,4 @@
-//! `chunked`: documents become rows of one length.
+//! `chunked`: concatenates documents and cuts them into rows of one length.
 
 use super::{Partial, Stage, Staged};
 use crate::{ErrorKind, Result};
@@ -9,7 +9,7 @@ pub struct Chunked<T> {
     length: usize,
     separator: Option<T>,
     partial: Partial,
-    /// What is waiting, from `begin` on.
+    /// The tokens that wait for their row start at `begin`.
     tokens: Vec<T>,
     begin: usize,
 }
@@ -24,25 +24,41 @@ impl<T> Chunked<T> {
         Chunked { separator, ..Self::new(length) }
     }
 
-    /// Forgets what is waiting.
+    /// Drops the tokens that wait for their row.
     pub(crate) fn clear(&mut self) {
         self.tokens.clear();
         self.begin = 0;
     }
 
-    /// How many tokens are waiting for a row to fill.
+    /// Number of tokens that wait for their row.
     pub(crate) fn waiting(&self) -> usize {
         self.tokens.len() - self.begin
     }
 }
 
 impl<S, T> Staged<S, Chunked<T>> {
-    /// Puts a token behind every document, such as that for the end of a text.
+    /// Appends a token to each document, such as that for the end of a text.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let rows = [vec![1, 2], vec![3]].into_iter().map(Ok).chunked(5).separator(0);
+    /// assert_eq!(rows.collect::<shardstream::Result<Vec<_>>>()?, [[1, 2, 0, 3, 0]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn separator(self, token: T) -> Self {
         self.with(|stage| stage.separator = Some(token))
     }
 
-    /// What happens to the last tokens when they don't fill a row: by default they are dropped.
+    /// What happens to the last tokens if they don't fill a row. Default: [`Partial::Drop`].
+    ///
+    /// ```
+    /// use shardstream::adapters::{IteratorExt, Partial};
+    ///
+    /// let rows = [vec![1, 2, 3]].into_iter().map(Ok).chunked(2).partial(Partial::Keep);
+    /// assert_eq!(rows.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 2], vec![3]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn partial(self, partial: Partial) -> Self {
         self.with(|stage| stage.partial = partial)
     }
@@ -98,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rows_go_over_documents() {
+    fn rows_span_documents() {
         let items = || vec![Ok(vec![1, 2]), Ok(vec![]), fault("bad"), Ok(vec![3, 4, 5, 6, 7]), Ok(vec![8])];
         let rows = both!(items(), |source| source.chunked(3));
         assert_eq!(rows, [Err("bad".into()), Ok(vec![1, 2, 3]), Ok(vec![4, 5, 6])]);
@@ -114,7 +130,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost(documents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20), length in 1usize..9) {
+        fn no_token_is_lost(
+            documents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20),
+            length in 1usize..9,
+        ) {
             let all: Vec<u8> = documents.concat();
             let rows = documents.into_iter().map(Ok).chunked(length).partial(Partial::Keep);
             let rows: Vec<Vec<u8>> = rows.collect::<Result<_>>().unwrap();

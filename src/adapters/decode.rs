@@ -1,4 +1,4 @@
-//! `decode`: raw fields become values.
+//! `decode`: decodes the fields of samples.
 
 use super::Stage;
 use crate::codec::Decoder;
@@ -27,7 +27,7 @@ mod tests {
     use crate::{ErrorKind, Sample};
 
     #[test]
-    fn decodes_or_says_what_it_could_not() {
+    fn a_field_that_cannot_be_decoded_is_an_error_of_its_sample() {
         let samples =
             || vec![Ok(Sample::new("a").with("cls", b"7")), Ok(Sample::new("b").with("cls", b"seven"))];
         let out = both!(samples(), |source| source.decode(Decoder::new()).to_tuple::<(i64,)>(["cls"]));

@@ -1,4 +1,4 @@
-//! `with_epoch`: an endless source in epochs of a fixed length.
+//! `with_epoch`: cuts an endless source into epochs of a fixed length.
 
 use super::{Slice, Staged};
 
@@ -17,7 +17,7 @@ use super::{Slice, Staged};
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "adapters are lazy: ask for an epoch"]
+#[must_use = "adapters are lazy: call `epoch`"]
 pub struct Epochs<S> {
     source: Staged<S, Slice>,
     length: usize,
@@ -31,17 +31,25 @@ impl<S> Epochs<S> {
         Epochs { source: Staged::new(source, Slice::new(..)), length }
     }
 
-    /// The next items of the source, as many as an epoch has; fewer where the source ends. Errors come on
-    /// top.
+    /// The next epoch: as many items of the source as the length says, or fewer if the source ends. Errors
+    /// are returned in addition.
     ///
-    /// An epoch that is dropped before its end does not put anything back, and the next one is of full
-    /// length. An epoch is a stream only when the source is `Unpin`: put a source that is not into a
-    /// `Box::pin`.
+    /// If an epoch is dropped before its end, the next one continues after the last item that was returned,
+    /// and has its full length. An epoch is a stream only if the source is `Unpin`: put any other source into
+    /// a `Box::pin`.
     pub fn epoch(&mut self) -> Epoch<'_, S> {
         Staged::new(&mut self.source, Slice::new(..self.length))
     }
 
-    /// Whether the source has come to its end. This shows when an epoch has come out short.
+    /// Whether the source has ended. It is known once an epoch was shorter than its length.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let mut epochs = (0..3).map(Ok).with_epoch(2);
+    /// assert_eq!((epochs.epoch().count(), epochs.is_ended()), (2, false));
+    /// assert_eq!((epochs.epoch().count(), epochs.is_ended()), (1, true));
+    /// ```
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.source.is_ended()
@@ -58,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_on_where_the_last_epoch_stopped() {
+    fn an_epoch_resumes_where_the_last_one_stopped() {
         let mut iterated = IteratorExt::with_epoch(items().into_iter(), 3);
         let mut streamed = StreamExt::with_epoch(Hesitant::new(items()), 3);
         let mut epochs = Vec::new();
@@ -75,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_cut_short_loses_nothing() {
+    fn an_epoch_that_is_dropped_loses_nothing() {
         let mut epochs = IteratorExt::with_epoch(oks(0..9).into_iter(), 4);
         assert_eq!(epochs.epoch().next().unwrap().unwrap(), 0);
         assert_eq!(show(epochs.epoch()), [Ok(1), Ok(2), Ok(3), Ok(4)]);

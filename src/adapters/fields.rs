@@ -1,9 +1,9 @@
-//! Taking several fields out of a sample, where two may name the same one.
+//! Takes fields out of a sample for `rename` and `to_tuple`, whose specs may choose the same field.
 
 use crate::{FromValue, Result, Sample};
 use bytestring::ByteString;
 
-/// Takes the field that `spec` chooses; leaves a clone of it where one of the `later` specs chooses it too.
+/// Takes the field that `spec` chooses. If one of the `later` specs chooses it too, a clone stays.
 pub(super) fn take<T: FromValue>(sample: &mut Sample, spec: &str, later: &[ByteString]) -> Result<T> {
     let name = sample.name_of(spec);
     let wanted_again = name.is_some() && later.iter().any(|later| sample.name_of(later) == name);

@@ -1,4 +1,4 @@
-//! `GroupBy`: several items of one key at a time.
+//! `GroupBy`: collects items of the same key into groups.
 
 use super::{Partial, SavedStage, Stage};
 use crate::{ErrorKind, Result};
@@ -6,15 +6,15 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 
-/// How many items wait at most, unless it is said.
-const MOST: usize = 1000;
+/// Default of the largest number of items that wait.
+const MAX_WAITING: usize = 1000;
 
-/// A [`Stage`] that collects items of the same key: `size` samples of one class, of one speaker, of one
-/// customer. A group comes out when it is full.
+/// A [`Stage`] that groups items of the same key: `size` samples of one class, one speaker, one customer. A
+/// group is returned when it is full.
 ///
-/// Items that wait for others of their key are held in memory, at most [`most`](GroupBy::most) of them. When
-/// there are more, and at the end, groups come out that are not full, the one that has waited longest first;
-/// or they are dropped, as [`partial`](GroupBy::partial) says.
+/// Items that wait for others of their key are held in memory, at most [`most`](GroupBy::most) of them.
+/// Beyond that number, and at the end, groups that are not full are returned, the oldest first; or they are
+/// dropped, as [`partial`](GroupBy::partial) says.
 ///
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -26,30 +26,32 @@ const MOST: usize = 1000;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// In a loader, [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by) gives each logical stream
-/// one of them: what is grouped is of one stream. A restore reads back to the oldest item that waits.
+/// In a loader, add it by [`LoaderBuilder::group_by`](crate::loader::LoaderBuilder::group_by): each logical
+/// stream has its own, so that a group is of one stream. A restore reads again from the oldest item that
+/// waits.
 #[must_use = "a stage does nothing until it is driven"]
 pub struct GroupBy<T, K, F> {
     size: usize,
     key: F,
-    most: usize,
+    max_waiting: usize,
     partial: Partial,
     adjacent: bool,
-    /// Groups that wait, their items with their numbers.
+    /// The groups that wait: their items, each with its number in the input.
     groups: HashMap<K, Vec<(u64, T)>>,
-    /// The keys of groups, in the order in which they began, with the number of their first item; some have
-    /// come out since.
+    /// The keys of groups by age, each with the number of the group's first item. Some groups have been
+    /// returned since.
     order: VecDeque<(u64, K)>,
     /// The numbers of all items that wait.
-    held: BTreeSet<u64>,
-    /// The keys of groups that have ended, and come out next.
+    waiting: BTreeSet<u64>,
+    /// The keys of groups that are complete, and are returned next.
     ended: VecDeque<K>,
     /// The key of the last item.
     last: Option<K>,
     pushed: u64,
-    /// How many items are pushed again after a restore, and the numbers of those that wait.
-    again: u64,
-    wanted: BTreeSet<u64>,
+    /// After a restore, the number of items that are pushed again, and the numbers of those among them that
+    /// waited.
+    replayed: u64,
+    replayed_waiting: BTreeSet<u64>,
 }
 
 impl<T, K, F> GroupBy<T, K, F>
@@ -57,52 +59,79 @@ where
     K: Eq + Hash + Clone,
     F: Fn(&T) -> Result<K>,
 {
-    /// Groups of `size` items for which `key` gives the same. It must give the same for the same item always.
+    /// Groups items by `key`, `size` at a time. `key` must always return the same for the same item.
     pub fn new(size: usize, key: F) -> Self {
         GroupBy {
             size,
             key,
-            most: MOST,
+            max_waiting: MAX_WAITING,
             partial: Partial::Keep,
             adjacent: false,
             groups: HashMap::new(),
             order: VecDeque::new(),
-            held: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             ended: VecDeque::new(),
             last: None,
             pushed: 0,
-            again: 0,
-            wanted: BTreeSet::new(),
+            replayed: 0,
+            replayed_waiting: BTreeSet::new(),
         }
     }
 
-    /// How many items wait at most. Default: 1000.
+    /// The largest number of items that wait. Default: 1000.
+    ///
+    /// ```
+    /// use shardstream::adapters::{GroupBy, IteratorExt};
+    ///
+    /// let words = ["ant", "bee", "cat", "ape"].into_iter().map(Ok);
+    /// let pairs = words.stage(GroupBy::new(2, |word: &&str| Ok(word.chars().next())).most(2));
+    /// let pairs = pairs.collect::<shardstream::Result<Vec<_>>>()?;
+    /// assert_eq!(pairs, [["ant"], ["bee"], ["cat"], ["ape"]]); // "ant" did not wait for "ape"
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn most(self, items: usize) -> Self {
-        GroupBy { most: items, ..self }
+        GroupBy { max_waiting: items, ..self }
     }
 
-    /// Whether groups that don't fill up are kept or dropped. Default: they come out with fewer items.
+    /// Whether groups that don't fill up are returned or dropped. Default: [`Partial::Keep`].
+    ///
+    /// ```
+    /// use shardstream::adapters::{GroupBy, IteratorExt, Partial};
+    ///
+    /// let group_by = GroupBy::new(2, |n: &u32| Ok(n % 2)).partial(Partial::Drop);
+    /// let pairs = [1, 2, 3].into_iter().map(Ok).stage(group_by);
+    /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [[1, 3]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn partial(self, partial: Partial) -> Self {
         GroupBy { partial, ..self }
     }
 
-    /// Ends a group also where the next item has another key: for items that follow each other, as the pieces
-    /// of one video do in their shard. Do not shuffle such items before.
+    /// Ends a group also when the next item has another key: for items that are adjacent, as the pieces of
+    /// one video are in their shard. Do not shuffle such items before.
+    ///
+    /// ```
+    /// use shardstream::adapters::{GroupBy, IteratorExt};
+    ///
+    /// let runs = [1, 1, 2, 1].into_iter().map(Ok).stage(GroupBy::new(9, |n: &u32| Ok(*n)).adjacent());
+    /// assert_eq!(runs.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 1], vec![2], vec![1]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn adjacent(self) -> Self {
         GroupBy { adjacent: true, ..self }
     }
 
-    /// Takes a group out: none where it is not full and is to be dropped.
+    /// Removes a group. Returns none if it is not full and partial groups are dropped.
     fn take(&mut self, key: &K) -> Option<Vec<T>> {
         let group = self.groups.remove(key)?;
         for (number, _) in &group {
-            self.held.remove(number);
+            self.waiting.remove(number);
         }
-        let whole = group.len() >= self.size || self.partial == Partial::Keep;
-        whole.then(|| group.into_iter().map(|(_, item)| item).collect())
+        let is_kept = group.len() >= self.size || self.partial == Partial::Keep;
+        is_kept.then(|| group.into_iter().map(|(_, item)| item).collect())
     }
 
-    /// The group that has waited longest.
+    /// The key of the oldest group.
     fn oldest(&mut self) -> Option<K> {
         while let Some((first, key)) = self.order.pop_front() {
             let group = self.groups.get(&key).and_then(|group| group.first());
@@ -124,7 +153,7 @@ where
     fn push(&mut self, item: T) -> Option<Result<Vec<T>>> {
         let number = self.pushed;
         self.pushed += 1;
-        if number < self.again && !self.wanted.remove(&number) {
+        if number < self.replayed && !self.replayed_waiting.remove(&number) {
             return None;
         }
         let key = match (self.key)(&item) {
@@ -140,9 +169,9 @@ where
         }
         group.push((number, item));
         let full = group.len() >= self.size;
-        self.held.insert(number);
+        self.waiting.insert(number);
         if self.order.len() > 2 * self.groups.len() + 64 {
-            // Those that have come out leave their keys behind.
+            // Groups that were returned leave their keys in `order`.
             let groups = &self.groups;
             self.order.retain(|(number, key)| {
                 let first = groups.get(key).and_then(|group| group.first());
@@ -159,7 +188,7 @@ where
         loop {
             let key = match self.ended.pop_front() {
                 Some(key) => key,
-                None if self.held.len() > self.most => self.oldest()?,
+                None if self.waiting.len() > self.max_waiting => self.oldest()?,
                 None => return None,
             };
             if let Some(group) = self.take(&key) {
@@ -178,20 +207,20 @@ where
     }
 
     fn is_fresh(&self) -> bool {
-        self.held.is_empty()
+        self.waiting.is_empty()
     }
 
     fn save(&self) -> Option<SavedStage> {
-        let first = self.held.first().copied().unwrap_or(self.pushed);
-        let numbers = self.held.iter().map(|number| number - first).collect();
+        let first = self.waiting.first().copied().unwrap_or(self.pushed);
+        let numbers = self.waiting.iter().map(|number| number - first).collect();
         Some(SavedStage { inputs: self.pushed - first, numbers })
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        self.again = saved.inputs;
-        self.wanted = saved.numbers.iter().copied().collect();
-        if self.wanted.last().is_some_and(|last| *last >= saved.inputs) {
-            let what = "items of groups were saved with numbers that there are not";
+        self.replayed = saved.inputs;
+        self.replayed_waiting = saved.numbers.iter().copied().collect();
+        if self.replayed_waiting.last().is_some_and(|last| *last >= saved.inputs) {
+            let what = "items of groups were saved with numbers that none of them has";
             return Err(ErrorKind::State(what.into()).into());
         }
         Ok(())
@@ -199,7 +228,7 @@ where
 
     fn check(&self) -> Result<()> {
         let bad = |what: &str| Err(ErrorKind::Config(what.into()).into());
-        match (self.size, self.most) {
+        match (self.size, self.max_waiting) {
             (0, _) => bad("groups of 0 items: the size must be at least 1"),
             (_, 0) => bad("no item may wait for its group: let `most` be at least 1"),
             _ => Ok(()),
@@ -211,10 +240,10 @@ impl<T, K, F> fmt::Debug for GroupBy<T, K, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupBy")
             .field("size", &self.size)
-            .field("most", &self.most)
+            .field("most", &self.max_waiting)
             .field("partial", &self.partial)
             .field("adjacent", &self.adjacent)
-            .field("waiting", &self.held.len())
+            .field("waiting", &self.waiting.len())
             .finish_non_exhaustive()
     }
 }
@@ -228,7 +257,7 @@ mod tests {
 
     type Key = fn(&(u64, u64)) -> Result<u64>;
 
-    /// The first number is the key; 9 has none.
+    /// The first number is the key; 9 is not a key.
     fn key(item: &(u64, u64)) -> Result<u64> {
         if item.0 == 9 { Err(Error::step("no key")) } else { Ok(item.0) }
     }
@@ -244,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_a_key_come_together() {
+    fn items_of_a_key_are_grouped() {
         let keep = |size, most| stage(size, most, Partial::Keep, false);
         let found = groups(&[1, 2, 9, 1, 3, 2, 1], keep(2, 10));
         assert_eq!(found, [None, Some(vec![0, 3]), Some(vec![1, 5]), Some(vec![4]), Some(vec![6])]);
@@ -270,11 +299,14 @@ mod tests {
     }
 
     proptest! {
-        /// Behind every group, a new stage continues with the items that the old one asks for.
+        /// After each group, a new stage continues with the items that the old one needs again.
         #[test]
         fn it_resumes_anywhere(
-            keys in prop::collection::vec(prop_oneof![0u64..5, Just(9)], 0..60), size in 1usize..5, most in 1usize..12,
-            keep: bool, adjacent: bool,
+            keys in prop::collection::vec(prop_oneof![0u64..5, Just(9)], 0..60),
+            size in 1usize..5,
+            most in 1usize..12,
+            keep: bool,
+            adjacent: bool,
         ) {
             let partial = if keep { Partial::Keep } else { Partial::Drop };
             let whole = groups(&keys, stage(size, most, partial, adjacent));
@@ -291,7 +323,8 @@ mod tests {
                         resumed.restore(&saved).unwrap();
                         let begin = number + 1 - saved.inputs as usize;
                         let rest = keys.iter().copied().zip(0..).skip(begin).map(Ok).stage(resumed);
-                        let rest = rest.map(|group| Some(group.ok()?.into_iter().map(|(_, at)| at).collect()));
+                        let numbers = |group: Vec<(u64, u64)>| group.into_iter().map(|(_, at)| at).collect();
+                        let rest = rest.map(|group| Some(numbers(group.ok()?)));
                         prop_assert_eq!(rest.collect::<Vec<Option<Vec<u64>>>>(), &whole[given..]);
                     }
                     group = first.pull();

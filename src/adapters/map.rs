@@ -1,4 +1,4 @@
-//! `try_map` and `map_item`: one item for each item.
+//! `try_map` and `map_item`: map each item to another one.
 
 use super::Stage;
 use crate::Result;
@@ -52,7 +52,7 @@ mod tests {
     use crate::adapters::testing::{both, oks};
 
     #[test]
-    fn errors_stand_in_the_place_of_their_item() {
+    fn errors_are_in_the_place_of_their_item() {
         let out = both!(oks(0..4), |source| source.try_map(|n: i32| match n {
             2 => Err(Error::step("two")),
             n => Ok(n * 10),

@@ -1,4 +1,4 @@
-//! `round_robin` and `random_mix`: one source out of several.
+//! `round_robin` and `random_mix`: mix several sources into one.
 
 use crate::rng::Purpose;
 use crate::{ErrorKind, Result, Rng};
@@ -7,10 +7,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Takes an item from each source in turn.
+/// Takes one item from each source in turn.
 ///
-/// It ends when a source whose turn it is has no item left; with [`longest`](Mix::longest), when all have
-/// none.
+/// It ends when a source has no item at its turn; with [`longest`](Mix::longest), when all have ended.
 ///
 /// ```
 /// use shardstream::adapters::round_robin;
@@ -20,16 +19,16 @@ use std::task::{Context, Poll, ready};
 /// assert_eq!(round_robin(sources()).longest().collect::<Vec<_>>(), [1, 3, 4, 2, 5, 6]);
 /// ```
 pub fn round_robin<S>(sources: impl IntoIterator<Item = S>) -> Mix<S> {
-    Mix::new(sources.into_iter().collect(), Turns::InTurn { next: 0 })
+    Mix::new(sources.into_iter().collect(), MixOrder::RoundRobin { next: 0 })
 }
 
-/// Takes every item from a source that is drawn at random, with probabilities in proportion to the weights.
+/// Takes each item from a source drawn at random, with probabilities in proportion to the weights.
 ///
-/// The draws depend on the seed only. It ends when the source that is drawn has no item left; with
-/// [`longest`](Mix::longest), when all sources of a weight above 0 have none.
+/// The draws depend on the seed only. It ends when the source that is drawn has ended; with
+/// [`longest`](Mix::longest), when all sources of a weight above 0 have.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] when a weight is negative, infinite or not a number, or when all are 0.
+/// [`ErrorKind::Config`] if a weight is negative, infinite or not a number, or if all are 0.
 ///
 /// ```
 /// use shardstream::adapters::random_mix;
@@ -49,38 +48,39 @@ pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, f64)>, seed: u64) -> 
         return Err(ErrorKind::Config(format!("weights that add up to {total} cannot be drawn from")).into());
     }
     let rng = Box::new(Rng::keyed(Purpose::Mix, seed, 0, 0));
-    Ok(Mix::new(sources, Turns::Drawn { weights, rng }))
+    Ok(Mix::new(sources, MixOrder::Random { weights, rng }))
 }
 
-/// Several sources as one: an [`Iterator`] or a [`Stream`], as the sources are.
+/// Several sources mixed into one: an [`Iterator`] or a [`Stream`], as the sources are.
 ///
-/// Made by [`round_robin`] and [`random_mix`]. The sources are of one type: box them where they are not, as
-/// `Box<dyn Iterator<Item = T> + Send>` or with `futures::stream::BoxStream`. An error of a source takes its
-/// turn like any item.
+/// Made by [`round_robin`] and [`random_mix`]. The sources must have one type: box them otherwise, as
+/// `Box<dyn Iterator<Item = T> + Send>` or `futures::stream::BoxStream`. An error of a source counts as an
+/// item.
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Mix<S> {
     sources: Vec<S>,
-    turns: Turns,
-    /// The source that has been chosen and has not answered yet.
+    order: MixOrder,
+    /// The source that has been chosen and has not returned an item yet.
     current: Option<usize>,
     longest: bool,
 }
 
-enum Turns {
-    InTurn { next: usize },
-    Drawn { weights: Vec<f64>, rng: Box<Rng> },
+/// How the next source is chosen.
+enum MixOrder {
+    RoundRobin { next: usize },
+    Random { weights: Vec<f64>, rng: Box<Rng> },
 }
 
-impl Turns {
-    /// Which of the `count` sources is to give the next item.
+impl MixOrder {
+    /// Chooses the source of the next item among `count` sources.
     fn choose(&mut self, count: usize) -> Option<usize> {
         match self {
-            Turns::InTurn { next } => {
+            MixOrder::RoundRobin { next } => {
                 let at = next.checked_rem(count)?;
                 *next = at + 1;
                 Some(at)
             }
-            Turns::Drawn { weights, rng } => {
+            MixOrder::Random { weights, rng } => {
                 let mut point = rng.unit() * weights.iter().sum::<f64>();
                 let fits = |weight: &f64| {
                     let here = point < *weight;
@@ -95,40 +95,46 @@ impl Turns {
 
     fn remove(&mut self, at: usize) {
         match self {
-            Turns::InTurn { next } => *next = at,
-            Turns::Drawn { weights, .. } => drop(weights.remove(at)),
+            MixOrder::RoundRobin { next } => *next = at,
+            MixOrder::Random { weights, .. } => drop(weights.remove(at)),
         }
     }
 }
 
 impl<S> Mix<S> {
-    fn new(sources: Vec<S>, turns: Turns) -> Self {
-        Mix { sources, turns, current: None, longest: false }
+    fn new(sources: Vec<S>, order: MixOrder) -> Self {
+        Mix { sources, order, current: None, longest: false }
     }
 
-    /// Continues with the other sources when one has no item left.
+    /// Continues with the other sources when one ends.
+    ///
+    /// ```
+    /// use shardstream::adapters::round_robin;
+    ///
+    /// assert!(round_robin([0..1, 10..13]).longest().eq([0, 10, 11, 12]));
+    /// ```
     pub fn longest(mut self) -> Self {
         self.longest = true;
         self
     }
 
-    /// The source whose turn it is.
-    fn turn(&mut self) -> Option<usize> {
+    /// The source of the next item.
+    fn source(&mut self) -> Option<usize> {
         if self.current.is_none() {
-            self.current = self.turns.choose(self.sources.len());
+            self.current = self.order.choose(self.sources.len());
         }
         self.current
     }
 
-    /// Takes note of what the source at `at` answered; returns it unless another source is to be asked.
-    fn answered<T>(&mut self, at: usize, item: Option<T>) -> Option<T> {
+    /// Takes what source `at` returned: an item, or its end, after which another source may be asked.
+    fn received<T>(&mut self, at: usize, item: Option<T>) -> Option<T> {
         self.current = None;
         if item.is_none() && self.longest {
             self.sources.remove(at);
-            self.turns.remove(at);
+            self.order.remove(at);
         } else if item.is_none() {
             self.sources.clear();
-            self.turns = Turns::InTurn { next: 0 };
+            self.order = MixOrder::RoundRobin { next: 0 };
         }
         item
     }
@@ -139,9 +145,9 @@ impl<S: Iterator> Iterator for Mix<S> {
 
     fn next(&mut self) -> Option<S::Item> {
         loop {
-            let at = self.turn()?;
+            let at = self.source()?;
             let item = self.sources[at].next();
-            if let Some(item) = self.answered(at, item) {
+            if let Some(item) = self.received(at, item) {
                 return Some(item);
             }
         }
@@ -156,9 +162,9 @@ impl<S: Stream + Unpin> Stream for Mix<S> {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let this = self.get_mut();
         loop {
-            let Some(at) = this.turn() else { return Poll::Ready(None) };
+            let Some(at) = this.source() else { return Poll::Ready(None) };
             let item = ready!(Pin::new(&mut this.sources[at]).poll_next(context));
-            if let Some(item) = this.answered(at, item) {
+            if let Some(item) = this.received(at, item) {
                 return Poll::Ready(Some(item));
             }
         }
@@ -169,7 +175,7 @@ impl<S> fmt::Debug for Mix<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Mix");
         shown.field("sources", &self.sources.len()).field("longest", &self.longest);
-        if let Turns::Drawn { weights, .. } = &self.turns {
+        if let MixOrder::Random { weights, .. } = &self.order {
             shown.field("weights", weights);
         }
         shown.finish_non_exhaustive()
@@ -181,7 +187,7 @@ mod tests {
     use super::*;
     use crate::adapters::testing::{Hesitant, show, show_stream};
 
-    /// What a mix gives as an iterator, after a look that it is the same as a stream.
+    /// The items of a mix as an iterator, after a check that they are the same as a stream.
     macro_rules! mixed {
         ($sources:expr, |$s:ident| $mix:expr) => {{
             let items =
@@ -195,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn in_turn() {
+    fn round_robin_takes_turns() {
         let sources = [vec![1, 2], vec![3], vec![4, 5, 6]];
         assert_eq!(mixed!(sources, |s| round_robin(s)), [1, 3, 4, 2]);
         assert_eq!(mixed!(sources, |s| round_robin(s).longest()), [1, 3, 4, 2, 5, 6]);
@@ -208,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_by_weight() {
+    fn random_mix_draws_by_weight() {
         let sources = [vec![0; 1000], vec![1; 1000], vec![2; 1000]];
         let out = mixed!(sources, |s| drawn(s));
         assert_eq!(out[..16], [2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 2, 2, 2, 0, 2]);
@@ -232,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_takes_its_turn() {
+    fn an_error_counts_as_an_item() {
         let sources =
             || [vec![Ok(1), crate::adapters::testing::fault("a"), Ok(2)], vec![Ok(3), Ok(4), Ok(5)]];
         let out = show(round_robin(sources().map(IntoIterator::into_iter)));

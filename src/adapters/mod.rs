@@ -1,38 +1,44 @@
-//! The stages between samples and batches, on iterators and on streams.
+//! Adapters on iterators and streams: the stages between samples and batches.
 //!
 //! [`IteratorExt`] and [`StreamExt`] add the same adapters to iterators and to streams of
-//! [`Result`](crate::Result)s: each is one [`Stage`], a state machine that both faces drive, so that they
-//! give the same.
+//! [`Result`](crate::Result)s. Each adapter is one [`Stage`], a state machine that iterators and streams
+//! drive alike, so that the results are the same.
 //!
 //! | adapter | what it does |
 //! |---|---|
-//! | [`try_map`](IteratorExt::try_map), [`map_item`](IteratorExt::map_item) | another item for each item |
+//! | [`try_map`](IteratorExt::try_map), [`map_item`](IteratorExt::map_item) | map each item to another one |
 //! | [`par_map`](IteratorExt::par_map) | `try_map` on several threads, in the same order |
-//! | [`select`](IteratorExt::select) | only the items that a predicate is true of |
-//! | [`shuffle`](IteratorExt::shuffle), [`shuffle_with`](IteratorExt::shuffle_with), [`shuffle_items`](IteratorExt::shuffle_items) | a random order within a buffer |
-//! | [`decode`](IteratorExt::decode) | raw fields become values |
-//! | [`rename`](IteratorExt::rename) | other names for fields |
-//! | [`to_tuple`](IteratorExt::to_tuple) | samples become tuples of Rust types |
-//! | [`batched`](IteratorExt::batched), [`unbatched`](IteratorExt::unbatched) | items in lists of a fixed length, and back |
-//! | [`chunked`](IteratorExt::chunked) | documents of tokens become rows of one length |
-//! | [`stage`](IteratorExt::stage) with [`Pack`] | documents are packed into rows |
-//! | [`stage`](IteratorExt::stage) with [`GroupBy`] | groups of items of one class, speaker or video |
-//! | [`slice`](IteratorExt::slice) | a range of the items |
-//! | [`with_epoch`](IteratorExt::with_epoch) | epochs of a fixed length that resume where the last one stopped |
-//! | [`prefetch`](IteratorExt::prefetch) | everything before it runs ahead on a thread |
-//! | [`stage`](IteratorExt::stage) | a stage of your own |
-//! | [`round_robin`], [`random_mix`] | one source out of several |
+//! | [`select`](IteratorExt::select) | keep the items for which a predicate is true |
+//! | [`shuffle`], [`shuffle_with`], [`shuffle_items`] | shuffle in a buffer |
+//! | [`decode`](IteratorExt::decode) | decode the fields of samples |
+//! | [`rename`](IteratorExt::rename) | rename fields |
+//! | [`to_tuple`](IteratorExt::to_tuple) | convert samples to tuples of Rust types |
+//! | [`batched`](IteratorExt::batched) | collect items into batches |
+//! | [`unbatched`](IteratorExt::unbatched) | split batches into items |
+//! | [`chunked`](IteratorExt::chunked) | cut documents of tokens into rows of one length |
+//! | [`stage`](IteratorExt::stage) with [`Pack`] | pack documents into rows |
+//! | [`stage`](IteratorExt::stage) with [`GroupBy`] | group items by class, speaker or video |
+//! | [`slice`](IteratorExt::slice) | take a range of the items |
+//! | [`with_epoch`](IteratorExt::with_epoch) | cut an endless source into epochs |
+//! | [`prefetch`](IteratorExt::prefetch) | run everything before it ahead on a thread |
+//! | [`stage`](IteratorExt::stage) | append a stage of your own |
+//! | [`round_robin`], [`random_mix`] | mix several sources |
 //!
-//! The names are those of Python's webdataset where it has the stage. None of them is a method of the
-//! standard library, `futures` or `itertools`, so that all can be imported side by side; `map`, `take`,
-//! `filter`, `chain` and the like are theirs. `par_map` and `prefetch` are for iterators, and their outcome
-//! becomes a stream by [`Background::into_stream`]; `futures::executor::block_on_stream` makes an iterator of
-//! a stream.
+//! [`shuffle`]: IteratorExt::shuffle
+//! [`shuffle_with`]: IteratorExt::shuffle_with
+//! [`shuffle_items`]: IteratorExt::shuffle_items
+//!
+//! The names are those of Python's webdataset, where it has the stage. The standard library, `futures` and
+//! `itertools` have no methods of these names, so that all can be imported side by side; `map`, `take`,
+//! `filter`, `chain` and the like are theirs. `par_map` and `prefetch` are for iterators;
+//! [`Background::into_stream`] turns their result into a stream, and `futures::executor::block_on_stream` a
+//! stream into an iterator.
 //!
 //! # Errors
 //!
-//! An error passes every adapter at once, ahead of what is waiting in a buffer or a batch. It ends nothing:
-//! the next call continues with the next item, and it is for the caller to stop or to skip.
+//! An error passes every adapter at once, ahead of the items that wait in a buffer or a batch. It does not
+//! end the iteration: the next call continues with the next item, and the caller decides whether to stop or
+//! to skip.
 //!
 //! ```
 //! use shardstream::adapters::IteratorExt;
@@ -47,7 +53,7 @@
 //! # Options
 //!
 //! Options are set on what an adapter returns: `batched(32).pad()`, `shuffle(1000, 42).max_bytes(1 << 30)`.
-//! An option that makes no sense is an error that comes out as the first and only item.
+//! A bad option is an error, which is the first and only item.
 
 mod batch;
 mod batched;
@@ -75,6 +81,7 @@ mod to_tuple;
 mod unbatched;
 
 pub use batch::Batch;
+pub(crate) use batch::{pad_to, reserve};
 pub use batched::{Batched, Partial};
 pub(crate) use buckets::BucketPlan;
 pub use buckets::Buckets;
@@ -85,12 +92,12 @@ pub use group_by::GroupBy;
 pub use map::{MapItem, TryMap};
 pub use mix::{Mix, random_mix, round_robin};
 pub use pack::{Fit, Pack, PackedRow};
+pub(crate) use parallel::Threads;
 pub use parallel::{Background, BackgroundStream};
-pub(crate) use parallel::{Threads, catch};
 pub use rename::Rename;
 pub use select::Select;
 pub use shuffle::Shuffle;
-pub(crate) use shuffle::{Replayed, replay};
+pub(crate) use shuffle::{ReplayedBuffer, replay};
 pub use slice::Slice;
 pub use stage::{SavedStage, Stage, Staged};
 pub use to_tuple::{FromFields, ToTuple};

@@ -1,4 +1,4 @@
-//! `Pack`: documents packed into rows of one length, with little padding.
+//! `Pack`: packs documents into rows of one length, with little padding.
 
 use super::{SavedStage, Stage};
 use crate::collate::{RowFit, fit_decreasing};
@@ -6,21 +6,20 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::vec;
 
-/// How many documents are looked at together, unless it is said.
+/// Default number of documents that are packed together.
 const LOOK_AHEAD: usize = 1000;
 
-/// A [`Stage`] that packs documents of tokens into rows of a fixed length, so that little of a row is
-/// padding.
+/// A [`Stage`] that packs documents of tokens into rows of a fixed length, with little padding.
 ///
-/// It waits for [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
-/// each whole into a row with room for it, which [`Fit`] chooses; then it waits for the next ones. Documents
-/// keep their order within a row, and rows are in the order of their first documents. A document that is
-/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] waits for nothing, and
-/// cuts documents wherever a row ends.
+/// It collects [`look_ahead`](Pack::look_ahead) documents and packs them, from the longest to the shortest,
+/// each as a whole into a row with enough room, which [`Fit`] chooses; then it collects the next ones.
+/// Documents keep their order within a row, and rows are in the order of their first documents. A document
+/// longer than a row is cut into pieces; an empty one is left out. [`Fit::Contiguous`] needs no look-ahead:
+/// it cuts documents wherever a row ends.
 ///
 /// [`PackedRow::len`] is the number of tokens of a row. Documents with a median of 400 tokens (log-normal,
 /// deviation 1) fill more than 99 % of rows of 2048. The [report](crate::loader::Report::fill) of a loader
-/// says how much it is.
+/// has the share that is filled.
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Pack};
@@ -34,22 +33,22 @@ const LOOK_AHEAD: usize = 1000;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// In a loader, [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage) gives each logical stream one
-/// of them. A restore reads the documents of the rows that were packed together again; with `Contiguous`,
-/// only the one in which the last row ended.
+/// In a loader, add it by [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage): each logical stream
+/// has its own. A restore reads the documents again that were packed together; with `Contiguous`, only the
+/// one in which the last row ended.
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
     length: usize,
     look_ahead: usize,
     fit: Fit,
-    /// What waits, each with its number among the documents.
+    /// The documents that wait, each with its number in the input.
     documents: VecDeque<(u64, vec::IntoIter<N>)>,
-    /// How many tokens of the first one are in earlier rows.
+    /// Number of tokens of the first waiting document that are in earlier rows.
     used: u64,
-    /// The same, of the first one that will be pushed, after a restore.
+    /// After a restore, the same for the first document to be pushed.
     resumed: u64,
-    /// How many tokens wait.
+    /// Number of tokens that wait.
     waiting: usize,
     pushed: u64,
     ready: VecDeque<PackedRow<N>>,
@@ -64,12 +63,12 @@ pub enum Fit {
     Best,
     /// The first row with enough room (*first fit decreasing*).
     First,
-    /// Each document follows the one before it; what has no room in a row is the beginning of the next one.
+    /// No choice: documents follow each other, and one that does not fit into its row continues in the next.
     /// Only the last row of a pass has padding.
     Contiguous,
 }
 
-/// Documents in one row.
+/// A row of documents, from [`Pack`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedRow<N> {
     tokens: Vec<N>,
@@ -77,7 +76,7 @@ pub struct PackedRow<N> {
 }
 
 impl<N> Pack<N> {
-    /// Rows of at most `length` tokens.
+    /// Packs documents into rows of at most `length` tokens.
     pub fn new(length: usize) -> Self {
         Pack {
             length,
@@ -92,13 +91,30 @@ impl<N> Pack<N> {
         }
     }
 
-    /// How many documents, or pieces of long ones, are packed together. Default: 1000. It has no meaning with
-    /// [`Fit::Contiguous`].
+    /// Number of documents, or pieces of long ones, that are packed together. Default: 1000. It has no effect
+    /// with [`Fit::Contiguous`].
+    ///
+    /// ```
+    /// use shardstream::adapters::{IteratorExt, Pack};
+    ///
+    /// let documents = [vec![1; 3], vec![2; 4], vec![3; 1]].into_iter().map(Ok);
+    /// let rows = documents.stage(Pack::new(4).look_ahead(2)).map(|row| row.unwrap().tokens().to_vec());
+    /// assert_eq!(rows.collect::<Vec<_>>(), [vec![1, 1, 1], vec![2, 2, 2, 2], vec![3]]);
+    /// ```
     pub fn look_ahead(self, documents: usize) -> Self {
         Pack { look_ahead: documents, ..self }
     }
 
     /// How the row of a document is chosen. Default: [`Fit::Best`].
+    ///
+    /// ```
+    /// use shardstream::adapters::{Fit, IteratorExt, Pack};
+    ///
+    /// let documents = [vec![1; 3], vec![2; 4], vec![3; 1]].into_iter().map(Ok);
+    /// let pack = Pack::new(4).fit(Fit::Contiguous);
+    /// let rows = documents.stage(pack).map(|row| row.unwrap().tokens().to_vec());
+    /// assert_eq!(rows.collect::<Vec<_>>(), [[1, 1, 1, 2], [2, 2, 2, 3]]);
+    /// ```
     pub fn fit(self, fit: Fit) -> Self {
         Pack { fit, ..self }
     }
@@ -110,28 +126,28 @@ impl<N> Pack<N> {
         }
     }
 
-    /// Packs what has been collected.
+    /// Packs the documents that wait.
     fn pack(&mut self) {
-        let into = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
+        let fit = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
         let lengths: Vec<usize> = self.documents.iter().map(|(_, document)| document.len()).collect();
-        let (rows, count) = fit_decreasing(&lengths, self.length, into);
+        let (rows, count) = fit_decreasing(&lengths, self.length, fit);
         let mut packed: Vec<Option<PackedRow<N>>> = (0..count).map(|_| None).collect();
-        // In the order of their first documents.
+        // Rows in the order of their first documents.
         let mut order = Vec::with_capacity(count);
         for ((_, document), row) in self.documents.drain(..).zip(rows) {
             let Some(slot) = row.and_then(|row| packed.get_mut(row)) else { continue };
-            let made = slot.get_or_insert_with(|| {
+            let packed_row = slot.get_or_insert_with(|| {
                 order.extend(row);
                 PackedRow { tokens: Vec::with_capacity(self.length), lengths: Vec::new() }
             });
-            made.lengths.push(document.len());
-            made.tokens.extend(document);
+            packed_row.lengths.push(document.len());
+            packed_row.tokens.extend(document);
         }
         self.waiting = 0;
         self.ready.extend(order.into_iter().filter_map(|row| packed[row].take()));
     }
 
-    /// The next `length` tokens, wherever documents end, or what there is.
+    /// Cuts a row of the next `length` tokens, or of all that wait if they are fewer.
     fn cut(&mut self, length: usize) -> PackedRow<N> {
         let mut row = PackedRow { tokens: Vec::with_capacity(length), lengths: Vec::new() };
         while row.tokens.len() < length
@@ -160,7 +176,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         if self.fit == Fit::Contiguous {
             let used = usize::try_from(std::mem::take(&mut self.resumed)).unwrap_or(usize::MAX);
             if used > 0 && used >= document.len() {
-                return Some(Err(misfit("more tokens of a document were used than it has")));
+                return Some(Err(saved_by_another("more tokens of a document were used than it has")));
             }
             if used > 0 {
                 self.used = used as u64;
@@ -214,7 +230,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         match saved.numbers[..] {
             [] => {}
             [used] if saved.inputs > 0 => self.resumed = used,
-            _ => return Err(misfit("packed rows were saved with other numbers")),
+            _ => return Err(saved_by_another("packed rows were saved with other numbers")),
         }
         Ok(())
     }
@@ -233,31 +249,42 @@ impl<N> Stage<Vec<N>> for Pack<N> {
     }
 }
 
-fn misfit(what: &str) -> Error {
+/// The error for a state that this stage cannot have saved.
+fn saved_by_another(what: &str) -> Error {
     ErrorKind::State(what.into()).into()
 }
 
 impl<N> PackedRow<N> {
-    /// The tokens of all documents, one behind the other, without padding.
+    /// The tokens of all documents, concatenated, without padding.
     #[must_use]
     pub fn tokens(&self) -> &[N] {
         &self.tokens
     }
 
-    /// How many tokens there are.
+    /// Number of tokens.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no row is empty")]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// How many tokens each document has.
+    /// Number of tokens of each document.
+    ///
+    /// ```
+    /// use shardstream::adapters::{IteratorExt, Pack};
+    ///
+    /// let documents = [vec![7; 2], vec![8; 3]].into_iter().map(Ok);
+    /// let row = documents.stage(Pack::new(8)).next().unwrap()?;
+    /// assert_eq!((row.lengths(), row.len()), (&[2, 3][..], 5));
+    /// assert_eq!(row.padded(8, 0), [7, 7, 8, 8, 8, 0, 0, 0]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     #[must_use]
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
     }
 
-    /// The tokens, filled up to `length` with `pad`.
+    /// The tokens, padded to `length` with `pad`.
     #[must_use]
     pub fn padded(self, length: usize, pad: N) -> Vec<N>
     where
@@ -268,8 +295,8 @@ impl<N> PackedRow<N> {
         tokens
     }
 
-    /// For `length` tokens, the number of the document that each is of: from 1, and 0 for padding. Attention
-    /// must not go from one document to another.
+    /// For each of `length` tokens, the number of its document in the row, from 1; padding has 0. Attention
+    /// must not cross documents.
     #[must_use]
     pub fn segments(&self, length: usize) -> Vec<u32> {
         let numbered = (1u32..).zip(&self.lengths);
@@ -277,7 +304,7 @@ impl<N> PackedRow<N> {
         segments.chain(std::iter::repeat(0)).take(length).collect()
     }
 
-    /// For `length` tokens, the position of each in its document, from 0. Padding has 0 too.
+    /// For each of `length` tokens, its position in its document, from 0; padding has 0.
     #[must_use]
     pub fn positions(&self, length: usize) -> Vec<u32> {
         let positions = self.lengths.iter().flat_map(|length| (0u32..).take(*length));
@@ -286,124 +313,4 @@ impl<N> PackedRow<N> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::adapters::IteratorExt;
-    use crate::rng::Rng;
-    use proptest::prelude::*;
-
-    type Rows = Vec<PackedRow<(usize, usize)>>;
-
-    fn documents(lengths: &[usize]) -> impl Iterator<Item = Vec<(usize, usize)>> {
-        let numbered = lengths.iter().enumerate();
-        numbered.map(|(number, length)| (0..*length).map(|at| (number, at)).collect())
-    }
-
-    fn packed(lengths: &[usize], length: usize, look_ahead: usize, fit: Fit) -> Rows {
-        let pack = Pack::new(length).look_ahead(look_ahead).fit(fit);
-        documents(lengths).map(Ok).stage(pack).map(Result::unwrap).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn every_token_comes_once_and_documents_stay_together(
-            lengths in prop::collection::vec(0usize..30, 0..60), length in 1usize..20, look_ahead in 1usize..20,
-            fit in prop_oneof![Just(Fit::Best), Just(Fit::First)],
-        ) {
-            let rows = packed(&lengths, length, look_ahead, fit);
-            let mut seen = Vec::new();
-            for row in &rows {
-                prop_assert!((1..=length).contains(&row.len()));
-                prop_assert_eq!(row.lengths().iter().sum::<usize>(), row.len());
-                let mut rest = row.tokens();
-                for size in row.lengths() {
-                    let (piece, after) = rest.split_at(*size);
-                    // A document that fits is whole, and of a longer one all pieces but the last are as long
-                    // as a row.
-                    let (number, first) = piece[0];
-                    prop_assert_eq!(first % length, 0);
-                    prop_assert_eq!(*size, (lengths[number] - first).min(length));
-                    prop_assert!(piece.iter().enumerate().all(|(at, token)| *token == (number, first + at)));
-                    rest = after;
-                }
-                seen.extend_from_slice(row.tokens());
-            }
-            seen.sort_unstable();
-            let all = lengths.iter().enumerate().flat_map(|(number, length)| (0..*length).map(move |at| (number, at)));
-            prop_assert!(seen.into_iter().eq(all));
-        }
-
-        #[test]
-        fn contiguous_rows_are_full_and_resume_in_the_middle_of_a_document(
-            lengths in prop::collection::vec(0usize..30, 0..40), length in 1usize..20,
-        ) {
-            let whole = packed(&lengths, length, 1, Fit::Contiguous);
-            let all: Vec<_> = documents(&lengths).flatten().collect();
-            prop_assert!(whole.iter().map(PackedRow::tokens).eq(all.chunks(length)));
-            let pieces = |row: &PackedRow<_>| row.lengths().iter().sum::<usize>() == row.len();
-            prop_assert!(whole.iter().all(pieces));
-            // Behind every row, a new stage continues with the inputs that the old one asks for.
-            let mut stage = Pack::new(length).fit(Fit::Contiguous);
-            let mut given = 0;
-            for (number, document) in documents(&lengths).enumerate() {
-                let mut row = stage.push(document);
-                while row.is_some() {
-                    given += 1;
-                    let saved = stage.save().unwrap();
-                    let mut resumed = Pack::new(length).fit(Fit::Contiguous);
-                    resumed.restore(&saved).unwrap();
-                    let first = number + 1 - saved.inputs as usize;
-                    let rest = documents(&lengths).skip(first).map(Ok).stage(resumed);
-                    prop_assert_eq!(rest.collect::<Result<Rows>>().unwrap(), &whole[given..]);
-                    prop_assert!(saved.inputs <= 1, "{saved:?}");
-                    row = stage.pull();
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_document_goes_where_it_leaves_the_least_room() {
-        let lengths =
-            |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
-        let best = |sizes: &[usize], look_ahead| lengths(&packed(sizes, 10, look_ahead, Fit::Best));
-        // 7 leaves 3, 6 leaves 4, 4 fits there, 3 fits behind 7.
-        assert_eq!(best(&[3, 6, 7, 4], 100), [vec![3, 7], vec![6, 4]]);
-        assert_eq!(best(&[3, 6, 7, 4], 2), [vec![3, 6], vec![7], vec![4]]);
-        assert_eq!(best(&[25, 0], 100), [vec![10], vec![10], vec![5]]);
-        // 6 leaves 4, 7 leaves 3: 2 goes where there is less room, or into the first one.
-        assert_eq!(best(&[6, 6, 7, 2], 100), [vec![6], vec![6], vec![7, 2]]);
-        let first = lengths(&packed(&[6, 6, 5, 5, 2], 10, 100, Fit::First));
-        assert_eq!(first, [vec![6, 2], vec![6], vec![5, 5]]);
-        let best = lengths(&packed(&[6, 6, 5, 3, 2], 10, 100, Fit::Best));
-        assert_eq!(best, [vec![6, 3], vec![6, 2], vec![5]]);
-    }
-
-    /// Lengths as documents have them: the logarithm is normal, of mean 6 and deviation 1.
-    #[test]
-    fn little_is_padding() {
-        let mut rng = Rng::new(7, 0, 0);
-        let mut normal =
-            || (0..12).map(|_| rng.below(1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0;
-        let lengths: Vec<usize> = (0..10_000).map(|_| (6.0 + normal()).exp() as usize + 1).collect();
-        for (fit, least) in [(Fit::Best, 0.99), (Fit::First, 0.99), (Fit::Contiguous, 0.999)] {
-            let rows = packed(&lengths, 2048, 1000, fit);
-            let filled = lengths.iter().sum::<usize>() as f64 / (2048 * rows.len()) as f64;
-            assert!(filled > least, "{fit:?}: {filled}");
-        }
-    }
-
-    #[test]
-    fn segments_and_positions_end_with_padding() {
-        let row = PackedRow { tokens: vec![7, 7, 8], lengths: vec![2, 1] };
-        assert_eq!((row.segments(5), row.positions(5)), (vec![1, 1, 2, 0, 0], vec![0, 1, 0, 0, 0]));
-        assert_eq!(row.padded(5, 0), [7, 7, 8, 0, 0]);
-    }
-
-    #[test]
-    fn options_that_make_no_sense_are_errors() {
-        for pack in [Pack::<u8>::new(0), Pack::new(5).look_ahead(0)] {
-            assert!(matches!(pack.check().unwrap_err().kind(), ErrorKind::Config(_)));
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! `rename`: other names for fields.
+//! `rename`: renames the fields of samples.
 
 use super::{Stage, Staged, fields};
 use crate::{ErrorKind, Result, Sample, Value};
@@ -7,7 +7,7 @@ use bytestring::ByteString;
 /// The stage of [`rename`](super::IteratorExt::rename).
 #[derive(Debug, Clone)]
 pub struct Rename {
-    /// The new names and the specs of the old ones, side by side.
+    /// The new name of each field, and the spec of its old one.
     new: Vec<ByteString>,
     old: Vec<ByteString>,
     only: bool,
@@ -23,7 +23,17 @@ impl Rename {
 }
 
 impl<S> Staged<S, Rename> {
-    /// Keeps the renamed fields only, and drops all others.
+    /// Drops all fields that are not renamed.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let samples = [Ok(Sample::new("a").with("jpg", b"...").with("cls", 7))].into_iter();
+    /// let sample = samples.rename([("label", "cls")]).only().next().unwrap()?;
+    /// assert!(sample.get("label").is_some() && sample.get("jpg").is_none());
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn only(self) -> Self {
         self.with(|stage| stage.only = true)
     }
@@ -52,8 +62,8 @@ impl Stage<Sample> for Rename {
     }
 
     fn check(&self) -> Result<()> {
-        let twice = self.new.iter().enumerate().find(|(at, name)| self.new[..*at].contains(name));
-        match twice {
+        let duplicate = self.new.iter().enumerate().find(|(at, name)| self.new[..*at].contains(name));
+        match duplicate {
             Some((_, name)) => {
                 Err(ErrorKind::Config(format!("two fields are to be renamed to {name:?}")).into())
             }
@@ -88,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn removes_every_old_name_and_keeps_the_others() {
+    fn old_names_are_removed_and_other_fields_stay() {
         assert_eq!(renamed(&[("image", "jpg;png")]), ["cls=1", "image=\"j\""]);
         assert_eq!(renamed(&[("image", "webp;png")]), ["cls=1", "image=\"p\"", "jpg=\"j\""]);
         assert_eq!(renamed(&[("cls", "jpg")]), ["cls=\"j\"", "png=\"p\""], "a new name replaces a field");
     }
 
     #[test]
-    fn can_swap_double_and_keep_names() {
+    fn names_can_be_swapped_doubled_and_kept() {
         assert_eq!(renamed(&[("png", "jpg"), ("jpg", "png")]), ["cls=1", "jpg=\"p\"", "png=\"j\""]);
         assert_eq!(renamed(&[("a", "jpg"), ("b", "jpg")]), ["a=\"j\"", "b=\"j\"", "cls=1", "png=\"p\""]);
         assert_eq!(renamed(&[("jpg", "jpg")]), ["cls=1", "jpg=\"j\"", "png=\"p\""]);
@@ -110,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_renamed_is_an_error() {
+    fn missing_fields_and_duplicate_names_are_errors() {
         let mut out = [Ok(sample())].into_iter().rename([("x", "gif;webp")]);
         let error = out.next().unwrap().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::MissingField { wanted, .. } if wanted == "gif;webp"));

@@ -1,4 +1,4 @@
-//! `select`: only the items that a predicate is true of.
+//! `select`: keeps the items for which a predicate is true.
 
 use super::Stage;
 use crate::Result;

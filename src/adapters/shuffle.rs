@@ -1,26 +1,27 @@
-//! `shuffle`: a random order within a window.
+//! `shuffle`: shuffles items in a buffer.
 
 use super::{Stage, Staged};
 use crate::memory::{Gauge, Level};
 use crate::{ErrorKind, Result, Rng, Sample};
 use std::fmt;
 
-/// The stage of [`shuffle`](super::IteratorExt::shuffle): a buffer out of which items are drawn at random.
+/// The stage of [`shuffle`](super::IteratorExt::shuffle): a buffer from which items are drawn at random.
 ///
-/// The buffer fills up to its size; from then on every item that comes in sends a random one of the buffer
-/// out. At the end the rest comes out in random order. The order depends on the random numbers and on the
-/// number of items only, never on time; under [`max_bytes`](Staged::max_bytes) on the sizes of the items too.
+/// The buffer fills up to its size; from then on, each item that is added replaces a random one, which is
+/// returned. At the end the rest is returned in random order. The order depends only on the random numbers
+/// and the number of items, never on time; with [`max_bytes`](Staged::max_bytes), on the sizes of the items
+/// too.
 pub struct Shuffle<T> {
     size: usize,
-    /// How many items make the buffer give one out: `initial` at first, then growing up to `size`.
+    /// Number of items from which on one is drawn: `initial` at first, then growing up to `size`.
     target: usize,
     max_bytes: usize,
-    /// Prepares an item for a long stay, and says how many bytes it holds.
+    /// Prepares an item for the buffer, and returns the number of bytes that it holds.
     admit: fn(&mut T) -> usize,
-    /// The items with their bytes.
+    /// The items, each with its number of bytes.
     buffer: Vec<(T, usize)>,
     bytes: usize,
-    /// Says how many they are.
+    /// Publishes `bytes`.
     level: Level,
     rng: Rng,
 }
@@ -50,7 +51,7 @@ impl<T> Shuffle<T> {
         Shuffle { max_bytes, ..self }
     }
 
-    /// `gauge` says how many bytes are in the buffer, and in no other one.
+    /// Publishes the bytes in this buffer, and in no other, through `gauge`.
     pub(crate) fn counted(self, gauge: &Gauge) -> Self {
         Shuffle { level: Level::of(gauge), ..self }
     }
@@ -63,7 +64,7 @@ impl<T> Shuffle<T> {
         self
     }
 
-    /// What is in the buffer.
+    /// The items in the buffer.
     pub(crate) fn held(&self) -> impl Iterator<Item = &T> {
         self.buffer.iter().map(|(item, _)| item)
     }
@@ -80,20 +81,21 @@ impl<T> Shuffle<T> {
     }
 }
 
-/// What a buffer without a bound in bytes has become.
+/// The content of a shuffle buffer after a replay.
 #[derive(Debug)]
-pub(crate) struct Replayed {
-    /// The numbers of the items in it, in their order.
+pub(crate) struct ReplayedBuffer {
+    /// The numbers of the items in the buffer, in its order.
     pub(crate) held: Vec<u64>,
-    /// How many items have come in.
+    /// Number of items that were added.
     pub(crate) inputs: u64,
-    /// The random numbers that are to come.
+    /// The generator, positioned after the draws.
     pub(crate) rng: Rng,
 }
 
-/// Finds out, without any item, what a buffer of `size` holds after it gave `taken` items out. `length` is
-/// how many come in, where their end was seen by then. None when that many cannot have come out.
-pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<Replayed> {
+/// Replays a buffer of `size` items without a bound in bytes, and without the items: what it holds after
+/// `taken` items were drawn. `length` is the number of all items, if their end had been reached by then. None
+/// if that many cannot have been drawn.
+pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<ReplayedBuffer> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {
         while held.len() < size.max(1) && length.is_none_or(|length| inputs < length) {
@@ -105,26 +107,46 @@ pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>)
         }
         held.swap_remove(rng.below(held.len() as u64) as usize);
     }
-    Some(Replayed { held, inputs: length.unwrap_or(inputs), rng })
+    Some(ReplayedBuffer { held, inputs: length.unwrap_or(inputs), rng })
 }
 
 impl<S, T> Staged<S, Shuffle<T>> {
-    /// Starts to give items out as soon as `count` of them are in the buffer; from there on it grows by one
-    /// with every item that comes out, until it is full.
+    /// Returns items as soon as `count` of them are in the buffer. It then grows by one with each item that
+    /// is returned, until it is full.
     ///
-    /// The first item comes sooner then, but the first items are mixed less. By default the buffer fills
-    /// first (Python's webdataset starts at 100). A `count` of 0 is 1, and one beyond the size of the buffer
-    /// is that size.
+    /// The first item comes sooner, but the first items are shuffled less. By default the buffer fills first
+    /// (Python's webdataset starts at 100 items). A `count` of 0 counts as 1, and one beyond the size of the
+    /// buffer as that size.
+    ///
+    /// ```
+    /// use shardstream::Rng;
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let mut numbers = (0..1000).map(Ok).shuffle_items(500, Rng::new(42, 0, 0)).initial(10);
+    /// assert!(numbers.next().unwrap()? < 10);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn initial(self, count: usize) -> Self {
         self.with(|stage| stage.target = count.clamp(1, stage.size))
     }
 }
 
 impl<S> Staged<S, Shuffle<Sample>> {
-    /// Bounds the bytes of the samples in the buffer: while there are more, samples come out although the
-    /// buffer is not full. A single sample beyond the bound passes through.
+    /// Bounds the bytes of the samples in the buffer: beyond them, samples are returned although the buffer
+    /// is not full. A single sample beyond the bound passes through.
     ///
-    /// The order then depends on the sizes of the samples too; it is still the same on every run.
+    /// The order then depends on the sizes of the samples too. It is still the same in every run.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let samples = (0..100).map(|n| Ok(Sample::new(n.to_string()).with("bin", vec![0; 1000])));
+    /// let mut shuffled = samples.shuffle(1000, 42).max_bytes(9_500); // holds about ten samples
+    /// let key: u32 = shuffled.next().unwrap()?.key().parse().unwrap();
+    /// assert!(key < 10);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn max_bytes(self, bytes: usize) -> Self {
         self.with(|stage| stage.max_bytes = bytes)
     }
@@ -167,8 +189,8 @@ impl<T> Stage<T> for Shuffle<T> {
     }
 
     fn size_hint(&self, (least, most): (usize, Option<usize>)) -> (usize, Option<usize>) {
-        let here = self.buffer.len();
-        (least.saturating_add(here), most.and_then(|most| most.checked_add(here)))
+        let buffered = self.buffer.len();
+        (least.saturating_add(buffered), most.and_then(|most| most.checked_add(buffered)))
     }
 }
 
@@ -251,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_came_in_cannot_have_come_out() {
+    fn no_more_can_be_drawn_than_were_added() {
         assert!(replay(4, Rng::new(0, 0, 0), 11, Some(10)).is_none());
         assert!(replay(4, Rng::new(0, 0, 0), 10, Some(10)).unwrap().held.is_empty());
     }
@@ -284,9 +306,9 @@ mod tests {
         assert_eq!(sample.get("bin").unwrap().as_bytes().unwrap().len(), 10);
     }
 
-    /// Every item can come first, equally often, and can go far.
+    /// Each item of the first buffer is equally often the first, and items move far.
     #[test]
-    fn mixes_well() {
+    fn shuffles_well() {
         let (count, size, rounds) = (40, 10, 2000);
         let mut first = vec![0u32; count as usize];
         let mut displacement = 0.0;
@@ -305,15 +327,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_replayed_buffer_goes_on_as_the_first_one(
+        fn a_replayed_buffer_continues_as_the_first_one(
             count in 0u64..200, size in 0usize..50, seed: u64, taken: prop::sample::Index
         ) {
             let rng = || Rng::new(seed, 0, 0);
             let whole: Vec<u64> = (0..count).map(Ok).shuffle_items(size, rng()).map(Result::unwrap).collect();
             let taken = taken.index(count as usize + 1) as u64;
-            // Its end is seen when there is too little to fill the buffer again.
+            // The end is seen when too few items are left to fill the buffer again.
             let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
-            let Replayed { held, inputs, rng } = replay(size, rng(), taken, ended.then_some(count)).unwrap();
+            let replayed = replay(size, rng(), taken, ended.then_some(count)).unwrap();
+            let ReplayedBuffer { held, inputs, rng } = replayed;
             let stage = Shuffle::new(size, rng, |_| 0).holding(held);
             let rest = Staged::new((inputs..count).map(Ok), stage).map(Result::unwrap);
             prop_assert_eq!(rest.collect::<Vec<_>>(), &whole[taken as usize..]);
@@ -323,10 +346,11 @@ mod tests {
         fn is_a_permutation_that_never_runs_ahead(
             count in 0i32..200, size in 0usize..50, initial in 0usize..60, seed: u64
         ) {
-            let source = || oks(0..count).into_iter().shuffle_items(size, Rng::new(seed, 0, 0)).initial(initial);
+            let rng = || Rng::new(seed, 0, 0);
+            let source = || oks(0..count).into_iter().shuffle_items(size, rng()).initial(initial);
             let mut out: Vec<i32> = source().map(Result::unwrap).collect();
             for (at, &n) in out.iter().enumerate() {
-                // An item comes at most the buffer's size early; it may come late by any number.
+                // An item is early by less than the buffer's size, and may be late by any number.
                 prop_assert!((n as usize) < at + size.max(1), "item {n} at {at}");
             }
             prop_assert_eq!(show(source()), show(source()));

@@ -1,4 +1,4 @@
-//! `slice`: a range of the items.
+//! `slice`: takes a range of the items.
 
 use super::Stage;
 use crate::Result;
@@ -46,7 +46,7 @@ impl<T> Stage<T> for Slice {
     }
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
-        // Errors pass without being counted, so that only the lower bound is limited by the range.
+        // Errors pass without being counted, so the range limits only the lower bound.
         let wanted = upstream.0.saturating_sub(self.skip);
         (self.left.map_or(wanted, |left| left.min(wanted)), upstream.1)
     }

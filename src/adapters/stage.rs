@@ -1,4 +1,4 @@
-//! What a stage is, and the two faces that drive one.
+//! `Stage`, and `Staged`, which drives one from an iterator or a stream.
 
 use crate::Result;
 use futures::Stream;
@@ -8,22 +8,21 @@ use std::iter::FusedIterator;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A step between samples and batches: a state machine that takes items in and gives items out.
+/// A step between samples and batches: a state machine that takes items and returns items.
 ///
-/// A stage owns no thread, socket or clock, and it never sees an error of the stages before it: [`Staged`]
-/// passes those on in their place. It drives the stage from an iterator or from a stream, with the same
-/// outcome.
+/// A stage owns no thread, socket or clock, and never sees an error of the stages before it: [`Staged`],
+/// which drives it from an iterator or from a stream with the same results, passes those on.
 ///
 /// Every adapter of [this module](crate::adapters) that works on the caller's thread is such a stage. A stage
-/// of your own needs [`push`](Stage::push) only, and
+/// of your own needs only [`push`](Stage::push), and is appended by
 /// [`IteratorExt::stage`](crate::adapters::IteratorExt::stage) or
-/// [`StreamExt::stage`](crate::adapters::StreamExt::stage) to place it:
+/// [`StreamExt::stage`](crate::adapters::StreamExt::stage):
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Stage};
 /// use shardstream::Result;
 ///
-/// /// Lets through what is greater than everything before it.
+/// /// Keeps the items that are greater than all before them.
 /// #[derive(Debug, Default)]
 /// struct Records(Option<u32>);
 ///
@@ -41,57 +40,57 @@ use std::task::{Context, Poll, ready};
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 pub trait Stage<In> {
-    /// What comes out.
+    /// The type of the outputs.
     type Out;
 
-    /// Takes an item, and gives at most one for it.
+    /// Takes an item, and returns at most one output.
     fn push(&mut self, item: In) -> Option<Result<Self::Out>>;
 
-    /// Gives what can come out without another item. It is called until it gives nothing before every
-    /// [`push`](Stage::push).
+    /// Returns an output that needs no further item. It is called before every [`push`](Stage::push), until
+    /// it returns none.
     fn pull(&mut self) -> Option<Result<Self::Out>> {
         None
     }
 
-    /// Gives what is left after the last item. It is called until it gives nothing.
+    /// Returns an output that is left after the last item. It is called until it returns none.
     fn drain(&mut self) -> Option<Result<Self::Out>> {
         None
     }
 
-    /// Whether the stage is as it was before its first item: it remembers none of those that went in. Only
-    /// then can a [loader](crate::loader::LoaderBuilder::stage) that is restored begin with the next item,
-    /// and not with those from the beginning of the pass.
+    /// Whether the stage is as it was before its first item, and remembers none of its inputs. Only then can
+    /// a [loader](crate::loader::LoaderBuilder::stage) that is restored start with the next item, rather than
+    /// at the beginning of the pass.
     fn is_fresh(&self) -> bool {
         false
     }
 
-    /// What a [loader](crate::loader::LoaderBuilder::stage) must save to restore a stage that seldom is
-    /// [fresh](Stage::is_fresh). None, the default: the stage is run again from the last time it was. A stage
-    /// gives it always or never. It is called after every item, so it must be cheap.
+    /// What a [loader](crate::loader::LoaderBuilder::stage) saves to restore a stage that is seldom
+    /// [fresh](Stage::is_fresh). Default: none, and the stage is run again from the last item at which it was
+    /// fresh. A stage returns it always or never. It is called after every item, so it must be cheap.
     fn save(&self) -> Option<SavedStage> {
         None
     }
 
-    /// Begins where [`save`](Stage::save) was called, before the first [`push`](Stage::push): the last
-    /// [`inputs`](SavedStage::inputs) are pushed again, and what was given by then, errors as well, must not
-    /// be given again; nothing is given before the last of them is pushed.
+    /// Restores what [`save`](Stage::save) returned, before the first [`push`](Stage::push). Then the last
+    /// [`inputs`](SavedStage::inputs) are pushed again. Outputs that had been returned, and errors, must not
+    /// be returned again; and none may be returned before the last of these inputs is pushed.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` does not give. An error of this
-    /// kind ends a loader's run, whenever the stage gives it.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) for numbers that `save` cannot have returned. An error
+    /// of this kind ends a loader's run, whenever the stage returns it.
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         let _ = saved;
         Ok(())
     }
 
-    /// How much of an item is used: of how many tokens or pixels, and how many it has room for. The sums are
-    /// in the [report](crate::loader::Report::fill) of a loader.
+    /// How full an output is: the number of tokens or pixels used, and the number that it has room for. The
+    /// sums are in the [report](crate::loader::Report::fill) of a loader.
     fn fill(&self, item: &Self::Out) -> Option<(u64, u64)> {
         let _ = item;
         None
     }
 
-    /// Whether the stage wants no further item: the source is then left where it is.
+    /// Whether the stage needs no further item. The source is then asked for none.
     fn is_done(&self) -> bool {
         false
     }
@@ -99,110 +98,109 @@ pub trait Stage<In> {
     /// Checks the options, once, before the first item is asked for.
     ///
     /// # Errors
-    /// What is wrong with them. The error comes out as the first and only item.
+    /// What is wrong with them. The error is returned as the first and only item.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The least and the greatest number of items that will still come out, when that many still go in. An
-    /// error that passes the stage counts as an item on both sides.
+    /// The least and the greatest number of outputs to come, given those of the inputs to come. An error that
+    /// passes the stage counts as an item on both sides.
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
         let _ = upstream;
         (0, None)
     }
 }
 
-/// What a stage must know to be restored, beside its inputs.
+/// What a stage needs to be restored: a number of its last inputs, and some numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SavedStage {
-    /// How many of the last inputs it needs again: back to the oldest one that it still holds.
+    /// Number of last inputs that it needs again: back to the oldest one that it still holds.
     pub inputs: u64,
-    /// Whatever else it needs, such as which of them were given out. Few numbers: they are in every state.
+    /// Whatever else it needs, such as which of them were returned. Keep them few: they are in every state.
     pub numbers: Vec<u64>,
 }
 
 pin_project! {
-    /// A source with a [stage](Stage) behind it: an [`Iterator`] where the source is one, a [`Stream`] where
-    /// the source is one.
+    /// A source with a [stage](Stage) after it: an [`Iterator`] if the source is one, a [`Stream`] if the
+    /// source is one.
     ///
-    /// It is lazy: nothing is asked of the source before something is asked of this. Errors of the source
-    /// come out in their place, and asking may continue after an error. After its end it stays at its end.
+    /// It is lazy and fused. Errors of the source are returned in their place, and it continues after them.
     #[derive(Debug)]
     #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
     pub struct Staged<S, C> {
         #[pin]
         source: S,
-        machine: Machine<C>,
+        machine: StageMachine<C>,
     }
 }
 
 #[derive(Debug)]
-struct Machine<C> {
+struct StageMachine<C> {
     stage: C,
-    phase: Phase,
+    phase: StagePhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Nothing has been asked for yet.
+enum StagePhase {
+    /// No item has been asked for yet.
     New,
-    /// The source is open.
+    /// The source has not ended.
     Open,
-    /// The source has ended or is no longer wanted; the stage may have something left.
+    /// The source has ended or is no longer needed; the stage may have outputs left.
     Draining,
-    /// Everything has come out.
+    /// All outputs have been returned.
     Ended,
 }
 
 impl<S, C> Staged<S, C> {
     pub(super) fn new(source: S, stage: C) -> Self {
-        Staged { source, machine: Machine { stage, phase: Phase::New } }
+        Staged { source, machine: StageMachine { stage, phase: StagePhase::New } }
     }
 
-    /// Changes the stage: for the options that an adapter has.
+    /// Changes the stage, to set an option of its adapter.
     pub(super) fn with(mut self, change: impl FnOnce(&mut C)) -> Self {
         change(&mut self.machine.stage);
         self
     }
 
-    /// Whether everything has come out.
+    /// Whether all outputs have been returned.
     pub(super) fn is_ended(&self) -> bool {
-        self.machine.phase == Phase::Ended
+        self.machine.phase == StagePhase::Ended
     }
 }
 
-impl<C> Machine<C> {
-    /// What comes out before the source must be asked: an item or the end.
+impl<C> StageMachine<C> {
+    /// The next output or the end, if it is known without asking the source.
     fn output<T>(&mut self) -> Poll<Option<Result<C::Out>>>
     where
         C: Stage<T>,
     {
-        if self.phase == Phase::New {
-            self.phase = Phase::Open;
+        if self.phase == StagePhase::New {
+            self.phase = StagePhase::Open;
             if let Err(error) = self.stage.check() {
-                self.phase = Phase::Ended;
+                self.phase = StagePhase::Ended;
                 return Poll::Ready(Some(Err(error)));
             }
         }
-        if self.phase == Phase::Open {
+        if self.phase == StagePhase::Open {
             if let Some(item) = self.stage.pull() {
                 return Poll::Ready(Some(item));
             }
             if !self.stage.is_done() {
                 return Poll::Pending;
             }
-            self.phase = Phase::Draining;
+            self.phase = StagePhase::Draining;
         }
-        if self.phase == Phase::Draining {
+        if self.phase == StagePhase::Draining {
             if let Some(item) = self.stage.drain() {
                 return Poll::Ready(Some(item));
             }
-            self.phase = Phase::Ended;
+            self.phase = StagePhase::Ended;
         }
         Poll::Ready(None)
     }
 
-    /// Takes what the source gave, and gives at most one item for it.
+    /// Takes an item of the source, or its end, and returns at most one output.
     fn input<T>(&mut self, item: Option<Result<T>>) -> Option<Result<C::Out>>
     where
         C: Stage<T>,
@@ -211,7 +209,7 @@ impl<C> Machine<C> {
             Some(Ok(item)) => self.stage.push(item),
             Some(Err(error)) => Some(Err(error)),
             None => {
-                self.phase = Phase::Draining;
+                self.phase = StagePhase::Draining;
                 None
             }
         }
@@ -222,9 +220,9 @@ impl<C> Machine<C> {
         C: Stage<T>,
     {
         match self.phase {
-            Phase::Ended => (0, Some(0)),
-            Phase::New if self.stage.check().is_err() => (1, Some(1)),
-            Phase::New | Phase::Open if !self.stage.is_done() => self.stage.size_hint(upstream),
+            StagePhase::Ended => (0, Some(0)),
+            StagePhase::New if self.stage.check().is_err() => (1, Some(1)),
+            StagePhase::New | StagePhase::Open if !self.stage.is_done() => self.stage.size_hint(upstream),
             _ => self.stage.size_hint((0, Some(0))),
         }
     }

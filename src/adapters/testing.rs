@@ -1,4 +1,4 @@
-//! Sources for tests, and the check that both faces of an adapter agree.
+//! Sources for tests, and a check that an adapter has the same results on iterators and on streams.
 
 use crate::{Error, Result};
 use futures::Stream;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What came out, in a form that can be compared.
+/// Items in a form that can be compared.
 pub(super) type Shown<T> = Vec<std::result::Result<T, String>>;
 
 pub(crate) fn oks(range: Range<i32>) -> Vec<Result<i32>> {
@@ -59,8 +59,8 @@ impl<T> Stream for Hesitant<T> {
     }
 }
 
-/// Runs a chain of adapters over an iterator, a stream that is always ready and one that is often not, and
-/// returns what came out, after a check that it was the same three times.
+/// Runs a chain of adapters on an iterator, on a stream that is always ready and on one that is often not.
+/// Returns the items, after a check that they are the same three times.
 macro_rules! both {
     ($items:expr, |$source:ident| $chain:expr) => {{
         let iterated = {

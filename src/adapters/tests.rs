@@ -1,4 +1,4 @@
-//! What is true of all adapters.
+//! Properties of all adapters.
 
 use super::testing::{fault, oks};
 use super::*;
@@ -9,7 +9,7 @@ use std::cell::Cell;
 type Samples = std::vec::IntoIter<Result<Sample>>;
 type Numbers = std::vec::IntoIter<Result<i32>>;
 
-/// Both traits, and those of `futures`, in one scope: no method may be ambiguous, not even after a
+/// With both traits and those of `futures` in scope, no method may be ambiguous, not even after a
 /// [`Background`].
 #[test]
 fn all_traits_can_be_imported_together() {
@@ -23,28 +23,28 @@ fn all_traits_can_be_imported_together() {
 }
 
 #[test]
-fn threads_can_be_crossed_wherever_the_source_can() {
-    fn crosses<T: Send>() {}
-    fn stands_still<T: Unpin>() {}
-    crosses::<Staged<Samples, Shuffle<Sample>>>();
-    crosses::<Staged<Samples, Rename>>();
-    // What is made need not cross threads for its maker to.
-    crosses::<Staged<Samples, ToTuple<(i64, crate::Value)>>>();
-    crosses::<Staged<Numbers, TryMap<fn(i32) -> Result<i32>>>>();
-    crosses::<Staged<Numbers, MapItem<fn(i32) -> i32>>>();
-    crosses::<Staged<Numbers, Select<fn(&i32) -> bool>>>();
-    crosses::<Staged<Staged<Numbers, Batched<i32>>, Unbatched<i32>>>();
-    crosses::<Staged<Numbers, Slice>>();
-    crosses::<Epochs<Numbers>>();
-    crosses::<Epoch<'_, Numbers>>();
-    crosses::<Mix<Numbers>>();
-    crosses::<Background<i32>>();
-    crosses::<BackgroundStream<i32>>();
-    stands_still::<BackgroundStream<std::marker::PhantomPinned>>();
+fn adapters_are_send_if_the_source_is() {
+    fn is_send<T: Send>() {}
+    fn is_unpin<T: Unpin>() {}
+    is_send::<Staged<Samples, Shuffle<Sample>>>();
+    is_send::<Staged<Samples, Rename>>();
+    // The outputs need not be `Send`.
+    is_send::<Staged<Samples, ToTuple<(i64, crate::Value)>>>();
+    is_send::<Staged<Numbers, TryMap<fn(i32) -> Result<i32>>>>();
+    is_send::<Staged<Numbers, MapItem<fn(i32) -> i32>>>();
+    is_send::<Staged<Numbers, Select<fn(&i32) -> bool>>>();
+    is_send::<Staged<Staged<Numbers, Batched<i32>>, Unbatched<i32>>>();
+    is_send::<Staged<Numbers, Slice>>();
+    is_send::<Epochs<Numbers>>();
+    is_send::<Epoch<'_, Numbers>>();
+    is_send::<Mix<Numbers>>();
+    is_send::<Background<i32>>();
+    is_send::<BackgroundStream<i32>>();
+    is_unpin::<BackgroundStream<std::marker::PhantomPinned>>();
 }
 
 #[test]
-fn nothing_is_asked_of_the_source_before_its_time() {
+fn adapters_are_lazy() {
     let asked = Cell::new(0);
     let count = || asked.set(asked.get() + 1);
     let numbers = || oks(0..10).into_iter().inspect(|_| count());
@@ -80,8 +80,8 @@ fn nothing_is_asked_of_the_source_before_its_time() {
 }
 
 #[test]
-fn after_the_end_comes_nothing() {
-    // A source that would start again.
+fn adapters_are_fused() {
+    // This source would start again after its end.
     let mut turn = 0;
     let source = std::iter::from_fn(|| {
         turn += 1;
@@ -107,7 +107,10 @@ fn debug_shows_the_stages() {
 proptest! {
     #[test]
     fn size_hints_hold(
-        items in proptest::collection::vec(any::<bool>(), 0..20), n in 0usize..6, start in 0usize..9, len in 0usize..9
+        items in proptest::collection::vec(any::<bool>(), 0..20),
+        n in 0usize..6,
+        start in 0usize..9,
+        len in 0usize..9,
     ) {
         let source = || items.clone().into_iter().map(|ok| if ok { Ok(1) } else { fault("x") });
         let rng = || Rng::new(0, 0, 0);

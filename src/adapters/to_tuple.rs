@@ -1,4 +1,4 @@
-//! `to_tuple`: from a sample to the types of a training step.
+//! `to_tuple`: converts samples to tuples of their fields.
 
 use super::{Stage, fields};
 use crate::{FromValue, Result, Sample};
@@ -6,10 +6,10 @@ use bytestring::ByteString;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What [`to_tuple`](super::IteratorExt::to_tuple) can make of a sample: tuples of up to six types that are
-/// [`FromValue`], and arrays of one such type.
+/// A type that [`to_tuple`](super::IteratorExt::to_tuple) converts samples to: a tuple of up to six types
+/// that are [`FromValue`], or an array of one such type.
 pub trait FromFields: sealed::Sealed + Sized {
-    /// The names of the fields, as many as the tuple has parts.
+    /// The names of the fields, one for each element of the tuple.
     type Specs<'a>: IntoIterator<Item = &'a str>;
 
     #[doc(hidden)]
@@ -72,7 +72,7 @@ macro_rules! tuple {
             type Specs<'a> = [&'a str; $count];
 
             fn from_fields(mut sample: Sample, specs: &[ByteString]) -> Result<Self> {
-                // The parts of a tuple are made from left to right.
+                // The elements of a tuple are evaluated from left to right.
                 Ok(($(fields::take::<$type>(&mut sample, &specs[$at], &specs[$at + 1..])?,)+))
             }
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_of_another_type_is_an_error() {
+    fn missing_fields_and_other_types_are_errors() {
         let kinds = |specs| {
             let mut out = [Ok(sample())].into_iter().to_tuple::<(Bytes, i64)>(specs);
             out.next().unwrap().unwrap_err()

@@ -1,4 +1,4 @@
-//! `unbatched`: batches become items again.
+//! `unbatched`: splits batches into their items again.
 
 use super::{Batch, Stage};
 use crate::Result;
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_batches_are_nothing() {
+    fn empty_batches_have_no_items() {
         let batches = [vec![], vec![1], vec![], vec![2, 3], vec![]];
         let out: Vec<i32> =
             batches.into_iter().map(|b| Ok(Batch::from(b))).unbatched().map(Result::unwrap).collect();

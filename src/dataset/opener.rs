@@ -9,7 +9,7 @@ use super::versions::{EpochVersions, Versions};
 use crate::error::{ErrorKind, Result};
 use crate::index::ShardIndex;
 use crate::plan::Slice;
-use crate::store::{Body, Lane, ObjectVersion, Stopper};
+use crate::store::{Body, ObjectVersion, ReadQueue, Stopper};
 use crate::tar::{self, SampleParser};
 use crate::telemetry::log;
 use crate::wait;
@@ -43,7 +43,7 @@ pub(super) struct Opener {
     pieces: VecDeque<SlicePiece>,
     /// Whether the slice that is being read consists of pieces.
     in_pieces: bool,
-    lane: Lane,
+    queue: ReadQueue,
     /// Whether another reader will [begin behind](Self::begin_behind) this one.
     pub(super) followed: bool,
     /// Number of samples of the next slice that were read before.
@@ -82,7 +82,7 @@ struct OpenedSlice {
 impl Opener {
     pub(super) fn new(shards: Arc<ShardSet>, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
         Opener {
-            lane: shards.store.lane(versions.network()),
+            queue: shards.store.queue(versions.network()),
             versions: versions.of(epoch),
             shards,
             epoch,
@@ -154,7 +154,7 @@ impl Opener {
     pub(super) fn begin_behind(&mut self, before: &Opener) {
         if self.ahead.is_empty() {
             // The bytes of `before` are requested first.
-            self.lane = before.lane.clone();
+            self.queue = before.queue.clone();
         }
         while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
     }
@@ -213,7 +213,7 @@ impl Opener {
         };
         let left =
             (self.slices.len() - self.next.min(self.slices.len())) + self.pieces.len() + self.empty.len();
-        self.lane.expect(if self.followed { u64::MAX } else { left as u64 });
+        self.queue.expect(if self.followed { u64::MAX } else { left as u64 });
         let (samples, wanted_ahead) = match self.open(&slice, passed, expected) {
             Ok((samples, stopper, wanted_ahead)) => (Ok((samples, stopper)), wanted_ahead),
             Err(error) => (Err(error), 0),
@@ -271,13 +271,15 @@ impl Opener {
         let piece = index.filter(is_part);
         let piece = piece.and_then(|index| Some((index, index.stored_range(samples.clone())?)));
         let (mut body, parser, extent) = match piece {
-            None => {
-                (shards.store.open_in(&self.lane, url.expose_secret())?, parser, Extent::Shard(samples.start))
-            }
+            None => (
+                shards.store.open_in(&self.queue, url.expose_secret())?,
+                parser,
+                Extent::Shard(samples.start),
+            ),
             Some((index, range)) => {
                 let parser = parser.starting(samples.start, range.start);
                 let parser = if samples.end < index.stored_samples() { parser.cut() } else { parser };
-                (shards.store.open_range_in(&self.lane, url.expose_secret(), range)?, parser, Extent::Slice)
+                (shards.store.open_range_in(&self.queue, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };
         let (object, stopper, wanted_ahead) = (body.object_cell(), body.stopper(), body.begin());

@@ -1,9 +1,9 @@
-//! Batches on the devices ahead of the step, and the figure that says whether they were there in time.
+//! `Feed`: transfers batches to the devices ahead of the step, and measures whether they were in time.
 //!
-//! A device computes while the next batches are already on their way to it: a [`Feed`] takes batches from any
-//! iterator, hands each to a closure that starts its way to the devices, and keeps a few of what comes out
-//! ready. One process feeds all devices of its host: [`Tensor::into_rows`](crate::tensor::Tensor::into_rows)
-//! cuts a batch into the part of each without a copy.
+//! Devices compute while the next batches are being transferred to them: a [`Feed`] takes batches from any
+//! iterator, passes each to a closure that starts its transfer, and keeps a few of the results ready. One
+//! process feeds all devices of its host: [`Tensor::into_rows`](crate::tensor::Tensor::into_rows) splits a
+//! batch among them without a copy.
 //!
 //! ```
 //! use shardstream::feed::Feed;
@@ -23,7 +23,7 @@
 //! const DEVICES: usize = 8;
 //! let mut feed = Feed::new(loader.epoch(0), move |mut batch| {
 //!     let parts = batch.take("label")?.into_rows(DEVICES)?;
-//!     // `upload` is what the framework has for it; it may return before the transfer is done.
+//!     // `upload` is a call of the framework, which may return before the transfer is done.
 //!     Ok(parts.into_iter().enumerate().map(|(device, part)| upload(device, part)).collect::<Vec<_>>())
 //! })
 //! .depth(2);
@@ -46,61 +46,61 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// How many batches wait on the devices unless it is said: one that is taken next, one on its way.
+/// Default number of batches ahead: one ready on the devices, and one in transfer.
 const DEPTH: usize = 2;
 
-/// Batches that are brought to the devices by a thread, ahead of the step.
+/// An iterator over batches on the devices, which a thread transfers ahead of the step.
 ///
-/// It iterates over what the closure made of each batch, in order. An error of a batch or of the closure
-/// comes out in its place and ends nothing, as everywhere in this crate; a panic is
-/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked). The thread starts with the first batch that is asked
-/// for, and has ended when the feed is dropped. That does not wait for the network, as dropping a
-/// [`Loader`](crate::Loader)'s batches does not: what is waited for is the closure, if it is at work.
+/// It returns the results of the closure, in the order of the batches. An error of a batch or of the closure
+/// is returned in its place, and iteration can continue; a panic is
+/// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked), and the end. The thread starts when the first batch
+/// is asked for. Dropping the feed joins it: that waits for a call of the closure under way, but not for the
+/// network, like dropping a [`Loader`](crate::Loader)'s batches.
 ///
-/// The closure should start a transfer and not wait for it: what is returned may be a handle to something
-/// that is still on its way. Whatever memory it needs must travel with it, as clones of `Bytes` do.
-#[must_use = "feeds are lazy: nothing is brought to a device unless it is iterated over or polled"]
+/// The closure should start a transfer without waiting for it, and return a handle. The handle must own the
+/// memory that the transfer reads, as clones of `Bytes` do.
+#[must_use = "feeds are lazy: nothing is transferred unless they are iterated over or polled"]
 pub struct Feed<B> {
     ready: Background<B>,
-    meter: Meter,
+    meter: FeedMeter,
 }
 
-/// The [`Stream`] face of a [`Feed`].
+/// A [`Feed`] as a [`Stream`].
 ///
-/// Dropping it joins the thread, as dropping the feed does: for that moment it blocks.
+/// Dropping it joins the thread, as dropping the feed does, and blocks until it has ended.
 #[must_use = "streams do nothing unless they are polled"]
 pub struct FeedStream<B> {
     ready: BackgroundStream<B>,
-    meter: Meter,
+    meter: FeedMeter,
 }
 
 impl<B: Send + 'static> Feed<B> {
-    /// Feeds what `upload` makes of `batches`. It is called on the thread of the feed, for one batch after
-    /// the other.
+    /// Feeds the results of `upload`, which is called on the thread of the feed for one batch after the
+    /// other.
     pub fn new<T, I, U>(batches: I, mut upload: U) -> Self
     where
         I: Iterator<Item = Result<T>> + Send + 'static,
         U: FnMut(T) -> Result<B> + Send + 'static,
     {
         let uploaded = batches.map(move |batch| batch.and_then(&mut upload));
-        Feed { ready: uploaded.prefetch(DEPTH), meter: Meter::default() }
+        Feed { ready: uploaded.prefetch(DEPTH), meter: FeedMeter::default() }
     }
 
-    /// How many batches may be on the devices, or on their way, beside the one that the step has: at least 1.
-    /// Default: 2. One more is in the hand of the thread.
+    /// Number of batches that may be on the devices or in transfer, beside the one that the step uses. It
+    /// must be at least 1; the default is 2. The thread holds one more.
     pub fn depth(mut self, batches: usize) -> Self {
         self.ready = self.ready.ahead(batches);
         self
     }
 
-    /// The same as a stream, for any executor.
+    /// The same batches as a stream, for any executor.
     pub fn into_stream(self) -> FeedStream<B> {
         FeedStream { ready: self.ready.into_stream(), meter: self.meter }
     }
 }
 
 impl<B> Feed<B> {
-    /// What was taken so far, and how long it was waited for.
+    /// The number of batches returned so far, and the time spent waiting for them.
     #[must_use]
     pub fn report(&self) -> FeedReport {
         self.meter.report
@@ -119,9 +119,9 @@ impl<B> Iterator for Feed<B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        self.meter.ask(self.ready.is_waiting());
+        self.meter.ask(self.ready.is_ready());
         let item = self.ready.next();
-        self.meter.answer(item.as_ref());
+        self.meter.receive(item.as_ref());
         item
     }
 }
@@ -132,10 +132,10 @@ impl<B> Stream for FeedStream<B> {
     type Item = Result<B>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<B>>> {
-        let is_waiting = self.ready.is_waiting();
-        self.meter.ask(is_waiting);
+        let is_ready = self.ready.is_ready();
+        self.meter.ask(is_ready);
         let item = ready!(Pin::new(&mut self.ready).poll_next(context));
-        self.meter.answer(item.as_ref());
+        self.meter.receive(item.as_ref());
         Poll::Ready(item)
     }
 }
@@ -152,27 +152,26 @@ impl<B> fmt::Debug for FeedStream<B> {
     }
 }
 
-/// Whether the devices had to wait for data. Reports of several feeds, as those of the parts of an epoch, add
-/// up.
+/// Whether the devices had to wait for data. Reports of several feeds can be added, such as those of the
+/// parts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FeedReport {
-    /// Batches that were taken.
+    /// Number of batches returned.
     pub batches: u64,
-    /// Those of them that were the first of a feed. Nothing can be ready for them, and they don't count as
-    /// late.
+    /// Number of those that were the first of a feed. They are never ready, and don't count as late.
     pub firsts: u64,
-    /// Those of them that were there when they were asked for, the first ones left out.
+    /// Number of those that were ready when they were asked for, the first ones excluded.
     pub ready: u64,
-    /// How long the first ones took.
+    /// Time spent waiting for the first ones.
     pub first: Duration,
-    /// How long the others were waited for.
+    /// Time spent waiting for the others.
     pub waited: Duration,
 }
 
 impl FeedReport {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was there when it was asked for.
-    /// The first batch of a feed is left out; with nothing else it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when it was asked for.
+    /// The first batch of a feed is excluded; without any other it is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.batches.saturating_sub(self.firsts) {
@@ -207,23 +206,24 @@ impl fmt::Display for FeedReport {
     }
 }
 
-/// Counts the batches and the waiting.
+/// Counts the batches of a feed, and the time spent waiting for them.
 #[derive(Debug, Default)]
-struct Meter {
+struct FeedMeter {
     report: FeedReport,
-    /// Since when a batch has been asked for, and whether it was there.
-    asked: Option<(Instant, bool)>,
+    /// Since when a batch has been waited for, and whether it was ready then.
+    waiting: Option<(Instant, bool)>,
 }
 
-impl Meter {
-    /// Someone wants a batch. Whoever polls asks more than once.
-    fn ask(&mut self, is_waiting: bool) {
-        self.asked.get_or_insert_with(|| (Instant::now(), is_waiting));
+impl FeedMeter {
+    /// The consumer asks for a batch. A stream's consumer may poll several times.
+    fn ask(&mut self, is_ready: bool) {
+        self.waiting.get_or_insert_with(|| (Instant::now(), is_ready));
     }
 
-    fn answer<B>(&mut self, item: Option<&Result<B>>) {
-        let Some((since, was_ready)) = self.asked.take() else { return };
-        // The end is no batch, and an error no step: nobody computes in the meantime.
+    /// The consumer received an item, or the end.
+    fn receive<B>(&mut self, item: Option<&Result<B>>) {
+        let Some((since, was_ready)) = self.waiting.take() else { return };
+        // Neither the end nor an error is a step.
         let Some(Ok(_)) = item else { return };
         let report = &mut self.report;
         report.batches += 1;

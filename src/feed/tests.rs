@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 #[test]
-fn all_batches_arrive_in_order_on_both_faces() {
+fn all_batches_arrive_in_order_as_iterator_and_stream() {
     let items = || [oks(0..20), vec![fault("bad")], oks(20..30)].into_iter().flatten();
     for depth in [1, 2, 100] {
         let feed = || Feed::new(items(), Ok).depth(depth);
@@ -34,7 +34,7 @@ fn a_panic_of_an_upload_is_an_error_and_not_the_end_of_the_data() {
 }
 
 #[test]
-fn it_runs_no_further_ahead_than_it_may_and_stops_when_it_is_dropped() {
+fn depth_bounds_what_is_ahead_and_dropping_stops_the_thread() {
     let made = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&made);
     let endless = (0..).map(Ok);
@@ -56,7 +56,7 @@ fn no_depth_is_an_error() {
     assert!(matches!(feed.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
 }
 
-/// Batches that come when they are sent, and the word that each has been uploaded.
+/// Sends batches into a feed by hand; the receiver gets each one as it is uploaded.
 fn by_hand() -> (Sender<i32>, Receiver<i32>, Feed<i32>) {
     let ((send, batches), (uploaded, seen)) = (channel(), channel());
     let feed = Feed::new(batches.into_iter().map(Ok), move |n| {
@@ -71,11 +71,11 @@ fn readiness_is_the_share_of_steps_that_did_not_wait() {
     let (send, seen, mut feed) = by_hand();
     send.send(0).unwrap();
     assert_eq!(feed.next().unwrap().unwrap(), 0);
-    assert_eq!(feed.report().readiness(), 1.0, "the first one is nobody's fault");
+    assert_eq!(feed.report().readiness(), 1.0, "the first one does not count");
     for n in 1..=3 {
         send.send(n).unwrap();
     }
-    // When the upload of the third has begun, the two before it are in the queue.
+    // Once the third is being uploaded, the two before it are in the queue.
     while seen.recv().unwrap() < 3 {}
     for n in 1..=2 {
         assert_eq!(feed.next().unwrap().unwrap(), n);
@@ -96,7 +96,7 @@ fn readiness_is_the_share_of_steps_that_did_not_wait() {
 }
 
 #[test]
-fn reports_add_up_and_speak() {
+fn reports_are_added_and_displayed() {
     let one = FeedReport {
         batches: 5,
         firsts: 1,

@@ -1,10 +1,9 @@
 //! A named filter that selects samples.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::panic::catch;
 use crate::sample::Sample;
-use crate::secret_url::redact_text;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A predicate over samples and its name. Cheap to clone.
@@ -28,12 +27,8 @@ impl SampleFilter {
     /// # Errors
     /// [`ErrorKind::Panicked`] if it panics.
     pub(super) fn selects(&self, sample: &Sample) -> Result<bool> {
-        catch_unwind(AssertUnwindSafe(|| (self.predicate)(sample))).map_err(|panic| {
-            let message = panic.downcast_ref::<&str>().copied();
-            let message = message.or_else(|| panic.downcast_ref().map(String::as_str));
-            let kind = ErrorKind::Panicked(redact_text(message.unwrap_or("no message")));
-            Error::from(kind).in_shard(sample.shard()).with_key(sample.key())
-        })
+        catch(|| (self.predicate)(sample))
+            .map_err(|error| error.in_shard(sample.shard()).with_key(sample.key()))
     }
 }
 

@@ -1,31 +1,31 @@
-//! What travels from the streams to the batches.
+//! What the streams, the stages, the sequence and the batches hand to each other.
 
 use super::shapes::Shapes;
 use crate::error::Error;
 use crate::sample::{Position, Sample};
 use crate::state::{OpenSlice, StageRecord};
 
-/// What a stream gives to the stages on threads.
+/// What a stream gives to the stages that run on threads.
 #[derive(Debug)]
-pub(super) enum Read {
-    Input(Input),
-    /// A failure between the samples of the stream.
+pub(super) enum StreamEvent {
+    Input(StageInput),
+    /// A failure between two samples of the stream, and the number of its pass.
     Fault(u64, Error),
-    /// A failure after which nothing that comes could be right.
+    /// A failure after which the stream cannot continue.
     Fatal(Error),
-    /// The stream has come to its end. Where places are filled up, it may begin again.
+    /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
     End,
 }
 
-/// A sample on its way to the stages, after the shuffle buffer.
+/// A sample between the shuffle buffer and the stages.
 #[derive(Debug)]
-pub(super) struct Input {
-    pub(super) origin: Origin,
+pub(super) struct StageInput {
+    pub(super) origin: InputOrigin,
     pub(super) sample: Sample,
 }
 
-impl Input {
-    /// The memory that it takes.
+impl StageInput {
+    /// Bytes of memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         self.sample.size().saturating_add(size_of::<Self>())
     }
@@ -33,123 +33,126 @@ impl Input {
 
 /// Which input of its stream a sample is.
 #[derive(Debug, Default)]
-pub(super) struct Origin {
-    /// How often its stream had come to an end before.
+pub(super) struct InputOrigin {
+    /// Number of passes that the stream had completed before.
     pub(super) pass: u64,
     pub(super) position: Position,
-    /// Its number among the inputs of the pass in the order in which they were read.
+    /// Number of the sample among the inputs of the pass, in the order in which they were read.
     pub(super) number: u64,
-    /// How many inputs of the pass have left the shuffle buffer, with this one.
+    /// Number of inputs of the pass that have left the shuffle buffer, including this one.
     pub(super) taken: u64,
-    /// The outputs of this input that were given before a restore.
-    pub(super) given: Given,
-    /// What its stream has to say for the state, seldom anything.
-    pub(super) note: Option<Box<Note>>,
+    /// The outputs of this input that were emitted before a restore.
+    pub(super) emitted: Emitted,
+    /// News of the stream for the state; seldom present.
+    pub(super) note: Option<Box<StreamNote>>,
 }
 
-/// How much of an input has been given: a number of its outputs, and a number of parts of the next one, where
-/// a stage behind the threads takes outputs apart.
+/// How much of an input has been emitted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct Emitted {
+    /// Number of outputs that were emitted completely.
     pub(super) outputs: u64,
+    /// Number of parts of the next output that were used, if a stream stage splits outputs: tokens of a
+    /// document, for example.
     pub(super) used: u64,
 }
 
-/// What a source has for the sequence, in the order of its stream.
+/// What a source gives to the sequence, in the order of its stream, and the sequence to the batches.
 #[derive(Debug)]
-pub(super) enum Event<T> {
-    /// An item, which takes the next place of its stream.
+pub(super) enum LoaderEvent<T> {
+    /// An item, which takes the next sequence number of its stream.
     Item(Tag, T),
-    /// The next place of the stream stays empty: it has no item of the shape that the place has.
-    Empty(Tag),
-    /// A failure between two items: it takes no place.
-    Fault(Fault),
-    /// A failure after which nothing that comes could be right.
+    /// The next sequence number of the stream has no item: the stream has none of the shape of that step.
+    Gap(Tag),
+    /// A failure between two items. It takes no sequence number.
+    Fault(SampleFault),
+    /// A failure after which the run cannot continue.
     Fatal(Error),
-    /// The places of a batch end here.
-    Cut(Cut),
+    /// The end of a batch.
+    BatchEnd(BatchEnd),
 }
 
-/// Where a stream is to begin again for a stage with a memory: before the first sample that it remembers.
+/// Where a restore starts to read a stream that has a stateful stage: before the first sample that the stage
+/// depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Replay {
     pub(super) pass: u64,
-    /// How many inputs of the pass have left the shuffle buffer by then.
+    /// Number of inputs of the pass that had left the shuffle buffer by then.
     pub(super) taken: u64,
-    /// How many items were given since, with the one that says so.
+    /// Number of items emitted since then, including the one that carries this replay.
     pub(super) given: u64,
-    /// How many failures there were since that come again.
+    /// Number of failures since then, which a restore meets again.
     pub(super) skips: u64,
-    /// What the stage has saved, if it does.
+    /// What the stage has saved, if it saves its state.
     pub(super) saved: Option<StageRecord>,
 }
 
-/// Where the stages of a stream begin.
+/// Where the stages of a stream start.
 #[derive(Debug, Clone)]
-pub(super) struct Begins {
+pub(super) struct StreamStart {
     pub(super) replay: Replay,
-    /// Which of the job's streams.
+    /// Number of the stream in the job, and the number of all streams.
     pub(super) stream: usize,
     pub(super) streams: usize,
-    /// The first turn of its lane, where it has the lane to itself.
-    pub(super) turn: u64,
-    /// Which places have which shape, if they have any.
+    /// Index of its first item in the stream. Only meaningful without a mixture.
+    pub(super) first_index: u64,
+    /// The shape of each step, if batches have several.
     pub(super) shapes: Option<Shapes>,
-    /// Items that have no room in this shape are left out, where places have none.
-    pub(super) only: Option<usize>,
+    /// Without `shapes`: drop the items that do not fit into this bucket.
+    pub(super) only_bucket: Option<usize>,
 }
 
-/// Which source something comes from: a stream of a dataset.
+/// A pass of a source, that is of a stream of one dataset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct From {
+pub(super) struct SourcePass {
     pub(super) dataset: usize,
-    /// Which of the rank's streams.
-    pub(super) lane: usize,
-    /// How often the stream had come to an end before.
+    /// Index of the stream among those of this rank.
+    pub(super) local_stream: usize,
+    /// Number of passes that the stream had completed before.
     pub(super) pass: u64,
 }
 
 /// A sample that was lost, and why.
 #[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) from: From,
+pub(super) struct SampleFault {
+    pub(super) source: SourcePass,
     pub(super) error: Error,
 }
 
-/// Where an item is in the sequence of its job.
+/// Where an item is in the sequence of the job, and what the state needs to know when it is consumed.
 #[derive(Debug, Default)]
 pub(super) struct Tag {
-    /// In the sequence of all ranks.
-    pub(super) slot: u64,
-    pub(super) from: From,
+    /// Number of the item in the sequence of all ranks.
+    pub(super) sequence_number: u64,
+    pub(super) source: SourcePass,
     pub(super) position: Position,
-    /// Which output of its input it is, from 0.
+    /// Index of the item among the outputs of its input.
     pub(super) part: u64,
-    /// How many inputs of the pass have left the shuffle buffer by then.
+    /// Number of inputs of the pass that had left the shuffle buffer by then.
     pub(super) taken: u64,
-    /// The input that has more to give, by its number, and how much of it has been given.
-    pub(super) rest: Option<(u64, Given)>,
-    /// Where to begin again, if that is elsewhere. The note is then of what happened until there.
+    /// Number of the input whose outputs were not all emitted yet, and how much of it was.
+    pub(super) unfinished: Option<(u64, Emitted)>,
+    /// Where a restore starts, if not at this item. Then `note` covers what happened up to that point.
     pub(super) replay: Option<Box<Replay>>,
-    /// How much of the item is used, and how much room it has, in whatever a stage with a memory counts.
+    /// How much of the item is used, and how much fits into it, in the unit of the stateful stage.
     pub(super) fill: Option<(u64, u64)>,
-    pub(super) note: Option<Box<Note>>,
+    pub(super) note: Option<Box<StreamNote>>,
 }
 
-/// What has happened in a stream since its last item was given out.
+/// What has happened in a stream since its last item was emitted.
 #[derive(Debug, Default)]
-pub(super) struct Note {
-    /// The slices that were begun.
+pub(super) struct StreamNote {
+    /// The slices that were opened.
     pub(super) opened: Vec<OpenSlice>,
-    /// The samples that came into the stream before this one have all been given out.
+    /// All samples of the stream with a lower number have been emitted.
     pub(super) oldest: u64,
-    /// The end, with the number of items there were.
+    /// Number of samples in the pass, once it has ended.
     pub(super) length: Option<u64>,
 }
 
-impl Note {
-    /// This and what happened after it.
-    pub(super) fn then(&mut self, later: Note) {
+impl StreamNote {
+    /// Appends what happened later.
+    pub(super) fn append(&mut self, later: StreamNote) {
         if !later.opened.is_empty() {
             self.opened.extend(later.opened);
             self.oldest = later.oldest;
@@ -160,11 +163,11 @@ impl Note {
 
 /// The end of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cut {
-    /// How many places of the job's sequence lie before the next batch.
-    pub(super) slots: u64,
-    /// How many items a full batch has.
+pub(super) struct BatchEnd {
+    /// The sequence number at which the next batch of all ranks starts.
+    pub(super) next_number: u64,
+    /// Number of items in a full batch.
     pub(super) size: usize,
-    /// Which shape it has, where there are several.
+    /// The bucket, that is the shape, of the batch, if there are several.
     pub(super) bucket: Option<usize>,
 }

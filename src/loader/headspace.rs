@@ -1,4 +1,4 @@
-//! What a trainer's step would take if loading were free.
+//! How long a trainer's step would take if loading were free.
 
 use super::Loader;
 use crate::error::Result;
@@ -6,23 +6,23 @@ use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long steps take with loading, and without, from [`Loader::headspace`].
+/// The time of training steps with and without loading, measured by [`Loader::headspace`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Headspace {
-    /// Number of steps that were timed, each way.
+    /// Number of steps that were timed, with and without loading.
     pub steps: u64,
-    /// How long they took with a new batch for each, the wait for the first one left out.
+    /// Total time with a new batch for each step, without the wait for the first batch.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub loading: Duration,
-    /// How long they took with the same batch for all of them.
+    /// Total time with the same batch for all steps.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub free: Duration,
 }
 
 impl Headspace {
-    /// How many times as fast training would be if loading were free: 1 where the trainer is the limit. None
-    /// without steps.
+    /// The factor by which training would be faster if loading were free: 1 if the trainer is the limit.
+    /// `None` without steps.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         (self.steps > 0 && !self.free.is_zero()).then(|| self.loading.as_secs_f64() / self.free.as_secs_f64())
@@ -43,15 +43,15 @@ impl fmt::Display for Headspace {
 }
 
 impl<B: Send + 'static> Loader<B> {
-    /// Tells how much faster training would be if loading were free: times up to `steps` steps with the
-    /// batches of an epoch, and as many with the first of them again and again.
+    /// Measures how much faster training would be if loading were free: times up to `steps` steps with the
+    /// batches of an epoch, and the same number of steps with the first batch repeated.
     ///
-    /// `step` should not return before the device is done with the batch, or at least not earlier for one
-    /// kind of step than for the other. The first step comes before the clock starts. Where the last batch of
-    /// an epoch is smaller than the others, ask for fewer steps than the epoch has.
+    /// `step` should return only when the device is done with the batch, or at least do so alike in both
+    /// measurements. The first step is not timed. If the last batch of an epoch is smaller than the others,
+    /// pass fewer steps than the epoch has.
     ///
     /// # Errors
-    /// Those of the batches.
+    /// The first error among the batches.
     ///
     /// ```
     /// # use shardstream::prelude::*;
@@ -63,7 +63,7 @@ impl<B: Send + 'static> Loader<B> {
     /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
     /// let loader = Loader::builder(Dataset::builder(shards).build()?).batch(4).build()?;
     /// let headspace = loader.headspace(0, 100, |batch| assert_eq!(batch.len(), 4))?;
-    /// assert_eq!(headspace.steps, 9); // an epoch of 10, of which one comes before the clock starts
+    /// assert_eq!(headspace.steps, 9); // an epoch of 10 batches, the first of which is not timed
     /// # Ok(())
     /// # }
     /// ```
@@ -71,18 +71,18 @@ impl<B: Send + 'static> Loader<B> {
         let mut batches = self.epoch(epoch);
         let Some(first) = batches.next().transpose()? else { return Ok(Headspace::default()) };
         step(&first);
-        let (begun, mut count, mut loading) = (Instant::now(), 0, Duration::ZERO);
+        let (start, mut count, mut loading) = (Instant::now(), 0, Duration::ZERO);
         while count < steps {
             let Some(batch) = batches.next().transpose()? else { break };
             step(&batch);
             count += 1;
-            loading = begun.elapsed();
+            loading = start.elapsed();
         }
-        // What is loaded ahead would take time from the other half.
+        // Loading ahead would slow down the second measurement.
         drop(batches);
-        let begun = Instant::now();
+        let start = Instant::now();
         (0..count).for_each(|_| step(&first));
-        Ok(Headspace { steps: count, loading, free: begun.elapsed() })
+        Ok(Headspace { steps: count, loading, free: start.elapsed() })
     }
 }
 

@@ -1,23 +1,23 @@
 //! The runtime that drives datasets through the stages on threads, into batches.
 //!
 //! ```text
-//! builder   the options
-//! settings  the options, checked, and the streams that a run begins
-//! ahead     where streams are some steps later
-//! start     what a run puts together
-//! stream    one stream of one dataset: its epochs, read, selected from and shuffled
-//! stages    what happens to a sample
-//! pool      the stages on threads
-//! shapes    which step has which shape, where batches have several
-//! sequence  the places of the sequence in turn, and where batches end
-//! tuning    number of threads and of batches ahead: fixed, or tuned while a run is under way
-//! batches   batches, each with the state as of its last item
-//! watch     a run that is under way, and a warning where nothing comes
-//! report    what a run has cost, where its time went, and what limits it
-//! headspace what a step would take if loading were free
+//! builder     the options
+//! settings    the checked options, and the length and state header that follow from them
+//! prepare     from settings and a state to the streams of a run
+//! skip_steps  the positions of the streams a number of steps later
+//! start       from settings and stages to a loader
+//! stream      one stream of one dataset: its epochs, read, selected and shuffled
+//! stages      what happens to a sample
+//! pool        runs the stages on threads
+//! shapes      the shape of each step, if batches have several
+//! sequence    the order of the items of a job, and where batches end
+//! tuning      the number of threads and of batches ahead: fixed, or tuned during a run
+//! batches     batches, each with the state as of its last item
+//! watch       the state of a running loader, and a warning when it stalls
+//! report      what a run has cost, where its time went, and what limits it
+//! headspace   how long a step would take if loading were free
 //! ```
 
-mod ahead;
 mod batches;
 mod builder;
 mod event;
@@ -25,10 +25,12 @@ mod headspace;
 mod last_batch;
 mod policy;
 mod pool;
+mod prepare;
 mod report;
 mod sequence;
 mod settings;
 mod shapes;
+mod skip_steps;
 mod stages;
 mod start;
 mod stream;
@@ -48,11 +50,12 @@ pub use crate::activity::Activity;
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::state::{ChangeReport, Changes, EpochRange, JobHeader, State, misfit};
-use report::Owners;
-use settings::{Begun, Settings};
+use prepare::PreparedRun;
+use report::MemoryGauges;
+use settings::Settings;
 use std::fmt;
 use std::sync::Arc;
-use tuning::Learned;
+use tuning::LearnedTuning;
 
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
@@ -63,51 +66,54 @@ use tuning::Learned;
 ///            any of `threads`
 /// ```
 ///
-/// Each of `threads` takes the stream that has least ahead, reads, parses, selects and shuffles some of its
-/// samples, and does the stages (decode, augment, filter, split) while others continue with the stream; none
-/// waits for the network while there is another stream to read. One thread more takes an item of each stream
-/// in turn and collects batches, ahead of the trainer. Beyond the shuffle buffers and the batches ahead, 2
-/// chunks of samples for each stream and 2 for each thread are on their way, where a chunk is up to 512
-/// samples, and fewer when they are large (512 KiB) or take long (a millisecond). All loaders of a process
-/// together have a quarter of the [`Budget`](crate::store::Budget) for them: 64 MiB unless set. Beyond that
-/// there are 2 chunks for each stream and one for each thread, of a sample or up to 64 KiB. Local files that
-/// turn out to be slow are read ahead on threads of the process, which dropping the loader does not wait for.
+/// Each of `threads` picks the stream with the fewest samples ready, reads, parses, selects and shuffles a
+/// chunk of its samples, and runs the stages (decode, augment, filter, split) on them, while other threads
+/// continue with the stream. No thread waits for the network while another stream can be read. One further
+/// thread takes one item of each stream in turn and collects batches, ahead of the trainer.
+///
+/// Besides the shuffle buffers and the batches ahead, a loader holds 2 chunks of samples for each stream and
+/// 2 for each thread. A chunk has up to 512 samples; it has fewer if they are large (512 KiB in total) or
+/// slow (a millisecond in total). The chunks of all loaders of a process share a quarter of the
+/// [`Budget`](crate::store::Budget): 64 MiB by default. When that is used up, a loader still holds 2 chunks
+/// for each stream and one for each thread, each of a single sample or up to 64 KiB. Local files that turn
+/// out to be slow are read ahead on threads of the process, which dropping the loader does not wait for.
 ///
 /// The batches of an epoch depend on the dataset, the seed, the epoch and the options, never on the number of
-/// threads or on what arrives first.
+/// threads or on timing.
 ///
 /// An epoch is an [`Iterator`] ([`epoch`](Loader::epoch)) or a [`Stream`](futures::Stream)
-/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network;
-/// what is waited for is the map of one sample on each thread.
+/// ([`Batches::into_stream`]). Dropping it stops and joins all threads, also those that wait for the network.
+/// That takes no longer than the stages need for one sample.
 ///
 /// # The sequence of a job
 ///
-/// All ranks together consume one sequence, whatever their number: its place `g` belongs to stream `g %
-/// streams`, and is that stream's next item. Batch `k` of `n` items on each of `W` ranks is the places from
-/// `k * n * W` on, so that a global batch holds the same items on any number of ranks. A stream that has
-/// come to its end leaves its places empty, and does not move the others up: at the end of an epoch batches
-/// may have fewer items. [`LastBatch`] says what happens to these, and on which terms all ranks get the same
-/// number of batches. Where the lengths of streams are not known, take the same number of batches on all
-/// ranks from [`epochs`](Loader::epochs), where streams do not end.
+/// All ranks together consume one sequence of items, which does not depend on the number of ranks. Sequence
+/// number `g` belongs to stream `g % streams` and is the next item of that stream. With `n` items per batch
+/// and `W` ranks, global batch `k` covers the `n * W` sequence numbers from `k * n * W` on, so it holds the
+/// same items on any number of ranks. A stream that has ended leaves gaps at its sequence numbers: the items
+/// of other streams do not move up, and batches at the end of an epoch may have fewer items. [`LastBatch`]
+/// says what happens to those batches, and under which conditions all ranks get the same number of batches.
+/// If the lengths of the streams are not known, take a fixed number of batches on all ranks from
+/// [`epochs`](Loader::epochs), whose streams do not end.
 ///
 /// # Failures
 ///
-/// A sample that fails takes no place: the next one of its stream takes it, so that batches stay full. Its
-/// error is an item, ahead of the batch that is being filled, and iteration can continue after it; or
+/// A sample that fails takes no sequence number: the next sample of its stream replaces it, so that batches
+/// stay full. Its error is an item that precedes the current batch, and iteration can continue after it; or
 /// [`on_error`](LoaderBuilder::on_error) skips it and records it in the [ledger](State::ledger). A panic of a
-/// stage is the [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
+/// stage is the error [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
 ///
 /// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`,
-/// `Length`, `DamagedCache`) ends
-/// the batches after its error, because what follows would be another sequence: restore
-/// [`Batches::state`].
+/// `Length`, `DamagedCache`) ends the batches after its error, because the sequence cannot continue without
+/// the missing samples: [restore](Loader::restore) [`Batches::state`].
 ///
 /// # Resuming
 ///
-/// Every batch carries a [`State`]; [`restore`](Loader::restore) gives the rest, byte for byte, on the same
-/// or on another number of ranks. What shuffle buffers held is found out from the seed, and read again: with
-/// an index by ranges; from the beginning of the shards that were open without one, of compressed shards, and
-/// behind [`select`](LoaderBuilder::select) and [`select_map`](LoaderBuilder::select_map).
+/// Every batch carries a [`State`]; [`restore`](Loader::restore) continues after it, byte for byte, on the
+/// same or on another number of ranks. The content of the shuffle buffers is computed from the seed and read
+/// again. With an index that takes a few range requests. Without one, with compressed shards, and behind
+/// [`select`](LoaderBuilder::select) and [`select_map`](LoaderBuilder::select_map), the shards that were open
+/// are read from their beginning.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -137,46 +143,48 @@ use tuning::Learned;
 /// ```
 pub struct Loader<B> {
     settings: Arc<Settings>,
-    start: Arc<Start<B>>,
+    start: Arc<StartRun<B>>,
 }
 
-/// Makes batches of the streams that were begun.
-type Start<B> = dyn Fn(&Settings, Begun) -> Batches<B> + Send + Sync;
+/// Starts a run that was prepared.
+type StartRun<B> = dyn Fn(&Settings, PreparedRun) -> Batches<B> + Send + Sync;
 
 /// Reading.
 impl<B: Send + 'static> Loader<B> {
-    /// The batches of one epoch. Nothing is read before the first one is asked for.
+    /// The batches of one epoch. Nothing is read before the first call of [`next`](Iterator::next).
     pub fn epoch(&self, epoch: u64) -> Batches<B> {
-        self.begin(self.settings.one_epoch(epoch))
+        self.begin(self.settings.epoch_run(epoch))
     }
 
-    /// The batches of all epochs from `first` on, without an end: for training by the number of steps.
+    /// The batches of all epochs from `first` on, without end: for training by the number of steps.
     ///
-    /// Each stream goes into its next epoch, in a new order, as soon as it has come to its end, so that there
-    /// are no empty places, and every rank gets as many batches as it takes. An epoch of a fixed number of
-    /// steps, that resumes where the last one stopped, is `batches.by_ref().take(steps)`.
+    /// Each stream continues with its next epoch, in a new order, as soon as it has ended. So there are no
+    /// gaps, and every rank gets as many batches as it takes. For an epoch of a fixed number of steps, which
+    /// continues where the last one stopped, use `batches.by_ref().take(steps)`.
     ///
-    /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream that has
-    /// had no sample in a hundred epochs in a row, whether there was none or none could be read, ends with
-    /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards), and leaves its places empty; when all streams
-    /// have ended, so do the batches. Where the stages have given no item of a stream for as long, that error
-    /// ends the batches.
+    /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream without
+    /// a readable sample in a hundred consecutive epochs ends with
+    /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) and leaves gaps at its sequence numbers; when all
+    /// streams have ended, so do the batches. If the stages give no item of a stream in a hundred epochs,
+    /// that error ends the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
         self.begin(EpochRange::EpochsFrom(first))
     }
 
-    /// The batches that were not consumed when `state` was taken: the rest of its epoch, or all that follow.
+    /// The batches that were not consumed when `state` was taken: the rest of its epoch, or of all epochs.
     ///
-    /// The loader must be what it was, except for the number of ranks, threads and batches ahead and the size
-    /// of batches. The names and numbers of the stages that change the number of items are compared; what
-    /// their functions and those of `map` do, the policy of `on_error`, and most of `last_batch` are not:
-    /// keep them. The state must have the streams of this rank: it is this rank's own, or the
-    /// [whole](State::merge). Failures that were seen before the state was taken are not reported again.
+    /// The loader must have the same options as before, except for the number of ranks, threads and batches
+    /// ahead, and the batch size. The names of the stages that change the number of items, which include
+    /// numbers such as the length of [`chunked`](LoaderBuilder::chunked) rows, are compared with those in the
+    /// state. The functions of all stages, the policy of `on_error`, and most of `last_batch` are not
+    /// compared: keep them. The state must contain the streams of this rank, so it is
+    /// either this rank's own or the [merged](State::merge) one. Failures that were seen before the state was
+    /// taken are not reported again.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, when the state is of other shards,
-    /// another seed or another pipeline. Shards that were open and have changed since are an error of the
-    /// first batch, after which there is none.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) with the difference, if the state is of other shards,
+    /// another seed or another pipeline. If a shard that was open has changed since, the first batch is an
+    /// error, and the batches end.
     pub fn restore(&self, state: &State) -> Result<Batches<B>> {
         let header = self.header_for(state).carrying(state.header());
         if let Some(difference) = state.header().difference(&header) {
@@ -185,33 +193,33 @@ impl<B: Send + 'static> Loader<B> {
                  change by `Loader::restore_changed`"
             )));
         }
-        Ok((self.start)(&self.settings, self.settings.begin(header, Some(state))?))
+        Ok((self.start)(&self.settings, self.settings.prepare(header, Some(state))?))
     }
 
-    /// As [`restore`](Loader::restore), onto a mixture that is another one on purpose: with other weights or
-    /// another schedule, datasets that come or go, or a dataset with other shards.
+    /// As [`restore`](Loader::restore), but into a mixture that was changed on purpose: other weights or
+    /// another schedule, datasets that were added or removed, or a dataset with other shards.
     ///
-    /// A dataset that is what it was continues with the sample that would have come next, with what its
-    /// shuffle buffers held: nothing of its epoch comes twice or is left out. The new weights hold from the
-    /// next item of the job on, where their windows begin anew; a schedule counts items from the beginning of
-    /// the job, as before. What cannot continue is an error, unless `changes` allows it by name: a dataset
-    /// that is [new](Changes::added), one that is [gone](Changes::removed), and one that is [another one than
-    /// it was](Changes::restarted), whose next epoch begins. The report says what became of each. The order
-    /// of all that follows is a function of the state and of this loader, on any number of ranks, and its
-    /// states are restored by [`restore`](Loader::restore).
+    /// An unchanged dataset continues with its next sample and the content of its shuffle buffers: no sample
+    /// of its epoch is repeated or left out. The new weights apply from the next item of the job on, where a
+    /// new window of the mixture starts; a schedule still counts items from the beginning of the job. A
+    /// dataset that cannot continue is an error, unless `changes` allows it by name: one that was
+    /// [added](Changes::added), [removed](Changes::removed), or that [changed](Changes::restarted) and
+    /// restarts with its next epoch. The report lists what happened to each dataset. The order of the
+    /// following items is a function of the state and of this loader, on any number of ranks.
+    /// [`restore`](Loader::restore) takes the states of the batches that follow.
     ///
-    /// Datasets are recognised by their [names](LoaderBuilder::name); those without one by their shards, seed
-    /// and options, and if they have changed, by their numbers. Where epochs have an end, the weights can
-    /// change, but not the datasets: the next epoch can be of any.
+    /// Datasets are matched by their [names](LoaderBuilder::name). Datasets without a name are matched by
+    /// shards, seed and options, or, if those have changed, by their numbers. A state of a single
+    /// [epoch](Loader::epoch) allows other weights, but no other datasets: use those in the next epoch.
     ///
-    /// Digests add what datasets gave that are gone. The record of their failures goes with them: save
-    /// [`State::ledger`] before. Where a dataset has another number in the mix than before, columns that draw
-    /// random numbers draw others. Samples that are in [`steps to skip`](State::skip) are those of the new
-    /// mixture.
+    /// Digests include the samples of removed datasets, but the ledger does not include their failures: save
+    /// [`State::ledger`] before. If the number of a dataset in the mixture changes, columns that draw random
+    /// numbers draw other ones. [Skipped steps](State::skip) are steps of the new mixture.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) with all that is not allowed, and how to allow it; where
-    /// the state is not that of all ranks, or is of another number of streams or another epoch.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) that lists all changes that are not allowed, and how to
+    /// allow them; also if the state is not that of all ranks, or is of another number of streams or another
+    /// epoch.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -254,29 +262,30 @@ impl<B: Send + 'static> Loader<B> {
     pub fn restore_changed(&self, state: &State, changes: &Changes) -> Result<(Batches<B>, ChangeReport)> {
         let (state, report) = state.changed(self.header_for(state), changes)?;
         let header = state.header().clone();
-        Ok(((self.start)(&self.settings, self.settings.begin(header, Some(&state))?), report))
+        Ok(((self.start)(&self.settings, self.settings.prepare(header, Some(&state))?), report))
     }
 
-    /// What a state of this loader says of it that reads what `state` does.
+    /// The header of this loader's states, for the same run as that of `state`.
     fn header_for(&self, state: &State) -> JobHeader {
         let run = match state.header().run {
-            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => self.settings.one_epoch(epoch),
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => self.settings.epoch_run(epoch),
             run @ EpochRange::EpochsFrom(_) => run,
         };
         self.settings.header(run)
     }
 
-    /// The batches of an epoch from step `step` on, counted from 0, without reading those before it.
+    /// The batches of an epoch from step `step` on, counted from 0, without reading the steps before.
     ///
-    /// It is the same as [`State::skip`] of the state at the beginning. Use that to skip steps where epochs
-    /// continue without an end, or in the middle of a run: after a spike of the loss, say. The
-    /// [digest](State::digest) says how many samples were skipped. Samples that would have failed among them
-    /// count as samples: what follows is then a little ahead of what a run would have had that read them.
+    /// The same as [`State::skip`] of the state at the beginning of the epoch. Use [`State::skip`] to skip
+    /// steps in epochs without end, or in the middle of a run: after a spike of the loss, for example. The
+    /// [digest](State::digest) contains the number of skipped samples. Since they are not read, skipped
+    /// samples that would have failed count as samples: the following batches are then slightly ahead of
+    /// those of a run that read them.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) where the lengths of the streams are not known (see
-    /// [`steps`](Loader::steps)), and with [`shuffle_bytes`](LoaderBuilder::shuffle_bytes);
-    /// [`ErrorKind::State`](crate::ErrorKind::State) where the epoch has fewer steps.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the lengths of the streams are not known (see
+    /// [`steps`](Loader::steps)), or with [`shuffle_bytes`](LoaderBuilder::shuffle_bytes);
+    /// [`ErrorKind::State`](crate::ErrorKind::State) if the epoch has fewer steps.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -297,21 +306,21 @@ impl<B: Send + 'static> Loader<B> {
     /// # }
     /// ```
     pub fn at(&self, epoch: u64, step: u64) -> Result<Batches<B>> {
-        let header = Arc::new(self.settings.header(self.settings.one_epoch(epoch)));
+        let header = Arc::new(self.settings.header(self.settings.epoch_run(epoch)));
         let reached = self.settings.reached(None);
-        let streams = self.settings.beginning()?;
+        let streams = self.settings.initial_streams()?;
         self.restore(&State::new(header, reached, 0, streams.into()).skip(step))
     }
 
     fn begin(&self, run: EpochRange) -> Batches<B> {
         let header = self.settings.header(run);
-        match self.settings.begin(header.clone(), None) {
+        match self.settings.prepare(header.clone(), None) {
             Ok(begun) => (self.start)(&self.settings, begun),
             Err(error) => {
                 let reached = self.settings.reached(None);
                 let state = State::new(Arc::new(header), reached, 0, Arc::default());
-                let tuning = Learned::new(&self.settings.resources, None).begin();
-                let run = self.settings.watched(state, Owners::default(), Vec::new(), tuning);
+                let tuning = LearnedTuning::new(&self.settings.resources, None).begin();
+                let run = self.settings.new_run(state, MemoryGauges::default(), Vec::new(), tuning);
                 Batches::failed(error, run)
             }
         }
@@ -324,8 +333,8 @@ impl<B> Loader<B> {
         self.settings.parts.iter().map(|part| &part.dataset)
     }
 
-    /// How many batches an epoch has on this rank; none where that is not known, because a dataset has no
-    /// index or is resampled, or because a stage changes the number of items.
+    /// Number of batches of an epoch on this rank. `None` if it is not known, because a dataset has no index
+    /// or is resampled, or because a stage changes the number of items.
     #[must_use]
     pub fn steps(&self) -> Option<u64> {
         self.settings.steps()

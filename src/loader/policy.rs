@@ -1,95 +1,103 @@
-//! Which failures a loader skips, and how many.
+//! `OnError`: which failures a loader skips, and how many.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::BitOr;
 
-/// What a loader does when a sample fails: stop, or skip it and take the next one, up to a limit.
+/// What a loader does when a sample fails: return the error, or skip the sample, up to a limit.
 ///
-/// By default every failure is an error item of the iterator ([`stop`](OnError::stop)). With
-/// [`skip`](OnError::skip), failures of the given kinds are recorded in the
-/// [`Ledger`](crate::state::Ledger) of the state, and the next sample of the stream takes the place.
+/// By default each failure is an error item of the iterator ([`stop`](OnError::stop)). With
+/// [`skip`](OnError::skip), failures of the given kinds are recorded in the [`Ledger`](crate::state::Ledger)
+/// of the state, and the next sample of the stream takes the place of the failed one.
 ///
-/// Only what is wrong with one sample or one shard can be skipped. A network outage, refused access, a full
-/// disk, a shard that changed, or a bad option is no damage, and would make every sample fail: such errors
-/// are always items of the iterator.
+/// Only failures of one sample or one shard can be skipped. A network outage, refused access, a full disk, a
+/// shard that changed and a bad option would make every sample fail: such errors are always items of the
+/// iterator.
 ///
-/// ```text
-/// OnError::skip(Failures::damage() | Failures::decode())
-///     .in_a_row(20)         // a shard that is all wrong is no accident
-///     .share(0.001, 10_000) // one in a thousand, once 10,000 samples were read
-///     .rest_of_shard(true)
+/// ```
+/// use shardstream::loader::{Failures, OnError};
+///
+/// let policy = OnError::skip(Failures::damage() | Failures::decode())
+///     .in_a_row(20) // a wholly damaged shard ends the run
+///     .share(0.001, 10_000) // at most one in a thousand, once 10,000 samples were read
+///     .rest_of_shard(true);
+/// assert!(policy.check().is_ok());
 /// ```
 ///
-/// A limit that is passed is [`ErrorKind::TooManySkipped`], whose source is the failure that passed it.
+/// A failure beyond a limit is [`ErrorKind::TooManySkipped`], with that failure as its source.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub struct OnError {
     skipped: Failures,
-    /// Given by the caller; else [`IN_A_ROW`].
+    /// None: [`DEFAULT_IN_A_ROW`].
     in_a_row: Option<u64>,
     total: Option<u64>,
-    share: Option<Share>,
+    share: Option<ShareLimit>,
     rest_of_shard: bool,
 }
 
-/// How many failures in a row are skipped unless the caller says otherwise.
-const IN_A_ROW: u64 = 100;
+/// Default of the largest number of failures skipped in a row.
+const DEFAULT_IN_A_ROW: u64 = 100;
 
-/// The largest share of failures, once as many samples were seen as `minimum`.
+/// A limit on the share of failures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Share {
+struct ShareLimit {
     largest: f64,
+    /// Number of samples from which on the share is compared.
     minimum: u64,
 }
 
 impl OnError {
-    /// Skips nothing: every failure is an error item of the iterator. This is the default.
+    /// Skips no failure: each is an error item of the iterator. This is the default.
     pub const fn stop() -> Self {
         OnError { skipped: Failures(0), in_a_row: None, total: None, share: None, rest_of_shard: false }
     }
 
-    /// Skips failures of these kinds, 100 in a row at most unless [set](OnError::in_a_row).
+    /// Skips failures of these kinds: at most 100 in a row, unless [`in_a_row`](OnError::in_a_row) is set.
     pub const fn skip(failures: Failures) -> Self {
         OnError { skipped: failures, ..Self::stop() }
     }
 
-    /// The most failures that are skipped in a row in a logical stream: since the last sample that was taken
-    /// of it. Default: 100.
-    pub fn in_a_row(mut self, most: u64) -> Self {
-        self.in_a_row = Some(most);
+    /// The largest number of failures skipped in a row in a logical stream, that is since its last sound
+    /// sample. Default: 100.
+    pub fn in_a_row(mut self, limit: u64) -> Self {
+        self.in_a_row = Some(limit);
         self
     }
 
-    /// The most failures that a rank skips in its streams, those before a stop and a restore among them.
+    /// The largest number of failures that a rank skips in its streams, including those before a restore.
     /// Default: no limit.
-    pub fn total(mut self, most: u64) -> Self {
-        self.total = Some(most);
+    pub fn total(mut self, limit: u64) -> Self {
+        self.total = Some(limit);
         self
     }
 
-    /// The largest share of failures among the items of a rank that were given out and its failures, from 0
-    /// to 1, as 0.001. It is compared from `minimum` of them on, since the first failure of few is a large
-    /// share. Where a stage makes several items of a sample, or leaves samples out, items are counted, and
-    /// not samples. Default: no limit.
+    /// The largest share of failures among the items and failures of a rank, between 0 and 1, such as 0.001.
+    /// It is compared once there are `minimum` of them, since one failure among few is a large share. Items
+    /// are counted, which are not samples if a stage splits or drops samples. Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
-        self.share = Some(Share { largest, minimum });
+        self.share = Some(ShareLimit { largest, minimum });
         self
     }
 
-    /// Whether [damage](Failures::damage) met while a shard is read ends the shard, so that no other sample
-    /// of it is taken. Default: false, and reading continues with the next sample that is whole, as far as
-    /// there is one.
+    /// Whether [damage](Failures::damage) met while a shard is read skips the rest of the shard. Default:
+    /// false, and reading continues with the next sound sample of the shard, if there is one.
     pub fn rest_of_shard(mut self, give_up: bool) -> Self {
         self.rest_of_shard = give_up;
         self
     }
 
-    /// Whether the options make sense together.
+    /// Checks the options.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a limit of 0 failures, for a share that is not between 0 and 1, and for
-    /// limits without anything to skip.
+    /// limits if nothing is skipped.
+    ///
+    /// ```
+    /// use shardstream::loader::{Failures, OnError};
+    ///
+    /// assert!(OnError::skip(Failures::all()).total(0).check().is_err());
+    /// ```
     pub fn check(&self) -> Result<()> {
         let bad = |why: &str| Err(ErrorKind::Config(format!("`OnError`: {why}")).into());
         let is_limited = self.in_a_row.is_some() || self.total.is_some() || self.share.is_some();
@@ -99,30 +107,30 @@ impl OnError {
         if self.in_a_row == Some(0) || self.total == Some(0) {
             return bad("a limit of 0 failures skips nothing: use `OnError::stop`, or a limit of at least 1");
         }
-        if self.rest_of_shard && !self.skipped.has(Class::Damage) {
+        if self.rest_of_shard && !self.skipped.has(FailureClass::Damage) {
             return bad("`rest_of_shard` is for damage, which it does not skip: add `Failures::damage()`");
         }
         match self.share {
-            Some(Share { largest, .. }) if !(largest > 0.0 && largest < 1.0) => {
+            Some(ShareLimit { largest, .. }) if !(largest > 0.0 && largest < 1.0) => {
                 bad(&format!("a share of {largest} failures must be more than 0 and less than 1"))
             }
-            Some(Share { minimum: 0, .. }) => {
+            Some(ShareLimit { minimum: 0, .. }) => {
                 bad("a share is compared from a number of samples on: give at least 1, better some thousands")
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether this error, met while a shard is read, costs the rest of the shard.
+    /// Whether this error, met while a shard is read, skips the rest of the shard.
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
-            && self.skipped.has(Class::Damage)
-            && Class::of(error.kind()) == Some(Class::Damage)
+            && self.skipped.has(FailureClass::Damage)
+            && FailureClass::of(error.kind()) == Some(FailureClass::Damage)
     }
 
-    /// Whether a failure is skipped, where `before` failures preceded it.
+    /// Whether a failure is skipped, after the failures and samples counted in `before`.
     pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
-        if !Class::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
+        if !FailureClass::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
             return Verdict::Stop(error);
         }
         let Counts { in_a_row, total, samples } = before;
@@ -130,14 +138,14 @@ impl OnError {
             let location = last.location().clone();
             Verdict::Stop(Error::from(ErrorKind::TooManySkipped { limit, skipped, last }).located(location))
         };
-        let most = self.in_a_row.unwrap_or(IN_A_ROW);
-        if in_a_row >= most {
-            return too_many(format!("{most} in a row"), in_a_row, error);
+        let limit = self.in_a_row.unwrap_or(DEFAULT_IN_A_ROW);
+        if in_a_row >= limit {
+            return too_many(format!("{limit} in a row"), in_a_row, error);
         }
-        if let Some(most) = self.total.filter(|most| total >= *most) {
-            return too_many(format!("{most} in total"), total, error);
+        if let Some(limit) = self.total.filter(|limit| total >= *limit) {
+            return too_many(format!("{limit} in total"), total, error);
         }
-        if let Some(Share { largest, minimum }) = self.share {
+        if let Some(ShareLimit { largest, minimum }) = self.share {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
             if seen >= minimum && failed as f64 > largest * seen as f64 {
@@ -154,28 +162,28 @@ impl Default for OnError {
     }
 }
 
-/// How many failures were skipped before this one, and how many samples were taken.
+/// The failures and samples before a failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Failures of the stream since its last sample.
+    /// Failures of the stream since its last sound sample.
     pub(crate) in_a_row: u64,
     /// Failures of all streams of the rank.
     pub(crate) total: u64,
-    /// Samples of all streams of the rank that were taken.
+    /// Sound samples of all streams of the rank.
     pub(crate) samples: u64,
 }
 
-/// What happens to a failure.
+/// What the policy decides about a failure.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is recorded, and the next sample is taken.
+    /// Record it, and take the next sample.
     Skip(Error),
-    /// This is the next item.
+    /// Return this error as the next item.
     Stop(Error),
 }
 
-/// Whether a failure is of the network, the store or the disk, and not of what was read: without what could
-/// not be read, all that follows would be another sequence.
+/// Whether a failure is one of the network, the store or the disk, rather than of the data: the sequence
+/// cannot continue without the samples that could not be read.
 pub(super) fn is_outage(kind: &ErrorKind) -> bool {
     matches!(
         kind,
@@ -189,7 +197,7 @@ pub(super) fn is_outage(kind: &ErrorKind) -> bool {
     )
 }
 
-/// Kinds of failures that may be skipped, as a set: `Failures::damage() | Failures::decode()`.
+/// A set of kinds of failures that may be skipped: `Failures::damage() | Failures::decode()`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Failures(u8);
@@ -197,36 +205,37 @@ pub struct Failures(u8);
 impl Failures {
     /// Damage in a shard: `Damaged`, `SampleChecksum`, `Truncated`, `ArchiveEnd`, `Checksum`, `Header`,
     /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`],
-    /// and `MissingSample` where a joined shard is damaged.
+    /// and `MissingSample` if a joined shard is damaged.
     pub const fn damage() -> Self {
-        Class::Damage.alone()
+        FailureClass::Damage.only()
     }
 
-    /// Fields that cannot be decoded, are missing, or are of another type or shape than was asked for:
+    /// Fields that cannot be decoded, are missing, or have another type or shape than was asked for:
     /// `Decode`, `Array`, `WrongType`, `MissingField`, `MissingTensor` and `Pickle` of [`ErrorKind`]; and
-    /// samples that cannot be joined to those of a sound side, `MissingSample` and `FieldConflict`.
+    /// samples that cannot be joined although the other dataset is sound, `MissingSample` and
+    /// `FieldConflict`.
     pub const fn decode() -> Self {
-        Class::Decode.alone()
+        FailureClass::Decode.only()
     }
 
-    /// Errors of the caller's own steps: [`ErrorKind::Step`], and what a step that encodes or writes samples
-    /// meets (`Encode`, `Unwritable`).
+    /// Errors of the caller's own steps: [`ErrorKind::Step`], and those of a step that encodes or writes
+    /// samples (`Encode`, `Unwritable`).
     pub const fn step() -> Self {
-        Class::Step.alone()
+        FailureClass::Step.only()
     }
 
-    /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. A panic is a mistake in a program more
-    /// often than in its data, so it is no part of [`step`](Failures::step).
+    /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. They are not part of
+    /// [`step`](Failures::step), because a panic is more often a mistake in the program than in the data.
     pub const fn panics() -> Self {
-        Class::Panic.alone()
+        FailureClass::Panic.only()
     }
 
-    /// Shards that are not there: [`ErrorKind::NotFound`].
+    /// Shards that do not exist: [`ErrorKind::NotFound`].
     pub const fn missing_shards() -> Self {
-        Class::MissingShard.alone()
+        FailureClass::MissingShard.only()
     }
 
-    /// All of these.
+    /// All failures that may be skipped.
     pub const fn all() -> Self {
         Self::damage().and(Self::decode()).and(Self::step()).and(Self::panics()).and(Self::missing_shards())
     }
@@ -247,11 +256,11 @@ impl Failures {
     /// ```
     #[must_use]
     pub fn contains(self, kind: &ErrorKind) -> bool {
-        Class::of(kind).is_some_and(|class| self.has(class))
+        FailureClass::of(kind).is_some_and(|class| self.has(class))
     }
 
-    const fn has(self, class: Class) -> bool {
-        self.0 & class.alone().0 != 0
+    const fn has(self, class: FailureClass) -> bool {
+        self.0 & class.only().0 != 0
     }
 
     const fn is_empty(self) -> bool {
@@ -270,13 +279,13 @@ impl BitOr for Failures {
 /// `{Damage, Decode}`.
 impl fmt::Debug for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(Class::ALL.into_iter().filter(|class| self.has(*class))).finish()
+        f.debug_set().entries(FailureClass::ALL.into_iter().filter(|class| self.has(*class))).finish()
     }
 }
 
-/// What a failure is of.
+/// The classes of failures that may be skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum FailureClass {
     Damage,
     Decode,
     Step,
@@ -284,16 +293,16 @@ enum Class {
     MissingShard,
 }
 
-impl Class {
-    const ALL: [Class; 5] = [Class::Damage, Class::Decode, Class::Step, Class::Panic, Class::MissingShard];
+impl FailureClass {
+    const ALL: [Self; 5] = [Self::Damage, Self::Decode, Self::Step, Self::Panic, Self::MissingShard];
 
-    const fn alone(self) -> Failures {
+    const fn only(self) -> Failures {
         Failures(1 << self as u8)
     }
 
-    /// The class of an error; none for one that is never skipped. Without a wildcard, so that a new kind must
-    /// be classified.
-    fn of(kind: &ErrorKind) -> Option<Class> {
+    /// The class of an error; none for one that is never skipped. The match has no wildcard, so that a new
+    /// kind must be classified.
+    fn of(kind: &ErrorKind) -> Option<Self> {
         match kind {
             ErrorKind::Damaged { .. }
             | ErrorKind::SampleChecksum { .. }
@@ -304,10 +313,10 @@ impl Class {
             | ErrorKind::Decompress { .. }
             | ErrorKind::TooManyMembers { .. }
             | ErrorKind::DuplicateMember { .. }
-            | ErrorKind::ScatteredSample => Some(Class::Damage),
-            // Neither an index nor a response that is too large is of one shard.
+            | ErrorKind::ScatteredSample => Some(Self::Damage),
+            // Neither an index nor a response belongs to one shard.
             ErrorKind::TooLarge { what: "an index" | "the head of an answer", .. } => None,
-            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Class::Damage),
+            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Self::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)
             | ErrorKind::WrongType { .. }
@@ -315,12 +324,12 @@ impl Class {
             | ErrorKind::FieldConflict { .. }
             | ErrorKind::MissingField { .. }
             | ErrorKind::MissingTensor { .. }
-            | ErrorKind::Pickle { .. } => Some(Class::Decode),
-            // Nothing that reads meets the errors of writing: a step of the caller's did.
-            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(Class::Step),
-            ErrorKind::Panicked(_) => Some(Class::Panic),
-            ErrorKind::NotFound(_) => Some(Class::MissingShard),
-            // Options, and what the job is made of.
+            | ErrorKind::Pickle { .. } => Some(Self::Decode),
+            // Reading has no errors of writing: a step of the caller's wrote.
+            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(Self::Step),
+            ErrorKind::Panicked(_) => Some(Self::Panic),
+            ErrorKind::NotFound(_) => Some(Self::MissingShard),
+            // Options and inputs of the job.
             ErrorKind::Pattern { .. }
             | ErrorKind::MissingVariable { .. }
             | ErrorKind::NoShards(_)

@@ -1,97 +1,98 @@
-//! Which step of a job has which shape: a function of the seed and the shares of the shapes alone, so that
-//! all ranks agree without a word.
+//! The shape of each step of a job: a pure function of the seed and the shares of the shapes, so that all
+//! ranks agree without communication.
 
 use crate::error::{ErrorKind, Result};
 use crate::rng::{Purpose, Rng};
 use std::sync::Arc;
 
-/// The steps of a job, each of one of several shapes.
+/// Iterates over the steps of a job, each of which has one of several shapes.
 ///
-/// Steps come in windows as long as the sum of the shares. In each window every shape has exactly as many
-/// steps as its share, in a random order that depends on the seed and the number of the window.
+/// Steps are grouped into windows whose length is the sum of the shares. In each window every shape has
+/// exactly as many steps as its share, in a random order that depends on the seed and the number of the
+/// window.
 #[derive(Debug, Clone)]
 pub(super) struct Shapes {
     shares: Arc<[u32]>,
-    /// How many places of the job's sequence a step of each shape takes.
+    /// Number of sequence numbers that a step of each shape covers.
     sizes: Arc<[u64]>,
     seed: u64,
-    /// How many places a window takes.
-    places: u64,
-    /// The number of the window that is at hand, with the shapes of its steps.
+    /// Number of sequence numbers that a window covers.
+    window_size: u64,
+    /// Number of the current window, and the shapes of its steps.
     number: u64,
     window: Vec<usize>,
-    /// The step that is at hand, in its window, and its first place.
+    /// Index of the current step in its window, and the sequence number at which it starts.
     at: usize,
     start: u64,
 }
 
-/// A window is a list in memory.
-const LONGEST_WINDOW: u64 = 1 << 16;
+/// Maximum number of steps in a window, which is a list in memory.
+const MAX_WINDOW: u64 = 1 << 16;
 
 impl Shapes {
     /// # Errors
-    /// [`ErrorKind::Config`] for shares of 0, and shares whose sum is large.
+    /// [`ErrorKind::Config`] for shares of 0, and for shares whose sum is above [`MAX_WINDOW`].
     pub(super) fn new(shares: &[u32], sizes: impl IntoIterator<Item = u64>, seed: u64) -> Result<Self> {
         let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-        if shares.contains(&0) || sum == 0 || sum > LONGEST_WINDOW {
+        if shares.contains(&0) || sum == 0 || sum > MAX_WINDOW {
             let what = format!(
                 "the shares {shares:?} of buckets: use whole numbers from 1 up whose sum is at most \
-                 {LONGEST_WINDOW}"
+                 {MAX_WINDOW}"
             );
             return Err(ErrorKind::Config(what).into());
         }
         let sizes: Arc<[u64]> = sizes.into_iter().map(|size| size.max(1)).collect();
-        let of = |(share, size): (&u32, &u64)| u64::from(*share).saturating_mul(*size);
-        let places = shares.iter().zip(sizes.iter()).map(of).fold(0, u64::saturating_add);
+        let step_sizes = |(share, size): (&u32, &u64)| u64::from(*share).saturating_mul(*size);
+        let window_size = shares.iter().zip(sizes.iter()).map(step_sizes).fold(0, u64::saturating_add);
         let (shares, window) = (shares.into(), Vec::new());
-        let mut shapes = Shapes { shares, sizes, seed, places, number: 0, window, at: 0, start: 0 };
-        shapes.open(0);
+        let mut shapes = Shapes { shares, sizes, seed, window_size, number: 0, window, at: 0, start: 0 };
+        shapes.open_window(0);
         Ok(shapes)
     }
 
-    /// The shape of the step at hand.
+    /// The shape of the current step.
     pub(super) fn bucket(&self) -> usize {
         self.window.get(self.at).copied().unwrap_or_default()
     }
 
-    /// Its first place.
+    /// The sequence number at which the current step starts.
     pub(super) fn start(&self) -> u64 {
         self.start
     }
 
-    /// The first place after it.
+    /// The sequence number at which the next step starts.
     pub(super) fn end(&self) -> u64 {
         self.start.saturating_add(self.sizes.get(self.bucket()).copied().unwrap_or(1))
     }
 
-    /// Goes to the step that holds this place.
-    pub(super) fn seek(&mut self, place: u64) {
-        let number = place / self.places.max(1);
-        if number != self.number || place < self.start {
-            self.open(number);
+    /// Moves to the step that contains this sequence number.
+    pub(super) fn seek(&mut self, sequence_number: u64) {
+        let number = sequence_number / self.window_size.max(1);
+        if number != self.number || sequence_number < self.start {
+            self.open_window(number);
         }
-        while self.end() <= place {
+        while self.end() <= sequence_number {
             self.advance();
         }
     }
 
-    /// Goes to the next step.
+    /// Moves to the next step.
     pub(super) fn advance(&mut self) {
         let end = self.end();
         if self.at + 1 < self.window.len() {
             (self.at, self.start) = (self.at + 1, end);
         } else {
-            self.open(self.number + 1);
+            self.open_window(self.number + 1);
         }
     }
 
-    fn open(&mut self, number: u64) {
+    fn open_window(&mut self, number: u64) {
         self.window.clear();
         for (bucket, share) in self.shares.iter().enumerate() {
             self.window.extend(std::iter::repeat_n(bucket, *share as usize));
         }
         Rng::keyed(Purpose::Buckets, self.seed, number, 0).shuffle(&mut self.window);
-        (self.number, self.at, self.start) = (number, 0, number.saturating_mul(self.places));
+        (self.number, self.at, self.start) = (number, 0, number.saturating_mul(self.window_size));
     }
 }
 
@@ -120,7 +121,7 @@ mod tests {
         for shares in [&[1, 0][..], &[u32::MAX, u32::MAX], &[]] {
             assert!(Shapes::new(shares, [1, 1], 0).is_err());
         }
-        // A state may say any place.
+        // A state may contain any sequence number.
         let mut shapes = Shapes::new(&[1, 1], [u64::MAX, u64::MAX], 0).unwrap();
         shapes.seek(u64::MAX - 1);
         let mut shapes = Shapes::new(&[1, 1], [2, 3], 0).unwrap();
@@ -131,7 +132,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_window_has_the_shares_and_can_be_entered_anywhere(
-            shapes in prop::collection::vec((1u32..5, 1u64..9), 1..5), place in 0u64..500, back in 0u64..500,
+            shapes in prop::collection::vec((1u32..5, 1u64..9), 1..5), ahead in 0u64..500, back in 0u64..500,
         ) {
             let (shares, sizes): (Vec<u32>, Vec<u64>) = shapes.into_iter().unzip();
             let mut shapes = Shapes::new(&shares, sizes.iter().copied(), 7).unwrap();
@@ -149,10 +150,11 @@ mod tests {
                 prop_assert_eq!(&counts, &shares);
             }
             prop_assert!(steps.windows(2).all(|pair| pair[0].0.end == pair[1].0.start));
-            for place in [place, back] {
-                if let Some((places, bucket)) = steps.iter().find(|(places, _)| places.contains(&place)) {
-                    shapes.seek(place);
-                    prop_assert_eq!((shapes.start()..shapes.end(), shapes.bucket()), (places.clone(), *bucket));
+            for number in [ahead, back] {
+                if let Some((range, bucket)) = steps.iter().find(|(range, _)| range.contains(&number)) {
+                    shapes.seek(number);
+                    let found = (shapes.start()..shapes.end(), shapes.bucket());
+                    prop_assert_eq!(found, (range.clone(), *bucket));
                 }
             }
         }

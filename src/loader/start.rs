@@ -1,131 +1,150 @@
-//! From checked options to a loader: what a run puts together.
+//! From checked settings and stages to a loader: connects the parts of a run.
 
 use super::Loader;
-use super::batches::{Batches, Collect, Collected, Collector, First, Make, Pad};
-use super::event::Event;
-use super::pool::{Here, Pool, Sources};
-use super::sequence::{Deal, Outputs};
-use super::settings::{AllStreams, Begun, Settings};
-use super::stages::{Out, Pipe, Sink, Stages};
-use super::stream::Source;
-use super::tuning::Learned;
+use super::batches::{BatchCollector, BatchMaker, Batches, Collected, FirstItem, MonitoredCollector, PadFn};
+use super::event::LoaderEvent;
+use super::pool::{InlineOutputs, Sources, WorkerPool};
+use super::prepare::{AllStreams, PreparedRun};
+use super::sequence::{Sequencer, SourceOutputs};
+use super::settings::Settings;
+use super::stages::{Pipe, PipeOutput, Sink, Stages};
+use super::stream::StreamReader;
+use super::tuning::LearnedTuning;
 use crate::collate::{Collator, Row, RowSlots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
-/// A loader of these batches, whatever they are made of.
+/// Builds a loader whose items `make` turns into batches.
 pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     settings: Settings,
     stages: Vec<Stages<T>>,
-    pad: Pad<T>,
-    make: Make<T, B>,
+    pad: PadFn<T>,
+    make: BatchMaker<T, B>,
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
-    let learned = Learned::new(&settings.resources, make.batch_bytes());
-    let start = move |settings: &Settings, begun: Begun| {
-        let Begun { sources, lanes, dealing, progress, mut owners, streams, stop, first, endless, ended } =
-            begun;
+    let learned = LearnedTuning::new(&settings.resources, make.batch_bytes());
+    let start = move |settings: &Settings, begun: PreparedRun| {
+        let PreparedRun {
+            sources,
+            mixed_streams,
+            sequence,
+            progress,
+            mut owners,
+            streams,
+            stop,
+            all_streams,
+            endless,
+            ended,
+        } = begun;
         owners.collators = make.collators.clone();
         let state = progress.state();
         let state = if ended { state.ended() } else { state };
         let collator = make.collator.clone();
-        let width = lanes.len();
-        let first = first_item(first, Arc::clone(&stages));
-        let shapes = dealing.shapes.clone();
+        let streams_per_dataset = mixed_streams.len();
+        let first = first_item(all_streams, Arc::clone(&stages));
+        let shapes = sequence.shapes.clone();
         let sources = Sources {
             sources,
-            lanes: width,
+            streams_per_dataset,
             stages: Arc::clone(&stages),
             collator,
             samples: owners.samples.clone(),
             endless,
             shapes,
-            only: None,
+            only_bucket: None,
             run: None,
         };
         let tuning = learned.begin();
-        let run = settings.watched(state, owners, streams, Arc::clone(&tuning));
+        let run = settings.new_run(state, owners, streams, Arc::clone(&tuning));
         let sources = Sources { run: Some(run.clone()), ..sources };
         let has_threads = tuning.threads() > 0;
-        let events: Box<dyn Iterator<Item = Event<T>> + Send> = match has_threads {
-            false => Box::new(Deal::new(Here::new(sources), lanes, &dealing)),
+        let events: Box<dyn Iterator<Item = LoaderEvent<T>> + Send> = match has_threads {
+            false => Box::new(Sequencer::new(InlineOutputs::new(sources), mixed_streams, &sequence)),
             true => {
-                let pool = Pool::new(sources, lanes.clone(), &dealing, Arc::clone(&tuning), stop.clone());
-                Box::new(Deal::new(pool, lanes, &dealing))
+                let pool = WorkerPool::new(
+                    sources,
+                    mixed_streams.clone(),
+                    &sequence,
+                    Arc::clone(&tuning),
+                    stop.clone(),
+                );
+                Box::new(Sequencer::new(pool, mixed_streams, &sequence))
             }
         };
         let progress = (progress, Arc::clone(&settings.policy));
-        let collect = Collect::new(events, pad, first, make.clone(), progress);
-        let ahead = has_threads.then(|| tuning.most_prefetch());
-        let collector = Collector::new(collect, run.clone(), has_threads.then_some(tuning));
+        let collect = BatchCollector::new(events, pad, first, make.clone(), progress);
+        let ahead = has_threads.then(|| tuning.max_prefetch());
+        let collector = MonitoredCollector::new(collect, run.clone(), has_threads.then_some(tuning));
         let batches: Collected<B> = Box::new(collector);
         Batches::new(batches, ahead, stop, run)
     };
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Reads the first item of the epoch again, that has room in a shape where there are several: one of this
-/// rank's, or where it has none, one of another rank's.
-fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> First<T> {
-    Box::new(move |only| {
+/// Reads the first item of the epoch again; if batches have several shapes, the first that fits into the
+/// given one. Searches the streams of this rank first, and then those of other ranks.
+fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> FirstItem<T> {
+    Box::new(move |only_bucket| {
         let streams = streams();
-        let (count, lanes) = (streams.len(), streams.len() / stages.len().max(1));
-        let sources = streams.into_iter().map(|stream| Source::new(stream, None)).collect();
-        let mut here = Here::new(Sources {
+        let (count, streams_per_dataset) = (streams.len(), streams.len() / stages.len().max(1));
+        let sources = streams.into_iter().map(|stream| StreamReader::new(stream, None)).collect();
+        let mut outputs = InlineOutputs::new(Sources {
             sources,
-            lanes,
+            streams_per_dataset,
             stages: Arc::clone(&stages),
             collator: None,
             samples: Gauge::default(),
             endless: false,
             shapes: None,
-            only,
+            only_bucket,
             run: None,
         });
         (0..count).find_map(|source| {
-            std::iter::from_fn(|| here.next(source)).find_map(|event| match event {
-                Event::Item(_, item) => Some(Ok(item)),
-                Event::Fatal(error) => Some(Err(error)),
-                Event::Empty(_) | Event::Fault(_) | Event::Cut(_) => None,
+            std::iter::from_fn(|| outputs.next(source)).find_map(|event| match event {
+                LoaderEvent::Item(_, item) => Some(Ok(item)),
+                LoaderEvent::Fatal(error) => Some(Err(error)),
+                LoaderEvent::Gap(_) | LoaderEvent::Fault(_) | LoaderEvent::BatchEnd(_) => None,
             })
         })
     })
 }
 
-/// Writes each sample that comes out of the stages into its slots.
-pub(super) fn rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
+/// Adds a stage that writes each sample into its slots of the batch.
+pub(super) fn write_rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
     let Stages { pipe, names, .. } = stages;
-    let write = move |sample: &Sample, seat| match &collator {
-        Some(collator) => collator.row(sample, seed, seat).map(Out::Item),
+    let write = move |sample: &Sample, slots| match &collator {
+        Some(collator) => collator.row(sample, seed, slots).map(PipeOutput::Item),
         None => Err(without_columns()),
     };
     let row = {
         let write = write.clone();
-        move |output: Result<Out<Sample>>, (position, part): (Position, u64), seat| match output? {
-            Out::Item(sample) => write(&sample.with_default_position(position).with_part(part), seat),
-            Out::Part(_) => Err(without_columns()),
+        move |output: Result<PipeOutput<Sample>>, (position, part): (Position, u64), slots| match output? {
+            PipeOutput::Item(sample) => write(&sample.with_default_position(position).with_part(part), slots),
+            PipeOutput::Erased(_) => Err(without_columns()),
         }
     };
     let pipe = match pipe {
-        Pipe::Same(_) => Pipe::Look(Arc::new(write)),
-        Pipe::Look(pipe) => Pipe::Look(Arc::new(move |sample: &Sample, seat| {
-            row(pipe(sample, RowSlots::new()), (sample.position(), 0), seat)
+        Pipe::Identity(_) => Pipe::ByRef(Arc::new(write)),
+        Pipe::ByRef(pipe) => Pipe::ByRef(Arc::new(move |sample: &Sample, slots| {
+            row(pipe(sample, RowSlots::new()), (sample.position(), 0), slots)
         })),
-        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample: Sample, seat| {
+        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample: Sample, slots| {
             let position = sample.position();
-            row(pipe(sample, RowSlots::new()), (position, 0), seat)
+            row(pipe(sample, RowSlots::new()), (position, 0), slots)
         })),
-        Pipe::Any(pipe) => Pipe::Any(Arc::new(move |sample: Sample, seat, sink: Sink<'_, Out<Row>>| {
-            let (position, mut seat, mut number) = (sample.position(), Some(seat), 0);
-            pipe(sample, RowSlots::new(), &mut |output| {
-                sink(row(output, (position, number), seat.take().unwrap_or_default()));
-                number += 1;
-            });
-        })),
+        Pipe::Many(pipe) => {
+            Pipe::Many(Arc::new(move |sample: Sample, slots, sink: Sink<'_, PipeOutput<Row>>| {
+                let (position, mut slots, mut number) = (sample.position(), Some(slots), 0);
+                pipe(sample, RowSlots::new(), &mut |output| {
+                    sink(row(output, (position, number), slots.take().unwrap_or_default()));
+                    number += 1;
+                });
+            }))
+        }
     };
-    Stages { pipe, join: None, names, remembers: false, none: false }
+    Stages { pipe, stream_stage: None, names, is_stateful: false, is_empty: false }
 }
 
 fn without_columns() -> Error {

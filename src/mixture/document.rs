@@ -1,40 +1,39 @@
-//! The document of a mixture, and what can be wrong in it.
+//! `Mixture`: the document of a mixture, and its checks.
 
-use super::names::meant;
+use super::names::suggestion;
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::{SecretUrl, redact_text};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A mixture of datasets, as a [document](super) says it.
+/// A mixture of datasets, as a [document](super) describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Mixture {
-    /// How many logical streams every dataset has. Where none is given, each dataset has its default, which
-    /// must be the same.
+    /// Number of logical streams of every dataset. None: the default of each dataset, which must be the same.
     #[serde(default)]
     pub streams: Option<usize>,
-    /// The seed of all datasets that have none of their own. The first dataset's is that of the mix.
+    /// Seed of the datasets that set none. The seed of the first dataset is that of the mix.
     #[serde(default)]
     pub seed: u64,
-    /// Whether shards come in an order of their own in each epoch, for datasets that do not say.
-    #[serde(default = "yes")]
+    /// Whether shards are shuffled in each epoch, for the datasets that don't set it.
+    #[serde(default = "default_true")]
     pub shuffle_shards: bool,
-    /// The size of the shuffle buffer of each stream, for datasets that do not say.
+    /// Number of samples in the shuffle buffer of each stream, for the datasets that don't set it.
     #[serde(default)]
     pub shuffle: usize,
-    /// The name of the stages of datasets that name none.
+    /// Name of the stages of the datasets that name none.
     #[serde(default)]
     pub stages: Option<String>,
-    /// What is mixed, in the order of the mix.
+    /// The datasets, in the order of the mix.
     #[serde(rename = "dataset")]
     pub datasets: Vec<MixedDataset>,
-    /// How the weights change, in the order in which they do.
+    /// The changes of weights, in their order.
     #[serde(rename = "change", default)]
     pub changes: Vec<WeightsFrom>,
-    /// Where what is relative begins.
+    /// The directory of relative paths; none: the working directory.
     #[serde(skip)]
     pub(super) directory: Option<PathBuf>,
 }
@@ -44,77 +43,87 @@ pub struct Mixture {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct MixedDataset {
-    /// Its name, which no other one has.
+    /// Its name, which is unique in the mixture.
     pub name: String,
-    /// The patterns of its shards, one after the other: paths beside the document, or URLs.
+    /// The patterns of its shards, in the order of reading: URLs, or paths relative to the document.
     #[serde(deserialize_with = "one_or_more")]
     pub shards: Vec<SecretUrl>,
-    /// Its weight at first.
-    #[serde(default = "one")]
+    /// Its weight until the first change.
+    #[serde(default = "default_one")]
     pub weight: u32,
-    /// How many of its epochs are one of the mix.
-    #[serde(default = "one")]
+    /// Number of its epochs in one epoch of the mix.
+    #[serde(default = "default_one")]
     pub passes: u64,
-    /// Its seed, if it has one of its own.
+    /// Its seed; none: that of the mixture.
     #[serde(default)]
     pub seed: Option<u64>,
-    /// Whether its shards come in an order of their own in each epoch, if it says so itself.
+    /// Whether its shards are shuffled in each epoch; none: as the mixture says.
     #[serde(default)]
     pub shuffle_shards: Option<bool>,
-    /// The size of its shuffle buffers, if it says so itself.
+    /// Number of samples in its shuffle buffers; none: as the mixture says.
     #[serde(default)]
     pub shuffle: Option<usize>,
-    /// Their bound in bytes.
+    /// Bound of its shuffle buffers in bytes.
     #[serde(default)]
     pub shuffle_bytes: Option<usize>,
-    /// Where its index is kept, if it has one.
+    /// Where its index is kept; none: it has no index.
     #[serde(default, deserialize_with = "index")]
     pub index: Option<IndexPlace>,
-    /// The name of its stages, if it has others than the rest.
+    /// Name of its stages; none: those of the mixture.
     #[serde(default)]
     pub stages: Option<String>,
 }
 
-/// Where the index of a dataset is kept, which is built where there is none.
+/// Where the index of a dataset is kept. A missing index is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexPlace {
     /// Beside the shards, as [`AutoIndex::beside`](crate::index::AutoIndex::beside): `true` in a document.
     Beside,
-    /// In this document, as [`AutoIndex::at`](crate::index::AutoIndex::at).
+    /// At this path or URL, as [`AutoIndex::at`](crate::index::AutoIndex::at).
     At(SecretUrl),
 }
 
-/// Weights of a [`Mixture`] from an item of the job on.
+/// A change of weights of a [`Mixture`] at an item of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WeightsFrom {
-    /// The number of the item among those of all ranks, from 0.
+    /// The first item with the new weights, counted over all ranks from 0.
     pub from: u64,
-    /// By the names of datasets; those that are not in it keep theirs.
+    /// The new weights by the names of datasets. Datasets without an entry keep their weight.
     pub weights: BTreeMap<String, u32>,
 }
 
 impl Mixture {
-    /// Reads a document. What is relative in it begins in the working directory.
+    /// Parses a document. Relative paths in it are relative to the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with what is wrong and where; a key that is not known is one, with the nearest
-    /// that is.
+    /// [`ErrorKind::Config`] with what is wrong and where; for an unknown key, with the nearest known one.
+    ///
+    /// ```
+    /// use shardstream::mixture::Mixture;
+    ///
+    /// let document = "[[dataset]]\nname = 'web'\nshards = 'web-{0..9}.tar'\n";
+    /// assert_eq!(Mixture::from_toml(document)?.datasets[0].weight, 1);
+    /// let error = Mixture::from_toml(&format!("{document}wieght = 3")).unwrap_err();
+    /// assert!(error.to_string().contains("did you mean `weight`?"));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn from_toml(text: &str) -> Result<Self> {
         let config = |what: String| ErrorKind::Config(format!("the mixture: {what}"));
-        let table: toml::Table = toml::from_str(text).map_err(|error| config(told(text, &error)))?;
+        let table: toml::Table =
+            toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
         check_keys(&table).map_err(config)?;
-        let mixture: Mixture = toml::from_str(text).map_err(|error| config(told(text, &error)))?;
+        let mixture: Mixture = toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
         mixture.check().map_err(config)?;
         Ok(mixture)
     }
 
-    /// Reads the document in this file. What is relative in it is beside the file.
+    /// Reads a document from a file. Relative paths in it are relative to the directory of the file.
     ///
     /// # Errors
-    /// As [`from_toml`](Mixture::from_toml), and [`ErrorKind::Io`] where the file cannot be read.
+    /// As [`from_toml`](Mixture::from_toml), and [`ErrorKind::Io`] if the file cannot be read.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -125,13 +134,13 @@ impl Mixture {
         Ok(Mixture { directory, ..Mixture::from_toml(&text)? })
     }
 
-    /// The same, with what is relative in this directory.
+    /// The same mixture, with paths relative to this directory.
     #[must_use]
     pub fn in_directory(self, directory: impl Into<PathBuf>) -> Self {
         Mixture { directory: Some(directory.into()), ..self }
     }
 
-    /// Whether the datasets and changes fit together.
+    /// Checks that the datasets and changes are consistent.
     fn check(&self) -> Result<(), String> {
         let names = || self.datasets.iter().map(|dataset| dataset.name.as_str());
         for change in &self.changes {
@@ -139,7 +148,7 @@ impl Mixture {
                 return Err(format!(
                     "the weights from item {} on are of `{name}`{}, which is none of the datasets",
                     change.from,
-                    meant(name, names())
+                    suggestion(name, names())
                 ));
             }
         }
@@ -150,15 +159,16 @@ impl Mixture {
     }
 }
 
-/// An error with its line. What it shows of the document may be a URL with secrets in it.
-fn told(text: &str, error: &toml::de::Error) -> String {
+/// The message of a TOML error, with its line and without secrets: it may show a URL of the document.
+fn located_message(text: &str, error: &toml::de::Error) -> String {
     let message = redact_text(error.message());
     let before = error.span().and_then(|span| text.get(..span.start));
     before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
 }
 
-const OF_MIXTURE: [&str; 7] = ["streams", "seed", "shuffle_shards", "shuffle", "stages", "dataset", "change"];
-const OF_DATASET: [&str; 10] = [
+const MIXTURE_KEYS: [&str; 7] =
+    ["streams", "seed", "shuffle_shards", "shuffle", "stages", "dataset", "change"];
+const DATASET_KEYS: [&str; 10] = [
     "name",
     "shards",
     "weight",
@@ -170,33 +180,33 @@ const OF_DATASET: [&str; 10] = [
     "index",
     "stages",
 ];
-const OF_CHANGE: [&str; 2] = ["from", "weights"];
+const CHANGE_KEYS: [&str; 2] = ["from", "weights"];
 
-/// Looks for keys that are not known: serde would name them, and not what was meant.
+/// Checks that all keys are known. serde would refuse the others too, but without a suggestion.
 fn check_keys(table: &toml::Table) -> Result<(), String> {
     let check = |table: &toml::Table, known: &[&str], place: &str| {
         let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
-        let meant = meant(key, known.iter().copied());
-        let what = format!("{place} has no key `{key}`{meant}: it has {}", known.join(", "));
+        let suggestion = suggestion(key, known.iter().copied());
+        let what = format!("{place} has no key `{key}`{suggestion}: it has {}", known.join(", "));
         Err(redact_text(&what))
     };
-    check(table, &OF_MIXTURE, "a mixture")?;
+    check(table, &MIXTURE_KEYS, "a mixture")?;
     let tables = |key| table.get(key).and_then(toml::Value::as_array).into_iter().flatten();
     for (number, dataset) in tables("dataset").filter_map(toml::Value::as_table).enumerate() {
         let name = dataset.get("name").and_then(toml::Value::as_str);
         let name = name.map_or(number.to_string(), |name| format!("`{name}`"));
-        check(dataset, &OF_DATASET, &format!("dataset {name}"))?;
+        check(dataset, &DATASET_KEYS, &format!("dataset {name}"))?;
     }
     tables("change")
         .filter_map(toml::Value::as_table)
-        .try_for_each(|change| check(change, &OF_CHANGE, "a change"))
+        .try_for_each(|change| check(change, &CHANGE_KEYS, "a change"))
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-fn one<N: From<u8>>() -> N {
+fn default_one<N: From<u8>>() -> N {
     N::from(1)
 }
 
@@ -217,12 +227,12 @@ fn one_or_more<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SecretU
 fn index<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IndexPlace>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "`true` for an index beside the shards, or where it is kept")]
-    enum Place {
+    enum IndexOption {
         Beside(bool),
         At(String),
     }
-    Ok(match Place::deserialize(deserializer)? {
-        Place::Beside(beside) => beside.then_some(IndexPlace::Beside),
-        Place::At(place) => Some(IndexPlace::At(place.into())),
+    Ok(match IndexOption::deserialize(deserializer)? {
+        IndexOption::Beside(beside) => beside.then_some(IndexPlace::Beside),
+        IndexOption::At(place) => Some(IndexPlace::At(place.into())),
     })
 }

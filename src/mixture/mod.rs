@@ -1,37 +1,37 @@
-//! A mixture of datasets as a TOML document: shards, weights, their schedule, and stages by name.
+//! A mixture of datasets as a TOML document: shards, weights, changes of weights, and stages by name.
 //!
-//! What is mixed and how changes more often than the program that trains. So it is in a document beside
-//! the configuration of the model, which needs no secrets and has no code in it:
+//! A mixture changes more often than the program that trains on it. So it can be a document beside the
+//! configuration of the model, without secrets and without code:
 //!
 //! ```toml
 //! streams = 48           # logical streams of every dataset: a multiple of the ranks
-//! seed = 42              # of every dataset that has none of its own. Default: 0
-//! shuffle_shards = true  # likewise, as are the next two. Default: true
+//! seed = 42              # of each dataset that sets none; so are the next three. Default: 0
+//! shuffle_shards = true  # default: true
 //! shuffle = 1000         # samples in the shuffle buffer of each stream. Default: 0
-//! stages = "text"        # which of the stages that the program has
+//! stages = "text"        # the name of stages in the program
 //!
 //! [[dataset]]
 //! name = "web"
-//! shards = "web/train-{000000..000999}.tar"  # beside the document; or a URL, or a list of patterns
+//! shards = "web/train-{000000..000999}.tar"  # relative to the document; or a URL, or a list
 //! weight = 3                                 # default: 1
-//! index = true                               # kept beside the shards; or where it is kept
+//! index = true                               # beside the shards; or a path or URL
 //!
 //! [[dataset]]
 //! name = "books"
 //! shards = ["books/en-*.tar", "books/de-*.tar"]
-//! weight = 0             # comes in later
-//! passes = 2             # epochs of it that make one of the mix. Default: 1
+//! weight = 0             # gives no items until a change
+//! passes = 2             # number of its epochs in one epoch of the mix. Default: 1
 //! seed = 7
 //! shuffle = 100
 //! stages = "chapters"
 //!
 //! [[change]]             # from item 1,000,000 of the job on
 //! from = 1_000_000
-//! weights = { books = 1 }  # those that are not named keep theirs
+//! weights = { books = 1 }  # the others keep their weights
 //! ```
 //!
-//! [`Mixture::builder`] makes a [`LoaderBuilder`] of it, as [`Loader::mix`](crate::Loader::mix) does: the
-//! size of batches and all else about batches is set there. A dataset has its name, so that a state can be
+//! [`Mixture::builder`] returns a [`LoaderBuilder`], as [`Loader::mix`](crate::Loader::mix) does, on which
+//! the size of batches and all their other options are set. Datasets have names, so that a state can be
 //! [restored](crate::Loader::restore_changed) onto another version of the document.
 //!
 //! ```
@@ -42,7 +42,9 @@
 //! # let write = |name: &str| -> shardstream::Result<()> {
 //! #     let pattern = format!("{}/{name}-%d.tar", dir.path().display());
 //! #     let mut writer = ShardWriter::builder(&pattern).max_count(8).build()?;
-//! #     for i in 0..16 { writer.write(&Sample::new(format!("{name}{i:02}")).with("txt", format!("of {name}")))?; }
+//! #     for i in 0..16 {
+//! #         writer.write(&Sample::new(format!("{name}{i:02}")).with("txt", format!("of {name}")))?;
+//! #     }
 //! #     writer.finish()?;
 //! #     Ok(())
 //! # };
@@ -70,7 +72,7 @@
 //! let stages = NamedStages::new().with("text", |samples| {
 //!     samples.decode(Decoder::new()).map(|mut sample| sample.take::<String>("txt"))
 //! });
-//! // Which rank this is, and where shards are opened, is no part of a mixture.
+//! // The topology and the store are not part of a mixture.
 //! let loader = mixture.builder(&stages, |dataset| dataset.topology(Topology::single()))?.batch(8).build()?;
 //! let mut books = Vec::new();
 //! for batch in loader.epochs(0).take(5) {
@@ -93,17 +95,16 @@ pub use document::{IndexPlace, MixedDataset, Mixture, WeightsFrom};
 pub use names::NamedStages;
 
 impl Mixture {
-    /// The datasets, mixed: each with its shards and options of the document, and with the stages that it
-    /// names.
+    /// A builder of a loader of the mixture: each dataset has the shards and options of the document, and the
+    /// stages that it names.
     ///
-    /// `environment` sets what a document cannot know, for each dataset: the
-    /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) where it is not the
-    /// default. Shards of patterns with wildcards are listed here, and each index is loaded, or built where
-    /// there is none.
+    /// `environment` sets the options of each dataset that are not in the document: the
+    /// [topology](DatasetBuilder::topology), and the [store](DatasetBuilder::store) if it is not the default.
+    /// This lists the shards of patterns with wildcards, and loads each index, or builds a missing one.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the dataset: stages that are not among those given, weights that make no
-    /// sense; and whatever [`DatasetBuilder::build`] meets.
+    /// [`ErrorKind::Config`] with the dataset, for stages that are not among those given; and the errors of
+    /// [`DatasetBuilder::build`].
     pub fn builder<T: Send + 'static>(
         &self,
         stages: &NamedStages<T>,
@@ -125,7 +126,7 @@ impl Mixture {
     ) -> Result<LoaderBuilder<T>> {
         let stages = stages.get(part.stages.as_deref().or(self.stages.as_deref()), &part.name)?;
         let shards = part.shards.iter().map(|pattern| self.located(pattern)).collect::<Result<Vec<_>>>()?;
-        // Patterns that are listed one after the other are separated like this.
+        // `::` separates patterns that are read one after the other.
         let mut dataset = Dataset::builder(Shards::from(shards.join("::")))
             .seed(part.seed.unwrap_or(self.seed))
             .shuffle_shards(part.shuffle_shards.unwrap_or(self.shuffle_shards));
@@ -151,7 +152,7 @@ impl Mixture {
         Ok(stages(samples))
     }
 
-    /// The weights of all datasets from each change on.
+    /// For each change, its item and the weights of all datasets from there on.
     fn schedule(&self) -> Vec<(u64, Vec<u32>)> {
         let mut weights: Vec<u32> = self.datasets.iter().map(|dataset| dataset.weight).collect();
         let mut schedule = Vec::with_capacity(self.changes.len());
@@ -164,7 +165,7 @@ impl Mixture {
         schedule
     }
 
-    /// A pattern or place as it is seen from the working directory: what is relative is beside the document.
+    /// A pattern or path relative to the working directory; in the document it is relative to its directory.
     fn located(&self, place: &SecretUrl) -> Result<String> {
         let place = place.expose_secret();
         let Some(directory) = self.directory.as_ref().filter(|directory| !directory.as_os_str().is_empty())
@@ -175,9 +176,9 @@ impl Mixture {
             directory.to_str().filter(|path| !path.contains(['{', '}', '*', '?', '[', ']', '$', ':']));
         let piece = |piece: &str| {
             // A variable may hold a whole URL.
-            let whole = piece.starts_with('/') || piece.starts_with("${") || piece.contains(":/");
+            let is_absolute = piece.starts_with('/') || piece.starts_with("${") || piece.contains(":/");
             match directory {
-                _ if whole => Ok(piece.to_owned()),
+                _ if is_absolute => Ok(piece.to_owned()),
                 Some(directory) => Ok(format!("{directory}/{piece}")),
                 None => {
                     let what = format!(

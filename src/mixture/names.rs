@@ -1,4 +1,4 @@
-//! Names in a document, and what they stand for.
+//! `NamedStages`: the stages that a document refers to by name; and suggestions for misspelt names.
 
 use crate::error::{ErrorKind, Result};
 use crate::loader::LoaderBuilder;
@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The stages that the datasets of a [`Mixture`](super::Mixture) can have, by their names: functions from a
-/// builder of samples to one of items. All of them end in items of one type.
+/// The stages that the datasets of a [`Mixture`](super::Mixture) can name: functions from a builder of
+/// samples to a builder of items. All of them must end in items of the same type.
 ///
 /// ```
 /// use shardstream::mixture::NamedStages;
@@ -23,19 +23,19 @@ use std::sync::Arc;
 ///     });
 /// assert!(stages.names().eq(["lines", "text"]));
 /// ```
-#[must_use = "stages are made of samples by `Mixture::builder`"]
-pub struct NamedStages<T>(BTreeMap<String, Make<T>>);
+#[must_use = "stages do nothing until `Mixture::builder` has them"]
+pub struct NamedStages<T>(BTreeMap<String, AppendStages<T>>);
 
-/// Puts stages behind the samples of a dataset.
-type Make<T> = Arc<dyn Fn(LoaderBuilder<Sample>) -> LoaderBuilder<T> + Send + Sync>;
+/// Appends stages to the samples of a dataset.
+type AppendStages<T> = Arc<dyn Fn(LoaderBuilder<Sample>) -> LoaderBuilder<T> + Send + Sync>;
 
 impl<T> NamedStages<T> {
-    /// None yet.
+    /// An empty set of stages.
     pub fn new() -> Self {
         NamedStages(BTreeMap::new())
     }
 
-    /// With these stages too; those of the same name are replaced.
+    /// Adds stages; those of the same name are replaced.
     pub fn with(
         mut self,
         name: impl Into<String>,
@@ -45,13 +45,13 @@ impl<T> NamedStages<T> {
         self
     }
 
-    /// The names, in the order of the alphabet.
+    /// The names, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The stages that a dataset names.
-    pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&Make<T>> {
+    /// The stages of a dataset, by the name that it gives.
+    pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&AppendStages<T>> {
         let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
         let names = self.names().collect::<Vec<_>>().join(", ");
         let Some(name) = name else {
@@ -61,14 +61,20 @@ impl<T> NamedStages<T> {
             Some(stages) => Ok(stages),
             None => config(format!(
                 "there are no stages `{name}`{}: there are {names}",
-                meant(name, self.names())
+                suggestion(name, self.names())
             )),
         }
     }
 }
 
 impl NamedStages<Sample> {
-    /// Samples as they are read, under the name `samples`.
+    /// Stages named `samples` that leave samples as they are read.
+    ///
+    /// ```
+    /// use shardstream::mixture::NamedStages;
+    ///
+    /// assert!(NamedStages::samples().names().eq(["samples"]));
+    /// ```
     pub fn samples() -> Self {
         NamedStages::new().with("samples", |samples| samples)
     }
@@ -92,9 +98,9 @@ impl<T> fmt::Debug for NamedStages<T> {
     }
 }
 
-/// Asks whether the nearest of these names was meant, where one is near.
-pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let nearest = known.map(|known| (distance(name, known), known)).min();
+/// A suggestion of the nearest known name, such as `` (did you mean `weight`?)``; empty if none is near.
+pub(super) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let nearest = known.map(|known| (edit_distance(name, known), known)).min();
     match nearest {
         Some((distance, known)) if distance <= (name.chars().count() / 3).max(1) => {
             format!(" (did you mean `{known}`?)")
@@ -103,11 +109,11 @@ pub(super) fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Str
     }
 }
 
-/// How many letters are to be put in, left out, replaced or swapped with the next, to make one name the
-/// other.
-fn distance(one: &str, other: &str) -> usize {
+/// The edit distance of two names: insertions, deletions, replacements and swaps of neighbours
+/// (Damerau-Levenshtein).
+fn edit_distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    // Names are short: what is longer is none.
+    // Names are short; longer texts are not worth the quadratic time.
     if one.len().max(other.len()) > 64 {
         return usize::MAX;
     }
@@ -136,9 +142,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_meant() {
+    fn near_names_are_suggested() {
         let known = ["weight", "shards", "seed"];
-        let found = |name| meant(name, known.into_iter());
+        let found = |name| suggestion(name, known.into_iter());
         for (name, expected) in
             [("wieght", "weight"), ("weights", "weight"), ("shard", "shards"), ("sed", "seed")]
         {
@@ -147,6 +153,8 @@ mod tests {
         for name in ["topology", "x", "", &"w".repeat(1000)] {
             assert_eq!(found(name), "", "{name}");
         }
-        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("ab", "ba")), (3, 2, 1));
+        for (one, other, expected) in [("kitten", "sitting", 3), ("", "ab", 2), ("ab", "ba", 1)] {
+            assert_eq!(edit_distance(one, other), expected);
+        }
     }
 }

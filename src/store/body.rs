@@ -1,10 +1,10 @@
 //! The bytes of one object, as a blocking iterator or as an asynchronous stream.
 
-use super::cache::Cached;
-use super::decompress::{Compression, Expansion};
-use super::elsewhere::{elsewhere, while_quick};
+use super::cache::CachedRead;
+use super::decompress::{Decompressor, Expansion};
 use super::fetch::Fetch;
 use super::object_cell::ObjectCell;
+use super::offload::{offload, offload_when_slow};
 use super::source::ObjectVersion;
 use crate::secret_url::SecretUrl;
 use crate::{Error, ErrorKind, Result, wait};
@@ -33,7 +33,7 @@ use std::task::{Context, Poll};
 #[must_use = "a body reads nothing unless it is consumed"]
 pub struct Body {
     state: State,
-    compression: Option<Compression>,
+    compression: Option<Decompressor>,
     expansion: Expansion,
     url: Option<SecretUrl>,
     /// The place in the object at which the body begins.
@@ -68,7 +68,7 @@ pub(super) enum Chunks {
     /// Ranged requests of an object, which can begin earlier.
     Fetch(Box<Fetch>),
     /// A source read through a cache, or a file of it.
-    Cached(Box<Cached>),
+    Cached(Box<CachedRead>),
 }
 
 impl Body {
@@ -99,7 +99,7 @@ impl Body {
         Body::new(Chunks::Stream(chunks.boxed()))
     }
 
-    pub(super) fn compressed(mut self, compression: Option<Compression>, expansion: Expansion) -> Self {
+    pub(super) fn compressed(mut self, compression: Option<Decompressor>, expansion: Expansion) -> Self {
         (self.compression, self.expansion) = (compression, expansion);
         self
     }
@@ -201,7 +201,7 @@ impl Body {
         let decoded = self.compression.is_some();
         let (chunks, blocks) = match std::mem::replace(&mut self.state, State::Taken) {
             State::Idle(Chunks::Blocking(chunks)) if reads == Reads::WhileQuick => {
-                (while_quick(chunks).boxed(), true)
+                (offload_when_slow(chunks).boxed(), true)
             }
             State::Idle(Chunks::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
             State::Idle(Chunks::Cached(cached)) => (cached.into_stream(may_block || decoded), decoded),
@@ -214,7 +214,7 @@ impl Body {
             Some(compression) => compression.decode(chunks, self.expansion),
             None => chunks,
         };
-        let chunks = if blocks && !may_block { elsewhere(chunks) } else { chunks };
+        let chunks = if blocks && !may_block { offload(chunks) } else { chunks };
         Running {
             chunks: Some(chunks),
             position: self.start,

@@ -1,5 +1,4 @@
-//! Buffers that are used again and again: memory that was never touched before costs more than the copy into
-//! it.
+//! A pool of read buffers. Touching fresh memory costs more than the copy into it.
 
 use bytes::Bytes;
 use std::fs;
@@ -8,77 +7,80 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Bytes that a buffer holds at the most, and at the least.
-pub(super) const LARGEST: usize = 512 << 10;
-const SMALLEST: usize = 64 << 10;
-/// Where nothing is known of the machine.
-const USUAL: usize = 128 << 10;
+/// Largest size of a buffer in bytes.
+pub(super) const MAX_SIZE: usize = 512 << 10;
+/// Smallest size of a buffer in bytes.
+const MIN_SIZE: usize = 64 << 10;
+/// Size of a buffer in bytes where the size of the cache is unknown.
+const DEFAULT_SIZE: usize = 128 << 10;
 
-/// Bytes that one buffer holds: a quarter of a core's second-level cache, so that what was read is still
-/// there when it is parsed, with what it was copied from. A buffer that leaves the cache makes a copy take
-/// three times as long where memory is busy; one that is much smaller makes large samples straddle two.
+/// Size of a buffer in bytes: a quarter of a core's L2 cache, so that the bytes are still in the cache when
+/// they are parsed, together with the memory from which they were copied. Where memory is busy, a copy takes
+/// three times as long if the buffer does not fit; if it is much smaller, large samples straddle two buffers.
 pub(super) fn size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
-    *SIZE.get_or_init(|| second_level_cache().map_or(USUAL, fitting))
+    *SIZE.get_or_init(|| l2_cache().map_or(DEFAULT_SIZE, size_for_cache))
 }
 
-/// The size of a buffer for a cache of this many bytes.
-fn fitting(cache: usize) -> usize {
-    let quarter = (cache / 4).clamp(SMALLEST, LARGEST);
+/// The size of a buffer for a cache of `cache` bytes.
+fn size_for_cache(cache: usize) -> usize {
+    let quarter = (cache / 4).clamp(MIN_SIZE, MAX_SIZE);
     1 << quarter.ilog2()
 }
 
-/// The second-level cache of the first core in bytes, where the system says it.
-fn second_level_cache() -> Option<usize> {
+/// Size of the L2 cache of the first core in bytes, where the system exposes it.
+fn l2_cache() -> Option<usize> {
     let caches = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
     let read = |path: PathBuf| fs::read_to_string(path).ok();
     caches.flatten().map(|cache| cache.path()).find_map(|cache| {
-        let is_second = read(cache.join("level"))?.trim() == "2";
-        is_second.then(|| kibibytes(read(cache.join("size"))?.trim())).flatten()
+        let is_l2 = read(cache.join("level"))?.trim() == "2";
+        is_l2.then(|| parse_kibibytes(read(cache.join("size"))?.trim())).flatten()
     })
 }
 
-/// A size as Linux writes it: `1024K`.
-fn kibibytes(text: &str) -> Option<usize> {
+/// Parses a size as Linux writes it: `1024K`.
+fn parse_kibibytes(text: &str) -> Option<usize> {
     text.strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1 << 10)
 }
 
-/// Most bytes that idle buffers keep.
-const IDLE: usize = 64 << 20;
+/// Maximum number of bytes in idle buffers.
+const MAX_IDLE: usize = 64 << 20;
 
-/// Idle buffers by size: a power of two from the least to the most that is kept.
-const CLASSES: usize = (MOST_KEPT / LEAST_KEPT).ilog2() as usize + 1;
+/// Smallest and largest capacity in bytes of an idle buffer that is kept.
+const MIN_KEPT: usize = 32 << 10;
+const MAX_KEPT: usize = 1 << 20;
+/// Number of capacities that are kept: the powers of two from `MIN_KEPT` to `MAX_KEPT`.
+const CLASSES: usize = (MAX_KEPT / MIN_KEPT).ilog2() as usize + 1;
+/// Idle buffers by capacity.
 static POOLS: [Mutex<Vec<Vec<u8>>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
-const LEAST_KEPT: usize = 32 << 10;
-const MOST_KEPT: usize = 1 << 20;
 
-/// Bytes of idle buffers.
-static IDLE_NOW: AtomicUsize = AtomicUsize::new(0);
+/// Number of bytes in idle buffers.
+static IDLE: AtomicUsize = AtomicUsize::new(0);
 
-/// The idle buffers of exactly this capacity, if that size is kept.
+/// The idle buffers of exactly this capacity, if that capacity is kept.
 fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<Vec<u8>>>> {
-    let is_kept = capacity.is_power_of_two() && (LEAST_KEPT..=MOST_KEPT).contains(&capacity);
-    let pool = POOLS.get((capacity / LEAST_KEPT).checked_ilog2()? as usize).filter(|_| is_kept)?;
+    let is_kept = capacity.is_power_of_two() && (MIN_KEPT..=MAX_KEPT).contains(&capacity);
+    let pool = POOLS.get((capacity / MIN_KEPT).checked_ilog2()? as usize).filter(|_| is_kept)?;
     Some(pool.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Bytes of buffers that somebody has.
+/// Number of bytes in buffers that are in use.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
-/// Smaller buffers are not counted.
-const COUNTED: usize = 16 << 10;
+/// Buffers with a smaller capacity in bytes are not counted.
+const MIN_COUNTED: usize = 16 << 10;
 
-/// Bytes of the read buffers of this process: those in use, and those that wait to be used again.
+/// Number of bytes in the read buffers of this process: in those in use, and in idle ones.
 pub(crate) fn read_buffers() -> (u64, u64) {
-    (IN_USE.load(Relaxed), IDLE_NOW.load(Relaxed) as u64)
+    (IN_USE.load(Relaxed), IDLE.load(Relaxed) as u64)
 }
 
-/// A buffer that counts as used until this is dropped.
+/// Counts the bytes of a buffer as in use until this is dropped.
 #[derive(Debug, Default)]
 struct InUse(u64);
 
 impl InUse {
     fn of(bytes: &Vec<u8>) -> Self {
-        let bytes = if bytes.capacity() < COUNTED { 0 } else { bytes.capacity() as u64 };
+        let bytes = if bytes.capacity() < MIN_COUNTED { 0 } else { bytes.capacity() as u64 };
         IN_USE.fetch_add(bytes, Relaxed);
         InUse(bytes)
     }
@@ -92,93 +94,101 @@ impl Drop for InUse {
     }
 }
 
-/// An empty vector with room for [`size`] bytes or for a few, which is not to grow beyond: it would not be
-/// used again. The default has none.
+/// A vector from the pool. Its capacity is [`size`], or less for few bytes. It should not grow, since the
+/// pool does not keep other capacities. The default has no memory.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer(Vec<u8>, InUse);
+pub(crate) struct ReadBuffer(Vec<u8>, InUse);
 
-impl Buffer {
+impl ReadBuffer {
     fn new(bytes: Vec<u8>) -> Self {
         let in_use = InUse::of(&bytes);
-        Buffer(bytes, in_use)
+        ReadBuffer(bytes, in_use)
     }
 
-    /// One that has been used before, if there is one.
-    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
+    /// Takes an empty buffer from the pool, or allocates one.
+    #[cfg_attr(
+        not(feature = "transport"),
+        allow(dead_code, reason = "only the transport fills buffers piece by piece")
+    )]
     pub(super) fn take() -> Self {
-        let mut bytes = used().unwrap_or_else(|| Vec::with_capacity(size()));
+        let mut bytes = take_idle().unwrap_or_else(|| Vec::with_capacity(size()));
         bytes.clear();
-        Buffer::new(bytes)
+        ReadBuffer::new(bytes)
     }
 
-    /// One with room for that many bytes, or for as many as fit. Fewer than fit get memory of their own size:
-    /// small objects, and the ends of large ones, wait to be read in as many readers as there are.
-    #[cfg_attr(not(feature = "transport"), allow(dead_code, reason = "for what is written piece by piece"))]
+    /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. For fewer bytes,
+    /// the capacity is exactly `bytes`: each reader may have small objects, and ends of large ones, that are
+    /// unread.
+    #[cfg_attr(
+        not(feature = "transport"),
+        allow(dead_code, reason = "only the transport fills buffers piece by piece")
+    )]
     pub(super) fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => Buffer::new(Vec::with_capacity(bytes)),
+            Ok(bytes) if bytes < size() => ReadBuffer::new(Vec::with_capacity(bytes)),
             _ => Self::take(),
         }
     }
 
-    /// One with room for that many bytes, whatever the size of other buffers: for what is gathered from
-    /// several.
-    pub(crate) fn gathering(bytes: usize) -> Self {
+    /// Makes an empty buffer with room for `bytes` bytes, however many. For bytes that are joined from
+    /// several chunks.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
-        let kept = |capacity| pool(capacity).map(|mut pool| pool.pop());
-        let mut buffer = match kept(capacity) {
-            Some(Some(used)) => taken(used),
+        let idle = pool(capacity).map(|mut pool| pool.pop());
+        let mut buffer = match idle {
+            Some(Some(idle)) => uncount_idle(idle),
             Some(None) => Vec::with_capacity(capacity),
             None => Vec::with_capacity(bytes),
         };
         buffer.clear();
-        Buffer::new(buffer)
+        ReadBuffer::new(buffer)
     }
 
-    /// One that is full of whatever is in it, for readers that write over bytes.
+    /// Makes a buffer of [`size`] bytes with arbitrary content, to be overwritten.
     pub(super) fn full() -> Self {
-        let mut bytes = used().unwrap_or_else(|| vec![0; size()]);
-        // Nothing is left to do where it was full when it was used before.
+        let mut bytes = take_idle().unwrap_or_else(|| vec![0; size()]);
+        // Does nothing if the buffer was full when it was used before.
         bytes.resize(size(), 0);
-        Buffer::new(bytes)
+        ReadBuffer::new(bytes)
     }
 
-    /// One of that many bytes, or of as many as fit, whatever is in it. As for
-    /// [`with_room`](Buffer::with_room), fewer than fit get memory of their own size.
-    pub(super) fn of(bytes: u64) -> Self {
+    /// Makes a buffer of `bytes` bytes with arbitrary content, or of [`size`] bytes if that is less. As for
+    /// [`with_room`](ReadBuffer::with_room), the capacity is exactly `bytes` for fewer bytes.
+    pub(super) fn with_length(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => Buffer::new(vec![0; bytes]),
+            Ok(bytes) if bytes < size() => ReadBuffer::new(vec![0; bytes]),
             _ => Self::full(),
         }
     }
 
-    /// What was written, to be shared. The buffer can be taken again when the last share of it is gone.
+    /// Turns the buffer into shared bytes. It returns to the pool when the last of them is dropped.
     pub(crate) fn freeze(self) -> Bytes {
         let length = self.len();
         self.freeze_first(length)
     }
 
-    /// The same for the first `length` bytes; a full buffer stays one.
+    /// [Freezes](Self::freeze) only the first `length` bytes.
     pub(super) fn freeze_first(self, length: usize) -> Bytes {
         self.freeze_range(0..length)
     }
 
-    /// The same for a range of the bytes.
+    /// [Freezes](Self::freeze) only a range of the bytes.
     pub(super) fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
-            // What waits to be read should not keep much more memory than it is counted as.
+            // Unread bytes should not keep much more memory than they are counted as.
             return Bytes::copy_from_slice(&self[range]);
         }
-        if self.capacity() < COUNTED {
+        if self.capacity() < MIN_COUNTED {
             return Bytes::from(std::mem::take(&mut self.0)).slice(range);
         }
-        // It may have grown.
+        // The vector may have grown.
         self.1 = InUse::of(&self.0);
-        Bytes::from_owner(Shared(std::mem::take(&mut self.0), std::mem::take(&mut self.1))).slice(range)
+        let (bytes, in_use) = (std::mem::take(&mut self.0), std::mem::take(&mut self.1));
+        Bytes::from_owner(SharedBuffer { bytes, _in_use: in_use }).slice(range)
     }
 }
 
-impl Deref for Buffer {
+impl Deref for ReadBuffer {
     type Target = Vec<u8>;
 
     fn deref(&self) -> &Vec<u8> {
@@ -186,56 +196,61 @@ impl Deref for Buffer {
     }
 }
 
-impl DerefMut for Buffer {
+impl DerefMut for ReadBuffer {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
 }
 
-impl Drop for Buffer {
+impl Drop for ReadBuffer {
     fn drop(&mut self) {
         give_back(std::mem::take(&mut self.0));
     }
 }
 
-struct Shared(Vec<u8>, #[allow(dead_code, reason = "counts until it is dropped")] InUse);
+/// A buffer that is owned by [`Bytes`].
+struct SharedBuffer {
+    bytes: Vec<u8>,
+    _in_use: InUse,
+}
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedBuffer {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedBuffer {
     fn drop(&mut self) {
-        give_back(std::mem::take(&mut self.0));
+        give_back(std::mem::take(&mut self.bytes));
     }
 }
 
-/// The buffer that was given back last: it may still be in a cache.
-fn used() -> Option<Vec<u8>> {
-    pool(size())?.pop().map(taken)
+/// Takes the idle buffer that was given back last, which may still be in a cache.
+fn take_idle() -> Option<Vec<u8>> {
+    pool(size())?.pop().map(uncount_idle)
 }
 
-/// A buffer is idle no longer.
-fn taken(bytes: Vec<u8>) -> Vec<u8> {
-    IDLE_NOW.fetch_sub(bytes.capacity(), Relaxed);
+/// Stops counting a buffer as idle.
+fn uncount_idle(bytes: Vec<u8>) -> Vec<u8> {
+    IDLE.fetch_sub(bytes.capacity(), Relaxed);
     bytes
 }
 
+/// Returns a buffer to the pool, if its capacity is kept.
 fn give_back(bytes: Vec<u8>) {
     let capacity = bytes.capacity();
     if pool(capacity).is_none() {
         return;
     }
-    // What was used last is more likely to be used again than what is kept of other sizes.
-    while IDLE_NOW.load(Relaxed) + capacity > IDLE {
-        let others = (0..CLASSES).map(|class| LEAST_KEPT << class).filter(|other| *other != capacity);
+    // Makes room by freeing buffers of other capacities: this one is more likely to be used again.
+    while IDLE.load(Relaxed) + capacity > MAX_IDLE {
+        let others = (0..CLASSES).map(|class| MIN_KEPT << class).filter(|other| *other != capacity);
         let Some(other) = others.rev().find_map(|other| pool(other)?.pop()) else { return };
-        drop(taken(other));
+        drop(uncount_idle(other));
     }
     if let Some(mut pool) = pool(capacity) {
-        IDLE_NOW.fetch_add(capacity, Relaxed);
+        IDLE.fetch_add(capacity, Relaxed);
         pool.push(bytes);
     }
 }
@@ -245,72 +260,84 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_taken_again_when_nobody_shares_it() {
-        let mut buffer = Buffer::take();
+    fn a_shared_buffer_returns_to_the_pool_empty() {
+        let mut buffer = ReadBuffer::take();
         buffer.resize(size(), 7);
-        let place = buffer.as_ptr();
+        let address = buffer.as_ptr();
         let whole = buffer.freeze();
         let part = whole.slice(9..17);
         drop(whole);
         assert_eq!(part, [7; 8][..]);
-        assert_eq!(part.as_ptr(), place.wrapping_add(9));
-        // Other tests use the pool at the same time: this one may not be the next, but it is empty again.
+        assert_eq!(part.as_ptr(), address.wrapping_add(9));
+        // Other tests use the pool at the same time: this may be another buffer, but it must be empty.
         drop(part);
-        assert!(Buffer::take().is_empty());
+        assert!(ReadBuffer::take().is_empty());
     }
 
     #[test]
-    fn a_full_buffer_is_full_whatever_it_held() {
+    fn a_full_buffer_has_its_length_whatever_it_held() {
         for length in [0, 9, size()] {
-            let mut buffer = Buffer::take();
+            let mut buffer = ReadBuffer::take();
             buffer.resize(length, 7);
             drop(buffer);
-            assert_eq!((Buffer::full().len(), Buffer::full().capacity()), (size(), size()));
-            assert!(Buffer::take().is_empty());
+            assert_eq!((ReadBuffer::full().len(), ReadBuffer::full().capacity()), (size(), size()));
+            assert!(ReadBuffer::take().is_empty());
         }
     }
 
     #[test]
     fn few_bytes_do_not_keep_a_buffer() {
-        let mut buffer = Buffer::take();
+        let mut buffer = ReadBuffer::take();
         buffer.extend_from_slice(b"few");
-        let place = buffer.as_ptr();
+        let address = buffer.as_ptr();
         let few = buffer.freeze();
         assert_eq!(few, "few");
-        assert_ne!(few.as_ptr(), place);
+        assert_ne!(few.as_ptr(), address);
     }
 
     #[test]
     fn few_bytes_get_a_buffer_of_their_size() {
         for bytes in [0, 1, 1000, size() as u64 / 2, size() as u64 - 1] {
-            assert_eq!((Buffer::of(bytes).len() as u64, Buffer::of(bytes).capacity() as u64), (bytes, bytes));
-            let mut buffer = Buffer::with_room(bytes);
+            assert_eq!(
+                (
+                    ReadBuffer::with_length(bytes).len() as u64,
+                    ReadBuffer::with_length(bytes).capacity() as u64
+                ),
+                (bytes, bytes)
+            );
+            let mut buffer = ReadBuffer::with_room(bytes);
             assert_eq!(buffer.capacity() as u64, bytes);
             buffer.resize(bytes as usize, 7);
-            let place = buffer.as_ptr();
+            let address = buffer.as_ptr();
             let whole = buffer.freeze();
             assert!(
-                whole.len() as u64 == bytes && (bytes == 0 || whole.as_ptr() == place),
-                "it is not copied"
+                whole.len() as u64 == bytes && (bytes == 0 || whole.as_ptr() == address),
+                "the bytes are not copied"
             );
         }
         for bytes in [size() as u64, u64::MAX] {
-            assert_eq!((Buffer::with_room(bytes).capacity(), Buffer::of(bytes).len()), (size(), size()));
+            assert_eq!(
+                (ReadBuffer::with_room(bytes).capacity(), ReadBuffer::with_length(bytes).len()),
+                (size(), size())
+            );
         }
     }
 
     #[test]
     fn a_buffer_fits_the_cache() {
         let sizes = ["256K", "512K", "1024K", "2048K", "1280K", "16384K"]
-            .map(|text| fitting(kibibytes(text).unwrap()));
+            .map(|text| size_for_cache(parse_kibibytes(text).unwrap()));
         assert_eq!(sizes.map(|size| size >> 10), [64, 128, 256, 512, 256, 512]);
-        assert_eq!([kibibytes("1M"), kibibytes("K"), kibibytes("99999999999999999999K")], [None; 3]);
-        assert!((SMALLEST..=LARGEST).contains(&size()));
+        assert_eq!(
+            [parse_kibibytes("1M"), parse_kibibytes("K"), parse_kibibytes("99999999999999999999K")],
+            [None; 3]
+        );
+        assert!((MIN_SIZE..=MAX_SIZE).contains(&size()));
     }
 
     #[test]
     fn a_buffer_that_grew_is_not_kept() {
         give_back(Vec::with_capacity(size() + 1));
-        assert_eq!(Buffer::take().capacity(), size());
+        assert_eq!(ReadBuffer::take().capacity(), size());
     }
 }

@@ -3,7 +3,7 @@
 use super::budget::Budget;
 use super::cache::Cache;
 use super::decompress::Expansion;
-use super::fetch::Limits;
+use super::fetch::FetchLimits;
 use super::object::ObjectSource;
 use super::source::Source;
 use super::{Inner, Store};
@@ -28,7 +28,7 @@ use std::time::Duration;
 #[derive(Clone)]
 #[must_use]
 pub struct StoreBuilder {
-    limits: Limits,
+    limits: FetchLimits,
     expansion: Expansion,
     budget: Option<Budget>,
     cache: Option<Cache>,
@@ -46,7 +46,7 @@ impl Store {
     /// Begins a store with sources or limits of the caller's own.
     pub fn builder() -> StoreBuilder {
         StoreBuilder {
-            limits: Limits::default(),
+            limits: FetchLimits::default(),
             expansion: Expansion::default(),
             budget: None,
             cache: None,
@@ -172,7 +172,7 @@ impl StoreBuilder {
 
     fn check(&self) -> Result<()> {
         let bad = |what: String| Err(ErrorKind::Config(what).into());
-        let Limits { range_size, ranges_in_flight, stall, hedge, .. } = self.limits;
+        let FetchLimits { range_size, ranges_in_flight, stall, hedge, .. } = self.limits;
         if range_size == Some(0) {
             return bad("`range_size` of 0 bytes: make it at least 1".into());
         }

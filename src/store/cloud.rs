@@ -2,9 +2,9 @@
 
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
-use super::fetch::Limits;
+use super::fetch::FetchLimits;
 #[cfg(feature = "cloud")]
-use super::fetch::retry::LONGEST_PAUSE;
+use super::fetch::retry::MAX_PAUSE;
 #[cfg(feature = "cloud")]
 use super::location::Failure;
 #[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// A client for the bucket that `base` names (`gs://bucket`), or `None` if its scheme is not that of a cloud.
 ///
 /// No request is made here.
-pub(super) fn client(base: &str, limits: &Limits) -> Result<Option<Arc<dyn ObjectStore>>> {
+pub(super) fn client(base: &str, limits: &FetchLimits) -> Result<Option<Arc<dyn ObjectStore>>> {
     let scheme = super::location::scheme(base).unwrap_or_default();
     match scheme {
         "gs" => gcs(base, limits).map(Some),
@@ -33,7 +33,7 @@ pub(super) fn client(base: &str, limits: &Limits) -> Result<Option<Arc<dyn Objec
 }
 
 #[cfg(feature = "gcs")]
-fn gcs(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
     let payer = env::var("GOOGLE_USER_PROJECT").ok();
@@ -59,7 +59,7 @@ fn gcs(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
 }
 
 #[cfg(feature = "s3")]
-fn s3(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
+fn s3(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
@@ -74,7 +74,7 @@ fn s3(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
 }
 
 #[cfg(feature = "azure")]
-fn azure(base: &str, limits: &Limits) -> Result<Arc<dyn ObjectStore>> {
+fn azure(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
     let endpoint = env::var("AZURE_STORAGE_ENDPOINT").ok();
@@ -111,9 +111,9 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
 /// How `object_store` tries again what only it sees: a success of S3 whose body says that it is none. All
 /// other failures have been tried again by the [`Connector`]'s clients.
 #[cfg(feature = "cloud")]
-fn retry(limits: &Limits) -> RetryConfig {
+fn retry(limits: &FetchLimits) -> RetryConfig {
     RetryConfig {
-        backoff: BackoffConfig { init_backoff: limits.pause, max_backoff: LONGEST_PAUSE, base: 4.0 },
+        backoff: BackoffConfig { init_backoff: limits.pause, max_backoff: MAX_PAUSE, base: 4.0 },
         max_retries: usize::try_from(limits.retries).unwrap_or(usize::MAX),
         retry_timeout: limits.retry_timeout,
     }
@@ -159,16 +159,16 @@ fn client_options(prefix: &str, endpoint: Option<&str>) -> Vec<(ClientConfigKey,
 }
 
 #[cfg(not(feature = "gcs"))]
-fn gcs(_: &str, _: &Limits) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("gs", "gcs"))
 }
 
 #[cfg(not(feature = "s3"))]
-fn s3(_: &str, _: &Limits) -> Result<Arc<dyn ObjectStore>> {
+fn s3(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("s3", "s3"))
 }
 
 #[cfg(not(feature = "azure"))]
-fn azure(_: &str, _: &Limits) -> Result<Arc<dyn ObjectStore>> {
+fn azure(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("az", "azure"))
 }

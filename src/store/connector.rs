@@ -8,8 +8,8 @@
 //! reading does. They are tried again here, one by one, by the rules and settings of reading.
 
 use super::client::{self, is_set, network_fault};
-use super::fetch::retry::{REFUSED, Retries, passes, unreachable};
-use super::fetch::{Limits, timed};
+use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
+use super::fetch::{FetchLimits, with_stall_timeout};
 use super::transport::{self, Response, Route, Target};
 use super::{key, response};
 use crate::{Error, ErrorKind, Result};
@@ -80,13 +80,13 @@ pub(super) struct Connector {
     hint: &'static str,
     /// Sent with each signed request.
     headers: HeaderMap,
-    limits: Limits,
+    limits: FetchLimits,
     /// Whether the client that was made last is that of the bucket, as it is until another one is made.
     last: Mutex<Arc<AtomicBool>>,
 }
 
 impl Connector {
-    pub(super) fn new(hint: &'static str, limits: &Limits) -> Self {
+    pub(super) fn new(hint: &'static str, limits: &FetchLimits) -> Self {
         Connector { hint, headers: HeaderMap::new(), limits: *limits, last: Mutex::default() }
     }
 
@@ -149,7 +149,7 @@ struct Client {
     of_bucket: Arc<AtomicBool>,
     hint: &'static str,
     headers: HeaderMap,
-    limits: Limits,
+    limits: FetchLimits,
     /// How long nothing may come of a request.
     read_timeout: Duration,
     contact: Contact,
@@ -265,7 +265,7 @@ impl Client {
                 Ok(response) => return Ok(response),
                 Err(failed) => failed,
             };
-            match retries.next(error, limit) {
+            match retries.next_pause(error, limit) {
                 Ok(pause) => tokio::time::sleep(pause).await,
                 // Of this kind nothing is tried again.
                 Err(error) => return Err(keep(HttpErrorKind::Unknown, error)),
@@ -302,7 +302,7 @@ impl Client {
     /// How long requests are tried: on the way to bytes so shortly that two places that may give credentials
     /// have their turn before the response is given up.
     fn patience(&self) -> Duration {
-        let Limits { retry_timeout, stall, .. } = self.limits;
+        let FetchLimits { retry_timeout, stall, .. } = self.limits;
         let is_reading = READING.try_with(|()| ()).is_ok();
         if is_reading { retry_timeout.min(stall / 4) } else { retry_timeout }
     }
@@ -315,11 +315,11 @@ impl Client {
         let fault = network_fault(error, (kind == Timeout).then_some(io::ErrorKind::TimedOut));
         let before = match of_bucket {
             // Also a place that takes connections and makes none of them usable.
-            true => unreachable(&fault).or((kind == Connect).then_some(REFUSED)),
+            true => unreachable_limit(&fault).or((kind == Connect).then_some(REFUSED)),
             false => matches!(kind, Connect | Timeout).then_some(NO_CREDENTIALS),
         };
         // All requests that are sent here may be sent twice.
-        let passing = matches!(kind, Connect | Request | Timeout | Interrupted) && passes(&fault);
+        let passing = matches!(kind, Connect | Request | Timeout | Interrupted) && is_transient(&fault);
         let usual = passing.then(|| self.patience());
         let limit = match before {
             Some(before) => usual.and_then(|usual| self.contact.limit(before, usual)),
@@ -361,14 +361,14 @@ impl Client {
         let Target { note, uri, .. } = target;
         let answer = Response { status, headers: parts.headers, body, note, uri };
         let error = Error::from(response::refused(answer, "").await);
-        let limit = (passing && passes(&error)).then(|| self.patience());
+        let limit = (passing && is_transient(&error)).then(|| self.patience());
         Err(Failed { error: if of_bucket || passing { error } else { self.no_credentials(error) }, limit })
     }
 
     /// All of a body.
     async fn whole(&self, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
         let mut bytes = BytesMut::new();
-        while let Some(chunk) = timed(self.read_timeout, body.try_next()).await? {
+        while let Some(chunk) = with_stall_timeout(self.read_timeout, body.try_next()).await? {
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes.freeze())
@@ -399,7 +399,7 @@ fn key_tag(request: &HttpRequest) -> Option<&'static str> {
 
 /// A page of a listing as `object_store` can read it, whatever keys are in it.
 fn listed(page: Bytes, tag: &str) -> Bytes {
-    let marked = std::str::from_utf8(&page).ok().and_then(|page| key::marked(page, tag));
+    let marked = std::str::from_utf8(&page).ok().and_then(|page| key::mark_page(page, tag));
     marked.map_or(page, Bytes::from)
 }
 
@@ -444,7 +444,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    fn client(limits: Limits) -> Client {
+    fn client(limits: FetchLimits) -> Client {
         let options = ClientOptions::new().with_allow_http(true);
         Connector::new("", &limits).client(&options).unwrap()
     }
@@ -476,7 +476,7 @@ mod tests {
             socket.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
         });
         let answered = runtime::run(async move {
-            let client = client(Limits::default());
+            let client = client(FetchLimits::default());
             let request = http::Request::get(uri).body(Bytes::new().into()).unwrap();
             let slot = Slot::default();
             assert!(client.get(request, &slot).await.is_err() && slot.take().unwrap().is_ok());
@@ -489,8 +489,8 @@ mod tests {
     /// Whoever asks for bytes gives up a response that does not come, and would not hear of the fault.
     #[test]
     fn credentials_are_tried_for_less_time_on_the_way_to_bytes() {
-        let client = client(Limits::default());
-        let Limits { stall, retry_timeout, .. } = client.limits;
+        let client = client(FetchLimits::default());
+        let FetchLimits { stall, retry_timeout, .. } = client.limits;
         assert_eq!(client.patience(), retry_timeout);
         runtime::run(async move {
             assert!(reading(async { client.patience() }).await < stall / 2);
@@ -501,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_slow_line_has_time_to_send_a_part() {
-        let client = client(Limits::default());
+        let client = client(FetchLimits::default());
         assert_eq!(client.time_for(0), READ_TIMEOUT);
         assert_eq!(client.time_for(16 << 20), READ_TIMEOUT + Duration::from_secs(256));
     }

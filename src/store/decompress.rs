@@ -1,25 +1,25 @@
-//! Compressed shards, told by the suffix of their URL.
+//! Decompression of shards. The suffix of a URL says how a shard is compressed.
 
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-/// A compression that can be read.
+/// A decompressor of a format that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Compression {
+pub(super) enum Decompressor {
     #[cfg(feature = "gzip")]
     Gzip,
     #[cfg(feature = "zstd")]
     Zstd,
 }
 
-/// How much may come out of a number of compressed bytes: no archive of samples gives more, but a few bytes
-/// can be made that keep a reader busy for days.
+/// Limit on the decompressed size, given the compressed size. No archive of samples exceeds it, but a few
+/// crafted bytes (a decompression bomb) could keep a reader busy for days.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expansion {
-    /// Bytes for each compressed byte that has come.
+    /// Number of decompressed bytes per compressed byte.
     pub(super) ratio: u32,
-    /// Bytes beyond that.
+    /// Number of decompressed bytes beyond that.
     #[cfg_attr(
         not(any(feature = "gzip", feature = "zstd")),
         allow(dead_code, reason = "nothing is decompressed")
@@ -33,11 +33,16 @@ impl Default for Expansion {
     }
 }
 
-/// The suffixes of compressions that are known but never read.
+/// Suffixes of known formats that cannot be read.
 const UNREADABLE: [&str; 9] = [".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".lzma", ".lz4", ".br", ".z"];
 
-impl Compression {
-    /// The compression of the object at `url`, by its suffix; the query of a web address does not count.
+impl Decompressor {
+    /// Selects the decompressor of the object at `url` by its suffix, without the query of an HTTP URL.
+    /// Returns `None` if the object is not compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::UnsupportedCompression`] for other formats, and for those whose feature is disabled.
     pub(super) fn of(url: &str) -> Result<Option<Self>> {
         let name = super::location::file_name(url).to_ascii_lowercase();
         let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
@@ -54,7 +59,7 @@ impl Compression {
         Ok(None)
     }
 
-    /// Decompresses where it is polled.
+    /// Decompresses `chunks`. The work is done by whoever polls the result.
     #[cfg(any(feature = "gzip", feature = "zstd"))]
     pub(super) fn decode(
         self,
@@ -65,8 +70,8 @@ impl Compression {
         use futures::TryStreamExt;
 
         let compressed = chunks.map_err(std::io::Error::other).into_async_read();
-        let (compressed, used) = chunked::Counted::new(compressed);
-        let limit = |compression| chunked::Limit::new(compression, expansion, used);
+        let (compressed, consumed) = reader::CountedReader::new(compressed);
+        let limit = |compression| reader::ExpansionLimit::new(compression, expansion, consumed);
         // Without `multiple_members` both decoders end after the first of several concatenated members or
         // frames.
         match self {
@@ -74,18 +79,18 @@ impl Compression {
             Self::Gzip => {
                 let mut decoder = bufread::GzipDecoder::new(compressed);
                 decoder.multiple_members(true);
-                chunked::read(decoder, limit("gzip"))
+                reader::into_chunks(decoder, limit("gzip"))
             }
             #[cfg(feature = "zstd")]
             Self::Zstd => {
                 let mut decoder = bufread::ZstdDecoder::new(compressed);
                 decoder.multiple_members(true);
-                chunked::read(decoder, limit("zstd"))
+                reader::into_chunks(decoder, limit("zstd"))
             }
         }
     }
 
-    /// Without a compression compiled in there is no value of this type.
+    /// Without a compiled-in format, this type has no values.
     #[cfg(not(any(feature = "gzip", feature = "zstd")))]
     pub(super) fn decode(
         self,
@@ -97,36 +102,36 @@ impl Compression {
 }
 
 #[cfg(feature = "gzip")]
-fn gzip() -> Result<Compression> {
-    Ok(Compression::Gzip)
+fn gzip() -> Result<Decompressor> {
+    Ok(Decompressor::Gzip)
 }
 
 #[cfg(not(feature = "gzip"))]
-fn gzip() -> Result<Compression> {
+fn gzip() -> Result<Decompressor> {
     Err(missing(".gz", "gzip"))
 }
 
 #[cfg(feature = "zstd")]
-fn zstd() -> Result<Compression> {
-    Ok(Compression::Zstd)
+fn zstd() -> Result<Decompressor> {
+    Ok(Decompressor::Zstd)
 }
 
 #[cfg(not(feature = "zstd"))]
-fn zstd() -> Result<Compression> {
+fn zstd() -> Result<Decompressor> {
     Err(missing(".zst", "zstd"))
 }
 
-#[allow(dead_code, reason = "unused when all compressions are compiled in")]
+#[allow(dead_code, reason = "unused when all formats are compiled in")]
 fn missing(suffix: &str, feature: &str) -> Error {
     let hint = format!("to read {suffix} shards, enable the feature `{feature}` of shardstream");
     ErrorKind::UnsupportedCompression(hint).into()
 }
 
-/// From a decoder back to a stream of chunks.
+/// Turns a decoder into a stream of chunks, and limits its output.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
-mod chunked {
+mod reader {
     use super::Expansion;
-    use crate::store::buffer::{Buffer, size};
+    use crate::store::buffer::{ReadBuffer, size};
     use crate::{Error, ErrorKind, Result};
     use bytes::Bytes;
     use futures::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
@@ -137,31 +142,31 @@ mod chunked {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::task::{Context, Poll};
 
-    /// Compressed bytes, and how many of them the decoder has used up.
-    pub(super) struct Counted<R> {
+    /// A reader of compressed bytes that counts the bytes consumed.
+    pub(super) struct CountedReader<R> {
         bytes: R,
-        used: Arc<AtomicU64>,
+        consumed: Arc<AtomicU64>,
     }
 
-    impl<R> Counted<R> {
+    impl<R> CountedReader<R> {
         pub(super) fn new(bytes: R) -> (Self, Arc<AtomicU64>) {
-            let used = Arc::<AtomicU64>::default();
-            (Counted { bytes, used: Arc::clone(&used) }, used)
+            let consumed = Arc::<AtomicU64>::default();
+            (CountedReader { bytes, consumed: Arc::clone(&consumed) }, consumed)
         }
     }
 
-    impl<R: AsyncBufRead + Unpin> AsyncBufRead for Counted<R> {
+    impl<R: AsyncBufRead + Unpin> AsyncBufRead for CountedReader<R> {
         fn poll_fill_buf(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
             Pin::new(&mut self.get_mut().bytes).poll_fill_buf(cx)
         }
 
         fn consume(mut self: Pin<&mut Self>, length: usize) {
-            self.used.fetch_add(length as u64, Relaxed);
+            self.consumed.fetch_add(length as u64, Relaxed);
             Pin::new(&mut self.bytes).consume(length);
         }
     }
 
-    impl<R: AsyncRead + Unpin> AsyncRead for Counted<R> {
+    impl<R: AsyncRead + Unpin> AsyncRead for CountedReader<R> {
         fn poll_read(
             mut self: Pin<&mut Self>,
             cx: &mut Context<'_>,
@@ -169,60 +174,62 @@ mod chunked {
         ) -> Poll<io::Result<usize>> {
             let read = Pin::new(&mut self.bytes).poll_read(cx, buffer);
             if let Poll::Ready(Ok(length)) = read {
-                self.used.fetch_add(length as u64, Relaxed);
+                self.consumed.fetch_add(length as u64, Relaxed);
             }
             read
         }
     }
 
-    /// Holds what comes out against what went in.
-    pub(super) struct Limit {
+    /// Compares the number of decompressed bytes with the number of compressed ones.
+    pub(super) struct ExpansionLimit {
         compression: &'static str,
         expansion: Expansion,
-        used: Arc<AtomicU64>,
-        given: u64,
+        consumed: Arc<AtomicU64>,
+        produced: u64,
     }
 
-    impl Limit {
-        pub(super) fn new(compression: &'static str, expansion: Expansion, used: Arc<AtomicU64>) -> Self {
-            Limit { compression, expansion, used, given: 0 }
+    impl ExpansionLimit {
+        pub(super) fn new(compression: &'static str, expansion: Expansion, consumed: Arc<AtomicU64>) -> Self {
+            ExpansionLimit { compression, expansion, consumed, produced: 0 }
         }
 
-        /// The error that stopped the compressed bytes, or else the decoder's own, which says that they are
-        /// damaged.
-        fn located(&self, error: io::Error) -> Error {
-            let (compression, offset) = (self.compression, self.used.load(Relaxed));
+        /// Converts an error of the decoder: to the error of the compressed stream if that caused it, and to
+        /// [`ErrorKind::Decompress`] if not, since the data is damaged.
+        fn convert_error(&self, error: io::Error) -> Error {
+            let (compression, offset) = (self.compression, self.consumed.load(Relaxed));
             let damaged = |source| ErrorKind::Decompress { compression, offset, source }.into();
             error.downcast::<Error>().unwrap_or_else(damaged)
         }
 
-        fn give(&mut self, length: usize) -> Result<()> {
-            self.given += length as u64;
+        /// Adds `length` decompressed bytes, and checks the limit.
+        fn add(&mut self, length: usize) -> Result<()> {
+            self.produced += length as u64;
             let Expansion { ratio, spare } = self.expansion;
-            let limit = self.used.load(Relaxed).saturating_mul(ratio.into()).saturating_add(spare);
-            match self.given > limit {
+            let limit = self.consumed.load(Relaxed).saturating_mul(ratio.into()).saturating_add(spare);
+            match self.produced > limit {
                 true => {
-                    Err(ErrorKind::TooLarge { what: "decompressed data", size: self.given, limit }.into())
+                    Err(ErrorKind::TooLarge { what: "decompressed data", size: self.produced, limit }.into())
                 }
                 false => Ok(()),
             }
         }
     }
 
-    pub(super) fn read(
+    pub(super) fn into_chunks(
         decoder: impl AsyncRead + Unpin + Send + 'static,
-        limit: Limit,
+        limit: ExpansionLimit,
     ) -> BoxStream<'static, Result<Bytes>> {
-        stream::try_unfold((decoder, limit, None), async |(mut decoder, mut limit, kept)| {
-            let mut buffer = kept.unwrap_or_else(Buffer::full);
-            let length = decoder.read(&mut buffer).await.map_err(|error| limit.located(error))?;
-            limit.give(length)?;
-            // Little comes where the compressed bytes come slowly; then the buffer is of use again.
-            let (chunk, kept) = match length < size() / 8 {
+        stream::try_unfold((decoder, limit, None), async |(mut decoder, mut limit, unused)| {
+            let mut buffer = unused.unwrap_or_else(ReadBuffer::full);
+            let length = decoder.read(&mut buffer).await.map_err(|error| limit.convert_error(error))?;
+            limit.add(length)?;
+            // Short reads are common when compressed bytes come slowly. Copying them lets the next read use
+            // the same buffer.
+            let (chunk, unused) = match length < size() / 8 {
                 true => (Bytes::copy_from_slice(&buffer[..length]), Some(buffer)),
                 false => (buffer.freeze_first(length), None),
             };
-            Ok((length > 0).then_some((chunk, (decoder, limit, kept))))
+            Ok((length > 0).then_some((chunk, (decoder, limit, unused))))
         })
         .boxed()
     }

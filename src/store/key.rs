@@ -1,15 +1,19 @@
-//! Keys of buckets as paths of [`object_store`], which has rules of its own for them.
+//! Converts between keys of buckets and paths of [`object_store`], which has rules of its own.
 //!
-//! In a bucket `a//b` is a key like any other, and so are `a/` and `a/./b`. `object_store` refuses to parse
-//! them, and with them a whole page of a listing in which there is one. A path with an empty part can be
-//! joined, though, and in the page of a listing such parts get a mark before `object_store` sees it.
+//! In a bucket, `a//b`, `a/` and `a/./b` are keys like any other. `object_store` refuses to parse them, and
+//! rejects a whole page of a listing in which there is one. But it can join a path with an empty part. In the
+//! page of a listing, such parts get a mark before `object_store` parses it.
 
 use crate::secret_url::redact_text;
 use crate::{ErrorKind, Result};
 use object_store::path::{Path, PathPart};
 use std::borrow::Cow;
 
-/// The path of a key, which is as it stands.
+/// Converts a key to a path with the same text.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`] for a key that no path can express.
 pub(super) fn path(key: &str) -> Result<Path> {
     let bad = |why: &str| ErrorKind::Config(format!("bad object name: {why}")).into();
     let mut path = Path::default();
@@ -24,22 +28,22 @@ pub(super) fn path(key: &str) -> Result<Path> {
     }
 }
 
-/// The mark: a code point that stands for no character. What is a mark already gets one more.
+/// The mark: a code point that is no character. A part that begins with a mark gets one more.
 const MARK: char = '\u{10fffe}';
 
-/// Whether a path cannot have this part, or could not be told from one that is marked.
-fn is_odd(part: &str) -> bool {
+/// Whether a path cannot have this part, or the part could be confused with a marked one.
+fn needs_mark(part: &str) -> bool {
     matches!(part.trim_start_matches(MARK), "" | "." | "..")
 }
 
-/// The page of a listing, with marks on the parts of keys that a path cannot have. `tag` is the element of a
-/// key.
+/// Marks the parts of keys that a path cannot have in the page of a listing. `tag` is the XML element of a
+/// key. Returns `None` if there is nothing to mark.
 #[cfg(any(feature = "cloud", test))]
-pub(super) fn marked(page: &str, tag: &str) -> Option<String> {
+pub(super) fn mark_page(page: &str, tag: &str) -> Option<String> {
     let (begin, end) = (format!("<{tag}>"), format!("</{tag}>"));
     let mut keys = page.split(&begin);
     let mut result = keys.next()?.to_owned();
-    let mut odd = false;
+    let mut changed = false;
     for rest in keys {
         let (key, rest) = rest.split_once(&end)?;
         result.push_str(&begin);
@@ -47,8 +51,8 @@ pub(super) fn marked(page: &str, tag: &str) -> Option<String> {
             if number > 0 {
                 result.push('/');
             }
-            if is_odd(part) {
-                odd = true;
+            if needs_mark(part) {
+                changed = true;
                 result.push(MARK);
             }
             result.push_str(part);
@@ -56,15 +60,15 @@ pub(super) fn marked(page: &str, tag: &str) -> Option<String> {
         result.push_str(&end);
         result.push_str(rest);
     }
-    odd.then_some(result)
+    changed.then_some(result)
 }
 
-/// A key without the marks that it got.
-pub(super) fn unmarked(key: &str) -> Cow<'_, str> {
+/// Removes the marks from a key.
+pub(super) fn unmark(key: &str) -> Cow<'_, str> {
     if !key.contains(MARK) {
         return Cow::Borrowed(key);
     }
-    let part = |part| match is_odd(part) {
+    let part = |part| match needs_mark(part) {
         true => part.strip_prefix(MARK).unwrap_or(part),
         false => part,
     };
@@ -76,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_paths_as_they_stand() {
+    fn a_path_has_the_text_of_its_key() {
         for key in ["", "a", "a/b", "a//b", "a///b", "a/", "a//", "a b+c#d?e%2Ff/ü"] {
             assert_eq!(path(key).unwrap().as_ref(), key);
         }
@@ -87,22 +91,22 @@ mod tests {
     }
 
     #[test]
-    fn marks_come_off_again() {
+    fn marks_are_removed_exactly() {
         let keys =
             ["a", "a//b", "a///", "/a", "a/./b", "..", "a/\u{10fffe}/b", "a/\u{10fffe}./b", "\u{10fffe}x"];
         let page = |keys: &[String]| -> String {
             keys.iter().map(|key| format!("<C><Key>{key}</Key><Size>1</Size></C>")).collect()
         };
         let plain = page(&keys.map(String::from));
-        let marked = marked(&plain, "Key").unwrap();
+        let marked = mark_page(&plain, "Key").unwrap();
         let found: Vec<_> =
             marked.split("<Key>").skip(1).map(|rest| rest.split_once("</Key>").unwrap().0).collect();
         for (key, found) in keys.iter().zip(&found) {
-            assert_eq!(unmarked(found), *key);
+            assert_eq!(unmark(found), *key);
             assert_eq!(Path::parse(found).unwrap().as_ref(), *found);
         }
         assert_eq!(page(&found.into_iter().map(String::from).collect::<Vec<_>>()), marked);
-        assert_eq!(super::marked(&page(&["a/b".into()]), "Key"), None);
-        assert_eq!(super::marked("<Key>cut", "Key"), None);
+        assert_eq!(mark_page(&page(&["a/b".into()]), "Key"), None);
+        assert_eq!(mark_page("<Key>cut", "Key"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Local files: plain blocking reads of large chunks, listing, and writing beside the target.
+//! Local files: blocking reads of large chunks, listing, and writing to a temporary file.
 
 mod list;
 mod meter;
@@ -8,7 +8,7 @@ pub(super) use list::list;
 pub(super) use meter::FileMeter;
 pub(super) use write::{LocalWriter, create_private_dir, private_file};
 
-use super::buffer::Buffer;
+use super::buffer::ReadBuffer;
 use super::object_cell::ObjectCell;
 use super::source::{ObjectInfo, ObjectVersion};
 use crate::activity::{self, Activity};
@@ -21,50 +21,50 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
-/// The chunks of a file or of a range of it. It is opened by the first read.
+/// The chunks of a file, or of a range of it. The first read opens the file.
 #[derive(Debug)]
 pub(super) struct FileChunks {
-    /// What is yet to be read.
+    /// Bytes that have not been read yet.
     range: Range<u64>,
     object: ObjectCell,
-    state: State,
+    state: FileState,
     meter: Arc<FileMeter>,
 }
 
 #[derive(Debug)]
-enum State {
+enum FileState {
     Unopened(PathBuf),
-    /// With what the file was when it was opened; none for pipes and devices.
+    /// The file, and its metadata when it was opened; `None` for pipes and devices.
     Open(File, Option<Metadata>),
     Ended,
 }
 
 impl FileChunks {
-    /// `object` is told the size and version when the file is opened.
+    /// `object` receives the size and version when the file is opened.
     pub(super) fn new(path: PathBuf, range: Range<u64>, object: ObjectCell) -> Self {
-        FileChunks { range, object, state: State::Unopened(path), meter: Arc::default() }
+        FileChunks { range, object, state: FileState::Unopened(path), meter: Arc::default() }
     }
 
-    /// `meter` counts what is read.
-    pub(super) fn counted(self, meter: Arc<FileMeter>) -> Self {
+    /// Counts reads with `meter`.
+    pub(super) fn with_meter(self, meter: Arc<FileMeter>) -> Self {
         FileChunks { meter, ..self }
     }
 
-    fn advance(&mut self) -> Result<Option<Bytes>> {
+    fn read_chunk(&mut self) -> Result<Option<Bytes>> {
         let (_reading, begun) = (activity::during(Activity::ReadFile), Instant::now());
-        if let State::Unopened(path) = &self.state {
+        if let FileState::Unopened(path) = &self.state {
             let (file, before) = open(path, self.range.start)?;
             self.meter.opened();
             self.object.set(before.as_ref().map(version).unwrap_or_default());
-            self.state = State::Open(file, before);
+            self.state = FileState::Open(file, before);
         }
-        let State::Open(file, before) = &self.state else { return Ok(None) };
+        let FileState::Open(file, before) = &self.state else { return Ok(None) };
         let Range { start: at, end } = &mut self.range;
         let expected = before.as_ref().map(Metadata::len);
-        // One byte is tried after the last, to see that it is the last.
+        // At the end, tries to read one more byte, to notice a file that has grown.
         let left = expected.map_or(u64::MAX, |length| length.saturating_sub(*at).max(1)).min(*end - *at);
-        let mut chunk = Buffer::of(left);
-        let read = fill(file, &mut chunk)?;
+        let mut chunk = ReadBuffer::with_length(left);
+        let read = read_full(file, &mut chunk)?;
         *at += read as u64;
         self.meter.read(read, begun.elapsed());
         if let Some(expected) = expected {
@@ -74,14 +74,14 @@ impl FileChunks {
             }
         }
         match read {
-            0 => unchanged(file, before.as_ref()).map(|()| None),
+            0 => check_unchanged(file, before.as_ref()).map(|()| None),
             _ => Ok(Some(chunk.freeze_first(read))),
         }
     }
 }
 
-/// Reads until `bytes` are full or the file ends, and returns how many were read.
-fn fill(mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+/// Reads until `bytes` is full or the file ends. Returns the number of bytes read.
+fn read_full(mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < bytes.len() {
         match file.read(&mut bytes[filled..]) {
@@ -94,29 +94,34 @@ fn fill(mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Opens the file at `path` to be read from byte `at`. Pipes and devices have no length to check against.
+/// Opens the file at `path` for reading from byte `at`. Returns no metadata for pipes and devices, whose
+/// length is not known.
 fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
-    let mut file = File::open(path).map_err(located)?;
-    let before = regular(file.metadata().map_err(located)?)?;
+    let mut file = File::open(path).map_err(store_error)?;
+    let before = of_regular_file(file.metadata().map_err(store_error)?)?;
     match &before {
-        // No place after the end is needed, and the system does not know all of them.
+        // Seeks no further than the end: the system does not accept every offset.
         Some(metadata) => file.seek(SeekFrom::Start(at.min(metadata.len())))?,
         None => io::copy(&mut (&file).take(at), &mut io::sink())?,
     };
     Ok((file, before))
 }
 
-/// What a file is; `None` for pipes and devices, and directories are errors.
-fn regular(metadata: Metadata) -> Result<Option<Metadata>> {
+/// The metadata of a regular file; `None` for pipes and devices.
+///
+/// # Errors
+///
+/// If it is a directory.
+fn of_regular_file(metadata: Metadata) -> Result<Option<Metadata>> {
     match metadata.is_dir() {
         true => Err(io::Error::from(io::ErrorKind::IsADirectory).into()),
         false => Ok(metadata.is_file().then_some(metadata)),
     }
 }
 
-/// The size and version of the file at `path`; unknown for pipes and devices.
+/// The size and version of the file at `path`. They are unknown for pipes and devices.
 pub(super) fn stat(path: &Path) -> Result<ObjectVersion> {
-    let metadata = regular(fs::metadata(path).map_err(located)?)?;
+    let metadata = of_regular_file(fs::metadata(path).map_err(store_error)?)?;
     Ok(metadata.as_ref().map(version).unwrap_or_default())
 }
 
@@ -124,16 +129,16 @@ fn version(metadata: &Metadata) -> ObjectVersion {
     ObjectVersion { size: Some(metadata.len()), version: modified(metadata) }
 }
 
-/// Deletes the file at `path`. Of a link, the link.
+/// Deletes the file at `path`. If it is a link, deletes the link.
 pub(super) fn delete(path: &Path) -> Result<()> {
-    fs::remove_file(path).map_err(located)?;
-    settle(path);
+    fs::remove_file(path).map_err(store_error)?;
+    sync_directory(path);
     Ok(())
 }
 
-/// Makes durable that a name is there or gone, where directories can be synchronised; elsewhere the system
-/// sees to it.
-fn settle(path: &Path) {
+/// Makes the creation or deletion of a name durable, where directories can be synchronised. Elsewhere that is
+/// left to the system.
+fn sync_directory(path: &Path) {
     if let Ok(directory) = File::open(directory(path)) {
         let _ = directory.sync_all();
     }
@@ -143,16 +148,16 @@ impl Iterator for FileChunks {
     type Item = Result<Bytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.advance().transpose();
+        let item = self.read_chunk().transpose();
         if !matches!(item, Some(Ok(_))) {
-            self.state = State::Ended;
+            self.state = FileState::Ended;
         }
         item
     }
 }
 
-/// Checks at its end that a file was not written to while it was read.
-fn unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
+/// Checks at the end of a file that nobody wrote to it while it was read.
+fn check_unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
     let Some(before) = before else { return Ok(()) };
     let after = file.metadata()?;
     if after.len() != before.len() {
@@ -164,7 +169,8 @@ fn unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
     }
 }
 
-fn located(error: io::Error) -> Error {
+/// Converts an I/O error to the error kind that stores use for it.
+fn store_error(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound(Box::new(error)).into(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -182,15 +188,16 @@ fn info(url: String, metadata: &Metadata) -> ObjectInfo {
     }
 }
 
-/// The modification time, which is the version of a file.
+/// The modification time as text, which is the version of a file.
 ///
-/// The inode is no part of it: network and FUSE file systems may give the same file another one each time it
-/// is looked up.
+/// The inode number is not part of it: network and FUSE file systems may give the same file another one at
+/// each lookup.
 fn modified(metadata: &Metadata) -> Option<String> {
     let time = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
 }
 
+/// The directory that contains `path`.
 fn directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -224,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_or_grows_meanwhile_is_an_error() {
+    fn a_file_that_shrinks_or_grows_while_it_is_read_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         for after in [chunk(), chunk() * 4] {
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_overwritten_meanwhile_is_an_error() {
+    fn a_file_that_is_overwritten_while_it_is_read_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         fs::write(&path, vec![1; chunk() * 2]).unwrap();
@@ -249,7 +256,7 @@ mod tests {
         assert!(chunks.next().unwrap().is_ok());
         let file = File::options().write(true).open(&path).unwrap();
         (&file).write_all(&vec![2; chunk() * 2]).unwrap();
-        // Times may be too coarse to show it.
+        // The clock of the file system may be too coarse to show the write.
         file.set_modified(UNIX_EPOCH).unwrap();
         let error = chunks.find_map(Result::err).unwrap();
         assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
@@ -257,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_ranges_around_the_borders_of_chunks() {
+    fn reads_ranges_around_the_bounds_of_chunks() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         let bytes: Vec<u8> = (0..2 * chunk() + 5).map(|i| (i % 251) as u8).collect();
         fs::write(&path, &bytes).unwrap();
-        let places =
+        let bounds =
             [0, 1, chunk() - 1, chunk(), chunk() + 1, 2 * chunk() + 4, 2 * chunk() + 5, 2 * chunk() + 6];
-        for (start, end) in places.iter().flat_map(|start| places.map(|end| (*start, end))) {
+        for (start, end) in bounds.iter().flat_map(|start| bounds.map(|end| (*start, end))) {
             if start < end {
                 let found = chunks(&path, start as u64..end as u64).collect::<Result<Vec<_>>>().unwrap();
                 let expected = &bytes[start.min(bytes.len())..end.min(bytes.len())];
@@ -277,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_behind_or_before_a_range_is_an_error_too() {
+    fn a_change_outside_of_the_range_is_an_error_too() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
         for length in [chunk() + 1, 3 * chunk(), 4 * chunk()] {
@@ -287,7 +294,7 @@ mod tests {
             let file = File::options().write(true).open(&path).unwrap();
             let time = file.metadata().unwrap().modified().unwrap();
             file.set_len(length as u64).unwrap();
-            // One of the two must show it: times may be too coarse.
+            // The size or the time must show the change: the clock of the file system may be too coarse.
             file.set_modified(if length == 3 * chunk() { UNIX_EPOCH } else { time }).unwrap();
             let error = chunks.find_map(Result::err).unwrap();
             match error.kind() {
@@ -299,10 +306,10 @@ mod tests {
         }
     }
 
-    /// A pipe has no places and no size, but it has a range.
+    /// Pipes and devices cannot seek and have no size, but a range of them can be read.
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_stands_before_a_range_of_a_device_is_passed_over() {
+    fn bytes_of_a_device_before_a_range_are_skipped() {
         let object = ObjectCell::default();
         let zeros = FileChunks::new("/dev/zero".into(), 7..chunk() as u64 + 9, object.clone());
         assert_eq!(zeros.map(|chunk| chunk.unwrap().len()).sum::<usize>(), chunk() + 2);

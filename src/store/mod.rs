@@ -34,7 +34,6 @@ mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;
 mod decompress;
-mod elsewhere;
 mod failure;
 mod fetch;
 #[cfg(feature = "http")]
@@ -46,6 +45,7 @@ mod meter;
 mod multipart;
 mod object;
 mod object_cell;
+mod offload;
 mod report;
 mod requests;
 #[cfg(feature = "transport")]
@@ -58,9 +58,8 @@ mod upload;
 
 pub use body::{Body, Stopper};
 pub use budget::Budget;
-pub(crate) use budget::Held;
-pub(crate) use budget::Lane;
-pub(crate) use buffer::{Buffer, read_buffers};
+pub(crate) use budget::{ReadAheadMemory, ReadQueue};
+pub(crate) use buffer::{ReadBuffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
@@ -77,8 +76,8 @@ use crate::memory::Gauge;
 use crate::secret_url::{SecretUrl, shown};
 use crate::{Error, ErrorKind, Result};
 use body::Chunks;
-use decompress::{Compression, Expansion};
-use fetch::{Limits, Object};
+use decompress::{Decompressor, Expansion};
+use fetch::{FetchLimits, FetchTarget};
 use futures::stream::TryStreamExt;
 use local::{FileChunks, FileMeter, LocalWriter};
 use meter::Meter;
@@ -113,7 +112,7 @@ use upload::UploadWriter;
 pub struct Store(Arc<Inner>);
 
 struct Inner {
-    limits: Limits,
+    limits: FetchLimits,
     expansion: Expansion,
     budget: Budget,
     /// Counters, by what is shown of what is before the key in the URL.
@@ -137,14 +136,14 @@ impl Store {
     /// [`ErrorKind::UnsupportedScheme`] and [`ErrorKind::UnsupportedCompression`], which name the feature
     /// that is missing, and errors in the URL or in the settings of its client.
     pub fn open(&self, url: &str) -> Result<Body> {
-        self.open_in(&self.lane(&Gauge::default()), url)
+        self.open_in(&self.queue(&Gauge::default()), url)
     }
 
-    /// [`open`](Store::open), after all that was opened in this lane before.
-    pub(crate) fn open_in(&self, lane: &Lane, url: &str) -> Result<Body> {
+    /// [`open`](Store::open), after all that was opened in this queue before.
+    pub(crate) fn open_in(&self, queue: &ReadQueue, url: &str) -> Result<Body> {
         let open = || {
-            let compression = Compression::of(url)?;
-            Ok(self.stored(lane, url, 0..u64::MAX)?.compressed(compression, self.0.expansion))
+            let compression = Decompressor::of(url)?;
+            Ok(self.stored(queue, url, 0..u64::MAX)?.compressed(compression, self.0.expansion))
         };
         open().map_err(|error: Error| error.in_shard(url))
     }
@@ -161,17 +160,17 @@ impl Store {
     /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while
     /// it is read: its bytes have no place of their own.
     pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
-        let lane = self.lane(&Gauge::default());
+        let queue = self.queue(&Gauge::default());
         // There is no telling what is opened next: a range is one request, however little is left beside it.
-        lane.expect(u64::MAX);
-        self.open_range_in(&lane, url, range)
+        queue.set_remaining(u64::MAX);
+        self.open_range_in(&queue, url, range)
     }
 
-    /// [`open_range`](Store::open_range), after all that was opened in this lane before.
-    pub(crate) fn open_range_in(&self, lane: &Lane, url: &str, range: Range<u64>) -> Result<Body> {
-        let open = || match Compression::of(url)? {
+    /// [`open_range`](Store::open_range), after all that was opened in this queue before.
+    pub(crate) fn open_range_in(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
+        let open = || match Decompressor::of(url)? {
             Some(_) => Err(ErrorKind::Unsupported("a range of a compressed object".into()).into()),
-            None => self.stored(lane, url, range),
+            None => self.stored(queue, url, range),
         };
         open().map_err(|error: Error| error.in_shard(url))
     }
@@ -196,7 +195,7 @@ impl Store {
     ///
     /// As for [`open`](Store::open).
     pub fn open_stored(&self, url: &str) -> Result<Body> {
-        let open = || self.stored(&self.lane(&Gauge::default()), url, 0..u64::MAX);
+        let open = || self.stored(&self.queue(&Gauge::default()), url, 0..u64::MAX);
         open().map_err(|error: Error| error.in_shard(url))
     }
 
@@ -205,10 +204,10 @@ impl Store {
         &self.0.budget
     }
 
-    /// What is opened in a lane is read one after the other, and asked for in this order. `owner` counts its
-    /// memory.
-    pub(crate) fn lane(&self, owner: &Gauge) -> Lane {
-        self.0.budget.lane(owner)
+    /// Objects that are opened in a queue are read one after the other, and requested in this order. `owner`
+    /// counts their memory.
+    pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
+        self.0.budget.queue(owner)
     }
 
     /// What has been transferred since this store was made, from each place: bytes, requests, faults and
@@ -252,25 +251,25 @@ impl Store {
     }
 
     /// The bytes `range` of the object as they are stored.
-    fn stored(&self, lane: &Lane, url: &str, range: Range<u64>) -> Result<Body> {
+    fn stored(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
         let (object, start) = (ObjectCell::default(), range.start);
         let chunks = match self.place(url)? {
             _ if range.is_empty() => Chunks::Blocking(Box::new(std::iter::empty())),
             Place::Local(path) => {
                 let chunks = FileChunks::new(path, range, object.clone());
-                Chunks::Blocking(Box::new(chunks.counted(Arc::clone(&self.0.files))))
+                Chunks::Blocking(Box::new(chunks.with_meter(Arc::clone(&self.0.files))))
             }
             Place::Source(source) => {
-                let wanted = Object {
+                let wanted = FetchTarget {
                     source,
                     url: url.into(),
                     wanted: range,
                     expected: None,
                     limits: self.0.limits,
-                    told: object.clone(),
+                    object: object.clone(),
                     meter: self.meter(url),
-                    lane: lane.clone(),
-                    kept: false,
+                    queue: queue.clone(),
+                    for_cache: false,
                 };
                 match &self.0.cache {
                     Some(cache) => Chunks::Cached(Box::new(cache.read(wanted))),
@@ -293,7 +292,7 @@ impl Store {
         let stat = || match self.place(url)? {
             Place::Local(path) => local::stat(&path),
             Place::Source(_) => {
-                let mut body = self.stored(&self.lane(&Gauge::default()), url, 0..1)?;
+                let mut body = self.stored(&self.queue(&Gauge::default()), url, 0..1)?;
                 body.try_for_each(|chunk| chunk.map(drop))?;
                 Ok(body.object().unwrap_or_default())
             }
@@ -367,7 +366,7 @@ impl Store {
     /// [`create`](Store::create) of what is written as it is, which a name that says otherwise would make
     /// unreadable.
     pub(crate) fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
-        match Compression::of(url) {
+        match Decompressor::of(url) {
             Ok(None) => self.create_at(url, private),
             _ => {
                 let why = "it would not be compressed as its name says; leave out the suffix";
@@ -414,7 +413,7 @@ impl Store {
     /// How long a source of the caller's own may take to list something or to delete; the crate's clients
     /// watch the time of each request themselves.
     fn patience(&self, url: &str) -> Option<Duration> {
-        let Limits { retry_timeout, stall, .. } = self.0.limits;
+        let FetchLimits { retry_timeout, stall, .. } = self.0.limits;
         self.registered(url).map(|_| retry_timeout.max(stall))
     }
 
@@ -465,7 +464,7 @@ impl Store {
 /// Waits no longer than the limit, if there is one.
 async fn in_time<T>(limit: Option<Duration>, answer: impl Future<Output = Result<T>>) -> Result<T> {
     match limit {
-        Some(limit) => fetch::timed(limit, answer).await,
+        Some(limit) => fetch::with_stall_timeout(limit, answer).await,
         None => answer.await,
     }
 }

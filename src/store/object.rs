@@ -3,7 +3,7 @@
 #[cfg(feature = "cloud")]
 use super::connector::{self, Slot};
 use super::failure::failed;
-use super::fetch::Limits;
+use super::fetch::FetchLimits;
 use super::key;
 use super::location::Failure;
 use super::multipart::Upload;
@@ -27,7 +27,7 @@ const PART: usize = 16 << 20;
 const RENEWAL: Duration = Duration::from_secs(5);
 
 /// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
-type Make = fn(&str, &Limits) -> Result<Option<Client>>;
+type Make = fn(&str, &FetchLimits) -> Result<Option<Client>>;
 type Client = Arc<dyn ObjectStore>;
 
 /// A bucket or other object store whose objects have URLs of the form `base/key`.
@@ -44,7 +44,7 @@ struct Bucket {
     base: SecretUrl,
     client: Mutex<Renewed>,
     /// With what it makes clients by.
-    make: Option<(Make, Limits)>,
+    make: Option<(Make, FetchLimits)>,
 }
 
 struct Renewed {
@@ -157,11 +157,11 @@ impl ObjectSource {
     }
 
     /// One whose client is made anew when its credentials have expired.
-    pub(super) fn renewable(base: SecretUrl, client: Client, make: Make, limits: &Limits) -> Self {
+    pub(super) fn renewable(base: SecretUrl, client: Client, make: Make, limits: &FetchLimits) -> Self {
         Self::made(base, client, Some((make, *limits)))
     }
 
-    fn made(base: SecretUrl, client: Client, make: Option<(Make, Limits)>) -> Self {
+    fn made(base: SecretUrl, client: Client, make: Option<(Make, FetchLimits)>) -> Self {
         let client = Mutex::new(Renewed { client, at: None });
         ObjectSource(Arc::new(Bucket { base, client, make }))
     }
@@ -200,7 +200,7 @@ impl Source for ObjectSource {
         objects
             .map_ok(move |meta| ObjectInfo {
                 url: match marked {
-                    true => format!("{}/{}", base.expose_secret(), key::unmarked(meta.location.as_ref())),
+                    true => format!("{}/{}", base.expose_secret(), key::unmark(meta.location.as_ref())),
                     false => format!("{}/{}", base.expose_secret(), meta.location),
                 },
                 size: meta.size,

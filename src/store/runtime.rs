@@ -4,7 +4,7 @@
 //! that no caller's runtime is needed and none can be dropped under a read. Nothing that costs CPU time runs
 //! on it except TLS.
 
-use crate::secret_url::redact_text;
+use crate::panic;
 use crate::wait::{self, block_on};
 use crate::{Error, ErrorKind, Result};
 use std::future::Future;
@@ -159,8 +159,7 @@ impl<T> Drop for Task<T> {
 /// What a task that did not end by itself comes to.
 pub(super) fn panicked(error: JoinError) -> Error {
     let Ok(payload) = error.try_into_panic() else { return ErrorKind::Stopped.into() };
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref().map(String::as_str));
-    ErrorKind::Panicked(redact_text(text.unwrap_or("no message"))).into()
+    panic::panicked(payload)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A pool of memory for batches: aligned, split into slots, and reused.
 
 use super::batch_memory::{BatchMemory, Slabs};
-use crate::memory::{Gauge, Share};
+use crate::memory::{Gauge, MemoryShare};
 use bytes::BytesMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -179,7 +179,7 @@ fn aligned_room(room: usize) -> BytesMut {
 /// A buffer that is returned to its pool when it is dropped.
 pub(crate) struct TensorBuffer {
     data: BytesMut,
-    pool: Option<(Arc<TensorPool>, Share)>,
+    pool: Option<(Arc<TensorPool>, MemoryShare)>,
 }
 
 impl TensorBuffer {
@@ -190,7 +190,7 @@ impl TensorBuffer {
 
     /// Wraps memory that was taken from a pool, or the beginning of it.
     pub(crate) fn pooled(data: BytesMut, pool: &Arc<TensorPool>) -> Self {
-        let share = Share::of(&pool.in_use, data.capacity() as u64);
+        let share = MemoryShare::of(&pool.in_use, data.capacity() as u64);
         TensorBuffer { data, pool: Some((Arc::clone(pool), share)) }
     }
 }

@@ -1,4 +1,4 @@
-//! The program over servers that emulate S3 and Azure. A server that is not installed skips its test, see
+//! The program with servers that emulate S3 and Azure. A test whose server is not installed is skipped, see
 //! `support/emulator.rs`.
 
 use crate::program::{Ran, demo, output, program, sample};
@@ -23,7 +23,7 @@ fn commands_over_azure() {
     commands(&emulator);
 }
 
-/// The files of a directory by name.
+/// The content of each file of a directory, by name.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let file = |path: std::path::PathBuf| {
         (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(path).unwrap())
@@ -31,7 +31,7 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(directory).unwrap().map(|entry| file(entry.unwrap().path())).collect()
 }
 
-/// Runs each command on shards in the bucket, and compares with what it says of the same shards on the disk.
+/// Runs each command on shards in the bucket, and compares its output with that for the same shards on disk.
 fn commands(emulator: &Emulator) {
     let dir = demo();
     let shards = files(&dir.path().join("data"));
@@ -65,7 +65,7 @@ fn commands(emulator: &Emulator) {
     assert_eq!(done(&["head", "-n", "5", &data]), head);
     assert_eq!(done(&["cat", "--field", "txt", "--key", "000007", &data]), "a dog on a lawn");
 
-    // To a directory, and to the bucket itself.
+    // Extract to a directory, and to the bucket.
     here(&["extract", "data", "--to", "here"]);
     done(&["extract", &data, "--to", "there"]);
     let extracted = files(&dir.path().join("here"));
@@ -74,7 +74,7 @@ fn commands(emulator: &Emulator) {
     let extract = ["extract", &data, "--to", &to, "--keys", "00000[1-3]", "--fields", "txt"];
     assert_eq!(done(&extract), "3 files of 3 samples, 29 B\n");
     let again = there(&extract);
-    assert!(again.code == Some(1) && again.err.contains("/files/000001.txt is there already"), "{again:?}");
+    assert!(again.code == Some(1) && again.err.contains("/files/000001.txt already exists"), "{again:?}");
     assert_eq!(
         done(&[&extract[..], &["--existing", "skip"]].concat()),
         "0 files of 3 samples, 0 B, 3 files that were there\n"
@@ -91,13 +91,13 @@ fn commands(emulator: &Emulator) {
     damage(emulator, &shards, &there);
 }
 
-/// Overwrites shards in the bucket: each damage is found, and shown under the shard's URL.
+/// Damages shards in the bucket. Each damage must be found, and shown with the URL of the shard.
 fn damage(emulator: &Emulator, shards: &BTreeMap<String, Vec<u8>>, run: &dyn Fn(&[&str]) -> Ran) {
     let url = |key: &str| format!("{}/{key}", emulator.bucket());
     let (data, index) = (url("data/"), url("index.json"));
     let cut = &shards["train-000001.tar"][..5000];
     let mut flipped = shards["train-000002.tar"].clone();
-    // In the bytes of the first field, where a tar archive has no checksum: the object's version tells.
+    // In the bytes of the first field, for which tar has no checksum: only the version of the object differs.
     flipped[600] ^= 1;
     emulator.put("data/train-000001.tar", cut);
     emulator.put("data/train-000002.tar", &flipped);
@@ -115,7 +115,7 @@ fn damage(emulator: &Emulator, shards: &BTreeMap<String, Vec<u8>>, run: &dyn Fn(
     assert_eq!((checked.code, checked.out.lines().count()), (Some(3), 2), "{checked:?}");
 }
 
-/// Runs the program with what leads it to the emulators, which must succeed, and returns its output.
+/// Runs the program with the environment of the emulators. It must succeed; returns its stdout.
 #[track_caller]
 fn done(directory: &Path, emulators: &[&Emulator], arguments: &[&str]) -> String {
     let mut command = program(directory);
@@ -127,7 +127,7 @@ fn done(directory: &Path, emulators: &[&Emulator], arguments: &[&str]) -> String
     ran.out
 }
 
-/// The shards of a directory.
+/// The content of each shard of a directory, by name.
 fn tars(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
 }
@@ -144,7 +144,7 @@ fn shards_are_written_to_s3() {
     writes(&emulator);
 }
 
-/// Writes shards into the bucket, resumes, and compares them with those that are written to the disk.
+/// Writes shards to the bucket, resumes, and compares them with shards written to the disk.
 fn writes(emulator: &Emulator) {
     let dir = demo();
     let to = |place: &str| format!("{place}/x-%03d.tar");
@@ -160,7 +160,7 @@ fn writes(emulator: &Emulator) {
     refused.envs(emulator.environment()).args(reshard).arg(&there);
     let refused = Ran::from(refused.output().unwrap());
     assert!(
-        refused.code == Some(1) && refused.err.contains("3 shards of this series are there"),
+        refused.code == Some(1) && refused.err.contains("3 shards of this series already exist"),
         "{refused:?}"
     );
     let checked = done(dir.path(), &[emulator], &["index", "check", &index]);
@@ -168,7 +168,7 @@ fn writes(emulator: &Emulator) {
     let shards = format!("{}/re/*.tar", emulator.bucket());
     done(dir.path(), &[emulator], &["cp", &shards, "back/"]);
     assert!(tars(&dir.path().join("back")) == tars(&dir.path().join("here")));
-    // Nothing is left of them, and of their plan, when others are written in their place.
+    // --force removes the shards and their plan.
     let forced = ["reshard", "data", "--to", &there, "--force"];
     done(dir.path(), &[emulator], &forced);
     assert_eq!(done(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
@@ -189,7 +189,7 @@ fn from_s3_to_azure() {
     assert_eq!(done(dir.path(), &both, &["sync", &from, &to]), kept);
     done(dir.path(), &[&azure], &["cp", &format!("{to}*.tar"), "back/"]);
     assert!(tars(&dir.path().join("back")) == shards);
-    // A copy that was spoiled, with as many bytes, is found by its version, and made again.
+    // A damaged copy of the same size is found by its version, and replaced.
     let mut spoiled = shards["train-000001.tar"].clone();
     spoiled[600] ^= 1;
     azure.put("copy/train-000001.tar", &spoiled);
@@ -227,7 +227,7 @@ fn kill(emulator: &Emulator) {
     let mut command = program(dir.path());
     command.envs(emulator.environment()).args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A line of progress that tells of some shards and not of all.
+    // Wait for a progress line that shows some, but not all shards.
     let lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let far = lines.map(Result::unwrap).find(|line| {
         let count = line.strip_prefix("writing: ").and_then(|rest| rest.split(' ').next());
@@ -236,7 +236,7 @@ fn kill(emulator: &Emulator) {
     child.kill().unwrap();
     assert!(child.wait().unwrap().code().is_none() && far.is_some(), "it ended before it was killed");
     let objects = format!("{}/k/*.tar", emulator.bucket());
-    // What is there is whole.
+    // All existing shards are complete.
     done(dir.path(), &[emulator], &["cp", &objects, "killed/"]);
     let killed = tars(&dir.path().join("killed"));
     assert!((1..SHARDS).contains(&killed.len()), "{} shards", killed.len());
@@ -244,8 +244,7 @@ fn kill(emulator: &Emulator) {
     let said = done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--resume"]].concat());
     let kept =
         said.split("; ").nth(1).and_then(|kept| kept.split(' ').next()).unwrap().parse::<usize>().unwrap();
-    // An upload that had reached the server by the kill, of each of two threads, may end after the copy of
-    // it.
+    // Each of the two threads may have an upload that the server completes after the copy was made.
     assert!((killed.len()..=killed.len() + 2).contains(&kept) && !said.contains("written again"), "{said}");
     done(dir.path(), &[emulator], &["cp", &objects, "back/"]);
     assert!(tars(&dir.path().join("back")) == alone);

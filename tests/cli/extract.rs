@@ -6,7 +6,7 @@ use shardstream::Sample;
 use std::fs;
 use std::path::Path;
 
-/// The files below a directory.
+/// The relative paths of all files below a directory, sorted.
 fn tree(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut todo = vec![directory.to_owned()];
@@ -55,12 +55,12 @@ fn only_some_keys_fields_and_samples() {
 }
 
 #[test]
-fn files_that_are_there_are_not_lost() {
+fn existing_files_are_not_lost() {
     let dir = demo();
     let command = ["extract", "data", "--to", "out", "--fields", "txt"];
     output(dir.path(), &command);
     let error = failure(dir.path(), &command, 1);
-    assert!(error.contains("is there already: see --existing"), "{error}");
+    assert!(error.contains("already exists: see --existing"), "{error}");
     fs::write(dir.path().join("out/000000.txt"), "mine").unwrap();
     fs::remove_file(dir.path().join("out/000005.txt")).unwrap();
     let said = output(dir.path(), &[&command[..], &["--existing", "skip"]].concat());
@@ -98,7 +98,7 @@ fn two_samples_of_one_name_in_a_bucket() {
         fs::write(dir.path().join(format!("{shard}.tar")), archive(&samples)).unwrap();
     }
     let extract = |existing: &str| {
-        // A slow bucket: a sample is looked for before that of the other shard is there.
+        // The bucket is slow, so that both threads look for an object before either has written it.
         let server = bucket::start_with(|request| {
             if request.method == "PUT" {
                 std::thread::sleep(std::time::Duration::from_millis(20));
@@ -138,7 +138,7 @@ fn an_error_stops_the_other_shards() {
 }
 
 #[test]
-fn keys_make_directories_and_never_lead_out() {
+fn keys_make_directories_and_stay_below_the_target() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("good.tar"), files(&["a/b/c.txt", "..d.txt"])).unwrap();
     output(dir.path(), &["extract", "good.tar", "--to", "out"]);

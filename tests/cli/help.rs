@@ -1,11 +1,11 @@
 //! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test --features cli --test cli help`
-//! writes the texts anew: see in the change that what differs was meant.
+//! updates the golden texts: check in the diff that every change was intended.
 
 use crate::program::output;
 use std::fs;
 use std::path::Path;
 
-/// The names of the commands, with those that are below one.
+/// The names of all commands and subcommands.
 fn commands(directory: &Path, command: &[&str]) -> Vec<Vec<String>> {
     let help = output(directory, &[command, &["--help"]].concat());
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -40,10 +40,10 @@ fn help_is_as_it_was() {
     for entry in fs::read_dir(&golden).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if !files.contains(&name) {
-            wrong.push(format!("{name} is of no command"));
+            wrong.push(format!("{name} belongs to no command"));
         }
     }
-    assert!(wrong.is_empty(), "{}\nSHARDSTREAM_BLESS=1 writes them", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}\nSHARDSTREAM_BLESS=1 updates them", wrong.join("\n"));
 }
 
 #[test]

@@ -42,7 +42,8 @@ fn an_update_reads_only_what_changed() {
     let build = ["index", "build", "data", "--to", "i.json", "--update"];
     output(dir.path(), &build);
     let before = load(dir.path(), "i.json");
-    // What is damaged cannot be indexed, and what has not changed is not read.
+    // A damaged shard cannot be indexed. With its old modification time it counts as unchanged, and is not
+    // read.
     let shard = dir.path().join("data/train-000001.tar");
     let (whole, time) = (fs::read(&shard).unwrap(), fs::metadata(&shard).unwrap().modified().unwrap());
     let mut bytes = whole.clone();
@@ -76,7 +77,7 @@ fn a_check_finds_what_changed_is_missing_or_new() {
 }
 
 #[test]
-fn a_check_tells_what_is_missing_though_nobody_reads_it() {
+fn a_closed_pipe_does_not_hide_missing_shards() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("data/%04d.tar"), 400, 1);
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
@@ -113,7 +114,7 @@ fn documents_of_wids_in_and_out() {
     assert_eq!((&first["filesize"], first.get("layout")), (&20480.into(), None));
     output(dir.path(), &["index", "import-wids", "data/wids.json", "--to", "data/again.json"]);
     assert_eq!(load(dir.path(), "data/again.json"), load(dir.path(), "data/i.json"));
-    // The document has one sample less.
+    // The document has one sample fewer than the shard.
     let text = fs::read_to_string(dir.path().join("data/wids.json")).unwrap();
     fs::write(
         dir.path().join("data/wids.json"),
@@ -129,7 +130,7 @@ fn documents_of_wids_in_and_out() {
     failure(dir.path(), &["index", "export-wids", "data/i.json", "--to", "x.shidx"], 2);
 }
 
-/// `wids` reads the samples of what `export-wids` wrote.
+/// Python's `wids` reads the samples that `export-wids` lists.
 #[test]
 fn wids_reads_what_was_exported() {
     let Some(python) = Python::find().filter(Python::has_wids) else { return };

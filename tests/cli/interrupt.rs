@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM in the middle of a command.
+//! Ctrl-C and SIGTERM while a command runs.
 #![cfg(unix)]
 
 use crate::program::{output, program, run, sample};
@@ -18,10 +18,10 @@ fn start(directory: &Path, arguments: &[&str]) -> Child {
     program(directory).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until something is true, or the program has ended.
-fn wait_until(child: &mut Child, is_so: impl Fn() -> bool) {
+/// Waits until a condition holds. Panics if the program ends first.
+fn wait_until(child: &mut Child, condition: impl Fn() -> bool) {
     let start = Instant::now();
-    while !is_so() {
+    while !condition() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
         assert!(start.elapsed() < Duration::from_secs(60), "nothing happens");
         std::thread::sleep(Duration::from_millis(1));
@@ -66,6 +66,37 @@ fn with_comma(number: u64) -> String {
     }
 }
 
+/// Waits until the program handles SIGINT.
+#[cfg(target_os = "linux")]
+fn wait_for_handler(child: &mut Child) {
+    let status = format!("/proc/{}/status", child.id());
+    let handles_int = || {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+        u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << 1) != 0
+    };
+    wait_until(child, handles_int);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn one_signal_ends_a_read_of_stdin() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in [&["ls", "--list", "-"][..], &["create", "--from-list", "-", "--to", "out/%d.tar"]] {
+        let mut program = program(dir.path());
+        program.args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        // Keeps stdin open.
+        let stdin = child.stdin.take();
+        wait_for_handler(&mut child);
+        signal(&child, "INT");
+        let ended = child.wait_with_output().unwrap();
+        drop(stdin);
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!((ended.status.code(), &*error), (Some(130), "shardstream: interrupted\n"));
+    }
+}
+
 #[test]
 fn a_verification_resumes_where_it_was_interrupted() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +123,7 @@ fn a_verification_resumes_where_it_was_interrupted() {
         noted = lines();
     }
     assert!(noted < 41, "nothing was left to resume");
-    // The last line of a run that was killed may be a part of one.
+    // A killed run may leave an incomplete last line.
     let text = fs::read_to_string(&log).unwrap();
     fs::write(&log, &text[..text.len() - 20]).unwrap();
     let resumed = run(dir.path(), &command);

@@ -1,4 +1,4 @@
-//! What the program shows of its reading, and the timeline of `bench`.
+//! `--log` and `bench --trace`: events on stderr, and the timeline of the threads.
 
 use crate::program::program;
 use shardstream::Sample;

@@ -16,7 +16,7 @@ fn the_first_samples_with_what_their_fields_hold() {
     let second = "000001  data/train-000000.tar\n  cls   1\n  json  \
                   {\"from\":{\"site\":\"right\"},\"width\":8}\n  txt   a dog on a lawn\n";
     assert!(shown.contains(second), "{shown}");
-    // Over the end of a shard.
+    // Continues in the second shard.
     assert!(shown.contains("000004  data/train-000001.tar") && !shown.contains("000005"), "{shown}");
     assert!(output(dir.path(), &["head", "-n1", "data"]).contains("  png   png, height 6, width 8, "));
 }
@@ -34,7 +34,7 @@ fn records_for_programs() {
 }
 
 #[test]
-fn arrays_and_fields_that_are_not_what_they_say() {
+fn arrays_and_fields_that_do_not_decode() {
     let dir = tempfile::tempdir().unwrap();
     let array = Array::from_vec(vec![2, 2], vec![0.5_f32, 1.0, -2.0, 4.25]).unwrap();
     let sample = Sample::new("a")
@@ -52,7 +52,7 @@ fn arrays_and_fields_that_are_not_what_they_say() {
 }
 
 #[test]
-fn text_out_of_a_shard_does_not_control_the_terminal() {
+fn text_from_a_shard_does_not_control_the_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let sample = Sample::new("a\u{1b}[2J").with("txt", "b\u{1b}[31m");
     fs::write(dir.path().join("a.tar"), archive(&[sample])).unwrap();
@@ -73,7 +73,7 @@ fn a_contact_sheet_of_the_images() {
         let at = (y * sheet.width() as usize + x) * 3;
         sheet.as_u8().unwrap()[at..at + 3].to_vec()
     };
-    // The second image of the second row is the sixth sample, in the middle of its cell.
+    // The sixth sample is the second image of the second row, centred in its cell.
     assert_eq!((pixel(20, 20), pixel(2, 2)), (vec![100, 100, 155], vec![255; 3]));
     let error = failure(dir.path(), &["head", "--fields", "txt", "--sheet", "no.png", "data"], 1);
     assert!(error.contains("the samples have no images"), "{error}");
@@ -93,7 +93,7 @@ fn one_field_of_one_sample_or_of_all() {
     let dir = demo();
     let texts = output(dir.path(), &["cat", "--field", "txt", "data"]);
     assert_eq!(texts, "a cat\na dog on a lawn\ntwo birds\n".repeat(4));
-    // Alone it is as it is stored, without a line end.
+    // The field of a single sample has no line end added.
     assert_eq!(output(dir.path(), &["cat", "--field", "txt", "--key", "000007", "data"]), "a dog on a lawn");
     assert_eq!(output(dir.path(), &["cat", "--field", "jpg;cls", "--nth", "11", "data"]), "2");
     let image = program(dir.path()).args(["cat", "--field", "png", "--nth", "4", "data"]).output().unwrap();
@@ -102,7 +102,7 @@ fn one_field_of_one_sample_or_of_all() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_fields_and_samples_are_named() {
     let dir = demo();
     let error = |arguments: &[&str]| failure(dir.path(), &[&["cat"], arguments].concat(), 1);
     assert_eq!(error(&["--field", "x", "data"]), "shardstream: none of 12 samples has a field \"x\"\n");
@@ -118,7 +118,7 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
-fn a_reader_that_has_enough_ends_the_program_quietly() {
+fn a_closed_pipe_ends_the_program_quietly() {
     let dir = demo();
     let big = dir.path().join("big.tar");
     let samples: Vec<Sample> =
@@ -137,7 +137,7 @@ fn a_reader_that_has_enough_ends_the_program_quietly() {
 }
 
 #[test]
-fn damage_ends_a_command_that_must_not_meet_any() {
+fn damage_ends_commands_other_than_verify() {
     let dir = demo();
     let shard = dir.path().join("data/train-000001.tar");
     let bytes = fs::read(&shard).unwrap();

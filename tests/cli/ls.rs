@@ -4,7 +4,7 @@ use crate::program::{demo, failure, output, program};
 use std::process::Stdio;
 
 #[test]
-fn lists_what_braces_wildcards_and_directories_stand_for() {
+fn expands_braces_wildcards_and_directories() {
     let dir = demo();
     let three = "data/train-000000.tar\ndata/train-000001.tar\ndata/train-000002.tar\n";
     assert_eq!(output(dir.path(), &["ls", "data/train-{000000..000002}.tar"]), three);
@@ -31,7 +31,7 @@ fn shows_sizes_and_a_total() {
 }
 
 #[test]
-fn what_is_not_there_is_a_failure_in_one_line() {
+fn a_missing_shard_is_an_error_of_one_line() {
     let dir = demo();
     let error = failure(dir.path(), &["ls", "-l", "data/val-000000.tar"], 1);
     assert_eq!(error.lines().count(), 1, "{error}");

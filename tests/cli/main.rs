@@ -1,4 +1,4 @@
-//! The program `shardstream`, as people run it: real files, its output and its exit status.
+//! Tests that run the program `shardstream` on real files, and check its output and exit status.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,7 +1,7 @@
-//! Inputs that are not what the program expects: what it says of them is to be of use.
+//! Unexpected inputs: the program must explain them.
 
 use crate::program::{Ran, demo, failure, output, run};
-use crate::support::{archive, files};
+use crate::support::{archive, files, member};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -22,8 +22,8 @@ fn places_without_shards() {
         assert_eq!(
             failure(dir.path(), &["ls", directory], 1),
             format!(
-                "shardstream: no shards: no .tar, .tar.gz or .tar.zst right in {directory}; data/**/*.tar \
-                 looks in the directories below it too\n"
+                "shardstream: no shards: no .tar, .tar.gz or .tar.zst directly in {directory}; data/**/*.tar \
+                 includes its subdirectories\n"
             )
         );
     }
@@ -33,7 +33,7 @@ fn places_without_shards() {
 }
 
 #[test]
-fn files_that_are_no_archives() {
+fn files_that_are_not_archives() {
     let dir = with("text.tar", &b"a text\n".repeat(100));
     let gzip = [&[0x1f, 0x8b, 8, 0][..], &[0; 600]].concat();
     fs::write(dir.path().join("gzip.tar"), gzip).unwrap();
@@ -43,7 +43,7 @@ fn files_that_are_no_archives() {
         let error = failure(dir.path(), &[command, "gzip.tar"], 1);
         assert!(error.contains("gzip data, whose name must end in .tar.gz"), "{error}");
     }
-    // What was not verified does not pass for sound.
+    // A shard that could not be verified does not count as sound.
     let Ran { code, out, .. } = run(dir.path(), &["verify", "gzip.tar"]);
     assert_eq!(code, Some(1));
     let summary = "1 shard of 0 samples, 604 B: no damage found, 1 shard not verified\n";
@@ -52,7 +52,7 @@ fn files_that_are_no_archives() {
 
 #[test]
 fn shards_without_samples_are_named() {
-    // Members without an extension are no fields.
+    // Members without an extension are not fields.
     for bytes in [archive(&[]), files(&["README", "b/Makefile"])] {
         let dir = with("a.tar", &bytes);
         assert_eq!(output(dir.path(), &["head", "a.tar"]), "no samples in 1 shard\n");
@@ -70,6 +70,24 @@ fn shards_without_samples_are_named() {
 }
 
 #[test]
+fn shards_without_samples_cannot_be_planned_or_measured() {
+    let dir = with("a.tar", &archive(&[]));
+    let error = failure(dir.path(), &["plan", "a.tar"], 1);
+    assert_eq!(error, "shardstream: there is nothing to plan: no samples in 1 shard\n");
+    let error = failure(dir.path(), &["bench", "a.tar", "--seconds", "0.05"], 1);
+    assert!(error.contains("the shards have no samples, or --seconds is too short"), "{error}");
+}
+
+#[test]
+fn control_characters_of_keys_are_escaped_in_errors() {
+    let mut bytes = member("a\u{1b}[2J.cls", tar::EntryType::Regular, b"seven");
+    bytes.resize(bytes.len() + 1024, 0);
+    let dir = with("a.tar", &bytes);
+    let error = failure(dir.path(), &["stats", "a.tar"], 1);
+    assert!(error.contains("a\\u{1b}[2J") && !error.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
 fn keys_of_any_language_and_with_control_characters() {
     let dir = with("a.tar", &files(&["日本/über ☃.txt", "日本/über ☃.cls", "a\u{1b}[31mb.txt"]));
     let shown = output(dir.path(), &["head", "a.tar"]);
@@ -82,7 +100,7 @@ fn keys_of_any_language_and_with_control_characters() {
 }
 
 #[test]
-fn an_index_tells_which_shards() {
+fn without_patterns_the_shards_are_those_of_the_index() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     let named = output(dir.path(), &["info", "data", "--index", "i.json"]);
@@ -91,7 +109,7 @@ fn an_index_tells_which_shards() {
         output(dir.path(), &["verify", "--index", "i.json"]),
         "3 shards of 12 samples, 61.4 kB: no damage found\n"
     );
-    // An empty list is no reason to take all.
+    // An empty list must not select all shards of the index.
     fs::write(dir.path().join("list"), "# none\n").unwrap();
     let empty = failure(dir.path(), &["verify", "--index", "i.json", "--list", "list"], 1);
     assert_eq!(empty, "shardstream: no shards: the list is empty\n");
@@ -99,21 +117,26 @@ fn an_index_tells_which_shards() {
 }
 
 #[test]
-fn options_that_make_no_sense() {
+fn invalid_options() {
     let dir = demo();
     assert!(failure(dir.path(), &[], 2).contains("Usage: shardstream"));
     let unknown = failure(dir.path(), &["verfy", "data"], 2);
     assert!(unknown.contains("a similar subcommand exists: 'verify'"), "{unknown}");
+    for rate in ["nan", "inf", "-1"] {
+        let option = format!("--samples-per-second={rate}");
+        let error = failure(dir.path(), &["plan", "data", &option], 2);
+        assert!(error.contains("is not a number from 0 on"), "{error}");
+    }
     for seconds in ["nan", "soon"] {
         let error = failure(dir.path(), &["ls", "data", "--progress", seconds], 2);
-        assert!(error.contains("is no number of seconds"), "{error}");
+        assert!(error.contains("is not a number of seconds"), "{error}");
     }
     let error = failure(dir.path(), &["extract", "data", "--to", "out", "--fields", "jpg"], 1);
     assert_eq!(error, "shardstream: none of 12 samples has a field of --fields\n");
 }
 
-/// What cannot be written is named, and not only the shard that it comes from. A file where a directory
-/// should be stands for a directory that is not writable, since the superuser may write everywhere.
+/// The error names the file that cannot be written, and not only the shard. A file in place of a directory
+/// stands for a directory without write permission, which would not stop root.
 #[test]
 fn places_that_cannot_be_written() {
     let dir = demo();
@@ -129,6 +152,24 @@ fn places_that_cannot_be_written() {
         assert!(error.contains("file/") && error.lines().count() == 1, "{error}");
     }
     assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"");
+}
+
+/// As when the shell expands `--sheet data/*.tar`.
+#[test]
+fn a_sheet_or_timeline_does_not_replace_a_shard() {
+    let dir = demo();
+    let shard = "data/train-000000.tar";
+    let before = fs::read(dir.path().join(shard)).unwrap();
+    for command in [["head", "--sheet", shard], ["bench", "--trace", shard]] {
+        let error = failure(dir.path(), &[&command[..], &["data/train-000001.tar"]].concat(), 1);
+        assert!(error.contains("train-000000.tar already exists, and is not a "), "{error}");
+        assert!(fs::read(dir.path().join(shard)).unwrap() == before, "{command:?}");
+    }
+    // An earlier one is replaced.
+    for _ in 0..2 {
+        output(dir.path(), &["head", "data", "--sheet", "sheet.png"]);
+        output(dir.path(), &["bench", "data", "--seconds", "0.05", "--trace", "trace.json"]);
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -1,6 +1,8 @@
-//! `docs/cli.md` and `docs/cli-writing.md` show what the program does: every ````
-//! ```console ```` block is run, in order, in one directory, where the data set is that the page tells of. Blocks of ```` ```console
-//! times ```` are compared without their numbers. `SHARDSTREAM_BLESS=1` writes the outputs anew.
+//! Runs the commands of `docs/cli.md` and `docs/cli-writing.md`, and compares their output with the pages.
+//!
+//! Every block that begins with ```` ```console ```` is run, in order, in one directory with the data set of
+//! the page. Blocks that begin with ```` ```console times ```` are compared without their numbers.
+//! `SHARDSTREAM_BLESS=1` updates the outputs in the pages.
 #![cfg(target_os = "linux")]
 
 use crate::program::program;
@@ -14,7 +16,7 @@ use std::process::Command;
 
 const WORDS: [&str; 3] = ["circle", "square", "triangle"];
 
-/// The data set of the page: three shards of 40 pictures of shapes.
+/// Writes the data set of the page: three shards of 40 pictures of shapes.
 fn demo(directory: &Path) {
     let pattern = directory.join("shapes/train-%06d.tar");
     let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(40).build().unwrap();
@@ -53,7 +55,7 @@ fn picture(shape: usize, (height, width): (u32, u32), ground: [u8; 3], paint: [u
     Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap()
 }
 
-/// The lines of a page with the outputs of its commands as they are now.
+/// The page with the current outputs of its commands.
 fn with_outputs(page: &str, directory: &Path, show: fn(&str) -> String) -> String {
     let mut written = String::new();
     let (mut in_block, mut commands, mut status) = (false, 0, 0);
@@ -82,7 +84,7 @@ fn with_outputs(page: &str, directory: &Path, show: fn(&str) -> String) -> Strin
     written
 }
 
-/// Runs a line of shell in the directory. What it writes to stderr is after its output.
+/// Runs a line of shell in the directory. Returns the exit code, and stdout followed by stderr.
 fn run(line: &str, directory: &Path) -> (i32, String) {
     let program = program(directory);
     let bin = Path::new(program.get_program()).parent().unwrap();
@@ -94,7 +96,7 @@ fn run(line: &str, directory: &Path) -> (i32, String) {
     (ran.status.code().unwrap(), format!("{out}{err}"))
 }
 
-/// The text with `N` in place of numbers that are others in each run: rates, times and versions of files.
+/// Replaces numbers that differ in each run by `N`: rates, times and versions of files.
 fn normalised(text: &str) -> String {
     let mut lines = String::new();
     for line in text.lines() {
@@ -103,7 +105,7 @@ fn normalised(text: &str) -> String {
             let after: Vec<&str> = words.iter().skip(at + 1).take(2).copied().collect();
             matches!(after.first(), Some(unit) if unit.trim_end_matches(',').ends_with("/s"))
                 || matches!(after[..], ["s", "left," | "left"])
-                // Other threads may be ahead.
+                // Other threads may have read more samples.
                 || line.contains(" left, ") && after == ["samples"]
         };
         let shown = |(at, word): (usize, &&str)| {
@@ -119,10 +121,10 @@ fn normalised(text: &str) -> String {
     lines
 }
 
-/// Parts of lines that are others on other machines, or are not there at all.
+/// Parts of lines that depend on the machine, or may be missing.
 const VARYING: [&str; 5] = ["slowest: ", "try: ", "limit: ", " ahead: ", " memory: "];
 
-/// The lines of the page with their numbers, and without the figures of the blocks that show times.
+/// The lines of a page with their line numbers; in blocks that show times, without figures.
 fn compared(page: &str) -> Vec<(usize, String)> {
     let mut times = false;
     let line = |(at, line): (usize, &str)| {
@@ -132,7 +134,7 @@ fn compared(page: &str) -> Vec<(usize, String)> {
             _ => times,
         };
         let line = match times {
-            // What limits depends on the machine, and with it what to try, and what the threads did.
+            // The limit depends on the machine, and so do the advice and the activity of the threads.
             true if VARYING.iter().any(|part| line.contains(part)) => return None,
             true => without_numbers(line),
             false => line.to_owned(),
@@ -142,7 +144,7 @@ fn compared(page: &str) -> Vec<(usize, String)> {
     page.lines().enumerate().filter_map(line).collect()
 }
 
-/// The text with each number as #, and one space for several.
+/// Replaces each number by `#`, and several spaces by one.
 fn without_numbers(text: &str) -> String {
     let is_number = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
     let mut shown = String::new();
@@ -166,7 +168,7 @@ fn compare(name: &str, directory: &Path, show: fn(&str) -> String) {
     }
     let (page, now) = (compared(&page), compared(&now));
     for ((number, page), (_, now)) in page.iter().zip(&now) {
-        assert_eq!(page, now, "docs/{name}, line {number}; SHARDSTREAM_BLESS=1 writes it anew");
+        assert_eq!(page, now, "docs/{name}, line {number}; SHARDSTREAM_BLESS=1 updates it");
     }
     assert_eq!(page.len(), now.len());
 }
@@ -176,7 +178,7 @@ fn docs() -> PathBuf {
 }
 
 #[test]
-fn outputs_are_what_the_page_of_reading_shows() {
+fn outputs_match_the_page_on_reading() {
     let dir = tempfile::tempdir().unwrap();
     demo(dir.path());
     compare("cli.md", dir.path(), normalised);
@@ -185,11 +187,11 @@ fn outputs_are_what_the_page_of_reading_shows() {
         fs::copy(&sheet, &shown).unwrap();
     }
     let pixels = |path: &Path| Image::decode(&fs::read(path).unwrap(), ImageMode::Rgb8).unwrap();
-    assert!(pixels(&sheet) == pixels(&shown), "docs/cli-sheet.png is another one now");
+    assert!(pixels(&sheet) == pixels(&shown), "docs/cli-sheet.png has changed");
 }
 
 #[test]
-fn outputs_are_what_the_page_of_writing_shows() {
+fn outputs_match_the_page_on_writing() {
     compare("cli-writing.md", photos().path(), str::to_owned);
 }
 
@@ -203,7 +205,7 @@ fn every_command_is_on_the_page() {
         let name = name.trim_end_matches(".txt").replace("import-wids", "importwids");
         let command = name.replace("export-wids", "exportwids").replace('-', " ");
         let command = command.replace("importwids", "import-wids").replace("exportwids", "export-wids");
-        assert!(page.contains(&command), "the pages say nothing of `{command}`");
+        assert!(page.contains(&command), "the pages do not mention `{command}`");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Running the program, and the shards that tests give it.
+//! Runs the program, and writes the shards that tests give it.
 
 use shardstream::Sample;
 use shardstream::image::{Image, ImageMode};
@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// The program in this directory, with an environment in which nothing leads it elsewhere.
+/// The program with this working directory, and without environment variables that change its behaviour.
 pub(crate) fn program(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shardstream"));
     command.current_dir(directory).env("COLUMNS", "100").env_remove("WDS_train");
     command
 }
 
-/// What a run gave.
+/// The exit code and output of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -32,12 +32,12 @@ impl From<Output> for Ran {
     }
 }
 
-/// Runs the program to its end.
+/// Runs the program.
 pub(crate) fn run(directory: &Path, arguments: &[&str]) -> Ran {
     program(directory).args(arguments).output().unwrap().into()
 }
 
-/// Runs the program, which must succeed without a word on stderr, and returns its output.
+/// Runs the program, which must succeed and write nothing to stderr. Returns its stdout.
 #[track_caller]
 pub(crate) fn output(directory: &Path, arguments: &[&str]) -> String {
     let ran = run(directory, arguments);
@@ -45,7 +45,7 @@ pub(crate) fn output(directory: &Path, arguments: &[&str]) -> String {
     ran.out
 }
 
-/// Runs the program, which must end with this status, and returns what it says on stderr.
+/// Runs the program, which must end with this exit code. Returns its stderr.
 #[track_caller]
 pub(crate) fn failure(directory: &Path, arguments: &[&str], code: i32) -> String {
     let ran = run(directory, arguments);
@@ -54,22 +54,22 @@ pub(crate) fn failure(directory: &Path, arguments: &[&str], code: i32) -> String
     ran.err
 }
 
-/// Runs the program with an output that nobody reads, and returns its exit status.
+/// Runs the program with a closed stdout. Returns its exit code.
 pub(crate) fn unread(directory: &Path, arguments: &[&str]) -> Option<i32> {
     let mut child = program(directory).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     child.wait().unwrap().code()
 }
 
-/// A directory `data` below this one with three shards of four samples each: an image, a class, a text and a
-/// document.
+/// A temporary directory with a folder `data` of three shards. Each has four samples of an image, a class, a
+/// text and a JSON document.
 pub(crate) fn demo() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     write(&directory.path().join("data/train-%06d.tar"), 12, 4);
     directory
 }
 
-/// Writes shards of this many samples.
+/// Writes `samples` samples into shards of `each`.
 pub(crate) fn write(pattern: &Path, samples: usize, each: u64) {
     let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).max_count(each).build().unwrap();
     for number in 0..samples {

@@ -17,7 +17,7 @@ fn plain_lines_where_stderr_is_no_terminal() {
     assert!(lines[2].ends_with(" s left, 12 samples"), "{ran:?}");
     let ran = run(dir.path(), &["verify", "data", "--progress", "0", "--quiet"]);
     assert_eq!((ran.code, &*ran.err), (Some(0), ""));
-    // Nobody waits for ten seconds here.
+    // The run is shorter than the default interval of ten seconds.
     assert_eq!(run(dir.path(), &["verify", "data"]).err, "");
 }
 
@@ -45,21 +45,21 @@ fn a_bar_with_rate_and_time_left_on_a_terminal() {
     assert!(shown.contains("3 shards of 12 samples, 61.4 kB: no damage found"), "{shown:?}");
     let bar =
         shown.split(['\r', '\n']).rfind(|line| line.contains(" of 3 shards, ") && line.contains(" samples"));
-    assert!(SHAPE_OF_BAR.iter().all(|part| bar.unwrap().contains(part)), "{bar:?}");
+    assert!(PARTS_OF_BAR.iter().all(|part| bar.unwrap().contains(part)), "{bar:?}");
     assert!(!shown.contains("0/3"), "a bar without its style: {shown:?}");
-    // A terminal of 80 columns does not break it.
+    // It fits into a terminal of 80 columns.
     let visible = bar.unwrap().rsplit('\u{1b}').next().unwrap().trim_start_matches("[2K");
     assert!(visible.chars().count() <= 80, "{visible:?}");
     let (code, shown) = run("verify data --quiet");
     assert_eq!((code, &*shown), (Some(0), "3 shards of 12 samples, 61.4 kB: no damage found\r\n"));
-    // What is not text does not go to a terminal.
+    // Binary fields are not written to a terminal.
     let (code, shown) = run("cat --quiet --field png --nth 0 data");
     assert_eq!(code, Some(1), "{shown:?}");
     assert!(shown.contains("is not text: send it to a file") && !shown.contains("IHDR"), "{shown:?}");
 }
 
-/// What a bar has besides numbers.
-const SHAPE_OF_BAR: [&str; 6] = ["verify [", "] ", " of ", " shards/s, ", "s left, ", " samples"];
+/// The parts of a bar besides numbers.
+const PARTS_OF_BAR: [&str; 6] = ["verify [", "] ", " of ", " shards/s, ", "s left, ", " samples"];
 
 #[test]
 fn the_picture_in_the_docs_is_of_such_a_bar() {
@@ -69,6 +69,6 @@ fn the_picture_in_the_docs_is_of_such_a_bar() {
     let bars: Vec<&str> = picture.lines().filter(|line| line.contains("verify [")).collect();
     assert_eq!(bars.len(), 2);
     for bar in bars {
-        assert!(SHAPE_OF_BAR.iter().all(|part| bar.contains(part)), "{bar}");
+        assert!(PARTS_OF_BAR.iter().all(|part| bar.contains(part)), "{bar}");
     }
 }

@@ -1,4 +1,4 @@
-//! Shards on a web server and in a bucket: found, read and verified there; and a server that hangs.
+//! Shards on a web server and in a bucket, and a server that hangs.
 
 use crate::program::{Ran, demo, output, program, run};
 use crate::support::bucket;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server of the files in a directory.
+/// A server for the files in a directory.
 fn serve(directory: &Path) -> Server {
     let files: HashMap<String, Vec<u8>> = fs::read_dir(directory)
         .unwrap()
@@ -27,7 +27,7 @@ fn serve(directory: &Path) -> Server {
 }
 
 #[test]
-fn commands_read_what_a_server_has() {
+fn commands_read_from_a_web_server() {
     let dir = demo();
     let server = serve(&dir.path().join("data"));
     let url = server.url("/train-{000000..000002}.tar?sig=s3cret");
@@ -77,7 +77,7 @@ fn shards_that_differ_in_their_query_are_told_apart_in_a_log() {
 }
 
 #[test]
-fn a_shard_that_is_not_there_is_found_and_an_outage_is_no_damage() {
+fn a_missing_shard_is_a_finding_and_an_outage_is_not() {
     let dir = demo();
     let server = serve(&dir.path().join("data"));
     let Ran { code, out, .. } = run(dir.path(), &["verify", &server.url("/train-{000000..000003}.tar")]);
@@ -147,7 +147,7 @@ fn commands_list_read_and_write_a_bucket() {
     assert_eq!(run(&["ls", "gs://bucket/data/"]), names);
     let before = server.requests().len();
     assert!(run(&["ls", "-l", "gs://bucket/data/*.tar"]).ends_with("3 shards, 61.4 kB (61,440 bytes)\n"));
-    // The listing tells the sizes.
+    // The sizes come from the listing.
     let asked = server.requests().split_off(before);
     assert!(asked.iter().all(|request| request.query().contains("list-type")), "{asked:?}");
 

@@ -60,7 +60,7 @@ fn labels_of_other_fields_and_of_documents() {
 }
 
 #[test]
-fn a_label_is_read_as_its_own_field_says() {
+fn a_label_is_decoded_by_the_name_of_its_field() {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = ["a.txt", "a.cls"].map(|name| member(name, EntryType::Regular, b"07")).concat();
     bytes.resize(bytes.len() + 1024, 0);

@@ -1,4 +1,4 @@
-//! `shardstream verify`: every class of damage is found and named, and the rest is verified all the same.
+//! `shardstream verify`: every kind of damage is found and named, and the rest is verified as well.
 
 use crate::program::{Ran, demo, output, run, sample, unread, write};
 use crate::support::{archive, member};
@@ -10,7 +10,7 @@ use std::path::Path;
 use tar::EntryType;
 use tempfile::TempDir;
 
-/// What a run found: the kind, the sample or nothing, and the whole record.
+/// The findings of a run: kind, key (may be empty), and the whole record.
 fn findings(directory: &Path, arguments: &[&str]) -> Vec<(String, String, Json)> {
     let ran = run(directory, &[&["verify", "--json"], arguments].concat());
     let records: Vec<Json> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -29,7 +29,7 @@ fn one(kind: &str, key: &str) -> Vec<(String, String)> {
     vec![(kind.into(), key.into())]
 }
 
-/// A directory with a shard `a.tar` of these bytes.
+/// A temporary directory with a shard `a.tar` of these bytes.
 fn shard(bytes: &[u8]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.tar"), bytes).unwrap();
@@ -73,7 +73,7 @@ fn damage_to_archives() {
     let dir = shard(&flipped);
     let found = findings(dir.path(), &["a.tar"]);
     assert_eq!((&*found[0].0, found[0].2["offset"].as_u64()), ("checksum", Some(at("000002") as u64)));
-    // The next header is that of another field of the sample.
+    // The next header is of another field of the same sample.
     let resumed = format!("; reading resumed at byte {}", at("000002") + 1024);
     assert!(found[0].2["message"].as_str().unwrap().ends_with(&resumed), "{found:?}");
     assert_eq!(found.len(), 1);
@@ -105,7 +105,7 @@ fn damage_to_compressed_shards() {
 }
 
 #[test]
-fn faults_of_one_sample_and_the_rest_goes_on() {
+fn after_a_faulty_sample_the_rest_is_verified() {
     let check = |bytes: &[u8], expected: Vec<(String, String)>| {
         let dir = shard(bytes);
         assert_eq!(kinds(dir.path(), &["a.tar"]), expected);
@@ -133,7 +133,7 @@ fn fields_that_nearly_all_samples_have() {
     assert_eq!((found.len(), &*found[0].0, &*found[0].1), (1, "missing_field", "000007"));
     let message = found[0].2["message"].as_str().unwrap();
     assert_eq!(message, "it has no field \"txt\", nor has one other sample; 90.0 % of all samples have it");
-    // A field that fewer have is one of some samples.
+    // Below the share of --common, a field is optional.
     assert_eq!(kinds(dir.path(), &["a.tar", "--common", "0.95"]), []);
     assert_eq!(kinds(dir.path(), &["a.tar", "--require", "png,cls"]), []);
     assert_eq!(kinds(dir.path(), &["a.tar", "--require", "jpg"]).len(), 2);
@@ -178,7 +178,7 @@ fn against_an_index() {
     output(dir.path(), &["index", "build", "data", "--to", "i.json", "--checksums"]);
     let verify = ["data", "--index", "i.json"];
     assert_eq!(kinds(dir.path(), &verify), []);
-    // A bit in a body, which a tar archive has no checksum for.
+    // Flip a bit in the content of a member, for which tar has no checksum.
     let path = dir.path().join("data/train-000001.tar");
     let (whole, time) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
     let at = whole.windows(6).position(|window| window == b"a dog ").unwrap();
@@ -189,14 +189,14 @@ fn against_an_index() {
         kinds(dir.path(), &verify),
         [("stale".to_owned(), String::new()), ("sample_checksum".into(), "000004".into())]
     );
-    // The disk lost a bit: nobody has written.
+    // With the old modification time, only the checksum differs, as after a fault of the disk.
     fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     assert_eq!(kinds(dir.path(), &verify), one("sample_checksum", "000004"));
-    // Another shard, with a sample less.
+    // Another shard, with one sample fewer.
     fs::write(&path, archive(&(4..7).map(sample).collect::<Vec<_>>())).unwrap();
     let found = kinds(dir.path(), &verify);
     assert_eq!(found, [("stale".to_owned(), String::new()), ("stale".into(), String::new())]);
-    // One that is not known, and one that is not there.
+    // One shard that is not in the index.
     fs::rename(&path, dir.path().join("data/train-000009.tar")).unwrap();
     assert_eq!(kinds(dir.path(), &verify), one("not_indexed", ""));
 }
@@ -209,13 +209,13 @@ fn a_shard_under_another_name_is_the_one_that_was_indexed() {
     let absolute = path.to_str().unwrap();
     let verify = |shard: &str| kinds(dir.path(), &[shard, "--index", "i.json"]);
     assert_eq!(verify(absolute), []);
-    // Written again: of the same size, with other bytes perhaps.
+    // Another modification time: the content may have changed.
     let earlier = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
     fs::File::options().write(true).open(&path).unwrap().set_modified(earlier).unwrap();
     for name in ["data/train-000001.tar", "./data/train-000001.tar", "file:data/train-000001.tar", absolute] {
         assert_eq!(verify(name), one("stale", ""), "{name}");
     }
-    // A copy has a time of its own.
+    // A copy elsewhere may have another modification time.
     fs::create_dir(dir.path().join("copy")).unwrap();
     fs::copy(&path, dir.path().join("copy/train-000001.tar")).unwrap();
     assert_eq!(verify("copy/train-000001.tar"), []);
@@ -228,7 +228,7 @@ fn a_log_is_of_one_index() {
     let verify = ["verify", "data", "--index", "i.json", "--resume", "log"];
     output(dir.path(), &verify);
     assert!(output(dir.path(), &verify).contains(", 3 of them verified before"));
-    // Another field, of the same size: the same places and numbers of samples.
+    // An index that differs only in the name of a field.
     let text = fs::read_to_string(dir.path().join("i.json")).unwrap();
     let other = text.replace("\"txt\"", "\"tyt\"");
     assert_ne!(text, other);
@@ -238,7 +238,7 @@ fn a_log_is_of_one_index() {
 }
 
 #[test]
-fn damage_is_told_though_nobody_reads_the_report() {
+fn a_closed_pipe_does_not_hide_damage() {
     let names: Vec<String> = (0..500).map(|number| format!("{number:03}.cls")).collect();
     let empty: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &b""[..])).collect();
     let dir = shard(&members(&empty));
@@ -258,7 +258,7 @@ fn keys_over_all_shards() {
 }
 
 #[test]
-fn people_get_one_line_for_each_finding() {
+fn without_json_each_finding_is_one_line() {
     let dir = shard(&members(&[("a.cls", b"1"), ("b.cls", b""), ("b.cls", b"1"), ("c.cls", b"")]));
     let Ran { code, out, err } = run(dir.path(), &["verify", "a.tar"]);
     assert_eq!((code, &*err), (Some(3), ""));
@@ -289,7 +289,7 @@ fn the_report_does_not_depend_on_threads() {
 }
 
 #[test]
-fn what_cannot_be_read_is_no_damage() {
+fn a_shard_that_cannot_be_read_is_not_damaged() {
     let dir = demo();
     let ran = run(dir.path(), &["verify", "data/train-000000.tar", "s3://bucket/a.tar", "--retries", "0"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -298,7 +298,7 @@ fn what_cannot_be_read_is_no_damage() {
 }
 
 #[test]
-fn reading_resumes_behind_damaged_headers() {
+fn reading_resumes_after_damaged_headers() {
     let samples: Vec<Sample> = (0..50).map(sample).collect();
     let whole = archive(&samples);
     let at = |name: &str| whole.windows(name.len()).position(|window| window == name.as_bytes()).unwrap();
@@ -315,7 +315,7 @@ fn reading_resumes_behind_damaged_headers() {
     let found = kinds(dir.path(), &["a.tar"]);
     let names: Vec<&str> = found.iter().map(|(kind, _)| &**kind).collect();
     assert_eq!(names[..3], ["checksum", "checksum", "archive_end"], "{found:?}");
-    // The index tells where the next sample begins, so that the last one is compared too.
+    // With the index, reading resumes at a sample with a known number, so later samples are compared too.
     let found = kinds(dir.path(), &["a.tar", "--index", "i.json"]);
     let names: Vec<(&str, &str)> = found.iter().map(|(kind, key)| (&**kind, &**key)).collect();
     assert_eq!(names.len(), 5, "{names:?}");

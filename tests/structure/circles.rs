@@ -64,6 +64,23 @@ fn the_program_has_no_circle_of_files() {
 }
 
 #[test]
+fn the_trainer_has_no_circle_of_files() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/resnet/src");
+    // The program in main.rs is a crate of its own that only names the library's.
+    let imports = Crate::read(&src, "lib.rs").imports();
+    assert!(imports.len() > 150, "{}", imports.len());
+    assert_eq!(described(&imports), "");
+}
+
+#[test]
+fn the_programs_that_make_shards_have_no_circle_of_files() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/make_shards/src");
+    let imports = Crate::read(&src, "lib.rs").imports();
+    assert!(imports.len() > 5, "{}", imports.len());
+    assert_eq!(described(&imports), "");
+}
+
+#[test]
 fn circles_are_found_through_names_that_are_handed_on() {
     let dir = tempfile::tempdir().unwrap();
     let files = [

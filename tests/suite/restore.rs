@@ -151,7 +151,7 @@ fn streams_that_are_missing_are_named() {
         items(dataset(&shelf).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
     };
     let states: Vec<State> = (0..2).map(|number| taken(rank(number, 2).epoch(0), 3)).collect();
-    let whys = ["it has not stream 1, which this rank reads: merge the states of all ranks"];
+    let whys = ["it does not have stream 1, which this rank reads: merge the states of all ranks"];
     refused(rank(1, 2).restore(&states[0]), &whys);
     refused(rank(0, 1).restore(&states[0]), &whys);
     assert!(rank(1, 2).restore(&states[1]).is_ok());

@@ -1,8 +1,8 @@
 //! burn's `DataLoader` over a loader of shardstream.
 //!
-//! Whatever trains from a `DataLoader`, burn's own `Learner` for one, can train from shards with it. The
-//! order, the ranks and the threads are those of the loader; burn's own shuffling, batching and worker
-//! threads are not needed.
+//! Anything that trains from a `DataLoader`, such as burn's own `Learner`, can train from shards with it.
+//! Order, ranks and threads are those of the loader; burn's own shuffling, batching and worker threads are
+//! not needed.
 
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
@@ -14,11 +14,10 @@ use shardstream::{Loader, Result, State};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Makes what a step takes of a batch, on a device. It is called on the thread of a [`Feed`], ahead of the
-/// step.
+/// Turns a batch into the input of a step, on a device. A [`Feed`] calls it on its thread, ahead of the step.
 pub type Upload<O> = Arc<dyn Fn(TensorBatch, &Device) -> Result<O> + Send + Sync>;
 
-/// The batches of one epoch after the other: each call of `iter` is the next one.
+/// The batches of successive epochs: each call of `iter` reads the next epoch.
 pub struct ShardLoader<O> {
     loader: Loader<TensorBatch>,
     batch: usize,
@@ -32,8 +31,7 @@ pub struct ShardLoader<O> {
 impl<O: Send + 'static> ShardLoader<O> {
     /// Reads the epochs of `loader` from 0 on, in batches of `batch` rows.
     ///
-    /// burn wants to know how many items there are: give the dataset an index, or the progress is one without
-    /// an end.
+    /// burn asks for the number of items: without an index of the dataset, the progress has no end.
     pub fn new(
         loader: Loader<TensorBatch>,
         batch: usize,
@@ -44,7 +42,7 @@ impl<O: Send + 'static> ShardLoader<O> {
         ShardLoader { loader, batch, upload: Arc::new(upload), device, epoch, report, skipped }
     }
 
-    /// Whether the batches of all epochs so far were there in time.
+    /// Reports whether the batches of all epochs so far were ready in time.
     pub fn report(&self) -> FeedReport {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,19 +73,22 @@ impl<O: Send + 'static> DataLoader<O> for ShardLoader<O> {
         Arc::new(ShardLoader { device: device.clone(), ..self.same() })
     }
 
-    /// Shards are divided by rank, where the dataset is built, and not by the numbers of items.
+    /// Not supported, since shards are divided by rank when the dataset is built, and not by item numbers.
     ///
     /// # Panics
-    /// Unless it is all of it: a part would be other samples than burn believes.
+    /// Unless the slice covers all items: a part would hold other samples than burn expects.
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
         let all = start == 0 && end >= self.num_items();
-        assert!(all, "a ShardLoader is not cut: give each process its Topology when the Dataset is built");
+        assert!(
+            all,
+            "a ShardLoader cannot be sliced: give each process its Topology when the Dataset is built"
+        );
         Arc::new(self.same())
     }
 }
 
 impl<O> ShardLoader<O> {
-    /// One that counts the same epochs.
+    /// A copy that shares the count of epochs.
     fn same(&self) -> Self {
         ShardLoader {
             loader: self.loader.clone(),
@@ -105,7 +106,7 @@ struct Epoch<'a, O: Send + 'static> {
     loader: &'a ShardLoader<O>,
     feed: Feed<(O, Option<State>)>,
     taken: usize,
-    /// As of the last batch.
+    /// The state after the last batch.
     last: Option<State>,
 }
 

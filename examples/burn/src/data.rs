@@ -8,22 +8,22 @@ use shardstream::prelude::*;
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// What a step takes.
+/// The input of a step.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// N x RGB x height x width, about from -1 to 1.
+    /// Pixels from -1 to 1, as (N, RGB, height, width).
     pub pixels: Tensor<4>,
     /// N classes.
     pub labels: Tensor<1, Int>,
 }
 
-/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
-/// Damaged images are skipped, up to one in a thousand.
+/// Shuffled and augmented batches of shards with images and classes. All batches are full, and all epochs
+/// have the same number of them. Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
-/// When the shards cannot be read.
+/// Fails if the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatch>> {
-    // With an index all epochs have as many batches. It is built once, and kept beside the shards.
+    // With an index all epochs have the same number of batches. It is built once, and kept beside the shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
@@ -42,11 +42,11 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatc
         .build()
 }
 
-/// Makes burn's tensors of a batch. On the CPU they are the loader's memory, which is used again when they
+/// Turns a batch into burn's tensors. On the CPU they share the loader's memory, which is reused after they
 /// are dropped.
 ///
 /// # Errors
-/// When the batch has other columns.
+/// Fails if the batch has other columns.
 pub fn upload(mut batch: TensorBatch, device: &Device) -> Result<Images> {
     let pixels = data(batch.take("image")?, DType::F32);
     let labels = data(batch.take("label")?, DType::I32);

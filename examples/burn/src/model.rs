@@ -28,7 +28,7 @@ impl Conv {
     }
 }
 
-/// Two convolutions, around which the input goes.
+/// Two convolutions with a shortcut around them.
 #[derive(Module, Debug)]
 struct Block {
     first: Conv,
@@ -60,7 +60,7 @@ pub struct ResNet {
 }
 
 impl ResNet {
-    /// With random weights.
+    /// A network with random weights.
     pub fn new(classes: usize, device: &Device) -> Self {
         ResNet {
             stem: Conv::new([3, 16], 3, 1, device),
@@ -69,7 +69,7 @@ impl ResNet {
         }
     }
 
-    /// N x classes of N x RGB x height x width.
+    /// Logits as (N, classes), for images as (N, RGB, height, width).
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         let x = relu(self.stem.forward(images));
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x));

@@ -8,19 +8,19 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::Device;
 
-/// What a step says.
+/// The results of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// The mean cross entropy of the batch.
     pub loss: f32,
-    /// How many of the batch were right, from 0 to 1.
+    /// Share of the batch that was classified correctly, 0 to 1.
     pub accuracy: f32,
 }
 
-/// Trains for some epochs, each one iteration over `loader`, and says after each step how it went.
+/// Trains for `epochs` epochs, each one iteration over `loader`, and calls `log` after each step.
 ///
 /// # Errors
-/// The first one of the data.
+/// The first error of the data.
 pub fn train(
     loader: &dyn DataLoader<Images>,
     device: &Device,

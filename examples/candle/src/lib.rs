@@ -11,13 +11,13 @@ use shardstream::state::Ledger;
 /// Height and width of the images.
 const SIZE: u32 = 32;
 
-/// Shuffled and augmented batches of shards with images and classes: full ones, and as many in each epoch.
-/// Damaged images are skipped, up to one in a thousand.
+/// Shuffled and augmented batches of shards with images and classes. All batches are full, and all epochs
+/// have the same number of them. Damaged images are skipped, up to one in a thousand.
 ///
 /// # Errors
-/// When the shards cannot be read.
+/// Fails if the shards cannot be read.
 pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Loader<TensorBatch>> {
-    // With an index all epochs have as many batches. It is built once, and kept beside the shards.
+    // With an index all epochs have the same number of batches. It is built once, and kept beside the shards.
     let dataset = Dataset::builder(shards).auto_index(AutoIndex::beside());
     let dataset = dataset.streams(4).shuffle_shards(true).seed(seed).build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", SIZE)
@@ -36,11 +36,11 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Load
         .build()
 }
 
-/// Makes candle's tensors of a batch: images N x RGB x height x width, and N classes. candle's memory is its
-/// own, so that this copies.
+/// Turns a batch into candle's tensors: images as (N, RGB, height, width), and N classes. Copies, since
+/// candle owns its memory.
 ///
 /// # Errors
-/// When the batch has other columns.
+/// Fails if the batch has other columns.
 pub fn upload(batch: &TensorBatch, device: &Device) -> shardstream::Result<(Tensor, Tensor)> {
     let (image, label) = (batch.tensor("image")?, batch.tensor("label")?);
     let images = Tensor::from_slice(image.as_slice::<f32>()?, image.shape(), device).map_err(Error::step)?;
@@ -76,20 +76,20 @@ impl Network {
     }
 }
 
-/// What a step says.
+/// The results of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// The mean cross entropy of the batch.
     pub loss: f32,
-    /// How many of the batch were right, from 0 to 1.
+    /// Share of the batch that was classified correctly, 0 to 1.
     pub accuracy: f32,
 }
 
-/// Trains for some epochs, and says after each step how it went, and after each epoch which samples were
-/// skipped; at the end, whether the batches were there in time.
+/// Trains for `epochs` epochs. Calls `log` after each step, and `skipped` after each epoch that skipped
+/// samples. Returns a report that says whether the batches were ready in time.
 ///
 /// # Errors
-/// The first one of the data or of the network.
+/// The first error of the data or of the network.
 pub fn train(
     loader: &Loader<TensorBatch>,
     classes: usize,

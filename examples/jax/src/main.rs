@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             let message = with_causes(&*e);
-            // Nobody may be left to read either.
+            // The reader of either may be gone.
             let _ = say(io::stdout(), &Answer::Error(message.clone()));
             let _ = writeln!(io::stderr(), "jax_feed: {message}");
             ExitCode::FAILURE
@@ -84,10 +84,10 @@ fn with_causes(error: &dyn Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Whatever ends the program; its message is all that is wanted.
+/// Any error that ends the program.
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The batches of all epochs, or those that a state leaves.
+/// The batches of all epochs, or those after a state.
 fn batches(args: &Args) -> Result<Batches, AnyError> {
     let pattern = match &args.shards {
         Some(pattern) => pattern.clone(),
@@ -98,8 +98,7 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         .streams(args.streams)
         .shuffle_shards(true)
         .seed(args.seed)
-        // With it all ranks get the same number of batches, and a state is restored without reading shards
-        // again.
+        // With an index all ranks get the same number of batches, and restoring a state reads no shard twice.
         .auto_index(AutoIndex::beside())
         .build()?;
     let image = ImageColumn::new("jpg;jpeg;png;webp", args.size)
@@ -125,7 +124,7 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
     Ok(Box::new(telling(rest).chain(later)))
 }
 
-/// The same batches; at their end, standard error says which samples were skipped.
+/// Passes on the batches of an epoch, and reports skipped samples on standard error at its end.
 fn telling(
     mut batches: loader::Batches<TensorBatch>,
 ) -> impl Iterator<Item = shardstream::Result<TensorBatch>> + Send {
@@ -133,7 +132,7 @@ fn telling(
         let batch = batches.next();
         let state = batches.state();
         if batch.is_none() && !state.ledger().is_empty() {
-            // Nobody may be left to read it.
+            // The reader may be gone.
             let _ = writeln!(io::stderr(), "jax_feed: epoch {}: {}", state.epoch(), state.ledger());
         }
         batch
@@ -141,7 +140,7 @@ fn telling(
     .fuse()
 }
 
-/// Puts batches into slabs, and says where they are when the trainer asks.
+/// Writes batches into slabs, and announces them when the trainer requests them.
 fn feed(args: &Args) -> Result<(), AnyError> {
     let mut batches = batches(args)?;
     let first = batches.next().ok_or("there is not even one full batch left")??;
@@ -149,8 +148,7 @@ fn feed(args: &Args) -> Result<(), AnyError> {
     let files = paths.iter().map(|path| path.to_path_buf()).collect();
     say(io::stdout(), &Answer::Slabs { files, size: ring.size() })?;
 
-    // What the trainer says is heard at any time: a slab that comes back is filled while the trainer
-    // computes.
+    // A thread reads requests at any time, so that a returned slab is filled while the trainer computes.
     let (send, requests) = async_channel::unbounded();
     let listener = ring.clone();
     thread::spawn(move || {
@@ -163,7 +161,7 @@ fn feed(args: &Args) -> Result<(), AnyError> {
                 break;
             }
         }
-        // The trainer is gone, and nothing comes back any more.
+        // The trainer is gone, and returns no more slabs.
         listener.close();
     });
     match requests.recv_blocking() {
@@ -181,7 +179,7 @@ fn feed(args: &Args) -> Result<(), AnyError> {
     done
 }
 
-/// Answers each [`Request::Next`] with a batch, until there are none.
+/// Responds to each [`Request::Next`] with a batch, until there are none.
 fn answer(feed: &mut Feed<Announced>, requests: &Requests) -> Result<(), AnyError> {
     while let Ok(request) = requests.recv_blocking() {
         match request? {
@@ -190,7 +188,7 @@ fn answer(feed: &mut Feed<Announced>, requests: &Requests) -> Result<(), AnyErro
                 None => return Ok(say(io::stdout(), &Answer::End { report: feed.report().to_string() })?),
             },
             Request::Stop => return Ok(()),
-            other => return Err(format!("{other:?} out of turn").into()),
+            other => return Err(format!("unexpected request {other:?}").into()),
         }
     }
     Err("the trainer is gone in the middle of the data".into())

@@ -1,8 +1,7 @@
 //! A ring of slabs: files in memory that the trainer maps, each for one batch at a time.
 //!
-//! A slab is written with `pwrite`, not through a mapping: that needs no `unsafe`, and is the one copy that a
-//! batch costs on its way. The trainer sees what is written, because the page cache is the file on a file
-//! system in memory.
+//! A slab is written with `pwrite`, not through a mapping. That needs no `unsafe`, and is the only copy of a
+//! batch. The trainer sees the written bytes at once, because the file is in memory.
 
 use crate::wire::{Announced, Placed};
 use async_channel::{Receiver, Sender};
@@ -14,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::{Builder, TempPath};
 
-/// Tensors begin at multiples of this, as in memory: frameworks that take memory as it is want it aligned.
+/// Alignment of tensors in bytes: frameworks that use memory without a copy need it aligned.
 const ALIGN: u64 = 256;
 
-/// What a slab is overwritten with.
+/// The byte that overwrites returned slabs.
 const POISON: u8 = 0xa5;
 
-/// The slabs. Clones are the same ring.
+/// A ring of slabs. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Ring(Arc<Slabs>);
 
@@ -29,19 +28,19 @@ struct Slabs {
     files: Vec<File>,
     size: u64,
     poison: bool,
-    /// Slabs that nobody reads.
+    /// The numbers of the free slabs.
     free: (Sender<usize>, Receiver<usize>),
 }
 
 impl Ring {
-    /// Makes `slabs` files in `directory`, each for a batch as `first`, and says what they are called. The
-    /// names go when the paths are dropped; the memory goes with the last process that has it open or mapped.
+    /// Creates `slabs` files in `directory`, each large enough for a batch like `first`, and returns their
+    /// paths. Dropping a path removes the name; the memory is freed when no process has it open or mapped.
     ///
-    /// With `poison` a slab is overwritten as soon as it comes back. Nothing changes for a trainer that hands
-    /// slabs back when it may.
+    /// With `poison` a slab is overwritten as soon as it is returned. That changes nothing for a trainer that
+    /// returns slabs only after their last use.
     ///
     /// # Errors
-    /// When the directory takes no files of the size.
+    /// Fails if the directory cannot hold files of this size.
     pub fn new(
         directory: &Path,
         slabs: usize,
@@ -65,16 +64,16 @@ impl Ring {
         Ok((Ring(Arc::new(Slabs { files, size, poison, free: (send, receive) })), paths))
     }
 
-    /// The bytes of a slab.
+    /// Size of a slab in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// Writes a batch into a slab that nobody reads, and waits for one if need be.
+    /// Writes a batch into a free slab. Waits until there is one.
     ///
     /// # Errors
-    /// When the ring is [closed](Ring::close), and when the batch is larger than the first one.
+    /// Fails if the ring is [closed](Ring::close), or if the batch is larger than the first one.
     pub fn put(&self, batch: &TensorBatch) -> Result<Announced> {
         let slabs = &self.0;
         let (tensors, size) = place(batch);
@@ -89,10 +88,10 @@ impl Ring {
         Ok(Announced { slab, valid: batch.valid(), state: batch.state().cloned(), tensors })
     }
 
-    /// Takes a slab back.
+    /// Marks a slab as free.
     ///
     /// # Errors
-    /// When there is no such slab.
+    /// Fails if there is no such slab.
     pub fn take_back(&self, slab: usize) -> Result<()> {
         let slabs = &self.0;
         let file = slabs.files.get(slab).ok_or_else(|| Error::step(format!("there is no slab {slab}")))?;
@@ -104,7 +103,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Nobody will hand anything back: whoever waits for a slab gets an error.
+    /// Closes the ring: no slab will be returned, and waiting for one fails.
     pub fn close(&self) {
         self.0.free.1.close();
     }
@@ -117,7 +116,7 @@ fn create(directory: &Path, size: u64) -> std::io::Result<(File, TempPath)> {
     Ok((file, path))
 }
 
-/// Where each tensor of a batch lies in a slab, and how many bytes that takes.
+/// The layout of a batch in a slab: the position of each tensor, and the total size in bytes.
 fn place(batch: &TensorBatch) -> (Vec<Placed>, u64) {
     let mut end = 0;
     let tensors = batch.iter().map(|(name, tensor)| {
@@ -129,7 +128,7 @@ fn place(batch: &TensorBatch) -> (Vec<Placed>, u64) {
     (tensors.collect(), end)
 }
 
-/// The directory for slabs where it is not said: memory.
+/// The default directory for slabs, which is in memory.
 #[must_use]
 pub fn shared_memory() -> PathBuf {
     PathBuf::from("/dev/shm")

@@ -1,84 +1,84 @@
-//! What the two processes say to each other: one JSON document on each line.
+//! The messages between the two processes: one JSON document per line.
 
 use serde::{Deserialize, Serialize};
 use shardstream::{Error, Result, State};
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
-/// To the trainer, on standard output.
+/// A message to the trainer, on standard output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// The first line: where the slabs are. They are the trainer's to map, and have no name any more once it
-    /// has said [`Request::Mapped`].
+    /// The first message: the files of the slabs, which the trainer maps. They lose their names after
+    /// [`Request::Mapped`].
     Slabs {
         /// The file of each slab.
         files: Vec<PathBuf>,
-        /// The bytes of each.
+        /// Size of each slab in bytes.
         size: u64,
     },
-    /// A batch lies in a slab, which is the trainer's until it says [`Request::Free`].
+    /// A batch is in a slab, which the trainer owns until [`Request::Free`].
     Batch(Announced),
     /// There are no more batches.
     End {
-        /// Whether the batches were there when they were asked for.
+        /// Reports whether the batches were ready when requested.
         report: String,
     },
-    /// There are no more batches, because something is wrong.
+    /// There are no more batches, because of an error.
     Error(String),
 }
 
-/// Where a batch lies.
+/// A batch in a slab.
 #[derive(Debug, Serialize)]
 pub struct Announced {
-    /// Which slab, from 0.
+    /// Number of the slab, from 0.
     pub slab: usize,
-    /// The rows that are samples; others are padding.
+    /// Number of rows that are samples; the others are padding.
     pub valid: usize,
-    /// Where the data were when this batch was trained on.
+    /// The state of the data after this batch.
     pub state: Option<State>,
-    /// What is in the slab.
+    /// The tensors in the slab.
     pub tensors: Vec<Placed>,
 }
 
-/// Where a tensor lies in its slab.
+/// A tensor in a slab.
 #[derive(Debug, Serialize)]
 pub struct Placed {
-    /// The column.
+    /// Name of the column.
     pub name: String,
-    /// The type of its numbers, under the name that NumPy has for it.
+    /// NumPy's name of the element type.
     pub dtype: String,
     /// The length of each axis.
     pub shape: Vec<usize>,
-    /// The byte where it begins.
+    /// Offset of its first byte.
     pub offset: u64,
 }
 
-/// From the trainer, on standard input.
+/// A message from the trainer, on standard input.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// The trainer has mapped the slabs, and needs their names no more.
+    /// The trainer has mapped the slabs, and no longer needs their names.
     Mapped,
-    /// The trainer wants the next batch.
+    /// The trainer requests the next batch.
     Next,
-    /// Nothing can read this slab any more.
+    /// Nothing reads this slab any more.
     Free(usize),
     /// The trainer needs no more batches.
     Stop,
 }
 
-/// Says something.
+/// Writes a message.
 ///
 /// # Errors
-/// When nobody reads any more.
+/// Fails if the reader is gone.
 pub fn say(mut output: impl Write, answer: &Answer) -> io::Result<()> {
     let line = serde_json::to_string(answer)?;
     writeln!(output, "{line}")?;
     output.flush()
 }
 
-/// What is said, until the other side has gone.
+/// Reads messages until the other side is gone.
 pub fn listen(input: impl BufRead) -> impl Iterator<Item = Result<Request>> {
     input.lines().map(|line| serde_json::from_str(&line.map_err(Error::step)?).map_err(Error::step))
 }

@@ -1,23 +1,23 @@
-//! What can end the making of shards.
+//! The errors of making shards.
 
 use shardstream::SecretUrl;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Result of the tools.
+/// The result of an operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why no shards were made, or not all of them.
+/// Why no shards, or not all of them, were made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The library: the place that is written to, above all.
+    /// An error of the library, mostly of the destination.
     #[error(transparent)]
     Stream(#[from] shardstream::Error),
-    /// Something on the disk.
+    /// A file or folder cannot be read.
     #[error("{path}")]
     File {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
         /// What is wrong with it.
         source: io::Error,
@@ -28,24 +28,24 @@ pub enum Error {
     /// The arguments contradict each other, or make no shards.
     #[error("{0}")]
     Usage(String),
-    /// There are shards of the series already.
+    /// Shards of the series exist already.
     #[error(
-        "{count} shards of this series are there already, such as {first}; --overwrite removes them, or \
+        "{count} shards of this series exist already, such as {first}; --overwrite removes them, or \
          choose another name"
     )]
     Taken {
-        /// How many.
+        /// Number of existing shards.
         count: usize,
         /// One of them.
         first: SecretUrl,
     },
-    /// Neither form of CIFAR-10 is there.
+    /// The source has neither form of CIFAR-10.
     #[error(
         "{0}: neither data_batch_1.bin nor data_batch_1 is there; it should be cifar-10-binary.tar.gz or \
          cifar-10-python.tar.gz, or the folder that is in it"
     )]
     NoBatches(PathBuf),
-    /// A batch of CIFAR-10.
+    /// A batch of CIFAR-10 is missing or damaged.
     #[error("{place}, {name}: {what}")]
     Batch {
         /// The archive or folder.

@@ -1,4 +1,4 @@
-//! Makes training shards of CIFAR-10: see the README beside the manifest.
+//! Makes training shards of CIFAR-10. See the README beside the manifest.
 
 pub mod cifar;
 pub mod error;
@@ -10,7 +10,7 @@ pub use error::{Error, Result};
 
 use std::process::ExitCode;
 
-/// Ends the program: an error is shown with its causes.
+/// The exit code of the program. Prints an error with its causes.
 pub fn exit(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,19 +1,19 @@
 //! Progress: a bar with rate and time left where there is a terminal, plain lines elsewhere.
 //!
-//! A copy of what the trainer in `examples/resnet` has, with rates: a crate for the two would be longer than
-//! this.
+//! A copy of the trainer's module in `examples/resnet`, with rates. A crate for both would be longer than
+//! this file.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a line is written where there is no terminal.
+/// Interval between lines where there is no terminal.
 const EVERY: Duration = Duration::from_secs(10);
 
 const SPINNER: &str = "{spinner} {msg}: {pos}, {elapsed}";
 const COUNT: &str = "{spinner} {msg} {bar:30} {pos}/{len}, {per_sec:0}, {eta} left";
 
-/// Something that takes a while, with several threads at work. Its bar goes away when it is dropped.
+/// A task that takes a while, on several threads. Dropping it removes its bar.
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
@@ -23,18 +23,18 @@ pub struct Task {
 }
 
 impl Task {
-    /// Without a known end.
+    /// A task of unknown length.
     pub fn spinner(what: &str) -> Self {
         Self::start(ProgressBar::no_length(), SPINNER, what)
     }
 
-    /// With a known number of things.
+    /// A task over `total` things.
     pub fn count(what: &str, total: u64) -> Self {
         Self::start(ProgressBar::new(total), COUNT, what)
     }
 
     fn start(bar: ProgressBar, template: &str, what: &str) -> Self {
-        // A bad template would be a slip in this file; the default style is no reason to stop.
+        // A test checks the templates; the default style is a harmless fallback.
         bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
@@ -46,7 +46,7 @@ impl Task {
         Self { bar, what: what.into(), line: Mutex::new(Instant::now()) }
     }
 
-    /// Counts more that are done.
+    /// Adds `more` to the progress.
     pub fn add(&self, more: u64) {
         self.bar.inc(more);
         if !self.bar.is_hidden() {
@@ -66,7 +66,7 @@ impl Drop for Task {
     }
 }
 
-/// How far it is, in one line.
+/// The progress in one line.
 fn plain(what: &str, done: u64, total: Option<u64>, elapsed: Duration) -> String {
     let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
     let of = match total {

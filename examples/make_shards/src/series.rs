@@ -1,4 +1,4 @@
-//! Where the shards of a series are, and their index.
+//! The names of a series of shards and of their index.
 
 use crate::{Error, Result};
 use shardstream::ErrorKind;
@@ -16,17 +16,17 @@ pub fn key(number: u64) -> String {
 pub struct Series {
     text: String,
     pattern: ShardPattern,
-    /// With a slash at its end; empty for the working directory.
+    /// Ends with a slash; empty for the working directory.
     directory: String,
     name: String,
 }
 
 impl Series {
-    /// A series of the names of a pattern such as `gs://bucket/train-%06d.tar`.
+    /// A series named by a pattern such as `gs://bucket/train-%06d.tar`.
     ///
     /// # Errors
-    /// Those of [`ShardPattern`], and [`Error::Usage`] for compressed shards, whose size nobody can predict,
-    /// and for a number that is not in the last part of the name.
+    /// The errors of [`ShardPattern`], and [`Error::Usage`] for compressed shards, whose size cannot be
+    /// predicted, and for a number in the name of a folder.
     pub fn new(pattern: &str) -> Result<Self> {
         let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
         let pattern = ShardPattern::new(&text)?;
@@ -44,7 +44,7 @@ impl Series {
             .zip(second[directory.len()..].bytes())
             .take_while(|(one, other)| one == other)
             .count();
-        // The numbers differ in their last digit; those before it are zeros.
+        // The two numbers differ in the last digit only; all digits before it are zeros.
         let name = stem[..same].trim_end_matches('0').trim_end_matches(['-', '_', '.']);
         let name = if name.is_empty() { "shards" } else { name };
         let (directory, name) = (directory.to_owned(), name.to_owned());
@@ -56,25 +56,25 @@ impl Series {
         &self.text
     }
 
-    /// The part of the names of the files before the number.
+    /// The file names up to the number.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the shard of this number is.
+    /// The URL of a shard.
     pub fn shard(&self, number: u64) -> String {
         self.pattern.name(number)
     }
 
-    /// Where the index of all shards is.
+    /// The URL of the index of all shards.
     pub fn index(&self) -> String {
         format!("{}{}.index.json", self.directory, self.name)
     }
 
-    /// The shards that are there, whoever wrote them.
+    /// The existing shards of this series.
     ///
     /// # Errors
-    /// Those of listing.
+    /// The errors of listing.
     pub fn existing(&self, store: &Store) -> Result<Vec<String>> {
         let directory = if self.directory.is_empty() { "." } else { &self.directory };
         let listed = match store.list(directory) {
@@ -89,7 +89,7 @@ impl Series {
     /// Removes these shards and the index.
     ///
     /// # Errors
-    /// Those of deleting.
+    /// The errors of deleting.
     pub fn clear(&self, store: &Store, shards: &[String]) -> Result<()> {
         shards.iter().chain(&[self.index()]).try_for_each(|url| Ok(store.delete(url)?))
     }

@@ -1,15 +1,15 @@
-//! What was made, as a table.
+//! A table of the shards that were made.
 
 use indicatif::{HumanBytes, HumanCount};
 use std::fmt;
 use std::time::Duration;
 
-/// Fewer shards than this leave little to shuffle and to read side by side.
+/// Number of shards below which there is little to shuffle and to read in parallel.
 const FEW: usize = 8;
-/// Ranks that trainings are run on.
+/// Usual numbers of ranks of trainings.
 const WORLDS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// How large the shards of a series are.
+/// The sizes of the shards of a series.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The samples and bytes of each shard.
@@ -25,7 +25,7 @@ impl Summary {
         self.shards.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// What was written in so much time, in one line.
+    /// A line about the shards, which were written in `elapsed`.
     #[must_use]
     pub fn line(&self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-3);
@@ -63,7 +63,7 @@ impl fmt::Display for Summary {
         if shards < FEW {
             writeln!(
                 f,
-                "warning: {shards} shards leave little to shuffle and to read side by side: make smaller ones"
+                "warning: {shards} shards leave little to shuffle and to read in parallel: make smaller ones"
             )?;
         }
         Ok(())

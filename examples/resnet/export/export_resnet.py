@@ -55,7 +55,7 @@ MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 # Changes with the arguments and results of the programs and with the network that a model's name means; the trainer's
-# `src/artifact/manifest.rs` has the same number.
+# `src/artifact/format.rs` has the same number.
 FORMAT = 2
 
 
@@ -81,7 +81,7 @@ class Config:
 
 
 BF16 = "bfloat16"
-# The trainer's `src/artifact/mod.rs` lists the same names.
+# The trainer's `src/artifact/built_in.rs` lists the same names.
 CHECKED_IN = [
     Config("resnet8", batch=64),
     Config("resnet8", batch=8, devices=8),

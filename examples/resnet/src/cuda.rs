@@ -1,13 +1,13 @@
-//! The CUDA plugin of JAX: whether this machine can use it, and the wheels that it is made of.
+//! The CUDA plugin of JAX: the wheels that contain it, and whether this machine can use it.
 
 use crate::wheel::{Pinned, WheelSet};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The plugin and NVIDIA's libraries beside it, as `pip install jax-cuda12-plugin[with-cuda]` chose them on
-/// the day they were pinned. The plugin finds the libraries, `ptxas` and `libdevice` by its own path, at
-/// `../../nvidia`.
+/// The plugin and NVIDIA's libraries, in the versions that `pip install jax-cuda12-plugin[with-cuda]` chose
+/// on the day they were pinned. The plugin finds the libraries, `ptxas` and `libdevice` relative to its own
+/// path, at `../../nvidia`.
 pub const WHEELS: WheelSet<'_> = WheelSet {
     name: "jax-cuda12-pjrt-0.10.2",
     wheels: &PINS,
@@ -104,8 +104,8 @@ const fn pin(
     Pinned { package, version, sha256, download_mb }
 }
 
-/// Shared libraries, code that they load at run time, and the tools that XLA runs; no headers, static
-/// libraries or Python.
+/// Whether a file is needed: shared libraries, code that they load at run time, and the tools that XLA runs;
+/// no headers, static libraries or Python.
 fn is_wanted(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_library = path.contains("/lib/") && (name.contains(".so") || name.ends_with(".bc"));
@@ -119,7 +119,7 @@ fn is_wanted(path: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Driver([u32; 3]);
 
-/// The oldest driver that CUDA 12 runs on, by the release notes of its first version.
+/// The oldest driver for CUDA 12, according to the release notes of its first version.
 pub const OLDEST_DRIVER: Driver = Driver([525, 60, 13]);
 
 impl FromStr for Driver {
@@ -145,14 +145,14 @@ impl fmt::Display for Driver {
     }
 }
 
-/// The driver of this machine, of which `proc` is `/proc`.
+/// The driver of this machine. `proc` is `/proc`.
 pub fn driver(proc: &Path) -> Option<Driver> {
     let text = std::fs::read_to_string(proc.join("driver/nvidia/version")).ok()?;
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
     line.split_whitespace().find_map(|word| word.parse().ok())
 }
 
-/// Whether this platform has the wheels.
+/// Whether the wheels exist for this platform.
 pub fn is_supported() -> bool {
     cfg!(all(target_os = "linux", target_arch = "x86_64"))
 }

@@ -1,17 +1,17 @@
-//! The numbers of a training for others to draw: TensorBoard's events, and metrics for Prometheus.
+//! Publishes the numbers of a training: as TensorBoard events, and as metrics for Prometheus.
 
 use crate::logdir::Events;
 use std::time::Duration;
 
-/// Where the numbers go; by default, nowhere.
+/// Where the numbers are published; by default, nowhere.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Curves<'a> {
-    /// TensorBoard's events.
+    /// The TensorBoard event file.
     pub events: Option<&'a Events>,
 }
 
 impl Curves<'_> {
-    /// One point of each of these curves. The metric of `train/loss` is the gauge `resnet_train_loss`.
+    /// Adds a point to each of these curves. The metric of `train/loss` is the gauge `resnet_train_loss`.
     pub fn scalars(&self, step: u64, points: &[(&str, f64)]) {
         for (tag, value) in points {
             if let Some(events) = self.events {
@@ -22,7 +22,7 @@ impl Curves<'_> {
         }
     }
 
-    /// A training step over `samples` samples of this process, of which the batch was waited for.
+    /// Counts a training step over `samples` samples of this process, and the wait for its batch.
     pub fn step(&self, samples: u64, waited: Duration) {
         #[cfg(feature = "metrics")]
         {
@@ -39,14 +39,14 @@ impl Curves<'_> {
 /// `http://ADDRESS/metrics`.
 ///
 /// # Errors
-/// If nothing can listen there, or the program was built without the feature `metrics`.
+/// Fails if the address is not available, or if the program was built without the feature `metrics`.
 pub fn serve_metrics(address: std::net::SocketAddr) -> crate::Result<()> {
     #[cfg(feature = "metrics")]
     {
         let failed = |error: &dyn std::fmt::Display| {
             crate::Error::Usage(format!("cannot serve metrics at {address}: {error}"))
         };
-        // The exporter would bind it on a thread of its own, and only log that it cannot.
+        // The exporter binds on a thread of its own, where a failure would only be logged.
         std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
         let exporter = metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(address);
         exporter.install().map_err(|error| failed(&error))?;

@@ -3,7 +3,7 @@
 use crate::artifact::Artifact;
 use crate::error::{Error, Result};
 use crate::pjrt::{Client, OptionValue, PluginOption};
-use crate::plugin::Found;
+use crate::plugin::FoundPlugin;
 use crate::rendezvous::{Address, Job, Member, Server, token};
 use crate::spawn;
 use sha2::{Digest, Sha256};
@@ -11,20 +11,20 @@ use shardstream::Topology;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How processes find each other.
+/// How the processes of a job find each other.
 #[derive(Debug, Clone)]
 pub struct Join {
-    /// Of rank 0, as the command line says it.
+    /// The address of rank 0, if given on the command line.
     pub coordinator: Option<Address>,
-    /// For how long a process waits for the others.
+    /// Maximum wait for the other processes.
     pub timeout: Duration,
 }
 
-/// Opens the devices. `options` of the user go before those that the plugin gets from here. Processes of a
-/// plugin that can join them wait for each other. `run` is what must be the same in all of them: where they
-/// begin, and with which options.
+/// Opens the devices. The user's `options` override those that are set here. Processes of a plugin that can
+/// join them wait for each other. `run` describes what must be the same in all of them: the step at which
+/// they begin, and their options.
 pub fn open(
-    found: &Found,
+    found: &FoundPlugin,
     artifact: &Artifact,
     topology: &Topology,
     options: &[PluginOption],
@@ -45,7 +45,7 @@ pub fn open(
     }
     let env = |name: &str| std::env::var(name).ok();
     let address = match &join.coordinator {
-        // The parent says it better than a command line that was for all.
+        // The parent's address is right; the command line is that of the parent.
         Some(given) if !spawn::is_spawned() => Some(given.clone()),
         _ => Address::detect(env)?,
     };
@@ -61,7 +61,7 @@ pub fn open(
     if rank == 0 && !spawn::is_spawned() {
         let server = Server::start(&address.host, address.port, job.clone())?;
         at = server.address().to_string();
-        // The plugin of another rank may ask for a key as long as this process runs.
+        // The plugin of another rank may request a key for as long as this process runs.
         std::mem::forget(server);
     }
     let member = Member::join(&at, job, rank, join.timeout)?;
@@ -69,9 +69,10 @@ pub fn open(
     Ok(plugin.client_of_job(&all, Arc::new(member))?)
 }
 
-/// A server for processes that this one is to spawn, and what they must have in their environment to find it.
+/// Starts a server for processes that this one spawns, and returns the environment variables by which they
+/// find it.
 pub fn serve(artifact: &Artifact, processes: usize) -> Result<(Server, Vec<(&'static str, String)>)> {
-    // Another job of this host must not be joined by mistake.
+    // A random token, so that no process joins another job of this host by mistake.
     let random = tempfile::Builder::new().rand_bytes(32).tempfile()?.path().display().to_string();
     let mut job = job(artifact, processes);
     job.token = token(|name| (name == "SHARDSTREAM_JOB_TOKEN").then(|| random.clone()));
@@ -86,8 +87,8 @@ fn job(artifact: &Artifact, world_size: usize) -> Job {
     Job { token: token(|name| std::env::var(name).ok()), program, world_size }
 }
 
-/// The options of the CUDA plugin for this process: its number, and which of the host's GPUs are its own.
-/// `only` is `CUDA_VISIBLE_DEVICES`, within which the plugin counts.
+/// The options of the CUDA plugin for this process: its rank, and its own GPUs among those of the host.
+/// `only` is `CUDA_VISIBLE_DEVICES`; the plugin's numbers are indices into it.
 fn gpu_options(topology: &Topology, devices: usize, only: Option<&str>) -> Vec<PluginOption> {
     let mut options: Vec<PluginOption> = Vec::new();
     if topology.world_size() > 1 {
@@ -99,7 +100,7 @@ fn gpu_options(topology: &Topology, devices: usize, only: Option<&str>) -> Vec<P
         (Some(local), Some(_)) => Some(local * devices),
         _ => None,
     };
-    // Slurm and others may give each process its GPUs already.
+    // Slurm and other launchers may have assigned each process its GPUs.
     let given = only.is_some_and(|only| only.split(',').count() == devices);
     if let Some(first) = first.filter(|_| !given) {
         let own = (first..first + devices).map(|device| device as i64).collect();

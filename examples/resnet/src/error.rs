@@ -1,12 +1,11 @@
-//! What can end a training.
+//! The errors that end a training.
 
-use crate::stop::EXIT_STOPPED;
-use crate::watchdog::EXIT_HUNG;
+use crate::exit_code::{EXIT_HUNG, EXIT_STOPPED, EXIT_TARGET};
 use std::io;
 use std::path::PathBuf;
 
-/// Result of the trainer.
-pub type Result<T> = std::result::Result<T, Error>;
+/// The result of an operation of the trainer.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why the trainer stopped.
 #[derive(Debug, thiserror::Error)]
@@ -14,45 +13,45 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The plugin or a device.
     #[error(transparent)]
-    Pjrt(#[from] crate::pjrt::Error),
-    /// No plugin could be had.
+    Pjrt(#[from] crate::pjrt::PjrtError),
+    /// No plugin was found or downloaded.
     #[error(transparent)]
-    Plugin(#[from] crate::plugin::Error),
+    Plugin(#[from] crate::plugin::PluginError),
     /// The processes of the job did not find each other.
     #[error(transparent)]
-    Rendezvous(#[from] crate::rendezvous::Error),
+    Rendezvous(#[from] crate::rendezvous::RendezvousError),
     /// The exported program.
     #[error(transparent)]
-    Artifact(#[from] crate::artifact::Error),
+    Artifact(#[from] crate::artifact::ArtifactError),
     /// The input pipeline.
     #[error("the data failed")]
     Data(#[from] shardstream::Error),
-    /// A folder of images, or one for shards.
+    /// A folder of images, or one for shards, cannot be used.
     #[error("cannot use the folder {path}")]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Single files in random order have no state.
+    /// A training from single files, which have no state, cannot be resumed.
     #[error(
         "a training from a folder cannot be resumed, as its order has no state: make shards of the folder"
     )]
     NoState,
     /// A checkpoint.
     #[error(transparent)]
-    Checkpoint(#[from] crate::checkpoint::Error),
+    Checkpoint(#[from] crate::checkpoint::CheckpointError),
     /// A file of weights.
     #[error(transparent)]
-    Weights(#[from] crate::weights::Error),
+    Weights(#[from] crate::weights::WeightsError),
     /// A recording of what the devices do.
     #[error(transparent)]
-    Profile(#[from] crate::profile::Error),
+    Profile(#[from] crate::profile::ProfileError),
     /// The log directory.
     #[error(transparent)]
-    LogDir(#[from] crate::logdir::Error),
-    /// A state that is not the network's.
+    LogDir(#[from] crate::logdir::LogDirError),
+    /// A state does not belong to the network.
     #[error("a state of {got} buffers, and the network has {expected}")]
     State {
         /// Buffers of the network.
@@ -68,11 +67,11 @@ pub enum Error {
     Devices {
         /// The artifact's name.
         artifact: String,
-        /// Of the program.
+        /// Devices of the program.
         wanted: usize,
-        /// Of all processes of the job.
+        /// Devices of the job, over all processes.
         present: usize,
-        /// Of this process.
+        /// Devices of this process.
         local: usize,
         /// As the plugin calls it.
         platform: String,
@@ -80,44 +79,44 @@ pub enum Error {
     /// A batch that the program cannot take.
     #[error("bad batch: {0}")]
     Batch(String),
-    /// The loss is not a number any more.
+    /// The loss became NaN or infinite.
     #[error("the loss became {loss} at step {step}: try a lower learning rate")]
     Diverged {
         /// Counted from 1, in the epoch.
         step: u64,
-        /// What it became.
+        /// The loss.
         loss: f32,
     },
-    /// An epoch without a single full batch.
+    /// An epoch has no full batch.
     #[error("the {0} data gave no batch")]
     Empty(&'static str),
-    /// The accuracy would not be that of the validation data.
+    /// The number of evaluated samples is not that of the validation data.
     #[error("{samples} samples were evaluated, and the validation data has {there}")]
     Validation {
-        /// How many were evaluated.
+        /// Evaluated samples.
         samples: u64,
-        /// How many there are.
+        /// Samples of the validation data.
         there: u64,
     },
-    /// One of several processes has failed; it has said itself why.
+    /// One of several processes failed; its own output says why.
     #[error("process {rank} of {processes} ended with {status}{}", others(*code))]
     Process {
-        /// Which one.
+        /// Its rank.
         rank: usize,
-        /// How many there were.
+        /// Number of processes.
         processes: usize,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// Its exit code, if it says more than that it failed.
+        /// Its exit code, if that means more than a failure.
         code: Option<u8>,
     },
-    /// It was asked to stop, and did.
+    /// The training stopped as requested.
     #[error("stopped after step {step}, as it was asked to")]
     Stopped {
-        /// Of the whole training.
+        /// The step, counted over the whole training.
         step: u64,
     },
-    /// All epochs are done.
+    /// All epochs are done, and the accuracy is below the target.
     #[error("the best validation accuracy, {:.2} %, is below the target of {target} %", 100.0 * best)]
     Target {
         /// As a share, 0 to 1.
@@ -125,7 +124,7 @@ pub enum Error {
         /// In percent.
         target: f64,
     },
-    /// Options that do not go together.
+    /// The options contradict each other.
     #[error("{0}")]
     Usage(String),
     /// The report could not be written.
@@ -136,9 +135,6 @@ pub enum Error {
 fn others(code: Option<u8>) -> &'static str {
     if code.is_some_and(|code| code != EXIT_HUNG) { "" } else { ", and the others were ended with it" }
 }
-
-/// Exit code of a training whose best validation accuracy is below `--target-accuracy`.
-pub const EXIT_TARGET: u8 = 3;
 
 impl Error {
     /// The exit code of the program.
@@ -170,7 +166,7 @@ fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
     }
 }
 
-/// The message of an error and of what caused it.
+/// The message of an error and of its causes.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |e| e.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

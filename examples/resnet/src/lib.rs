@@ -15,6 +15,7 @@ pub mod curves;
 pub mod data;
 pub mod devices;
 pub mod error;
+pub mod exit_code;
 pub mod log;
 pub mod logdir;
 pub mod model;

@@ -6,15 +6,14 @@ use shardstream::Topology;
 use std::fmt::Arguments;
 use std::io::Write;
 
-/// Writes lines, in a job of several processes each with its rank before it, above the progress bar if there
-/// is one.
+/// Writes lines above the progress bar. In a job of several processes each line begins with the rank.
 pub struct Log<'a> {
     out: &'a mut dyn Write,
     prefix: String,
     bar: Option<Task>,
 }
 
-/// What the lines of a process begin with: its rank, where there are several.
+/// The prefix of a process's lines: its rank, if there are several processes.
 pub fn prefix(topology: &Topology) -> String {
     match topology.world_size() {
         1 => String::new(),
@@ -23,7 +22,7 @@ pub fn prefix(topology: &Topology) -> String {
 }
 
 impl<'a> Log<'a> {
-    /// Of the process of this rank.
+    /// The log of the process of this rank.
     pub fn new(out: &'a mut dyn Write, topology: &Topology) -> Self {
         Self { out, prefix: prefix(topology), bar: None }
     }
@@ -32,7 +31,7 @@ impl<'a> Log<'a> {
     pub fn line(&mut self, line: Arguments<'_>) -> Result<()> {
         let (out, prefix) = (&mut self.out, &self.prefix);
         let mut write = || {
-            // In one go, so that lines of several processes do not mix.
+            // In one write, so that lines of several processes do not mix.
             out.write_all(format!("{prefix}{line}\n").as_bytes())?;
             out.flush()
         };
@@ -43,19 +42,19 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    /// Shows a bar of this many steps until [`done`](Self::done); nothing where there is no terminal.
+    /// Shows a bar over `steps` until [`done`](Self::done), if there is a terminal.
     pub fn begin(&mut self, what: &str, steps: Option<u64>) {
         self.bar = Some(Task::steps(what, steps));
     }
 
-    /// One more step.
+    /// Advances the bar by one step.
     pub fn step(&self) {
         if let Some(bar) = &self.bar {
             bar.add(1);
         }
     }
 
-    /// The bar goes away.
+    /// Removes the bar.
     pub fn done(&mut self) {
         self.bar = None;
     }

@@ -1,4 +1,4 @@
-//! The program: what the command line says, opened and put together.
+//! The program: opens what the command line names, and trains.
 
 use clap::Parser;
 use resnet::args::Args;
@@ -6,22 +6,22 @@ use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Resume, Saver};
 use resnet::compile::{Cache, Compiler};
 use resnet::curves::{Curves, serve_metrics};
-use resnet::data::{self, Data, Folder, Sets, Source, Split, Waiting};
+use resnet::data::{DataOptions, Folder, Sets, ShardData, Source, Split, Waiting};
 use resnet::error::with_causes;
 use resnet::log;
-use resnet::logdir::{LogDir, Records};
+use resnet::logdir::{LogDir, LogDirError, Records};
 use resnet::model::{DeviceMemory, Model, Uploader};
 use resnet::network::{DryRun, Network};
 use resnet::pjrt::Client;
-use resnet::plugin::Found;
+use resnet::plugin::FoundPlugin;
 use resnet::profile::Profile;
 use resnet::progress::Task;
 use resnet::report::Summary;
 use resnet::shards::{self, Counts, Shards};
 use resnet::signals::Signals;
 use resnet::stop::{self, Stop};
-use resnet::train::{self, Keeping, Start};
-use resnet::watchdog::{self, Watchdog};
+use resnet::train::{self, Start, TrainContext};
+use resnet::watchdog::{Watchdog, WatchdogSettings};
 use resnet::weights::{self, Destination, Initial};
 use resnet::{Error, Result, devices, plugin, spawn, synthetic};
 use shardstream::{SecretUrl, Topology};
@@ -46,12 +46,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    if !args.compile_only.is_empty() {
+    if !args.network.compile_only.is_empty() {
         return compile_only(args);
     }
     // Before any other thread runs.
     let signals = Signals::block()?;
-    match args.spawn {
+    match args.processes.spawn {
         Some(processes) if !spawn::is_spawned() => start_processes(args, processes, signals),
         _ => {
             let stop = Stop::default();
@@ -62,12 +62,12 @@ fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The first signal asks to stop, the second one ends the process at once.
+/// Listens for signals: the first requests a stop, the second ends the process at once.
 fn listen(signals: Signals, stop: Stop) -> Result<()> {
     let mut received = 0;
     signals.listen(move |signal| {
         received += 1;
-        // A terminal sends the signal to spawned processes too, beside what their parent says.
+        // Spawned processes get a signal twice: from the terminal, and as a request of their parent.
         if received > 1 && !spawn::is_spawned() {
             stop::end("a second signal", 128 + signal);
         }
@@ -76,10 +76,10 @@ fn listen(signals: Signals, stop: Stop) -> Result<()> {
     Ok(())
 }
 
-/// What all processes need is fetched and written before they start.
+/// Starts several processes, after downloading and writing everything that all of them need.
 fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()> {
-    let found = plugin::find(args.plugin.as_ref())?;
-    if args.shards.is_none() && args.folder.is_none() {
+    let found = plugin::find(args.network.plugin.as_ref())?;
+    if args.data.shards.is_none() && args.data.folder.is_none() {
         shards::synthetic(&args.work_dir()?, Counts::default())?;
     }
     let (_server, environment) = match found.is_gpu() {
@@ -89,16 +89,16 @@ fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()
     spawn::run(processes, found.is_tpu(), &environment, signals)
 }
 
-/// Trains, with a copy of what is said in the log directory.
+/// Trains, and copies the log to the log directory.
 fn train(args: &Args, stop: Stop) -> Result<()> {
     let topology = args.topology()?;
     stop.set_idle(topology.world_size() == 1);
     if let Some(address) = args.metrics(&topology)? {
         serve_metrics(address)?;
     }
-    // Not println!, which panics when nobody reads any more.
+    // Not println!, which panics when the reader is gone.
     let mut out = std::io::stdout();
-    let Some(url) = &args.log_dir else { return train_to(args, topology, None, stop, &mut out) };
+    let Some(url) = &args.output.log_dir else { return train_to(args, topology, None, stop, &mut out) };
     let dir = LogDir::new(url, topology.rank())?;
     let mut log = dir.log(out)?;
     let records = log.records();
@@ -108,12 +108,12 @@ fn train(args: &Args, stop: Stop) -> Result<()> {
         Err(stopped @ Error::Stopped { .. }) => writeln!(log, "{stopped}")?,
         Err(error) => writeln!(log, "error: {}", with_causes(error))?,
     }
-    // What cannot be written is no reason to throw a training away.
-    tell(log.finish());
+    // A log that cannot be written does not fail the training.
+    warn_about_log(log.finish());
     done
 }
 
-fn tell(logged: resnet::logdir::Result<()>) {
+fn warn_about_log(logged: Result<(), LogDirError>) {
     if let Err(error) = logged {
         eprintln!("warning: {}", with_causes(&error));
     }
@@ -127,52 +127,62 @@ fn train_to(
     out: &mut dyn Write,
 ) -> Result<()> {
     let artifact = args.artifact()?;
-    let options = args.training(topology);
-    // The first rank writes for all. A slip in the name should not show after the training.
-    let weights = args.save_weights.as_ref().filter(|_| topology.rank() == 0);
+    let options = args.train_options(topology);
+    // The first rank writes for all. A wrong URL must fail before the training.
+    let weights = args.output.save_weights.as_ref().filter(|_| topology.rank() == 0);
     let weights = weights.map(|url| Destination::new(url)).transpose()?;
-    let place = args.checkpoint.as_ref();
-    let place = place.map(|url| Checkpoints::new(url, &artifact, args.seed, &options)).transpose()?;
-    let place = place.map(|place| place.keep(args.keep).topology(topology).dry(args.dry_run.is_some()));
-    let resume = args.resume.unwrap_or(Resume::No);
-    let shared_place = place.clone().filter(|_| topology.world_size() > 1);
-    let listed = shared_place.as_ref().map(Checkpoints::newest).transpose()?.flatten();
-    // It is said below the line of the devices, which all logs begin with.
-    let mut said = Vec::new();
-    let begun = place.as_ref().map(|place| place.begin(resume, &mut said)).transpose();
+    let checkpoints = args.output.checkpoint.as_ref();
+    let checkpoints =
+        checkpoints.map(|url| Checkpoints::new(url, &artifact, args.training.seed, &options)).transpose()?;
+    let checkpoints = checkpoints.map(|checkpoints| {
+        checkpoints.keep(args.output.keep).topology(topology).dry(args.processes.dry_run.is_some())
+    });
+    let resume = args.output.resume.unwrap_or(Resume::No);
+    let shared_checkpoints = checkpoints.clone().filter(|_| topology.world_size() > 1);
+    let listed = shared_checkpoints.as_ref().map(Checkpoints::newest).transpose()?.flatten();
+    // These lines come after the line about the devices, with which all logs begin.
+    let mut resume_log = Vec::new();
+    let begun =
+        checkpoints.as_ref().map(|checkpoints| checkpoints.begin(resume, &mut resume_log)).transpose();
     let checkpoint = match begun {
         Ok(begun) => begun.flatten(),
         Err(error) => {
-            out.write_all(&said)?;
+            out.write_all(&resume_log)?;
             return Err(error);
         }
     };
-    if let Some(done) = checkpoint.as_ref().filter(|done| done.progress.epochs.len() as u64 >= args.epochs) {
-        out.write_all(&said)?;
+    if let Some(done) =
+        checkpoint.as_ref().filter(|done| done.progress.epochs.len() as u64 >= args.training.epochs)
+    {
+        out.write_all(&resume_log)?;
         if let Some(weights) = weights {
             writeln!(out, "{}", weights.write(&artifact.manifest, &done.tensors, &weights::RETRIES)?)?;
         }
         let progress = done.progress.clone();
         return conclude(args, &Summary { epochs: progress.epochs, time: progress.time });
     }
-    let initial = match (&args.init_from, &checkpoint) {
+    let initial = match (&args.training.init_from, &checkpoint) {
         (Some(url), None) => Some(Initial::read(url, &artifact.manifest)?),
         (Some(_), Some(_)) => {
-            writeln!(said, "--init-from is not read: the training is resumed, and has weights of its own")?;
+            writeln!(
+                resume_log,
+                "--init-from is not read: the training is resumed, and has weights of its own"
+            )?;
             None
         }
         (None, _) => None,
     };
     if let Some(initial) = &initial {
-        writeln!(said, "{initial}")?;
+        writeln!(resume_log, "{initial}")?;
     }
     let first_step = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress.steps());
     let (client, found) = open_devices(args, &artifact, &topology, first_step, initial.as_ref())?;
-    let profile = args.profile.as_ref();
-    let profile = profile.map(|url| Profile::new(url, args.profile_steps, &client, topology)).transpose()?;
-    if let Some(place) = &shared_place {
-        // All ranks run by now, so that none of a run before can complete one any more.
-        place.check_newest(listed.as_deref())?;
+    let profile = args.output.profile.as_ref();
+    let profile =
+        profile.map(|url| Profile::new(url, args.output.profile_steps, &client, topology)).transpose()?;
+    if let Some(checkpoints) = &shared_checkpoints {
+        // All ranks run by now, so no rank of an earlier run can complete another checkpoint.
+        checkpoints.check_newest(listed.as_deref())?;
     }
     let (m, how) = (&artifact.manifest, &found.how);
     writeln!(
@@ -191,12 +201,12 @@ fn train_to(
         client.local_devices(),
     )?;
     let waiting = Waiting::default();
-    let mut data = args.data(&artifact, client.local_devices(), topology, waiting.clone());
+    let mut data = args.data_options(&artifact, client.local_devices(), topology, waiting.clone());
     if found.is_gpu() {
         data.memory = Some(Arc::new(DeviceMemory::new(&client)));
     }
-    let source = open(args, &artifact, &data, out)?;
-    out.write_all(&said)?;
+    let source = open_source(args, &artifact, &data, out)?;
+    out.write_all(&resume_log)?;
     let mut network: Box<dyn Network> = match args.dry_step()? {
         Some(step) => {
             writeln!(out, "DRY RUN: nothing is computed; a step takes {:.1} ms", step.as_secs_f64() * 1e3)?;
@@ -216,22 +226,22 @@ fn train_to(
         }
     };
     let start = checkpoint.as_ref().map(Start::from).unwrap_or_default();
-    let mut saver = place.map(|place| Saver::new(place, args.checkpoint_steps));
-    // The numbers are those of all processes; one of them draws the curves.
+    let mut saver = checkpoints.map(|checkpoints| Saver::new(checkpoints, args.output.checkpoint_steps));
+    // The numbers are over all processes, so one of them writes the curves.
     let (dir, records) = dir.unzip();
     let events = dir.filter(|_| topology.rank() == 0).map(LogDir::events).transpose()?;
-    let shared = spawn::shared_dir().or(args.checkpoint.clone());
+    let shared = spawn::shared_dir().or(args.output.checkpoint.clone());
     let notes = |folder: &str| shared.as_ref().map(|url| format!("{}/{folder}", url.trim_end_matches('/')));
     stop.join(topology, notes("stop"), start.steps())?;
     stop.set_idle(false);
-    let settings = watch(args, waiting, topology, records);
+    let settings = watchdog_settings(args, waiting, topology, records);
     let watchdog = Watchdog::start(settings, topology, notes("watch"), start.steps())?;
     let curves = Curves { events: events.as_ref() };
-    let keeping = Keeping { saver: saver.as_mut(), curves, profile, stop, watchdog: watchdog.clone() };
-    let summary = train::train(&mut *network, &options, &*source, start, keeping, out);
+    let context = TrainContext { saver: saver.as_mut(), curves, profile, stop, watchdog: watchdog.clone() };
+    let summary = train::train(&mut *network, &options, &*source, start, context, out);
     watchdog.finish();
     if let Some(events) = events {
-        tell(events.finish());
+        warn_about_log(events.finish());
     }
     let summary = summary?;
     let saved = weights.map(|weights| save(&weights, &*network, out)).unwrap_or(Ok(()));
@@ -239,50 +249,56 @@ fn train_to(
     saved.and(concluded)
 }
 
-/// Writes the weights, and says where.
+/// Writes and logs the weights.
 fn save(weights: &Destination, network: &dyn Network, out: &mut dyn Write) -> Result<()> {
     let saved = weights.write(network.manifest(), &network.state()?, &weights::RETRIES)?;
     writeln!(out, "{saved}")?;
     Ok(())
 }
 
-/// Warnings go to the standard error, as the log waits with the training, and to the log directory.
-fn watch(args: &Args, waiting: Waiting, topology: Topology, records: Option<Records>) -> watchdog::Settings {
+/// The settings of the watchdog. Its warnings go to the standard error, since the log waits for the training,
+/// and to the log directory.
+fn watchdog_settings(
+    args: &Args,
+    waiting: Waiting,
+    topology: Topology,
+    records: Option<Records>,
+) -> WatchdogSettings {
     let (warn_after, end_after) = args.wait_limits();
-    let tell = move |line: &str| {
+    let print = move |line: &str| {
         let line = format!("{}{line}\n", log::prefix(&topology));
-        // Not eprintln!, which panics when nobody reads any more.
+        // Not eprintln!, which panics when the reader is gone.
         let _ = std::io::stderr().write_all(line.as_bytes());
         if let Some(records) = &records {
             records.write(line.into_bytes());
         }
     };
     let batch_wait = Box::new(move || waiting.cause());
-    watchdog::Settings { warn_after, end_after, batch_wait, tell: Box::new(tell) }
+    WatchdogSettings { warn_after, end_after, batch_wait, print: Box::new(print) }
 }
 
-/// Writes the summary, and says whether the target was reached.
+/// Writes the summary, and fails if the target was not reached.
 fn conclude(args: &Args, summary: &Summary) -> Result<()> {
-    if let Some(path) = &args.summary {
+    if let Some(path) = &args.output.summary {
         let json = serde_json::to_vec_pretty(summary).map_err(std::io::Error::from)?;
         std::fs::write(path, json)?;
     }
-    match (args.target_accuracy, summary.best()) {
+    match (args.training.target_accuracy, summary.best()) {
         (Some(target), Some((best, _))) if 100.0 * best < target => Err(Error::Target { best, target }),
         _ => Ok(()),
     }
 }
 
-/// The devices and their plugin. The CPU plugin makes as many as are wanted; it knows nothing
-/// of other processes.
+/// Opens the devices, and checks that the processes were joined. Returns the plugin too. The CPU plugin
+/// provides any number of devices, and knows nothing of other processes.
 fn open_devices(
     args: &Args,
     artifact: &Artifact,
     topology: &Topology,
     first_step: u64,
     initial: Option<&Initial>,
-) -> Result<(Client, Found)> {
-    let found = plugin::find(args.plugin.as_ref())?;
+) -> Result<(Client, FoundPlugin)> {
+    let found = plugin::find(args.network.plugin.as_ref())?;
     let (devices, ranks) = (artifact.manifest.devices, topology.world_size());
     if !devices.is_multiple_of(ranks) {
         let what =
@@ -290,10 +306,10 @@ fn open_devices(
         return Err(Error::Usage(what));
     }
     let weights = initial.map_or("random weights".into(), |initial| format!("weights {}", initial.sha256()));
-    let run = format!("{}, from step {first_step}, {weights}, {}", artifact.name, args.run());
-    let client = devices::open(&found, artifact, topology, &args.plugin_options, &args.join(), &run)?;
+    let run = format!("{}, from step {first_step}, {weights}, {}", artifact.name, args.identity());
+    let client = devices::open(&found, artifact, topology, &args.network.plugin_options, &args.join(), &run)?;
     let (all, local) = (client.devices(), client.local_devices());
-    if ranks > 1 && all == local && args.dry_run.is_none() {
+    if ranks > 1 && all == local && args.processes.dry_run.is_none() {
         return Err(Error::Usage(format!(
             "{} is for {devices} device(s) of {ranks} processes, and the plugin has not joined them: each \
              would train alone, on {local}. The CPU plugin cannot join processes: start one for all devices, \
@@ -302,7 +318,7 @@ fn open_devices(
         )));
     }
     if all != local && local * ranks != all {
-        // Each would read what is another's, and the losses would look well.
+        // Each process would read the data of others, and the losses would look good.
         return Err(Error::Usage(format!(
             "the job has {all} devices, of which {local} are here, and {topology} says that there are \
              {ranks} process(es): tell each its --rank and --world-size, or set SHARDSTREAM_RANK and \
@@ -312,32 +328,33 @@ fn open_devices(
     Ok((client, found))
 }
 
-/// The network with its programs compiled, or loaded as an earlier process compiled them.
+/// Compiles the programs of the network, or loads them from the cache.
 fn compile(
     args: &Args,
     client: &Client,
-    found: &Found,
+    found: &FoundPlugin,
     artifact: &Artifact,
     out: &mut dyn Write,
 ) -> Result<Model> {
     let task = Task::spinner("compiling");
-    let cache = args.compile_cache().and_then(|dir| Cache::open(dir, client, found, &args.plugin_options));
+    let cache =
+        args.compile_cache().and_then(|dir| Cache::open(dir, client, found, &args.network.plugin_options));
     let mut compiler = Compiler::with_cache(client, cache);
-    let model = Model::compile(&mut compiler, artifact, args.seed)?;
-    // The log says more than that it is done.
+    let model = Model::compile(&mut compiler, artifact, args.training.seed)?;
+    // Dropped, not marked as done: the log has a line with more details.
     drop(task);
     writeln!(out, "{}", compiler.report())?;
     Ok(model)
 }
 
-/// The data for training and for validation.
-fn open(
+/// Opens the data for training and for validation.
+fn open_source(
     args: &Args,
     artifact: &Artifact,
-    options: &data::Options,
+    options: &DataOptions,
     out: &mut dyn Write,
 ) -> Result<Box<dyn Source>> {
-    let source: Box<dyn Source> = match (&args.folder, &args.val_folder) {
+    let source: Box<dyn Source> = match (&args.data.folder, &args.data.val_folder) {
         (Some(train), Some(validation)) => {
             writeln!(
                 out,
@@ -351,24 +368,24 @@ fn open(
             })
         }
         _ => {
-            let shards = the_shards(args, artifact)?;
+            let shards = chosen_shards(args, artifact)?;
             let (train, validation) = (SecretUrl::from(&shards.train), SecretUrl::from(&shards.validation));
             writeln!(out, "training shards   {train}\nvalidation shards {validation}")?;
             Box::new(Sets {
-                train: Data::open(&shards.train, Split::Train, options)?,
-                validation: Data::open(&shards.validation, Split::Validation, options)?,
+                train: ShardData::open(&shards.train, Split::Train, options)?,
+                validation: ShardData::open(&shards.validation, Split::Validation, options)?,
             })
         }
     };
-    // An hour of training should not end at a slip in the name of the validation shards.
+    // A wrong name of the validation shards must fail before the training.
     let first = source.batches(Split::Validation, 0)?.next();
     first.ok_or(Error::Empty("validation"))?.map_err(Error::Data)?;
     Ok(source)
 }
 
-/// The shards that were given, or the built-in ones.
-fn the_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
-    if let (Some(train), Some(validation)) = (&args.shards, &args.val_shards) {
+/// The given shards, or the synthetic ones.
+fn chosen_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
+    if let (Some(train), Some(validation)) = (&args.data.shards, &args.data.val_shards) {
         return Ok(Shards { train: train.clone(), validation: validation.clone() });
     }
     let (m, classes) = (&artifact.manifest, synthetic::CLASSES.len());
@@ -384,17 +401,18 @@ fn the_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
     shards::synthetic(&args.work_dir()?, Counts::default())
 }
 
+/// Compiles the programs for TPU topologies, without a TPU.
 fn compile_only(args: &Args) -> Result<()> {
     let artifact = args.artifact()?;
-    let found = plugin::find_compiler(args.plugin.as_ref())?;
+    let found = plugin::find_compiler(args.network.plugin.as_ref())?;
     if !plugin::tpu_present("/dev".as_ref()) && std::env::var_os("TPU_SKIP_MDS_QUERY").is_none() {
         // Off a TPU VM libtpu would ask the cloud's metadata server for minutes.
-        // SAFETY: no other thread runs yet; the plugin, which starts some, is loaded after this.
+        // SAFETY: no other thread runs yet; the plugin, which starts threads, is loaded later.
         unsafe { std::env::set_var("TPU_SKIP_MDS_QUERY", "1") };
     }
     let plugin = found.load()?;
     let options = artifact.manifest.compile_options();
-    for topology in &args.compile_only {
+    for topology in &args.network.compile_only {
         for (name, code) in [("step", &artifact.step), ("eval", &artifact.eval)] {
             let start = Instant::now();
             let bytes = plugin.compile_for(topology, code, &options)?;

@@ -4,25 +4,24 @@ use crate::artifact::{Artifact, Manifest};
 use crate::compile::{Compiler, Program};
 use crate::data::HostBatch;
 use crate::error::{Error, Result};
-use crate::pjrt::{Buffer, Client, CompileOptions, Executable, Span};
-use crate::report::Evaluated;
+use crate::pjrt::{Buffer, Client, CompileOptions, Executable, PjrtError, Span};
+use crate::report::EvalCounts;
 use shardstream::State;
 use shardstream::tensor::{BatchMemory, Pinned};
 use std::io::Write;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a step is taken with.
+/// The hyperparameters of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hyper {
     /// The learning rate.
     pub rate: f32,
-    /// What is added to the gradient of each weight, as a multiple of the weight; biases and batch norm have
-    /// none.
+    /// The multiple of each weight that is added to its gradient; biases and batch norm have none.
     pub weight_decay: f32,
-    /// The share of the target that is spread evenly over the classes, 0 to 1.
+    /// Share of the target that is spread evenly over the classes, 0 to 1.
     pub label_smoothing: f32,
-    /// The share of the last update that the next one begins with (Nesterov), 0 to below 1.
+    /// Nesterov momentum: the share of the last update that the next one includes, 0 to below 1.
     pub momentum: f32,
 }
 
@@ -34,16 +33,16 @@ impl Default for Hyper {
 
 /// The compiled programs and the state of a training.
 ///
-/// In a job of several processes each has the model on its own devices, takes its own part of each batch, and
-/// must step when the others do. Weights, loss and counts are the same in all: they are of the batch of the
-/// whole job.
+/// In a job of several processes each process has the model on its own devices, takes its own part of each
+/// batch, and must step when the others do. Weights, loss and counts are the same in all processes: they are
+/// over the batch of the whole job.
 #[derive(Debug)]
 pub struct Model {
     client: Client,
     manifest: Manifest,
     step: Executable,
     eval: Executable,
-    /// One list per device of this process.
+    /// One list for each device of this process.
     state: Vec<Vec<Buffer>>,
 }
 
@@ -52,14 +51,14 @@ pub struct Model {
 pub struct DeviceBatch {
     images: Vec<Buffer>,
     labels: Vec<Buffer>,
-    /// Samples in it.
+    /// Number of samples in the part of this process.
     pub valid: usize,
-    /// The state of the data after it, which travels with it: batches are uploaded ahead of the step, and a
-    /// checkpoint must not count those that were not trained on.
+    /// The state of the data after this batch. It travels with the batch, since batches are uploaded ahead of
+    /// the step and a checkpoint must not count those that were not trained on.
     pub state: Option<State>,
 }
 
-/// What a step says of itself, still on the device.
+/// The results of a step, still on the device.
 #[derive(Debug)]
 pub struct StepResult {
     loss: Buffer,
@@ -67,14 +66,14 @@ pub struct StepResult {
 }
 
 impl StepResult {
-    /// Waits for the step; the loss, and how many samples were right before the update, both over all devices
-    /// of the job.
+    /// Waits for the step. Returns the loss, and the number of samples that were classified correctly before
+    /// the update, both over all devices of the job.
     pub fn read(&self) -> Result<(f32, u64)> {
         Ok((self.loss.scalar()?, count(&self.correct)?))
     }
 }
 
-/// How well the network does on a batch, still on the device.
+/// The results of an evaluation, still on the device.
 #[derive(Debug)]
 pub struct EvalResult {
     correct: Buffer,
@@ -83,14 +82,14 @@ pub struct EvalResult {
 }
 
 impl EvalResult {
-    /// Waits for the evaluation; the counts are without padding, over all devices of the job.
-    pub fn read(&self) -> Result<Evaluated> {
+    /// Waits for the evaluation. Returns the counts without padding, over all devices of the job.
+    pub fn read(&self) -> Result<EvalCounts> {
         let (samples, correct, top5) = (count(&self.valid)?, count(&self.correct)?, count(&self.top5)?);
-        Ok(Evaluated { samples, correct, top5 })
+        Ok(EvalCounts { samples, correct, top5 })
     }
 }
 
-/// Copies batches to the devices of this process; for the feeder thread.
+/// Copies batches to the devices of this process, on the feeder thread.
 #[derive(Debug, Clone)]
 pub struct Uploader {
     client: Client,
@@ -99,13 +98,13 @@ pub struct Uploader {
 }
 
 impl Uploader {
-    /// For all devices of this process.
+    /// An uploader for all devices of this process.
     pub fn new(client: &Client, manifest: &Manifest) -> Self {
         Self { client: client.clone(), manifest: manifest.clone(), devices: client.local_devices() }
     }
 
-    /// Checks a batch and starts its way to the devices. The images are not copied on the host: their memory
-    /// is kept until the last device has its part.
+    /// Checks a batch and starts its transfer to the devices. The images are not copied on the host: their
+    /// memory is kept until the last device has its part.
     pub fn upload(&self, batch: &HostBatch) -> Result<DeviceBatch> {
         let m = &self.manifest;
         check(batch, m, self.devices)?;
@@ -121,7 +120,7 @@ impl Uploader {
     }
 }
 
-/// Memory of batches that the devices of a client copy from without a copy of their plugin's before.
+/// Pins the memory of batches, so that the devices of a client copy from it without staging.
 #[derive(Debug)]
 pub struct DeviceMemory {
     client: Client,
@@ -129,16 +128,16 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// For the devices of `client`.
+    /// Memory for the devices of `client`.
     pub fn new(client: &Client) -> Self {
         Self { client: client.clone(), failed: AtomicBool::new(false) }
     }
 }
 
 impl BatchMemory for DeviceMemory {
-    fn pin(&self, memory: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
-        // SAFETY: the pool keeps the memory where it is until the mapping is dropped, and drops that only
-        // when nobody has the batch any more; an upload has it until its transfer is done.
+    fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+        // SAFETY: the pool keeps the memory in place until the mapping is dropped, and drops the mapping only
+        // when nobody holds the batch; an upload holds it until its transfer is done.
         let mapped = unsafe { self.client.dma_map(NonNull::from(memory)) };
         if let Err(error) = &mapped
             && !self.failed.swap(true, Ordering::Relaxed)
@@ -149,7 +148,7 @@ impl BatchMemory for DeviceMemory {
     }
 }
 
-/// A device would not notice any of this: it would just learn from wrong numbers.
+/// Checks a batch. A device would notice none of these errors, and learn from wrong numbers.
 fn check(batch: &HostBatch, m: &Manifest, devices: usize) -> Result<()> {
     let n = m.local_batch(devices);
     if batch.labels.len() != n || batch.images.len() != n * m.image_bytes() {
@@ -175,7 +174,7 @@ fn check(batch: &HostBatch, m: &Manifest, devices: usize) -> Result<()> {
 }
 
 impl Model {
-    /// Compiles the programs for all devices of the job, and draws the first state from a seed.
+    /// Compiles the programs for all devices of the job, and draws the initial state from a seed.
     pub fn new(client: &Client, artifact: &Artifact, seed: i32) -> Result<Self> {
         Self::compile(&mut Compiler::new(client), artifact, seed)
     }
@@ -194,7 +193,7 @@ impl Model {
             });
         }
         let spread = manifest.compile_options();
-        // Each device draws for itself: the same seed, so the same state.
+        // Each device draws its own copy: the same seed gives the same state.
         let alone = CompileOptions { replicas: client.local_devices(), partitions: 1 };
         let mut compile = |name, code, signature, options, span| {
             compiler.compile(&Program { name, code, signature, options, span })
@@ -208,22 +207,22 @@ impl Model {
         Ok(Self { client: client.clone(), manifest, step, eval, state })
     }
 
-    /// The number of devices of this process, which take its part of each batch.
+    /// Number of devices of this process.
     pub fn local_devices(&self) -> usize {
         self.step.local_devices()
     }
 
-    /// What the network was exported for.
+    /// The manifest of the network.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What copies batches to the devices of this model.
+    /// An uploader for the devices of this model.
     pub fn uploader(&self) -> Uploader {
         Uploader::new(&self.client, &self.manifest)
     }
 
-    /// Starts one step of training. After an error the state is lost, and every further step fails.
+    /// Starts a training step. After an error the state is lost, and every further step fails.
     pub fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<StepResult> {
         // In the order of the program's argument.
         let hyper = [hyper.rate, hyper.weight_decay, hyper.label_smoothing, hyper.momentum];
@@ -237,8 +236,8 @@ impl Model {
         Ok(StepResult { loss, correct })
     }
 
-    /// Starts to count the samples of a batch, those that the network gets right, and those whose class is
-    /// among its five best.
+    /// Starts to evaluate a batch: counts its samples, those that are classified correctly, and those whose
+    /// class is among the five most likely.
     pub fn evaluate(&self, batch: &DeviceBatch) -> Result<EvalResult> {
         let inputs: Vec<_> = batch.images.iter().zip(&batch.labels).map(|(i, l)| vec![i, l]).collect();
         let last = take_last(&mut self.eval.read(&self.state, &inputs)?);
@@ -251,11 +250,11 @@ impl Model {
     /// same.
     pub fn state(&self, device: usize) -> Result<Vec<Vec<f32>>> {
         let buffers = self.state.get(device).map_or(&[][..], Vec::as_slice);
-        Ok(buffers.iter().map(Buffer::to_host).collect::<crate::pjrt::Result<_>>()?)
+        Ok(buffers.iter().map(Buffer::to_host).collect::<Result<_, PjrtError>>()?)
     }
 
-    /// Puts a state on all devices of this process, one list of values for each buffer of the manifest: bit
-    /// for bit the one that [`state`](Self::state) gave. After an error the model is as it was.
+    /// Copies a state to all devices of this process, one list of values for each buffer of the manifest.
+    /// [`state`](Self::state) returns exactly this state then. After an error the model is unchanged.
     pub fn restore(&mut self, state: &[Vec<f32>]) -> Result<()> {
         let buffers = &self.manifest.state;
         if state.len() != buffers.len() {
@@ -263,9 +262,9 @@ impl Model {
         }
         let on = |device| {
             let uploads = state.iter().zip(buffers).map(|(v, b)| self.client.upload(v, &b.shape, device));
-            uploads.collect::<crate::pjrt::Result<Vec<_>>>()
+            uploads.collect::<Result<Vec<_>, PjrtError>>()
         };
-        self.state = (0..self.local_devices()).map(on).collect::<crate::pjrt::Result<_>>()?;
+        self.state = (0..self.local_devices()).map(on).collect::<Result<_, PjrtError>>()?;
         Ok(())
     }
 }
@@ -275,16 +274,16 @@ fn count(buffer: &Buffer) -> Result<u64> {
     Ok(u64::try_from(buffer.scalar::<i32>()?).unwrap_or(0))
 }
 
-/// Takes the last `N` results of each device, in their order; they are the same on all.
+/// Takes the last `N` results of each device, and returns those of one, as all are the same.
 fn take_last<const N: usize>(results: &mut [Vec<Buffer>]) -> Option<[Buffer; N]> {
     let taken = results.iter_mut().map(|list| list.split_off(list.len().saturating_sub(N)));
     taken.last()?.try_into().ok()
 }
 
-/// The same array on all devices of this process.
+/// Copies the same array to all devices of this process.
 fn on_each<T: crate::pjrt::Element>(client: &Client, values: &[T], dims: &[i64]) -> Result<Vec<Buffer>> {
     let uploads = (0..client.local_devices()).map(|device| client.upload(values, dims, device));
-    Ok(uploads.collect::<crate::pjrt::Result<_>>()?)
+    Ok(uploads.collect::<Result<_, PjrtError>>()?)
 }
 
 #[cfg(test)]

@@ -1,36 +1,36 @@
-//! What a training steps: a network on its devices, or a stand-in that takes the time of one.
+//! The interface of what is trained: a network on its devices, or a stand-in that takes as long as one.
 
 use crate::artifact::{Manifest, StateBuffer};
 use crate::error::Result;
 use crate::model::{DeviceBatch, Hyper, Model, Uploader};
-use crate::report::Evaluated;
+use crate::report::EvalCounts;
 use std::time::{Duration, Instant};
 
-/// A result that is computed while the host continues: calling it waits.
-pub type Later<T> = Box<dyn FnOnce() -> Result<T>>;
+/// A result that the devices compute while the host continues. Calling it waits.
+pub type Pending<T> = Box<dyn FnOnce() -> Result<T>>;
 
-/// Something that takes batches and learns.
+/// A network that is trained on batches.
 pub trait Network {
-    /// What its programs were exported for.
+    /// The manifest of its programs.
     fn manifest(&self) -> &Manifest;
 
-    /// What copies batches to its devices.
+    /// Copies batches to its devices.
     fn uploader(&self) -> Uploader;
 
-    /// The devices of this process.
+    /// Number of devices of this process.
     fn local_devices(&self) -> usize;
 
-    /// Starts a step of training: later, the loss and how many samples were right before the update, both
-    /// over all devices of the job.
-    fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Later<(f32, u64)>>;
+    /// Starts a training step. The result is the loss and the number of samples that were classified
+    /// correctly before the update, both over all devices of the job.
+    fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Pending<(f32, u64)>>;
 
-    /// Starts to evaluate a batch: later, the counts without padding, over all devices of the job.
-    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<Evaluated>>;
+    /// Starts to evaluate a batch. The result are the counts without padding, over all devices of the job.
+    fn evaluate(&self, batch: &DeviceBatch) -> Result<Pending<EvalCounts>>;
 
-    /// What was learnt, in the order of the manifest.
+    /// The state, in the order of the manifest.
     fn state(&self) -> Result<Vec<Vec<f32>>>;
 
-    /// Whether it learns at all; else its losses and counts mean nothing.
+    /// Whether it learns. If not, its losses and counts mean nothing.
     fn learns(&self) -> bool {
         true
     }
@@ -49,12 +49,12 @@ impl Network for Model {
         self.local_devices()
     }
 
-    fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Later<(f32, u64)>> {
+    fn step(&mut self, batch: &DeviceBatch, hyper: Hyper) -> Result<Pending<(f32, u64)>> {
         let result = self.step(batch, hyper)?;
         Ok(Box::new(move || result.read()))
     }
 
-    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<Evaluated>> {
+    fn evaluate(&self, batch: &DeviceBatch) -> Result<Pending<EvalCounts>> {
         let result = self.evaluate(batch)?;
         Ok(Box::new(move || result.read()))
     }
@@ -65,21 +65,20 @@ impl Network for Model {
     }
 }
 
-/// Feeds the devices and computes nothing: each step takes a time that is given, as on a device that works
-/// beside the host, one step after the other. It shows whether data comes fast enough for such a step,
-/// without the device.
+/// Feeds the devices and computes nothing: each step takes a given time, one step after the other, as on a
+/// device that computes while the host continues. It shows whether data arrives fast enough for such steps.
 #[derive(Debug)]
 pub struct DryRun {
     manifest: Manifest,
     uploader: Uploader,
     devices: usize,
     step: Duration,
-    /// When the device has done all that it was given.
+    /// When the device will have finished all steps.
     free: Instant,
 }
 
 impl DryRun {
-    /// For the batches of `manifest`, of which this process has the part of `devices`.
+    /// A dry run with the batches of `manifest`, of which this process has the part of `devices` devices.
     pub fn new(manifest: Manifest, uploader: Uploader, devices: usize, step: Duration) -> Self {
         Self { manifest, uploader, devices, step, free: Instant::now() }
     }
@@ -98,7 +97,7 @@ impl Network for DryRun {
         self.devices
     }
 
-    fn step(&mut self, _: &DeviceBatch, _: Hyper) -> Result<Later<(f32, u64)>> {
+    fn step(&mut self, _: &DeviceBatch, _: Hyper) -> Result<Pending<(f32, u64)>> {
         self.free = self.free.max(Instant::now()) + self.step;
         let done = self.free;
         Ok(Box::new(move || {
@@ -107,13 +106,12 @@ impl Network for DryRun {
         }))
     }
 
-    fn evaluate(&self, batch: &DeviceBatch) -> Result<Later<Evaluated>> {
-        let evaluated = Evaluated { samples: batch.valid as u64, ..Evaluated::default() };
+    fn evaluate(&self, batch: &DeviceBatch) -> Result<Pending<EvalCounts>> {
+        let evaluated = EvalCounts { samples: batch.valid as u64, ..EvalCounts::default() };
         Ok(Box::new(move || Ok(evaluated)))
     }
 
-    /// Zeros, as large as what the network would learn: so checkpoints of a dry run take their time and
-    /// space.
+    /// Zeros of the network's size, so that checkpoints of a dry run take their usual time and space.
     fn state(&self) -> Result<Vec<Vec<f32>>> {
         let values = |buffer: &StateBuffer| {
             buffer.shape.iter().map(|axis| usize::try_from(*axis).unwrap_or(0)).product()

@@ -1,7 +1,7 @@
-//! A recording of what the devices do during a few steps, for XProf and TensorBoard.
+//! Records what the devices do during a few steps, for XProf and TensorBoard.
 //!
-//! The plugin records it ([`Profiler`]). The file is `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where
-//! both look for it; all ranks of a job have the same `N`, the first step that is recorded.
+//! The plugin makes the recording ([`Profiler`]). The file is `DIR/plugins/profile/step-N/rank-R.xplane.pb`,
+//! where both programs look for it; `N` is the first recorded step, the same on all ranks of a job.
 
 use crate::pjrt::{Client, Profiler};
 use shardstream::store::Store;
@@ -10,33 +10,30 @@ use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
 
-/// Result of this module.
-pub type Result<T> = std::result::Result<T, Error>;
-
 /// Why there is no recording.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ProfileError {
     /// The plugin cannot record.
     #[error("--profile: the plugin of the platform {platform} has no profiler: leave --profile out")]
     NoProfiler {
         /// As the plugin calls it.
         platform: String,
     },
-    /// The plugin refused.
+    /// The plugin failed.
     #[error("the profiler failed")]
-    Profiler(#[from] crate::pjrt::Error),
+    Profiler(#[from] crate::pjrt::PjrtError),
     /// The recording cannot be written.
     #[error("cannot write the profile {url}")]
     Write {
-        /// Where.
+        /// The file or object.
         url: SecretUrl,
-        /// Why.
+        /// The cause.
         source: shardstream::Error,
     },
 }
 
-/// Which steps are recorded, both included, counted from 1 at the start of the process.
+/// The first and last recorded step, counted from 1 at the start of the process.
 ///
 /// ```
 /// use resnet::profile::Steps;
@@ -51,7 +48,7 @@ pub struct Steps {
     last: u64,
 }
 
-/// A text that is no [`Steps`].
+/// The error of a text that is not a [`Steps`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected FIRST-LAST, two numbers of steps from 1, as in 10-14")]
 pub struct ParseStepsError;
@@ -59,7 +56,7 @@ pub struct ParseStepsError;
 impl FromStr for Steps {
     type Err = ParseStepsError;
 
-    fn from_str(text: &str) -> std::result::Result<Self, ParseStepsError> {
+    fn from_str(text: &str) -> Result<Self, ParseStepsError> {
         let (first, last) = text.split_once('-').ok_or(ParseStepsError)?;
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| ParseStepsError);
         let (first, last) = (number(first)?, number(last)?);
@@ -92,39 +89,41 @@ pub struct Profile {
 
 /// A recording that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Saved {
+pub struct SavedProfile {
     url: SecretUrl,
     bytes: usize,
 }
 
-impl fmt::Display for Saved {
+impl fmt::Display for SavedProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "profile: {:.1} MB -> {}", self.bytes as f64 / 1e6, self.url)
     }
 }
 
 impl Profile {
-    /// Will write into `dir`, a directory or the URL of one, what the devices of `client` do in `steps`.
+    /// Prepares a recording of what the devices of `client` do in `steps`, in `dir`, a directory or the URL
+    /// of one.
     ///
     /// # Errors
     ///
-    /// [`Error::NoProfiler`] where the plugin cannot record: better known before the training than after.
-    pub fn new(dir: &str, steps: Steps, client: &Client, topology: Topology) -> Result<Self> {
+    /// [`ProfileError::NoProfiler`] if the plugin cannot record, so that this shows before the training.
+    pub fn new(dir: &str, steps: Steps, client: &Client, topology: Topology) -> Result<Self, ProfileError> {
         if !client.plugin().has_profiler() {
-            return Err(Error::NoProfiler { platform: client.platform()? });
+            return Err(ProfileError::NoProfiler { platform: client.platform()? });
         }
         let (dir, rank) = (dir.trim_end_matches('/').to_owned(), topology.rank());
         let store = Store::default();
         Ok(Self { client: client.clone(), store, dir, rank, steps, begun: 0, recording: None })
     }
 
-    /// Whether the next step is the first one to record. The steps before it must have ended when it begins.
+    /// Whether the next step is the first one to record. All earlier steps must have ended when it begins.
     pub fn starts_now(&self) -> bool {
         self.begun + 1 == self.steps.first
     }
 
-    /// Says that step `number` of the job begins, and starts to record if it is the first one.
-    pub fn begin(&mut self, number: u64) -> Result<()> {
+    /// Reports that step `number` of the job begins, and starts the recording if it is the first one to
+    /// record.
+    pub fn begin(&mut self, number: u64) -> Result<(), ProfileError> {
         self.begun += 1;
         if self.begun == self.steps.first {
             self.recording = Some((self.client.plugin().start_profiler()?, number));
@@ -132,20 +131,20 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether the step that began last is the last one to record. It must have ended when
-    /// [`finish`](Self::finish) is called.
+    /// Whether the newest step is the last one to record. It must have ended when [`finish`](Self::finish) is
+    /// called.
     pub fn ends_now(&self) -> bool {
         self.recording.is_some() && self.begun >= self.steps.last
     }
 
     /// Ends the recording, if there is one, and writes it.
-    pub fn finish(&mut self) -> Result<Option<Saved>> {
+    pub fn finish(&mut self) -> Result<Option<SavedProfile>, ProfileError> {
         let Some((profiler, first)) = self.recording.take() else { return Ok(None) };
         let bytes = profiler.stop()?;
         let url = format!("{}/plugins/profile/step-{first}/rank-{}.xplane.pb", self.dir, self.rank);
         match self.write(&url, &bytes) {
-            Ok(()) => Ok(Some(Saved { url: url.into(), bytes: bytes.len() })),
-            Err(source) => Err(Error::Write { url: url.into(), source }),
+            Ok(()) => Ok(Some(SavedProfile { url: url.into(), bytes: bytes.len() })),
+            Err(source) => Err(ProfileError::Write { url: url.into(), source }),
         }
     }
 
@@ -170,8 +169,8 @@ mod tests {
         assert_eq!("3-3".parse(), Ok(Steps { first: 3, last: 3 }));
     }
 
-    /// The steps, of `all` that are taken from step 100 on, after which the profile is finished; and where it
-    /// is written.
+    /// The steps at which recordings start and end, of `all` steps from step 100 on; and the files that are
+    /// written.
     fn run(steps: &str, all: u64) -> (Vec<u64>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let client = profiler_tests::client(false);
@@ -194,7 +193,7 @@ mod tests {
             let path = saved.url.expose_secret().to_owned();
             assert_eq!(std::fs::read(path).unwrap(), [10, 3, b'a', b'b', b'c']);
         }
-        let relative = |saved: Saved| saved.url.expose_secret().replace(&url, "");
+        let relative = |saved: SavedProfile| saved.url.expose_secret().replace(&url, "");
         (started, written.into_iter().map(relative).collect())
     }
 

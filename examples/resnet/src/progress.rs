@@ -6,47 +6,48 @@ use std::time::Duration;
 const STEPS: &str = "{msg} {bar:30} {pos}/{len} {per_sec}, {eta} left";
 const STEPS_WITHOUT_END: &str = "{msg} {pos} {per_sec}";
 
-/// Something that takes a while. The line stays when it is done, and goes away when it is dropped before.
+/// A task that takes a while. Its line stays after [`done`](Self::done), and disappears if the task is
+/// dropped before.
 #[derive(Debug)]
 pub struct Task {
     bar: ProgressBar,
     what: String,
 }
 
-/// What has been done of a [`Task`], told from wherever it is done.
+/// Counts the progress of a [`Task`] from any thread.
 #[derive(Debug, Clone)]
 pub struct Counter(ProgressBar);
 
 impl Counter {
-    /// Counts more that are done.
+    /// Adds `more` to the progress.
     pub fn add(&self, more: u64) {
         self.0.inc(more);
     }
 }
 
 impl Task {
-    /// Without a known length.
+    /// A task of unknown length.
     pub fn spinner(what: &str) -> Self {
         let bar = ProgressBar::new_spinner();
         bar.set_style(style("{spinner} {msg} {elapsed}"));
         Self::start(bar, what)
     }
 
-    /// With a known number of things.
+    /// A task over `total` things.
     pub fn count(what: &str, total: u64) -> Self {
         let bar = ProgressBar::new(total);
         bar.set_style(style("{spinner} {msg} {bar:30} {pos}/{len}"));
         Self::start(bar, what)
     }
 
-    /// With a known number of bytes.
+    /// A task over `total` bytes.
     pub fn bytes(what: &str, total: u64) -> Self {
         let bar = ProgressBar::new(total);
         bar.set_style(style("{spinner} {msg} {bar:30} {bytes}/{total_bytes}"));
         Self::start(bar, what)
     }
 
-    /// Steps of something that writes lines of its own: a bar, or nothing where there is no terminal.
+    /// A task that writes lines of its own: it shows a bar on a terminal, and nothing elsewhere.
     pub fn steps(what: &str, total: Option<u64>) -> Self {
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         bar.set_style(style(if total.is_some() { STEPS } else { STEPS_WITHOUT_END }));
@@ -54,7 +55,7 @@ impl Task {
         Self { bar, what: what.into() }
     }
 
-    /// Writes lines where the bar is.
+    /// Hides the bar while `write` runs.
     pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)
     }
@@ -68,17 +69,17 @@ impl Task {
         Self { bar, what: what.into() }
     }
 
-    /// Counts more that are done.
+    /// Adds `more` to the progress.
     pub fn add(&self, more: u64) {
         self.bar.inc(more);
     }
 
-    /// The same for other threads.
+    /// A counter for other threads.
     pub fn counter(&self) -> Counter {
         Counter(self.bar.clone())
     }
 
-    /// All is done.
+    /// Marks the task as done.
     pub fn done(self) {
         let seconds = self.bar.elapsed().as_secs_f64();
         let hidden = self.bar.is_hidden();
@@ -98,7 +99,7 @@ impl Drop for Task {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // A bad template would be a slip in this file; the default style is no reason to stop.
+    // A test checks the templates; the default style is a harmless fallback.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 

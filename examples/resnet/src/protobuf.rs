@@ -1,11 +1,11 @@
-//! Protocol buffers, as far as messages are to be written.
+//! Writes protocol buffers.
 
 /// A message under construction.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Message(Vec<u8>);
 
 impl Message {
-    /// A number of a type without a sign, an enumeration, or an `int32` or `int64`.
+    /// Adds a varint field: an unsigned number, an enumeration, an `int32` or an `int64`.
     pub(crate) fn int(&mut self, field: u64, value: i64) {
         self.varint(field << 3);
         self.varint(value as u64); // negative numbers take all ten bytes

@@ -1,5 +1,5 @@
-//! Notes of the ranks of a job to each other, where no collective can carry them: empty objects below a URL
-//! that all ranks share, whose names hold the whole note.
+//! Notes that the ranks of a job leave for each other where no collective can carry them. Each note is an
+//! empty object below a URL that all ranks share; its name is its content.
 
 use shardstream::store::Store;
 use shardstream::{ErrorKind, Topology};
@@ -11,7 +11,7 @@ pub(crate) struct RankNotes {
     store: Store,
     url: String,
     topology: Topology,
-    /// In the names: notes of an earlier run of the job are not taken for those of this one.
+    /// Part of the names, so that notes of an earlier run of the job are ignored.
     first_step: u64,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct RankNotes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) rank: usize,
-    /// Letters alone.
+    /// Letters only.
     pub(crate) word: String,
     pub(crate) steps: u64,
 }
@@ -61,7 +61,7 @@ impl RankNotes {
     fn delete(&self, of: impl Fn(usize) -> bool) {
         for url in self.objects().unwrap_or_default() {
             if parse(&url).is_some_and(|(_, note)| of(note.rank)) {
-                // Another rank may have been faster.
+                // Another rank may have deleted it already.
                 let _ = self.store.delete(&url);
             }
         }

@@ -1,5 +1,5 @@
-//! What a training has done so far: sums, times and the epochs behind it. A checkpoint holds it as it is, so
-//! that a resumed training continues with the same sums.
+//! What a training has done so far: sums, times and finished epochs. A checkpoint stores these structs, so a
+//! resumed training continues with the same sums.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -14,19 +14,20 @@ pub struct Epoch {
     pub samples: u64,
     /// Duration of the training part.
     pub time: Duration,
-    /// How much of it was until the first batch; of a resumed epoch, since it was resumed.
+    /// Wait for the first batch; of a resumed epoch, since it was resumed.
     pub first_batch: Duration,
-    /// How much of it the loop waited for a batch, the first one included.
+    /// Wait for batches, including the first.
     pub data_wait: Duration,
-    /// The share of the steps whose batch was waiting, 0 to 1; of a resumed epoch, since it was resumed.
+    /// Share of the steps whose batch was ready, 0 to 1; of a resumed epoch, since it was resumed.
     pub readiness: f64,
     /// Mean loss.
     pub loss: f64,
-    /// Share of the training samples that were right, each before the step that learnt from it.
+    /// Share of the training samples that were classified correctly, each before the step that learned from
+    /// it.
     pub train_accuracy: f64,
     /// Validation samples seen.
     pub validation_samples: u64,
-    /// Share of the validation samples that are right.
+    /// Share of the validation samples that are classified correctly.
     pub validation_accuracy: f64,
     /// Share of the validation samples whose class is among the five that the network finds most likely
     /// (among all, where there are fewer).
@@ -35,16 +36,16 @@ pub struct Epoch {
 
 /// Counts over validation samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Evaluated {
+pub struct EvalCounts {
     /// Samples.
     pub samples: u64,
-    /// Samples that are right.
+    /// Samples that are classified correctly.
     pub correct: u64,
     /// Samples whose class is among the five that the network finds most likely.
     pub top5: u64,
 }
 
-impl Evaluated {
+impl EvalCounts {
     /// Adds the counts over other samples.
     pub fn merge(&mut self, other: Self) {
         self.samples += other.samples;
@@ -65,7 +66,7 @@ impl Epoch {
 pub struct Summary {
     /// In order.
     pub epochs: Vec<Epoch>,
-    /// With validation; of a resumed training, with what came before.
+    /// Duration including validation; of a resumed training, including earlier processes.
     pub time: Duration,
 }
 
@@ -89,9 +90,9 @@ impl Summary {
 pub struct Progress {
     /// The epochs that are done.
     pub epochs: Vec<Epoch>,
-    /// The one after them.
-    pub running: Running,
-    /// Of the whole training.
+    /// The epoch in progress, after those.
+    pub running: RunningEpoch,
+    /// Duration of the whole training, including earlier processes.
     pub time: Duration,
 }
 
@@ -102,22 +103,22 @@ impl Progress {
     }
 }
 
-/// An epoch that is not done.
+/// An epoch in progress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Running {
-    /// Up to the last line of the log.
+pub struct RunningEpoch {
+    /// Sums up to the last line of the log.
     pub logged: Tally,
-    /// Since then.
+    /// Sums since then.
     pub since_log: Tally,
     /// Spent in the epoch.
     pub time: Duration,
-    /// Of which since the last line of the log.
+    /// Part of `time` since the last line of the log.
     pub time_since_log: Duration,
-    /// Of which waiting for batches.
+    /// Part of `time` that was spent waiting for batches.
     pub data_wait: Duration,
 }
 
-impl Running {
+impl RunningEpoch {
     /// Steps of this epoch.
     pub fn steps(&self) -> u64 {
         self.logged.steps + self.since_log.steps
@@ -136,7 +137,7 @@ pub struct Tally {
     pub steps: u64,
     /// Samples.
     pub samples: u64,
-    /// Samples that were right.
+    /// Samples that were classified correctly.
     pub correct: u64,
     /// Sum of the losses.
     pub loss: f64,
@@ -161,7 +162,7 @@ impl Tally {
     }
 }
 
-/// A stopwatch that can resume from where another one stood.
+/// A stopwatch that can resume from another one's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     before: Duration,
@@ -174,7 +175,7 @@ impl Clock {
         Self { before, since: Instant::now() }
     }
 
-    /// What it shows.
+    /// The elapsed time, including `before`.
     pub fn elapsed(&self) -> Duration {
         self.before + self.since.elapsed()
     }
@@ -185,12 +186,12 @@ pub fn rate(samples: u64, time: Duration) -> f64 {
     share(samples as f64, time.as_secs_f64())
 }
 
-/// As percentage; nothing of nothing is 0.
+/// The share in percent; 0 if `whole` is 0.
 pub fn percent(part: f64, whole: f64) -> f64 {
     100.0 * share(part, whole)
 }
 
-/// Nothing of nothing is 0.
+/// `part / whole`; 0 if `whole` is 0.
 pub fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -230,7 +231,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_clock_goes_on_from_where_it_stood() {
+    fn a_clock_resumes_from_the_time_before() {
         let before = Duration::from_secs(1000);
         assert!(Clock::from(before).elapsed() >= before);
     }

@@ -22,27 +22,27 @@ pub enum Decay {
     Cosine,
     /// Divided by `divisor` each time `every` epochs are over.
     Step {
-        /// Epochs; above zero, and need not be whole.
+        /// Number of epochs; above zero, and may be a fraction.
         every: f64,
         /// At least 1.
         divisor: f64,
     },
-    /// The smooth form of [`Step`](Self::Step): the same rate whenever `every` epochs are over, and falling
+    /// The smooth form of [`Step`](Self::Step): it meets the same rates after every `every` epochs, and falls
     /// evenly in between.
     Exponential {
-        /// Epochs; above zero, and need not be whole.
+        /// Number of epochs; above zero, and may be a fraction.
         every: f64,
         /// At least 1.
         divisor: f64,
     },
-    /// Not at all.
+    /// The rate does not fall.
     Constant,
 }
 
 impl Schedule {
-    /// The rate of step number `step` (from 0) of the whole training, when `epoch` of `epochs` epochs are
-    /// done (1.5: the second is half over). Epochs are asked for rather than computed from steps because a
-    /// stream need not know its length.
+    /// The rate of step `step` of the whole training, counted from 0, when `epoch` of `epochs` epochs are
+    /// done (1.5: half of the second). Epochs are a parameter, and not computed from the steps, because the
+    /// length of a stream may be unknown.
     pub fn at(&self, step: u64, epoch: f64, epochs: f64) -> f32 {
         let warm = ((step + 1) as f64 / self.warmup.max(1) as f64).min(1.0);
         (f64::from(self.peak) * warm * self.decay.at(epoch, epochs)) as f32
@@ -50,7 +50,7 @@ impl Schedule {
 }
 
 impl Decay {
-    /// What is left of the rate, 0 to 1.
+    /// The remaining share of the rate, 0 to 1.
     fn at(&self, epoch: f64, epochs: f64) -> f64 {
         let epoch = epoch.clamp(0.0, epochs);
         match self {
@@ -73,7 +73,7 @@ impl fmt::Display for Decay {
     }
 }
 
-/// A text that is no [`Decay`].
+/// The error of a text that is not a [`Decay`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no decay {0:?}: it is cosine, constant, step:EPOCHS:DIVISOR or exponential:EPOCHS:DIVISOR, with epochs \
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_divide_every_so_many_epochs() {
+    fn steps_divide_at_each_interval_of_epochs() {
         let s = schedule(1, "step:20:5");
         for (epoch, rate) in
             [(0.0, 0.2), (19.99, 0.2), (20.0, 0.04), (39.0, 0.04), (40.0, 0.008), (60.0, 0.0016)]

@@ -8,21 +8,21 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// Where the two parts of a data set are, in brace notation.
+/// The shards of the two parts of a data set, in brace notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
-    /// What is trained on.
+    /// The training part.
     pub train: String,
-    /// What the accuracy is measured on.
+    /// The validation part.
     pub validation: String,
 }
 
-/// How many images each part has.
+/// Number of images of each part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Of the training.
+    /// Training images.
     pub train: u64,
-    /// Of the validation.
+    /// Validation images.
     pub validation: u64,
 }
 
@@ -33,9 +33,9 @@ impl Default for Counts {
 }
 
 const PER_SHARD: u64 = 512;
-/// The images are always the same ones, whatever the seed of the training.
+/// The images do not depend on the training's seed.
 const DATA_SEED: u64 = 1;
-/// Part of the directory's name: change it with the images, so that older ones are not taken for them.
+/// Part of the directory's name. Change it with the images, so that older ones are not used in their place.
 const VERSION: u32 = 1;
 
 /// The shards of the synthetic images below `dir`, written if they are not there yet.
@@ -52,7 +52,7 @@ pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards> {
             home.display()
         );
         fs::create_dir_all(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
-        // A directory appears with all its shards or not at all; whoever is first wins.
+        // The directory appears with all its shards or not at all; the first process to finish wins.
         let partial =
             tempfile::tempdir_in(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
         let task = Task::count("writing shards", counts.train + counts.validation);

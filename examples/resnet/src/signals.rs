@@ -35,12 +35,12 @@ impl Signals {
 
 #[cfg(not(unix))]
 impl Signals {
-    /// Nothing is blocked: the signals end the program at once.
+    /// Blocks nothing: the signals end the program at once.
     pub fn block() -> io::Result<Self> {
         Ok(Self())
     }
 
-    /// Nothing is ever heard.
+    /// Does nothing.
     pub fn listen(self, _: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
         Ok(())
     }

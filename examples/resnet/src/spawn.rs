@@ -1,63 +1,63 @@
-//! One process for each device: the other form of a job on one host, as `xmp.spawn` has it.
+//! Starts one process for each device of a host, as `xmp.spawn` does.
 //!
-//! The processes are this program again, with a rank in the environment. What they write comes out line by
-//! line. When one fails the others are ended, as they would wait for it for ever.
+//! The processes run this program again, with a rank in the environment. Their output is passed on line by
+//! line. When one fails the others are killed, since they would wait for it forever.
 
-use crate::error::{EXIT_TARGET, Error, Result};
+use crate::error::{Error, Result};
+use crate::exit_code::{EXIT_HUNG, EXIT_STOPPED, EXIT_TARGET};
 use crate::signals::Signals;
-use crate::stop::{self, EXIT_STOPPED, Stop};
-use crate::watchdog::EXIT_HUNG;
+use crate::stop::{self, Stop};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// Tells a process that it is one of several, and to end with the one that has started it.
+/// Set for a process that was spawned, which ends when its parent ends.
 const SPAWNED: &str = "RESNET_SPAWNED";
 
-/// The first of the ports by which processes of a TPU host find each other.
+/// First of the ports through which the processes of a TPU host connect.
 const TPU_PORT: usize = 8476;
 
 /// The directory in which spawned processes leave notes for each other.
 const SHARED_DIR: &str = "RESNET_SHARED_DIR";
 
-/// What the parent writes to a process to ask it to stop.
+/// The byte that the parent writes to a process to request_stop it to stop.
 const STOP: u8 = b's';
 
-/// The requests to stop that were received, and the inputs of the processes that they are passed on to.
+/// The number of requests to stop, and the standard inputs of the processes that get them.
 #[derive(Default)]
-struct Requests {
+struct StopRequests {
     received: usize,
     inputs: Vec<ChildStdin>,
 }
 
-impl Requests {
-    /// Adds a process, which also gets the requests that came before it was started.
+impl StopRequests {
+    /// Adds a process, which also gets the requests from before its start.
     fn add(&mut self, input: Option<ChildStdin>) {
         let Some(mut input) = input else { return };
-        (0..self.received).for_each(|_| ask(&mut input));
+        (0..self.received).for_each(|_| request_stop(&mut input));
         self.inputs.push(input);
     }
 }
 
-/// Asks a process to stop.
-fn ask(input: &mut ChildStdin) {
+/// Sends a process a request to stop.
+fn request_stop(input: &mut ChildStdin) {
     // It may have ended by itself.
     let _ = input.write_all(&[STOP]);
 }
 
-/// Runs this program `processes` times with the same arguments, and `more` in the environment. The first
-/// signal is passed on; with the second one all end.
+/// Runs this program `processes` times with the same arguments, and `more` in the environment. Passes the
+/// first signal on; the second one ends all processes.
 pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals: Signals) -> Result<()> {
     let program = std::env::current_exe()?;
     let shared_dir = tempfile::tempdir()?;
-    let requests = Arc::new(Mutex::new(Requests::default()));
+    let requests = Arc::new(Mutex::new(StopRequests::default()));
     let to = requests.clone();
     signals.listen(move |signal| {
         let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
         to.received += 1;
-        to.inputs.iter_mut().for_each(ask);
+        to.inputs.iter_mut().for_each(request_stop);
         if to.received > 1 {
             stop::end("a second signal", 128 + signal);
         }
@@ -75,7 +75,7 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
             let mut child = match started {
                 Ok(child) => child,
                 Err(error) => {
-                    end(&mut children);
+                    kill_all(&mut children);
                     return Err(error.into());
                 }
             };
@@ -87,7 +87,7 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
                     both.spawn(|| relay(out, &mut std::io::stdout(), None));
                     both.spawn(|| relay(err, &mut std::io::stderr(), Some(rank)));
                 });
-                // Both are closed when the process has ended.
+                // Both streams are closed, so the process has ended.
                 let _ = ended.send(rank);
             });
             children.push(child);
@@ -95,10 +95,10 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
         drop(ended);
         for rank in ends {
             let status = children[rank].wait()?;
-            let ended_well = |status: ExitStatus| status.success() || deliberate(status).is_some();
+            let ended_well = |status: ExitStatus| status.success() || deliberate_exit_code(status).is_some();
             if !ended_well(status) && failed.is_none_or(|(_, before)| ended_well(before)) {
                 failed = Some((rank, status));
-                end(&mut children);
+                kill_all(&mut children);
             } else if !status.success() && failed.is_none() {
                 failed = Some((rank, status));
             }
@@ -109,14 +109,14 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
         None => Ok(()),
         Some((rank, status)) => {
             let hung = Some(EXIT_HUNG).filter(|code| status.code() == Some((*code).into()));
-            let code = deliberate(status).or(hung);
+            let code = deliberate_exit_code(status).or(hung);
             Err(Error::Process { rank, processes, status: status.to_string(), code })
         }
     }
 }
 
-/// Ends this process when the one that has spawned it is gone, however that came to pass, and stops when it
-/// says so.
+/// Ends this process when its parent is gone, for whatever reason, and stops the training at the parent's
+/// request.
 pub fn follow_parent(stop: Stop) {
     if !is_spawned() {
         return;
@@ -130,49 +130,49 @@ pub fn follow_parent(stop: Stop) {
             }
             stop.request();
         }
-        // The end of the input is that of the writer.
-        stop::end("the process that has started this one is gone", 1);
+        // The input ends when the parent ends.
+        stop::end("the parent process is gone", 1);
     });
 }
 
-/// Where spawned processes leave notes for each other.
+/// The directory in which spawned processes leave notes for each other.
 pub fn shared_dir() -> Option<String> {
     std::env::var(SHARED_DIR).ok().filter(|_| is_spawned())
 }
 
-/// Whether this process is one of several that were spawned.
+/// Whether this process was spawned.
 pub fn is_spawned() -> bool {
     std::env::var_os(SPAWNED).is_some()
 }
 
-fn end(children: &mut [Child]) {
+fn kill_all(children: &mut [Child]) {
     for child in children {
         // It may have ended by itself.
         let _ = child.kill();
     }
 }
 
-/// The exit code of a process that ended in good order, as the others do.
-fn deliberate(status: ExitStatus) -> Option<u8> {
+/// The exit code of a process that ended on purpose, as the others do.
+fn deliberate_exit_code(status: ExitStatus) -> Option<u8> {
     let code = u8::try_from(status.code()?).ok()?;
     matches!(code, EXIT_STOPPED | EXIT_TARGET).then_some(code)
 }
 
-/// Passes lines on whole, so that those of several processes do not mix.
+/// Passes on whole lines, so that the lines of several processes do not mix.
 fn relay(from: Option<impl Read>, to: &mut dyn Write, rank: Option<usize>) {
     let Some(from) = from else { return };
     let mut lines = BufReader::new(from);
     let mut line = Vec::new();
     while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
         let prefix = rank.map(|rank| format!("[rank {rank}] ")).unwrap_or_default();
-        // Nobody reads any more: the processes continue.
+        // The processes continue even if nobody reads their output.
         let _ = to.write_all(&[prefix.as_bytes(), &line].concat());
         line.clear();
     }
 }
 
-/// What tells a process who it is: our own variables, and on a TPU host those of its runtime, which gives
-/// each process one chip.
+/// The environment of a process: our own variables, and on a TPU host those of its runtime, which gives each
+/// process one chip.
 fn environment(rank: usize, processes: usize, tpu: bool) -> Vec<(&'static str, String)> {
     let mut set = vec![
         (SPAWNED, "1".to_owned()),
@@ -182,7 +182,7 @@ fn environment(rank: usize, processes: usize, tpu: bool) -> Vec<(&'static str, S
         ("SHARDSTREAM_LOCAL_WORLD_SIZE", processes.to_string()),
     ];
     if tpu {
-        // Chips of a host are in a grid of two columns.
+        // The chips of a host form a grid of two columns.
         let bounds = if processes == 1 { "1,1,1".into() } else { format!("2,{},1", processes / 2) };
         let address = |rank| format!("localhost:{}", TPU_PORT + rank);
         set.extend([
@@ -192,7 +192,7 @@ fn environment(rank: usize, processes: usize, tpu: bool) -> Vec<(&'static str, S
             ("TPU_PROCESS_PORT", (TPU_PORT + rank).to_string()),
             ("TPU_VISIBLE_CHIPS", rank.to_string()),
             ("CLOUD_TPU_TASK_ID", rank.to_string()),
-            // libtpu takes one process of a machine unless it is told; these have a chip each.
+            // By default libtpu allows one process on a machine; these have a chip each.
             ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1".into()),
         ]);
     }

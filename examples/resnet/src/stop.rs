@@ -1,11 +1,12 @@
 //! Stopping a training early, after the same step on all ranks.
 //!
 //! A rank that stops alone would leave the others waiting in the collective of the next step. So the ranks
-//! agree: each starts no further step, writes down how many it has started, and reads the numbers of the
-//! others. All continue to the highest. A rank that waits in a collective for a slower one is released, since
-//! the slower one gets that far too.
+//! agree: each starts no further step, publishes how many it has started, and reads the numbers of the
+//! others. All continue to the highest number. A rank that waits in a collective for a slower one is
+//! released, since the slower one reaches the same step.
 
 use crate::error::with_causes;
+use crate::exit_code::EXIT_STOPPED;
 use crate::rank_notes::{Note, RankNotes};
 use shardstream::Topology;
 use std::collections::BTreeMap;
@@ -14,26 +15,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Exit code of a training that was asked to stop and did: the same command resumes it. EX_TEMPFAIL of
-/// sysexits.h.
-pub const EXIT_STOPPED: u8 = 75;
+/// Interval between checks for a request of another rank.
+const REQUEST_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval between checks for the numbers of the others.
+const COUNT_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Time for the current step to end where several processes cannot agree, for want of a shared URL.
+const UNAGREED_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of started steps from which the result of a step has been read. A collective of all ranks computes
+/// it, so all ranks run, and have cleared the notes of an earlier run.
+const MIN_STARTED_FOR_CLEAN_NOTES: u64 = 4;
 
-/// Time between looks for the request of another rank.
-const LOOK: Duration = Duration::from_secs(2);
-/// Time between looks for the numbers of the others.
-const AGREE: Duration = Duration::from_millis(200);
-/// Time to end in good order for one of several processes that have nowhere to agree.
-const ALONE: Duration = Duration::from_secs(10);
-/// From this number on, the result of a step was read, which a collective of all ranks gives. So all have
-/// cleared the notes of an earlier run.
-const CLEARED: u64 = 4;
-
-/// A request to stop, and the step after which the training does. Clones are of the same.
+/// A request to stop, and the step after which the training stops. Clones share one request.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<Shared>);
+pub struct Stop(Arc<SharedGate>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedGate {
     gate: Mutex<Gate>,
     changed: Condvar,
 }
@@ -41,17 +38,17 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Gate {
     requested: bool,
-    /// Nothing is lost by ending at once.
+    /// Nothing is computed that would be lost by ending at once.
     idle: bool,
-    /// No step may start until `last` is known.
+    /// No step may start until `last` is set.
     frozen: bool,
-    /// Whether the ranks agree on a thread of this process.
+    /// Whether a thread of this process negotiates with the other ranks.
     agreeing: bool,
-    /// Training has ended by itself.
+    /// Training has ended without a request.
     finished: bool,
     /// Steps of training and validation that were started.
     started: u64,
-    /// How many are started before the training stops.
+    /// The number of started steps at which the training stops.
     last: Option<u64>,
 }
 
@@ -60,7 +57,8 @@ impl Stop {
         self.0.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the training to stop after the current step. Returns whether it had been asked before.
+    /// Requests that the training stop after the current step. Returns whether that had been requested
+    /// before.
     pub fn request(&self) -> bool {
         let mut gate = self.gate();
         if gate.idle {
@@ -76,18 +74,20 @@ impl Stop {
         before
     }
 
-    /// Whether the training was asked to stop.
+    /// Whether a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.gate().requested
     }
 
-    /// While nothing is computed that a checkpoint could save, a request ends the process at once.
+    /// Sets whether nothing is computed that a checkpoint could save. Then a request ends the process at
+    /// once.
     pub fn set_idle(&self, idle: bool) {
         self.gate().idle = idle;
     }
 
-    /// Agrees with the other ranks through objects below `url`, if there are others. Without a URL each stops
-    /// by itself. `first_step` is the step at which the job begins or resumes, the same on all ranks.
+    /// Connects this rank with the others, if there are others, through objects below `url`. Without a URL
+    /// each rank stops by itself. `first_step` is the step at which the job begins or resumes, the same on
+    /// all ranks.
     pub fn join(&self, topology: Topology, url: Option<String>, first_step: u64) -> std::io::Result<()> {
         if topology.world_size() == 1 {
             return Ok(());
@@ -96,8 +96,8 @@ impl Stop {
         let Some(url) = url else {
             let alone = move || {
                 drop(stop.wait(|gate| gate.requested, None));
-                thread::sleep(ALONE);
-                // The other ranks may have stopped after another step.
+                thread::sleep(UNAGREED_TIMEOUT);
+                // The other ranks may have stopped at another step, and then this step never ends.
                 end("a step has not ended within 10 s of the signal", i32::from(EXIT_STOPPED));
             };
             return thread::Builder::new().name("stop".into()).spawn(alone).map(drop);
@@ -111,21 +111,21 @@ impl Stop {
         thread::Builder::new().name("stop".into()).spawn(move || stop.agree(&notes)).map(drop)
     }
 
-    /// Counts the next step of training or validation. Waits while the ranks agree; `false`: the training
-    /// stops here.
+    /// Counts the next step of training or validation. Waits while the ranks negotiate. Returns `false` if
+    /// the training stops before this step.
     pub fn start_step(&self) -> bool {
         let mut gate = self.wait(|gate| gate.last.is_some() || !gate.frozen, None);
         if gate.last.is_some_and(|last| gate.started >= last) {
             return false;
         }
         gate.started += 1;
-        if gate.started == CLEARED {
+        if gate.started == MIN_STARTED_FOR_CLEAN_NOTES {
             self.0.changed.notify_all();
         }
         true
     }
 
-    /// No step follows. The other ranks are told, as a slower one may still be asked to stop.
+    /// Reports that no step follows, also to the other ranks, since a slower one may still be asked to stop.
     pub fn finish(&self) {
         let mut gate = self.gate();
         gate.finished = true;
@@ -146,16 +146,16 @@ impl Stop {
         }
     }
 
-    /// Waits for a request of any rank, and finds the step after which all stop.
+    /// Waits for a request on any rank, and negotiates the step after which all stop.
     fn agree(&self, notes: &RankNotes) {
-        drop(self.wait(|gate| gate.started >= CLEARED || gate.finished, None));
+        drop(self.wait(|gate| gate.started >= MIN_STARTED_FOR_CLEAN_NOTES || gate.finished, None));
         loop {
-            let gate = self.wait(|gate| gate.requested || gate.finished, Some(LOOK));
+            let gate = self.wait(|gate| gate.requested || gate.finished, Some(REQUEST_POLL_INTERVAL));
             if gate.requested || gate.finished {
                 break;
             }
             drop(gate);
-            if numbers(notes).is_ok_and(|ranks| ranks.values().any(|number| number.is_request)) {
+            if step_counts(notes).is_ok_and(|ranks| ranks.values().any(|number| number.is_request)) {
                 self.gate().requested = true;
             }
         }
@@ -163,12 +163,12 @@ impl Stop {
         gate.frozen = true;
         let (started, finished) = (gate.started, gate.finished);
         drop(gate);
-        write(notes, Number { started, is_request: !finished });
+        write(notes, StepCount { started, is_request: !finished });
         let mut last = finished.then_some(started);
         while last.is_none() {
-            last = agreed(notes);
+            last = agreed_step(notes);
             if last.is_none() {
-                thread::sleep(AGREE);
+                thread::sleep(COUNT_POLL_INTERVAL);
             }
         }
         let mut gate = self.gate();
@@ -179,27 +179,27 @@ impl Stop {
     }
 }
 
-/// Ends the process at once, without what a process does at its exit: that destroys objects of the plugin
-/// that its threads still use, and the process would end by SIGSEGV now and then.
+/// Ends the process at once, without exit handlers. These destroy objects of the plugin that its threads
+/// still use, which now and then ends in a SIGSEGV.
 pub fn end(why: &str, code: i32) -> ! {
     let _ = writeln!(std::io::stderr(), "stopped at once: {why}");
     signal_hook::low_level::exit(code)
 }
 
-/// How many steps a rank has started when it was asked to stop or had finished.
+/// Number of steps that a rank had started when it was asked to stop or had finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Number {
+struct StepCount {
     started: u64,
     is_request: bool,
 }
 
-impl Number {
-    /// The word of its note.
+impl StepCount {
+    /// The word for it in notes.
     fn word(self) -> &'static str {
         if self.is_request { "stop" } else { "done" }
     }
 
-    fn of(note: &Note) -> Option<Self> {
+    fn from_note(note: &Note) -> Option<Self> {
         let is_request = match note.word.as_str() {
             "stop" => true,
             "done" => false,
@@ -210,24 +210,24 @@ impl Number {
 }
 
 /// The number of each rank that has written one.
-fn numbers(notes: &RankNotes) -> shardstream::Result<BTreeMap<usize, Number>> {
-    Ok(notes.read()?.iter().filter_map(|note| Some((note.rank, Number::of(note)?))).collect())
+fn step_counts(notes: &RankNotes) -> shardstream::Result<BTreeMap<usize, StepCount>> {
+    Ok(notes.read()?.iter().filter_map(|note| Some((note.rank, StepCount::from_note(note)?))).collect())
 }
 
-/// The highest number, when all ranks have written theirs.
-fn agreed(notes: &RankNotes) -> Option<u64> {
-    let ranks = numbers(notes).ok()?;
+/// The highest number, once all ranks have written theirs.
+fn agreed_step(notes: &RankNotes) -> Option<u64> {
+    let ranks = step_counts(notes).ok()?;
     let all = (0..notes.topology().world_size()).all(|rank| ranks.contains_key(&rank));
     ranks.values().map(|number| number.started).max().filter(|_| all)
 }
 
-/// Writes the number of this rank. Without it the others wait, so it is tried again; a second signal ends the
-/// process.
-fn write(notes: &RankNotes, number: Number) {
+/// Writes the number of this rank, and retries after errors, since the others wait for it. A second signal
+/// ends the process.
+fn write(notes: &RankNotes, number: StepCount) {
     for attempt in 1.. {
         match notes.write(number.word(), number.started) {
             Ok(()) => return,
-            // Nobody need wait for it when all have finished.
+            // If all have finished, nobody waits for it.
             Err(_) if !number.is_request && attempt == 3 => return,
             Err(e) if attempt == 1 => {
                 let _ =
@@ -235,7 +235,7 @@ fn write(notes: &RankNotes, number: Number) {
             }
             Err(_) => {}
         }
-        thread::sleep(AGREE * 5);
+        thread::sleep(COUNT_POLL_INTERVAL * 5);
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
 
     /// Runs `steps` steps on each of three ranks, of which one is asked to stop at its step `at`; how far
     /// each came.
-    fn three(steps: u64, at: u64) -> Vec<u64> {
+    fn run_three_ranks(steps: u64, at: u64) -> Vec<u64> {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("stop").to_str().unwrap().to_owned();
         let done = [const { AtomicU64::new(0) }; 3];
@@ -287,22 +287,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = dir.path().join("stop").to_str().unwrap().to_owned();
         let notes = |first_step| RankNotes::new(url.clone(), Topology::new(1, 3).unwrap(), first_step);
-        let number = Number { started: 17, is_request: true };
+        let number = StepCount { started: 17, is_request: true };
         write(&notes(40), number);
-        assert_eq!(numbers(&notes(40)).unwrap(), BTreeMap::from([(1, number)]));
-        assert_eq!(numbers(&notes(57)).unwrap(), BTreeMap::new());
+        assert_eq!(step_counts(&notes(40)).unwrap(), BTreeMap::from([(1, number)]));
+        assert_eq!(step_counts(&notes(57)).unwrap(), BTreeMap::new());
     }
 
     #[test]
     fn ranks_stop_after_the_same_step_though_one_alone_was_asked() {
-        let done = three(100_000, 50);
+        let done = run_three_ranks(100_000, 50);
         assert!(done[0] >= 50 && done[0] < 100_000, "{done:?}");
         assert_eq!(done, [done[0]; 3]);
     }
 
     #[test]
     fn a_rank_that_has_finished_lets_the_others_finish() {
-        assert_eq!(three(40, 39), [40; 3]);
-        assert_eq!(three(40, 41), [40; 3], "nobody was asked");
+        assert_eq!(run_three_ranks(40, 39), [40; 3]);
+        assert_eq!(run_three_ranks(40, 41), [40; 3], "nobody was asked");
     }
 }

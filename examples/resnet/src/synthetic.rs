@@ -1,8 +1,9 @@
 //! A small image data set that is drawn, not downloaded.
 //!
-//! Ten classes of shapes and textures in random colours, places, sizes and light, under noise. Colours say
-//! nothing about the class: a linear classifier gets about a quarter right, where ResNet-8 passes 90 % after
-//! three passes over 4096 images. A horizontal flip or a shift by a few pixels leaves every class what it is.
+//! Ten classes of shapes and textures in random colours, places, sizes and light, with noise. Colours say
+//! nothing about the class: a linear classifier is right for about a quarter of the images, and ResNet-8 for
+//! more than 90 % after three passes over 4096 images. A horizontal flip or a shift by a few pixels preserves
+//! the class.
 
 use shardstream::Rng;
 
@@ -38,7 +39,7 @@ pub fn image(class: usize, index: u64, seed: u64) -> [u8; BYTES] {
     for (i, pixel) in pixels.chunks_exact_mut(3).enumerate() {
         let x = (i % SIZE) as f32 + 0.5;
         let y = (i / SIZE) as f32 + 0.5;
-        // Half a pixel of soft edge.
+        // Edges are soft over one pixel.
         let cover = (0.5 - figure.distance(x, y)).clamp(0.0, 1.0);
         let shade = paint.shade(x, y);
         for (channel, value) in pixel.iter_mut().enumerate() {
@@ -69,7 +70,7 @@ struct Paint {
 }
 
 impl Paint {
-    /// The least sum of channel differences between the two colours.
+    /// Minimum sum of channel differences between the two colours.
     const CONTRAST: f32 = 240.0;
 
     fn draw(rng: &mut Rng) -> Self {
@@ -108,7 +109,7 @@ struct Figure {
 impl Figure {
     fn draw(rng: &mut Rng, class: usize) -> Self {
         let radius = uniform(rng, 8.0, 12.0);
-        // May touch the border but not leave the image; a shift by 4 still leaves most of it.
+        // The figure may touch the border but not leave the image, and most of it survives a shift by 4.
         let mut place = || uniform(rng, radius, SIZE as f32 - radius);
         let center = (place(), place());
         // The half-angle formula: about -14 to 14 degrees.
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(one, image(13, 5, 7));
     }
 
-    /// What colour alone tells is little: the mean colours of the classes nearly agree.
+    /// The mean colours of the classes nearly agree, so colour alone says little.
     #[test]
     fn classes_do_not_differ_in_mean_colour() {
         for class in 0..CLASSES.len() {
@@ -181,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Each class is a different figure: same place and size, other pixels covered.
+    /// Classes differ in the pixels that they cover at the same place and size.
     #[test]
     fn figures_are_distinct() {
         let covered = |class| {

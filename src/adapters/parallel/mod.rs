@@ -1,4 +1,4 @@
-//! Adapters that work on threads of their own: what runs there, and the faces before it.
+//! Adapters that work on threads of their own, as iterators and as streams.
 
 mod par_map;
 mod prefetch;
@@ -8,7 +8,6 @@ pub(super) use par_map::par_map;
 pub(super) use prefetch::prefetch;
 pub(crate) use threads::Threads;
 
-use crate::secret_url::redact_text;
 use crate::wait;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
@@ -16,104 +15,128 @@ use futures::Stream;
 use futures::stream::FusedStream;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The queue reserves its places when it is made, so that there must be a bound.
+/// The largest number of items ahead: the queue reserves its memory when it is made.
 const MAX_AHEAD: usize = 1 << 16;
 
-/// Items that are prepared on other threads: an [`Iterator`] that gives them in the order of the source.
+/// An [`Iterator`] over items that other threads prepare, in the order of the source.
 ///
 /// Made by [`prefetch`](super::IteratorExt::prefetch) and [`par_map`](super::IteratorExt::par_map).
 ///
-/// The threads start when the first item is asked for, and not before. Dropping this stops and joins them.
-/// What the threads wait for in this crate (bytes of a store, items of other threads) ends with
-/// [`ErrorKind::Stopped`]; any other call to the source or to the closure that is under way is waited for,
-/// and no further ones are made. Where one of them panics, [`ErrorKind::Panicked`] is in the place of its
-/// item.
+/// The threads start when the first item is asked for. Dropping this stops and joins them: waits inside this
+/// crate (for bytes of a store, for items of other threads) end with [`ErrorKind::Stopped`]; a call of the
+/// source or of the closure that is under way is waited for, and no other is made. Where such a call panics,
+/// its item is [`ErrorKind::Panicked`].
 ///
-/// [`into_stream`](Background::into_stream) gives the same as a [`Stream`], for any executor. (One type with
-/// both faces would make every `map` and `batched` after it ambiguous.)
+/// [`into_stream`](Background::into_stream) turns it into a [`Stream`] for any executor. (If one type were
+/// both, every `map` and `batched` after it would be ambiguous.)
+///
+/// ```
+/// use shardstream::adapters::IteratorExt;
+///
+/// let mut numbers = (0..10).map(Ok).prefetch(2);
+/// assert_eq!(numbers.next().transpose()?, Some(0)); // starts the thread
+/// drop(numbers); // joins it
+/// # Ok::<_, shardstream::Error>(())
+/// ```
 #[must_use = "adapters are lazy: they do nothing unless they are iterated over or polled"]
 pub struct Background<T> {
-    state: State<T>,
+    state: BackgroundState<T>,
     ahead: usize,
 }
 
-/// The [`Stream`] face of [`Background`].
+/// A [`Background`] as a [`Stream`].
 ///
-/// Dropping it joins the threads, as dropping [`Background`] does: for that moment it blocks.
+/// Dropping it joins the threads, as dropping [`Background`] does, and blocks until they have ended.
 #[must_use = "streams do nothing unless they are polled"]
 pub struct BackgroundStream<T>(Background<T>);
 
-/// Nothing in it is pinned: what is polled is boxed.
+/// Nothing in it is pinned: its receivers are boxed.
 impl<T> Unpin for BackgroundStream<T> {}
 
-type Start<T> = Box<dyn FnOnce(usize) -> Result<Crew<T>> + Send>;
+type StartThreads<T> = Box<dyn FnOnce(usize) -> Result<ThreadedQueue<T>> + Send>;
 
-enum State<T> {
-    New(Start<T>),
-    Running(Crew<T>),
+enum BackgroundState<T> {
+    New(StartThreads<T>),
+    Running(ThreadedQueue<T>),
     Ended,
 }
 
 impl<T> Background<T> {
-    /// `start` is given the number of items that may be prepared ahead.
-    fn new(ahead: usize, start: impl FnOnce(usize) -> Result<Crew<T>> + Send + 'static) -> Self {
-        Background { state: State::New(Box::new(start)), ahead }
+    /// `start` starts the threads, with the number of items that may be prepared ahead.
+    fn new(ahead: usize, start: impl FnOnce(usize) -> Result<ThreadedQueue<T>> + Send + 'static) -> Self {
+        Background { state: BackgroundState::New(Box::new(start)), ahead }
     }
 
-    /// Sets how many items may be prepared ahead of the one that is asked for: what bounds the memory. It
-    /// must be at least 1, and is at most 65536.
+    /// Sets the number of items that may be prepared ahead of the one that is asked for, which bounds the
+    /// memory: at least 1; more than 65536 counts as 65536.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let doubled = (0..100u32).map(Ok).par_map(2, |n| Ok(2 * n)).ahead(8);
+    /// assert_eq!(doubled.sum::<shardstream::Result<u32>>()?, 9900);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn ahead(mut self, items: usize) -> Self {
         self.ahead = items;
         self
     }
 
-    /// The same as a stream.
+    /// The same items as a stream.
+    ///
+    /// ```
+    /// use futures::{TryStreamExt as _, executor::block_on};
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let numbers = (0..3).map(Ok).prefetch(2).into_stream();
+    /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
     pub fn into_stream(self) -> BackgroundStream<T> {
         BackgroundStream(self)
     }
 
-    /// Whether the next item, or the end, is known already: then asking for it does not wait.
-    pub(crate) fn is_waiting(&self) -> bool {
+    /// Whether the next item, or the end, is ready: then asking for it does not wait.
+    pub(crate) fn is_ready(&self) -> bool {
         match &self.state {
-            State::New(_) => false,
-            State::Running(crew) => crew.is_waiting(),
-            State::Ended => true,
+            BackgroundState::New(_) => false,
+            BackgroundState::Running(queue) => queue.is_ready(),
+            BackgroundState::Ended => true,
         }
     }
 
-    /// The threads, started if they were not, or nothing after the end.
-    fn crew(&mut self) -> Result<Option<&mut Crew<T>>> {
-        if let State::New(_) = self.state
-            && let State::New(start) = std::mem::replace(&mut self.state, State::Ended)
+    /// The queue of the threads, which are started if need be; none after the end.
+    fn queue(&mut self) -> Result<Option<&mut ThreadedQueue<T>>> {
+        if let BackgroundState::New(_) = self.state
+            && let BackgroundState::New(start) = std::mem::replace(&mut self.state, BackgroundState::Ended)
         {
             if self.ahead == 0 {
                 let what = "0 items ahead: threads need room for at least 1 item";
                 return Err(ErrorKind::Config(what.into()).into());
             }
-            self.state = State::Running(start(self.ahead.min(MAX_AHEAD))?);
+            self.state = BackgroundState::Running(start(self.ahead.min(MAX_AHEAD))?);
         }
         match &mut self.state {
-            State::Running(crew) => Ok(Some(crew)),
-            State::New(_) | State::Ended => Ok(None),
+            BackgroundState::Running(queue) => Ok(Some(queue)),
+            BackgroundState::New(_) | BackgroundState::Ended => Ok(None),
         }
     }
 
-    /// Passes an answer of the threads on, and lets them go at the end.
-    fn answered(&mut self, item: Option<Result<T>>) -> Option<Result<T>> {
+    /// Passes on what the threads sent, and drops them at the end.
+    fn received(&mut self, item: Option<Result<T>>) -> Option<Result<T>> {
         if item.is_none() {
-            self.state = State::Ended;
+            self.state = BackgroundState::Ended;
         }
         item
     }
 
-    /// Passes on why this thread cannot wait for an answer, once: whoever continues after errors must come to
-    /// an end.
-    fn broken_off(&mut self, error: Error) -> Option<Result<T>> {
-        self.state = State::Ended;
+    /// Passes on why this thread cannot wait, and ends: a caller that continues after errors would loop
+    /// forever.
+    fn interrupted(&mut self, error: Error) -> Option<Result<T>> {
+        self.state = BackgroundState::Ended;
         Some(Err(error))
     }
 }
@@ -122,13 +145,13 @@ impl<T> Iterator for Background<T> {
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Result<T>> {
-        let item = match self.crew() {
-            Ok(crew) => crew?.next(),
+        let item = match self.queue() {
+            Ok(queue) => queue?.next(),
             Err(error) => return Some(Err(error)),
         };
         match item {
-            Ok(item) => self.answered(item),
-            Err(error) => self.broken_off(error),
+            Ok(item) => self.received(item),
+            Err(error) => self.interrupted(error),
         }
     }
 }
@@ -136,9 +159,9 @@ impl<T> Iterator for Background<T> {
 impl<T> FusedIterator for Background<T> {}
 
 impl<T> BackgroundStream<T> {
-    /// As [`Background::is_waiting`].
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.0.is_waiting()
+    /// As [`Background::is_ready`].
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.is_ready()
     }
 }
 
@@ -146,15 +169,15 @@ impl<T> Stream for BackgroundStream<T> {
     type Item = Result<T>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
-        let item = match self.0.crew() {
+        let item = match self.0.queue() {
             Ok(Some(_)) if wait::poll_interrupted(context) => {
-                return Poll::Ready(self.0.broken_off(ErrorKind::Stopped.into()));
+                return Poll::Ready(self.0.interrupted(ErrorKind::Stopped.into()));
             }
-            Ok(Some(crew)) => ready!(crew.poll_next(context)),
+            Ok(Some(queue)) => ready!(queue.poll_next(context)),
             Ok(None) => None,
             Err(error) => Some(Err(error)),
         };
-        Poll::Ready(self.0.answered(item))
+        Poll::Ready(self.0.received(item))
     }
 }
 
@@ -166,7 +189,7 @@ impl<T> fmt::Debug for BackgroundStream<T> {
 
 impl<T> FusedStream for BackgroundStream<T> {
     fn is_terminated(&self) -> bool {
-        matches!(self.0.state, State::Ended)
+        matches!(self.0.state, BackgroundState::Ended)
     }
 }
 
@@ -175,95 +198,98 @@ impl<T> fmt::Debug for Background<T> {
         let mut shown = f.debug_struct("Background");
         shown.field("ahead", &self.ahead);
         match &self.state {
-            State::New(_) => shown.field("state", &format_args!("New")),
-            State::Running(crew) => {
-                shown.field("threads", &crew.threads.len()).field("waiting", &crew.queue.len())
+            BackgroundState::New(_) => shown.field("state", &format_args!("New")),
+            BackgroundState::Running(queue) => {
+                shown.field("threads", &queue.threads.len()).field("waiting", &queue.entries.len())
             }
-            State::Ended => shown.field("state", &format_args!("Ended")),
+            BackgroundState::Ended => shown.field("state", &format_args!("Ended")),
         };
         shown.finish()
     }
 }
 
-/// A place in the queue, in the order of the source.
-enum Slot<T> {
+/// An entry of the queue, in the order of the source.
+enum QueueEntry<T> {
     /// The item is there.
     Ready(Result<T>),
-    /// A thread is at work on the item, and will send it here.
+    /// A thread works on the item, and will send it here.
     Promised(Pin<Box<Receiver<Result<T>>>>),
 }
 
-impl<T> Slot<T> {
-    /// An empty place, and the way to fill it.
+impl<T> QueueEntry<T> {
+    /// An entry without its item yet, and the sender for it.
     fn promised() -> (Sender<Result<T>>, Self) {
         let (sender, receiver) = async_channel::bounded(1);
-        (sender, Slot::Promised(Box::pin(receiver)))
+        (sender, QueueEntry::Promised(Box::pin(receiver)))
     }
 }
 
 /// Threads that fill a queue, and are joined when this is dropped.
-struct Crew<T> {
-    queue: Pin<Box<Receiver<Slot<T>>>>,
-    /// The slot at the front, where it had no item when it was polled.
-    front: Option<Slot<T>>,
+struct ThreadedQueue<T> {
+    entries: Pin<Box<Receiver<QueueEntry<T>>>>,
+    /// The first entry, if it had no item when it was polled.
+    front: Option<QueueEntry<T>>,
     threads: Threads,
 }
 
-impl<T: Send + 'static> Crew<T> {
-    /// Starts a thread for each of the `works`, named after `name`, with a queue of `ahead` places.
+impl<T: Send + 'static> ThreadedQueue<T> {
+    /// Starts a thread for each of `works`, named after `name`, with a queue of `ahead` entries.
     fn start<W>(name: &str, ahead: usize, works: impl IntoIterator<Item = W>) -> Result<Self>
     where
-        W: FnOnce(Sender<Slot<T>>) + Send + 'static,
+        W: FnOnce(Sender<QueueEntry<T>>) + Send + 'static,
     {
-        let (sender, queue) = async_channel::bounded(ahead);
-        let mut crew = Crew { queue: Box::pin(queue), front: None, threads: Threads::default() };
+        let (sender, entries) = async_channel::bounded(ahead);
+        let mut queue =
+            ThreadedQueue { entries: Box::pin(entries), front: None, threads: Threads::default() };
         for (number, work) in works.into_iter().enumerate() {
             let sender = sender.clone();
-            crew.threads.start(format!("{name}-{number}"), move || work(sender))?;
+            queue.threads.start(format!("{name}-{number}"), move || work(sender))?;
         }
-        Ok(crew)
+        Ok(queue)
     }
 }
 
-impl<T> Crew<T> {
-    /// Whether there is something at the front of the queue. A place that a thread is still at work on counts
-    /// too.
-    fn is_waiting(&self) -> bool {
-        self.front.is_some() || !self.queue.is_empty()
+impl<T> ThreadedQueue<T> {
+    /// Whether the queue has an entry, with its item or without.
+    fn is_ready(&self) -> bool {
+        self.front.is_some() || !self.entries.is_empty()
     }
 
-    /// Blocks. An error is one of the wait itself.
+    /// The next item; none at the end. Blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`] if this thread is interrupted.
     fn next(&mut self) -> Result<Option<Result<T>>> {
         if wait::is_interrupted() {
             return Err(ErrorKind::Stopped.into());
         }
         let slot = match self.front.take() {
             Some(slot) => slot,
-            None => match received(&self.queue)? {
+            None => match receive(&self.entries)? {
                 Some(slot) => slot,
                 None => return Ok(None),
             },
         };
         Ok(Some(match slot {
-            Slot::Ready(item) => item,
-            Slot::Promised(item) => received(&item)?.unwrap_or_else(broken),
+            QueueEntry::Ready(item) => item,
+            QueueEntry::Promised(item) => receive(&item)?.unwrap_or_else(lost),
         }))
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
         let slot = match self.front.take() {
             Some(slot) => slot,
-            None => match ready!(self.queue.as_mut().poll_next(context)) {
+            None => match ready!(self.entries.as_mut().poll_next(context)) {
                 Some(slot) => slot,
                 None => return Poll::Ready(None),
             },
         };
         match slot {
-            Slot::Ready(item) => Poll::Ready(Some(item)),
-            Slot::Promised(mut item) => match item.as_mut().poll_next(context) {
-                Poll::Ready(item) => Poll::Ready(Some(item.unwrap_or_else(broken))),
+            QueueEntry::Ready(item) => Poll::Ready(Some(item)),
+            QueueEntry::Promised(mut item) => match item.as_mut().poll_next(context) {
+                Poll::Ready(item) => Poll::Ready(Some(item.unwrap_or_else(lost))),
                 Poll::Pending => {
-                    self.front = Some(Slot::Promised(item));
+                    self.front = Some(QueueEntry::Promised(item));
                     Poll::Pending
                 }
             },
@@ -271,15 +297,15 @@ impl<T> Crew<T> {
     }
 }
 
-impl<T> Drop for Crew<T> {
+impl<T> Drop for ThreadedQueue<T> {
     fn drop(&mut self) {
-        // Before the threads are joined.
-        self.queue.close();
+        // The threads are joined after this, and must not wait for room any longer.
+        self.entries.close();
     }
 }
 
-/// What comes next, or nothing when the other end is gone. Blocks.
-fn received<T>(receiver: &Receiver<T>) -> Result<Option<T>> {
+/// The next message; none when the sender is gone. Blocks.
+fn receive<T>(receiver: &Receiver<T>) -> Result<Option<T>> {
     match receiver.try_recv() {
         Ok(item) => Ok(Some(item)),
         Err(TryRecvError::Closed) => Ok(None),
@@ -287,16 +313,7 @@ fn received<T>(receiver: &Receiver<T>) -> Result<Option<T>> {
     }
 }
 
-/// The item of a thread that ended without it, which only a panic while dropping things can bring about.
-fn broken<T>() -> Result<T> {
+/// The error for an item that its thread never sent, because dropping something panicked.
+fn lost<T>() -> Result<T> {
     Err(ErrorKind::Panicked("it ended without an answer".into()).into())
-}
-
-/// Calls a closure of the caller's, and makes an error of its panic.
-pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
-        let message = panic.downcast_ref::<&str>().copied();
-        let message = message.or_else(|| panic.downcast_ref().map(String::as_str));
-        ErrorKind::Panicked(redact_text(message.unwrap_or("no message"))).into()
-    })
 }

@@ -1,15 +1,16 @@
 //! `par_map`: a map on several threads that keeps the order.
 //!
-//! The threads take turns at the source. The one whose turn it is takes the next item *and* the next place in
-//! the queue under one lock, so that the queue has the order of the source; then it works on the item outside
-//! the lock and fills its place. The length of the queue bounds how far the threads run ahead.
+//! A thread takes the next item of the source *and* the next entry of the queue under one lock, so that the
+//! queue has the order of the source. It maps the item outside the lock, and then fills its entry. The length
+//! of the queue bounds how far the threads run ahead.
 
-use super::{Background, Crew, Slot, catch};
+use super::{Background, QueueEntry, ThreadedQueue};
+use crate::panic::catch;
 use crate::{ErrorKind, Result};
 use async_channel::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many items per thread are prepared ahead by default.
+/// Default number of items ahead, for each thread.
 const AHEAD_PER_THREAD: usize = 4;
 
 pub(in crate::adapters) fn par_map<I, T, U, F>(source: I, threads: usize, f: F) -> Background<U>
@@ -22,37 +23,38 @@ where
         if threads == 0 {
             return Err(ErrorKind::Config("a map on 0 threads: give it at least 1".into()).into());
         }
-        let work = Arc::new(Work { source: Mutex::new(Some(source)), f });
+        let work = Arc::new(SharedMap { source: Mutex::new(Some(source)), f });
         let works = (0..threads).map(|_| {
             let work = Arc::clone(&work);
             move |queue| work.run(&queue)
         });
-        Crew::start("shardstream-map", ahead, works)
+        ThreadedQueue::start("shardstream-map", ahead, works)
     })
 }
 
-struct Work<I, F> {
-    /// Nothing once the source has ended or is no longer wanted.
+/// The source and the closure, shared by the threads.
+struct SharedMap<I, F> {
+    /// None once the source has ended or is no longer wanted.
     source: Mutex<Option<I>>,
     f: F,
 }
 
-impl<I, F> Work<I, F> {
-    /// Does items until none is left or nobody wants them.
-    fn run<T, U>(&self, queue: &Sender<Slot<U>>)
+impl<I, F> SharedMap<I, F> {
+    /// Maps items until none is left or nobody wants them.
+    fn run<T, U>(&self, queue: &Sender<QueueEntry<U>>)
     where
         I: Iterator<Item = Result<T>>,
         F: Fn(T) -> Result<U>,
     {
-        while let Some((item, place)) = self.take(queue) {
+        while let Some((item, entry)) = self.take(queue) {
             let done = catch(|| (self.f)(item)).unwrap_or_else(Err);
             // There is room for one; this fails only when nobody waits for the item any more.
-            let _ = place.try_send(done);
+            let _ = entry.try_send(done);
         }
     }
 
-    /// Takes an item of the source and its place in the queue.
-    fn take<T, U>(&self, queue: &Sender<Slot<U>>) -> Option<(T, Sender<Result<U>>)>
+    /// Takes an item of the source, and its entry in the queue.
+    fn take<T, U>(&self, queue: &Sender<QueueEntry<U>>) -> Option<(T, Sender<Result<U>>)>
     where
         I: Iterator<Item = Result<T>>,
     {
@@ -68,11 +70,13 @@ impl<I, F> Work<I, F> {
             match item {
                 Ok(None) => return None,
                 Ok(Some(Ok(item))) => {
-                    let (place, slot) = Slot::promised();
-                    queue.send_blocking(slot).ok()?;
-                    return Some((item, place));
+                    let (sender, entry) = QueueEntry::promised();
+                    queue.send_blocking(entry).ok()?;
+                    return Some((item, sender));
                 }
-                Ok(Some(Err(error))) | Err(error) => queue.send_blocking(Slot::Ready(Err(error))).ok()?,
+                Ok(Some(Err(error))) | Err(error) => {
+                    queue.send_blocking(QueueEntry::Ready(Err(error))).ok()?
+                }
             }
         }
     }
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_stands_in_the_place_of_its_item() {
+    fn a_panic_is_an_error_in_the_place_of_its_item() {
         let map = || {
             oks(0..40).into_iter().par_map(4, |n: i32| {
                 assert!(n % 20 != 7, "bad {n}");

@@ -1,7 +1,8 @@
-//! `prefetch`: the source runs ahead on a thread of its own.
+//! `prefetch`: runs the source ahead on a thread.
 
-use super::{Background, Crew, Slot, catch};
+use super::{Background, QueueEntry, ThreadedQueue};
 use crate::Result;
+use crate::panic::catch;
 use async_channel::Sender;
 
 pub(in crate::adapters) fn prefetch<I, T>(source: I, ahead: usize) -> Background<T>
@@ -10,19 +11,19 @@ where
     T: Send + 'static,
 {
     Background::new(ahead, |ahead| {
-        Crew::start("shardstream-prefetch", ahead, [move |queue| fill(source, &queue)])
+        ThreadedQueue::start("shardstream-prefetch", ahead, [move |queue| fill(source, &queue)])
     })
 }
 
 /// Sends the items of the source until it ends or panics, or nobody wants them.
-fn fill<T>(mut source: impl Iterator<Item = Result<T>>, queue: &Sender<Slot<T>>) {
+fn fill<T>(mut source: impl Iterator<Item = Result<T>>, queue: &Sender<QueueEntry<T>>) {
     while !queue.is_closed() {
         let (item, ended) = match catch(|| source.next()) {
             Ok(None) => return,
             Ok(Some(item)) => (item, false),
             Err(panic) => (Err(panic), true),
         };
-        if queue.send_blocking(Slot::Ready(item)).is_err() || ended {
+        if queue.send_blocking(QueueEntry::Ready(item)).is_err() || ended {
             return;
         }
     }
@@ -37,7 +38,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn changes_nothing() {
+    fn items_and_order_are_those_of_the_source() {
         let items = || [oks(0..50), vec![fault("bad")], oks(50..99)].into_iter().flatten();
         for ahead in [1, 2, 1000, usize::MAX] {
             assert_eq!(show(items().prefetch(ahead)), show(items()));

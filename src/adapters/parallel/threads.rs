@@ -1,16 +1,21 @@
-//! Threads that are stopped and joined when their owner goes.
+//! Threads that are stopped and joined when their owner is dropped.
 
 use crate::Result;
 use crate::wait::Interrupt;
 use std::thread::{self, JoinHandle};
 
-/// Dropping it ends the waits of all threads, and joins them. Whatever else they wait for must have been
-/// ended before.
+/// Threads with interruptible waits.
+///
+/// Dropping it ends the waits inside this crate of all threads, and joins them. Whatever else they wait for
+/// must have ended before.
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Vec<(JoinHandle<()>, Interrupt)>);
 
 impl Threads {
-    /// Starts one more.
+    /// Starts another thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the system cannot start one.
     pub(crate) fn start(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let interrupt = Interrupt::default();
         let attached = interrupt.clone();
@@ -22,14 +27,14 @@ impl Threads {
         Ok(())
     }
 
-    /// Joins those that have ended.
+    /// Joins the threads that have ended.
     pub(crate) fn join_ended(&mut self) {
         for (thread, _) in self.0.extract_if(.., |(thread, _)| thread.is_finished()) {
             let _ = thread.join();
         }
     }
 
-    /// How many were started.
+    /// Number of threads that were started and not yet joined.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -37,10 +42,10 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // All of them before one is waited for: they may wait for each other.
+        // All of them are interrupted before the first is joined: they may wait for each other.
         self.0.iter().for_each(|(_, interrupt)| interrupt.interrupt());
         for (thread, _) in self.0.drain(..) {
-            // A thread hands its panics over as items; one that it could not hand over is nobody's to handle.
+            // Threads send their panics as items; a panic that could not be sent has no receiver.
             let _ = thread.join();
         }
     }

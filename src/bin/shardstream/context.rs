@@ -1,7 +1,7 @@
-//! What every command is given.
+//! The context in which a command runs.
 
 use crate::failure::Failure;
-use crate::global::Global;
+use crate::global::GlobalOptions;
 use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::output::Output;
@@ -10,22 +10,21 @@ use shardstream::store::Store;
 use std::path::Path;
 use tracing_chrome::FlushGuard;
 
-/// What every command is given: where its output goes, how it shows progress, whether it was interrupted, and
-/// the store.
+/// The context in which a command runs: its output, its progress, the interrupt flag and the store.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) output: Output,
     pub(crate) interrupt: Interrupt,
     pub(crate) store: Store,
-    /// The program's own definition, for completions and man pages.
+    /// The command-line definition of the program, for completions and man pages.
     pub(crate) program: clap::Command,
-    global: Global,
+    global: GlobalOptions,
     screen: Screen,
 }
 
 impl Context {
-    /// Begins to listen for Ctrl-C.
-    pub(crate) fn new(global: Global, program: clap::Command) -> Result<Self, Failure> {
+    /// Creates the context and starts to listen for Ctrl-C.
+    pub(crate) fn new(global: GlobalOptions, program: clap::Command) -> Result<Self, Failure> {
         let screen = Screen::default();
         Ok(Context {
             output: Output::new(screen.clone()),
@@ -37,12 +36,14 @@ impl Context {
         })
     }
 
-    /// Shows events where that was asked for, and writes a timeline into a file until the guard is dropped.
+    /// Starts the log on stderr if `--log` was given, and the timeline in the file `trace` if there is one.
+    /// The timeline is complete when the guard is dropped.
     pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
         logging::begin(self.global.log(), trace)
     }
 
-    /// Shows progress on stderr until it is dropped. `total` is the number of units, where that is known.
+    /// Shows progress on stderr until the returned value is dropped. `total` is the number of units, if
+    /// known.
     pub(crate) fn progress(&self, what: &str, unit: Unit, total: Option<u64>) -> Progress {
         Progress::start(what, unit, total, &self.global.progress(), &self.screen)
     }

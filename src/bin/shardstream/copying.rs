@@ -1,11 +1,10 @@
-//! Copying objects between stores: whole or not at all, and read again.
+//! Copies objects between stores. A copy appears whole or not at all, and is read again to check it.
 
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Failure, other_error};
 use crate::files::{local_path, normalised};
 use crate::interrupt::Stop;
-use crate::making::failed;
-use crate::options::{Json, Patterns, Threads};
+use crate::options::{JsonOption, Patterns, ThreadsOption};
 use crate::progress::{Progress, Unit};
 use crate::saved_plan::put;
 use crate::series::remove_partial;
@@ -19,31 +18,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The document beside the copies that says of what they are copies.
+/// Name of the document beside the copies that records their sources.
 const RECORDS: &str = ".shardstream-copies.json";
-/// Time between two writes of the records while objects are copied.
-const EVERY: Duration = Duration::from_secs(5);
+/// Time between two saves of the records while objects are copied.
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An object and where it is copied to.
+/// An object to copy, and its target.
 #[derive(Debug, Clone)]
-struct Copying {
+struct CopyJob {
     from: SecretUrl,
     to: SecretUrl,
     name: String,
+    /// Size and version of the source.
     size: Option<u64>,
     version: Option<String>,
-    /// What is at the target.
-    there: Option<ObjectVersion>,
+    /// The object that exists at the target.
+    existing: Option<ObjectVersion>,
 }
 
-/// What was copied: beside the copies, by their names.
+/// The document that records the copies of a directory, by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Records {
-    copies: BTreeMap<String, Record>,
+struct CopyRecords {
+    copies: BTreeMap<String, CopyRecord>,
 }
 
+/// The source of a copy, and what both were at the time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
+struct CopyRecord {
     from: String,
     size: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,82 +55,87 @@ struct Record {
     crc32c: u32,
 }
 
-/// What was done for an object.
+/// What was done for one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+enum CopyAction {
     Copied,
-    /// The same object was there.
+    /// The same object existed at the target.
     Kept,
 }
 
-/// An object that is there now.
+/// A finished copy, as `--json` reports it.
 #[derive(Debug, Serialize)]
 struct Copied {
     from: String,
     to: String,
     bytes: u64,
     crc32c: String,
-    action: Action,
+    action: CopyAction,
+    /// The record to save, with its name, if it is new.
     #[serde(skip)]
-    record: Option<(String, Record)>,
+    record: Option<(String, CopyRecord)>,
 }
 
-/// What is copied, and how, for `cp` and `sync`.
+/// Options that `cp` and `sync` share.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CopyOptions {
-    /// Objects, patterns or directories, and last the directory that they are copied to. `cp` takes a name
-    /// for a single object too.
+    /// Objects, patterns or directories, and last the directory to copy them to. For a single object, `cp`
+    /// also takes a target name.
     #[arg(value_name = "FROM|TO", required = true)]
     pub(crate) places: Vec<String>,
-    /// Do not read copies again: compare their sizes only.
+    /// Do not read copies again; compare only their sizes.
     #[arg(long)]
     no_reread: bool,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
 }
 
 impl CopyOptions {
-    /// Copies the objects, and reports what is there now.
-    pub(crate) fn run(self, there: There, context: &Context) -> std::result::Result<(), Failure> {
-        let how = How { there, reread: !self.no_reread, threads: self.threads.count() };
-        report(&copy_all(self.places, how, context)?, self.json.json, context)
+    /// Copies the objects and prints a report.
+    pub(crate) fn run(self, existing: ExistingCopies, context: &Context) -> std::result::Result<(), Failure> {
+        let settings = CopySettings { existing, reread: !self.no_reread, threads: self.threads.count() };
+        report(&copy_all(self.places, settings, context)?, self.json.json, context)
     }
 }
 
-/// What is done with objects that are there.
+/// What to do with objects that exist at the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum There {
+pub(crate) enum ExistingCopies {
     Refuse,
-    /// Those that are the same are kept.
+    /// Keep those that are the same, and replace others.
     KeepSame,
     Replace,
 }
 
 /// How objects are copied.
 #[derive(Debug, Clone, Copy)]
-struct How {
-    there: There,
-    /// Whether copies are read again.
+struct CopySettings {
+    existing: ExistingCopies,
+    /// Whether copies are read again to compare them.
     reread: bool,
     threads: usize,
 }
 
-/// Copies what matches the places before the last to the last, and returns what is there now, in order.
-fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Result<Vec<Copied>, Failure> {
-    let copies = plan(places, how, context)?;
+/// Copies the objects of all places but the last to the last one. Returns the copies in order.
+fn copy_all(
+    places: Vec<String>,
+    settings: CopySettings,
+    context: &Context,
+) -> std::result::Result<Vec<Copied>, Failure> {
+    let copies = plan(places, settings, context)?;
     let Some(directory) = copies.first().map(|copy| directory(copy.to.expose_secret()).to_owned()) else {
         return Ok(Vec::new());
     };
     let place = format!("{directory}{RECORDS}");
     let records = read_records(&place, context)?;
-    if how.there == There::Refuse {
-        let taken: Vec<&Copying> = copies.iter().filter(|copy| copy.there.is_some()).collect();
+    if settings.existing == ExistingCopies::Refuse {
+        let taken: Vec<&CopyJob> = copies.iter().filter(|copy| copy.existing.is_some()).collect();
         if let Some(first) = taken.first() {
             return Err(Failure::Failed(format!(
-                "{} of {} there already, such as {}: --resume keeps those that are the same, --force \
+                "{} of {} already exist, such as {}: --resume keeps those that are the same, --force \
                  replaces them",
                 taken.len(),
                 crate::text::counted(copies.len() as u64, "object"),
@@ -137,7 +143,7 @@ fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Re
             )));
         }
     }
-    if how.there == There::KeepSame {
+    if settings.existing == ExistingCopies::KeepSame {
         let names: BTreeSet<String> = copies.iter().map(|copy| stored_name(&copy.to)).collect();
         remove_partial(&directory, |name| names.contains(name));
     }
@@ -149,21 +155,21 @@ fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Re
         store: context.store.clone(),
         stop: stop.clone(),
         progress,
-        how,
+        settings,
         records: Arc::clone(&records),
     };
     let flag = stop.clone();
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
     let flag = stop.clone();
-    let done = source.par_map(how.threads, move |copy: Copying| Ok(flag.guard(|| copier.copy(&copy))));
+    let done = source.par_map(settings.threads, move |copy: CopyJob| Ok(flag.guard(|| copier.copy(&copy))));
     let (mut copied, mut saved) = (Vec::new(), Instant::now());
-    let mut now = Records { copies: records.copies.clone() };
-    // After a failure too: what others have copied is recorded.
-    for item in done.ahead(how.threads) {
+    let mut now = CopyRecords { copies: records.copies.clone() };
+    // After a failure as well, so that the copies of the other threads are recorded.
+    for item in done.ahead(settings.threads) {
         let Some(mut done) = item? else { continue };
         if let Some((name, record)) = done.record.take() {
             now.copies.insert(name, record);
-            if saved.elapsed() >= EVERY {
+            if saved.elapsed() >= SAVE_INTERVAL {
                 put(&place, &now, &context.store)?;
                 saved = Instant::now();
             }
@@ -177,10 +183,14 @@ fn copy_all(places: Vec<String>, how: How, context: &Context) -> std::result::Re
     Ok(copied)
 }
 
-/// Which objects are copied to where.
-fn plan(mut places: Vec<String>, how: How, context: &Context) -> std::result::Result<Vec<Copying>, Failure> {
+/// Resolves the sources and targets, and looks up the objects at both.
+fn plan(
+    mut places: Vec<String>,
+    settings: CopySettings,
+    context: &Context,
+) -> std::result::Result<Vec<CopyJob>, Failure> {
     let Some(to) = places.pop().filter(|_| !places.is_empty()) else {
-        return Err(Failure::Usage("give what is copied, and last where to".into()));
+        return Err(Failure::Usage("give the objects to copy, and the target last".into()));
     };
     let sources = Patterns::of(places).shards(context)?;
     let into = to.ends_with('/') || sources.len() > 1 || Path::new(&to).is_dir();
@@ -200,42 +210,42 @@ fn plan(mut places: Vec<String>, how: How, context: &Context) -> std::result::Re
             )));
         }
         let (from, to) = (from.clone(), SecretUrl::from(url));
-        copies.push(Copying { from, to, name, size: None, version: None, there: None });
+        copies.push(CopyJob { from, to, name, size: None, version: None, existing: None });
     }
     let (store, flag) = (context.store.clone(), context.interrupt.clone());
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-    let looked = source.par_map(how.threads.max(16), move |mut copy: Copying| {
+    let found = source.par_map(settings.threads.max(16), move |mut copy: CopyJob| {
         let from = store.stat(copy.from.expose_secret())?;
         (copy.size, copy.version) = (from.size, from.version);
-        copy.there = match store.stat(copy.to.expose_secret()) {
-            Ok(there) => Some(there),
+        copy.existing = match store.stat(copy.to.expose_secret()) {
+            Ok(existing) => Some(existing),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => None,
             Err(error) => return Err(error),
         };
         Ok(copy)
     });
-    let copies = looked.collect::<Result<Vec<_>>>();
+    let copies = found.collect::<Result<Vec<_>>>();
     context.interrupt.check()?;
     Ok(copies?)
 }
 
-fn read_records(place: &str, context: &Context) -> std::result::Result<Records, Failure> {
+fn read_records(place: &str, context: &Context) -> std::result::Result<CopyRecords, Failure> {
     let text = match context.store.open(place)?.read_all() {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(Records::default()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(CopyRecords::default()),
         text => text?,
     };
     serde_json::from_slice(&text).map_err(|error| {
         let place = SecretUrl::from(place);
-        Failure::Failed(format!("{place} does not say what was copied ({error}): remove it"))
+        Failure::Failed(format!("{place} is not a record of copies ({error}): remove it"))
     })
 }
 
-/// What is before the name, with its slash.
+/// The URL up to the file name, including the slash.
 fn directory(url: &str) -> &str {
     &url[..url.rfind('/').map_or(0, |slash| slash + 1)]
 }
 
-/// The last part of a URL, without the query of a web address.
+/// The last component of a URL, without the query of an HTTP URL.
 fn file_name(url: &str) -> &str {
     let path = match url.starts_with("http://") || url.starts_with("https://") {
         true => url.split(['?', '#']).next().unwrap_or(url),
@@ -244,27 +254,29 @@ fn file_name(url: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The name of the file or object at a place: without percent-encoding for a `file:` URL.
+/// The name of the file or object, percent-decoded for a `file:` URL.
 fn stored_name(url: &SecretUrl) -> String {
     let path = local_path(url.expose_secret());
     let name = path.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| file_name(url.expose_secret()).to_owned())
 }
 
+/// Copies single objects.
 struct Copier {
     store: Store,
     stop: Stop,
     progress: Arc<Progress>,
-    how: How,
-    records: Arc<Records>,
+    settings: CopySettings,
+    records: Arc<CopyRecords>,
 }
 
 impl Copier {
-    fn copy(&self, copy: &Copying) -> Result<Copied> {
-        if self.how.there == There::KeepSame
-            && let Some((record, is_new)) = self.same(copy)?
+    /// Copies one object, or keeps the copy that exists.
+    fn copy(&self, copy: &CopyJob) -> Result<Copied> {
+        if self.settings.existing == ExistingCopies::KeepSame
+            && let Some((record, is_new)) = self.same_object(copy)?
         {
-            return Ok(self.copied(copy, record, Action::Kept, is_new));
+            return Ok(self.copied(copy, record, CopyAction::Kept, is_new));
         }
         let from = copy.from.expose_secret();
         let mut body = self.store.open_stored(from)?;
@@ -281,33 +293,35 @@ impl Copier {
         let version = body.object().and_then(|object| object.version);
         let written = object.finish()?;
         if written.size != size {
-            return self.refuse(copy, &format!("{size} bytes were written, and it has {}", written.size));
+            return self.reject(copy, &format!("{size} bytes were written, but it has {}", written.size));
         }
-        if self.how.reread {
+        if self.settings.reread {
             let (again, bytes) = self.sum(copy.to.expose_secret(), false)?;
             if (again, bytes) != (crc32c, size) {
                 let what = format!(
-                    "{size} bytes of CRC-32C {crc32c:08x} were written, and {bytes} of {again:08x} are read"
+                    "{size} bytes with CRC-32C {crc32c:08x} were written, but {bytes} bytes with \
+                     {again:08x} read"
                 );
-                return self.refuse(copy, &what);
+                return self.reject(copy, &what);
             }
         }
         let from = copy.from.to_string();
-        let record = Record { from, size, version, copy: written.version, crc32c };
-        Ok(self.copied(copy, record, Action::Copied, true))
+        let record = CopyRecord { from, size, version, copy: written.version, crc32c };
+        Ok(self.copied(copy, record, CopyAction::Copied, true))
     }
 
-    /// Removes a copy that is none.
-    fn refuse(&self, copy: &Copying, what: &str) -> Result<Copied> {
+    /// Removes a copy that differs from its source, and returns the error.
+    fn reject(&self, copy: &CopyJob, what: &str) -> Result<Copied> {
         self.store.delete(copy.to.expose_secret())?;
-        Err(failed(format!("the copy is not what was copied, and was removed: {what}")).in_shard(&copy.to))
+        Err(other_error(format!("the copy differs from the source, and was removed: {what}"))
+            .in_shard(&copy.to))
     }
 
-    /// The record of the object that is there, if it is the same, and whether it is new.
+    /// The record of the existing object if it equals the source, and whether the record is new.
     ///
-    /// It is the same as was recorded, with the same versions; without a record both are read.
-    fn same(&self, copy: &Copying) -> Result<Option<(Record, bool)>> {
-        let Some(there) = copy.there.as_ref().filter(|there| there.size.is_some() && there.size == copy.size)
+    /// The object is the same if both versions are the recorded ones. Without a record, both are read.
+    fn same_object(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
+        let Some(existing) = copy.existing.as_ref().filter(|it| it.size.is_some() && it.size == copy.size)
         else {
             return Ok(None);
         };
@@ -315,7 +329,7 @@ impl Copier {
         if let Some(record) = self.records.copies.get(&copy.name).filter(|record| record.from == from)
             && Some(record.size) == copy.size
             && copy.version.is_some()
-            && (&record.version, &record.copy) == (&copy.version, &there.version)
+            && (&record.version, &record.copy) == (&copy.version, &existing.version)
         {
             self.progress.add(record.size);
             return Ok(Some((record.clone(), false)));
@@ -324,11 +338,11 @@ impl Copier {
         if (crc32c, size) != self.sum(copy.to.expose_secret(), false)? {
             return Ok(None);
         }
-        let (version, copied) = (copy.version.clone(), there.version.clone());
-        Ok(Some((Record { from, size, version, copy: copied, crc32c }, true)))
+        let (version, copied) = (copy.version.clone(), existing.version.clone());
+        Ok(Some((CopyRecord { from, size, version, copy: copied, crc32c }, true)))
     }
 
-    /// The CRC-32C and the length of an object.
+    /// CRC-32C and length of an object. `counts` says whether its bytes count as progress.
     fn sum(&self, url: &str, counts: bool) -> Result<(u32, u64)> {
         let (mut crc32c, mut size) = (0, 0);
         for chunk in self.store.open_stored(url)? {
@@ -343,7 +357,7 @@ impl Copier {
         Ok((crc32c, size))
     }
 
-    fn copied(&self, copy: &Copying, record: Record, action: Action, is_new: bool) -> Copied {
+    fn copied(&self, copy: &CopyJob, record: CopyRecord, action: CopyAction, is_new: bool) -> Copied {
         Copied {
             from: copy.from.to_string(),
             to: copy.to.to_string(),
@@ -355,19 +369,19 @@ impl Copier {
     }
 }
 
-/// Says what is there now.
+/// Prints the copies as JSON, or their number in one line.
 fn report(copied: &[Copied], json: bool, context: &Context) -> std::result::Result<(), Failure> {
     if json {
         return copied.iter().try_for_each(|copy| context.output.record(copy));
     }
-    let of = |action: Action| copied.iter().filter(move |copy| copy.action == action);
-    let counted = |action: Action| crate::text::counted(of(action).count() as u64, "object");
-    let bytes = crate::text::bytes(of(Action::Copied).map(|copy| copy.bytes).sum());
-    let kept = match of(Action::Kept).count() {
+    let of = |action: CopyAction| copied.iter().filter(move |copy| copy.action == action);
+    let counted = |action: CopyAction| crate::text::counted(of(action).count() as u64, "object");
+    let bytes = crate::text::bytes(of(CopyAction::Copied).map(|copy| copy.bytes).sum());
+    let kept = match of(CopyAction::Kept).count() {
         0 => String::new(),
-        _ => format!("; {} the same already", counted(Action::Kept)),
+        _ => format!("; {} the same already", counted(CopyAction::Kept)),
     };
-    context.output.line(format_args!("{} copied, {bytes}{kept}", counted(Action::Copied)))
+    context.output.line(format_args!("{} copied, {bytes}{kept}", counted(CopyAction::Copied)))
 }
 
 #[cfg(test)]

@@ -1,102 +1,106 @@
-//! Distributions of numbers: least, most, mean, and a small histogram.
+//! Distributions of numbers: minimum, maximum, mean, and a small histogram.
 
 use crate::table;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The distribution of whole numbers, such as sizes in bytes. Two of them can be added.
+/// The distribution of whole numbers, such as sizes in bytes. Distributions can be merged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Distribution {
     pub(crate) count: u64,
     pub(crate) sum: u64,
-    least: u64,
-    most: u64,
-    /// How many numbers there are from a step of [`begin`] to the next.
-    steps: BTreeMap<u32, u64>,
+    min: u64,
+    max: u64,
+    /// Number of values in each bin of the histogram, from [`bin_start`] of its number to that of the next
+    /// one.
+    bins: BTreeMap<u32, u64>,
 }
 
-/// What a document says of a distribution.
+/// A distribution as JSON documents show it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
+pub(crate) struct DistributionSummary {
     min: u64,
     mean: f64,
     max: u64,
 }
 
 impl Distribution {
+    /// Adds a number.
     pub(crate) fn add(&mut self, number: u64) {
-        self.least = if self.count == 0 { number } else { self.least.min(number) };
-        self.most = self.most.max(number);
+        self.min = if self.count == 0 { number } else { self.min.min(number) };
+        self.max = self.max.max(number);
         self.count += 1;
         self.sum = self.sum.saturating_add(number);
-        *self.steps.entry(step(number)).or_default() += 1;
+        *self.bins.entry(bin(number)).or_default() += 1;
     }
 
+    /// Adds all numbers of another distribution.
     pub(crate) fn merge(&mut self, other: &Distribution) {
         if other.count == 0 {
             return;
         }
-        self.least = if self.count == 0 { other.least } else { self.least.min(other.least) };
-        self.most = self.most.max(other.most);
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
-        for (step, count) in &other.steps {
-            *self.steps.entry(*step).or_default() += count;
+        for (bin, count) in &other.bins {
+            *self.bins.entry(*bin).or_default() += count;
         }
     }
 
+    /// The mean; 0 if there are no numbers.
     pub(crate) fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    pub(crate) fn summary(&self) -> Summary {
-        Summary { min: self.least, mean: self.mean(), max: self.most }
+    pub(crate) fn summary(&self) -> DistributionSummary {
+        DistributionSummary { min: self.min, mean: self.mean(), max: self.max }
     }
 
-    /// Least, mean and most in one line: `6 to 8, mean 7.2`.
+    /// Minimum, maximum and mean on one line, such as `6 to 8, mean 7`.
     pub(crate) fn line(&self, shown: impl Fn(u64) -> String) -> String {
-        match self.least == self.most {
-            true => shown(self.least),
+        match self.min == self.max {
+            true => shown(self.min),
             false => format!(
                 "{} to {}, mean {}",
-                shown(self.least),
-                shown(self.most),
+                shown(self.min),
+                shown(self.max),
                 shown(self.mean().round() as u64)
             ),
         }
     }
 
-    /// A histogram in lines, of which each but the last has a line break behind it.
+    /// A histogram of one line for each bin, separated by line breaks.
     pub(crate) fn histogram(&self, shown: impl Fn(u64) -> String) -> String {
-        let (Some((first, _)), Some((last, _))) = (self.steps.first_key_value(), self.steps.last_key_value())
+        let (Some((first, _)), Some((last, _))) = (self.bins.first_key_value(), self.bins.last_key_value())
         else {
             return String::new();
         };
         let counts: Vec<u64> =
-            (*first..=*last).map(|step| self.steps.get(&step).copied().unwrap_or(0)).collect();
+            (*first..=*last).map(|bin| self.bins.get(&bin).copied().unwrap_or(0)).collect();
         let mut table = table::Table::bare(&[">", ">", ""]);
-        for ((step, count), bar) in (*first..=*last).zip(&counts).zip(table::bars(&counts)) {
-            let range = format!("{} to {}", shown(begin(step)), shown(begin(step + 1)));
+        for ((bin, count), bar) in (*first..=*last).zip(&counts).zip(table::bars(&counts)) {
+            let range = format!("{} to {}", shown(bin_start(bin)), shown(bin_start(bin + 1)));
             table.row([range, crate::text::number(*count), bar]);
         }
         table.to_string()
     }
 }
 
-/// Where a step of a histogram begins: 0, 1, 2, 5, 10, 20, 50, …
-fn begin(step: u32) -> u64 {
-    match step {
+/// The lower bound of a bin of the histogram: 0, 1, 2, 5, 10, 20, 50, …
+fn bin_start(bin: u32) -> u64 {
+    match bin {
         0 => 0,
-        step => {
-            let digit = [1, 2, 5][(step as usize - 1) % 3];
-            10_u64.checked_pow((step - 1) / 3).and_then(|power| power.checked_mul(digit)).unwrap_or(u64::MAX)
+        bin => {
+            let digit = [1, 2, 5][(bin as usize - 1) % 3];
+            10_u64.checked_pow((bin - 1) / 3).and_then(|power| power.checked_mul(digit)).unwrap_or(u64::MAX)
         }
     }
 }
 
-/// The step that a number is in.
-fn step(number: u64) -> u32 {
-    (0..).find(|step| begin(step + 1) > number || begin(step + 1) == u64::MAX).unwrap_or(0)
+/// The number of the bin that holds a number.
+fn bin(number: u64) -> u32 {
+    (0..).find(|bin| bin_start(bin + 1) > number || bin_start(bin + 1) == u64::MAX).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -104,16 +108,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_those_of_a_ruler() {
+    fn bins_begin_at_1_2_and_5() {
         assert_eq!(
-            [0, 1, 2, 4, 5, 9, 10, 19, 20, 999].map(|number| begin(step(number))),
+            [0, 1, 2, 4, 5, 9, 10, 19, 20, 999].map(|number| bin_start(bin(number))),
             [0, 1, 2, 2, 5, 5, 10, 10, 20, 500]
         );
-        assert_eq!(begin(step(u64::MAX)), 10_u64.pow(19));
+        assert_eq!(bin_start(bin(u64::MAX)), 10_u64.pow(19));
     }
 
     #[test]
-    fn sums_are_those_of_all_numbers() {
+    fn merged_parts_equal_the_whole() {
         let (mut all, mut parts) = (Distribution::default(), Distribution::default());
         for numbers in [&[3, 7][..], &[], &[1, 100]] {
             let mut part = Distribution::default();

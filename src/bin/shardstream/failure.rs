@@ -1,5 +1,6 @@
-//! Why a command ended without success, and the program's exit status.
+//! Failures of commands, and the exit status for each.
 
+use crate::text;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -8,30 +9,30 @@ use std::process::ExitCode;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a fault of a file or the network, or bad data where the command must not meet any
+  1    failed: an error of a file or the network, or bad data that the command does not accept
   2    wrong usage
   3    `verify` or `index check` found damage
   130  interrupted (Ctrl-C, SIGTERM)";
 
-/// Why a command ended without success.
+/// The reason why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An error of the crate.
     Crate(shardstream::Error),
-    /// Anything else that went wrong, in words.
+    /// Any other failure, as a message.
     Failed(String),
-    /// The command was given options that make no sense together.
+    /// Options that contradict each other or have no meaning together.
     Usage(String),
-    /// The command looked for damage, and found some, which it has reported.
+    /// The command looked for damage, found some and has reported it.
     Damage,
     /// Ctrl-C or SIGTERM.
     Interrupted,
-    /// Whoever reads the output has closed it. That is no fault: `shardstream … | head` does it.
+    /// The reader of stdout has closed it, as `shardstream … | head` does. This is not an error.
     Closed,
 }
 
 impl Failure {
-    /// An error of the operating system, with what was tried.
+    /// An error of the operating system; `what` names the file or the action.
     pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         Failure::Failed(format!("{what}: {error}"))
     }
@@ -46,7 +47,9 @@ impl Failure {
             Failure::Damage | Failure::Closed => String::new(),
         };
         if !message.is_empty() {
-            // stderr may be closed too, and there is nowhere left to say so.
+            // A message may have a key or name from a shard.
+            let message = text::printable_lines(&message);
+            // stderr may be closed too, and then there is nowhere left to report that.
             drop(writeln!(io::stderr(), "shardstream: {message}"));
         }
         ExitCode::from(self.code())
@@ -67,4 +70,9 @@ impl From<shardstream::Error> for Failure {
     fn from(error: shardstream::Error) -> Self {
         Failure::Crate(error)
     }
+}
+
+/// An error of the crate with this message.
+pub(crate) fn other_error(message: impl Into<String>) -> shardstream::Error {
+    io::Error::other(message.into()).into()
 }

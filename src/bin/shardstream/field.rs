@@ -1,4 +1,4 @@
-//! What a field is: its kind by its name, and what its bytes hold.
+//! Fields: the kind that the name says, the decoded content, and a preview for people and programs.
 
 use crate::text;
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use shardstream::{Result, Sample, Value};
 use std::fmt;
 use std::fmt::Write;
 
-/// What a field should hold, by the last part of its name, as [`shardstream::codec`] has it.
+/// The kind of a field by the last extension of its name, as in [`shardstream::codec`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum FieldKind {
     Image,
     Text,
     Integer,
@@ -26,54 +26,56 @@ pub(crate) enum Kind {
     Bytes,
 }
 
-impl Kind {
-    /// The kind of a field of this name. `.gz` after the extension changes nothing.
+impl FieldKind {
+    /// The kind of a field with this name. A `.gz` at the end is ignored.
     pub(crate) fn of(field: &str) -> Self {
         let lower = field.to_ascii_lowercase();
         let name = lower.strip_suffix(".gz").unwrap_or(&lower);
         match name.rsplit('.').next().unwrap_or(name) {
-            "jpg" | "jpeg" | "jpe" | "jfif" | "png" | "webp" | "ppm" | "pgm" | "pbm" | "pnm" => Kind::Image,
-            "txt" | "text" | "transcript" => Kind::Text,
-            "cls" | "cls2" | "class" | "count" | "index" | "inx" | "id" => Kind::Integer,
-            "json" | "jsn" => Kind::Json,
-            "npy" => Kind::Array,
-            "npz" => Kind::Arrays,
-            "pkl" | "pickle" | "pyd" | "pth" | "pt" => Kind::Pickle,
-            "wav" | "flac" | "mp3" | "ogg" | "opus" | "m4a" => Kind::Audio,
-            "mp4" | "webm" | "mkv" | "avi" | "mov" => Kind::Video,
-            _ => Kind::Bytes,
+            "jpg" | "jpeg" | "jpe" | "jfif" | "png" | "webp" | "ppm" | "pgm" | "pbm" | "pnm" => {
+                FieldKind::Image
+            }
+            "txt" | "text" | "transcript" => FieldKind::Text,
+            "cls" | "cls2" | "class" | "count" | "index" | "inx" | "id" => FieldKind::Integer,
+            "json" | "jsn" => FieldKind::Json,
+            "npy" => FieldKind::Array,
+            "npz" => FieldKind::Arrays,
+            "pkl" | "pickle" | "pyd" | "pth" | "pt" => FieldKind::Pickle,
+            "wav" | "flac" | "mp3" | "ogg" | "opus" | "m4a" => FieldKind::Audio,
+            "mp4" | "webm" | "mkv" | "avi" | "mov" => FieldKind::Video,
+            _ => FieldKind::Bytes,
         }
     }
 
-    /// Whether the bytes are text that can go to a terminal as they are.
+    /// Whether the bytes are text.
     pub(crate) fn is_text(self) -> bool {
-        matches!(self, Kind::Text | Kind::Integer | Kind::Json)
+        matches!(self, FieldKind::Text | FieldKind::Integer | FieldKind::Json)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FieldKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Image => "image",
-            Kind::Text => "text",
-            Kind::Integer => "integer",
-            Kind::Json => "json",
-            Kind::Array => "array",
-            Kind::Arrays => "arrays",
-            Kind::Pickle => "pickle",
-            Kind::Audio => "audio",
-            Kind::Video => "video",
-            Kind::Bytes => "bytes",
+            FieldKind::Image => "image",
+            FieldKind::Text => "text",
+            FieldKind::Integer => "integer",
+            FieldKind::Json => "json",
+            FieldKind::Array => "array",
+            FieldKind::Arrays => "arrays",
+            FieldKind::Pickle => "pickle",
+            FieldKind::Audio => "audio",
+            FieldKind::Video => "video",
+            FieldKind::Bytes => "bytes",
         })
     }
 }
 
-/// The name of a field of a sample, by its value: another field may have the same content.
+/// The name of the field that holds `value`, by its address: another field may have an equal value.
 pub(crate) fn name_of<'a>(sample: &'a Sample, value: &Value) -> Option<&'a str> {
     sample.fields().find(|(_, other)| std::ptr::eq(*other, value)).map(|(name, _)| name)
 }
 
-/// The format of an image, by its first bytes.
+/// The format of an image by its first bytes.
 pub(crate) fn image_format(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("jpeg"),
@@ -84,39 +86,39 @@ pub(crate) fn image_format(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What the bytes of a field hold.
+/// The content of a field.
 #[derive(Debug)]
-pub(crate) enum Content {
-    /// The format and the size of an image, from its header.
+pub(crate) enum FieldContent {
+    /// Format and size of an image, from its header.
     Image(&'static str, Size),
-    /// Decoded.
+    /// A decoded value.
     Value(Value),
-    /// Not of a kind that is decoded.
+    /// Bytes of a kind that is not decoded.
     Bytes,
 }
 
-impl Content {
-    /// Decodes a field; of an image only the header is looked at.
+impl FieldContent {
+    /// Decodes a field. Of an image, only the header is read.
     ///
     /// # Errors
     /// [`Decode`](shardstream::ErrorKind::Decode).
     pub(crate) fn of(field: &str, bytes: &Bytes, decoder: &Decoder) -> Result<Self> {
-        match Kind::of(field) {
-            Kind::Image if !field.to_ascii_lowercase().ends_with(".gz") => {
+        match FieldKind::of(field) {
+            FieldKind::Image if !field.to_ascii_lowercase().ends_with(".gz") => {
                 let size = Image::size_in(bytes).map_err(|error| shardstream::Error::decode(field, error))?;
-                Ok(Content::Image(image_format(bytes).unwrap_or("image"), size))
+                Ok(FieldContent::Image(image_format(bytes).unwrap_or("image"), size))
             }
-            // A pickle can run any code: its bytes are all there is to see.
-            Kind::Pickle => Ok(Content::Bytes),
-            _ => Ok(decoder.decode_field(field, bytes)?.map_or(Content::Bytes, Content::Value)),
+            // Loading a pickle can run any code, so only its bytes are shown.
+            FieldKind::Pickle => Ok(FieldContent::Bytes),
+            _ => Ok(decoder.decode_field(field, bytes)?.map_or(FieldContent::Bytes, FieldContent::Value)),
         }
     }
 }
 
-/// A field as it is shown: a line for people, and a document.
+/// A preview of a field: a JSON document for programs, and a line for people.
 #[derive(Debug, Serialize)]
-pub(crate) struct Shown {
-    pub(crate) kind: Kind,
+pub(crate) struct FieldPreview {
+    pub(crate) kind: FieldKind,
     pub(crate) bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     format: Option<&'static str>,
@@ -130,23 +132,23 @@ pub(crate) struct Shown {
     shape: Option<Vec<usize>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Json>,
-    /// Why it could not be decoded.
+    /// The error if the field cannot be decoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip)]
     pub(crate) line: String,
 }
 
-/// How many characters of a text are shown.
-const LONGEST: usize = 120;
-/// How many numbers of an array are shown.
-const NUMBERS: usize = 6;
+/// Number of characters shown of a text.
+const MAX_CHARACTERS: usize = 120;
+/// Number of elements shown of an array.
+const MAX_ELEMENTS: usize = 6;
 
-impl Shown {
+impl FieldPreview {
     pub(crate) fn of(field: &str, bytes: &Bytes, decoder: &Decoder) -> Self {
         let size = text::bytes(bytes.len() as u64);
-        let mut shown = Shown {
-            kind: Kind::of(field),
+        let mut shown = FieldPreview {
+            kind: FieldKind::of(field),
             bytes: bytes.len() as u64,
             format: None,
             height: None,
@@ -157,30 +159,30 @@ impl Shown {
             error: None,
             line: String::new(),
         };
-        shown.line = match Content::of(field, bytes, decoder) {
-            Ok(Content::Image(format, Size { height, width })) => {
+        shown.line = match FieldContent::of(field, bytes, decoder) {
+            Ok(FieldContent::Image(format, Size { height, width })) => {
                 (shown.format, shown.height, shown.width) = (Some(format), Some(height), Some(width));
                 format!("{format}, height {height}, width {width}, {size}")
             }
-            Ok(Content::Value(Value::Text(text))) => {
-                let line = text::shortened(&text, LONGEST);
+            Ok(FieldContent::Value(Value::Text(text))) => {
+                let line = text::shortened(&text, MAX_CHARACTERS);
                 shown.value = Some(text.into());
                 line
             }
-            Ok(Content::Value(Value::Int(number))) => {
+            Ok(FieldContent::Value(Value::Int(number))) => {
                 shown.value = Some(number.into());
                 number.to_string()
             }
-            Ok(Content::Value(Value::Json(json))) => {
-                let line = text::shortened(&json.to_string(), LONGEST);
+            Ok(FieldContent::Value(Value::Json(json))) => {
+                let line = text::shortened(&json.to_string(), MAX_CHARACTERS);
                 shown.value = Some(json);
                 line
             }
-            Ok(Content::Value(Value::Array(array))) => {
+            Ok(FieldContent::Value(Value::Array(array))) => {
                 (shown.dtype, shown.shape) = (Some(array.dtype().name()), Some(array.shape().to_vec()));
                 format!("{}, {size}: {}", shape(&array), beginning(&array))
             }
-            Ok(Content::Value(Value::Arrays(arrays))) => {
+            Ok(FieldContent::Value(Value::Arrays(arrays))) => {
                 let one =
                     |(name, array): (&String, &Array)| format!("{}: {}", text::printable(name), shape(array));
                 let arrays: Vec<String> = arrays.iter().map(one).collect();
@@ -203,27 +205,28 @@ fn shape(array: &Array) -> String {
     format!("{} {:?}", array.dtype(), array.shape())
 }
 
-/// The first numbers of an array.
+/// The first elements of an array, on one line.
 fn beginning(array: &Array) -> String {
-    let numbers = numbers(array, NUMBERS + 1);
+    let numbers = numbers(array, MAX_ELEMENTS + 1);
     let mut line = String::new();
-    for (at, number) in numbers.iter().take(NUMBERS).enumerate() {
-        // Writing to a text does not fail.
+    for (at, number) in numbers.iter().take(MAX_ELEMENTS).enumerate() {
+        // Writing to a String does not fail.
         let _ = write!(line, "{}{number}", if at > 0 { ", " } else { "" });
     }
-    if numbers.len() > NUMBERS {
+    if numbers.len() > MAX_ELEMENTS {
         line.push_str(", …");
     }
     line
 }
 
-/// The first numbers of an array, as text.
-fn numbers(array: &Array, most: usize) -> Vec<String> {
+/// The first `count` elements of an array as text.
+fn numbers(array: &Array, count: usize) -> Vec<String> {
     let size = array.dtype().size();
-    let elements = array.data().chunks_exact(size).take(most);
+    let elements = array.data().chunks_exact(size).take(count);
     elements.filter_map(|element| number(array.dtype(), element)).collect()
 }
 
+/// An element of an array as text.
 fn number(dtype: DType, element: &[u8]) -> Option<String> {
     macro_rules! of {
         ($T:ty) => {
@@ -248,7 +251,7 @@ fn number(dtype: DType, element: &[u8]) -> Option<String> {
     })
 }
 
-/// The first bytes in hexadecimal.
+/// The first 16 bytes in hexadecimal.
 fn hexadecimal(bytes: &[u8]) -> String {
     let shown: Vec<String> = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let more = if bytes.len() > 16 { " …" } else { "" };
@@ -260,14 +263,17 @@ mod tests {
     use super::*;
 
     fn line(field: &str, bytes: &[u8]) -> String {
-        Shown::of(field, &Bytes::copy_from_slice(bytes), &Decoder::new()).line
+        FieldPreview::of(field, &Bytes::copy_from_slice(bytes), &Decoder::new()).line
     }
 
     #[test]
     fn kinds_are_those_of_the_codecs() {
-        assert_eq!(Kind::of("seg.PNG"), Kind::Image);
-        assert_eq!(Kind::of("txt.gz"), Kind::Text);
-        assert_eq!([Kind::of("cls"), Kind::of("x"), Kind::of("")], [Kind::Integer, Kind::Bytes, Kind::Bytes]);
+        assert_eq!(FieldKind::of("seg.PNG"), FieldKind::Image);
+        assert_eq!(FieldKind::of("txt.gz"), FieldKind::Text);
+        assert_eq!(
+            [FieldKind::of("cls"), FieldKind::of("x"), FieldKind::of("")],
+            [FieldKind::Integer, FieldKind::Bytes, FieldKind::Bytes]
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Files that are written by the names in a shard.
+//! Names of members as paths, comparison of paths and URLs, and atomic writing of small files.
 
 use shardstream::store::Store;
 use shardstream::{ErrorKind, Result, SecretUrl};
@@ -7,11 +7,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::{self, Component, Path, PathBuf};
 
-/// Why a name out of a shard is not one of a file below a directory, if it is not.
+/// The reason why a name from a shard is not a path below a directory; `None` if it is one.
 pub(crate) fn leads_out(name: &str) -> Option<&'static str> {
-    // Also what only another system takes for a separator or a drive.
+    // Includes separators and drives of other operating systems.
     if name.contains(['\0', '\\']) || name.split('/').next().is_some_and(|first| first.contains(':')) {
-        return Some("has characters that no file's name should have");
+        return Some("has characters that a file name must not have");
     }
     let is_plain = |part: &str| !matches!(part, "" | "." | "..");
     let is_below = |component: Component<'_>| matches!(component, Component::Normal(_));
@@ -26,12 +26,12 @@ pub(crate) fn below(directory: &str, name: &str) -> String {
     format!("{}/{name}", directory.strip_suffix('/').unwrap_or(directory))
 }
 
-/// Whether a path is of the local file system.
+/// Whether a place is a plain local path, and not a URL.
 fn is_local(place: &str) -> bool {
     !place.contains("://") && !place.starts_with("file:")
 }
 
-/// The path that a plain path or a `file:` URL names; `None` for other URLs.
+/// The local path of a plain path or a `file:` URL; `None` for other URLs.
 pub(crate) fn local_path(place: &str) -> Option<PathBuf> {
     let scheme = place.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     let url = match scheme.as_deref() {
@@ -47,8 +47,8 @@ pub(crate) fn local_path(place: &str) -> Option<PathBuf> {
     Some(PathBuf::from(&*percent_encoding::percent_decode_str(&path).decode_utf8_lossy()))
 }
 
-/// The same text for all names of one place that can be compared: for a local file the absolute path, with
-/// the links of its directories resolved; for an object its URL without secrets.
+/// A normal form in which different spellings of one place compare equal: for a local file the absolute path,
+/// with symbolic links in its directories resolved; for an object its URL without secrets.
 pub(crate) fn normalised(place: &str) -> String {
     let Some(path) = local_path(place) else {
         let url = SecretUrl::from(place).to_string();
@@ -59,7 +59,7 @@ pub(crate) fn normalised(place: &str) -> String {
     let mut plain = PathBuf::new();
     for part in path::absolute(&path).unwrap_or(path).components() {
         match part {
-            // Of a link, the directory above its target.
+            // The parent of a symbolic link is the parent of its target.
             Component::ParentDir => {
                 plain = fs::canonicalize(&plain).unwrap_or(plain);
                 plain.pop();
@@ -88,11 +88,12 @@ pub(crate) fn exists(store: &Store, place: &str) -> Result<bool> {
     }
 }
 
-/// Writes a file or object, which appears under its name when it is whole; whether it was written. Where a
-/// local file is there already, it is replaced or left as it is.
+/// Writes a file or object, which appears under its name when it is complete. An existing local file is
+/// replaced if `replace` is set, and kept otherwise; an existing object is replaced. Returns whether it was
+/// written.
 ///
-/// Unlike [`Store::create`] it does not wait until a local file is on the disk, which would take most of the
-/// time for many small ones: after a power failure, extract again.
+/// Unlike [`Store::create`], it does not sync a local file to the disk, which would take most of the time for
+/// many small files. After a power failure, extract again.
 pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> Result<bool> {
     if !is_local(place) {
         let mut object = store.create(place)?;
@@ -102,7 +103,7 @@ pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> 
     }
     let path = Path::new(place);
     let directory = path.parent().unwrap_or(Path::new("."));
-    // The store leaves such names out where it lists a directory.
+    // The store hides names with this ending when it lists a directory.
     let random = RandomState::new().hash_one(place);
     let partial = directory.join(format!(".{random:016x}.partial"));
     let write = || fs::File::create_new(&partial).and_then(|mut file| file.write_all(bytes));
@@ -115,7 +116,7 @@ pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> 
     let done =
         written.and_then(|()| if replace { fs::rename(&partial, path) } else { publish(&partial, path) });
     if !replace || done.is_err() {
-        // An error is worth more than what is left of the file, and a link has left it.
+        // A hard link leaves the partial file behind, and so does an error.
         drop(fs::remove_file(&partial));
     }
     match done {
@@ -125,14 +126,16 @@ pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> 
     }
 }
 
-/// Gives a file a name that no file has: where one has it, that is an error, also if another thread has just
-/// written it.
+/// Gives a partial file its name.
+///
+/// # Errors
+/// If a file with the name exists, even one that another thread has just written.
 fn publish(partial: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(partial, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
         done => return done,
     }
-    // Some file systems have no links: there an empty file takes the name first.
+    // Some file systems have no hard links. There, an empty file reserves the name first.
     drop(fs::File::create_new(path)?);
     fs::rename(partial, path).inspect_err(|_| drop(fs::remove_file(path)))
 }

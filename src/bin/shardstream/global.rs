@@ -1,31 +1,31 @@
-//! Options of every command.
+//! Options that every command has.
 
 use crate::failure::Failure;
 use crate::logging::Level;
-use crate::progress::Settings;
+use crate::progress::ProgressSettings;
 use crate::quantity::{seconds, size};
 use clap::Args;
 use shardstream::store::{Cache, Store};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Options of every command.
+/// Options that every command has.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
-pub(crate) struct Global {
+pub(crate) struct GlobalOptions {
     /// Show no progress.
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Seconds between lines of progress where stderr is no terminal.
+    /// Seconds between progress lines if stderr is not a terminal.
     #[arg(long, global = true, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     progress: Duration,
-    /// Keep what is read of remote shards in this directory.
+    /// Cache remote shards in this directory.
     #[arg(long, global = true, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// The most bytes that the cache may hold, such as 500G.
+    /// Maximum size of the cache, such as 500G.
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
-    /// Number of times that a request is tried again after a network fault.
+    /// Number of retries of a request after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
     /// Show events of this level and above on stderr: long waits, retries, shards.
@@ -33,7 +33,8 @@ pub(crate) struct Global {
     log: Option<Level>,
 }
 
-impl Global {
+impl GlobalOptions {
+    /// A store with these cache and retry settings.
     pub(crate) fn store(&self) -> Result<Store, Failure> {
         let mut store = Store::builder();
         if let Some(directory) = &self.cache {
@@ -49,12 +50,13 @@ impl Global {
         Ok(store.build()?)
     }
 
-    /// From which level on events are shown.
+    /// The lowest level of events that are shown; `None` shows none.
     pub(crate) fn log(&self) -> Option<Level> {
         self.log
     }
 
-    pub(crate) fn progress(&self) -> Settings {
-        Settings { quiet: self.quiet, every: self.progress }
+    /// How progress is shown.
+    pub(crate) fn progress(&self) -> ProgressSettings {
+        ProgressSettings { quiet: self.quiet, interval: self.progress }
     }
 }

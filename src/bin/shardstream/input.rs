@@ -1,4 +1,4 @@
-//! The shards that are written anew: what is in them, and their keys where these are asked for.
+//! The input shards of `reshard`, `split` and `plan`: their indexes, versions and keys.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -11,23 +11,23 @@ use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, SecretUrl};
 use std::sync::Arc;
 
-/// How many shards that have changed are named.
-const SHOWN: usize = 10;
+/// Number of changed shards that an error names.
+const MAX_LISTED: usize = 10;
 
-/// What is known of the input.
+/// The input shards.
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(crate) shards: Vec<ShardIndex>,
-    /// Where each shard is read: an index may be that of a copy in another place.
+    /// The URL of each shard. It differs from the URL in the index if that is of a copy elsewhere.
     pub(crate) urls: Vec<SecretUrl>,
-    /// What tells each shard from other versions of it, where that is known.
+    /// The version of each shard, if known.
     pub(crate) versions: Vec<Option<String>>,
-    /// The keys of each shard; none with an index that was given, which has no keys.
+    /// The keys of each shard; `None` if the shards were looked up in an index, which has no keys.
     pub(crate) keys: Option<Vec<Vec<Box<str>>>>,
 }
 
 impl Input {
-    /// Looks the shards up in an index, or reads their headers.
+    /// Looks the shards up in the index, or reads their headers if there is none.
     pub(crate) fn load(
         patterns: &Patterns,
         index: Option<&Index>,
@@ -55,23 +55,23 @@ impl Input {
     /// With the first shards that have changed or are missing.
     pub(crate) fn check_unchanged(mut self, threads: usize, context: &Context) -> Result<Self, Failure> {
         if self.keys.is_some() {
-            // The headers were read just now.
+            // The headers have just been read.
             return Ok(self);
         }
         let (store, flag) = (context.store.clone(), context.interrupt.clone());
         let source = self.shards.clone().into_iter().zip(self.urls.clone());
         let source = source.take_while(move |_| !flag.is_set()).map(Ok);
-        let looked = source.par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
+        let checked = source.par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
             Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
                 Ok(Err(error))
             }
             version => version.map(Ok),
         });
-        let looked = looked.collect::<shardstream::Result<Vec<_>>>();
+        let checked = checked.collect::<shardstream::Result<Vec<_>>>();
         context.interrupt.check()?;
         let (mut versions, mut changed) = (Vec::new(), Vec::new());
-        for one in looked? {
-            match one {
+        for result in checked? {
+            match result {
                 Ok(version) => versions.push(version),
                 Err(error) => changed.push(error),
             }
@@ -79,9 +79,9 @@ impl Input {
         if !changed.is_empty() {
             let count = changed.len();
             let mut shown: Vec<String> =
-                changed.iter().take(SHOWN).map(|error| format!("{error:#}")).collect();
-            if count > SHOWN {
-                shown.push(format!("and {} more", count - SHOWN));
+                changed.iter().take(MAX_LISTED).map(|error| format!("{error:#}")).collect();
+            if count > MAX_LISTED {
+                shown.push(format!("and {} more", count - MAX_LISTED));
             }
             return Err(Failure::Failed(format!(
                 "{count} of {} changed since the index was built: {}; build the index again",
@@ -98,13 +98,13 @@ impl Input {
         let progress = Arc::new(context.progress("reading headers", Unit::Shards, Some(list.len() as u64)));
         let (mut shards, mut keys) = (Vec::new(), Vec::new());
         let urls: Vec<SecretUrl> = list.iter().cloned().collect();
-        // In parts: between them Ctrl-C is seen.
-        for part in urls.chunks(4 * threads) {
+        // In chunks, so that Ctrl-C is noticed between them.
+        for chunk in urls.chunks(4 * threads) {
             context.interrupt.check()?;
             let progress = Arc::clone(&progress);
             let builder = Index::builder().store(context.store.clone()).threads(threads);
             let builder = builder.on_shard(move |_| progress.add(1));
-            for (shard, found) in builder.build_with_keys(&part.iter().cloned().collect())? {
+            for (shard, found) in builder.build_with_keys(&chunk.iter().cloned().collect())? {
                 shards.push(shard);
                 keys.push(found);
             }
@@ -114,13 +114,13 @@ impl Input {
         Ok(Input { shards, urls, versions, keys: Some(keys) })
     }
 
-    /// The key of a sample, where keys are known.
+    /// The key of a sample, if keys are known.
     pub(crate) fn key(&self, shard: u32, sample: u32) -> Option<&str> {
         let keys = self.keys.as_ref()?.get(shard as usize)?;
         keys.get(sample as usize).map(|key| &**key)
     }
 
-    /// All samples in their order: the numbers of their shards and of themselves, and their keys.
+    /// All samples in order: the number of the shard, the number of the sample in it, and the key if known.
     pub(crate) fn samples(&self) -> impl Iterator<Item = (u32, u32, Option<&str>)> {
         let of = |(number, shard): (usize, &ShardIndex)| {
             let keys = self.keys.as_ref().and_then(|keys| keys.get(number));
@@ -131,17 +131,17 @@ impl Input {
         self.shards.iter().enumerate().flat_map(of)
     }
 
-    /// The first shard whose samples cannot be read by ranges.
+    /// The first shard whose samples have no byte ranges.
     pub(crate) fn without_ranges(&self) -> Option<&ShardIndex> {
         self.shards.iter().find(|shard| shard.samples() > 0 && shard.range(0..1).is_none())
     }
 
-    /// Whether any shard is behind a network.
+    /// Whether any shard is remote.
     pub(crate) fn is_remote(&self) -> bool {
         self.urls.iter().any(|url| local_path(url.expose_secret()).is_none())
     }
 
-    /// Refuses to write over the input: `--force` would remove it before it is read.
+    /// Refuses to write a series over its input, which `--force` would remove before it is read.
     pub(crate) fn check_apart(&self, series: &Series) -> Result<(), Failure> {
         match self.urls.iter().find(|url| series.holds(url.expose_secret())) {
             Some(url) => Err(Failure::Usage(format!(
@@ -153,14 +153,14 @@ impl Input {
     }
 }
 
-/// The version of a shard that is as the index says.
+/// The current version of a shard that has not changed since it was indexed.
 ///
 /// # Errors
-/// [`ErrorKind::Stale`] for another size, and for another version of an object at the same place.
+/// [`ErrorKind::Stale`] if its size differs, or the version of the object at the same URL.
 fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<Option<String>> {
     let now = store.stat(url.expose_secret())?;
     let resized = matches!((shard.bytes(), now.size), (Some(then), Some(now)) if then != now);
-    // A weak ETag is the version as well.
+    // Weak and strong ETags are compared as one.
     let tag = |version: &str| version.trim_start_matches("W/").to_owned();
     let replaced = match (shard.version(), &now.version) {
         (Some(then), Some(version)) if tag(then) != tag(version) => {

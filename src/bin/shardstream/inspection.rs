@@ -1,9 +1,10 @@
-//! Looking at the files that samples are made of, before shards are planned.
+//! Inspects the files of samples before shards are planned.
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::Kind;
-use crate::items::{Content, Item, note};
+use crate::field::FieldKind;
+use crate::file_samples::{FieldSource, PlannedSample};
+use crate::output::note;
 use crate::progress::Unit;
 use shardstream::adapters::IteratorExt;
 use shardstream::image::{Image, ImageMode};
@@ -15,10 +16,10 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many files are listed of each kind.
-const SHOWN: usize = 100;
+/// Number of files listed of each kind.
+const MAX_LISTED: usize = 100;
 
-/// How files are looked at.
+/// How files are inspected.
 #[derive(Debug, Clone)]
 pub(crate) struct Inspection {
     /// The directory that the paths start from.
@@ -26,40 +27,40 @@ pub(crate) struct Inspection {
     pub(crate) threads: usize,
     /// Whether images are decoded.
     pub(crate) decode: bool,
-    /// Whether items with a bad file are left out.
+    /// Whether samples with a bad file are left out instead of an error.
     pub(crate) skip_bad: bool,
 }
 
-/// The items that can be stored.
+/// The samples that can be stored.
 #[derive(Debug)]
 pub(crate) struct Inspected {
-    pub(crate) items: Vec<Item>,
-    /// How many items were left out.
+    pub(crate) samples: Vec<PlannedSample>,
+    /// Number of samples that were left out.
     pub(crate) left_out: u64,
-    /// How many files are stored under the field of their content, which their extension does not name.
+    /// Number of images whose extension is wrong, and whose field is named by their content.
     pub(crate) renamed: u64,
 }
 
 impl Inspection {
-    /// Looks at the files of the items: their sizes, and which images they begin as. An image that is not
-    /// what its extension says becomes the field of what it is.
+    /// Inspects the files of the samples: their sizes, and the image format that their first bytes show. An
+    /// image whose extension is wrong gets the field of its real format.
     ///
     /// # Errors
-    /// All bad files, unless they are left out.
-    pub(crate) fn run(self, items: Vec<Item>, context: &Context) -> Result<Inspected, Failure> {
+    /// One error that lists the bad files, unless `skip_bad` is set.
+    pub(crate) fn run(self, samples: Vec<PlannedSample>, context: &Context) -> Result<Inspected, Failure> {
         let what = if self.decode { "decoding images" } else { "looking at files" };
-        let progress = context.progress(what, Unit::Samples, Some(items.len() as u64));
-        // To look at a file is to wait for a disk; to decode it takes a core.
+        let progress = context.progress(what, Unit::Samples, Some(samples.len() as u64));
+        // Inspecting a file waits for the disk; decoding needs a core.
         let threads = if self.decode { self.threads } else { self.threads.max(8) };
         let (skip_bad, flag) = (self.skip_bad, context.interrupt.clone());
-        let source = items.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-        let looked = source.par_map(threads, move |item| Ok(self.look_at(item)));
-        let (mut items, mut bad, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
-        for looked in looked.ahead(1024) {
+        let source = samples.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
+        let inspected = source.par_map(threads, move |sample| Ok(self.inspect(sample)));
+        let (mut samples, mut bad, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
+        for result in inspected.ahead(1024) {
             context.interrupt.check()?;
-            match looked? {
-                Ok((item, notes)) => {
-                    items.push(item);
+            match result? {
+                Ok((sample, notes)) => {
+                    samples.push(sample);
                     renamed.extend(notes);
                 }
                 Err(why) => bad.push(why),
@@ -69,52 +70,52 @@ impl Inspection {
         context.interrupt.check()?;
         drop(progress);
         if !bad.is_empty() && !skip_bad {
-            return Err(Failure::Failed(format!("{}; --skip-bad leaves them out", shown(&bad).join("\n"))));
+            return Err(Failure::Failed(format!("{}; --skip-bad leaves them out", limited(&bad).join("\n"))));
         }
-        shown(&bad).iter().for_each(|line| note(format_args!("left out: {line}")));
-        shown(&renamed).iter().for_each(note);
-        Ok(Inspected { items, left_out: bad.len() as u64, renamed: renamed.len() as u64 })
+        limited(&bad).iter().for_each(|line| note(format_args!("left out: {line}")));
+        limited(&renamed).iter().for_each(note);
+        Ok(Inspected { samples, left_out: bad.len() as u64, renamed: renamed.len() as u64 })
     }
 
-    /// The item with the sizes of its files, and a note on each file that is not what its extension says; or
-    /// what is wrong with one of its files.
-    fn look_at(&self, mut item: Item) -> Result<(Item, Vec<String>), String> {
+    /// Fills in the sizes of a sample's files. Returns the sample with a note on each image whose extension
+    /// is wrong, or the fault of one of its files.
+    fn inspect(&self, mut sample: PlannedSample) -> Result<(PlannedSample, Vec<String>), String> {
         let mut notes = Vec::new();
-        for (field, content) in &mut item.fields {
-            let Content::File { path, size } = content else { continue };
+        for (field, content) in &mut sample.fields {
+            let FieldSource::File { path, size } = content else { continue };
             let place = self.root.join(&**path);
             let bad = |why: String| format!("{}: {why}", place.display());
-            let (bytes, found) = look(&place, field, self.decode).map_err(bad)?;
+            let (bytes, found) = inspect_file(&place, field, self.decode).map_err(bad)?;
             *size = bytes;
             let (Some(is), Some(should_be)) = (found, named(field)) else { continue };
             if is == should_be {
                 continue;
             }
             if named(path) != Some(should_be) {
-                // The field was not named by the extension.
+                // The user named the field, so it is not renamed.
                 return Err(bad(format!("this is a {is}, and the field is {field}: name another field")));
             }
             notes.push(format!("{}: this is a {is}, and stored as {is}", place.display()));
             *field = renamed(field, is);
         }
         let mut names = HashSet::new();
-        match item.fields.iter().find(|(field, _)| !names.insert(field)) {
+        match sample.fields.iter().find(|(field, _)| !names.insert(field)) {
             Some((field, _)) if !notes.is_empty() => {
                 Err(format!("{}, which another file of its sample is already ({field})", notes.join("; ")))
             }
-            _ => Ok((item, notes)),
+            _ => Ok((sample, notes)),
         }
     }
 }
 
-/// The first of many lines, and how many more there are.
-fn shown(lines: &[String]) -> Vec<String> {
-    let more = lines.len().saturating_sub(SHOWN);
+/// The first lines of a list, with the number of further ones.
+fn limited(lines: &[String]) -> Vec<String> {
+    let more = lines.len().saturating_sub(MAX_LISTED);
     let last = (more > 0).then(|| format!("and {more} more"));
-    lines.iter().take(SHOWN).cloned().chain(last).collect()
+    lines.iter().take(MAX_LISTED).cloned().chain(last).collect()
 }
 
-/// The image that a field, or a file, of this name should be.
+/// The image format that the extension of a field or file names.
 fn named(name: &str) -> Option<&'static str> {
     match name.rsplit('.').next()?.to_ascii_lowercase().as_str() {
         "jpg" | "jpeg" | "jpe" | "jfif" => Some("jpg"),
@@ -124,7 +125,7 @@ fn named(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The field with another extension.
+/// The field with its last extension replaced.
 fn renamed(field: &str, extension: &str) -> Arc<str> {
     match field.rsplit_once('.') {
         Some((before, _)) => format!("{before}.{extension}").into(),
@@ -132,14 +133,14 @@ fn renamed(field: &str, extension: &str) -> Arc<str> {
     }
 }
 
-/// The size of a file, and which image it is if its field should be one; or why it cannot be stored.
-fn look(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), String> {
-    let is_image = Kind::of(field) == Kind::Image && !field.to_ascii_lowercase().ends_with(".gz");
+/// The size of a file, and its image format if the field is an image; or the reason why it cannot be stored.
+fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), String> {
+    let is_image = FieldKind::of(field) == FieldKind::Image && !field.to_ascii_lowercase().ends_with(".gz");
     let read = || -> io::Result<(u64, Vec<u8>)> {
-        // Before it is opened: a pipe would wait for somebody who writes.
+        // Checked before the file is opened, since opening a pipe blocks until it has a writer.
         let metadata = fs::metadata(path)?;
         if !metadata.is_file() {
-            return Err(io::Error::other("this is no file"));
+            return Err(io::Error::other("this is not a file"));
         }
         if decode && is_image {
             let bytes = fs::read(path)?;
@@ -158,7 +159,7 @@ fn look(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static 
     }
     let found = image(&bytes);
     if let (Some(named), None) = (named(field), found) {
-        return Err(format!("this is no {named}"));
+        return Err(format!("this is not a {named}"));
     }
     if decode && let Err(error) = Image::decode(&bytes, ImageMode::Rgb8) {
         return Err(causes(&error));
@@ -172,7 +173,7 @@ fn causes(error: &(dyn Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Which image begins like this.
+/// The image format with these first bytes.
 fn image(head: &[u8]) -> Option<&'static str> {
     match head {
         [0xff, 0xd8, 0xff, ..] => Some("jpg"),
@@ -193,10 +194,10 @@ mod tests {
     type Sizes = Vec<(String, u64)>;
 
     fn inspect(root: &Path, fields: &[(&str, &str)]) -> Result<(Sizes, Vec<String>), String> {
-        let fields = fields.iter().map(|(field, path)| ((*field).into(), Content::file(path))).collect();
+        let fields = fields.iter().map(|(field, path)| ((*field).into(), FieldSource::file(path))).collect();
         let inspection = Inspection { root: root.to_owned(), threads: 1, decode: false, skip_bad: false };
-        let (item, notes) = inspection.look_at(Item { key: None, fields })?;
-        let sizes = item.fields.iter().map(|(field, content)| (field.to_string(), content.size()));
+        let (sample, notes) = inspection.inspect(PlannedSample { key: None, fields })?;
+        let sizes = sample.fields.iter().map(|(field, content)| (field.to_string(), content.size()));
         Ok((sizes.collect(), notes))
     }
 
@@ -227,8 +228,8 @@ mod tests {
 
     #[test]
     fn lists_have_an_end() {
-        let lines = vec![String::new(); SHOWN + 3];
-        assert_eq!((shown(&lines).len(), &*shown(&lines)[SHOWN]), (SHOWN + 1, "and 3 more"));
-        assert_eq!(shown(&lines[..SHOWN]).len(), SHOWN);
+        let lines = vec![String::new(); MAX_LISTED + 3];
+        assert_eq!((limited(&lines).len(), &*limited(&lines)[MAX_LISTED]), (MAX_LISTED + 1, "and 3 more"));
+        assert_eq!(limited(&lines[..MAX_LISTED]).len(), MAX_LISTED);
     }
 }

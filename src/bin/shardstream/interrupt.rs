@@ -1,19 +1,20 @@
-//! Ctrl-C and SIGTERM.
+//! Ctrl-C and SIGTERM, and stopping threads.
 
 use crate::failure::Failure;
 use shardstream::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether the program was asked to end, by Ctrl-C or SIGTERM. Clones are of the same.
+/// Whether Ctrl-C or SIGTERM has asked the program to end. Clones share the flag.
 ///
-/// Commands ask between samples. A second Ctrl-C ends the program at once, for when a read hangs; files and
-/// objects appear under their names only when they are whole, so that nothing is half-written then either.
+/// Commands check it between samples. A second Ctrl-C ends the program at once, in case a read hangs. Even
+/// then no file is half written, since files and objects appear under their names only when they are
+/// complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens for signals. Called once.
+    /// Installs the signal handler. Call it once.
     pub(crate) fn listen() -> std::result::Result<Self, Failure> {
         let interrupt = Interrupt::default();
         let flag = interrupt.clone();
@@ -26,29 +27,29 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether the program was asked to end.
+    /// Whether a signal was received.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// [`Failure::Interrupted`] if the program was asked to end.
+    /// [`Failure::Interrupted`] if a signal was received.
     pub(crate) fn check(&self) -> std::result::Result<(), Failure> {
         if self.is_set() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Stops threads that work together: after a signal, or when one of them has failed. Clones are of the same.
+/// Stops threads that work together, after a signal or when one of them fails. Clones share the state.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
     interrupt: Interrupt,
     has_failed: Arc<AtomicBool>,
-    /// The error that came first.
-    first: Arc<Mutex<Option<Error>>>,
+    /// The error that stopped the threads.
+    first_error: Arc<Mutex<Option<Error>>>,
 }
 
 impl Stop {
     pub(crate) fn new(interrupt: &Interrupt) -> Self {
-        Stop { interrupt: interrupt.clone(), has_failed: Arc::default(), first: Arc::default() }
+        Stop { interrupt: interrupt.clone(), has_failed: Arc::default(), first_error: Arc::default() }
     }
 
     /// Whether the threads should stop.
@@ -56,18 +57,18 @@ impl Stop {
         self.interrupt.is_set() || self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// An error, for a thread to end its work with, if the threads should stop.
+    /// An error if the threads should stop, with which a thread can end its work.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() { Err(interrupted()) } else { Ok(()) }
     }
 
-    /// Does some work of one thread. If that fails before the threads were stopped, it stops them; `None`
-    /// after a failure, and where they were stopped before.
+    /// Runs a piece of work on one thread, unless the threads were stopped. If it fails, it stops the others.
+    /// Returns `None` after a failure or a stop.
     pub(crate) fn guard<T>(&self, work: impl FnOnce() -> Result<T>) -> Option<T> {
         match self.check().and_then(|()| work()) {
             Ok(done) => Some(done),
             Err(error) => {
-                let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut first = self.first_error.lock().unwrap_or_else(PoisonError::into_inner);
                 if !self.is_set() {
                     *first = Some(error);
                     self.has_failed.store(true, Ordering::SeqCst);
@@ -77,17 +78,17 @@ impl Stop {
         }
     }
 
-    /// Reports why the threads were stopped, if they were.
+    /// The reason why the threads were stopped, as an error; call it when they have ended.
     pub(crate) fn finish(&self) -> std::result::Result<(), Failure> {
         self.interrupt.check()?;
-        match self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(error.into()),
             None => Ok(()),
         }
     }
 }
 
-/// The error of work that was stopped.
+/// The error with which stopped work ends.
 pub(crate) fn interrupted() -> Error {
     std::io::Error::from(std::io::ErrorKind::Interrupted).into()
 }
@@ -95,17 +96,17 @@ pub(crate) fn interrupted() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::making::failed;
+    use crate::failure::other_error;
 
     #[test]
     fn the_first_error_stops_the_others() {
         let stop = Stop::new(&Interrupt::default());
         assert_eq!(stop.guard(|| Ok(1)), Some(1));
         assert!(!stop.is_set() && stop.finish().is_ok());
-        // The second one is under way when the first one fails.
+        // The second one is running when the first one fails.
         let outer = stop.guard(|| {
-            assert!(stop.guard(|| Err::<(), _>(failed("first"))).is_none());
-            Err::<(), _>(failed("second"))
+            assert!(stop.guard(|| Err::<(), _>(other_error("first"))).is_none());
+            Err::<(), _>(other_error("second"))
         });
         assert!(outer.is_none() && stop.is_set());
         assert!(stop.guard(|| -> Result<()> { unreachable!("it was stopped") }).is_none());

@@ -1,40 +1,40 @@
-//! Lists of samples: CSV, JSON lines, and lists of files.
+//! Parses the lists that `create` reads: CSV, JSON lines, and lists of files.
 
 use crate::failure::Failure;
-use crate::items::{Content, Item};
+use crate::file_samples::{FieldSource, PlannedSample};
 use serde_json::{Map, Value};
 use shardstream::tar::split_name;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Columns that name a file, unless others are said to.
+/// Columns that name a file, unless `--file` names others.
 const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image"];
 
-/// What the columns of a list are.
+/// Options that say what the columns of a list mean.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct Columns {
+pub(crate) struct ListColumns {
     /// A column that names a file: its content becomes a field, named by the extension of the file, or FIELD.
     /// May be given several times. [default: file, file_name, filename, path or image, whichever is there]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
-    /// The column of the keys. [default: samples are numbered]
+    /// The column with the keys. [default: samples are numbered]
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// Put the other columns into one field `json`, in place of a field each.
+    /// Put the other columns into one field `json`, instead of one field each.
     #[arg(long)]
     as_json: bool,
 }
 
-impl Columns {
-    /// Whether none was given.
+impl ListColumns {
+    /// Whether no option was given.
     pub(crate) fn is_default(&self) -> bool {
         self.files.is_empty() && self.key.is_none() && !self.as_json
     }
 
-    /// The sample of a row.
-    fn item(&self, row: Map<String, Value>) -> Result<Item, String> {
-        let mut fields: Vec<(Arc<str>, Content)> = Vec::new();
+    /// The sample that a row describes.
+    fn sample(&self, row: Map<String, Value>) -> Result<PlannedSample, String> {
+        let mut fields: Vec<(Arc<str>, FieldSource)> = Vec::new();
         let mut rest = Map::new();
         let (mut key, mut found) = (None, 0);
         for (column, value) in row {
@@ -49,7 +49,7 @@ impl Columns {
                         Some(field) => field.to_owned(),
                         None => extension(&path)?,
                     };
-                    fields.push((field.into(), Content::file(&path)));
+                    fields.push((field.into(), FieldSource::file(&path)));
                     found += 1;
                 }
                 Some(_) => {}
@@ -68,13 +68,15 @@ impl Columns {
         }
         match self.as_json {
             true if rest.is_empty() => {}
-            true => fields
-                .push(("json".into(), Content::Bytes(Value::Object(rest).to_string().into_bytes().into()))),
+            true => fields.push((
+                "json".into(),
+                FieldSource::Bytes(Value::Object(rest).to_string().into_bytes().into()),
+            )),
             false => {
                 let values = rest.into_iter().filter(|(_, value)| *value != Value::Null);
                 fields.extend(values.map(|(column, value)| {
                     let bytes = text(&value).into_bytes().into();
-                    (column.to_lowercase().into(), Content::Bytes(bytes))
+                    (column.to_lowercase().into(), FieldSource::Bytes(bytes))
                 }));
             }
         }
@@ -84,11 +86,12 @@ impl Columns {
             Some(pair) => {
                 Err(format!("two columns make a field {:?}: rename one by --file COLUMN=FIELD", pair[0]))
             }
-            None => Ok(Item { key, fields }),
+            None => Ok(PlannedSample { key, fields }),
         }
     }
 
-    /// Whether a column names a file, and the field it is said to become.
+    /// `None` if the column names no file. Otherwise the field that `--file` gives for it; the inner `None`
+    /// means that the extension of the file names the field.
     fn file_column(&self, column: &str) -> Option<Option<&str>> {
         if self.files.is_empty() {
             return FILE_COLUMNS.contains(&column).then_some(None);
@@ -100,7 +103,7 @@ impl Columns {
     }
 }
 
-/// A value as the text of a field: strings as they are, and everything else as JSON.
+/// The text of a value: a string as it is, any other value as JSON.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -111,20 +114,20 @@ fn extension(path: &str) -> Result<String, String> {
     extension.map(str::to_lowercase).ok_or_else(none)
 }
 
-/// The samples of a CSV document (RFC 4180) whose first row has the names of the columns.
-pub(crate) fn csv(document: &str, columns: &Columns, place: &str) -> Result<Vec<Item>, Failure> {
+/// Parses a CSV document (RFC 4180) whose first row has the names of the columns. `place` names it in errors.
+pub(crate) fn csv(document: &str, columns: &ListColumns, place: &str) -> Result<Vec<PlannedSample>, Failure> {
     let failed = |line: usize, what: &str| Failure::Failed(format!("{place}, line {line}: {what}"));
-    let mut rows = Rows { rest: document.strip_prefix('\u{feff}').unwrap_or(document), line: 1 };
+    let mut rows = CsvRows { rest: document.strip_prefix('\u{feff}').unwrap_or(document), line: 1 };
     let Some((_, names)) = rows.next_row().map_err(|what| failed(1, &what))? else {
         return Err(failed(1, "the list is empty: its first row has the names of the columns"));
     };
-    let mut items = Vec::new();
+    let mut samples = Vec::new();
     loop {
         let before = rows.line;
         let Some((line, row)) = rows.next_row().map_err(|what| failed(before, &what))? else {
-            return Ok(items);
+            return Ok(samples);
         };
-        // A blank line.
+        // Skip blank lines.
         if row.len() == 1 && row[0].is_empty() && names.len() > 1 {
             continue;
         }
@@ -132,18 +135,19 @@ pub(crate) fn csv(document: &str, columns: &Columns, place: &str) -> Result<Vec<
             return Err(failed(line, &format!("{} columns, and {} are named", row.len(), names.len())));
         }
         let row = names.iter().cloned().zip(row.into_iter().map(Value::String)).collect();
-        items.push(columns.item(row).map_err(|what| failed(line, &what))?);
+        samples.push(columns.sample(row).map_err(|what| failed(line, &what))?);
     }
 }
 
-struct Rows<'a> {
+/// A parser of the rows of a CSV document.
+struct CsvRows<'a> {
     rest: &'a str,
-    /// The number of the line at which the rest begins.
+    /// Number of the line at which `rest` begins, from 1.
     line: usize,
 }
 
-impl Rows<'_> {
-    /// The next row, and the line at which it begins.
+impl CsvRows<'_> {
+    /// The next row, with the number of the line at which it begins.
     fn next_row(&mut self) -> Result<Option<(usize, Vec<String>)>, String> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -173,14 +177,14 @@ impl Rows<'_> {
             match end {
                 Some(rest) => self.rest = rest,
                 None if self.rest.is_empty() => {}
-                None => return Err("text behind a closing quote".into()),
+                None => return Err("text after a closing quote".into()),
             }
             self.line += 1;
             return Ok(Some((line, row)));
         }
     }
 
-    /// A cell behind its opening quote; a quote in it is doubled.
+    /// Parses a quoted cell, of which the opening quote was read. A quote in it is doubled.
     fn quoted(&mut self) -> Result<String, String> {
         let mut cell = String::new();
         loop {
@@ -202,22 +206,26 @@ impl Rows<'_> {
     }
 }
 
-/// The samples of JSON objects, one a line.
-pub(crate) fn jsonl(document: &str, columns: &Columns, place: &str) -> Result<Vec<Item>, Failure> {
-    let mut items = Vec::new();
+/// Parses a list of JSON objects, one a line.
+pub(crate) fn jsonl(
+    document: &str,
+    columns: &ListColumns,
+    place: &str,
+) -> Result<Vec<PlannedSample>, Failure> {
+    let mut samples = Vec::new();
     for (number, line) in document.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let failed = |what: String| Failure::Failed(format!("{place}, line {}: {what}", number + 1));
         let row: Map<String, Value> = serde_json::from_str(line)
-            .map_err(|error| failed(format!("this is no JSON object ({error})")))?;
-        items.push(columns.item(row).map_err(failed)?);
+            .map_err(|error| failed(format!("this is not a JSON object ({error})")))?;
+        samples.push(columns.sample(row).map_err(failed)?);
     }
-    Ok(items)
+    Ok(samples)
 }
 
-/// The samples of a list of files, one a line: files whose paths are the same up to the first dot of their
-/// names are one sample, and what follows is the name of the field.
-pub(crate) fn files(document: &str, place: &str) -> Result<Vec<Item>, Failure> {
-    let mut items: Vec<Item> = Vec::new();
+/// Parses a list of files, one a line. Files whose paths are the same up to the first dot of the file name
+/// form one sample; the rest of the name is the field.
+pub(crate) fn files(document: &str, place: &str) -> Result<Vec<PlannedSample>, Failure> {
+    let mut samples: Vec<PlannedSample> = Vec::new();
     let mut by_key: HashMap<Box<str>, usize> = HashMap::new();
     for (number, line) in document.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let path = line.trim_end_matches('\r');
@@ -226,28 +234,28 @@ pub(crate) fn files(document: &str, place: &str) -> Result<Vec<Item>, Failure> {
             let what = "the name of a file is KEY.FIELD, and this one has no field";
             return Err(Failure::Failed(format!("{place}, line {}: {path}: {what}", number + 1)));
         };
-        let field = (field.to_lowercase().into(), Content::file(path));
+        let field = (field.to_lowercase().into(), FieldSource::file(path));
         match by_key.get(key) {
-            Some(item) => items[*item].fields.push(field),
+            Some(number) => samples[*number].fields.push(field),
             None => {
-                by_key.insert(key.into(), items.len());
-                items.push(Item { key: Some(key.into()), fields: vec![field] });
+                by_key.insert(key.into(), samples.len());
+                samples.push(PlannedSample { key: Some(key.into()), fields: vec![field] });
             }
         }
     }
-    Ok(items)
+    Ok(samples)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shown(items: &[Item]) -> Vec<String> {
-        let field = |(field, content): &(Arc<str>, Content)| match content {
-            Content::File { path, .. } => format!("{field}<{path}"),
-            Content::Bytes(bytes) => format!("{field}={}", String::from_utf8_lossy(bytes)),
+    fn shown(items: &[PlannedSample]) -> Vec<String> {
+        let field = |(field, content): &(Arc<str>, FieldSource)| match content {
+            FieldSource::File { path, .. } => format!("{field}<{path}"),
+            FieldSource::Bytes(bytes) => format!("{field}={}", String::from_utf8_lossy(bytes)),
         };
-        let item = |item: &Item| {
+        let item = |item: &PlannedSample| {
             let fields: Vec<String> = item.fields.iter().map(field).collect();
             format!("{}: {}", item.key.as_deref().unwrap_or("-"), fields.join(" "))
         };
@@ -257,7 +265,7 @@ mod tests {
     #[test]
     fn rows_of_csv() {
         let text = "\u{feff}file,cls,Txt\r\na/1.JPG,3,\"one, \"\"two\"\"\nthree\"\r\n\r\nb.png,,x\n";
-        let items = csv(text, &Columns::default(), "l").unwrap();
+        let items = csv(text, &ListColumns::default(), "l").unwrap();
         let expected = ["-: jpg<a/1.JPG txt=one, \"two\"\nthree cls=3", "-: png<b.png txt=x cls="];
         let sorted = |text: &str| {
             let mut words: Vec<char> = text.chars().collect();
@@ -268,7 +276,7 @@ mod tests {
             shown(&items).iter().zip(expected).all(|(one, other)| sorted(one) == sorted(other)),
             "{items:?}"
         );
-        let columns = Columns { files: vec!["cls=bin".into()], key: Some("file".into()), as_json: true };
+        let columns = ListColumns { files: vec!["cls=bin".into()], key: Some("file".into()), as_json: true };
         let items = csv("file,cls,a\nk,x.dat,1", &columns, "l").unwrap();
         assert_eq!(shown(&items), ["k: bin<x.dat json={\"a\":\"1\"}"]);
         for (text, what) in [
@@ -276,11 +284,13 @@ mod tests {
             ("file\na.jpg\n\"b", "line 3: a quote is not closed"),
             ("file,a\nx.jpg", "line 2: 1 columns"),
             ("a\n1", "line 2: no column names a file"),
-            ("file\n\"a\"b", "text behind"),
+            ("file\n\"a\"b", "text after"),
             ("file\nnone", "no extension"),
             ("file,jpg\na.jpg,1", "two columns make a field \"jpg\""),
         ] {
-            let Err(Failure::Failed(error)) = csv(text, &Columns::default(), "l") else { panic!("{text}") };
+            let Err(Failure::Failed(error)) = csv(text, &ListColumns::default(), "l") else {
+                panic!("{text}")
+            };
             assert!(error.contains(what), "{error}");
         }
     }
@@ -288,9 +298,9 @@ mod tests {
     #[test]
     fn lines_of_json_and_of_files() {
         let text = "{\"image\": \"a.jpg\", \"cls\": 3, \"boxes\": [[1, 2]], \"none\": null}\n\n";
-        let items = jsonl(text, &Columns::default(), "l").unwrap();
+        let items = jsonl(text, &ListColumns::default(), "l").unwrap();
         assert_eq!(shown(&items), ["-: jpg<a.jpg boxes=[[1,2]] cls=3"]);
-        assert!(jsonl("[1]", &Columns::default(), "l").is_err());
+        assert!(jsonl("[1]", &ListColumns::default(), "l").is_err());
         let items = files("./d/a.jpg\n/x/b.JPG\nd/a.seg.png\n", "l").unwrap();
         assert_eq!(shown(&items), ["d/a: jpg<./d/a.jpg seg.png<d/a.seg.png", "x/b: jpg</x/b.JPG"]);
         assert!(files("README", "l").is_err());

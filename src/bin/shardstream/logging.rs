@@ -1,26 +1,27 @@
-//! What the crate logs while a command runs: lines on stderr, or a timeline of the threads.
+//! The log of the crate while a command runs: lines on stderr, or a timeline of the threads.
 
 use crate::failure::Failure;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Read as _};
 use std::path::Path;
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// From which level on events are shown on stderr.
+/// The lowest level of events that are shown on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Level {
-    /// Long waits, samples that were skipped.
+    /// Long waits, skipped samples.
     Warn,
-    /// Requests that are tried again, the begin and end of reading.
+    /// Retried requests, the begin and end of reading.
     Info,
     /// Each shard, late responses, the number of requests in flight.
     Debug,
 }
 
-/// Shows events from a level on, and writes the spans of all threads into a file until the guard is dropped.
+/// Starts to show events from `level` on, and to write the spans of all threads to the file `trace`. The file
+/// is complete when the guard is dropped.
 pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
     if level.is_none() && trace.is_none() {
         return Ok(None);
@@ -37,6 +38,7 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
     let (timeline, guard) = match trace {
         None => (None, None),
         Some(path) => {
+            check_timeline(path)?;
             let file = File::create(path)
                 .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
             let (layer, guard) =
@@ -46,4 +48,18 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
     };
     tracing_subscriber::registry().with(lines).with(timeline).init();
     Ok(guard)
+}
+
+/// Refuses to replace a file that is not a timeline, so that `bench --trace data/*.tar` does not destroy the
+/// first shard.
+fn check_timeline(path: &Path) -> Result<(), Failure> {
+    let mut first = [0];
+    let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
+    match is_file.then(|| File::open(path).and_then(|mut file| file.read(&mut first))) {
+        Some(Ok(1)) if first != *b"[" => Err(Failure::Failed(format!(
+            "{} already exists, and is not a timeline: give another name",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
 }

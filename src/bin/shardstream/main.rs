@@ -1,25 +1,28 @@
-//! The program `shardstream`: looks into shards, checks, indexes, makes and copies them.
+//! The program `shardstream`: inspects, checks, indexes, creates and copies shards.
 //!
-//! A thin layer over the crate's public API: each command is a file in `commands`, and what they share is in
-//! the modules beside it.
+//! A thin layer over the crate's public API. Each command is a file in `commands`; the other modules hold
+//! what the commands share.
 
+mod class_folders;
 mod commands;
+mod contact_sheet;
 mod context;
 mod copying;
 mod distribution;
 mod documents;
 mod failure;
 mod field;
+mod field_edit;
+mod file_samples;
 mod files;
 mod global;
 mod input;
+mod input_hash;
 mod inspection;
 mod interrupt;
-mod items;
 mod lists;
 mod logging;
-mod machines;
-mod making;
+mod machine_options;
 mod measuring;
 mod options;
 mod outcome;
@@ -27,32 +30,33 @@ mod output;
 mod parallel;
 mod progress;
 mod quantity;
-mod ranges;
-mod rewriting;
+mod range_samples;
+mod rewrite;
 mod samples;
 mod saved_plan;
 mod series;
-mod sheet;
+mod shard_cutter;
 mod table;
 mod text;
-mod tree;
+mod write_job;
+mod write_options;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;
 use context::Context;
-use global::Global;
+use global::GlobalOptions;
 use std::process::ExitCode;
 
-/// Looks into WebDataset shards, checks, indexes, makes and copies them.
+/// Inspects, checks, indexes, creates and copies WebDataset shards.
 ///
 /// Shards are local files, or objects: gs://bucket/key, s3://bucket/key, az://container/key, https://…
 /// Patterns may have braces (train-{000000..000146}.tar) and wildcards (train-*.tar, **/*.tar); a directory
-/// means the shards in it.
+/// means the shards directly in it.
 #[derive(Debug, Parser)]
 #[command(name = "shardstream", version, after_help = failure::EXIT_CODES, max_term_width = 100)]
 struct Program {
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     #[command(subcommand)]
     command: Command,
 }
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
         Ok(context) => context,
         Err(failure) => return failure.report(),
     };
-    // Written to its end when it is dropped.
+    // Dropping the guard writes the rest of the timeline.
     let _log = match context.log(program.command.trace()) {
         Ok(log) => log,
         Err(failure) => return failure.report(),
@@ -72,8 +76,8 @@ fn main() -> ExitCode {
     match done.and(context.output.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // What was found before the failure is worth having. If it cannot be written either, the failure
-            // says enough.
+            // Output from before the failure is still useful. If it cannot be written either, the first
+            // failure is the one to report.
             drop(context.output.flush());
             failure.report()
         }

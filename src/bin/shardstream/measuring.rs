@@ -1,4 +1,4 @@
-//! Measuring how fast shards are read, parsed, decoded and loaded.
+//! Measures how fast shards are read, parsed, decoded and loaded.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -11,32 +11,32 @@ use shardstream::{Result, SecretUrl};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What compressed shards end in.
+/// File name endings of compressed shards.
 const COMPRESSED: [&str; 4] = [".gz", ".tgz", ".zst", ".tzst"];
 
-/// What is measured with.
+/// The settings of the measured loader.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
+pub(crate) struct LoaderSettings {
     pub(crate) threads: usize,
     pub(crate) streams: usize,
     pub(crate) batch: usize,
     pub(crate) shuffle: usize,
-    pub(crate) work: Work,
+    pub(crate) work: SampleWork,
 }
 
-/// What is done with samples.
+/// What is done with each sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum SampleWork {
     Nothing,
     Decode,
     Resize(u32),
 }
 
-/// What a stage did in its time.
+/// The rate of one stage, as `--json` reports it.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct StageRate {
     pub(crate) stage: String,
-    /// Of shards: as they are stored in `read`, and decompressed behind it.
+    /// Bytes of shards: as stored in the stage `read`, and decompressed in later stages.
     pub(crate) bytes: u64,
     pub(crate) samples: u64,
     pub(crate) seconds: f64,
@@ -44,23 +44,21 @@ pub(crate) struct Measured {
     pub(crate) samples_per_second: f64,
 }
 
-impl Measured {
+impl StageRate {
     pub(crate) fn new(stage: impl Into<String>, bytes: u64, samples: u64, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let (bytes_per_second, samples_per_second) = (bytes as f64 / seconds, samples as f64 / seconds);
-        Measured { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
+        StageRate { stage: stage.into(), bytes, samples, seconds, bytes_per_second, samples_per_second }
+    }
+
+    /// Fills in the bytes of a stage that counted samples only, from the mean bytes of a sample.
+    pub(crate) fn set_bytes_from_samples(&mut self, bytes_per_sample: f64) {
+        self.bytes = (self.samples as f64 * bytes_per_sample) as u64;
+        self.bytes_per_second = self.samples_per_second * bytes_per_sample;
     }
 }
 
-impl Measured {
-    /// Counts bytes of shards for samples, where only these were counted.
-    pub(crate) fn count_bytes(&mut self, each: f64) {
-        self.bytes = (self.samples as f64 * each) as u64;
-        self.bytes_per_second = self.samples_per_second * each;
-    }
-}
-
-/// What is measured.
+/// The shards to measure, and the time for each stage.
 pub(crate) struct Bench<'a> {
     pub(crate) shards: ShardList,
     pub(crate) index: Option<Index>,
@@ -68,18 +66,18 @@ pub(crate) struct Bench<'a> {
     pub(crate) context: &'a Context,
 }
 
-/// What threads count together.
+/// Counters that the threads of a stage share.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct StageCounts {
     pub(crate) bytes: AtomicU64,
     pub(crate) samples: AtomicU64,
-    /// The number of the next shard, in rounds over the list.
+    /// Number of the next shard to read; it continues after the end of the list, for another round.
     next: AtomicUsize,
 }
 
 impl Bench<'_> {
-    /// Reads the bytes of shards.
-    pub(crate) fn read(&self, threads: usize) -> std::result::Result<Measured, Failure> {
+    /// Measures reading the stored bytes of shards.
+    pub(crate) fn read(&self, threads: usize) -> std::result::Result<StageRate, Failure> {
         self.on_threads("read", threads, |url, store, counts, is_over| {
             for chunk in store.open_stored(url.expose_secret())? {
                 counts.bytes.fetch_add(chunk?.len() as u64, Ordering::Relaxed);
@@ -91,12 +89,13 @@ impl Bench<'_> {
         })
     }
 
+    /// Whether any shard is compressed.
     pub(crate) fn is_compressed(&self) -> bool {
         self.shards.iter().any(|url| COMPRESSED.iter().any(|end| url.expose_secret().ends_with(end)))
     }
 
-    /// Reads the bytes of shards, and decompresses them.
-    pub(crate) fn decompress(&self, threads: usize) -> std::result::Result<Measured, Failure> {
+    /// Measures reading and decompressing shards.
+    pub(crate) fn decompress(&self, threads: usize) -> std::result::Result<StageRate, Failure> {
         self.on_threads("decompress", threads, |url, store, counts, is_over| {
             for chunk in store.open(url.expose_secret())? {
                 counts.bytes.fetch_add(chunk?.len() as u64, Ordering::Relaxed);
@@ -108,9 +107,9 @@ impl Bench<'_> {
         })
     }
 
-    /// Reads samples, and does some work with each.
-    pub(crate) fn parse(&self, threads: usize, work: Work) -> std::result::Result<Measured, Failure> {
-        let stage = if work == Work::Nothing { "parse" } else { "decode" };
+    /// Measures parsing samples, with some work for each.
+    pub(crate) fn parse(&self, threads: usize, work: SampleWork) -> std::result::Result<StageRate, Failure> {
+        let stage = if work == SampleWork::Nothing { "parse" } else { "decode" };
         let decoder = Decoder::new().images(ImageMode::Rgb8);
         self.on_threads(stage, threads, move |url, store, counts, is_over| {
             let chunks = store.open(url.expose_secret())?.inspect(|chunk| {
@@ -118,15 +117,15 @@ impl Bench<'_> {
                 counts.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
             });
             let transforms = match work {
-                Work::Resize(pixels) => Some(Transforms::new().then(Resize::exact((pixels, pixels))?)),
+                SampleWork::Resize(pixels) => Some(Transforms::new().then(Resize::exact((pixels, pixels))?)),
                 _ => None,
             };
             for sample in read(chunks, SampleParser::new(url.clone())) {
                 let sample = sample?;
                 counts.samples.fetch_add(1, Ordering::Relaxed);
                 match (work, &transforms) {
-                    (Work::Decode, _) => drop(decoder.decode(sample)?),
-                    (Work::Resize(_), Some(transforms)) => resize(&sample, transforms)?,
+                    (SampleWork::Decode, _) => drop(decoder.decode(sample)?),
+                    (SampleWork::Resize(_), Some(transforms)) => resize(&sample, transforms)?,
                     _ => {}
                 }
                 if is_over() {
@@ -137,14 +136,14 @@ impl Bench<'_> {
         })
     }
 
-    /// Takes shards in turn on threads, until the time is over.
+    /// Calls `work` for one shard after the other, on several threads, until the time is over.
     fn on_threads(
         &self,
         stage: &str,
         threads: usize,
-        work: impl Fn(&SecretUrl, &Store, &Counts, &dyn Fn() -> bool) -> Result<()> + Sync,
-    ) -> std::result::Result<Measured, Failure> {
-        let (counts, begun) = (Counts::default(), Instant::now());
+        work: impl Fn(&SecretUrl, &Store, &StageCounts, &dyn Fn() -> bool) -> Result<()> + Sync,
+    ) -> std::result::Result<StageRate, Failure> {
+        let (counts, begun) = (StageCounts::default(), Instant::now());
         let (store, interrupt): (&Store, &Interrupt) = (&self.context.store, &self.context.interrupt);
         let is_over = || begun.elapsed() >= self.time || interrupt.is_set();
         let run = || -> Result<()> {
@@ -161,16 +160,16 @@ impl Bench<'_> {
         interrupt.check()?;
         done?;
         let [bytes, samples] = [&counts.bytes, &counts.samples].map(|count| count.load(Ordering::Relaxed));
-        Ok(Measured::new(stage, bytes, samples, begun.elapsed()))
+        Ok(StageRate::new(stage, bytes, samples, begun.elapsed()))
     }
 
-    /// Runs a loader, and returns what it says of itself too.
+    /// Measures a loader. Returns its own report as well.
     pub(crate) fn loader(
         &self,
         stage: &str,
-        settings: Settings,
-    ) -> std::result::Result<(Measured, Report), Failure> {
-        let Settings { threads, streams, batch, shuffle, work } = settings;
+        settings: LoaderSettings,
+    ) -> std::result::Result<(StageRate, Report), Failure> {
+        let LoaderSettings { threads, streams, batch, shuffle, work } = settings;
         let mut dataset = Dataset::builder(self.shards.clone())
             .store(self.context.store.clone())
             .topology(Topology::single())
@@ -184,20 +183,22 @@ impl Bench<'_> {
             loader = loader.shuffle(shuffle);
         }
         let report = match work {
-            Work::Nothing => self.drive(&loader.build()?)?,
-            Work::Decode => self.drive(&loader.decode(Decoder::new().images(ImageMode::Rgb8)).build()?)?,
-            Work::Resize(pixels) => {
+            SampleWork::Nothing => self.drive(&loader.build()?)?,
+            SampleWork::Decode => {
+                self.drive(&loader.decode(Decoder::new().images(ImageMode::Rgb8)).build()?)?
+            }
+            SampleWork::Resize(pixels) => {
                 let image = ImageColumn::new("jpg;jpeg;png;webp", (pixels, pixels))
                     .then(Resize::exact((pixels, pixels))?);
                 self.drive(&loader.collate(Columns::new().with("image", image)).build()?)?
             }
         };
         let elapsed = report.elapsed;
-        let measured = Measured::new(stage, 0, report.items, elapsed);
+        let measured = StageRate::new(stage, 0, report.items, elapsed);
         Ok((measured, report))
     }
 
-    /// Takes batches until the time is over.
+    /// Takes batches until the time is over, and returns the report of the loader.
     fn drive<B: Send + 'static>(&self, loader: &Loader<B>) -> std::result::Result<Report, Failure> {
         let begun = Instant::now();
         let mut batches = loader.epochs(0);
@@ -212,7 +213,7 @@ impl Bench<'_> {
     }
 }
 
-/// Decodes the image of a sample and scales it.
+/// Decodes and resizes the image of a sample.
 fn resize(sample: &Sample, transforms: &Transforms) -> Result<()> {
     let file = sample.field("jpg;jpeg;png;webp")?;
     let Some(file) = file.as_bytes() else { return Ok(()) };

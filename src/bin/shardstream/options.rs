@@ -3,32 +3,36 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
+use crate::interrupt::Interrupt;
 use clap::Args;
 use shardstream::dataset::Shards;
 use shardstream::index::Index;
 use shardstream::store::Store;
 use shardstream::{SecretUrl, ShardList};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
-/// Which shards a command reads.
+/// The shards that a command reads.
 #[derive(Debug, Args)]
 pub(crate) struct Patterns {
     /// Shards: paths, URLs, patterns with braces or wildcards, directories.
     #[arg(value_name = "PATTERN", required_unless_present = "list")]
     patterns: Vec<String>,
-    /// Read patterns from this file too, one a line; - is stdin.
+    /// Also read patterns from this file, one a line; - is stdin.
     #[arg(long, value_name = "FILE")]
     list: Option<String>,
 }
 
 impl Patterns {
-    /// Patterns that a command has by other means.
+    /// Patterns that come from other options.
     pub(crate) fn of(patterns: Vec<String>) -> Self {
         Patterns { patterns, list: None }
     }
 
-    /// The patterns as they were given, those of a list too.
+    /// The patterns as given, followed by those of the list.
     pub(crate) fn given(&self, context: &Context) -> Result<Vec<SecretUrl>, Failure> {
         let mut patterns: Vec<SecretUrl> = self.patterns.iter().map(SecretUrl::from).collect();
         if let Some(file) = &self.list {
@@ -39,7 +43,7 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// The shards, in the order of the patterns. Wildcards and directories are listed.
+    /// The shards, in the order of the patterns. Lists directories and buckets for wildcards.
     pub(crate) fn shards(&self, context: &Context) -> Result<ShardList, Failure> {
         shards_of(&self.given(context)?, &context.store)
     }
@@ -60,12 +64,12 @@ pub(crate) fn shards_of(patterns: &[SecretUrl], store: &Store) -> Result<ShardLi
     }
 }
 
-/// Whether a pattern names a directory, by its last character or because there is one.
+/// Whether a pattern ends in a slash or is an existing local directory.
 fn is_directory(pattern: &str) -> bool {
     pattern.ends_with('/') || Path::new(pattern).is_dir()
 }
 
-/// The shards right in a directory, by their extensions.
+/// The shards directly in a directory, by extension.
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<SecretUrl>, Failure> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
@@ -78,38 +82,39 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<SecretUrl>, 
     let found: Vec<SecretUrl> = found.map(SecretUrl::from).collect();
     match found.is_empty() {
         true => Err(Failure::Failed(format!(
-            "no shards: no .tar, .tar.gz or .tar.zst right in {directory}; {}**/*.tar looks in the \
-             directories below it too",
+            "no shards: no .tar, .tar.gz or .tar.zst directly in {directory}; {}**/*.tar includes its \
+             subdirectories",
             files::below(&directory.to_string(), "")
         ))),
         false => Ok(found),
     }
 }
 
-/// Whether output is for a program.
+/// Whether the output is JSON.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Json {
+pub(crate) struct JsonOption {
     /// Write JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// On how many threads.
+/// The number of threads.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Threads {
+pub(crate) struct ThreadsOption {
     /// Number of shards processed at a time [default: one for each core].
     #[arg(short = 'j', long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }
 
-impl Threads {
+impl ThreadsOption {
+    /// The number of threads: by default one for each core.
     pub(crate) fn count(self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
         self.threads.map_or_else(cores, usize::from)
     }
 }
 
-/// An index of the shards.
+/// An optional index of the shards.
 #[derive(Debug, Args)]
 pub(crate) struct IndexOption {
     /// The index of the shards: a path or URL.
@@ -118,18 +123,19 @@ pub(crate) struct IndexOption {
 }
 
 impl IndexOption {
+    /// Loads the index, if one was given.
     pub(crate) fn load(&self, context: &Context) -> Result<Option<Index>, Failure> {
         Ok(self.index.as_ref().map(|place| Index::load(&context.store, place)).transpose()?)
     }
 }
 
-/// Which shards a command reads that takes an index of them: without patterns, those of the index.
+/// The shards that a command with `--index` reads. Without patterns, they are those of the index.
 #[derive(Debug, Args)]
 pub(crate) struct IndexedPatterns {
     /// Shards: paths, URLs, patterns with braces or wildcards, directories [default: those of --index].
     #[arg(value_name = "PATTERN", required_unless_present_any = ["list", "index"])]
     patterns: Vec<String>,
-    /// Read patterns from this file too, one a line; - is stdin.
+    /// Also read patterns from this file, one a line; - is stdin.
     #[arg(long, value_name = "FILE")]
     list: Option<String>,
     #[command(flatten)]
@@ -137,7 +143,7 @@ pub(crate) struct IndexedPatterns {
 }
 
 impl IndexedPatterns {
-    /// The shards in the order of the patterns or the index, and the index if there is one.
+    /// The shards, in the order of the patterns or else of the index, and the index if one was given.
     pub(crate) fn shards(&self, context: &Context) -> Result<(ShardList, Option<Index>), Failure> {
         let index = self.index.load(context)?;
         let shards = match &index {
@@ -150,40 +156,57 @@ impl IndexedPatterns {
 
 /// The shards and the loader of a training, for `bench` and `plan`.
 #[derive(Debug, Args)]
-pub(crate) struct Training {
+pub(crate) struct TrainingOptions {
     #[command(flatten)]
     pub(crate) patterns: Patterns,
     #[command(flatten)]
     pub(crate) index: IndexOption,
     #[command(flatten)]
-    pub(crate) threads: Threads,
-    /// Number of logical streams, of all ranks together [default: that of the ranks in `plan`; in `bench`
-    /// that of the threads, or of the shards if there are fewer].
+    pub(crate) threads: ThreadsOption,
+    /// Number of logical streams of all ranks together [default: the number of ranks in `plan`; in `bench`
+    /// that of threads, or of shards if there are fewer].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     streams: Option<u32>,
     /// Samples in the shuffle buffer of each stream.
     #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
     pub(crate) shuffle: u32,
     #[command(flatten)]
-    pub(crate) json: Json,
+    pub(crate) json: JsonOption,
 }
 
-impl Training {
+impl TrainingOptions {
+    /// The number of streams, or `default` if it was not given.
     pub(crate) fn streams(&self, default: usize) -> usize {
         self.streams.map_or(default, |streams| streams as usize)
     }
 }
 
-/// Reads a text from a path or URL; `-` is stdin.
+/// Reads a text file from a path or URL; `-` is stdin.
 pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failure> {
     if place == "-" {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .map_err(|error| Failure::io("cannot read stdin", &error))?;
-        return Ok(text);
+        return read_stdin(&context.interrupt);
     }
     let bytes = context.store.open(place)?.read_all()?;
     let utf8 = |_| Failure::Failed(format!("{} is not UTF-8", SecretUrl::from(place)));
     String::from_utf8(bytes.into()).map_err(utf8)
+}
+
+/// Reads stdin to its end, or until the program is interrupted.
+fn read_stdin(interrupt: &Interrupt) -> Result<String, Failure> {
+    let (sender, receiver) = mpsc::channel();
+    // On a thread of its own, because a signal does not end a read of stdin.
+    thread::spawn(move || {
+        let mut text = String::new();
+        // Nobody receives it after an interrupt.
+        drop(sender.send(io::stdin().read_to_string(&mut text).map(|_| text)));
+    });
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(50)) {
+            Ok(read) => return read.map_err(|error| Failure::io("cannot read stdin", &error)),
+            Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Failed("cannot read stdin".into()));
+            }
+        }
+    }
 }

@@ -1,74 +1,75 @@
-//! What a command that writes shards has done.
+//! The result of a command that writes shards.
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::Json;
+use crate::options::JsonOption;
 use crate::text;
 use serde::Serialize;
 use shardstream::index::ShardIndex;
 use shardstream::{Index, SecretUrl};
 use std::time::Duration;
 
-/// The least time of which rates are told.
-const LONG: Duration = Duration::from_secs(10);
+/// Runs shorter than this report no rates.
+const MIN_TIME_FOR_RATES: Duration = Duration::from_secs(10);
 
-/// How a shard came to be there.
+/// What was done for one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Made {
+pub(crate) enum ShardAction {
     Written,
     Kept,
-    /// What was there was something else.
+    /// A shard that was not as planned was replaced.
     Rewritten,
 }
 
-/// A shard that is there now.
+/// A shard of the finished series, with its index.
 #[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) made: Made,
+pub(crate) struct FinishedShard {
+    pub(crate) made: ShardAction,
     pub(crate) index: ShardIndex,
 }
 
-/// The shards of this rank that are there now.
+/// The shards that this rank wrote or kept.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    shards: Vec<Done>,
+    shards: Vec<FinishedShard>,
 }
 
-/// The shards as a program reads them.
+/// The document that `--json` writes.
 #[derive(Debug, Serialize)]
-struct Report {
+struct WriteReport {
     samples: u64,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<String>,
-    shards: Vec<Reported>,
+    shards: Vec<ReportedShard>,
 }
 
 #[derive(Debug, Serialize)]
-struct Reported {
+struct ReportedShard {
     url: String,
     samples: u64,
     bytes: u64,
-    made: Made,
+    made: ShardAction,
 }
 
 impl Outcome {
-    pub(crate) fn new(shards: Vec<Done>) -> Self {
+    pub(crate) fn new(shards: Vec<FinishedShard>) -> Self {
         Outcome { shards }
     }
 
-    /// Saves the index of the series, which needs all shards of it.
+    /// Saves the index of the series at `place`, if there is one. The outcome must hold all shards of the
+    /// series.
     pub(crate) fn save_index(&self, place: Option<&str>, context: &Context) -> Result<(), Failure> {
         let Some(place) = place else { return Ok(()) };
         let index: Index = self.shards.iter().map(|done| done.index.clone()).collect();
         Ok(index.save(&context.store, place)?)
     }
 
-    /// How many shards of several samples have more bytes than this, and the bytes of the largest one.
-    /// Compressed shards are not counted.
+    /// Number of shards larger than `limit` bytes, and the size of the largest one; `None` if there are none.
+    /// Shards of a single sample and compressed shards do not count.
     pub(crate) fn larger_than(&self, limit: u64) -> Option<(u64, u64)> {
-        // The places in a compressed shard are not known.
+        // Samples of a compressed shard have no byte ranges.
         let is_tar = |index: &&ShardIndex| index.samples() > 1 && index.range(0..1).is_some();
         let tars = self.shards.iter().map(|done| &done.index).filter(is_tar);
         let large = tars.filter_map(ShardIndex::bytes).filter(|bytes| *bytes > limit);
@@ -76,20 +77,21 @@ impl Outcome {
         (count > 0).then_some((count, most))
     }
 
+    /// Number of samples and bytes of all shards.
     fn sums(&self) -> (u64, u64) {
         let bytes = self.shards.iter().filter_map(|done| done.index.bytes()).sum();
         (self.shards.iter().map(|done| done.index.samples()).sum(), bytes)
     }
 
-    fn count(&self, made: Made) -> u64 {
+    fn count(&self, made: ShardAction) -> u64 {
         self.shards.iter().filter(|done| done.made == made).count() as u64
     }
 
-    /// What is there now, in one line.
+    /// Summary of the shards in one line.
     fn line(&self) -> String {
         let (samples, bytes) = self.sums();
         let shards = self.shards.len() as u64;
-        let shown = |done: &Done| SecretUrl::from(done.index.url()).to_string();
+        let shown = |done: &FinishedShard| SecretUrl::from(done.index.url()).to_string();
         let names = match (self.shards.first(), self.shards.last()) {
             (Some(first), Some(last)) if shards > 1 => format!(": {} to {}", shown(first), shown(last)),
             (Some(first), _) => format!(": {}", shown(first)),
@@ -101,9 +103,10 @@ impl Outcome {
             text::counted(samples, "sample"),
             text::bytes(bytes)
         );
-        for (made, what) in
-            [(Made::Kept, "already there"), (Made::Rewritten, "not as planned and written again")]
-        {
+        for (made, what) in [
+            (ShardAction::Kept, "already there"),
+            (ShardAction::Rewritten, "not as planned and written again"),
+        ] {
             match self.count(made) {
                 0 => {}
                 count => line.push_str(&format!("; {} {what}", text::number(count))),
@@ -112,12 +115,13 @@ impl Outcome {
         line
     }
 
-    /// How fast shards were written, in one line; nothing if that took a moment.
+    /// Write rates in one line; `None` for a short run.
     pub(crate) fn rates(&self, elapsed: Duration) -> Option<String> {
-        if elapsed < LONG {
+        if elapsed < MIN_TIME_FOR_RATES {
             return None;
         }
-        let written = || self.shards.iter().filter(|done| done.made != Made::Kept).map(|done| &done.index);
+        let written =
+            || self.shards.iter().filter(|done| done.made != ShardAction::Kept).map(|done| &done.index);
         let (shards, samples) = (written().count() as u64, written().map(ShardIndex::samples).sum::<u64>());
         let bytes: u64 = written().filter_map(ShardIndex::bytes).sum();
         let seconds = elapsed.as_secs_f64();
@@ -130,11 +134,11 @@ impl Outcome {
         ))
     }
 
-    /// Says what is there now.
+    /// Prints a summary of each series, or one JSON document of all.
     pub(crate) fn report(
         outcomes: &[Outcome],
         index: Option<&str>,
-        json: Json,
+        json: JsonOption,
         context: &Context,
     ) -> Result<(), Failure> {
         if !json.json {
@@ -142,7 +146,7 @@ impl Outcome {
         }
         let sums = outcomes.iter().map(Outcome::sums);
         let (samples, bytes) = sums.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
-        let reported = |done: &Done| Reported {
+        let reported = |done: &FinishedShard| ReportedShard {
             url: SecretUrl::from(done.index.url()).to_string(),
             samples: done.index.samples(),
             bytes: done.index.bytes().unwrap_or(0),
@@ -150,7 +154,7 @@ impl Outcome {
         };
         let shards = outcomes.iter().flat_map(|outcome| &outcome.shards).map(reported).collect();
         let index = index.map(|place| SecretUrl::from(place).to_string());
-        context.output.document(&Report { samples, bytes, index, shards })
+        context.output.document(&WriteReport { samples, bytes, index, shards })
     }
 }
 
@@ -168,9 +172,10 @@ mod tests {
         for number in 0..60 {
             writer.write(&Sample::new(number.to_string()).with("bin", vec![1_u8; 10_000])).unwrap();
         }
-        let made = [Made::Written, Made::Kept, Made::Rewritten];
+        let made = [ShardAction::Written, ShardAction::Kept, ShardAction::Rewritten];
         let shards = writer.finish().unwrap().into_iter().zip(made);
-        let outcome = Outcome::new(shards.map(|(shard, made)| Done { made, index: shard.index }).collect());
+        let outcome =
+            Outcome::new(shards.map(|(shard, made)| FinishedShard { made, index: shard.index }).collect());
         assert_eq!(outcome.rates(Duration::from_secs(9)), None);
         let expected = "2 shards, 450.6 kB, written in 20 s: 22.5 kB/s, 2 samples/s";
         assert_eq!(outcome.rates(Duration::from_secs(20)).as_deref(), Some(expected));

@@ -1,33 +1,40 @@
-//! What goes to stdout.
+//! Writing to stdout, and notes on stderr.
 
 use crate::failure::Failure;
 use crate::progress::Screen;
+use crate::text;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// stdout, shared by threads. When its reader has closed it, writing is [`Failure::Closed`], which ends the
-/// program quietly, unless it [outlasts](Output::outlast) the reader.
+/// Buffered stdout, shared by threads.
+///
+/// When its reader has closed it, writing fails with [`Failure::Closed`], which ends the program quietly,
+/// unless the command [ignores a closed pipe](Output::ignore_closed_pipe).
 pub(crate) struct Output {
     out: Mutex<BufWriter<Stdout>>,
     is_terminal: bool,
     screen: Screen,
-    outlasts: AtomicBool,
+    ignores_closed_pipe: AtomicBool,
 }
 
 impl Output {
     pub(crate) fn new(screen: Screen) -> Self {
         let out = io::stdout();
         let is_terminal = out.is_terminal();
-        Output { out: Mutex::new(BufWriter::new(out)), is_terminal, screen, outlasts: AtomicBool::new(false) }
+        Output {
+            out: Mutex::new(BufWriter::new(out)),
+            is_terminal,
+            screen,
+            ignores_closed_pipe: AtomicBool::new(false),
+        }
     }
 
-    /// From now on what a closed stdout does not take is dropped: for a command whose exit status says what
-    /// it found.
-    pub(crate) fn outlast(&self) {
-        self.outlasts.store(true, Ordering::Relaxed);
+    /// Discards output from now on if stdout is closed. For commands whose exit status is their result.
+    pub(crate) fn ignore_closed_pipe(&self) {
+        self.ignores_closed_pipe.store(true, Ordering::Relaxed);
     }
 
     /// Whether stdout is a terminal.
@@ -35,17 +42,17 @@ impl Output {
         self.is_terminal
     }
 
-    /// Writes one line of text, or several.
+    /// Writes `text` and a line end.
     pub(crate) fn line(&self, text: impl fmt::Display) -> Result<(), Failure> {
         self.bytes(format!("{text}\n").as_bytes())
     }
 
-    /// Writes a JSON document over several lines: for a command that writes one.
+    /// Writes a JSON document on several lines. For commands that write a single document.
     pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.line(serde_json::to_string_pretty(value).map_err(json)?)
     }
 
-    /// Writes a JSON document in one line: for a command that writes one for each shard or sample.
+    /// Writes a JSON document on one line. For commands that write one document per shard or sample.
     pub(crate) fn record(&self, value: &impl Serialize) -> Result<(), Failure> {
         self.line(serde_json::to_string(value).map_err(json)?)
     }
@@ -54,23 +61,30 @@ impl Output {
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_terminal {
-            // The progress bar may be on the same terminal.
-            return self.done(self.screen.suspend(|| out.write_all(bytes).and_then(|()| out.flush())));
+            // The progress bar may be on the same terminal, so hide it while writing.
+            return self
+                .check_written(self.screen.suspend(|| out.write_all(bytes).and_then(|()| out.flush())));
         }
-        self.done(out.write_all(bytes))
+        self.check_written(out.write_all(bytes))
     }
 
-    /// Hands over what was written.
+    /// Flushes the buffer.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
-        self.done(self.out.lock().unwrap_or_else(PoisonError::into_inner).flush())
+        self.check_written(self.out.lock().unwrap_or_else(PoisonError::into_inner).flush())
     }
 
-    fn done(&self, written: io::Result<()>) -> Result<(), Failure> {
+    fn check_written(&self, written: io::Result<()>) -> Result<(), Failure> {
         match written.map_err(closed) {
-            Err(Failure::Closed) if self.outlasts.load(Ordering::Relaxed) => Ok(()),
+            Err(Failure::Closed) if self.ignores_closed_pipe.load(Ordering::Relaxed) => Ok(()),
             done => done,
         }
     }
+}
+
+/// Writes a line to stderr that is no part of the output.
+pub(crate) fn note(message: impl fmt::Display) {
+    // stderr may be closed, and then there is nowhere left to report that.
+    drop(writeln!(io::stderr(), "shardstream: {}", text::printable_lines(&message.to_string())));
 }
 
 impl fmt::Debug for Output {
@@ -79,7 +93,7 @@ impl fmt::Debug for Output {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn closed(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::Closed,
@@ -87,7 +101,7 @@ fn closed(error: io::Error) -> Failure {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to map_err")]
 fn json(error: serde_json::Error) -> Failure {
     Failure::Failed(format!("cannot write JSON: {error}"))
 }

@@ -1,15 +1,18 @@
-//! Work on several shards at a time, with results in the order of the list.
+//! Processes several shards at a time, with results in the order of the list.
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use shardstream::prelude::*;
 use shardstream::{Result, SecretUrl};
 
-/// Calls `work` for each shard with its number in the list, on `threads` threads, and `take` for each
-/// result, in order, on this one. Ends at the first error of either, or when the program is interrupted.
+/// Calls `work` for each shard and its number in the list, on `threads` threads, and `take` for each result,
+/// in order, on the calling thread.
 ///
-/// `work` should ask the interrupt itself, between samples.
-pub(crate) fn each_shard<T: Send + 'static>(
+/// `work` should check the interrupt between samples.
+///
+/// # Errors
+/// The first error of `work` or `take`, and [`Failure::Interrupted`].
+pub(crate) fn for_each_shard<T: Send + 'static>(
     shards: &ShardList,
     threads: usize,
     interrupt: &Interrupt,

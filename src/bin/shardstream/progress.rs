@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is counted.
+/// The unit that progress counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Shards,
@@ -16,18 +16,18 @@ pub(crate) enum Unit {
 
 /// How progress is shown.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub(crate) struct ProgressSettings {
     pub(crate) quiet: bool,
-    /// How often a line is written where stderr is no terminal.
-    pub(crate) every: Duration,
+    /// Time between two lines if stderr is not a terminal.
+    pub(crate) interval: Duration,
 }
 
-/// The bar that is on the terminal now, if any. Clones are of the same.
+/// The progress bar that is on the terminal at the moment, if any. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Screen(Arc<Mutex<Option<ProgressBar>>>);
 
 impl Screen {
-    /// Takes the bar off the terminal while `write` writes to it.
+    /// Hides the bar while `write` writes to the terminal.
     pub(crate) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match bar {
@@ -41,17 +41,16 @@ impl Screen {
     }
 }
 
-/// Something that takes a while. It may be counted from several threads. Its bar goes away when it is
-/// dropped.
+/// The progress of a task, which several threads may count. Its bar disappears when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     what: String,
     unit: Unit,
-    settings: Settings,
+    settings: ProgressSettings,
     screen: Screen,
-    /// When the last plain line was written.
-    line: Mutex<Instant>,
+    /// The time of the last plain line.
+    last_line: Mutex<Instant>,
 }
 
 impl Progress {
@@ -59,19 +58,19 @@ impl Progress {
         what: &str,
         unit: Unit,
         total: Option<u64>,
-        settings: &Settings,
+        settings: &ProgressSettings,
         screen: &Screen,
     ) -> Self {
-        // Shown when it has its style.
+        // Hidden until it has its style.
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         let template = match total {
-            // As wide as the terminal: a line that is longer would be broken there.
+            // wide_bar fills the rest of the line, so that the line never wraps.
             Some(_) => "{what} [{wide_bar}] {done} of {total}, {rate}, {time} left{msg}",
             None => "{what} {spinner} {done}, {rate}, {elapsed}{msg}",
         };
         bar.set_style(style(template, what, unit));
         if !settings.quiet {
-            // Hidden by itself where stderr is no terminal.
+            // This target hides the bar if stderr is not a terminal.
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         bar.enable_steady_tick(Duration::from_millis(200));
@@ -84,7 +83,7 @@ impl Progress {
             unit,
             settings: settings.clone(),
             screen: screen.clone(),
-            line: Mutex::new(Instant::now()),
+            last_line: Mutex::new(Instant::now()),
         }
     }
 
@@ -94,18 +93,18 @@ impl Progress {
         if !self.bar.is_hidden() || self.settings.quiet {
             return;
         }
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        if line.elapsed() >= self.settings.every {
-            *line = Instant::now();
+        let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_line.elapsed() >= self.settings.interval {
+            *last_line = Instant::now();
             let (done, total) = (self.bar.position(), self.bar.length());
             let shown = plain(&self.what, self.unit, done, total, self.bar.elapsed());
             let note = self.bar.message();
-            // Progress is not worth a failure.
+            // A line that cannot be written is no reason to fail.
             drop(writeln!(std::io::stderr(), "{shown}{note}"));
         }
     }
 
-    /// Shows a few more words behind the numbers: what is read now, or what was found so far.
+    /// Sets a short text that is shown after the numbers.
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         self.bar.set_message(format!(", {text}"));
     }
@@ -119,11 +118,11 @@ impl Drop for Progress {
 }
 
 fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
-    // A bad template would be a slip in this file; the default style is no reason to stop.
+    // Only a mistake in this file makes a template invalid. The default style is good enough then.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let what = what.to_owned();
     let write = |out: &mut dyn std::fmt::Write, text: &str| {
-        // Whoever draws the bar makes nothing of an error.
+        // indicatif ignores an error here.
         let _ = out.write_str(text);
     };
     style
@@ -131,7 +130,7 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         .with_key("what", move |_: &ProgressState, out: &mut dyn std::fmt::Write| write(out, &what))
         .with_key("done", move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             let done = match (unit, state.len()) {
-                // The unit comes with the total.
+                // The total shows the unit.
                 (Unit::Shards | Unit::Samples, Some(_)) => text::number(state.pos()),
                 _ => amount(unit, state.pos()),
             };
@@ -149,7 +148,7 @@ fn style(template: &str, what: &str, unit: Unit) -> ProgressStyle {
         })
 }
 
-/// The time left as long as nothing is done.
+/// Shown as the time left while nothing is done.
 const UNKNOWN: &str = "? s";
 
 /// A number of units.
@@ -161,16 +160,16 @@ fn amount(unit: Unit, number: u64) -> String {
     }
 }
 
-/// Units in a second.
-fn rate(unit: Unit, each_second: f64) -> String {
+/// A rate in units per second.
+fn rate(unit: Unit, per_second: f64) -> String {
     match unit {
-        Unit::Shards => format!("{each_second:.1} shards/s"),
-        Unit::Samples => format!("{each_second:.0} samples/s"),
-        Unit::Bytes => text::bytes_per_second(each_second),
+        Unit::Shards => format!("{per_second:.1} shards/s"),
+        Unit::Samples => format!("{per_second:.0} samples/s"),
+        Unit::Bytes => text::bytes_per_second(per_second),
     }
 }
 
-/// How far it is, in one line.
+/// The progress on one line.
 fn plain(what: &str, unit: Unit, done: u64, total: Option<u64>, elapsed: Duration) -> String {
     let per_second = done as f64 / elapsed.as_secs_f64().max(1e-3);
     let (shown, rate) = (amount(unit, done), rate(unit, per_second));

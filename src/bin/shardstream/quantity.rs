@@ -1,19 +1,19 @@
-//! Sizes and times in options.
+//! Parses sizes and times in options.
 
 use std::time::Duration;
 
-/// Reads a number of bytes, such as `500`, `64k`, `1.5G` or `64MiB`.
+/// Parses a number of bytes, such as `500`, `64k`, `1.5G` or `64MiB`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is no size: give a number of bytes, such as 500M, 1.5G or 64MiB");
+    let bad = || format!("{text:?} is not a size: give a number of bytes, such as 500M, 1.5G or 64MiB");
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number: f64 = number.parse().map_err(|_| bad())?;
     let unit = unit.trim().to_ascii_lowercase();
-    let (letter, base) = match unit.strip_suffix("ib") {
-        Some(letter) => (letter, 1024.0_f64),
+    let (prefix, base) = match unit.strip_suffix("ib") {
+        Some(prefix) => (prefix, 1024.0_f64),
         None => (unit.strip_suffix('b').unwrap_or(&unit), 1000.0_f64),
     };
-    let power = match letter {
+    let power = match prefix {
         "" => 0,
         "k" => 1,
         "m" => 2,
@@ -24,16 +24,28 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     Ok((number * base.powi(power)) as u64)
 }
 
-/// Reads a number of seconds, such as `10` or `0.5`.
+/// Parses a number of seconds, such as `10` or `0.5`.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is no number of seconds");
+    let bad = || format!("{text:?} is not a number of seconds");
     let number: f64 = text.parse().map_err(|_| bad())?;
     Duration::try_from_secs_f64(number).map_err(|_| bad())
+}
+
+/// Parses a number that is not negative, such as a rate or a price.
+pub(crate) fn amount(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| format!("{text:?} is not a number from 0 on"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts() {
+        assert_eq!(["0", "0.09", "1e3"].map(amount), [0.0, 0.09, 1000.0].map(Ok));
+        assert!(["", "nan", "-1", "inf", "ten"].iter().all(|text| amount(text).is_err()));
+    }
 
     #[test]
     fn numbers_of_seconds() {

@@ -1,4 +1,4 @@
-//! The samples of shards, one after the other.
+//! Reads the samples of shards.
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reads the samples of a shard. After an error of one sample the next one follows.
+/// Reads the samples of a shard. After an error in one sample, the next one follows.
 ///
 /// # Errors
 /// Those of [`Store::open`].
@@ -18,10 +18,11 @@ pub(crate) fn of_shard(store: &Store, url: &SecretUrl) -> Result<Read<Body>> {
     Ok(read(store.open(url.expose_secret())?, SampleParser::new(url)))
 }
 
-/// Calls `take` for each sample of all shards, in their order, until it says that it has enough.
+/// Calls `take` for each sample of all shards, in order, until it returns `Break`. `what` names the command
+/// in the progress.
 ///
 /// # Errors
-/// The first one that reading meets, what `take` returns, and [`Failure::Interrupted`].
+/// The first error of reading or of `take`, and [`Failure::Interrupted`].
 pub(crate) fn in_order(
     shards: &ShardList,
     context: &Context,
@@ -41,41 +42,40 @@ pub(crate) fn in_order(
     Ok(())
 }
 
-/// Shows progress over shards that several threads read, with how many samples they have read. Clones are of
-/// the same.
+/// The progress over shards that several threads read, with the number of samples read. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct ShardProgress(Arc<Shards>);
+pub(crate) struct ShardProgress(Arc<SharedProgress>);
 
 #[derive(Debug)]
-struct Shards {
+struct SharedProgress {
     progress: Progress,
     samples: AtomicU64,
 }
 
-/// Number of samples read between two looks at the clock.
-const EACH: u64 = 1024;
+/// Number of samples between two updates of the progress.
+const SAMPLES_PER_UPDATE: u64 = 1024;
 
 impl ShardProgress {
     pub(crate) fn start(context: &Context, what: &str, shards: usize) -> Self {
         let progress = context.progress(what, Unit::Shards, Some(shards as u64));
-        ShardProgress(Arc::new(Shards { progress, samples: AtomicU64::new(0) }))
+        ShardProgress(Arc::new(SharedProgress { progress, samples: AtomicU64::new(0) }))
     }
 
-    /// One more sample was read, of any shard.
-    pub(crate) fn sample(&self) {
+    /// Counts one sample.
+    pub(crate) fn add_sample(&self) {
         let samples = self.0.samples.fetch_add(1, Ordering::Relaxed) + 1;
-        if samples.is_multiple_of(EACH) {
+        if samples.is_multiple_of(SAMPLES_PER_UPDATE) {
             self.show(samples, 0);
         }
     }
 
     /// Counts `more` samples.
-    pub(crate) fn samples(&self, more: u64) {
+    pub(crate) fn add_samples(&self, more: u64) {
         self.0.samples.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// One more shard is done.
-    pub(crate) fn shard(&self) {
+    /// Counts one finished shard.
+    pub(crate) fn add_shard(&self) {
         self.show(self.0.samples.load(Ordering::Relaxed), 1);
     }
 

@@ -1,10 +1,9 @@
-//! The plan of a series of shards, kept beside it: a run that was ended before it was done resumes only what
-//! the same plan began.
+//! The plan of a series of shards, saved beside it. `--resume` keeps only shards that the same plan wrote.
 
 use crate::failure::Failure;
 use crate::files::exists;
+use crate::input_hash::InputHash;
 use crate::series::Series;
-use md5::{Digest, Md5};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use shardstream::store::Store;
@@ -12,43 +11,43 @@ use shardstream::{ErrorKind, Index, SecretUrl};
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Changes when the same options and input would make other shards.
+/// Increased whenever the same options and input would make different shards.
 const VERSION: u32 = 3;
 
-/// What the hash of a plan is of.
+/// Describes in messages what the hash of a plan covers.
 const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
 
-/// The option with the pattern of the names of the shards.
+/// The option that holds the pattern of the shards' names.
 pub(crate) const NAMES: &str = "names";
 
-/// What two runs must agree on to write the same shards.
+/// Everything that determines the shards: two runs with equal plans write the same ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedPlan {
     version: u32,
-    /// Which command writes them.
+    /// The command that writes the shards.
     command: String,
-    /// The options that say what is in the shards.
+    /// The options that determine the content of the shards.
     options: BTreeMap<String, String>,
     samples: u64,
     shards: u64,
-    /// MD5 of what is read, in its order.
+    /// [`InputHash`] of the input, in order.
     input: String,
 }
 
 impl SavedPlan {
-    pub(crate) fn new(command: &str, samples: u64, shards: u64, input: Hash) -> Self {
+    pub(crate) fn new(command: &str, samples: u64, shards: u64, input: InputHash) -> Self {
         let (command, options, input) = (command.to_owned(), BTreeMap::new(), input.finish());
         SavedPlan { version: VERSION, command, options, samples, shards, input }
     }
 
-    /// Notes an option.
+    /// Adds an option.
     pub(crate) fn option(mut self, name: &str, value: impl ToString) -> Self {
         self.options.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// What is not the same in the plan of now.
+    /// Describes each difference from the plan `now`.
     fn differences(&self, now: &Self) -> Vec<String> {
         let texts = |plan: &Self| {
             let mut texts = plan.options.clone();
@@ -69,7 +68,7 @@ impl SavedPlan {
         let shown = |text: Option<&String>| text.map_or("none", String::as_str).to_owned();
         let mut differ: Vec<&String> =
             names.into_iter().filter(|name| then.get(*name) != now.get(*name)).collect();
-        // Options say more than a hash that follows from them.
+        // Where options differ, the hash differs as well and adds nothing.
         if differ.len() > 1 {
             differ.retain(|name| *name != INPUT);
         }
@@ -80,49 +79,52 @@ impl SavedPlan {
     }
 }
 
-/// What may be done with what is there already.
+/// What to do with existing shards of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Existing {
-    /// Nothing: there must be no shard of the series.
+pub(crate) enum ExistingShards {
+    /// Fail if there is one.
     Refuse,
-    /// Shards of the same plan are kept.
+    /// Keep shards of the same plan.
     Resume,
-    /// Shards of the series are removed.
+    /// Remove them.
     Remove,
 }
 
-/// What there is of a series that may be written.
+/// The existing part of a series that may be written.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ExistingSeries {
     shards: Vec<String>,
-    /// Whether the same plan is there.
+    /// Whether the same plan was saved.
     is_planned: bool,
 }
 
-/// Refuses to overwrite what should stay.
+/// Checks that the series may be written.
+///
+/// # Errors
+/// If existing shards, or the plan of another series, would be overwritten.
 pub(crate) fn check(
     plan: &SavedPlan,
     series: &Series,
-    existing: Existing,
+    existing: ExistingShards,
     store: &Store,
-) -> Result<Found, Failure> {
+) -> Result<ExistingSeries, Failure> {
     let place = series.beside("plan");
-    // In this order: another rank writes its plan before its first shard.
+    // Shards are listed before the plan is read, since another rank writes its plan before its first shard.
     let shards = series.existing(store)?;
     let mut is_planned = false;
     match (existing, shards.first()) {
-        (Existing::Remove, _) => {}
-        (Existing::Refuse, Some(first)) => {
+        (ExistingShards::Remove, _) => {}
+        (ExistingShards::Refuse, Some(first)) => {
             return Err(Failure::Failed(format!(
-                "{} of this series {} there already, such as {}: --resume resumes a run of the same \
-                 options, --force removes them",
+                "{} of this series already {}, such as {}: --resume resumes a run of the same options, \
+                 --force removes them",
                 crate::text::counted(shards.len() as u64, "shard"),
-                if shards.len() == 1 { "is" } else { "are" },
+                if shards.len() == 1 { "exists" } else { "exist" },
                 SecretUrl::from(first)
             )));
         }
-        (Existing::Refuse, None) => {
-            // Without shards, the plan of an earlier run of the same series is of no use.
+        (ExistingShards::Refuse, None) => {
+            // Without shards, an earlier plan of the same series is of no use and may be replaced.
             let other =
                 read(&place, store)?.filter(|then| then.options.get(NAMES) != plan.options.get(NAMES));
             if let Some(other) = other {
@@ -134,7 +136,7 @@ pub(crate) fn check(
                 )));
             }
         }
-        (Existing::Resume, first) => match (read(&place, store)?, first) {
+        (ExistingShards::Resume, first) => match (read(&place, store)?, first) {
             (Some(then), _) => {
                 let differences = then.differences(plan);
                 if !differences.is_empty() {
@@ -157,21 +159,21 @@ pub(crate) fn check(
             (None, None) => {}
         },
     }
-    Ok(Found { shards, is_planned })
+    Ok(ExistingSeries { shards, is_planned })
 }
 
-/// Refuses to overwrite what should stay, removes what may be removed, and writes the plan where there is
-/// none.
+/// Checks that the series may be written, removes existing shards if asked to, and saves the plan unless the
+/// same one is there.
 pub(crate) fn begin(
     plan: &SavedPlan,
     series: &Series,
-    existing: Existing,
+    existing: ExistingShards,
     store: &Store,
 ) -> Result<(), Failure> {
     let found = check(plan, series, existing, store)?;
     let place = series.beside("plan");
-    if existing == Existing::Remove {
-        // Documents of the old shards must not be taken for those of the new ones.
+    if existing == ExistingShards::Remove {
+        // The index and classes of the old shards must not be mistaken for those of the new ones.
         let index = series.beside("index");
         if Index::load(store, &index).is_ok_and(|index| index.iter().all(|shard| series.holds(shard.url()))) {
             store.delete(&index)?;
@@ -180,13 +182,13 @@ pub(crate) fn begin(
         if is_document(&classes, store)? {
             store.delete(&classes)?;
         }
-        // The plan last, so that a removal that is broken off can be begun again.
+        // The plan is removed last, so that an interrupted removal can be repeated.
         found.shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
     }
     if found.is_planned { Ok(()) } else { put(&place, plan, store) }
 }
 
-/// Sees that no other run has put its plan in place of this one, while both wrote shards.
+/// Checks at the end that no other run replaced the plan while this one wrote shards.
 pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     let place = series.beside("plan");
     let differences =
@@ -202,7 +204,7 @@ pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Resul
     }
 }
 
-/// The plan that is there, if one is.
+/// The saved plan, if there is one.
 fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
     let text = match store.open(place)?.read_all() {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(None),
@@ -210,16 +212,16 @@ fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
         let place = SecretUrl::from(place);
-        Failure::Failed(format!("{place} is no plan of a series of shards ({error}): --force replaces it"))
+        Failure::Failed(format!("{place} is not a plan of a series of shards ({error}): --force replaces it"))
     })
 }
 
-/// Whether there is a JSON document at a place, as this program writes them.
+/// Whether there is a JSON object or list at `place`, as this program writes them.
 pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
     if !exists(store, place)? {
         return Ok(false);
     }
-    // A shard in its place may be of any size.
+    // Look at the first bytes before all is read: it may be a shard of any size.
     let first = store.open(place)?.next().transpose()?.unwrap_or_default();
     if !matches!(first.trim_ascii_start().first(), Some(b'{' | b'[')) {
         return Ok(false);
@@ -227,7 +229,7 @@ pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
     Ok(serde_json::from_slice::<IgnoredAny>(&store.open(place)?.read_all()?).is_ok())
 }
 
-/// Writes a document, whole or not at all.
+/// Writes a JSON document, whole or not at all.
 pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Result<(), Failure> {
     let failed = |error: &dyn std::fmt::Display| {
         Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place)))
@@ -240,36 +242,6 @@ pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Resu
     Ok(())
 }
 
-/// MD5 of texts and numbers, each with its length. It distinguishes inputs; it is no signature.
-#[derive(Clone, Default)]
-pub(crate) struct Hash(Md5);
-
-impl std::fmt::Debug for Hash {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hash")
-    }
-}
-
-impl Hash {
-    pub(crate) fn text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.0.update(text);
-    }
-
-    pub(crate) fn number(&mut self, number: u64) {
-        self.0.update(number.to_le_bytes());
-    }
-
-    /// The first 8 bytes, as a number.
-    pub(crate) fn finish_number(self) -> u64 {
-        self.0.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
-    }
-
-    fn finish(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,7 +249,7 @@ mod tests {
     #[test]
     fn what_differs_is_named() {
         let plan = |seed: u64, input: &str| {
-            let mut hash = Hash::default();
+            let mut hash = InputHash::default();
             hash.text(input);
             SavedPlan::new("create", 5, 2, hash).option("shuffle", seed)
         };

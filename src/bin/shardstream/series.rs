@@ -1,4 +1,4 @@
-//! A series of shards that is written: where its shards are, and the documents beside them.
+//! A series of shards to write: the URLs of its shards, and of the documents beside them.
 
 use crate::failure::Failure;
 use crate::files::{local_path, normalised};
@@ -9,7 +9,7 @@ use shardstream::{ErrorKind, SecretUrl};
 use std::path::Path;
 use std::{fs, io};
 
-/// The endings of shards, with those that are compressed.
+/// File name endings of shards.
 const ENDINGS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
 
 /// A series of shards in one directory, and its documents: for `out/train-%06d.tar` the plan is
@@ -18,11 +18,13 @@ const ENDINGS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
 pub(crate) struct Series {
     text: String,
     pattern: ShardPattern,
-    /// The pattern of the names in the directory; without percent-encoding for a `file:` URL.
+    /// The pattern of the file names in the directory; percent-decoded for a `file:` URL.
     names: String,
+    /// `names`, parsed.
     file: ShardPattern,
-    /// With a slash at its end; empty for the working directory.
+    /// Ends in a slash; empty for the working directory.
     directory: String,
+    /// The beginning of the documents' names, such as `train`.
     name: String,
 }
 
@@ -41,8 +43,8 @@ impl Series {
         }
         let other = second[directory.len()..].bytes();
         let same = stem.bytes().zip(other).take_while(|(one, other)| one == other).count();
-        // The numbers differ in their last digit; those before it are zeros. The same bytes are the same
-        // characters.
+        // The names of shards 0 and 1 differ in the last digit of the number, before which there are only
+        // zeros. Digits are ASCII, so the common part ends at a character.
         let name = stem.get(..same).unwrap_or(stem).trim_end_matches('0').trim_end_matches(['-', '_', '.']);
         let name = if name.is_empty() { "shards" } else { name };
         let (directory, name) = (directory.to_owned(), name.to_owned());
@@ -59,28 +61,28 @@ impl Series {
         &self.text
     }
 
-    /// Where the shard of this number is.
+    /// The URL of the shard with this number.
     pub(crate) fn shard(&self, number: u64) -> String {
         self.pattern.name(number)
     }
 
-    /// Where a document beside the shards is.
+    /// The URL of a document beside the shards.
     pub(crate) fn beside(&self, what: &str) -> String {
         format!("{}{}.{what}.json", self.directory, self.name)
     }
 
-    /// Whether shards of both series would have the same name, or the same documents.
+    /// Whether both series would write a shard or a document with the same URL.
     pub(crate) fn collides(&self, other: &Series) -> bool {
         let plan = |series: &Series| normalised(&series.beside("plan"));
         self.holds(&other.shard(0)) || other.holds(&self.shard(0)) || plan(self) == plan(other)
     }
 
-    /// The pattern of the names of the shards in their directory.
+    /// The pattern of the file names of the shards.
     pub(crate) fn names(&self) -> &str {
         &self.names
     }
 
-    /// The shards of the series that are there, whoever wrote them.
+    /// The existing shards of the series, by whatever run they were written.
     pub(crate) fn existing(&self, store: &Store) -> Result<Vec<String>, Failure> {
         let directory = if self.directory.is_empty() { "." } else { &self.directory };
         let mut numbers: Vec<u64> = match local_path(directory) {
@@ -92,7 +94,7 @@ impl Series {
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
                     listed => listed?,
                 };
-                // The listing has objects of deeper directories too.
+                // The listing includes objects of subdirectories.
                 let depth = |url: &str| url.split('/').filter(|part| !part.is_empty()).count();
                 let ours = depth(&self.shard(0));
                 let urls = listed.iter().map(|info| &*info.url).filter(|url| depth(url) == ours);
@@ -103,7 +105,7 @@ impl Series {
         Ok(numbers.into_iter().map(|number| self.shard(number)).collect())
     }
 
-    /// The numbers of the shards in a local directory, which may be missing.
+    /// The numbers of the shards in a local directory, which need not exist.
     fn in_directory(&self, path: &Path) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         let entries = match fs::read_dir(path) {
@@ -116,11 +118,11 @@ impl Series {
         Ok(numbers)
     }
 
-    /// Whether an object is, or would be, a shard of the series, under any name of its place.
+    /// Whether the URL, in any spelling, is that of a shard of the series, existing or not.
     pub(crate) fn holds(&self, url: &str) -> bool {
         let own = normalised(&self.shard(0));
         let own = own.rsplit_once('/').map(|(directory, _)| directory);
-        // A link to a shard is that shard.
+        // A symbolic link to a shard counts as that shard.
         let linked = local_path(url).and_then(|path| path.canonicalize().ok());
         let linked = linked.map(|path| normalised(&path.to_string_lossy()));
         [Some(normalised(url)), linked].iter().flatten().any(|place| {
@@ -129,7 +131,7 @@ impl Series {
         })
     }
 
-    /// Removes what a run of this series that was killed left behind.
+    /// Removes the partial files of killed runs of this series.
     pub(crate) fn remove_partial(&self) {
         remove_partial(&self.directory, |name| self.file.number(name).is_some());
     }
@@ -139,22 +141,22 @@ fn is_file_url(text: &str) -> bool {
     text.get(.."file:".len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
 }
 
-/// The pattern of the names of files, from the pattern of a `file:` URL, where `%%20` is a space.
+/// The pattern of file names for the pattern of a `file:` URL, in which `%%20` is a space.
 fn decoded(pattern: &str) -> String {
-    // No name has a NUL: it keeps the place of the number's percent sign.
+    // File names have no NUL, so it can stand for the percent sign of the number.
     let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
     let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
     names.replace('%', "%%").replace('\0', "%")
 }
 
-/// Removes the files that a killed run left in a local directory: those that are not whole, which
-/// have names of their own. Nobody reads them, so it is no failure if one stays.
+/// Removes the partial files that a killed run left in a local directory. Nobody reads them, so a file that
+/// cannot be removed is not an error.
 pub(crate) fn remove_partial(directory: &str, is_ours: impl Fn(&str) -> bool) {
     let directory = if directory.is_empty() { "." } else { directory };
     let Some(directory) = local_path(directory) else { return };
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let file = entry.file_name();
-        // As `Store::create` names them: .NAME.RANDOM.partial
+        // `Store::create` names them .NAME.RANDOM.partial.
         let name = file.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial"));
         let name = name.and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
         if name.is_some_and(&is_ours) {

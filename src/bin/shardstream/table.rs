@@ -2,40 +2,40 @@
 
 use std::fmt;
 
-/// A table whose columns are aligned: numbers to the right, names to the left.
+/// A table with aligned columns.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Whether a column is aligned to the right.
+    /// For each column, whether it is aligned to the right.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these column titles. A title that begins with `>` is of a column aligned to the right.
+    /// Creates a table with these column titles. `>` before a title aligns the column to the right.
     pub(crate) fn new(titles: &[&str]) -> Self {
         let right = titles.iter().map(|title| title.starts_with('>')).collect();
         let titles = titles.iter().map(|title| title.trim_start_matches('>').to_owned()).collect();
         Table { right, rows: vec![titles] }
     }
 
-    /// A table without titles; `>` is a column aligned to the right.
+    /// Creates a table without titles. `>` aligns a column to the right, an empty string to the left.
     pub(crate) fn bare(columns: &[&str]) -> Self {
         Table { rows: Vec::new(), ..Table::new(columns) }
     }
 
+    /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 }
 
-/// The rows, each but the last with a line break behind it.
+/// The rows, separated by line breaks.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |column: usize| {
             self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
         };
         let widths: Vec<usize> = (0..self.right.len()).filter_map(width).collect();
-        // No spaces at the ends of lines.
         for (at, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for ((cell, width), right) in row.iter().zip(&widths).zip(&self.right) {
@@ -52,14 +52,14 @@ impl fmt::Display for Table {
     }
 }
 
-/// How wide the longest bar of a histogram is.
+/// Width of the longest bar, in characters.
 const BAR: usize = 40;
 
-/// One bar for each of these counts, as wide as its share of the largest.
+/// One bar for each count, whose length is proportional to it. The largest count has the longest bar.
 pub(crate) fn bars(counts: &[u64]) -> Vec<String> {
-    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    let largest = counts.iter().copied().max().unwrap_or(0).max(1);
     let bar = |count: &u64| {
-        let eighths = (u128::from(*count) * (BAR as u128 * 8)).div_ceil(u128::from(most)) as usize;
+        let eighths = (u128::from(*count) * (BAR as u128 * 8)).div_ceil(u128::from(largest)) as usize;
         let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
         format!("{}{rest}", "█".repeat(eighths / 8))
     };

@@ -1,13 +1,13 @@
-//! Numbers and names as people read them.
+//! Numbers and names formatted for people.
 
 use std::borrow::Cow;
 
-/// Bytes in decimal units, such as `98.3 kB`.
+/// A size in decimal units, such as `98.3 kB`.
 pub(crate) fn bytes(number: u64) -> String {
     scaled(number as f64)
 }
 
-/// Bytes in a second, such as `98.3 MB/s`.
+/// A byte rate, such as `98.3 MB/s`.
 pub(crate) fn bytes_per_second(number: f64) -> String {
     format!("{}/s", scaled(number))
 }
@@ -39,16 +39,16 @@ pub(crate) fn number(number: u64) -> String {
     shown
 }
 
-/// A number of things, such as `1 shard` or `1,000 shards`.
+/// A number with its noun, such as `1 shard` or `1,000 shards`.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", number(count), if count == 1 { "" } else { "s" })
 }
 
-/// A part of a whole, such as `99.2 %`.
+/// A share in percent, such as `99.2 %`.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     let share = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
     match share {
-        // 100 % means all, and 0 % none.
+        // Rounding must never give 100 % for less than all, or 0 % for more than none.
         _ if part == whole && whole > 0 => "100 %".to_owned(),
         share if share > 99.9 => "99.9 %".to_owned(),
         share if part > 0 && share < 0.1 => "< 0.1 %".to_owned(),
@@ -56,7 +56,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Text out of a shard, with its control characters escaped: it could move the cursor of a terminal.
+/// Text from a shard with control characters escaped, so that it cannot control the terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);
@@ -68,11 +68,16 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// The beginning of a text, in one line of a limited number of characters.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
+/// Text of several lines with control characters other than line breaks escaped.
+pub(crate) fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// The first `max_characters` characters of a text, on one line.
+pub(crate) fn shortened(text: &str, max_characters: usize) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
     let mut characters = text.chars();
-    let mut beginning: String = characters.by_ref().take(most).collect();
+    let mut beginning: String = characters.by_ref().take(max_characters).collect();
     if characters.next().is_some() {
         beginning.pop();
         beginning.push('…');
@@ -102,6 +107,7 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+        assert_eq!(printable_lines("a\u{1b}[2J\n  ^"), "a\\u{1b}[2J\n  ^");
         assert_eq!(shortened("a cat\n", 10), "a cat");
         assert_eq!(shortened("a long text", 6), "a lon…");
     }

@@ -1,21 +1,24 @@
-//! A run over the data: its batches, its state, and its end.
+//! The batches of a run, as an iterator and as a stream.
 //!
 //! ```text
-//! collect    items into batches, each with the state as of its last item
-//! collector  the same, on whichever thread, with a mark of what it does
-//! make       what batches are made of
+//! collector  collects items into batches
+//! progress   the state after each batch
+//! maker      turns the items of a batch into a list or tensors
+//! monitored  tells the monitor of the run what the collecting thread does
 //! ```
 
-mod collect;
 mod collector;
-mod make;
+mod maker;
+mod monitored;
+mod progress;
 
-pub(super) use collect::{Collect, First, Given, Pad, Progress, Promised};
-pub(super) use collector::Collector;
-pub(super) use make::Make;
+pub(super) use collector::{BatchCollector, FirstItem, PadFn, RunOutput};
+pub(super) use maker::BatchMaker;
+pub(super) use monitored::MonitoredCollector;
+pub(super) use progress::{PromisedItems, RankProgress};
 
 use super::report::Report;
-use super::watch::{Diagnosis, Reporter, Run};
+use super::watch::{Diagnosis, Reporter, RunMonitor};
 use crate::adapters::{Background, BackgroundStream, IteratorExt};
 use crate::dataset::StopHandle;
 use crate::error::{Error, Result};
@@ -27,36 +30,36 @@ use std::iter::{self, FusedIterator};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Batches with what is noted of them.
-pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<Given<B>>> + Send>;
+/// The outputs of a run, before the trainer's side unpacks them.
+pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<RunOutput<B>>> + Send>;
 
-/// The batches of one epoch or of many, from [`Loader::epoch`](super::Loader::epoch),
+/// The batches of one epoch or of many, as an iterator; from [`Loader::epoch`](super::Loader::epoch),
 /// [`Loader::epochs`](super::Loader::epochs) or [`Loader::restore`](super::Loader::restore).
 #[must_use = "batches are lazy: nothing is read unless they are asked for"]
 pub struct Batches<B> {
     stop: StopOnDrop,
-    batches: Running<B>,
-    run: Run,
+    batches: BatchSource<B>,
+    run: RunMonitor,
 }
 
-/// The same batches as a [`Stream`]; see [`Batches::into_stream`].
+/// The batches of one epoch or of many, as a [`Stream`]; from [`Batches::into_stream`].
 #[must_use = "streams do nothing unless they are polled"]
 pub struct BatchesStream<B> {
     _stop: StopOnDrop,
-    batches: BackgroundStream<Given<B>>,
-    run: Run,
+    batches: BackgroundStream<RunOutput<B>>,
+    run: RunMonitor,
 }
 
-enum Running<B> {
-    /// Ahead of the consumer.
-    Ahead(Background<Given<B>>),
-    /// When the consumer asks.
-    Here(Collected<B>),
+enum BatchSource<B> {
+    /// They are collected on a thread, ahead of the consumer.
+    Ahead(Background<RunOutput<B>>),
+    /// They are collected on the consumer's thread, in `next`.
+    Inline(Collected<B>),
 }
 
-/// Ends the reads, so that the threads that are about to be joined don't wait for the network. Fields are
-/// dropped in order, and this one comes first.
-struct StopOnDrop(StopHandle, Run);
+/// Ends the reads, so that threads about to be joined don't wait for the network. It must be the first field
+/// of its owner: fields are dropped in order.
+struct StopOnDrop(StopHandle, RunMonitor);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -65,25 +68,25 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Takes note of what the trainer got.
-fn got<B>(run: &Run, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
-    run.took();
+/// Tells the monitor what the trainer received, and unpacks it.
+fn unpack<B>(run: &RunMonitor, item: Option<Result<RunOutput<B>>>) -> Option<Result<B>> {
+    run.item_taken();
     match item {
-        Some(Ok(Given::Batch(batch, (items, fill), state))) => {
-            run.got(Some((items, fill, state)));
+        Some(Ok(RunOutput::Batch(batch, (items, fill), state))) => {
+            run.item_received(Some((items, fill, state)));
             Some(Ok(batch))
         }
-        Some(Ok(Given::End(state))) => {
-            run.got(None);
+        Some(Ok(RunOutput::End(state))) => {
+            run.item_received(None);
             run.ended(Some(state.unwrap_or_else(|| run.state()).ended()));
             None
         }
         Some(Err(error)) => {
-            run.got(None);
+            run.item_received(None);
             Some(Err(error))
         }
         None => {
-            run.got(None);
+            run.item_received(None);
             run.ended(None);
             None
         }
@@ -91,69 +94,74 @@ fn got<B>(run: &Run, item: Option<Result<Given<B>>>) -> Option<Result<B>> {
 }
 
 impl<B: Send + 'static> Batches<B> {
-    /// Prepares batches ahead on a thread, at most this number, or without one.
-    pub(super) fn new(batches: Collected<B>, ahead: Option<usize>, stop: StopHandle, run: Run) -> Self {
+    /// Collects batches on a thread, at most `ahead` of them before they are asked for; without one if none.
+    pub(super) fn new(
+        batches: Collected<B>,
+        ahead: Option<usize>,
+        stop: StopHandle,
+        run: RunMonitor,
+    ) -> Self {
         let batches = match ahead {
-            Some(ahead) => Running::Ahead(batches.prefetch(ahead)),
-            None => Running::Here(batches),
+            Some(ahead) => BatchSource::Ahead(batches.prefetch(ahead)),
+            None => BatchSource::Inline(batches),
         };
         Batches { stop: StopOnDrop(stop, run.clone()), batches, run }
     }
 
-    /// Nothing but an error.
-    pub(super) fn failed(error: Error, run: Run) -> Self {
+    /// A run that consists of one error.
+    pub(super) fn failed(error: Error, run: RunMonitor) -> Self {
         let batches: Collected<B> = Box::new(iter::once(Err(error)));
         Batches::new(batches, None, StopHandle::default(), run)
     }
 
     /// The same batches as a stream, for any executor.
     ///
-    /// Dropping it joins the threads, as dropping the iterator does: for that moment it blocks.
+    /// Dropping it joins the threads, as dropping the iterator does, and blocks until they have ended.
     pub fn into_stream(self) -> BatchesStream<B> {
         let batches = match self.batches {
-            Running::Ahead(batches) => batches,
-            // An executor must not be blocked.
-            Running::Here(batches) => batches.prefetch(1),
+            BatchSource::Ahead(batches) => batches,
+            // Collecting blocks, which an executor must not.
+            BatchSource::Inline(batches) => batches.prefetch(1),
         };
         BatchesStream { _stop: self.stop, batches: batches.into_stream(), run: self.run }
     }
 }
 
-/// Where the loader is: what was consumed, whatever is prepared ahead of that.
 impl<B> Batches<B> {
-    /// The state after the last batch that was given out, as [`Batch::state`](crate::adapters::Batch::state)
-    /// of that batch; at first, that of the beginning. It takes no longer than a few allocations.
+    /// The state after the last batch that was returned, whatever is prepared ahead: that of
+    /// [`Batch::state`](crate::adapters::Batch::state); before the first batch, the state at the beginning.
+    /// It costs a few allocations.
     #[must_use]
     pub fn state(&self) -> State {
         self.run.state()
     }
 
-    /// What the run has taken so far, where its time went and what limits it: batches, waiting times,
-    /// requests and bytes, and the memory that the run holds now. For those of one epoch of many, take the
-    /// difference of two with [`Report::since`].
+    /// What the run has consumed so far, where its time went and what limits it: batches, waiting times,
+    /// requests and bytes, and the memory that it holds now. For one epoch of many, take the difference of
+    /// two reports with [`Report::since`].
     #[must_use]
     pub fn report(&self) -> Report {
         self.run.report()
     }
 
-    /// Number of batches that are left of the epoch, where [`Loader::steps`](super::Loader::steps) is known:
-    /// for a progress bar. None where epochs have no end.
+    /// Number of batches left in the epoch, for a progress bar. None where
+    /// [`Loader::steps`](super::Loader::steps) is not known, and where epochs have no end.
     #[must_use]
     pub fn steps_left(&self) -> Option<u64> {
         self.run.steps_left()
     }
 
-    /// What everybody is doing and waiting for at the moment.
+    /// What each thread, stream and request of the run does or waits for at the moment.
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
         self.run.diagnose()
     }
 
-    /// Reports on this run from anywhere: from another thread, after the batches were moved into a `for` loop
-    /// or a [`Feed`](crate::Feed), and while the trainer waits.
+    /// A handle that reports on this run from anywhere: from another thread, after the batches were moved
+    /// into a `for` loop or a [`Feed`](crate::Feed), and while the trainer waits.
     #[must_use]
     pub fn reporter(&self) -> Reporter {
-        self.run.reporter()
+        Reporter::new(self.run.clone())
     }
 }
 
@@ -185,7 +193,7 @@ impl<B> BatchesStream<B> {
     /// As [`Batches::reporter`].
     #[must_use]
     pub fn reporter(&self) -> Reporter {
-        self.run.reporter()
+        Reporter::new(self.run.clone())
     }
 }
 
@@ -195,20 +203,20 @@ impl<B> Iterator for Batches<B> {
     fn next(&mut self) -> Option<Self::Item> {
         let _waiting = span!("wait for a batch");
         let item = match &mut self.batches {
-            Running::Ahead(batches) => {
-                self.run.asks(batches.is_waiting());
+            BatchSource::Ahead(batches) => {
+                self.run.batch_requested(batches.is_ready());
                 batches.next()
             }
-            Running::Here(batches) => {
-                self.run.asks(false);
+            BatchSource::Inline(batches) => {
+                self.run.batch_requested(false);
                 batches.next()
             }
         };
-        got(&self.run, item)
+        unpack(&self.run, item)
     }
 
-    /// Up to the number of batches that are [left](Batches::steps_left), where it is known. Samples that fail
-    /// give items beside them, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
+    /// At most the number of [steps left](Batches::steps_left), if it is known. Samples that fail are items
+    /// in addition, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, self.run.steps_left().and_then(|steps| usize::try_from(steps).ok()))
     }
@@ -220,16 +228,16 @@ impl<B> Stream for BatchesStream<B> {
     type Item = Result<B>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.run.asks(self.batches.is_waiting());
+        self.run.batch_requested(self.batches.is_ready());
         let item = ready!(Pin::new(&mut self.batches).poll_next(cx));
-        Poll::Ready(got(&self.run, item))
+        Poll::Ready(unpack(&self.run, item))
     }
 }
 
 impl<B> fmt::Debug for Batches<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Batches");
-        if let Running::Ahead(batches) = &self.batches {
+        if let BatchSource::Ahead(batches) = &self.batches {
             shown.field("ahead", batches);
         }
         shown.field("run", &self.run).finish_non_exhaustive()
@@ -246,7 +254,7 @@ impl<B> fmt::Debug for BatchesStream<B> {
 mod tests {
     use crate::collate::{Columns, Scalar};
     use crate::loader::LoaderBuilder;
-    use crate::loader::watch::Run;
+    use crate::loader::watch::RunMonitor;
     use crate::prelude::*;
     use crate::{Result, Rng};
     use std::thread;
@@ -254,7 +262,7 @@ mod tests {
 
     /// Whatever a tuner chooses, and however often, the batches are those of a loader without threads.
     #[test]
-    fn no_choice_changes_the_batches() -> Result<()> {
+    fn tuning_changes_no_batch() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let pattern = format!("{}/%d.tar", directory.path().display());
         let mut writer = ShardWriter::builder(&pattern).max_count(100).build()?;
@@ -290,9 +298,9 @@ mod tests {
         Ok(())
     }
 
-    /// Threads that are too many end, also those that have nothing to do, and are joined.
+    /// Surplus threads end, even idle ones, and are joined.
     #[test]
-    fn threads_come_and_go() -> Result<()> {
+    fn threads_are_added_and_removed() -> Result<()> {
         let directory = tempfile::tempdir()?;
         let pattern = format!("{}/%d.tar", directory.path().display());
         let mut writer = ShardWriter::builder(&pattern).build()?;
@@ -305,7 +313,7 @@ mod tests {
         for threads in [9, 1, 5, 1, 9, 2].repeat(4) {
             batches.run.tuning().choose(threads, 2);
             let begun = Instant::now();
-            let mapping = |run: &Run| {
+            let mapping = |run: &RunMonitor| {
                 let threads = run.diagnose().threads;
                 threads.iter().filter(|thread| thread.name.starts_with("shardstream-map")).count()
             };

@@ -1,46 +1,42 @@
-//! The options of datasets that are mixed.
+//! The options of a mix, and of the datasets in it.
 
-use super::LoaderBuilder;
+use super::{LoaderBuilder, RunOptions};
 use crate::loader::last_batch::LastBatch;
 use crate::loader::policy::OnError;
 use crate::loader::tuning::Resources;
-use crate::loader::watch::OnStall;
 use crate::state::WeightChange;
-use std::marker::PhantomData;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
+    /// A builder of a mix of the datasets of `builders`.
     pub(in crate::loader) fn mixed(builders: impl IntoIterator<Item = LoaderBuilder<T>>) -> Self {
-        let mut mixed = LoaderBuilder {
-            parts: Vec::new(),
-            schedule: Vec::new(),
-            resources: Resources::default(),
-            batch: None,
-            last: LastBatch::Keep,
-            pad: None,
-            policy: OnError::stop(),
-            on_stall: OnStall::default(),
-            columns: Vec::new(),
-            wrong: None,
-            batches: PhantomData,
-        };
-        for builder in builders {
-            let Resources { threads, cores, prefetch, prefetch_bytes } = builder.resources;
-            let set = builder.batch.is_some() || builder.last != LastBatch::Keep || builder.on_stall.is_set();
-            let set = set || prefetch.is_some() || prefetch_bytes.is_some();
-            if set || builder.policy != OnError::stop() || !builder.schedule.is_empty() {
-                let what = "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, \
-                            `on_stall` and `weights_from` are options of the mix: set them on what \
-                            `Loader::mix` returns";
-                mixed.wrong.get_or_insert(what.into());
+        let mut mixed = LoaderBuilder::of(Vec::new(), RunOptions::default());
+        for LoaderBuilder { parts, options, .. } in builders {
+            let Resources { threads, cores, prefetch, prefetch_bytes } = options.resources;
+            let is_set = options.batch.is_some()
+                || options.last != LastBatch::Keep
+                || options.policy != OnError::stop()
+                || options.on_stall.is_set()
+                || prefetch.is_some()
+                || prefetch_bytes.is_some()
+                || !options.schedule.is_empty();
+            if is_set {
+                mixed.options.fail(
+                    "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, \
+                     `on_stall` and `weights_from` are options of the mix: set them on what `Loader::mix` \
+                     returns",
+                );
             }
-            mixed.wrong = mixed.wrong.or(builder.wrong);
-            mixed.parts.extend(builder.parts);
-            mixed.resources.threads = mixed.resources.threads.max(threads);
-            mixed.resources.cores = mixed.resources.cores.max(cores);
+            if let Some(error) = options.error {
+                mixed.options.fail(error);
+            }
+            mixed.parts.extend(parts);
+            let resources = &mut mixed.options.resources;
+            resources.threads = resources.threads.max(threads);
+            resources.cores = resources.cores.max(cores);
         }
-        // A number that was fixed for one of them is fixed for the mix.
-        if mixed.resources.threads.is_some() {
-            mixed.resources.cores = None;
+        // A number of threads that is fixed for one dataset is fixed for the mix.
+        if mixed.options.resources.threads.is_some() {
+            mixed.options.resources.cores = None;
         }
         mixed
     }
@@ -49,46 +45,46 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 /// Options of a [mix](crate::Loader::mix), and of the datasets in it.
 impl<T, B> LoaderBuilder<T, B> {
     /// Names the dataset in a [mix](crate::Loader::mix), for a [restore onto another
-    /// mixture](crate::Loader::restore_changed). A state keeps the name; the order does not depend on it.
+    /// mixture](crate::Loader::restore_changed). The name is part of a state; the order does not depend on
+    /// it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         if self.parts.len() > 1 {
             let what = "`name` of a mix: set it on each dataset before `Loader::mix`";
-            self.wrong.get_or_insert(what.into());
+            self.options.fail(what);
         }
         let name = name.into();
         self.each(|part, _| part.name = Some(name.clone()))
     }
 
     /// This dataset's relative weight in a [mix](crate::Loader::mix): of `weight(3)` beside `weight(1)`,
-    /// three items in four. Default: 1. With 0 it has no turns until
-    /// [`weights_from`](LoaderBuilder::weights_from) gives it some.
+    /// three items in four. Default: 1. With 0 it gives no items until
+    /// [`weights_from`](LoaderBuilder::weights_from) sets another weight.
     pub fn weight(mut self, weight: u32) -> Self {
         if self.parts.len() > 1 {
-            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, as the datasets of \
-                        mixes that are mixed again have all one level";
-            self.wrong.get_or_insert(what.into());
+            let what = "`weight` of a mix: set it on each dataset before `Loader::mix`, because a mix of \
+                        mixes is one mix of all their datasets";
+            self.options.fail(what);
         }
         self.each(|part, _| part.weight = weight)
     }
 
-    /// Changes the weights of a [mix](crate::Loader::mix) from item `item` of the job on: one for each
-    /// dataset, in the order of the mix. Call it for each change, in their order, on what
+    /// Changes the weights of a [mix](crate::Loader::mix) from item `item` of the job on: one weight for each
+    /// dataset, in the order of the mix. Call it once for each change, in their order, on what
     /// [`Loader::mix`](crate::Loader::mix) returns.
     ///
-    /// `item` counts the items of all ranks from the beginning of the run, from 0: step `k` begins with item
-    /// `k * batch * ranks`. So the change is at the same item on any number of ranks and with any size of
-    /// batches. The shares are exact on both sides of it: in each stream a window of as many items as the
-    /// weights add up to has each dataset exactly as often as its weight; the change ends the window that it
-    /// falls into, and new ones begin.
+    /// `item` counts the items of all ranks from the beginning of the run, from 0: step `k` starts with item
+    /// `k * batch * ranks`. So the change is at the same item for any number of ranks and any size of
+    /// batches. The shares are exact before and after it: in each stream, a window of as many items as the
+    /// weights add up to has exactly as many items of each dataset as its weight; a change ends its window,
+    /// and starts new ones.
     ///
-    /// A dataset of weight 0 gives nothing, until it gets another one: it comes in later, or is left out from
-    /// then on. Its shards are opened and its buffers filled from the beginning on all the same, so they must
-    /// be there. Use that with [`epochs`](crate::Loader::epochs), where no dataset ends.
-    /// [`epoch`](crate::Loader::epoch) begins at item 0 and reads every dataset to its end: where all that
-    /// have a weight have ended, the others follow.
+    /// A dataset of weight 0 gives no items while it has that weight. Its shards are opened and its buffers
+    /// filled from the beginning all the same, so they must exist. Use a weight of 0 with
+    /// [`epochs`](crate::Loader::epochs), where no dataset ends: [`epoch`](crate::Loader::epoch) starts at
+    /// item 0 and reads every dataset to its end, those of weight 0 after all others have ended.
     ///
-    /// The schedule is part of the order: a [restore](crate::Loader::restore) needs the same. To
-    /// change it in the middle of a run, use [`restore_changed`](crate::Loader::restore_changed).
+    /// The schedule is part of the order: a [restore](crate::Loader::restore) needs the same one. To change
+    /// it during a run, use [`restore_changed`](crate::Loader::restore_changed).
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -107,7 +103,7 @@ impl<T, B> LoaderBuilder<T, B> {
     /// let (batch, ranks) = (4, 1);
     /// let loader = Loader::mix([web.weight(3), books])
     ///     .weights_from(5 * batch * ranks, [1, 3]) // more books from step 5 on
-    ///     .weights_from(8 * batch * ranks, [0, 1]) // and nothing else from step 8 on
+    ///     .weights_from(8 * batch * ranks, [0, 1]) // only books from step 8 on
     ///     .map(|sample| Ok(sample.key().starts_with("books")))
     ///     .batch(batch as usize)
     ///     .build()?;
@@ -119,13 +115,26 @@ impl<T, B> LoaderBuilder<T, B> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn weights_from(mut self, item: u64, weights: impl IntoIterator<Item = u32>) -> Self {
-        self.schedule.push(WeightChange { from: item, weights: weights.into_iter().collect() });
+        self.options.schedule.push(WeightChange { from: item, weights: weights.into_iter().collect() });
         self
     }
 
-    /// How many epochs of this dataset make one epoch, of a [mix](crate::Loader::mix) in which a small
-    /// dataset is to be seen more often, say. Default: 1. Where epochs continue [without an
-    /// end](crate::Loader::epochs), it has no meaning.
+    /// Number of epochs of this dataset in one epoch, for example to see a small dataset of a
+    /// [mix](crate::Loader::mix) more often. Default: 1. It has no effect on [endless
+    /// epochs](crate::Loader::epochs).
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset).passes(2).batch(12).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 12); // of 6 samples
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn passes(self, epochs: u64) -> Self {
         self.each(|part, _| part.passes = epochs)
     }

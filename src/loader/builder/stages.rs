@@ -1,22 +1,35 @@
-//! What is done with each item, and stages with a memory.
+//! Stages on items of any type: maps and filters, and stateful stages.
 
 use super::LoaderBuilder;
 use crate::adapters::{Buckets, GroupBy, Stage};
 use crate::error::{ErrorKind, Result};
-use crate::loader::event::Begins;
+use crate::loader::event::StreamStart;
 use crate::loader::last_batch::LastBatch;
-use crate::loader::settings::MakePlan;
-use crate::loader::stages::{Rows, Stages};
+use crate::loader::settings::MakeBucketPlan;
+use crate::loader::stages::{ChunkedStage, Stages};
 use std::hash::Hash;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
-    /// Makes of each item another one, on the threads: decoding, augmenting, picking fields. Maps add up.
+    /// Maps each item to another one, on the threads: to decode, augment or pick fields. It can be called
+    /// several times.
     ///
-    /// A sample for which it fails is an error item, or is skipped as [`on_error`](LoaderBuilder::on_error)
-    /// says; the next one of its stream takes its place. Take random numbers from
-    /// [`Sample::rng`](crate::Sample::rng), so that they don't depend on threads.
+    /// If the function fails, the error is an item, or the sample is skipped as
+    /// [`on_error`](LoaderBuilder::on_error) says; the next one of its stream takes its place. Take random
+    /// numbers from [`Sample::rng`](crate::Sample::rng), so that they don't depend on threads.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset).map(|sample| Ok(sample.key().to_owned())).batch(3).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), ["0", "1", "2"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn map<U: Send + 'static>(
         self,
         f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
@@ -25,11 +38,25 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.stages(|stages| stages.map(Arc::clone(&f)))
     }
 
-    /// Makes of each item another one, or leaves it out, on the threads. What is left out is replaced by the
-    /// next of its stream, so that batches stay full.
+    /// Maps each item to another one or drops it, on the threads. The next item of its stream replaces a
+    /// dropped one, so that batches stay full.
     ///
     /// The number of items is not known before they are made, so that [`Loader::steps`](crate::Loader::steps)
-    /// is none. The function must give the same for the same item always.
+    /// is none. The function must always return the same for the same item.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let even = |mut sample: Sample| Ok(Some(sample.take::<i64>("cls")?).filter(|n| n % 2 == 0));
+    /// let loader = Loader::builder(dataset).decode(Decoder::new()).filter_map(even).batch(3).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [0, 2, 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn filter_map<U: Send + 'static>(
         self,
         f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
@@ -38,47 +65,61 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.stages(|stages| stages.filter_map(Arc::clone(&f)))
     }
 
-    /// Makes of each item any number of others, on the threads: crops of a picture, rows of a table, pieces
-    /// of a long recording. They follow each other in their stream; a batch takes one from each stream in
+    /// Maps each item to any number of others, on the threads: crops of a picture, rows of a table, pieces of
+    /// a long recording. They follow each other in their stream; a batch takes one item from each stream in
     /// turn.
     ///
-    /// All that is made of one item is in memory at the same time. A restore makes the outputs of the sample
-    /// that was under way again, and leaves out those that were given. Otherwise as
-    /// [`filter_map`](LoaderBuilder::filter_map). Items of a sample share its random numbers: use another
-    /// [seed](crate::Sample::rng) for each, or draw before. Columns of tensors tell them apart.
+    /// All outputs of an item are in memory at the same time. A restore makes the outputs of the current
+    /// sample again, and leaves out those that were returned. Otherwise it works as
+    /// [`filter_map`](LoaderBuilder::filter_map). The outputs of a sample share its random numbers: use
+    /// another [seed](crate::Sample::rng) for each, or draw before. Columns of tensors use different ones by
+    /// themselves.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let halves = |sample: Sample| Ok(["left", "right"].map(|side| format!("{} {side}", sample.key())));
+    /// let loader = Loader::builder(dataset).flat_map(halves).batch(3).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), ["0 left", "0 right", "1 left"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn flat_map<I>(self, f: impl Fn(T) -> Result<I> + Send + Sync + 'static) -> LoaderBuilder<I::Item>
     where
         I: IntoIterator + 'static,
         I::Item: Send + 'static,
     {
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            let what =
-                "`flat_map` behind a stage with a memory: make several items of each before that stage";
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
+            let what = "`flat_map` after a stateful stage: make several items of each before that stage";
             let mut next: LoaderBuilder<I::Item> =
                 self.stages(|stages| stages.filter_map(Arc::new(|_| Ok(None))));
-            next.wrong.get_or_insert(what.into());
+            next.options.fail(what);
             return next;
         }
         let f = Arc::new(f);
         self.stages(|stages| stages.flat_map(Arc::clone(&f)))
     }
 
-    /// Puts a [stage](Stage) of any kind behind the others: one with a memory, which packs documents, groups
-    /// items, or sorts them within a window. `make` makes one for each logical stream and pass; what is left
-    /// in it at the end of a pass comes out then. Options that change what it gives belong into `name`: a
-    /// state must be restored with the same.
+    /// Appends a stateful [stage](Stage), such as one that packs documents, groups items, or sorts them
+    /// within a window. `make` is called for each logical stream and pass; at the end of a pass, the stage is
+    /// drained. Put options that change its outputs into `name`: a state must be restored with the same name.
     ///
     /// A restore runs the stage again on the samples since it was last [fresh](Stage::is_fresh), and leaves
-    /// out what was given: so it must depend on its items alone. One that never is fresh again is run from
-    /// the beginning of the pass; one that [saves](Stage::save) what it needs is given those inputs again. It
-    /// runs on one thread, and so do stages behind it. A panic ends the run, since nobody knows what it
-    /// remembers then; so does a stage that takes a million items in a row (2^20) and gives nothing.
+    /// out the outputs that were returned: so the outputs must depend on the items alone. A stage that is
+    /// never fresh again is run from the beginning of the pass; one that [saves](Stage::save) its state is
+    /// given only the inputs that it needs. The stage runs on one thread, and so do stages after it. A panic
+    /// ends the run, because the state of the stage is then unknown; so does a stage that takes 2^20 items in
+    /// a row without an output.
     ///
     /// ```
     /// use shardstream::adapters::Stage;
     /// use shardstream::prelude::*;
     ///
-    /// /// Sorts each four items.
+    /// /// Sorts four items at a time.
     /// #[derive(Default)]
     /// struct Sorted(Vec<i64>, Vec<i64>);
     ///
@@ -112,7 +153,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ///
     /// # let dir = tempfile::tempdir()?;
     /// # let mut writer = ShardWriter::builder(format!("{}/%06d.tar", dir.path().display())).build()?;
-    /// # [5, 2, 8, 1, 9, 3].iter().try_for_each(|i| writer.write(&Sample::new(format!("{i}")).with("cls", *i)))?;
+    /// # let samples = [5, 2, 8, 1, 9, 3].map(|i| Sample::new(format!("{i}")).with("cls", i));
+    /// # samples.iter().try_for_each(|sample| writer.write(sample))?;
     /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
     /// let loader = Loader::builder(Dataset::builder(shards).build()?)
     ///     .decode(Decoder::new())
@@ -120,7 +162,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ///     .stage("sorted by 4", Sorted::default)
     ///     .batch(3)
     ///     .build()?;
-    /// let batches: Vec<_> = loader.epoch(0).map(|batch| Ok(batch?.to_vec())).collect::<shardstream::Result<_>>()?;
+    /// let batches = loader.epoch(0).map(|batch| Ok(batch?.to_vec()));
+    /// let batches = batches.collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(batches, [[1, 2, 5], [8, 3, 9]]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -139,21 +182,39 @@ impl<T: Send + 'static> LoaderBuilder<T> {
                 ErrorKind::Config(what) => what.clone(),
                 _ => error.to_string(),
             };
-            self.wrong.get_or_insert(format!("the stage `{name}`: {what}"));
+            self.options.fail(format!("the stage `{name}`: {what}"));
         }
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            let what = format!("the stage `{name}` behind another with a memory: make one stage of both");
-            self.wrong.get_or_insert(what);
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
+            let what = format!("the stage `{name}` after another stateful stage: make one stage of both");
+            self.options.fail(what);
         }
-        let make: Arc<dyn Fn(&Begins) -> C + Send + Sync> = Arc::new(move |_: &Begins| make());
-        self.stages(|stages| stages.remembering(name.clone(), Arc::clone(&make)))
+        let make: Arc<dyn Fn(&StreamStart) -> C + Send + Sync> = Arc::new(move |_: &StreamStart| make());
+        self.stages(|stages| stages.stateful(name.clone(), Arc::clone(&make)))
     }
 
-    /// Collects `size` items of one key at a time: samples of one class, of one speaker, of one video. Groups
-    /// are of one logical stream; what waits in it at the end of a pass comes out then. The options are those
-    /// of [`GroupBy`], which `stage` gives a loader with all of them.
+    /// Groups items by key, `size` at a time: samples of one class, one speaker, one video. A group is of one
+    /// logical stream; at the end of a pass, incomplete groups are returned. For the options of [`GroupBy`],
+    /// use [`stage`](LoaderBuilder::stage) with it.
     ///
-    /// `key` must give the same for the same item always.
+    /// `key` must always return the same for the same item.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset)
+    ///     .decode(Decoder::new())
+    ///     .map(|mut sample| sample.take::<i64>("cls"))
+    ///     .group_by(3, |n| Ok(n % 2))
+    ///     .batch(2)
+    ///     .build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [[0, 2, 4], [1, 3, 5]]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn group_by<K>(
         self,
         size: usize,
@@ -165,21 +226,21 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self.stage(format!("group_by({size})"), move || GroupBy::new(size, key.clone()))
     }
 
-    /// Makes batches of a few [shapes](Buckets), all items of a batch of one: by the length of sequences, or
-    /// the height and width of pictures, which `size` gives.
-    /// [`Batch::bucket`](crate::adapters::Batch::bucket) says which it is, and
+    /// Groups items into batches of a few [shapes](Buckets), by the length of sequences or the height and
+    /// width of pictures, which `size` returns. All items of a batch have one shape:
+    /// [`Batch::bucket`](crate::adapters::Batch::bucket) is its number, and
     /// [`collate_each`](LoaderBuilder::collate_each) makes tensors of each shape.
     ///
-    /// Which shape a step has depends on the seed, the shares of the shapes and the place of the step in the
-    /// sequence of the job alone: so all ranks take the same shape at the same step, on any number of ranks.
-    /// Each stream fills its places with its oldest items of that shape, and reads on, up to
-    /// [`look_ahead`](Buckets::look_ahead) items, until it has one. Then a smaller one is padded; and where
-    /// all that wait are larger than the place, it stays empty, as it does at the end of an epoch: the batch
-    /// has fewer items then, and may have none. [`Report::fill`](crate::loader::Report::fill) says how much
-    /// is padding.
+    /// The shape of a step depends only on the seed, the shares of the shapes and the number of the step in
+    /// the job: all ranks have the same shape at the same step, on any number of ranks. Each stream fills its
+    /// places in the batch with its oldest items of that shape, and reads up to
+    /// [`look_ahead`](Buckets::look_ahead) items to find one. If there is none, a smaller item is padded. If
+    /// all items that wait are larger, the place stays empty, as it does at the end of an epoch: then the
+    /// batch has fewer items, possibly none. [`Report::fill`](crate::loader::Report::fill) has the share of
+    /// padding.
     ///
-    /// An item larger than every shape is a failure. A state can be restored where the batches of all ranks
-    /// together have as many items as before. A restore reads back to the oldest item that waited.
+    /// An item larger than every shape is a failure. A state can be restored if the batches of all ranks
+    /// together have as many items as before. A restore reads again from the oldest item that waited.
     ///
     /// ```
     /// use shardstream::adapters::Buckets;
@@ -187,7 +248,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ///
     /// # let dir = tempfile::tempdir()?;
     /// # let mut writer = ShardWriter::builder(format!("{}/%06d.tar", dir.path().display())).build()?;
-    /// # (0..80).try_for_each(|i: usize| writer.write(&Sample::new(format!("{i}")).with("txt", "x".repeat(i * 7 % 60))))?;
+    /// # let text = |i: usize| "x".repeat(i * 7 % 60);
+    /// # (0..80).try_for_each(|i| writer.write(&Sample::new(format!("{i}")).with("txt", text(i))))?;
     /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
     /// let buckets = Buckets::lengths([20, 60]).shares([1, 2]);
     /// let columns = |length| Columns::new().with("text", Tokens::<u8>::new("txt", length).raw(DType::U8));
@@ -208,13 +270,13 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         buckets: Buckets<N>,
         size: impl Fn(&T) -> Result<[usize; N]> + Send + Sync + 'static,
     ) -> Self {
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            self.wrong.get_or_insert("`buckets` behind a stage with a memory: make one stage of both".into());
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
+            self.options.fail("`buckets` after a stateful stage: make one stage of both");
         }
         let plan = match buckets.plan(Some(1)) {
             Ok(plan) => Arc::new(plan),
-            Err(wrong) => {
-                self.wrong.get_or_insert(wrong);
+            Err(error) => {
+                self.options.fail(error);
                 return self;
             }
         };
@@ -225,69 +287,66 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             Ok((of.bucket_of(size)?, used))
         });
         let mut made = self.stages(|stages| stages.bucketed(Arc::clone(&plan), Arc::clone(&measure)));
-        let plan: MakePlan = Arc::new(move |batch| buckets.plan(batch));
+        let plan: MakeBucketPlan = Arc::new(move |batch| buckets.plan(batch));
         made.parts.iter_mut().for_each(|(part, _)| part.buckets = Some(Arc::clone(&plan)));
         made
     }
 
+    /// Appends a stage to those of each dataset.
     fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
-        let LoaderBuilder {
-            parts,
-            schedule,
-            resources,
-            batch,
-            last,
-            pad: _,
-            policy,
-            on_stall,
-            columns,
-            mut wrong,
-            ..
-        } = self;
-        if last == LastBatch::Pad {
-            let what =
-                "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages";
-            wrong.get_or_insert(what.into());
+        let mut options = self.options;
+        if options.last == LastBatch::Pad {
+            options.fail(
+                "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages",
+            );
         }
-        let parts = parts.into_iter().map(|(part, stages)| (part, with(stages))).collect();
-        let (pad, batches) = (None, PhantomData);
-        LoaderBuilder {
-            parts,
-            schedule,
-            resources,
-            batch,
-            last,
-            pad,
-            policy,
-            on_stall,
-            columns,
-            wrong,
-            batches,
-        }
+        LoaderBuilder::of(
+            self.parts.into_iter().map(|(part, stages)| (part, with(stages))).collect(),
+            options,
+        )
     }
 }
+
 impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
-    /// Joins documents of tokens and cuts them into rows of `length` tokens: each document is followed by the
-    /// `separator`, if there is one, and a row begins where the one before it ends. That is the usual way to
-    /// pretrain language models.
+    /// Concatenates documents of tokens and cuts them into rows of `length` tokens: each document is followed
+    /// by the `separator`, if there is one, and a row starts where the one before it ends. This is the usual
+    /// way to pretrain language models.
     ///
-    /// Each logical stream joins its own documents, in their order. What is left at the end of a stream's
-    /// epoch, less than a row, is left out. A restore makes the document again in which the last row ended.
-    /// A stage behind it runs on one thread.
+    /// Each logical stream concatenates its own documents, in their order. The rest at the end of a stream's
+    /// epoch, which is shorter than a row, is dropped. A restore makes the document again in which the last
+    /// row ended. Stages after it run on one thread.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset)
+    ///     .map(|sample| Ok(sample.key().bytes().collect::<Vec<u8>>())) // a document
+    ///     .chunked(4, b'.')
+    ///     .batch(2)
+    ///     .build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [b"0.1.", b"2.3."]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn chunked(mut self, length: usize, separator: impl Into<Option<N>>) -> Self {
         let separator = separator.into();
         let name =
             format!("chunked({length}, {})", if separator.is_some() { "separator" } else { "no separator" });
         if length == 0 {
-            self.wrong.get_or_insert("rows of 0 tokens: the length must be at least 1".into());
+            self.options.fail("rows of 0 tokens: the length must be at least 1");
         }
-        if self.parts.iter().any(|(_, stages)| stages.join.is_some()) {
-            self.wrong
-                .get_or_insert("`chunked` behind another stage with a memory: make one stage of both".into());
+        if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
+            self.options.fail("`chunked` after another stateful stage: make one stage of both");
         }
         self.stages(|stages| {
             let separator = separator.clone();
-            stages.joined(name.clone(), move |_| Box::new(Rows::new(length, separator.clone())))
+            stages.with_stream_stage(name.clone(), move |_| {
+                Box::new(ChunkedStage::new(length, separator.clone()))
+            })
         })
     }
 }

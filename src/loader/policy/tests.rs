@@ -9,7 +9,7 @@ fn damage() -> Error {
     Error::from(ErrorKind::Checksum).in_shard("s.tar").at_offset(512)
 }
 
-/// The error with which it stops, if it does.
+/// The error that the policy returns instead of skipping; none if it skips.
 fn stops(policy: &OnError, before: Counts) -> Option<Error> {
     match policy.judge(damage(), before) {
         Verdict::Skip(error) => {
@@ -76,12 +76,12 @@ fn sets_are_unions() {
 }
 
 #[test]
-fn what_is_not_to_be_skipped_comes_out_as_it_is() {
+fn a_failure_that_is_not_skipped_is_returned_as_it_is() {
     for policy in [OnError::stop(), OnError::default(), OnError::skip(Failures::decode()).in_a_row(5)] {
         let error = stops(&policy, Counts::default()).unwrap();
         assert!(matches!(error.kind(), ErrorKind::Checksum), "{error:?}");
     }
-    // An outage in the middle of a pass is no damage, whatever is skipped, and passes no limit either.
+    // An outage is never skipped, and never counted as passing a limit.
     let outage = || Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let policy = OnError::skip(Failures::all()).in_a_row(1);
     for before in [Counts::default(), counts(1, 1, 1)] {
@@ -115,7 +115,7 @@ fn a_share_is_compared_from_its_minimum_on() {
 }
 
 #[test]
-fn a_limit_that_is_passed_is_named_and_so_is_the_last_failure() {
+fn a_passed_limit_is_named_with_the_last_failure() {
     let error = stops(&OnError::skip(Failures::damage()).total(10), counts(0, 10, 1000)).unwrap();
     match error.kind() {
         ErrorKind::TooManySkipped { limit, skipped: 10, last } => {

@@ -1,138 +1,143 @@
-//! What is read of a source at once, and what became of it.
+//! A chunk: some consecutive samples of a source, and what the stages made of them.
 
-use crate::adapters::catch;
 use crate::error::Error;
-use crate::loader::event::{Input, Read};
-use crate::store::Held;
+use crate::loader::event::{StageInput, StreamEvent};
+use crate::panic::catch;
+use crate::store::ReadAheadMemory;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// What a source gives: samples, or later their items, and the events between them.
+/// What a chunk contains: samples (or later what the stages made of them), and the events between them.
 #[derive(Debug)]
-pub(super) enum Fed<T> {
+pub(super) enum ChunkItem<T> {
     Input(T),
-    /// A failure between the samples of the stream, in this pass.
+    /// A failure between two samples of the stream, and the number of its pass.
     Fault(u64, Error),
-    /// A failure after which nothing that comes could be right.
+    /// A failure after which the stream cannot continue.
     Fatal(Error),
+    /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
     End,
 }
 
-/// What the samples of one source in a row became, in their order.
+/// What the stages made of consecutive samples of one source.
 #[derive(Debug)]
 pub(super) struct Chunk<T> {
-    pub(super) items: Vec<Fed<T>>,
-    /// How many items are to come of them.
+    pub(super) items: Vec<ChunkItem<T>>,
+    /// Number of items in them.
     pub(super) outputs: usize,
-    /// The memory of the budget that they take until all of them have been given out.
-    pub(super) memory: Held,
+    /// Their memory in the budget, held until all of them have been given out.
+    pub(super) memory: ReadAheadMemory,
 }
 
-/// A chunk that took so long is long enough.
+/// Reading stops after this time, even if the chunk is not full.
 const LONG: Duration = Duration::from_millis(5);
 
-/// How much is read of a source at once.
+/// How much of a source is read at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(super) struct ChunkLimits {
     pub(super) samples: usize,
-    /// It may be more by one sample.
+    /// The last sample may exceed it.
     pub(super) bytes: usize,
 }
 
-/// Why no more was read.
+/// Whether a source has more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
-    /// It was enough.
-    More,
-    /// What comes next is on its way, or not wanted yet.
-    Wait,
-    /// Nothing comes any more.
-    Over,
+pub(super) enum SourceStatus {
+    /// It has: the chunk is full.
+    Ready,
+    /// Not yet: its bytes are on their way, or the next pass is not allowed yet.
+    Pending,
+    /// It has ended.
+    Ended,
 }
 
-/// Where samples are read from.
-pub(super) trait Reads {
-    /// The next sample, or what is in its place, without waiting for it.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Read>>;
+/// A source of samples.
+pub(super) trait PollSamples {
+    /// The next sample or event, without blocking.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>>;
 }
 
-/// Reads so much of a source, unless there is a wait, and calls `map` with each sample. Says what that gave,
-/// how many bytes of samples were read, and what is to be expected then. A panic is the last that comes.
-pub(super) fn read<T>(
-    source: &mut impl Reads,
-    bounds: Bounds,
+/// Reads a chunk of a source and calls `map` with each sample. Stops early if it would have to wait. Returns
+/// the chunk, the bytes of the samples that were read, and whether the source has more. A panic ends the
+/// source, and is the last error in its chunk.
+pub(super) fn read_chunk<T>(
+    source: &mut impl PollSamples,
+    limits: ChunkLimits,
     cx: &mut Context<'_>,
-    mut map: impl FnMut(Input) -> T,
-) -> (Vec<Fed<T>>, usize, Then) {
-    let (mut items, mut bytes, begun) = (Vec::with_capacity(bounds.samples), 0_usize, Instant::now());
-    // One for all of them: a sample is large, and would be moved out of each.
-    let then = catch(|| {
-        while items.len() < bounds.samples && bytes < bounds.bytes {
+    mut map: impl FnMut(StageInput) -> T,
+) -> (Vec<ChunkItem<T>>, usize, SourceStatus) {
+    let (mut items, mut bytes, start) = (Vec::with_capacity(limits.samples), 0_usize, Instant::now());
+    // One `catch` for all samples: with one for each, every sample would be moved once more.
+    let status = catch(|| {
+        while items.len() < limits.samples && bytes < limits.bytes {
             match source.poll_read(cx) {
-                Poll::Pending => return Then::Wait,
-                Poll::Ready(Some(Read::Input(input))) => {
+                Poll::Pending => return SourceStatus::Pending,
+                Poll::Ready(Some(StreamEvent::Input(input))) => {
                     bytes = bytes.saturating_add(input.bytes());
-                    items.push(Fed::Input(map(input)));
-                    // Most may have been left out, or a disk be slow.
-                    if items.len() % 8 == 0 && begun.elapsed() > LONG {
+                    items.push(ChunkItem::Input(map(input)));
+                    // Most samples may have been filtered out, or a disk may be slow.
+                    if items.len() % 8 == 0 && start.elapsed() > LONG {
                         break;
                     }
                 }
-                Poll::Ready(Some(Read::Fault(pass, error))) => {
-                    // Errors in a row are not collected: a stream of which nothing can be read tries again
-                    // only when somebody has seen why.
-                    let in_a_row = matches!(items.last(), None | Some(Fed::Fault(..)));
-                    items.push(Fed::Fault(pass, error));
+                Poll::Ready(Some(StreamEvent::Fault(pass, error))) => {
+                    // Consecutive errors are given out one by one: an unreadable stream must not read on
+                    // before the caller has seen why.
+                    let in_a_row = matches!(items.last(), None | Some(ChunkItem::Fault(..)));
+                    items.push(ChunkItem::Fault(pass, error));
                     if in_a_row {
                         break;
                     }
                 }
-                Poll::Ready(Some(Read::Fatal(error))) => {
-                    items.push(Fed::Fatal(error));
-                    return Then::Over;
+                Poll::Ready(Some(StreamEvent::Fatal(error))) => {
+                    items.push(ChunkItem::Fatal(error));
+                    return SourceStatus::Ended;
                 }
-                Poll::Ready(Some(Read::End)) => {
-                    items.push(Fed::End);
+                Poll::Ready(Some(StreamEvent::End)) => {
+                    items.push(ChunkItem::End);
                     break;
                 }
                 Poll::Ready(None) => {
-                    items.push(Fed::End);
-                    return Then::Over;
+                    items.push(ChunkItem::End);
+                    return SourceStatus::Ended;
                 }
             }
         }
-        Then::More
+        SourceStatus::Ready
     });
-    let then = then.unwrap_or_else(|panic| {
-        items.push(Fed::Fatal(panic));
-        Then::Over
+    let status = status.unwrap_or_else(|panic| {
+        items.push(ChunkItem::Fatal(panic));
+        SourceStatus::Ended
     });
-    (items, bytes, then)
+    (items, bytes, status)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ErrorKind;
-    use crate::loader::event::Origin;
+    use crate::loader::event::InputOrigin;
     use crate::sample::Sample;
     use std::task::Waker;
 
-    /// Samples of these sizes: 13 is an error, and 0 a wait.
+    /// Samples of these sizes. 0 stands for a wait, 13 for an error, 66 for a panic.
     struct Sizes(Vec<usize>);
 
-    impl Reads for Sizes {
-        fn poll_read(&mut self, _: &mut Context<'_>) -> Poll<Option<Read>> {
+    impl PollSamples for Sizes {
+        fn poll_read(&mut self, _: &mut Context<'_>) -> Poll<Option<StreamEvent>> {
             if self.0.is_empty() {
                 return Poll::Ready(None);
             }
             match self.0.remove(0) {
                 0 => Poll::Pending,
-                13 => Poll::Ready(Some(Read::Fault(0, ErrorKind::Checksum.into()))),
+                13 => Poll::Ready(Some(StreamEvent::Fault(0, ErrorKind::Checksum.into()))),
                 66 => panic!("on purpose"),
                 size => {
                     let sample = Sample::new(size.to_string()).with("bin", vec![0; size]);
-                    Poll::Ready(Some(Read::Input(Input { origin: Origin::default(), sample })))
+                    Poll::Ready(Some(StreamEvent::Input(StageInput {
+                        origin: InputOrigin::default(),
+                        sample,
+                    })))
                 }
             }
         }
@@ -141,24 +146,24 @@ mod tests {
     fn chunks(sizes: &[usize], samples: usize, bytes: usize) -> Vec<String> {
         let (mut source, mut found) = (Sizes(sizes.to_vec()), Vec::new());
         loop {
-            let bounds = Bounds { samples, bytes };
-            let (items, _, then) =
-                read(&mut source, bounds, &mut Context::from_waker(Waker::noop()), |input| input);
+            let limits = ChunkLimits { samples, bytes };
+            let (items, _, status) =
+                read_chunk(&mut source, limits, &mut Context::from_waker(Waker::noop()), |input| input);
             let shown = items.iter().map(|item| match item {
-                Fed::Input(input) => input.sample.key().to_owned(),
-                Fed::Fault(..) => "fault".into(),
-                Fed::Fatal(error) => error.to_string(),
-                Fed::End => "end".into(),
+                ChunkItem::Input(input) => input.sample.key().to_owned(),
+                ChunkItem::Fault(..) => "fault".into(),
+                ChunkItem::Fatal(error) => error.to_string(),
+                ChunkItem::End => "end".into(),
             });
             found.push(shown.collect::<Vec<_>>().join(" "));
-            if then == Then::Over {
+            if status == SourceStatus::Ended {
                 return found;
             }
         }
     }
 
     #[test]
-    fn errors_in_a_row_are_handed_on_one_by_one() {
+    fn consecutive_errors_are_handed_on_one_by_one() {
         let found = chunks(&[1, 13, 1, 1, 13, 13, 13, 13, 1], 100, usize::MAX);
         assert_eq!(found, ["1 fault 1 1 fault fault", "fault", "fault", "1 end"]);
     }
@@ -170,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_ends_where_the_rest_would_have_to_be_waited_for() {
+    fn a_chunk_ends_before_a_wait() {
         assert_eq!(chunks(&[1, 2, 0, 0, 3], 100, usize::MAX), ["1 2", "", "3 end"]);
     }
 

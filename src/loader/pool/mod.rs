@@ -1,138 +1,139 @@
-//! The stages on threads, each of which reads what it maps, and leaves the outputs in the order of their
-//! streams.
+//! Runs the stages on threads, each of which maps the samples that it has read.
 //!
 //! ```text
-//! schedule  which source is read next, and how far ahead
-//! chunk     samples of a source in a row, and what became of them
-//! seating   where in the memory of its batch a row is written
-//! sources   what they read from
-//! workers   the threads
-//! here      the same without threads
+//! sources         the sources that a pool reads, and its stages
+//! chunk           some consecutive samples of a source, and what the stages made of them
+//! read_schedule   which source is read next, and how far ahead
+//! slot_predictor  where in the memory of its batch a row is written
+//! workers         the threads
+//! inline          the same without threads
 //! ```
 //!
-//! What is read next, and by whom, has no influence on the order of the items, which
-//! [`Deal`](super::sequence::Deal) takes from each source in turn.
+//! Which thread reads which source, and when, does not affect the order of the items:
+//! [`Sequencer`](super::sequence::Sequencer) takes them from each source in turn.
 
 mod chunk;
-mod here;
-mod schedule;
-mod seating;
+mod inline;
+mod read_schedule;
+mod slot_predictor;
 mod sources;
 mod workers;
 
-pub(super) use here::Here;
+pub(super) use inline::InlineOutputs;
 pub(super) use sources::Sources;
 
-use super::event::Event;
-use super::sequence::{Dealing, Lane, Outputs};
-use super::stages::{Mapped, Unfold};
+use super::event::LoaderEvent;
+use super::sequence::{MixedStream, SequenceConfig, SourceOutputs};
+use super::stages::{MappedInput, TaggedOutputs};
 use super::stream::Gate;
 use super::tuning::Tuning;
 use crate::adapters::Threads;
 use crate::dataset::StopHandle;
-use crate::store::Held;
-use chunk::{Chunk, Fed};
+use crate::store::ReadAheadMemory;
+use chunk::{Chunk, ChunkItem};
 use std::sync::Arc;
 use std::vec;
-use workers::Work;
+use workers::Workers;
 
-/// The outputs of the threads, each source's in its order.
-pub(super) struct Pool<T: Send + 'static> {
-    work: Arc<Work<T>>,
-    /// How many threads there are to be, and those that have been started.
+/// The outputs of all sources, computed ahead by threads.
+pub(super) struct WorkerPool<T: Send + 'static> {
+    workers: Arc<Workers<T>>,
+    /// The number of threads to run, and the threads that were started.
     tuning: Arc<Tuning>,
     threads: Option<Threads>,
-    sources: Vec<Waiting<T>>,
+    sources: Vec<SourceOutput<T>>,
 }
 
-/// What one source has given and nobody has taken yet.
-struct Waiting<T> {
-    unfold: Unfold<T>,
+/// The outputs of one source that were not taken yet.
+struct SourceOutput<T> {
+    outputs: TaggedOutputs<T>,
     gate: Option<Gate>,
-    /// The rest of a chunk, and its memory.
-    items: vec::IntoIter<Fed<Mapped<T>>>,
-    memory: Option<Held>,
+    /// The rest of the current chunk, and its memory in the budget.
+    items: vec::IntoIter<ChunkItem<MappedInput<T>>>,
+    memory: Option<ReadAheadMemory>,
 }
 
-impl<T: Send + 'static> Pool<T> {
-    /// Threads that do the stages. `lanes` and `dealing` are those of the sequence.
+impl<T: Send + 'static> WorkerPool<T> {
+    /// `streams` and `sequence` are those of the sequencer. Threads are started by the first call of
+    /// [`next`](SourceOutputs::next).
     pub(super) fn new(
         sources: Sources<T>,
-        lanes: Vec<Lane>,
-        dealing: &Dealing,
+        streams: Vec<MixedStream>,
+        sequence: &SequenceConfig,
         tuning: Arc<Tuning>,
         stop: StopHandle,
     ) -> Self {
         let gates: Vec<Option<Gate>> = sources.sources.iter().map(|source| source.gate().cloned()).collect();
-        let waiting = |(unfold, gate)| Waiting { unfold, gate, items: Vec::new().into_iter(), memory: None };
-        let waiting = sources.unfolds().into_iter().zip(gates).map(waiting).collect();
-        let work = Work::new(sources, (lanes, dealing), tuning.threads(), stop);
-        Pool { work, tuning, threads: None, sources: waiting }
+        let output =
+            |(outputs, gate)| SourceOutput { outputs, gate, items: Vec::new().into_iter(), memory: None };
+        let outputs = sources.tagged_outputs().into_iter().zip(gates).map(output).collect();
+        let workers = Workers::new(sources, (streams, sequence), tuning.threads(), stop);
+        WorkerPool { workers, tuning, threads: None, sources: outputs }
     }
 }
 
-impl<T: Send + 'static> Outputs for Pool<T> {
+impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
     type Item = T;
 
-    fn next(&mut self, number: usize) -> Option<Event<T>> {
+    fn next(&mut self, number: usize) -> Option<LoaderEvent<T>> {
         if self.threads.is_none() {
-            match self.work.start(&self.tuning) {
+            match self.workers.start(&self.tuning) {
                 Ok(threads) => self.threads = Some(threads),
-                Err(error) => return Some(Event::Fatal(error)),
+                Err(error) => return Some(LoaderEvent::Fatal(error)),
             }
         }
         let source = self.sources.get_mut(number)?;
         loop {
-            if let Some(event) = source.unfold.next() {
+            if let Some(event) = source.outputs.next() {
                 return Some(event);
             }
-            if source.unfold.has_ended() {
+            if source.outputs.has_ended() {
                 return None;
             }
             let Some(fed) = source.items.next() else {
                 source.memory = None;
                 if let Some(threads) = &mut self.threads {
-                    self.work.follow(&self.tuning, threads);
+                    self.workers.follow(&self.tuning, threads);
                 }
-                match self.work.take(number) {
+                match self.workers.take(number) {
                     Ok(Some(Chunk { items, memory, .. })) => {
                         (source.items, source.memory) = (items.into_iter(), Some(memory));
                         continue;
                     }
                     Ok(None) => return None,
-                    Err(error) => return Some(Event::Fatal(error)),
+                    Err(error) => return Some(LoaderEvent::Fatal(error)),
                 }
             };
             match fed {
-                Fed::Input(mapped) => {
-                    if let Some(event) = source.unfold.push(mapped) {
+                ChunkItem::Input(mapped) => {
+                    if let Some(event) = source.outputs.push(mapped) {
                         return Some(event);
                     }
                 }
-                Fed::Fault(pass, error) => {
-                    if let Some(event) = source.unfold.failed(pass, error) {
+                ChunkItem::Fault(pass, error) => {
+                    if let Some(event) = source.outputs.failed(pass, error) {
                         return Some(event);
                     }
                 }
-                Fed::Fatal(error) => return Some(Event::Fatal(error)),
-                Fed::End => source.unfold.end(),
+                ChunkItem::Fatal(error) => return Some(LoaderEvent::Fatal(error)),
+                ChunkItem::End => source.outputs.end(),
             }
         }
     }
 
-    fn again(&mut self, number: usize, time: u64) -> bool {
+    fn repeat(&mut self, number: usize, time: u64) -> bool {
         let Some(gate) = self.sources.get(number).and_then(|source| source.gate.as_ref()) else {
             return false;
         };
-        self.work.again(number);
+        self.workers.repeat(number);
         gate.open(time);
         true
     }
 }
 
-impl<T: Send + 'static> Drop for Pool<T> {
+impl<T: Send + 'static> Drop for WorkerPool<T> {
     fn drop(&mut self) {
-        // Before the threads are joined.
-        self.work.close();
+        // The threads must end before `threads` joins them.
+        self.workers.close();
     }
 }

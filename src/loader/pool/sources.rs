@@ -1,44 +1,49 @@
-//! What the threads read from.
+//! The sources that a pool reads, and its stages.
 
 use crate::collate::Collator;
-use crate::loader::event::Begins;
+use crate::loader::event::StreamStart;
 use crate::loader::shapes::Shapes;
-use crate::loader::stages::{Stages, Unfold};
-use crate::loader::stream::Source;
-use crate::loader::watch::Run;
+use crate::loader::stages::{Stages, TaggedOutputs};
+use crate::loader::stream::StreamReader;
+use crate::loader::watch::RunMonitor;
 use crate::memory::Gauge;
 use std::sync::Arc;
 
-/// The sources of a rank, and what is done with their samples.
+/// The sources of a rank, and the stages for their samples.
 pub(in crate::loader) struct Sources<T> {
-    /// By dataset, and then by lane.
-    pub(in crate::loader) sources: Vec<Source>,
-    /// How many lanes each dataset has.
-    pub(in crate::loader) lanes: usize,
+    /// By dataset, and within a dataset by local stream.
+    pub(in crate::loader) sources: Vec<StreamReader>,
+    /// Number of streams that this rank reads of each dataset.
+    pub(in crate::loader) streams_per_dataset: usize,
     /// By dataset.
     pub(in crate::loader) stages: Arc<[Stages<T>]>,
-    /// Gives the memory for rows of tensors.
+    /// Allocates the memory for rows of tensors.
     pub(in crate::loader) collator: Option<Collator>,
-    /// Counts the samples that are read ahead.
+    /// Counts the bytes of samples that are read ahead.
     pub(in crate::loader) samples: Gauge,
-    /// Whether epochs continue without an end.
+    /// Whether the run continues over all epochs, without end.
     pub(in crate::loader) endless: bool,
-    /// Which places have which shape, if they have any.
+    /// The shape of each step, if batches have several.
     pub(in crate::loader) shapes: Option<Shapes>,
-    /// Items that have no room in this shape are left out, where places have none.
-    pub(in crate::loader) only: Option<usize>,
-    /// Is told what the threads do.
-    pub(in crate::loader) run: Option<Run>,
+    /// Without `shapes`: drop the items that do not fit into this bucket.
+    pub(in crate::loader) only_bucket: Option<usize>,
+    /// Records what the threads do.
+    pub(in crate::loader) run: Option<RunMonitor>,
 }
 
 impl<T> Sources<T> {
-    pub(super) fn unfolds(&self) -> Vec<Unfold<T>> {
+    /// The outputs of each source, in its order.
+    pub(super) fn tagged_outputs(&self) -> Vec<TaggedOutputs<T>> {
         let numbered = self.sources.iter().enumerate();
         numbered
             .filter_map(|(number, source)| {
-                let dataset = number / self.lanes.max(1);
-                let begins = Begins { shapes: self.shapes.clone(), only: self.only, ..source.begins() };
-                Some(self.stages.get(dataset)?.unfold(dataset, &begins, self.endless))
+                let dataset = number / self.streams_per_dataset.max(1);
+                let start = StreamStart {
+                    shapes: self.shapes.clone(),
+                    only_bucket: self.only_bucket,
+                    ..source.start()
+                };
+                Some(self.stages.get(dataset)?.tagged_outputs(dataset, &start, self.endless))
             })
             .collect()
     }

@@ -1,27 +1,27 @@
-//! What limits a run, and what to change.
+//! `Limit`: what limits the rate of a run, and what to change.
 
 use super::Report;
-use super::times::Work;
+use super::times::WorkKind;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What limits the rate of a run, as a [`Report`] sees it; from [`Report::limit`].
+/// What limits the rate of a run, judged from a [`Report`]; from [`Report::limit`].
 ///
 /// Its `Display` names the limit and what to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// Too little has happened to say.
+    /// It is not known yet: the run is too short.
     Unknown,
     /// The trainer: batches were ready when it asked for them.
     Trainer,
-    /// Bytes that come from the network.
+    /// The network.
     Network,
-    /// Local files: the disk, or a file system that is mounted from elsewhere.
+    /// Local files: the disk, or a network file system.
     Files,
-    /// Turning bytes into samples: decompression, tar and checks.
+    /// Parsing shards: decompression, tar and checks.
     Parse,
     /// The functions of `select`.
     Select,
@@ -31,61 +31,66 @@ pub enum Limit {
     Map,
     /// The one thread that collects items into batches.
     Collect,
-    /// There are fewer streams to read than threads that read.
+    /// The number of streams: there are fewer of them than threads.
     Streams,
-    /// One stream is slower than the others, and the sequence waits for it.
+    /// The order: the sequence waits for one stream that is slower than the others.
     Order,
 }
 
-/// Less waiting than this share of the time is none.
-const NO_WAIT: f64 = 0.03;
-/// Number of batches before which the start of a run weighs too much.
-const FEW: u64 = 3;
-/// Nor can it be said after a shorter time.
-const SHORT: Duration = Duration::from_millis(200);
+/// A trainer that waits less than this share of the time is itself the limit.
+const TRAINER_LIMITED: f64 = 0.03;
+/// Until this number of batches, the wait for the first one is not left out.
+const MIN_BATCHES: u64 = 3;
+/// A run that is shorter than this has no known limit.
+const MIN_TIME: Duration = Duration::from_millis(200);
 
 impl Limit {
     pub(super) fn of(report: &Report) -> Limit {
-        // Until the first batches have come, what is waited for is the limit.
-        let begins = report.batches < FEW;
-        if report.elapsed < SHORT || begins && report.waited < SHORT {
+        // Until the first batches have come, the limit is what they wait for.
+        let is_starting = report.batches < MIN_BATCHES;
+        if report.elapsed < MIN_TIME || is_starting && report.waited < MIN_TIME {
             return Limit::Unknown;
         }
-        // Then the wait for the first one says nothing of those that follow, unless the run was little more
-        // than that.
+        // After that, the wait for the first one is left out, unless it was most of the run.
         let rest = report.elapsed.saturating_sub(report.first + report.rested);
-        let first = if begins || rest < SHORT { Duration::ZERO } else { report.first };
+        let first = if is_starting || rest < MIN_TIME { Duration::ZERO } else { report.first };
         let waited = report.waited.saturating_sub(first).as_secs_f64();
         let elapsed = report.elapsed.saturating_sub(first + report.rested).as_secs_f64();
-        if waited < NO_WAIT * elapsed {
+        if waited < TRAINER_LIMITED * elapsed {
             return Limit::Trainer;
         }
         let times = &report.times;
-        // The thread that collects works more than it waits.
+        // Is the collecting thread busy rather than waiting?
         if times.threads > 0 && times.collect > times.await_items && times.collect > times.await_trainer {
             return Limit::Collect;
         }
         let (largest, _) = times.largest_work();
         let (work, collect) = (times.work(), times.collect);
-        let idle = [
-            (bytes(report), times.await_bytes),
+        let waits = [
+            (source_of_bytes(report), times.await_bytes),
             (Limit::Streams, times.await_stream),
             (Limit::Order, times.await_room),
         ];
-        let (idle, time) = idle.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Limit::Unknown, work));
+        let (wait, time) = waits.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Limit::Unknown, work));
         match largest {
             _ if work.is_zero() && time.is_zero() => Limit::Unknown,
-            _ if time > work => idle,
+            _ if time > work => wait,
             _ if times.threads == 0 && collect > work => Limit::Collect,
-            Work::ReadFiles => Limit::Files,
-            Work::Parse => Limit::Parse,
-            Work::Select => Limit::Select,
-            Work::Shuffle => Limit::Shuffle,
-            Work::Map => Limit::Map,
+            WorkKind::ReadFiles => Limit::Files,
+            WorkKind::Parse => Limit::Parse,
+            WorkKind::Select => Limit::Select,
+            WorkKind::Shuffle => Limit::Shuffle,
+            WorkKind::Map => Limit::Map,
         }
     }
 
-    /// What to change, if anything: a sentence.
+    /// What to change, if anything, as a sentence.
+    ///
+    /// ```
+    /// use shardstream::loader::Limit;
+    ///
+    /// assert!(Limit::Streams.advice().starts_with("more `streams`"));
+    /// ```
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -148,8 +153,8 @@ impl Report {
     }
 }
 
-/// Whether bytes that are waited for come from the network or from slow files.
-fn bytes(report: &Report) -> Limit {
+/// Whether the bytes that threads wait for come from the network or from slow files.
+fn source_of_bytes(report: &Report) -> Limit {
     let network = report.store.total();
     if network.requests > 0 && network.waited >= report.store.files.reading {
         Limit::Network
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_what_the_threads_spend_most_time_with() {
+    fn the_limit_is_what_the_threads_spend_most_time_on() {
         let seconds = Duration::from_secs;
         let times = Times { threads: 2, await_items: seconds(8), ..Times::default() };
         for (expected, times) in [
@@ -195,7 +200,7 @@ mod tests {
             (Limit::Unknown, Times { threads: 2, ..Times::default() }),
         ] {
             assert_eq!(report(5, times).limit(), expected, "{times:?}");
-            assert_eq!(report(0, times).limit(), Limit::Trainer, "nobody waits");
+            assert_eq!(report(0, times).limit(), Limit::Trainer, "the trainer does not wait");
             let first = Report { first: Duration::from_secs(5), ..report(5, times) };
             assert_eq!(first.limit(), Limit::Trainer, "only the first batch was waited for");
             let short = Report { elapsed: Duration::from_secs(5), ..first.clone() };
@@ -205,16 +210,17 @@ mod tests {
                 rested: Duration::from_secs(590),
                 ..report(5, times)
             };
-            assert_eq!(rested.limit(), expected, "a rest says nothing");
+            assert_eq!(rested.limit(), expected, "rests are left out");
         }
     }
 
     #[test]
-    fn too_little_says_nothing() {
-        let times = Times { threads: 1, map: SHORT, ..Times::default() };
-        let begun = Report { batches: 1, elapsed: SHORT * 9, waited: SHORT / 2, times, ..Report::default() };
+    fn a_short_run_has_no_known_limit() {
+        let times = Times { threads: 1, map: MIN_TIME, ..Times::default() };
+        let begun =
+            Report { batches: 1, elapsed: MIN_TIME * 9, waited: MIN_TIME / 2, times, ..Report::default() };
         assert_eq!(begun.limit(), Limit::Unknown);
-        // But a first batch that does not come is named.
-        assert_eq!(Report { waited: SHORT * 8, ..begun }.limit(), Limit::Map);
+        // But the cause of a long wait for the first batch is named.
+        assert_eq!(Report { waited: MIN_TIME * 8, ..begun }.limit(), Limit::Map);
     }
 }

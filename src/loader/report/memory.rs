@@ -1,4 +1,4 @@
-//! What a run holds in memory, by owner.
+//! `MemoryReport`: the memory that a run holds, by owner.
 
 use crate::collate::Collator;
 use crate::memory::Gauge;
@@ -8,11 +8,11 @@ use std::fmt;
 
 /// Memory that a run holds at the moment of its [report](super::Report), in bytes, by owner.
 ///
-/// Samples are slices of the read buffers that they were read into, and so are the bytes that came from the
-/// network: do not add the read buffers of the process to the others.
+/// Samples, and bytes received from the network, are slices of read buffers: do not add the read buffers of
+/// the process to the others.
 ///
-/// Not counted: samples in lists of items ([`Batch`](crate::adapters::Batch)), what a map makes of samples,
-/// rows of a batch that is not complete, tensors that a column finishes in memory of its own
+/// Not counted: samples in lists of items ([`Batch`](crate::adapters::Batch)), the outputs of maps, rows of a
+/// batch that is not complete, tensors that a column allocates itself
 /// ([`PackedTokens`](crate::collate::PackedTokens)), indexes, and the stacks of threads.
 ///
 /// ```
@@ -38,20 +38,20 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryReport {
-    /// Asked for from the network and not read yet, whether it has come or not. A range counts as a whole
-    /// until its last byte has been read.
+    /// Requested from the network and not read yet, whether received or not. A range counts as a whole until
+    /// its last byte has been read.
     pub network: u64,
-    /// Samples that the threads have read ahead: being mapped, or waiting to be put in a batch.
+    /// Samples that the threads have read ahead: being mapped, or waiting for their batch.
     pub samples: u64,
     /// Samples in shuffle buffers.
     pub shuffled: u64,
-    /// Tensors of batches that wait for the trainer, or that it still has. All runs of one loader share them.
+    /// Tensors of batches that wait for the trainer or that it still holds. All runs of a loader share them.
     pub tensors: u64,
-    /// Tensors that wait to be used again. All runs of one loader share them.
+    /// Idle tensors, kept for reuse. All runs of a loader share them.
     pub idle_tensors: u64,
     /// Of the whole process: read buffers in use.
     pub read_buffers: u64,
-    /// Of the whole process: read buffers that wait to be used again.
+    /// Of the whole process: idle read buffers, kept for reuse.
     pub idle_read_buffers: u64,
 }
 
@@ -71,7 +71,7 @@ impl MemoryReport {
     }
 }
 
-/// One line for a log, of the owners that hold anything.
+/// One line for a log, with the owners that hold memory.
 impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("memory:")?;
@@ -84,18 +84,18 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-/// The counters of what a run holds.
+/// The counters of the memory that a run holds.
 #[derive(Debug, Clone, Default)]
-pub(in crate::loader) struct Owners {
+pub(in crate::loader) struct MemoryGauges {
     pub(in crate::loader) network: Gauge,
     pub(in crate::loader) samples: Gauge,
     /// One for each shuffle buffer.
     pub(in crate::loader) shuffled: Vec<Gauge>,
-    /// Whose memory the tensors have.
+    /// The owners of the tensors' memory.
     pub(in crate::loader) collators: Vec<Collator>,
 }
 
-impl Owners {
+impl MemoryGauges {
     pub(in crate::loader) fn report(&self) -> MemoryReport {
         let (read_buffers, idle_read_buffers) = read_buffers();
         MemoryReport {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_names_those_that_hold_anything() {
+    fn the_line_names_the_owners_that_hold_memory() {
         let nothing = MemoryReport::default();
         assert_eq!(nothing.to_string(), "memory: nothing");
         let some = MemoryReport { samples: 1_500_000, idle_read_buffers: 20_000_000, ..nothing };

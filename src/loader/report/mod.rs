@@ -1,10 +1,10 @@
-//! What a run has cost, where its time went, and what limits it.
+//! `Report`: what a run has consumed, where its time went, and what limits it.
 //!
 //! ```text
-//! times   what the threads did
-//! limit   which stage limits the run: a pure function of a report
-//! memory  what the run holds, by owner
-//! text    lines for a log, and JSON
+//! times   what the threads spent their time on
+//! limit   what limits the run: a pure function of a report
+//! memory  the memory that the run holds, by owner
+//! text    a report as lines for a log, and as JSON
 //! ```
 
 mod limit;
@@ -13,8 +13,8 @@ mod text;
 mod times;
 
 pub use limit::Limit;
+pub(super) use memory::MemoryGauges;
 pub use memory::MemoryReport;
-pub(super) use memory::Owners;
 pub use times::Times;
 
 use crate::state::Ledger;
@@ -22,7 +22,7 @@ use crate::store::StoreReport;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What a run over the data has taken so far, where its time went, and what [limits](Report::limit) it; from
+/// What a run has consumed so far, where its time went, and what [limits](Report::limit) it; from
 /// [`Batches::report`](super::Batches::report) or a [`Reporter`](super::Reporter), at any time.
 ///
 /// Its `Display` is a few lines for a log. It implements `Serialize` of `serde`, with times in seconds, and
@@ -53,70 +53,71 @@ use std::time::Duration;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Batches that were given out.
+    /// Number of batches returned.
     pub batches: u64,
-    /// Items in them.
+    /// Number of items in them.
     pub items: u64,
-    /// How full the items are, where a stage counts it: [`Pack`](crate::adapters::Pack),
-    /// [`buckets`](crate::loader::LoaderBuilder::buckets), or one that says it by
+    /// How full the items are, if a stage counts it: [`Pack`](crate::adapters::Pack),
+    /// [`buckets`](crate::loader::LoaderBuilder::buckets), or any with
     /// [`Stage::fill`](crate::adapters::Stage::fill).
     pub fill: Option<Fill>,
-    /// How long the trainer waited for batches, a wait under way included.
+    /// Time that the trainer waited for batches, including a wait under way.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub waited: Duration,
-    /// How long the first batch was waited for: zero before it has come. It is part of `waited`.
+    /// Time that the trainer waited for the first batch: zero before it has come. It is part of `waited`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub first: Duration,
-    /// Batches that were there when the trainer asked for them, the first one left out.
+    /// Number of batches that were ready when the trainer asked for them, the first one excluded.
     pub ready: u64,
-    /// Batches that were not, the first one left out.
+    /// Number of batches that were not, the first one excluded.
     pub late: u64,
-    /// Since the first batch was asked for, until the run ended.
+    /// Time since the first batch was asked for, until the run ended.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
-    /// How much of that the trainer did something else than steps, such as validation or a checkpoint: gaps
-    /// between two batches of over a second that are 16 times as long as usual, without a usual one.
+    /// The part of that in which the trainer did something other than steps, such as validation or a
+    /// checkpoint: gaps between two batches that are longer than a second and 16 times as long as usual, each
+    /// less the usual gap.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub rested: Duration,
-    /// What the threads did.
+    /// What the threads spent their time on.
     pub times: Times,
-    /// What waits between the stages.
+    /// The queues between the stages.
     pub queues: Queues,
-    /// What was skipped, and what fills the places of it, up to the last batch that was given out: of this
-    /// rank, and of the runs before those that it was restored from.
+    /// The samples that were skipped or replaced, up to the last batch returned: by this rank, and by the
+    /// runs that it was restored from.
     pub ledger: Ledger,
-    /// What was transferred meanwhile by the stores of the datasets, for whomever: what a provider bills as
-    /// requests and egress, and what was read of local files. What was read ahead of the batches is in it.
+    /// Transfers of the datasets' stores during the run, of other runs too: what a provider bills as requests
+    /// and egress, and what was read from local files, including what was read ahead.
     pub store: StoreReport,
-    /// What the run holds in memory now, by owner.
+    /// The memory that the run holds now, by owner.
     pub memory: MemoryReport,
 }
 
-/// What waits between the stages of a run at the moment of its report.
+/// The lengths of the queues of a run at the moment of its report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Queues {
-    /// Items that have been mapped and wait to be put into a batch.
+    /// Number of items that have been mapped and wait for their batch.
     pub items: u64,
-    /// Batches that wait for the trainer.
+    /// Number of batches that wait for the trainer.
     pub batches: u64,
     /// Number of batches that may wait for it: [`prefetch`](super::LoaderBuilder::prefetch), fixed or tuned.
     pub prefetch: u64,
 }
 
-/// How much of what batches have room for is used, as a stage with a memory counts it: tokens of packed rows,
-/// or of sequences in the shapes of their buckets, or pixels. The rest is padding.
+/// How full batches are, as a stateful stage counts it: tokens of packed rows, or tokens or pixels of items
+/// in the shapes of their buckets. The rest is padding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fill {
-    /// How much is used.
+    /// Number of tokens or pixels used.
     pub used: u64,
-    /// How much there is room for.
+    /// Number of tokens or pixels that fit.
     pub room: u64,
 }
 
 impl Fill {
-    /// The share that is used, from 0 to 1.
+    /// The share used, from 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.room == 0 { 0.0 } else { self.used as f64 / self.room as f64 }
@@ -124,8 +125,8 @@ impl Fill {
 }
 
 impl Report {
-    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was there when the trainer asked
-    /// for it. The first batch is left out; with nothing else it is 1.
+    /// *Data readiness*: the share of the steps, from 0 to 1, whose batch was ready when the trainer asked
+    /// for it. The first batch is excluded; without any other it is 1.
     #[must_use]
     pub fn readiness(&self) -> f64 {
         match self.ready + self.late {
@@ -134,8 +135,7 @@ impl Report {
         }
     }
 
-    /// Items per second since the first batch was asked for, without the time that was
-    /// [`rested`](Report::rested).
+    /// Items per second since the first batch was asked for, less the time [`rested`](Report::rested).
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.elapsed.saturating_sub(self.rested).as_secs_f64() {
@@ -144,7 +144,7 @@ impl Report {
         }
     }
 
-    /// What happened since `earlier`, a report of the same run: those of one epoch of several, or of the last
+    /// The difference to `earlier`, a report of the same run: for one epoch of several, or for the last
     /// minute. `queues`, `ledger` and `memory` stay those of this report.
     #[must_use]
     pub fn since(mut self, earlier: &Report) -> Report {
@@ -155,7 +155,7 @@ impl Report {
         self.waited = self.waited.saturating_sub(earlier.waited);
         self.elapsed = self.elapsed.saturating_sub(earlier.elapsed);
         self.rested = self.rested.saturating_sub(earlier.rested);
-        // It was before.
+        // The first batch came before.
         if earlier.batches > 0 {
             self.first = Duration::ZERO;
         }

@@ -9,10 +9,16 @@ use std::time::Duration;
 impl Report {
     /// The report as a JSON document, with [`limit`](Report::limit), [`readiness`](Report::readiness) and
     /// [`rate`](Report::rate). Times are in seconds.
+    ///
+    /// ```
+    /// use shardstream::loader::Report;
+    ///
+    /// assert!(Report::default().to_json().starts_with(r#"{"limit":"unknown""#));
+    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         #[derive(Serialize)]
-        struct Document<'a> {
+        struct JsonReport<'a> {
             limit: Limit,
             advice: &'static str,
             readiness: f64,
@@ -21,8 +27,8 @@ impl Report {
             report: &'a Report,
         }
         let (limit, readiness, rate) = (self.limit(), self.readiness(), self.rate());
-        let document = Document { limit, advice: limit.advice(), readiness, rate, report: self };
-        // It has only numbers, lists and keys that are text.
+        let document = JsonReport { limit, advice: limit.advice(), readiness, rate, report: self };
+        // Serialization cannot fail: all keys are text, and nothing is read or written.
         serde_json::to_string(&document).unwrap_or_default()
     }
 }
@@ -55,7 +61,7 @@ impl fmt::Display for Report {
                 )?,
             }
             let of_threads = || self.times.iter().take(8).filter(|(_, time)| !time.is_zero());
-            // There may have been more of them before.
+            // There may have been more threads before.
             let seen: Duration = of_threads().map(|(_, time)| time).sum();
             let all = seen.as_secs_f64().max(seconds * threads as f64);
             for (number, (name, time)) in of_threads().enumerate() {

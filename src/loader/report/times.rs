@@ -1,59 +1,58 @@
-//! What the threads of a run did, and for how long.
+//! `Times`: what the threads of a run spent their time on.
 
 use crate::activity::Activity;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What the threads of a run did so far, and for how long.
+/// What the threads of a run have spent their time on so far.
 ///
-/// Times are found out by looking at every thread a hundred times a second: they are estimates, good to a few
-/// percent once a run has taken some seconds. Times of threads that work side by side are added up.
+/// Times are sampled: each thread is looked at a hundred times a second. They are estimates, accurate to a
+/// few percent once a run has taken some seconds. Times of concurrent threads are added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Times {
-    /// Number of threads that read and map, [fixed or tuned](crate::loader::LoaderBuilder::threads), at the
-    /// moment: 0 where the trainer's own thread does it, inside `next`.
+    /// Current number of worker threads, which read and map,
+    /// [fixed or tuned](crate::loader::LoaderBuilder::threads): 0 if the trainer's own thread does both in
+    /// `next`.
     pub threads: usize,
-    /// These threads read local files. Files that turned out to be slow are read ahead on other threads, and
-    /// waited for as `await_bytes`.
+    /// The workers read local files. Slow files are read ahead on other threads, and waiting for those counts
+    /// as `await_bytes`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub read_files: Duration,
-    /// They turned bytes into samples: decompression, tar, checks.
+    /// The workers parsed shards: decompression, tar, checks.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub parse: Duration,
-    /// They ran the functions of `select`.
+    /// The workers ran the functions of `select`.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub select: Duration,
-    /// They put samples into shuffle buffers.
+    /// The workers put samples into shuffle buffers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub shuffle: Duration,
-    /// They ran the stages (decode, map, filter, …) and wrote rows of tensors.
+    /// The workers ran the stages (decode, map, filter, …) and wrote rows of tensors.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub map: Duration,
-    /// They had nothing to do, because no bytes had come: from the network, or from slow files.
+    /// The workers were idle because no bytes had come from the network or from slow files.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_bytes: Duration,
-    /// They had nothing to do, because each stream is read by one thread at a time, and other threads read
-    /// all streams.
+    /// The workers were idle because others read all streams: a stream is read by one thread at a time.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_stream: Duration,
-    /// They had nothing to do, because enough was ready.
+    /// The workers were idle because enough was ready.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_room: Duration,
-    /// The thread that collects put items into batches.
+    /// The collecting thread put items into batches.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub collect: Duration,
-    /// The thread that collects waited for items of the other threads.
+    /// The collecting thread waited for items of the workers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_items: Duration,
-    /// The thread that collects had as many batches ready as it may.
+    /// The collecting thread was idle because as many batches were ready as may be.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_trainer: Duration,
 }
 
 impl Times {
-    /// All times by name: first those of the threads that read and map, then those of the thread that
-    /// collects.
+    /// All times by name: those of the workers, then those of the collecting thread.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, Duration)> + use<> {
         [
             ("read files", self.read_files),
@@ -71,7 +70,7 @@ impl Times {
         .into_iter()
     }
 
-    /// The time that goes with an activity.
+    /// The time spent on an activity; none if it is not reported.
     pub(in crate::loader) fn of(&mut self, activity: Activity) -> Option<&mut Duration> {
         Some(match activity {
             Activity::Other | Activity::Idle => return None,
@@ -89,6 +88,7 @@ impl Times {
         })
     }
 
+    /// The difference to `earlier`.
     pub(super) fn since(mut self, earlier: &Times) -> Times {
         let mut before = *earlier;
         for activity in Activity::ALL {
@@ -99,27 +99,27 @@ impl Times {
         self
     }
 
-    /// The largest share of the work of the threads that read and map, with its name.
-    pub(super) fn largest_work(&self) -> (Work, Duration) {
+    /// The kind of work on which the workers spent most time, and that time.
+    pub(super) fn largest_work(&self) -> (WorkKind, Duration) {
         let all = [
-            (Work::ReadFiles, self.read_files),
-            (Work::Parse, self.parse),
-            (Work::Select, self.select),
-            (Work::Shuffle, self.shuffle),
-            (Work::Map, self.map),
+            (WorkKind::ReadFiles, self.read_files),
+            (WorkKind::Parse, self.parse),
+            (WorkKind::Select, self.select),
+            (WorkKind::Shuffle, self.shuffle),
+            (WorkKind::Map, self.map),
         ];
-        all.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Work::Map, Duration::ZERO))
+        all.into_iter().max_by_key(|(_, time)| *time).unwrap_or((WorkKind::Map, Duration::ZERO))
     }
 
-    /// The time that the threads worked that read and map.
+    /// The time that the workers were busy.
     pub(in crate::loader) fn work(&self) -> Duration {
         self.read_files + self.parse + self.select + self.shuffle + self.map
     }
 }
 
-/// What the threads that read and map work at.
+/// The kinds of work of the worker threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum WorkKind {
     ReadFiles,
     Parse,
     Select,

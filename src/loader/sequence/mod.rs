@@ -1,36 +1,38 @@
-//! The sequence of a job: which source gives which place, and where batches end.
+//! The sequence of a job: which source gives the item of each sequence number, and where batches end.
 //!
 //! ```text
-//! turns     which of the datasets that are mixed gives which item of a stream
-//! lane      one stream of all datasets that are mixed
-//! deal      the places of the sequence in turn, and where batches end
-//! steps     how many batches there are, where that is known
+//! dataset_order   which dataset of a mixture gives which item of a stream
+//! mixed_stream    one stream over all datasets of a mixture
+//! sequencer       takes items of the streams in turn, and says where batches end
+//! stream_lengths  the number of batches, if the lengths of the streams are known
 //! ```
 
-mod deal;
-mod lane;
-mod steps;
+mod dataset_order;
+mod mixed_stream;
+mod sequencer;
+mod stream_lengths;
 #[cfg(test)]
 mod testing;
-mod turns;
 
-pub(super) use deal::{Cuts, Deal, Dealing};
-pub(super) use lane::Lane;
-pub(super) use steps::Lengths;
-pub(super) use turns::Turns;
+pub(super) use dataset_order::DatasetOrder;
+pub(super) use mixed_stream::MixedStream;
+pub(super) use sequencer::{Batching, SequenceConfig, Sequencer};
+pub(super) use stream_lengths::StreamLengths;
 
-use super::event::Event;
+use super::event::LoaderEvent;
 
-/// The items of all sources of a rank, each in the order of its stream.
-pub(super) trait Outputs {
+/// The outputs of all sources of a rank, each in the order of its stream. A source is a stream of one
+/// dataset.
+pub(super) trait SourceOutputs {
     type Item;
 
-    /// What a source has next: none at its end. Sources are numbered by dataset, and then by lane.
-    fn next(&mut self, source: usize) -> Option<Event<Self::Item>>;
+    /// The next event of a source; `None` at its end. Sources are numbered by dataset, and within a dataset
+    /// by local stream.
+    fn next(&mut self, source: usize) -> Option<LoaderEvent<Self::Item>>;
 
-    /// Lets a source that has come to its end begin again, for the `time`th time. Whether there is a way to.
-    fn again(&mut self, source: usize, time: u64) -> bool;
+    /// Lets a source that has ended start again, for the `time`th time. Returns whether it can.
+    fn repeat(&mut self, source: usize, time: u64) -> bool;
 
-    /// A batch ends here.
+    /// Says that a batch ends here.
     fn end_batch(&mut self) {}
 }

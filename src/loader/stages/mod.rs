@@ -1,48 +1,48 @@
-//! The stages between the shuffle buffer and the sequence: what the threads do with each sample, and what is
-//! done with their results in the order of the stream.
+//! The stages between the shuffle buffer and the sequence. Most run on the threads, sample by sample. A
+//! stream stage runs behind the threads and sees the outputs of one stream in order.
 //!
 //! ```text
-//! pipe      the stages on the threads: from a sample to any number of outputs
-//! buckets   items that wait for a place of their shape
-//! join      what a stage behind the threads is
-//! memory    a stage of any kind behind the threads
-//! since     where such a stage is to begin again on a restore
-//! rows      documents of tokens joined and cut into rows, behind the threads
-//! unfold    outputs one by one, each with what the state must know of it
+//! pipe            the stages on the threads: from a sample to any number of outputs
+//! stream_stage    the trait of a stage behind the threads
+//! stateful        a stage of any kind as a stream stage
+//! buckets         queues items until a step of their shape comes
+//! chunked         concatenates documents of tokens and cuts them into rows
+//! restore_point   where a restore starts to read, if the stream stage is stateful
+//! tagged_outputs  outputs one by one, each tagged with what the state needs to know
 //! ```
 
 mod buckets;
-mod join;
-mod memory;
+mod chunked;
 mod pipe;
-mod rows;
-mod since;
-mod unfold;
+mod restore_point;
+mod stateful;
+mod stream_stage;
+mod tagged_outputs;
 
-pub(super) use join::Join;
-pub(super) use pipe::{Out, Pipe, Sink, identity};
-pub(super) use rows::Rows;
-pub(super) use unfold::{Mapped, Unfold};
+pub(super) use chunked::ChunkedStage;
+pub(super) use pipe::{Pipe, PipeOutput, Sink, identity};
+pub(super) use stream_stage::StreamStage;
+pub(super) use tagged_outputs::{MappedInput, TaggedOutputs};
 
-use self::join::Part;
-use super::event::{Begins, Input};
+use self::stream_stage::ErasedItem;
+use super::event::{StageInput, StreamStart};
 use crate::adapters::BucketPlan;
 use crate::collate::RowSlots;
 use crate::error::Result;
 use std::sync::Arc;
 
-/// What is done with the samples of one dataset, behind its shuffle buffer.
+/// The stages for the samples of one dataset, behind its shuffle buffer.
 pub(super) struct Stages<T> {
-    pub(super) pipe: Pipe<Out<T>>,
-    /// The stage behind the threads, where there is one.
-    pub(super) join: Option<MakeJoin<T>>,
-    /// The names of the stages that are not one to one, with their options: a state must be restored with
-    /// the same ones.
+    pub(super) pipe: Pipe<PipeOutput<T>>,
+    /// The stage behind the threads, if there is one.
+    pub(super) stream_stage: Option<MakeStreamStage<T>>,
+    /// The names of the stages that change the number of items, with their options. A restore requires the
+    /// same names.
     pub(super) names: Vec<String>,
-    /// Whether the stage behind the threads is run again on a restore.
-    pub(super) remembers: bool,
+    /// Whether the stream stage is stateful, so that a restore replays its inputs.
+    pub(super) is_stateful: bool,
     /// Whether there is no stage yet.
-    pub(super) none: bool,
+    pub(super) is_empty: bool,
 }
 
 impl<T: 'static> Stages<T> {
@@ -50,30 +50,30 @@ impl<T: 'static> Stages<T> {
         self,
         f: Arc<impl Fn(T) -> Result<U> + Send + Sync + 'static>,
     ) -> Stages<U> {
-        let behind = Arc::clone(&f);
-        let join = self.behind(move |item| behind(item).map(Some));
-        let pipe = pipe::map(self.pipe, move |out| match out {
-            Out::Item(item) => f(item).map(Out::Item),
-            Out::Part(part) => Ok(Out::Part(part)),
+        let f_behind = Arc::clone(&f);
+        let stream_stage = self.stream_stage_then(move |item| f_behind(item).map(Some));
+        let pipe = pipe::map(self.pipe, move |output| match output {
+            PipeOutput::Item(item) => f(item).map(PipeOutput::Item),
+            PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
         });
-        Stages { pipe, join, names: self.names, remembers: self.remembers, none: false }
+        Stages { pipe, stream_stage, names: self.names, is_stateful: self.is_stateful, is_empty: false }
     }
 
     pub(super) fn filter_map<U: 'static>(
         mut self,
         f: Arc<impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static>,
     ) -> Stages<U> {
-        let behind = Arc::clone(&f);
-        let join = self.behind(move |item| behind(item));
-        let pipe = pipe::filter_map(self.pipe, move |out| match out {
-            Out::Item(item) => Ok(f(item)?.map(Out::Item)),
-            Out::Part(part) => Ok(Some(Out::Part(part))),
+        let f_behind = Arc::clone(&f);
+        let stream_stage = self.stream_stage_then(move |item| f_behind(item));
+        let pipe = pipe::filter_map(self.pipe, move |output| match output {
+            PipeOutput::Item(item) => Ok(f(item)?.map(PipeOutput::Item)),
+            PipeOutput::Erased(item) => Ok(Some(PipeOutput::Erased(item))),
         });
         self.names.push("filter_map".into());
-        Stages { pipe, join, names: self.names, remembers: self.remembers, none: false }
+        Stages { pipe, stream_stage, names: self.names, is_stateful: self.is_stateful, is_empty: false }
     }
 
-    /// Not behind a stage that joins.
+    /// Must not follow a stream stage.
     pub(super) fn flat_map<I>(
         mut self,
         f: Arc<impl Fn(T) -> Result<I> + Send + Sync + 'static>,
@@ -82,29 +82,29 @@ impl<T: 'static> Stages<T> {
         I: IntoIterator + 'static,
         I::Item: 'static,
     {
-        let pipe = pipe::flat_map(self.pipe, move |out| match out {
-            Out::Item(item) => f(item).map(|items| Outs::Items(items.into_iter())),
-            Out::Part(part) => Ok(Outs::Part(Some(part))),
+        let pipe = pipe::flat_map(self.pipe, move |output| match output {
+            PipeOutput::Item(item) => f(item).map(|items| FlatOutputs::Items(items.into_iter())),
+            PipeOutput::Erased(item) => Ok(FlatOutputs::Erased(Some(item))),
         });
         self.names.push("flat_map".into());
-        Stages { pipe, join: None, names: self.names, remembers: false, none: false }
+        Stages { pipe, stream_stage: None, names: self.names, is_stateful: false, is_empty: false }
     }
 
-    /// Puts a stage with a memory behind the threads.
-    pub(super) fn remembering<C>(self, name: String, make: memory::Make<C>) -> Stages<C::Out>
+    /// Adds a stateful stage behind the threads.
+    pub(super) fn stateful<C>(self, name: String, make: stateful::MakeStage<C>) -> Stages<C::Out>
     where
         T: Send,
         C: crate::adapters::Stage<T> + Send + 'static,
         C::Out: Send + 'static,
     {
-        let join = move |begins: &Begins| -> Box<dyn Join<C::Out>> {
-            Box::new(memory::Memory::new(Arc::clone(&make), begins.clone()))
+        let stream_stage = move |start: &StreamStart| -> Box<dyn StreamStage<C::Out>> {
+            Box::new(stateful::StatefulStage::new(Arc::clone(&make), start.clone()))
         };
-        Stages { remembers: true, ..self.joined(name, join) }
+        Stages { is_stateful: true, ..self.with_stream_stage(name, stream_stage) }
     }
 
-    /// Puts items in the places of their shapes. `measure` gives the shape of an item, and how much of it it
-    /// fills.
+    /// Queues items until a step of their shape comes. `measure` returns the bucket of an item, and how much
+    /// of its shape the item fills.
     pub(super) fn bucketed(
         self,
         plan: Arc<BucketPlan>,
@@ -117,71 +117,84 @@ impl<T: 'static> Stages<T> {
             let (bucket, used) = measure(&item)?;
             Ok(buckets::Measured { item, bucket, used })
         }));
-        let join = move |begins: &Begins| -> Box<dyn Join<T>> {
-            Box::new(buckets::Queues::new(Arc::clone(&plan), begins))
+        let stream_stage = move |start: &StreamStart| -> Box<dyn StreamStage<T>> {
+            Box::new(buckets::BucketQueues::new(Arc::clone(&plan), start))
         };
         let names = measured.names.clone();
-        Stages { remembers: true, names, ..measured.joined(String::new(), join) }
+        Stages { is_stateful: true, names, ..measured.with_stream_stage(String::new(), stream_stage) }
     }
 
-    /// Joins the outputs of the threads, which are all of what `join` takes.
-    pub(super) fn joined<U: 'static>(
+    /// Adds a stream stage, which takes all outputs of the threads.
+    pub(super) fn with_stream_stage<U: 'static>(
         mut self,
         name: String,
-        join: impl Fn(&Begins) -> Box<dyn Join<U>> + Send + Sync + 'static,
+        stream_stage: impl Fn(&StreamStart) -> Box<dyn StreamStage<U>> + Send + Sync + 'static,
     ) -> Stages<U>
     where
         T: Send,
     {
-        let pipe = pipe::map(self.pipe, |out| match out {
-            Out::Item(item) => Ok(Out::Part(Box::new(item))),
-            Out::Part(part) => Ok(Out::Part(part)),
+        let pipe = pipe::map(self.pipe, |output| match output {
+            PipeOutput::Item(item) => Ok(PipeOutput::Erased(Box::new(item))),
+            PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
         });
         self.names.push(name);
-        Stages { pipe, join: Some(Arc::new(join)), names: self.names, remembers: false, none: false }
+        Stages {
+            pipe,
+            stream_stage: Some(Arc::new(stream_stage)),
+            names: self.names,
+            is_stateful: false,
+            is_empty: false,
+        }
     }
 
-    /// The stage behind the threads, with another one behind it.
-    fn behind<U: 'static>(
+    /// The stream stage with a function behind it.
+    fn stream_stage_then<U: 'static>(
         &self,
         f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
-    ) -> Option<MakeJoin<U>> {
-        let (join, f) = (self.join.clone()?, Arc::new(f));
-        Some(Arc::new(move |begins: &Begins| Box::new(rows::Behind::new(join(begins), Arc::clone(&f)))))
+    ) -> Option<MakeStreamStage<U>> {
+        let (stream_stage, f) = (self.stream_stage.clone()?, Arc::new(f));
+        Some(Arc::new(move |start: &StreamStart| {
+            Box::new(stream_stage::StageThenMap::new(stream_stage(start), Arc::clone(&f)))
+        }))
     }
 }
 
 impl<T> Stages<T> {
-    /// Does what the threads do with a sample.
-    pub(super) fn run(&self, input: Input, seat: RowSlots) -> Mapped<T> {
-        let place = self.join.as_ref().map(|_| Box::new(input.sample.location()));
-        Mapped::new(input.origin, self.pipe.run(input.sample, seat), place)
+    /// Runs the stages of the threads on a sample.
+    pub(super) fn run(&self, input: StageInput, slots: RowSlots) -> MappedInput<T> {
+        let location = self.stream_stage.as_ref().map(|_| Box::new(input.sample.location()));
+        MappedInput::new(input.origin, self.pipe.run(input.sample, slots), location)
     }
 
-    /// What gives the items of one source of a dataset in order, through the stage behind the threads.
-    pub(super) fn unfold(&self, dataset: usize, begins: &Begins, endless: bool) -> Unfold<T> {
-        let join = self.join.as_ref().map(|join| join(begins));
+    /// The outputs of one source of a dataset, in order, through the stream stage.
+    pub(super) fn tagged_outputs(
+        &self,
+        dataset: usize,
+        start: &StreamStart,
+        endless: bool,
+    ) -> TaggedOutputs<T> {
+        let stream_stage = self.stream_stage.as_ref().map(|stream_stage| stream_stage(start));
         let name = self.names.last().cloned().unwrap_or_default();
-        Unfold::new(dataset, (join, name, self.remembers), begins, endless)
+        TaggedOutputs::new(dataset, (stream_stage, name, self.is_stateful), start, endless)
     }
 }
 
-/// Makes the stage behind the threads, one for each stream.
-type MakeJoin<T> = Arc<dyn Fn(&Begins) -> Box<dyn Join<T>> + Send + Sync>;
+/// Makes the stream stage of one stream.
+type MakeStreamStage<T> = Arc<dyn Fn(&StreamStart) -> Box<dyn StreamStage<T>> + Send + Sync>;
 
-/// What happens to one output of the stage before.
-enum Outs<I> {
+/// What `flat_map` makes of one output of the stage before.
+enum FlatOutputs<I> {
     Items(I),
-    Part(Option<Part>),
+    Erased(Option<ErasedItem>),
 }
 
-impl<I: Iterator> Iterator for Outs<I> {
-    type Item = Out<I::Item>;
+impl<I: Iterator> Iterator for FlatOutputs<I> {
+    type Item = PipeOutput<I::Item>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Outs::Items(items) => items.next().map(Out::Item),
-            Outs::Part(part) => part.take().map(Out::Part),
+            FlatOutputs::Items(items) => items.next().map(PipeOutput::Item),
+            FlatOutputs::Erased(item) => item.take().map(PipeOutput::Erased),
         }
     }
 }
@@ -190,10 +203,10 @@ impl<T> Clone for Stages<T> {
     fn clone(&self) -> Self {
         Stages {
             pipe: self.pipe.clone(),
-            join: self.join.clone(),
+            stream_stage: self.stream_stage.clone(),
             names: self.names.clone(),
-            remembers: self.remembers,
-            none: self.none,
+            is_stateful: self.is_stateful,
+            is_empty: self.is_empty,
         }
     }
 }

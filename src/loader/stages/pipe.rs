@@ -1,68 +1,68 @@
-//! The stages on the threads, as one function from a sample to its outputs.
+//! The stages that run on the threads, composed into one function from a sample to its outputs.
 
-use super::join::Part;
-use crate::adapters::catch;
+use super::stream_stage::ErasedItem;
 use crate::collate::RowSlots;
 use crate::error::Result;
+use crate::panic::catch;
 use crate::sample::Sample;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// What the threads make of a sample: an item, or something for the stage behind them.
-pub(in crate::loader) enum Out<T> {
+/// An output of the threads: an item, or an input of the stream stage.
+pub(in crate::loader) enum PipeOutput<T> {
     Item(T),
-    Part(Part),
+    Erased(ErasedItem),
 }
 
 /// Takes the outputs of a sample, one after the other.
 pub(in crate::loader) type Sink<'a, T> = &'a mut dyn FnMut(Result<T>);
 
-/// What the stages make of a sample. The memory for a row of tensors is that of the first output.
+/// The stages as a function of a sample and of the slots for its row. The slots are for its first output.
 pub(in crate::loader) enum Pipe<T> {
-    /// The sample as it is.
-    Same(fn(Sample) -> T),
-    /// One output of each, for which the sample is only looked at.
-    Look(Look<T>),
-    /// One output of each.
-    One(One<T>),
-    /// Any number of them.
-    Any(Any<T>),
+    /// One output: the sample itself.
+    Identity(fn(Sample) -> T),
+    /// One output, from a borrowed sample.
+    ByRef(RefFn<T>),
+    /// One output.
+    One(OneFn<T>),
+    /// Any number of outputs.
+    Many(ManyFn<T>),
 }
 
-type Look<T> = Arc<dyn Fn(&Sample, RowSlots) -> Result<T> + Send + Sync>;
-type One<T> = Arc<dyn Fn(Sample, RowSlots) -> Result<T> + Send + Sync>;
-type Any<T> = Arc<dyn Fn(Sample, RowSlots, Sink<'_, T>) + Send + Sync>;
+type RefFn<T> = Arc<dyn Fn(&Sample, RowSlots) -> Result<T> + Send + Sync>;
+type OneFn<T> = Arc<dyn Fn(Sample, RowSlots) -> Result<T> + Send + Sync>;
+type ManyFn<T> = Arc<dyn Fn(Sample, RowSlots, Sink<'_, T>) + Send + Sync>;
 
 /// The outputs of one sample.
-pub(in crate::loader) type Outputs<T> = SmallVec<[Result<T>; 1]>;
+pub(in crate::loader) type SampleOutputs<T> = SmallVec<[Result<T>; 1]>;
 
-/// The samples as they are.
-pub(in crate::loader) fn identity() -> Pipe<Out<Sample>> {
-    Pipe::Same(Out::Item)
+/// No stage: each sample is an item.
+pub(in crate::loader) fn identity() -> Pipe<PipeOutput<Sample>> {
+    Pipe::Identity(PipeOutput::Item)
 }
 
-/// One output for each.
+/// Appends a function with one output for each input.
 pub(super) fn map<T: 'static, U: 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<U> + Send + Sync + 'static,
 ) -> Pipe<U> {
     match pipe {
-        Pipe::Same(same) => Pipe::One(Arc::new(move |sample, _| f(same(sample)))),
-        Pipe::Look(pipe) => Pipe::Look(Arc::new(move |sample, seat| pipe(sample, seat).and_then(&f))),
-        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample, seat| pipe(sample, seat).and_then(&f))),
-        Pipe::Any(pipe) => Pipe::Any(Arc::new(move |sample, seat, sink| {
-            pipe(sample, seat, &mut |item| sink(item.and_then(&f)));
+        Pipe::Identity(same) => Pipe::One(Arc::new(move |sample, _| f(same(sample)))),
+        Pipe::ByRef(pipe) => Pipe::ByRef(Arc::new(move |sample, slots| pipe(sample, slots).and_then(&f))),
+        Pipe::One(pipe) => Pipe::One(Arc::new(move |sample, slots| pipe(sample, slots).and_then(&f))),
+        Pipe::Many(pipe) => Pipe::Many(Arc::new(move |sample, slots, sink| {
+            pipe(sample, slots, &mut |item| sink(item.and_then(&f)));
         })),
     }
 }
 
-/// One output for each, or none.
+/// Appends a function with one output, or none, for each input.
 pub(super) fn filter_map<T: 'static, U: 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<Option<U>> + Send + Sync + 'static,
 ) -> Pipe<U> {
-    Pipe::Any(Arc::new(move |sample, seat, sink| {
-        pipe.give(sample, seat, &mut |item| match item.and_then(&f) {
+    Pipe::Many(Arc::new(move |sample, slots, sink| {
+        pipe.run_into(sample, slots, &mut |item| match item.and_then(&f) {
             Ok(Some(output)) => sink(Ok(output)),
             Ok(None) => {}
             Err(error) => sink(Err(error)),
@@ -70,13 +70,13 @@ pub(super) fn filter_map<T: 'static, U: 'static>(
     }))
 }
 
-/// Any number of outputs for each.
+/// Appends a function with any number of outputs for each input.
 pub(super) fn flat_map<T: 'static, I: IntoIterator + 'static>(
     pipe: Pipe<T>,
     f: impl Fn(T) -> Result<I> + Send + Sync + 'static,
 ) -> Pipe<I::Item> {
-    Pipe::Any(Arc::new(move |sample, seat, sink| {
-        pipe.give(sample, seat, &mut |item| match item.and_then(&f) {
+    Pipe::Many(Arc::new(move |sample, slots, sink| {
+        pipe.run_into(sample, slots, &mut |item| match item.and_then(&f) {
             Ok(outputs) => outputs.into_iter().for_each(|output| sink(Ok(output))),
             Err(error) => sink(Err(error)),
         });
@@ -84,36 +84,37 @@ pub(super) fn flat_map<T: 'static, I: IntoIterator + 'static>(
 }
 
 impl<T> Pipe<T> {
-    /// Gives all outputs of a sample to `sink`.
-    pub(in crate::loader) fn give(&self, sample: Sample, seat: RowSlots, sink: Sink<'_, T>) {
+    /// Passes all outputs of a sample to `sink`.
+    pub(in crate::loader) fn run_into(&self, sample: Sample, slots: RowSlots, sink: Sink<'_, T>) {
         match self {
-            Pipe::Same(same) => sink(Ok(same(sample))),
-            Pipe::Look(pipe) => sink(pipe(&sample, seat)),
-            Pipe::One(pipe) => sink(pipe(sample, seat)),
-            Pipe::Any(pipe) => pipe(sample, seat, sink),
+            Pipe::Identity(same) => sink(Ok(same(sample))),
+            Pipe::ByRef(pipe) => sink(pipe(&sample, slots)),
+            Pipe::One(pipe) => sink(pipe(sample, slots)),
+            Pipe::Many(pipe) => pipe(sample, slots, sink),
         }
     }
 
-    /// The outputs of a sample. An error or a panic says which sample it was; what came before a panic stays.
-    pub(super) fn run(&self, sample: Sample, seat: RowSlots) -> Outputs<T> {
-        // Most pipelines are one of the first two: only the others use the sample up.
+    /// The outputs of a sample. Errors and panics name the sample. Outputs before a panic are kept.
+    pub(super) fn run(&self, sample: Sample, slots: RowSlots) -> SampleOutputs<T> {
+        // Most pipelines are one of the first two, which do not consume the sample: its location is copied
+        // only for the others.
         match self {
-            Pipe::Same(same) => smallvec![Ok(same(sample))],
-            Pipe::Look(pipe) => {
-                let output = catch(|| pipe(&sample, seat)).and_then(|output| output);
+            Pipe::Identity(same) => smallvec![Ok(same(sample))],
+            Pipe::ByRef(pipe) => {
+                let output = catch(|| pipe(&sample, slots)).and_then(|output| output);
                 smallvec![output.map_err(|error| sample.locate(error))]
             }
             Pipe::One(pipe) => {
-                let place = sample.location();
-                let output = catch(|| pipe(sample, seat)).and_then(|output| output);
-                smallvec![output.map_err(|error| place.locate(error))]
+                let location = sample.location();
+                let output = catch(|| pipe(sample, slots)).and_then(|output| output);
+                smallvec![output.map_err(|error| location.locate(error))]
             }
-            Pipe::Any(pipe) => {
-                let place = sample.location();
-                let mut outputs = Outputs::new();
-                let ended = catch(|| pipe(sample, seat, &mut |output| outputs.push(output)));
+            Pipe::Many(pipe) => {
+                let location = sample.location();
+                let mut outputs = SampleOutputs::new();
+                let ended = catch(|| pipe(sample, slots, &mut |output| outputs.push(output)));
                 outputs.extend(ended.err().map(Err));
-                let located = |output: Result<T>| output.map_err(|error| place.locate(error));
+                let located = |output: Result<T>| output.map_err(|error| location.locate(error));
                 outputs.into_iter().map(located).collect()
             }
         }
@@ -123,10 +124,10 @@ impl<T> Pipe<T> {
 impl<T> Clone for Pipe<T> {
     fn clone(&self) -> Self {
         match self {
-            Pipe::Same(same) => Pipe::Same(*same),
-            Pipe::Look(pipe) => Pipe::Look(Arc::clone(pipe)),
+            Pipe::Identity(same) => Pipe::Identity(*same),
+            Pipe::ByRef(pipe) => Pipe::ByRef(Arc::clone(pipe)),
             Pipe::One(pipe) => Pipe::One(Arc::clone(pipe)),
-            Pipe::Any(pipe) => Pipe::Any(Arc::clone(pipe)),
+            Pipe::Many(pipe) => Pipe::Many(Arc::clone(pipe)),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Whether the machine has cores to spare.
+//! How long the cores of the machine have been idle.
 
 use std::fs;
 use std::time::Duration;
 
-/// How long all cores of the machine together have been idle since it was started, or did what others have
-/// priority over (`nice`), if the system says so: Linux, in `/proc/stat` (`proc_stat(5)`), in hundredths of a
-/// second.
+/// The time since the machine was started that its cores were idle, waited for a disk or did work of a lower
+/// priority (`nice`), summed over all cores. Known on Linux, from `/proc/stat` (`proc_stat(5)`), in
+/// hundredths of a second.
 pub(super) fn idle_cores() -> Option<Duration> {
     idle(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// `cpu  user nice system idle iowait …`
+/// Parses the first line of `/proc/stat`: `cpu  user nice system idle iowait …`.
 fn idle(stat: &str) -> Option<Duration> {
     let mut numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     let mut number = || numbers.next()?.parse::<u64>().ok();

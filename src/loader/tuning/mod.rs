@@ -1,20 +1,21 @@
-//! How many threads a run has and how many batches ahead: fixed by the caller, or tuned while it is under
-//! way.
+//! The number of threads of a run and of batches ahead: fixed by the caller, or tuned during the run.
 //!
 //! ```text
-//! resources  what a loader may use, and what of it the caller fixed
-//! tuner      when to change what: a state machine that sees times and counts
-//! machine    whether the machine has cores to spare
+//! resources  what the caller set, and the defaults
+//! tuner      decides when to change what: a state machine over times and counts
+//! totals     the times and counts of a run
+//! machine    how long the cores of the machine have been idle
 //! ```
 //!
-//! No choice has an influence on the order of the items.
+//! No choice changes the order of the items.
 
 mod machine;
 mod resources;
+mod totals;
 mod tuner;
 
 pub(super) use resources::Resources;
-pub(super) use tuner::Seen;
+pub(super) use totals::RunTotals;
 
 use crate::error::Result;
 use crate::telemetry::log;
@@ -23,17 +24,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
-use tuner::{Limits, Tuner};
+use tuner::{RunTuner, TuningLimits};
 
-/// What the runs of one loader have found out: the next one begins with it.
+/// What the runs of a loader have learned, with which its next run starts.
 #[derive(Debug, Clone)]
-pub(super) struct Learned(Arc<Mutex<Found>>, Limits);
+pub(super) struct LearnedTuning(Arc<Mutex<LearnedChoices>>, TuningLimits);
 
+/// The numbers to start the next run with.
 #[derive(Debug)]
-struct Found {
+struct LearnedChoices {
     threads: usize,
     prefetch: usize,
-    /// Before another number of threads is tried, where the last trial failed.
+    /// As [`RunTuner::patience`].
     patience: Option<u32>,
 }
 
@@ -41,53 +43,55 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Learned {
-    /// Nothing yet, of a loader whose batches have this many bytes, where that is known.
+impl LearnedTuning {
+    /// Nothing learned yet, for a loader with batches of `batch_bytes` bytes, if that is known.
     pub(super) fn new(resources: &Resources, batch_bytes: Option<u64>) -> Self {
         let limits = resources.limits(batch_bytes);
-        let found = Found { threads: limits.threads.0, prefetch: limits.prefetch.0, patience: None };
-        Learned(Arc::new(Mutex::new(found)), limits)
+        let found = LearnedChoices { threads: limits.threads.0, prefetch: limits.prefetch.0, patience: None };
+        LearnedTuning(Arc::new(Mutex::new(found)), limits)
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub(super) fn begin(&self) -> Arc<Tuning> {
-        let Found { threads, prefetch, patience } = *lock(&self.0);
-        let Limits { threads: (_, most_threads), prefetch: (_, most), tunes_threads, .. } = self.1;
-        let is_tuned = threads > 0 && (tunes_threads || most > prefetch);
-        let limits = Limits { threads: (threads, most_threads), prefetch: (prefetch, most), ..self.1 };
+        let LearnedChoices { threads, prefetch, patience } = *lock(&self.0);
+        let TuningLimits { threads: (_, max_threads), prefetch: (_, max_prefetch), tunes_threads, .. } =
+            self.1;
+        let is_tuned = threads > 0 && (tunes_threads || max_prefetch > prefetch);
+        let limits =
+            TuningLimits { threads: (threads, max_threads), prefetch: (prefetch, max_prefetch), ..self.1 };
         Arc::new(Tuning {
             threads: AtomicUsize::new(threads),
-            least_threads: if tunes_threads { threads.min(1) } else { threads },
+            min_threads: if tunes_threads { threads.min(1) } else { threads },
             prefetch: AtomicUsize::new(prefetch),
-            most_prefetch: most,
-            room: (most > prefetch).then(|| Semaphore::new(prefetch)),
-            tuner: is_tuned.then(|| Mutex::new(Tuner::new(limits, patience))),
+            max_prefetch,
+            room: (max_prefetch > prefetch).then(|| Semaphore::new(prefetch)),
+            tuner: is_tuned.then(|| Mutex::new(RunTuner::new(limits, patience))),
             learned: Arc::clone(&self.0),
         })
     }
 }
 
-/// The choices of a run.
+/// The current numbers of a run, and its tuner.
 pub(super) struct Tuning {
     threads: AtomicUsize,
-    least_threads: usize,
+    min_threads: usize,
     prefetch: AtomicUsize,
-    most_prefetch: usize,
-    /// Places for batches that are ready, where their number may change.
+    max_prefetch: usize,
+    /// One permit for each further batch that may be ready, if their number can change.
     room: Option<Semaphore>,
-    tuner: Option<Mutex<Tuner>>,
-    learned: Arc<Mutex<Found>>,
+    tuner: Option<Mutex<RunTuner>>,
+    learned: Arc<Mutex<LearnedChoices>>,
 }
 
 impl Tuning {
-    /// Number of threads that read and map: 0 where the trainer's own does it.
+    /// Number of worker threads: 0 if the trainer's own thread reads and maps.
     pub(super) fn threads(&self) -> usize {
         self.threads.load(Relaxed)
     }
 
-    /// Without which a run cannot begin.
-    pub(super) fn least_threads(&self) -> usize {
-        self.least_threads
+    /// Number of threads without which a run cannot start.
+    pub(super) fn min_threads(&self) -> usize {
+        self.min_threads
     }
 
     /// Number of batches that may be ready.
@@ -95,32 +99,32 @@ impl Tuning {
         self.prefetch.load(Relaxed)
     }
 
-    /// The most batches that may ever be ready.
-    pub(super) fn most_prefetch(&self) -> usize {
-        self.most_prefetch
+    /// The largest number of batches that may ever be ready.
+    pub(super) fn max_prefetch(&self) -> usize {
+        self.max_prefetch
     }
 
     /// Waits until another batch may be ready.
     ///
     /// # Errors
-    /// That this thread was interrupted.
+    /// [`ErrorKind::Stopped`](crate::ErrorKind::Stopped) if this thread is interrupted.
     pub(super) fn wait_for_room(&self) -> Result<()> {
         if let Some(room) = &self.room
-            && let Ok(place) = wait::block_on(room.acquire())?
+            && let Ok(permit) = wait::block_on(room.acquire())?
         {
-            place.forget();
+            permit.forget();
         }
         Ok(())
     }
 
-    /// The trainer took a batch.
-    pub(super) fn took(&self) {
+    /// The trainer took a batch, so that another may be ready.
+    pub(super) fn batch_taken(&self) {
         if let Some(room) = &self.room {
             room.add_permits(1);
         }
     }
 
-    /// No more threads than these could be started.
+    /// Limits the number of threads to those that could be started.
     pub(super) fn bound_threads(&self, threads: usize) {
         if let Some(tuner) = &self.tuner {
             lock(tuner).bound_threads(threads);
@@ -133,14 +137,14 @@ impl Tuning {
         log!(WARN, "the loader has fewer threads than it wanted: no more can be started", threads = threads);
     }
 
-    /// Looks at the run, and changes what should be changed. `seen` is only called if it is time to.
-    pub(super) fn look(&self, seen: impl FnOnce() -> Seen) {
+    /// Changes the numbers if need be. `totals` is only called if it is time to look at the run.
+    pub(super) fn update(&self, totals: impl FnOnce() -> RunTotals) {
         let Some(tuner) = &self.tuner else { return };
         let mut tuner = lock(tuner);
         if !tuner.is_due() {
             return;
         }
-        let change = tuner.see(Seen { idle_cores: machine::idle_cores(), ..seen() });
+        let change = tuner.update(RunTotals { idle_cores: machine::idle_cores(), ..totals() });
         let (proven, patience) = (tuner.proven(), tuner.patience());
         let (threads, prefetch) = tuner.choices();
         drop(tuner);
@@ -164,7 +168,7 @@ impl Tuning {
         }
     }
 
-    /// Changes the choices. The number of batches ahead does not shrink.
+    /// Sets the numbers. The number of batches ahead never shrinks.
     fn set(&self, threads: usize, prefetch: usize) {
         self.threads.store(threads, Relaxed);
         let before = self.prefetch.swap(prefetch, Relaxed);
@@ -173,10 +177,10 @@ impl Tuning {
         }
     }
 
-    /// Chooses as a tuner might.
+    /// Sets the numbers as a tuner might.
     #[cfg(test)]
     pub(super) fn choose(&self, threads: usize, prefetch: usize) {
-        self.set(threads, prefetch.clamp(self.prefetch(), self.most_prefetch));
+        self.set(threads, prefetch.clamp(self.prefetch(), self.max_prefetch));
     }
 }
 

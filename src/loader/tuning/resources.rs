@@ -1,23 +1,24 @@
-//! What a loader may use, and what of it the caller fixed.
+//! `Resources`: the numbers of threads, cores and batches ahead that the caller set, and their defaults.
 
-use super::tuner::Limits;
+use super::tuner::TuningLimits;
 use crate::error::{ErrorKind, Result};
 use std::thread;
 
-/// One core in eight is left to the trainer.
-const CORES_FOR_TRAINER: usize = 8;
-/// Number of batches ahead where nothing else is known.
-const PREFETCH: usize = 2;
-/// No more are prepared ahead without being asked for.
-const MOST_PREFETCH: usize = 32;
-/// Nor of more bytes.
-const PREFETCH_BYTES: u64 = 512 << 20;
-/// No more threads than this are started for each core, nor than the next number in all, without being asked
-/// for: those beyond the cores are for stages that wait for something else than a core.
-const THREADS_PER_CORE: usize = 32;
-const MOST_THREADS: usize = 256;
+/// By default, one core in this many is left to the trainer.
+const CORES_PER_TRAINER_CORE: usize = 8;
+/// Default number of batches ahead.
+const DEFAULT_PREFETCH: usize = 2;
+/// The largest number of batches ahead that tuning chooses.
+const MAX_TUNED_PREFETCH: usize = 32;
+/// Default bound of their bytes.
+const DEFAULT_PREFETCH_BYTES: u64 = 512 << 20;
+/// The largest number of threads per core that tuning chooses: those beyond the cores are for stages that
+/// wait for something other than a core.
+const MAX_TUNED_THREADS_PER_CORE: usize = 32;
+/// The largest number of threads that tuning chooses.
+const MAX_TUNED_THREADS: usize = 256;
 
-/// What a loader may use, and what of it the caller fixed.
+/// The resources of a loader as the caller set them; none where tuning, or a default, applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::loader) struct Resources {
     pub(in crate::loader) threads: Option<usize>,
@@ -27,8 +28,10 @@ pub(in crate::loader) struct Resources {
 }
 
 impl Resources {
+    /// Checks the options.
+    ///
     /// # Errors
-    /// [`ErrorKind::Config`] with what makes no sense.
+    /// [`ErrorKind::Config`] for a number of 0, and for two options of which one excludes the other.
     pub(in crate::loader) fn check(&self) -> Result<()> {
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
         match self {
@@ -49,25 +52,26 @@ impl Resources {
         }
     }
 
-    /// Number of threads that a loader begins with.
+    /// Number of threads that a loader starts with.
     pub(in crate::loader) fn threads(&self) -> usize {
         self.threads.unwrap_or_else(|| self.cores())
     }
 
+    /// Number of cores that the threads may compute on.
     fn cores(&self) -> usize {
         let all = || thread::available_parallelism().map_or(1, usize::from);
-        self.cores.unwrap_or_else(|| all() - all() / CORES_FOR_TRAINER)
+        self.cores.unwrap_or_else(|| all() - all() / CORES_PER_TRAINER_CORE)
     }
 
-    /// Within what a tuner may choose.
-    pub(super) fn limits(&self, batch_bytes: Option<u64>) -> Limits {
+    /// The bounds of what a tuner may choose, for batches of `batch_bytes` bytes, if that is known.
+    pub(super) fn limits(&self, batch_bytes: Option<u64>) -> TuningLimits {
         let (threads, cores) = (self.threads(), self.cores());
-        let most = cores.saturating_mul(THREADS_PER_CORE).min(MOST_THREADS).max(threads);
-        let prefetch = self.prefetch.unwrap_or(PREFETCH);
-        let bytes = self.prefetch_bytes.unwrap_or(PREFETCH_BYTES);
+        let most = cores.saturating_mul(MAX_TUNED_THREADS_PER_CORE).min(MAX_TUNED_THREADS).max(threads);
+        let prefetch = self.prefetch.unwrap_or(DEFAULT_PREFETCH);
+        let bytes = self.prefetch_bytes.unwrap_or(DEFAULT_PREFETCH_BYTES);
         let fits = |batch: u64| usize::try_from(bytes / batch.max(1)).unwrap_or(usize::MAX);
-        let batches = batch_bytes.map_or(prefetch, |batch| fits(batch).min(MOST_PREFETCH).max(prefetch));
-        Limits {
+        let batches = batch_bytes.map_or(prefetch, |batch| fits(batch).min(MAX_TUNED_PREFETCH).max(prefetch));
+        TuningLimits {
             cores,
             threads: (threads, if self.threads.is_some() { threads } else { most }),
             tunes_threads: self.threads.is_none(),
@@ -94,7 +98,7 @@ mod tests {
         assert_eq!(prefetch(Some(100)), (2, 10));
         assert_eq!(prefetch(Some(1)), (2, 32));
         assert_eq!(prefetch(Some(5000)), (2, 2), "two in any case");
-        assert_eq!(prefetch(None), (2, 2), "nobody knows how large they are");
+        assert_eq!(prefetch(None), (2, 2), "their size is not known");
         assert_eq!(resources.limits(None).threads, (2, 64));
     }
 }

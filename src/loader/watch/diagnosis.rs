@@ -1,6 +1,6 @@
-//! What everybody is doing and waiting for, as text and as data.
+//! `Diagnosis`: what each thread, stream and request of a run does or waits for.
 
-use super::status::{Role, SeenThread, StreamId, StreamProgress};
+use super::status::{Role, StreamId, StreamProgress, ThreadSnapshot};
 use crate::SecretUrl;
 use crate::activity::Activity;
 use crate::store::{RequestReport, is_local};
@@ -8,26 +8,26 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// What everybody in a run is doing and waiting for, from
+/// What each thread, stream and request of a run does or waits for; from
 /// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also while the
 /// run hangs.
 ///
-/// Its `Display` begins with the cause of the wait, and has a line for each thread, stream and request.
+/// Its `Display` starts with the cause of the wait, and has a line for each thread, stream and request.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// How long the trainer has waited for the next batch; none where it does not wait.
+    /// How long the trainer has waited for the next batch; none if it does not wait.
     #[serde(serialize_with = "seconds")]
     pub waited: Option<Duration>,
-    /// Number of batches that were given out before.
+    /// Number of batches returned before.
     pub batches: u64,
-    /// What the wait is for: a sentence.
+    /// The cause of the wait, as a sentence.
     pub cause: String,
     /// The threads of the run.
     pub threads: Vec<ThreadStatus>,
     /// The streams of the run, by dataset and stream.
     pub streams: Vec<StreamStatus>,
-    /// The requests of the run's stores that are under way, the oldest first. Other runs may have sent some.
+    /// The requests of the run's stores under way, the oldest first. Some may be of other runs.
     pub requests: Vec<RequestReport>,
 }
 
@@ -39,7 +39,7 @@ pub struct ThreadStatus {
     pub name: String,
     /// What it does.
     pub activity: Activity,
-    /// For how long, to about ten milliseconds.
+    /// How long it has done that, accurate to about ten milliseconds.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub time: Duration,
     /// The number of the dataset that it works on or waits for.
@@ -52,7 +52,7 @@ pub struct ThreadStatus {
     pub sample: Option<u64>,
 }
 
-/// Where a stream of a run is.
+/// What happens to a stream of a run, and where it is.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct StreamStatus {
@@ -62,10 +62,10 @@ pub struct StreamStatus {
     pub stream: usize,
     /// What happens to it.
     pub status: StreamActivity,
-    /// The shard that is being read, as far as its URL may be shown.
+    /// The shard that is being read; its URL is shown without secrets.
     #[serde(serialize_with = "shown")]
     pub shard: Option<SecretUrl>,
-    /// Items that wait to be put into a batch.
+    /// Number of items that wait for their batch.
     pub items: usize,
 }
 
@@ -82,15 +82,15 @@ fn shown<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok,
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum StreamActivity {
-    /// It is read when the trainer asks: there are no threads.
+    /// It is read when the trainer asks for a batch: there are no threads.
     OnDemand,
     /// A thread reads it.
     Read,
-    /// It has something to read, and no thread reads it.
+    /// It has something to read, but no thread reads it.
     Readable,
     /// It waits for bytes.
     AwaitsBytes,
-    /// Everything of it has been read.
+    /// It has been read to its end.
     Ended,
 }
 
@@ -106,16 +106,16 @@ impl fmt::Display for StreamActivity {
     }
 }
 
-/// `progress` is that of each of the streams, where threads read them.
+/// Builds a diagnosis. `progress` is that of each stream, if threads read them.
 pub(super) fn diagnose(
     waited: Option<Duration>,
     batches: u64,
-    seen: &[SeenThread],
+    snapshots: &[ThreadSnapshot],
     (streams, progress): (&[StreamId], Option<Vec<StreamProgress>>),
     mut requests: Vec<RequestReport>,
 ) -> Diagnosis {
     let id = |number: usize| streams.get(number).map(|id| (id.dataset, id.stream));
-    let threads: Vec<ThreadStatus> = seen
+    let threads: Vec<ThreadStatus> = snapshots
         .iter()
         .map(|thread| {
             let stream = thread.mark.stream().filter(|_| has_stream(thread.activity)).and_then(id);
@@ -149,11 +149,11 @@ pub(super) fn diagnose(
         .collect();
     requests.sort_by_key(|request| std::cmp::Reverse(request.elapsed));
     let mut diagnosis = Diagnosis { waited, batches, cause: String::new(), threads, streams, requests };
-    diagnosis.cause = cause(&diagnosis, seen);
+    diagnosis.cause = cause(&diagnosis, snapshots);
     diagnosis
 }
 
-/// Whether what a thread does has to do with one stream.
+/// Whether a thread with this activity works on or waits for one stream.
 fn has_stream(activity: Activity) -> bool {
     !matches!(
         activity,
@@ -167,14 +167,15 @@ fn has_stream(activity: Activity) -> bool {
     )
 }
 
-fn cause(diagnosis: &Diagnosis, seen: &[SeenThread]) -> String {
+/// The cause of the trainer's wait.
+fn cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String {
     if diagnosis.waited.is_none() {
         return "the trainer does not wait".into();
     }
-    if let Some(trainer) = seen.iter().find(|thread| thread.role == Role::Trainer) {
-        return in_stream(diagnosis, trainer, trainer.mark.stream());
+    if let Some(trainer) = snapshots.iter().find(|thread| thread.role == Role::Trainer) {
+        return describe_thread(diagnosis, trainer, trainer.mark.stream());
     }
-    let Some(collector) = seen.iter().find(|thread| thread.role == Role::Collector) else {
+    let Some(collector) = snapshots.iter().find(|thread| thread.role == Role::Collector) else {
         return "the threads have not begun".into();
     };
     if collector.activity != Activity::AwaitItems {
@@ -182,31 +183,31 @@ fn cause(diagnosis: &Diagnosis, seen: &[SeenThread]) -> String {
         return format!("{} is {} since {time:.1} s", collector.mark.name(), collector.activity);
     }
     let awaited = collector.mark.stream();
-    // A thread that reads or maps the stream that is waited for.
-    let worker = seen.iter().find(|thread| {
+    // A thread that reads or maps the awaited stream.
+    let worker = snapshots.iter().find(|thread| {
         thread.role == Role::Worker && has_stream(thread.activity) && thread.mark.stream() == awaited
     });
     match worker {
-        Some(worker) => in_stream(diagnosis, worker, awaited),
-        None => format!("{} waits for {}", collector.mark.name(), of_stream(diagnosis, awaited)),
+        Some(worker) => describe_thread(diagnosis, worker, awaited),
+        None => format!("{} waits for {}", collector.mark.name(), describe_stream(diagnosis, awaited)),
     }
 }
 
-/// What a thread does with a stream.
-fn in_stream(diagnosis: &Diagnosis, thread: &SeenThread, stream: Option<usize>) -> String {
+/// Describes a thread, and the stream that it works on.
+fn describe_thread(diagnosis: &Diagnosis, thread: &ThreadSnapshot, stream: Option<usize>) -> String {
     let (name, phrase, time) = (thread.mark.name(), thread.activity, thread.time.as_secs_f64());
     match thread.activity {
         Activity::Map => {
             let (shard, sample) = thread.mark.sample();
-            let of = of_stream(diagnosis, stream);
+            let of = describe_stream(diagnosis, stream);
             format!("{name} is {phrase} since {time:.1} s: sample {sample} of shard {shard}; {of}")
         }
-        _ => format!("{name} is {phrase} since {time:.1} s: {}", of_stream(diagnosis, stream)),
+        _ => format!("{name} is {phrase} since {time:.1} s: {}", describe_stream(diagnosis, stream)),
     }
 }
 
-/// A stream, its shard, and what is known of its requests.
-fn of_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
+/// Describes a stream, its shard and its request.
+fn describe_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
     let Some(stream) = number.and_then(|number| diagnosis.streams.get(number)) else {
         return "a stream that is not known".into();
     };

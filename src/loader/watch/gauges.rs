@@ -1,32 +1,32 @@
-//! What a run holds and has ready, as gauges of the facade `metrics`.
+//! The memory and queues of a run as gauges of the crate `metrics`.
 
 use crate::loader::report::{MemoryReport, Queues, Report};
 use std::time::{Duration, Instant};
 
-/// How often they are set.
+/// The time between two updates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The gauges of one run. Those of all runs of a process are added up: each run adds what has changed.
+/// The gauges of one run. A gauge has the sum of all runs of the process: each run adds its changes.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
-    at: Option<Instant>,
+    last_update: Option<Instant>,
     memory: MemoryReport,
     queues: Queues,
     threads: usize,
 }
 
 impl Gauges {
-    /// Sets the gauges, unless that was done a moment ago.
-    pub(super) fn show(&mut self, report: impl FnOnce() -> Report) {
-        if self.at.is_none_or(|at| at.elapsed() >= INTERVAL) {
-            self.at = Some(Instant::now());
+    /// Updates the gauges, unless [`INTERVAL`] has not passed yet.
+    pub(super) fn update(&mut self, report: impl FnOnce() -> Report) {
+        if self.last_update.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            self.last_update = Some(Instant::now());
             let report = report();
             self.set(report.memory, report.queues, report.times.threads);
         }
     }
 
     fn set(&mut self, memory: MemoryReport, queues: Queues, threads: usize) {
-        // The last two are those of the process.
+        // The last two owners are the process's.
         let of_run = MemoryReport::default().owners().count() - 2;
         for (number, ((owner, now), (_, before))) in memory.owners().zip(self.memory.owners()).enumerate() {
             let gauge = metrics::gauge!("shardstream_memory_bytes", "owner" => owner);
@@ -43,13 +43,11 @@ impl Gauges {
         metrics::gauge!("shardstream_threads").increment(change(threads as u64, self.threads as u64));
         (self.memory, self.queues, self.threads) = (memory, queues, threads);
     }
-}
 
-impl Gauges {
-    /// The run has ended, and holds nothing.
+    /// Takes the run out of the gauges when it has ended.
     pub(super) fn clear(&mut self) {
         let MemoryReport { read_buffers, idle_read_buffers, .. } = self.memory;
-        if self.at.take().is_some() {
+        if self.last_update.take().is_some() {
             self.set(
                 MemoryReport { read_buffers, idle_read_buffers, ..MemoryReport::default() },
                 Queues::default(),

@@ -1,27 +1,31 @@
-//! A run that is under way: what it has given, what its threads do, and a warning where nothing comes.
+//! Watches a run: what it returns, what its threads do, and a warning if the trainer waits for long.
 //!
 //! ```text
-//! run        what is known of a run, shared by all who ask
-//! status     what is known of its threads and streams at a moment
-//! consumed   what it has given out, and how long the trainer waited for it
-//! sampler    the one thread of the process that looks at the threads of all runs
-//! stall      when to warn of a wait, and how
-//! diagnosis  what everybody is doing and waiting for
-//! gauges     what a run holds, for the facade `metrics`
+//! monitor    watches one run
+//! consumed   what the trainer received, and how long it waited
+//! threads    the threads of the run, and the time that they spend on each activity
+//! status     snapshots of threads and streams
+//! sampler    the one thread of the process that samples all runs
+//! stall      the warning of a long wait
+//! diagnosis  what each thread, stream and request does or waits for
+//! reporter   the public handle of a monitor
+//! gauges     memory and queues as metrics
 //! ```
 
 mod consumed;
 mod diagnosis;
 #[cfg(feature = "metrics")]
 mod gauges;
-mod run;
+mod monitor;
+mod reporter;
 mod sampler;
 mod stall;
 mod status;
+mod threads;
 
 pub use diagnosis::{Diagnosis, StreamActivity, StreamStatus, ThreadStatus};
-pub use run::Reporter;
-pub(super) use run::Run;
+pub(super) use monitor::RunMonitor;
+pub use reporter::Reporter;
 pub(super) use stall::OnStall;
 pub use stall::Stall;
 pub(super) use status::{PoolStatus, Role, StreamId, StreamProgress, WorkDone};

@@ -1,21 +1,21 @@
-//! The one thread of the process that looks at the threads of all runs.
+//! The one thread of the process that samples all runs.
 
-use crate::adapters::catch;
+use crate::panic::catch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// How often it looks.
+/// The time between two samples.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is looked at again and again.
+/// A run that can be sampled.
 pub(super) trait Sampled: Send + Sync {
     fn has_ended(&self) -> bool;
 
-    fn look(self: Arc<Self>);
+    fn sample(self: Arc<Self>);
 }
 
-/// The runs that are looked at, and whether there is a thread that does.
+/// The runs that are sampled, and whether the thread runs.
 struct Sampler {
     runs: Vec<Weak<dyn Sampled>>,
     is_running: bool,
@@ -27,18 +27,18 @@ fn sampler() -> MutexGuard<'static, Sampler> {
     SAMPLER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks at a run from now on, until it ends. Without a thread there are no times and no warnings, and
-/// everything else works.
+/// Samples a run from now on, until it ends. If the thread cannot be started, there are no times and no
+/// warnings, and everything else works.
 pub(super) fn watch(run: Arc<dyn Sampled>) {
     let mut sampler = sampler();
     sampler.runs.push(Arc::downgrade(&run));
     if !sampler.is_running {
         let thread = thread::Builder::new().name("shardstream-sampler".into());
-        sampler.is_running = thread.spawn(sample).is_ok();
+        sampler.is_running = thread.spawn(sample_runs).is_ok();
     }
 }
 
-fn sample() {
+fn sample_runs() {
     loop {
         thread::sleep(INTERVAL);
         let runs: Vec<Weak<dyn Sampled>> = {
@@ -50,7 +50,7 @@ fn sample() {
             }
             sampler.runs.clone()
         };
-        // Outside the lock: this may be the last that holds a run, and the caller's code may run here.
+        // Outside the lock: this may drop the last reference to a run, and call the caller's code.
         let mut ended = Vec::new();
         for weak in runs {
             let Some(run) = weak.upgrade() else { continue };
@@ -58,8 +58,8 @@ fn sample() {
                 ended.push(weak);
                 continue;
             }
-            // Of the caller's subscriber, exporter or call-back, or of what it held.
-            drop(catch(|| run.look()));
+            // The caller's subscriber, exporter or callback may panic.
+            drop(catch(|| run.sample()));
         }
         sampler().runs.retain(|run| !ended.iter().any(|ended| ended.ptr_eq(run)));
     }

@@ -1,26 +1,25 @@
-//! When to warn that a trainer waits, and how.
+//! `Stall` and `OnStall`: the warning that the trainer has waited for long.
 
 use super::diagnosis::Diagnosis;
-use crate::adapters::catch;
+use crate::panic::catch;
 use crate::telemetry::log;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A wait for a batch that is longer than
-/// [`stall_after`](crate::loader::LoaderBuilder::stall_after) allows, as
-/// [`on_stall`](crate::loader::LoaderBuilder::on_stall) is told of it.
+/// A wait for a batch that is longer than [`stall_after`](crate::loader::LoaderBuilder::stall_after); passed
+/// to [`on_stall`](crate::loader::LoaderBuilder::on_stall).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Stall {
-    /// How long the trainer has waited so far.
+    /// The time that the trainer has waited so far.
     pub waited: Duration,
-    /// What everybody is doing and waiting for.
+    /// What each thread, stream and request does or waits for.
     pub diagnosis: Diagnosis,
 }
 
-/// As `no batch for 30.0 s: …`, with what it waits for, and what the threads and requests do.
+/// Such as `no batch for 30.0 s: …`, followed by the [`Diagnosis`].
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no batch for {:.1} s: {}", self.waited.as_secs_f64(), self.diagnosis)
@@ -29,7 +28,7 @@ impl fmt::Display for Stall {
 
 type Callback = dyn Fn(&Stall) + Send + Sync;
 
-/// When to warn, and whom to tell.
+/// When to warn, and the callback.
 #[derive(Clone)]
 pub(in crate::loader) struct OnStall {
     pub(in crate::loader) after: Duration,
@@ -43,25 +42,26 @@ impl Default for OnStall {
 }
 
 impl OnStall {
-    /// Whether it was set by the caller.
+    /// Whether the caller set any of it.
     pub(in crate::loader) fn is_set(&self) -> bool {
         self.callback.is_some() || self.after != OnStall::default().after
     }
 
-    /// Logs the warning and calls the callback; without a listener, writes to the standard error stream.
+    /// Logs the warning and calls the callback. Without a callback or a subscriber, writes it to standard
+    /// error.
     pub(super) fn warn(&self, stall: &Stall) {
         log!(WARN, "the trainer waits for a batch", stall = stall);
         match &self.callback {
-            // A panic of the caller's must not end the warnings of other runs.
+            // A panic of the callback must not end the warnings of other runs.
             Some(callback) => drop(catch(|| callback(stall))),
             None if is_logged() => {}
-            // Nobody may read it any more.
+            // Standard error may be closed.
             None => drop(writeln!(io::stderr(), "shardstream: {stall}")),
         }
     }
 }
 
-/// Whether somebody listens to what is logged.
+/// Whether a subscriber receives the warning.
 fn is_logged() -> bool {
     #[cfg(feature = "tracing")]
     return tracing::enabled!(target: "shardstream", tracing::Level::WARN);

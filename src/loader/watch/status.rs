@@ -1,22 +1,22 @@
-//! What is known of the threads and streams of a run at a moment.
+//! Snapshots of the threads and streams of a run.
 
 use crate::activity::{Activity, ThreadMark};
 use crate::dataset::CurrentShard;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a thread is for.
+/// The role of a thread in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::loader) enum Role {
-    /// It reads and maps.
+    /// Reads and maps.
     Worker,
-    /// It puts items into batches.
+    /// Collects items into batches.
     Collector,
-    /// It is the trainer's own, and does both while it waits.
+    /// The trainer's own thread, which does both while it waits.
     Trainer,
 }
 
-/// A stream of a run: the dataset's number and the stream's, and which shard is being read.
+/// A stream of a run: the number of the dataset, that of the stream, and the shard being read.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct StreamId {
     pub(in crate::loader) dataset: usize,
@@ -24,45 +24,48 @@ pub(in crate::loader) struct StreamId {
     pub(in crate::loader) shard: CurrentShard,
 }
 
-/// How far one stream is ahead.
+/// What happens to a stream, and how many items are ready.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct StreamProgress {
-    /// Whether a thread reads it at the moment.
+    /// Whether a thread reads it.
     pub(in crate::loader) is_being_read: bool,
-    /// Whether it has something to read, as far as is known.
+    /// Whether it is known to have something to read.
     pub(in crate::loader) is_readable: bool,
-    /// Whether everything has been read.
+    /// Whether it has been read to its end.
     pub(in crate::loader) has_ended: bool,
-    /// Items that have been mapped and wait to be put into a batch.
+    /// Number of items that have been mapped and wait for their batch.
     pub(in crate::loader) items: usize,
 }
 
-/// Threads that tell how far the streams are.
+/// A pool of threads that can be asked how far its streams are.
 pub(in crate::loader) trait PoolStatus: Send + Sync {
+    /// The progress of each stream.
     fn streams(&self) -> Vec<StreamProgress>;
 
-    /// What threads wait for that have nothing to do.
+    /// What idle threads wait for.
     fn idle(&self) -> Activity;
 
-    /// What the threads have done so far.
+    /// The work that the threads have done so far.
     fn done(&self) -> WorkDone;
 }
 
-/// What threads have done: the items that came of the stages, and the time of cores that they took.
+/// The work of threads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::loader) struct WorkDone {
+    /// Number of items that the stages made.
     pub(in crate::loader) items: u64,
+    /// CPU time that they took.
     pub(in crate::loader) cpu: Duration,
-    /// Whether there is no memory for more samples at the moment.
-    pub(in crate::loader) is_full: bool,
+    /// Whether there is currently no memory for more samples.
+    pub(in crate::loader) is_memory_full: bool,
 }
 
-/// What a thread was seen doing.
+/// What a thread does at a moment.
 #[derive(Debug, Clone)]
-pub(super) struct SeenThread {
+pub(super) struct ThreadSnapshot {
     pub(super) role: Role,
     pub(super) mark: Arc<ThreadMark>,
     pub(super) activity: Activity,
-    /// For how long it has done the same, as far as it was looked at.
+    /// How long it has done that, as far as the sampler has seen.
     pub(super) time: Duration,
 }

@@ -98,7 +98,7 @@ fn decompression_is_polled_elsewhere_and_ends_with_its_reader() {
         *polled.lock().unwrap() = Some(std::thread::current().id());
         Poll::<Option<Result<Bytes>>>::Pending
     });
-    let compression = Compression::of("a.tar.gz").unwrap();
+    let compression = Decompressor::of("a.tar.gz").unwrap();
     let mut body = Body::from_stream(chunks).compressed(compression, Expansion::default()).into_stream();
     let polled_at = || *held.upgrade()?.lock().unwrap();
     assert!(futures::FutureExt::now_or_never(body.next()).is_none());

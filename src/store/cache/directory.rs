@@ -1,10 +1,10 @@
-//! The files of the cache, shared by all threads and processes that use the directory.
+//! The directory of a cache, shared by all threads and processes that use it.
 //!
-//! Names change only under the lock of the directory, so that what one process finds there is not exchanged
-//! by another in between. A file that is being filled is locked too, by the process that fills it, for as
-//! long as that lives. Files of other names are left alone.
+//! Files are created, renamed and removed only under the lock of the directory, so that no process replaces a
+//! file that another one has just found. A file that is being filled is locked too, for as long as the
+//! process that fills it lives. Files with other names are left alone.
 
-use super::file::{self, Content, TAIL};
+use super::file::{self, CachedContent, TAIL};
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectVersion, local};
 use fs4::{FileExt, TryLockError};
@@ -15,63 +15,66 @@ use std::time::{Duration, Instant, SystemTime};
 
 const ENTRY: &str = "shard";
 const PARTIAL: &str = "partial";
-/// How long the lock of the directory is waited for: it is held for moments, unless its holder has been
-/// stopped.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time to wait for the lock of the directory. It is held for moments, unless its holder was
+/// suspended.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The directory of a cache.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
-    /// Bytes that can be written before the disk is full.
+    /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]
     pub(super) disk: std::sync::atomic::AtomicU64,
-    /// Whether a bit of everything that is written of an object is another one on the disk.
+    /// Whether the simulated disk flips a bit in each write of an object.
     #[cfg(test)]
     pub(super) flips: std::sync::atomic::AtomicBool,
 }
 
-/// What is under the name of an entry.
+/// The result of looking up an entry.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum CacheEntry {
     Absent,
-    /// A file that is cut off, damaged where it can be seen at once, or of another layout.
-    Unsound,
-    Sound(Content),
+    /// A file that is truncated, visibly damaged, or of another format version.
+    Invalid,
+    Valid(CachedContent),
 }
 
-/// The lock of the directory, which ends with it.
-struct Locked(#[allow(dead_code, reason = "it is the lock")] File);
+/// The lock of the directory, released on drop.
+struct DirectoryLock(#[allow(dead_code, reason = "closing the file releases the lock")] File);
 
-/// What has been found where an object is to be filled in.
+/// The result of claiming the file of an object.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// An entry that was not there, or was another, when it was looked for.
+    /// An entry has appeared or changed since it was looked up.
     Entry,
-    /// A file that another process fills, or another cache of this one.
+    /// Another process fills this file, or another cache of this process.
     Busy(File),
-    Mine(Partial),
+    /// The caller fills this file.
+    Mine(PartialEntry),
 }
 
-/// A file that this process alone may fill.
+/// A file that only this process may fill.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(super) struct PartialEntry {
     key: String,
     file: File,
 }
 
+/// The result of reserving space for an object.
 #[derive(Debug)]
-pub(super) enum Room {
-    Enough(Content),
-    /// The object is too large, or others that are being filled leave no room for it.
-    Short,
-    /// Somebody else has just made an entry of the same object.
+pub(super) enum Reservation {
+    Reserved(CachedContent),
+    /// The object is too large, or others that are being filled leave no space for it.
+    NoSpace,
+    /// Another process has just created an entry of the same object.
     Entry,
 }
 
-impl Directory {
+impl CacheDirectory {
     pub(super) fn new(path: PathBuf, max_bytes: u64) -> Self {
-        Directory {
+        CacheDirectory {
             path,
             max_bytes,
             #[cfg(test)]
@@ -89,7 +92,7 @@ impl Directory {
         self.max_bytes
     }
 
-    /// Where the entry of a key is, or would be.
+    /// Path of the entry of a key, whether it exists or not.
     pub(super) fn entry(&self, key: &str) -> PathBuf {
         self.path.join(key).with_extension(ENTRY)
     }
@@ -98,15 +101,15 @@ impl Directory {
         self.path.join(key).with_extension(PARTIAL)
     }
 
-    fn lock(&self) -> io::Result<Locked> {
+    fn lock(&self) -> io::Result<DirectoryLock> {
         let path = self.path.join("lock");
         let file = local::private_file().create(true).truncate(false).write(true).open(path)?;
         let begun = Instant::now();
         loop {
             match FileExt::try_lock(&file) {
-                Ok(()) => return Ok(Locked(file)),
+                Ok(()) => return Ok(DirectoryLock(file)),
                 Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => {
+                Err(TryLockError::WouldBlock) if begun.elapsed() > LOCK_TIMEOUT => {
                     return Err(io::Error::new(
                         io::ErrorKind::TimedOut,
                         "its lock is held by another process",
@@ -117,41 +120,41 @@ impl Directory {
         }
     }
 
-    /// Looks at the entry of a key. Its blocks are checked when they are read.
-    pub(super) fn find(&self, key: &str) -> io::Result<Entry> {
-        let Some(file) = existing(File::open(self.entry(key)))? else { return Ok(Entry::Absent) };
-        Ok(match Content::of(file, key)? {
-            Ok(content) if content.is_whole()? => Entry::Sound(content),
-            _ => Entry::Unsound,
+    /// Looks up the entry of a key. Its blocks are verified when they are read.
+    pub(super) fn find(&self, key: &str) -> io::Result<CacheEntry> {
+        let Some(file) = existing(File::open(self.entry(key)))? else { return Ok(CacheEntry::Absent) };
+        Ok(match CachedContent::open(file, key)? {
+            Ok(content) if content.is_complete()? => CacheEntry::Valid(content),
+            _ => CacheEntry::Invalid,
         })
     }
 
-    /// Makes the entry the last to be removed. Where times can't be set, entries go in the order in which
-    /// they came.
-    pub(super) fn used(content: &Content) {
+    /// Marks an entry as the most recently used. Where times cannot be set, entries are evicted in the order
+    /// in which they were created.
+    pub(super) fn mark_used(content: &CachedContent) {
         let _ = content.file.set_modified(SystemTime::now());
     }
 
-    /// Looks for whoever fills in the object, and if nobody does, begins to. `stale` is what an entry may be
-    /// that is to be replaced.
+    /// Claims the file of an object for filling, unless there is an entry or another process fills it. An
+    /// entry of the version `stale` is ignored: it is to be replaced.
     pub(super) fn claim(&self, key: &str, stale: Option<&ObjectVersion>) -> io::Result<Claim> {
-        let _locked = self.lock()?;
+        let _lock = self.lock()?;
         match self.find(key)? {
-            Entry::Sound(content) if stale != Some(&content.object()) => return Ok(Claim::Entry),
-            Entry::Sound(_) | Entry::Absent => {}
-            Entry::Unsound => remove(&self.entry(key))?,
+            CacheEntry::Valid(content) if stale != Some(&content.object()) => return Ok(Claim::Entry),
+            CacheEntry::Valid(_) | CacheEntry::Absent => {}
+            CacheEntry::Invalid => remove(&self.entry(key))?,
         }
         let path = self.partial(key);
         if let Some(file) = existing(File::open(&path))? {
-            match free(&file)? {
+            match is_unlocked(&file)? {
                 false => return Ok(Claim::Busy(file)),
-                // The one that filled it has died.
+                // The process that filled it has died.
                 true => remove(&path)?,
             }
         }
         let file = local::private_file().create_new(true).read(true).write(true).open(&path)?;
         match FileExt::try_lock(&file) {
-            Ok(()) => Ok(Claim::Mine(Partial { key: key.into(), file })),
+            Ok(()) => Ok(Claim::Mine(PartialEntry { key: key.into(), file })),
             Err(error) => {
                 let _ = remove(&path);
                 Err(error.into())
@@ -159,31 +162,35 @@ impl Directory {
         }
     }
 
-    /// Makes room for an object, and writes down which it is.
+    /// Evicts entries to make space for an object, and writes the head of its file.
     pub(super) fn reserve(
         &self,
-        partial: &Partial,
+        partial: &PartialEntry,
         url: &SecretUrl,
         object: &ObjectVersion,
-    ) -> io::Result<Room> {
-        let (Some(size), Some(version)) = (object.size, &object.version) else { return Ok(Room::Short) };
-        let Some(head) = file::head(&partial.key, url, version, size) else { return Ok(Room::Short) };
+    ) -> io::Result<Reservation> {
+        let (Some(size), Some(version)) = (object.size, &object.version) else {
+            return Ok(Reservation::NoSpace);
+        };
+        let Some(head) = file::head(&partial.key, url, version, size) else {
+            return Ok(Reservation::NoSpace);
+        };
         let total = (head.len() as u64 + TAIL).saturating_add(size);
-        let _locked = self.lock()?;
-        if matches!(self.find(&partial.key)?, Entry::Sound(content) if content.object() == *object) {
-            return Ok(Room::Entry);
+        let _lock = self.lock()?;
+        if matches!(self.find(&partial.key)?, CacheEntry::Valid(content) if content.object() == *object) {
+            return Ok(Reservation::Entry);
         }
         if !self.evict(total, &partial.key)? {
-            return Ok(Room::Short);
+            return Ok(Reservation::NoSpace);
         }
         self.write(partial, &head, 0)?;
-        match Content::of(partial.file.try_clone()?, &partial.key)? {
-            Ok(content) => Ok(Room::Enough(content)),
-            Err(_) => Err(io::Error::other("what was written to it is not what can be read from it")),
+        match CachedContent::open(partial.file.try_clone()?, &partial.key)? {
+            Ok(content) => Ok(Reservation::Reserved(content)),
+            Err(_) => Err(io::Error::other("its content differs from what was written to it")),
         }
     }
 
-    pub(super) fn write(&self, partial: &Partial, bytes: &[u8], at: u64) -> io::Result<()> {
+    pub(super) fn write(&self, partial: &PartialEntry, bytes: &[u8], at: u64) -> io::Result<()> {
         #[cfg(test)]
         {
             use std::sync::atomic::Ordering::SeqCst;
@@ -196,11 +203,11 @@ impl Directory {
         file::write_at(&partial.file, bytes, at)
     }
 
-    /// Writes bytes of the object from its byte `at` on.
+    /// Writes bytes of the object, beginning at its byte `at`.
     pub(super) fn write_content(
         &self,
-        partial: &Partial,
-        content: &Content,
+        partial: &PartialEntry,
+        content: &CachedContent,
         bytes: &[u8],
         at: u64,
     ) -> io::Result<()> {
@@ -208,41 +215,42 @@ impl Directory {
         if self.flips.load(std::sync::atomic::Ordering::SeqCst) {
             let mut bytes = bytes.to_vec();
             bytes.first_mut().into_iter().for_each(|byte| *byte ^= 0x10);
-            return self.write(partial, &bytes, content.place(at));
+            return self.write(partial, &bytes, content.offset(at));
         }
-        self.write(partial, bytes, content.place(at))
+        self.write(partial, bytes, content.offset(at))
     }
 
-    /// Makes an entry of a file whose content is whole, unless a reader has found damage in it.
-    pub(super) fn finish(&self, partial: &Partial, content: &Content) -> io::Result<()> {
+    /// Turns a complete file into an entry, unless a reader has found damage in it.
+    pub(super) fn finish(&self, partial: &PartialEntry, content: &CachedContent) -> io::Result<()> {
         let (tail, at) = content.tail();
         self.write(partial, &tail, at)?;
-        // Bytes before name: a crash must not leave the name on a file whose bytes never reached the disk.
+        // Data before the rename: a crash must not leave the name on a file whose data never reached the
+        // disk.
         partial.file.sync_data()?;
-        let _locked = self.lock()?;
-        // A reader notes damage before it looks for the entry, under this lock.
+        let _lock = self.lock()?;
+        // Under this lock, since a reader sets the mark before it looks up the entry.
         if content.is_damaged() {
-            return Err(io::Error::other("what was written to it is not what can be read from it"));
+            return Err(io::Error::other("its content differs from what was written to it"));
         }
         fs::rename(self.partial(&partial.key), self.entry(&partial.key))?;
-        Self::used(content);
+        Self::mark_used(content);
         FileExt::unlock(&partial.file)
     }
 
-    /// Gives up a file that isn't whole. Whoever reads it can continue with it.
-    pub(super) fn abandon(&self, partial: &Partial) -> io::Result<()> {
-        let _locked = self.lock()?;
+    /// Removes an incomplete file. Readers that have it open can continue.
+    pub(super) fn abandon(&self, partial: &PartialEntry) -> io::Result<()> {
+        let _lock = self.lock()?;
         remove(&self.partial(&partial.key))?;
         FileExt::unlock(&partial.file)
     }
 
-    /// Removes the entry of a key, unless the bytes from `at` on and before `end` can be read in it: others
-    /// may have replaced the file in which damage was found. Says whether it was removed.
+    /// Removes the entry of a key, unless its bytes `at..end` can be read: another process may have replaced
+    /// the file in which damage was found. Returns whether an entry was removed.
     pub(super) fn discard(&self, key: &str, at: u64, end: u64) -> io::Result<bool> {
-        let _locked = self.lock()?;
+        let _lock = self.lock()?;
         match self.find(key) {
-            Ok(Entry::Absent) => return Ok(false),
-            Ok(Entry::Sound(content))
+            Ok(CacheEntry::Absent) => return Ok(false),
+            Ok(CacheEntry::Valid(content))
                 if at >= content.size || content.read(at, end, content.all()).is_ok() =>
             {
                 return Ok(false);
@@ -252,15 +260,15 @@ impl Directory {
         remove(&self.entry(key)).map(|()| true)
     }
 
-    /// Removes what processes left behind that have died, entries of other layouts, and the oldest entries of
-    /// too many.
-    pub(super) fn tidy(&self) -> io::Result<()> {
-        let _locked = self.lock()?;
-        for found in fs::read_dir(&self.path)? {
-            let path = found?.path();
-            if named(&path).is_some_and(|(_, extension)| extension == ENTRY)
+    /// Removes files of processes that have died, entries of other format versions, and the least recently
+    /// used entries beyond the maximum size.
+    pub(super) fn clean_up(&self) -> io::Result<()> {
+        let _lock = self.lock()?;
+        for file in fs::read_dir(&self.path)? {
+            let path = file?.path();
+            if parse_name(&path).is_some_and(|(_, extension)| extension == ENTRY)
                 && let Some(file) = existing(File::open(&path))?
-                && file::is_of_another_layout(&file)?
+                && file::has_other_format(&file)?
             {
                 remove(&path)?;
             }
@@ -268,37 +276,37 @@ impl Directory {
         self.evict(0, "").map(drop)
     }
 
-    /// Removes the entries that have not been used for the longest time until there is room for `bytes`,
-    /// which take the place of the entry of `key`. Says whether there is.
+    /// Removes the least recently used entries until there is space for `bytes`, which replace the entry of
+    /// `key`. Returns whether there is.
     fn evict(&self, bytes: u64, key: &str) -> io::Result<bool> {
-        let (mut entries, mut taken) = (Vec::new(), bytes);
-        for found in fs::read_dir(&self.path)? {
-            let path = found?.path();
-            let Some((found, extension)) = named(&path) else { continue };
+        let (mut entries, mut reserved) = (Vec::new(), bytes);
+        for file in fs::read_dir(&self.path)? {
+            let path = file?.path();
+            let Some((found, extension)) = parse_name(&path) else { continue };
             if extension == ENTRY {
-                // It may be in the way of nothing any more.
+                // It may have been removed since the directory was listed.
                 let Some(metadata) = existing(fs::metadata(&path))? else { continue };
                 let used = if found == key { None } else { metadata.modified().ok() };
                 entries.push((used, metadata.len(), path));
             } else if found != key
                 && let Some(file) = existing(File::open(&path))?
             {
-                match free(&file)? {
+                match is_unlocked(&file)? {
                     true => remove(&path)?,
-                    false => taken = taken.saturating_add(reserved(file, found)?),
+                    false => reserved = reserved.saturating_add(reserved_bytes(file, found)?),
                 }
             }
         }
-        if taken > self.max_bytes {
+        if reserved > self.max_bytes {
             return Ok(false);
         }
         entries.sort_unstable();
-        let mut total = entries.iter().fold(taken, |total, (_, length, _)| total.saturating_add(*length));
+        let mut total = entries.iter().fold(reserved, |total, (_, length, _)| total.saturating_add(*length));
         for (_, length, path) in entries {
             if total <= self.max_bytes {
                 break;
             }
-            // Where a file can't be removed while it is read, it goes with a later one.
+            // Some systems cannot remove a file while it is read. Then a later entry is removed instead.
             if remove(&path).is_ok() {
                 total = total.saturating_sub(length);
             }
@@ -307,24 +315,24 @@ impl Directory {
     }
 }
 
-/// The key of a file that is one of the cache's, and what it is.
-fn named(path: &Path) -> Option<(&str, &str)> {
+/// Splits the name of a file of the cache into its key and extension; `None` for other files.
+fn parse_name(path: &Path) -> Option<(&str, &str)> {
     let (key, extension) = path.file_name()?.to_str()?.split_once('.')?;
     let hexadecimal = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     let ours = key.len() == 32 && key.bytes().all(hexadecimal) && [ENTRY, PARTIAL].contains(&extension);
     ours.then_some((key, extension))
 }
 
-/// How many bytes a file that is being filled will take, as far as it is known.
-fn reserved(file: File, key: &str) -> io::Result<u64> {
-    match Content::of(file, key)? {
-        Ok(content) => Ok(content.total()),
+/// Number of bytes that a file being filled will take, as far as it is known.
+fn reserved_bytes(file: File, key: &str) -> io::Result<u64> {
+    match CachedContent::open(file, key)? {
+        Ok(content) => Ok(content.file_size()),
         Err(file) => Ok(file.metadata()?.len()),
     }
 }
 
-/// Whether nobody fills the file.
-pub(super) fn free(file: &File) -> io::Result<bool> {
+/// Whether no process fills the file.
+pub(super) fn is_unlocked(file: &File) -> io::Result<bool> {
     match FileExt::try_lock(file) {
         Ok(()) => FileExt::unlock(file).map(|()| true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -332,9 +340,10 @@ pub(super) fn free(file: &File) -> io::Result<bool> {
     }
 }
 
-fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
+/// Turns [`NotFound`](io::ErrorKind::NotFound) into `None`.
+fn existing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,39 +1,40 @@
-//! The filling in of one object, for all its readers in this process.
+//! The flight of an object: the one fetch into the cache that all its readers in this process share
+//! (single-flight).
 //!
-//! A flight is a task that either fills in the file or watches the process that does, and tells how far it
-//! is. It continues at the speed of the network, whatever its readers do, until the object is there or nobody
-//! reads it any more.
+//! A flight is a task that either fills the file of the object or follows the process that does, and
+//! publishes its progress. It runs at the speed of the network, whatever its readers do, until the object is
+//! complete or the last reader is dropped.
 
 mod follow;
 
-use super::directory::{Claim, Partial, Room};
-use super::file::{Content, Written};
-use super::progress::{Part, Progress, Rest};
-use super::shared::Shared;
-use crate::store::fetch::{Object, fetch};
+use super::directory::{Claim, PartialEntry, Reservation};
+use super::file::{CachedContent, Written};
+use super::progress::{FlightFile, FlightProgress, Remainder};
+use super::state::{CacheState, Flights};
+use crate::store::fetch::{FetchTarget, fetch};
 use crate::store::{ObjectCell, ObjectVersion, runtime};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, StreamExt};
-use std::collections::HashMap;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Bytes that are written at once, if as many have come.
+/// Number of bytes that are gathered into one write, if as many are ready.
 const BATCH: usize = 4 << 20;
 
-/// Follows the flight of an object, which begins if there is none.
+/// Joins the flight of an object, and starts one if there is none. An entry of the version `stale` is
+/// replaced.
 pub(super) fn join(
-    cache: &Arc<Shared>,
+    cache: &Arc<CacheState>,
     key: &str,
-    object: &Object,
+    target: &FetchTarget,
     stale: Option<ObjectVersion>,
-) -> Result<watch::Receiver<Progress>> {
-    let (sender, progress) = watch::channel(Progress::Asking);
+) -> Result<watch::Receiver<FlightProgress>> {
+    let (sender, progress) = watch::channel(FlightProgress::Requested);
     {
         let mut flights = cache.flights();
         if let Some(flight) = flights.get(key).filter(|flight| !flight.borrow().is_damaged()) {
@@ -41,58 +42,62 @@ pub(super) fn join(
         }
         flights.insert(key.into(), sender.clone());
     }
-    let object = Object { wanted: 0..u64::MAX, expected: None, kept: true, ..object.clone() };
-    let flight = Flight { cache: Arc::clone(cache), key: key.into(), object, stale, sender };
+    let target = FetchTarget { wanted: 0..u64::MAX, expected: None, for_cache: true, ..target.clone() };
+    let flight = Flight { cache: Arc::clone(cache), key: key.into(), target, stale, sender };
     runtime::spawn(flight.run())?.detach();
     Ok(progress)
 }
 
-/// Lets a flight continue to its end though nobody may follow it any more.
-pub(super) fn keep(cache: &Arc<Shared>, mut progress: watch::Receiver<Progress>) -> Result<()> {
-    let finishing = Finishing::new(cache);
-    let kept = runtime::spawn(async move {
-        let _finishing = finishing;
-        let _ = progress.wait_for(Progress::is_over).await;
+/// Keeps a flight going to its end, even without readers.
+pub(super) fn keep_alive(
+    cache: &Arc<CacheState>,
+    mut progress: watch::Receiver<FlightProgress>,
+) -> Result<()> {
+    let guard = FinishingGuard::new(cache);
+    let task = runtime::spawn(async move {
+        let _guard = guard;
+        let _ = progress.wait_for(FlightProgress::is_over).await;
         Ok(())
     });
-    kept.map(runtime::Task::detach)
+    task.map(runtime::Task::detach)
 }
 
-/// Something that [`Cache::flush`](super::Cache::flush) waits for.
-struct Finishing(Arc<Shared>);
+/// [`Cache::flush`](super::Cache::flush) waits until all these guards are dropped.
+struct FinishingGuard(Arc<CacheState>);
 
-impl Finishing {
-    fn new(cache: &Arc<Shared>) -> Self {
+impl FinishingGuard {
+    fn new(cache: &Arc<CacheState>) -> Self {
         cache.finishing.send_modify(|finishing| *finishing += 1);
-        Finishing(Arc::clone(cache))
+        FinishingGuard(Arc::clone(cache))
     }
 }
 
-impl Drop for Finishing {
+impl Drop for FinishingGuard {
     fn drop(&mut self) {
         self.0.finishing.send_modify(|finishing| *finishing -= 1);
     }
 }
 
+/// See the [module](self).
 struct Flight {
-    cache: Arc<Shared>,
+    cache: Arc<CacheState>,
     key: String,
-    object: Object,
-    /// What an entry may be that is to be replaced.
+    target: FetchTarget,
+    /// The version of an entry that is to be replaced.
     stale: Option<ObjectVersion>,
-    sender: watch::Sender<Progress>,
+    sender: watch::Sender<FlightProgress>,
 }
 
-/// The end of a flight, however it comes about, a panic included.
+/// Publishes the end of the flight, whatever its cause: an error, cancellation, or a panic.
 impl Drop for Flight {
     fn drop(&mut self) {
         self.leave();
         self.sender.send_if_modified(|progress| {
-            let going = !progress.is_over();
-            if going {
-                *progress = Progress::Ended(None, Written::default(), Rest::default());
+            let was_running = !progress.is_over();
+            if was_running {
+                *progress = FlightProgress::Ended(None, Written::default(), Remainder::default());
             }
-            going
+            was_running
         });
     }
 }
@@ -108,12 +113,12 @@ impl Flight {
                     return Ok(());
                 }
                 Ok(Claim::Busy(file)) => {
-                    if self.watch(file).await? {
+                    if self.follow(file).await? {
                         return Ok(());
                     }
                 }
                 Ok(Claim::Entry) => {
-                    self.end(Progress::Entry);
+                    self.end(FlightProgress::Entry);
                     return Ok(());
                 }
                 Err(error) => {
@@ -124,37 +129,39 @@ impl Flight {
         }
     }
 
-    fn tell(&self, progress: Progress) {
+    fn publish(&self, progress: FlightProgress) {
         self.sender.send_replace(progress);
     }
 
-    /// The last that there is to tell. Who comes later begins anew.
-    fn end(&self, progress: Progress) {
+    /// Publishes the last progress. Later readers start another flight.
+    fn end(&self, progress: FlightProgress) {
         self.leave();
-        self.tell(progress);
+        self.publish(progress);
     }
 
+    /// Removes this flight from the flights of the cache.
     fn leave(&self) {
-        self.leave_those(&mut self.cache.flights());
+        self.remove_from(&mut self.cache.flights());
     }
 
-    fn leave_those(&self, flights: &mut HashMap<String, watch::Sender<Progress>>) {
+    fn remove_from(&self, flights: &mut Flights) {
         if flights.get(&self.key).is_some_and(|flight| flight.same_channel(&self.sender)) {
             flights.remove(&self.key);
         }
     }
 
-    /// Whether nobody follows. Then nobody will: the next reader begins a flight of its own.
+    /// Whether the flight has no readers. If so, it gets none any more: the next reader starts another
+    /// flight.
     fn is_deserted(&self) -> bool {
         let mut flights = self.cache.flights();
         let deserted = self.sender.receiver_count() == 0;
         if deserted {
-            self.leave_those(&mut flights);
+            self.remove_from(&mut flights);
         }
         deserted
     }
 
-    /// What comes of `future`, unless nobody waits for it any more.
+    /// Waits for `future`. Returns `None` if the flight has no readers any more.
     async fn while_followed<F: Future + Unpin>(&self, mut future: F) -> Option<F::Output> {
         loop {
             match select(&mut future, pin!(self.sender.closed())).await {
@@ -165,70 +172,70 @@ impl Flight {
         }
     }
 
-    async fn fill(&self, partial: Arc<Partial>) {
-        let told = ObjectCell::default();
-        let mut chunks = fetch(Object { told: told.clone(), ..self.object.clone() }).boxed();
+    async fn fill(&self, partial: Arc<PartialEntry>) {
+        let object = ObjectCell::default();
+        let mut chunks = fetch(FetchTarget { object: object.clone(), ..self.target.clone() }).boxed();
         let Some(first) = self.while_followed(chunks.next()).await else {
             return self.abandon(partial).await;
         };
-        let object = told.get().unwrap_or_default();
-        let room = match &first {
-            Some(Err(_)) => Ok(Room::Short),
+        let reservation = match &first {
+            Some(Err(_)) => Ok(Reservation::NoSpace),
             _ => {
-                let (cache, file) = (Arc::clone(&self.cache), Arc::clone(&partial));
-                let url = self.object.url.clone();
-                blocking(move || cache.directory.reserve(&file, &url, &object)).await
+                let (cache, partial) = (Arc::clone(&self.cache), Arc::clone(&partial));
+                let (url, version) = (self.target.url.clone(), object.get().unwrap_or_default());
+                blocking(move || cache.directory.reserve(&partial, &url, &version)).await
             }
         };
-        let content = match room {
-            Ok(Room::Enough(content)) => content,
-            Ok(Room::Entry) => {
+        let content = match reservation {
+            Ok(Reservation::Reserved(content)) => content,
+            Ok(Reservation::Entry) => {
                 self.abandon(partial).await;
-                return self.end(Progress::Entry);
+                return self.end(FlightProgress::Entry);
             }
-            room => {
-                if let Err(error) = room {
+            reservation => {
+                if let Err(error) = reservation {
                     self.cache.warn(&error);
                 }
-                let rest = Rest::new(stream::iter(first).chain(chunks), told);
-                self.end(Progress::Ended(None, Written::default(), rest));
+                let remainder = Remainder::new(stream::iter(first).chain(chunks), object);
+                self.end(FlightProgress::Ended(None, Written::default(), remainder));
                 return self.abandon(partial).await;
             }
         };
-        let part = Part { content: Arc::new(content), ours: true };
-        self.tell(Progress::Growing(part.clone(), Written::default()));
-        self.receive(partial, part, first, chunks, told).await;
+        let file = FlightFile { content: Arc::new(content), filled_here: true };
+        self.publish(FlightProgress::Growing(file.clone(), Written::default()));
+        self.receive(partial, file, first, chunks, object).await;
     }
 
-    /// Writes the object into the file as it comes.
+    /// Writes the object to the file as it is received.
     async fn receive(
         &self,
-        partial: Arc<Partial>,
-        part: Part,
+        partial: Arc<PartialEntry>,
+        file: FlightFile,
         mut next: Option<Result<Bytes>>,
         mut chunks: BoxStream<'static, Result<Bytes>>,
-        told: ObjectCell,
+        object: ObjectCell,
     ) {
         let mut written = Written::default();
         loop {
             let (batch, mut end) = gather(next, &mut chunks);
-            let came = written.bytes + batch.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
-            if came > part.content.size {
-                end = Some(Some(Err(wrong_length(&part.content, came))));
+            let received = written.bytes + batch.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+            if received > file.content.size {
+                end = Some(Some(Err(wrong_length(&file.content, received))));
             } else if !batch.is_empty() {
-                let (cache, file) = (Arc::clone(&self.cache), Arc::clone(&partial));
-                let content = Arc::clone(&part.content);
-                let wrote = blocking(move || {
-                    let wrote = write(&cache, &file, &content, &batch, written);
-                    Ok((batch, wrote))
+                let (cache, claimed) = (Arc::clone(&self.cache), Arc::clone(&partial));
+                let content = Arc::clone(&file.content);
+                let write = blocking(move || {
+                    let result = write(&cache, &claimed, &content, &batch, written);
+                    Ok((batch, result))
                 });
-                match wrote.await {
+                match write.await {
                     Ok((_, Ok(after))) => written = after,
                     Ok((batch, Err(error))) => {
                         self.cache.warn(&error);
-                        let rest = stream::iter(batch.into_iter().map(Ok)).chain(stream::iter(end.flatten()));
-                        let rest = Rest::new(rest.chain(chunks), told);
-                        self.end(Progress::Ended(Some(part), written, rest));
+                        let unwritten =
+                            stream::iter(batch.into_iter().map(Ok)).chain(stream::iter(end.flatten()));
+                        let remainder = Remainder::new(unwritten.chain(chunks), object);
+                        self.end(FlightProgress::Ended(Some(file), written, remainder));
                         return self.abandon(partial).await;
                     }
                     Err(error) => {
@@ -236,11 +243,11 @@ impl Flight {
                         return self.abandon(partial).await;
                     }
                 }
-                self.tell(Progress::Growing(part.clone(), written));
+                self.publish(FlightProgress::Growing(file.clone(), written));
             }
-            if part.content.is_damaged() {
-                let rest = Rest::new(stream::iter(end.flatten()).chain(chunks), told);
-                self.end(Progress::Ended(Some(part), written, rest));
+            if file.content.is_damaged() {
+                let remainder = Remainder::new(stream::iter(end.flatten()).chain(chunks), object);
+                self.end(FlightProgress::Ended(Some(file), written, remainder));
                 return self.abandon(partial).await;
             }
             next = match end {
@@ -250,32 +257,32 @@ impl Flight {
                     None => return self.abandon(partial).await,
                 },
             };
-            let fault = match next {
+            let error = match next {
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => error,
-                None if written.bytes == part.content.size => break,
-                None => wrong_length(&part.content, written.bytes),
+                None if written.bytes == file.content.size => break,
+                None => wrong_length(&file.content, written.bytes),
             };
-            self.end(Progress::Ended(Some(part), written, Rest::fault(fault, told)));
+            self.end(FlightProgress::Ended(Some(file), written, Remainder::from_error(error, object)));
             return self.abandon(partial).await;
         }
-        self.finish(partial, part).await;
+        self.finish(partial, file).await;
     }
 
-    /// The readers have all they need; that the file becomes an entry does not concern them.
-    async fn finish(&self, partial: Arc<Partial>, part: Part) {
-        let _finishing = Finishing::new(&self.cache);
-        self.tell(Progress::Whole(part.clone()));
+    /// Turns the complete file into an entry. Its readers need not wait for that.
+    async fn finish(&self, partial: Arc<PartialEntry>, file: FlightFile) {
+        let _guard = FinishingGuard::new(&self.cache);
+        self.publish(FlightProgress::Complete(file.clone()));
         let (cache, finished) = (Arc::clone(&self.cache), Arc::clone(&partial));
-        if let Err(error) = blocking(move || cache.directory.finish(&finished, &part.content)).await {
+        if let Err(error) = blocking(move || cache.directory.finish(&finished, &file.content)).await {
             self.cache.warn(&error);
             self.abandon(partial).await;
         }
-        // From here on it is found as an entry.
+        // From now on, readers find the entry.
         self.leave();
     }
 
-    async fn abandon(&self, partial: Arc<Partial>) {
+    async fn abandon(&self, partial: Arc<PartialEntry>) {
         let cache = Arc::clone(&self.cache);
         if let Err(error) = blocking(move || cache.directory.abandon(&partial)).await {
             self.cache.warn(&error);
@@ -283,13 +290,14 @@ impl Flight {
     }
 }
 
-/// An object of which more bytes came, or fewer, than it has.
-fn wrong_length(content: &Content, received: u64) -> Error {
+/// The error of an object that is longer or shorter than its size.
+fn wrong_length(content: &CachedContent, received: u64) -> Error {
     ErrorKind::Length { expected: content.size, received }.into()
 }
 
-/// What there is to write without waiting, and what came behind it if that isn't more of the same.
-#[allow(clippy::type_complexity, reason = "an end, or an error")]
+/// Gathers the chunks that are ready, until they have [`BATCH`] bytes. Also returns the end of the stream or
+/// its error, if that comes next.
+#[allow(clippy::type_complexity, reason = "an optional item of a stream")]
 fn gather(
     next: Option<Result<Bytes>>,
     chunks: &mut BoxStream<'static, Result<Bytes>>,
@@ -313,18 +321,18 @@ fn gather(
     }
 }
 
-/// Writes chunks behind what has been written, after the checksums of the blocks that they complete. Returns
-/// how much has been written then.
+/// Appends chunks to the written bytes. The checksums of the blocks that they complete are written first.
+/// Returns the new written bytes.
 fn write(
-    cache: &Shared,
-    partial: &Partial,
-    content: &Content,
+    cache: &CacheState,
+    partial: &PartialEntry,
+    content: &CachedContent,
     batch: &[Bytes],
     before: Written,
 ) -> io::Result<Written> {
     let (mut after, mut sums) = (before, Vec::new());
     batch.iter().for_each(|chunk| after.add(chunk, content.size, &mut sums));
-    cache.directory.write(partial, &sums, content.sum_place(before.bytes))?;
+    cache.directory.write(partial, &sums, content.sum_offset(before.bytes))?;
     let mut at = before.bytes;
     for chunk in batch {
         cache.directory.write_content(partial, content, chunk, at)?;
@@ -333,7 +341,7 @@ fn write(
     Ok(after)
 }
 
-/// Does what may wait for the disk where it keeps nobody else waiting.
+/// Runs work that may wait for the disk on a thread for blocking work.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {

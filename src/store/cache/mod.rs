@@ -1,60 +1,60 @@
-//! A local directory between the sources and their readers.
+//! A cache of objects in a local directory.
 //!
-//! What is fetched is written into a file at the speed of the network, and all readers read the file, while
-//! it grows and when it is whole.
+//! A fetched object is written to a file at the speed of the network. All its readers read that file, while
+//! it grows and when it is complete.
 
 mod directory;
 mod file;
 mod flight;
 mod progress;
 mod reader;
-mod shared;
+mod state;
 #[cfg(test)]
 mod tests;
 
-pub(super) use reader::Cached;
+pub(super) use reader::CachedRead;
 
 use super::{fetch, local};
 use crate::{Error, ErrorKind, Result, wait};
-use directory::Directory;
-use shared::Shared;
+use directory::CacheDirectory;
+use state::CacheState;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-/// A local directory that keeps objects which have been read, for the next epoch, the next job, and the other
-/// processes of this machine.
+/// A cache in a local directory. It keeps objects that have been read for the next epoch, the next job, and
+/// other processes on the same machine.
 ///
-/// It keeps whole objects, as they are stored, of all places but local ones. An object is fetched once,
-/// however many threads and processes read it at the same time: all of them follow the one file, and none
-/// waits for another. It is fetched at the speed of the network, even if its readers are slower; when nobody
-/// reads it any more, that stops, and what has come so far is thrown away. A range of an object is read from
-/// the cache if that has the whole object, and from its place otherwise.
+/// It keeps whole objects, as stored, of all sources except local files. An object is fetched once, however
+/// many threads and processes read it at the same time: all of them follow one file, and none waits for
+/// another. The fetch runs at the speed of the network, even if the readers are slower. When the last reader
+/// is dropped, the fetch stops and its file is deleted. A range of an object is read from the cache if the
+/// cache has the whole object, and from the source otherwise.
 ///
-/// Each time an object is opened, its place is asked which version it has now, which costs a request of one
-/// byte, and what the cache holds of another version is not used. For objects that never change,
-/// [`revalidate(false)`](CacheBuilder::revalidate) leaves that out. Objects whose place tells no version or
-/// size are not kept, nor those that are larger than the cache.
+/// Each time an object is opened, its source is asked for the current version, which costs a request of one
+/// byte. A cached copy of another version is not used. For objects that never change,
+/// [`revalidate(false)`](CacheBuilder::revalidate) avoids this request. Objects are not kept if their source
+/// reports no version or size, or if they are larger than the cache.
 ///
-/// Each block of 64 KiB has a checksum (CRC-32C), which is compared before any byte of the block is handed
-/// out, whether the object is read as a whole or in parts. An entry that is damaged is removed and fetched
-/// anew, and the reader continues with the right bytes; [`warning`](Cache::warning) names the file. If that
-/// is not the first time in this process that the same object is damaged, reading ends with
-/// [`ErrorKind::DamagedCache`]: the disk is not to be trusted.
+/// Each block of 64 KiB has a checksum (CRC-32C), which is verified before any byte of the block is returned,
+/// whether the whole object is read or a range. A damaged entry is removed and fetched again, and the reader
+/// continues with the right bytes; [`warning`](Cache::warning) names the file. If the same object has been
+/// found damaged in this process before, reading ends with [`ErrorKind::DamagedCache`]: the disk cannot be
+/// trusted.
 ///
-/// When the directory cannot be used (the disk is full, or it has been removed), objects are read from their
-/// places, those that are being read from the very byte that comes next; [`warning`](Cache::warning) says
-/// why. A crash or a power failure leaves nothing in it that would be taken for an object. It should be on a
-/// local disk that is as fast as the network, or the first epoch is as slow as the disk, and only those
-/// should be able to write to it who may decide what is read.
+/// When the directory cannot be used (the disk is full, or the directory has been removed), objects are read
+/// from their sources. Readers that have begun resume at the next byte. [`warning`](Cache::warning) says why.
+/// A crash or a power failure leaves no file that could be mistaken for an object. The directory should be on
+/// a local disk that is as fast as the network; otherwise the first epoch is as slow as the disk. Whoever can
+/// write to it decides what is read, so only trusted users should have access.
 ///
-/// The directory, if it is made here, and all files in it are for their owner only (modes `0700` and `0600`
-/// on Unix), since objects may come from private buckets. So processes that share the directory run as the
-/// same user; for those of others it is one that cannot be used.
+/// The directory, if it is created here, and all files in it can be read only by their owner (modes `0700`
+/// and `0600` on Unix), since objects may come from private buckets. Processes that share the directory must
+/// run as the same user; processes of other users cannot use it.
 ///
-/// An object is known by its whole URL: one that is signed anew each time is not found again.
+/// An object is identified by its whole URL: one whose URL is signed anew each time is not found again.
 ///
-/// Clones are the same cache. More than one cache, in any number of processes, can use the same directory.
+/// Clones are the same cache. Several caches, in any number of processes, can use the same directory.
 ///
 /// ```
 /// use shardstream::store::{Cache, Store};
@@ -71,33 +71,34 @@ use std::sync::{Arc, PoisonError};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Cache(Arc<Shared>);
+pub struct Cache(Arc<CacheState>);
 
 impl Cache {
-    /// Begins a cache in a directory of its own, which is made if need be.
+    /// Returns a builder of a cache in `directory`, which is created if it does not exist. The directory
+    /// should contain nothing else.
     pub fn builder(directory: impl Into<PathBuf>) -> CacheBuilder {
         CacheBuilder { directory: directory.into(), max_bytes: 16 << 30, revalidate: true }
     }
 
-    /// Why the directory could not be used when it was last tried in vain. What was to be read has been read
+    /// The reason for the last failure to use the directory, if there was one. Objects have been read
     /// regardless.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         self.0.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all objects that have been read to their ends are safely on the disk, and those that are
-    /// fetched in place of damaged entries. Blocks.
+    /// Waits until all objects that have been read to their ends are on the disk, and those that are fetched
+    /// in place of damaged entries. Blocks.
     ///
-    /// A reader doesn't wait for that. Without it, a process that ends at once may leave some of them
-    /// unfinished, which are then fetched again.
+    /// Readers do not wait for that. If a process exits without it, some objects may be incomplete, and are
+    /// fetched again.
     pub fn flush(&self) {
         let mut finishing = self.0.finishing.subscribe();
         let _ = wait::block_on(finishing.wait_for(|finishing| *finishing == 0));
     }
 
-    pub(super) fn read(&self, object: fetch::Object) -> Cached {
-        Cached::new(Arc::clone(&self.0), object)
+    pub(super) fn read(&self, target: fetch::FetchTarget) -> CachedRead {
+        CachedRead::new(Arc::clone(&self.0), target)
     }
 }
 
@@ -111,7 +112,7 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// Settings of a [`Cache`].
+/// Builds a [`Cache`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct CacheBuilder {
@@ -121,47 +122,47 @@ pub struct CacheBuilder {
 }
 
 impl CacheBuilder {
-    /// How many bytes the directory may hold, objects that are being fetched included; 16 GiB unless set.
+    /// Maximum size of the directory in bytes, including objects that are being fetched; 16 GiB unless set.
     ///
-    /// When there are more, the objects go first that have not been opened for the longest time, by whatever
-    /// process. With less room than an epoch takes, read in the same order each time, the cache would never
-    /// hold what comes next: shuffled shards do better.
+    /// When it is exceeded, the objects that were opened least recently, by any process, are evicted first.
+    /// If an epoch is larger than the cache and is read in the same order each time, the next object is never
+    /// in the cache: shuffled shards do better.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Whether the place of an object is asked for its present version each time that the object is opened;
-    /// it is unless set to `false`.
+    /// Whether to ask the source for the current version of an object each time that the object is opened;
+    /// `true` unless set.
     ///
-    /// Without it, what the cache holds is used without any request, whatever has happened to the object
-    /// since. That is for shards that are never overwritten; remove the directory if they were.
+    /// With `false`, cached objects are used without any request, even if they have changed since. Use it for
+    /// shards that are never overwritten, and remove the directory if they were.
     pub fn revalidate(mut self, revalidate: bool) -> Self {
         self.revalidate = revalidate;
         self
     }
 
-    /// The cache.
+    /// Opens the cache.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for 0 bytes, and if the directory cannot be made, or is none. One that is only
-    /// for reading is used as it is.
+    /// [`ErrorKind::Config`] for 0 bytes, or if the path cannot be created or is not a directory. A read-only
+    /// directory is accepted, and its entries are used.
     pub fn build(self) -> Result<Cache> {
         let CacheBuilder { directory, max_bytes, revalidate } = self;
         if max_bytes == 0 {
             let why = "`max_bytes` of a cache of 0: make it larger than a shard, or leave the cache out";
             return Err(ErrorKind::Config(why.into()).into());
         }
-        let made = local::create_private_dir(&directory).and_then(|()| std::fs::read_dir(&directory));
-        if let Err(error) = made {
+        let created = local::create_private_dir(&directory).and_then(|()| std::fs::read_dir(&directory));
+        if let Err(error) = created {
             let why = format!("{} cannot be the directory of a cache: {error}", directory.display());
             return Err(Error::from(ErrorKind::Config(why)));
         }
-        let shared = Shared::new(Directory::new(directory, max_bytes), revalidate);
-        if let Err(error) = shared.directory.tidy() {
-            shared.warn(&error);
+        let state = CacheState::new(CacheDirectory::new(directory, max_bytes), revalidate);
+        if let Err(error) = state.directory.clean_up() {
+            state.warn(&error);
         }
-        Ok(Cache(Arc::new(shared)))
+        Ok(Cache(Arc::new(state)))
     }
 }

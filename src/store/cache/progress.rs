@@ -1,6 +1,6 @@
-//! What a flight tells those who follow it.
+//! The progress of a flight, which its readers follow.
 
-use super::file::{Content, Written};
+use super::file::{CachedContent, Written};
 use crate::store::ObjectCell;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -8,95 +8,102 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How far a flight is.
+/// The progress of a flight.
 #[derive(Debug, Clone)]
-pub(super) enum Progress {
-    /// Nothing is known of the object yet.
-    Asking,
-    /// Number of bytes that can be read.
-    Growing(Part, Written),
+pub(super) enum FlightProgress {
+    /// There has been no response yet.
+    Requested,
+    /// The written bytes can be read.
+    Growing(FlightFile, Written),
     /// All bytes can be read.
-    Whole(Part),
-    /// There is an entry by now, which the flight knows nothing of.
+    Complete(FlightFile),
+    /// Another process has created an entry. The flight has no file.
     Entry,
-    /// Number of bytes that can be read; whoever wants more continues alone.
-    Ended(Option<Part>, Written, Rest),
+    /// The flight has ended early. The written bytes can be read; readers fetch the others themselves.
+    Ended(Option<FlightFile>, Written, Remainder),
 }
 
-impl Progress {
+impl FlightProgress {
+    /// Whether there will be no further progress.
     pub(super) fn is_over(&self) -> bool {
-        !matches!(self, Progress::Asking | Progress::Growing(..))
+        !matches!(self, FlightProgress::Requested | FlightProgress::Growing(..))
     }
 
     /// Whether a reader has found damage in the file.
     pub(super) fn is_damaged(&self) -> bool {
         match self {
-            Progress::Growing(part, _) | Progress::Whole(part) | Progress::Ended(Some(part), ..) => {
-                part.content.is_damaged()
-            }
-            Progress::Asking | Progress::Entry | Progress::Ended(None, ..) => false,
+            FlightProgress::Growing(file, _)
+            | FlightProgress::Complete(file)
+            | FlightProgress::Ended(Some(file), ..) => file.content.is_damaged(),
+            FlightProgress::Requested | FlightProgress::Entry | FlightProgress::Ended(None, ..) => false,
         }
     }
 }
 
-/// A file that holds the object, or will.
+/// The file that a flight fills or follows.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
-    pub(super) content: Arc<Content>,
+pub(super) struct FlightFile {
+    pub(super) content: Arc<CachedContent>,
     /// Whether this process fills it.
-    pub(super) ours: bool,
+    pub(super) filled_here: bool,
 }
 
-/// What readers continue with where a flight has ended.
+/// The remainder of an object that a flight has not written, for a reader that continues.
 #[derive(Clone, Default)]
-pub(super) struct Rest(Arc<Mutex<Left>>);
+pub(super) struct Remainder(Arc<Mutex<RemainderState>>);
 
 #[derive(Default)]
-enum Left {
+enum RemainderState {
     #[default]
-    Nothing,
-    /// What a fetch that has begun has not given yet, for one reader.
-    Chunks(Fetched),
-    /// What all of them have read already is wrong, of these checksums: all of them are told.
+    None,
+    /// The remaining chunks of a fetch. Only one reader can take them.
+    Chunks(FetchedChunks),
+    /// The object did not match the checksum of its store. All readers get this error, since they have
+    /// already read wrong bytes.
     Damaged { expected: String, received: String },
 }
 
-type Fetched = (BoxStream<'static, Result<Bytes>>, ObjectCell);
+/// Chunks of a fetch, and the cell that gets the version of their object.
+type FetchedChunks = (BoxStream<'static, Result<Bytes>>, ObjectCell);
 
-impl fmt::Debug for Rest {
+impl fmt::Debug for Remainder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Rest")
+        f.write_str("Remainder")
     }
 }
 
-impl Rest {
-    pub(super) fn new(stream: impl Stream<Item = Result<Bytes>> + Send + 'static, told: ObjectCell) -> Self {
-        Rest(Arc::new(Mutex::new(Left::Chunks((stream.boxed(), told)))))
+impl Remainder {
+    pub(super) fn new(
+        chunks: impl Stream<Item = Result<Bytes>> + Send + 'static,
+        object: ObjectCell,
+    ) -> Self {
+        Remainder(Arc::new(Mutex::new(RemainderState::Chunks((chunks.boxed(), object)))))
     }
 
-    pub(super) fn fault(fault: Error, told: ObjectCell) -> Self {
-        match fault.kind() {
+    /// A remainder that is only an error.
+    pub(super) fn from_error(error: Error, object: ObjectCell) -> Self {
+        match error.kind() {
             ErrorKind::Damaged { expected, received } => {
                 let (expected, received) = (expected.clone(), received.clone());
-                Rest(Arc::new(Mutex::new(Left::Damaged { expected, received })))
+                Remainder(Arc::new(Mutex::new(RemainderState::Damaged { expected, received })))
             }
-            _ => Self::new(stream::iter([Err(fault)]), told),
+            _ => Self::new(stream::iter([Err(error)]), object),
         }
     }
 
-    /// What is left of the object, for a reader that wants all of it; and for all, that what they have read
-    /// is wrong.
-    pub(super) fn take(&self, all: bool) -> Option<Fetched> {
-        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Left::Damaged { expected, received } = &*left {
+    /// Takes the remaining chunks, if nobody has. Only a reader of the whole object (`whole`) can take them,
+    /// but every reader gets the error of a damaged object.
+    pub(super) fn take(&self, whole: bool) -> Option<FetchedChunks> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let RemainderState::Damaged { expected, received } = &*state {
             let (expected, received) = (expected.clone(), received.clone());
-            let fault = ErrorKind::Damaged { expected, received }.into();
-            return Some((stream::iter([Err(fault)]).boxed(), ObjectCell::default()));
+            let error = ErrorKind::Damaged { expected, received }.into();
+            return Some((stream::iter([Err(error)]).boxed(), ObjectCell::default()));
         }
-        match std::mem::take(&mut *left) {
-            Left::Chunks(fetched) if all => Some(fetched),
+        match std::mem::take(&mut *state) {
+            RemainderState::Chunks(chunks) if whole => Some(chunks),
             other => {
-                *left = other;
+                *state = other;
                 None
             }
         }

@@ -1,13 +1,12 @@
-//! The bytes of one object for one reader: out of an entry, out of a file that is growing, or from the
-//! source.
+//! Reads one object through the cache: from an entry, from the file of a flight, or from the source.
 
-use super::directory::{Directory, Entry};
-use super::file::{Content, Fault, Written};
-use super::flight::{blocking, join, keep};
-use super::progress::{Part, Progress};
-use super::shared::{Shared, key};
+use super::directory::{CacheDirectory, CacheEntry};
+use super::file::{CacheReadError, CachedContent, Written};
+use super::flight::{blocking, join, keep_alive};
+use super::progress::{FlightFile, FlightProgress};
+use super::state::{CacheState, key};
 use crate::activity::{self, Activity};
-use crate::store::fetch::{Object, fetch};
+use crate::store::fetch::{FetchTarget, fetch};
 use crate::store::runtime::{self, Task};
 use crate::store::{ObjectCell, ObjectVersion};
 use crate::wait::until_woken;
@@ -17,137 +16,143 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// How often an entry that came while an object was asked for is looked at, before the object is read without
-/// a cache.
-const TRIES: usize = 3;
+/// Maximum number of attempts to open an object whose entry changes in the meantime, before the object is
+/// read without the cache.
+const MAX_ATTEMPTS: usize = 3;
 
-/// What is to be read of an object through a cache.
+/// A read of an object, or of a range of it, through the cache.
 #[derive(Debug)]
-pub(in crate::store) struct Cached {
-    cache: Arc<Shared>,
-    object: Object,
-    opening: Option<Task<Found>>,
+pub(in crate::store) struct CachedRead {
+    cache: Arc<CacheState>,
+    target: FetchTarget,
+    opening: Option<Task<CacheLookup>>,
 }
 
-/// Where an object is.
+/// The result of looking up an object in the cache.
 #[derive(Debug)]
-enum Found {
-    Entry(Content),
-    Following(watch::Receiver<Progress>),
-    Nowhere,
+enum CacheLookup {
+    Entry(CachedContent),
+    Flight(watch::Receiver<FlightProgress>),
+    /// The object must be read from the source.
+    Miss,
 }
 
-impl Cached {
-    pub(super) fn new(cache: Arc<Shared>, object: Object) -> Self {
-        Cached { cache, object, opening: None }
+impl CachedRead {
+    pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
+        CachedRead { cache, target, opening: None }
     }
 
-    /// Looks for the object, and begins to fill it in if it isn't there; the next calls do nothing. It is
-    /// filled in until this, or what it becomes, is dropped.
+    /// Looks up the object, and starts to fetch it into the cache if it is not there. Later calls do nothing.
+    /// The fetch stops when this, or the stream that it becomes, is dropped.
     pub(in crate::store) fn begin(&mut self) -> Result<()> {
         if self.opening.is_none() {
-            let (cache, object) = (Arc::clone(&self.cache), self.object.clone());
-            self.opening = Some(runtime::spawn(async move { open(cache, object, false).await })?);
+            let (cache, target) = (Arc::clone(&self.cache), self.target.clone());
+            self.opening = Some(runtime::spawn(async move { open(cache, target, false).await })?);
         }
         Ok(())
     }
 
-    /// The bytes. Where the one who polls may block, files are read there, and otherwise on threads of their
-    /// own.
+    /// Returns the bytes as a stream. With `may_block`, polling reads files itself; otherwise they are read
+    /// on threads for blocking work.
     pub(in crate::store) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
-        let begin = async move || -> Result<Reader> {
+        let begin = async move || -> Result<CacheReader> {
             self.begin()?;
-            let Cached { cache, object, opening } = self;
-            let found = match opening {
-                Some(opening) => until_woken(opening, || object.meter.wait()).await?,
-                None => Found::Nowhere,
+            let CachedRead { cache, target, opening } = self;
+            let lookup = match opening {
+                Some(opening) => until_woken(opening, || target.meter.wait()).await?,
+                None => CacheLookup::Miss,
             };
-            Ok(Reader::new(cache, object, found, may_block))
+            Ok(CacheReader::new(cache, target, lookup, may_block))
         };
-        let rest = |reader: Reader| {
+        let chunks = |reader: CacheReader| {
             stream::try_unfold(reader, async |mut reader| {
                 Ok(reader.next().await?.map(|chunk| (chunk, reader)))
             })
         };
-        stream::once(begin()).map_ok(rest).try_flatten().boxed()
+        stream::once(begin()).map_ok(chunks).try_flatten().boxed()
     }
 }
 
-/// Finds the object as it is now, or as it was when it was cached if that is all that is asked for. If it is
-/// not in the cache, that is filled for those who read all of it, in place of an entry that is damaged, and
-/// if `fill` says so.
-async fn open(cache: Arc<Shared>, object: Object, mut fill: bool) -> Result<Found> {
-    let key = key(object.url.expose_secret());
-    let whole = object.wanted == (0..u64::MAX);
-    let mut present = None;
-    for _ in 0..TRIES {
-        let (looking, name) = (Arc::clone(&cache), key.clone());
-        let entry = blocking(move || looking.directory.find(&name)).await.unwrap_or_else(|error| {
+/// Looks up the current version of the object, or any version if the cache does not revalidate.
+///
+/// If the object is not in the cache, a flight fetches it when all of it is wanted, when its entry is
+/// damaged, or if `fill` is set.
+async fn open(cache: Arc<CacheState>, target: FetchTarget, mut fill: bool) -> Result<CacheLookup> {
+    let key = key(target.url.expose_secret());
+    let whole = target.wanted == (0..u64::MAX);
+    let mut current = None;
+    for _ in 0..MAX_ATTEMPTS {
+        let (state, name) = (Arc::clone(&cache), key.clone());
+        let entry = blocking(move || state.directory.find(&name)).await.unwrap_or_else(|error| {
             cache.warn(&error);
-            Entry::Absent
+            CacheEntry::Absent
         });
         let mut stale = None;
         match entry {
-            Entry::Sound(content) => {
-                if !cache.revalidate || *present_version(&mut present, &object).await? == content.object() {
-                    Directory::used(&content);
-                    return Ok(Found::Entry(content));
+            CacheEntry::Valid(content) => {
+                if !cache.revalidate || *current_version(&mut current, &target).await? == content.object() {
+                    CacheDirectory::mark_used(&content);
+                    return Ok(CacheLookup::Entry(content));
                 }
                 stale = Some(content.object());
             }
-            Entry::Unsound => fill = true,
-            Entry::Absent => {}
+            CacheEntry::Invalid => fill = true,
+            CacheEntry::Absent => {}
         }
         if !whole && !fill {
             break;
         }
-        let mut progress = join(&cache, &key, &object, stale)?;
+        let mut progress = join(&cache, &key, &target, stale)?;
         if fill {
-            keep(&cache, progress.clone())?;
+            keep_alive(&cache, progress.clone())?;
         }
-        let early = matches!(*progress.borrow(), Progress::Asking);
-        let news = progress.wait_for(|progress| !matches!(progress, Progress::Asking)).await;
-        let part = match news.map(|news| news.clone()) {
-            Ok(Progress::Growing(part, _) | Progress::Whole(part) | Progress::Ended(Some(part), ..)) => {
-                Some(part)
-            }
-            // What the flight was given may be older than what this reader asks for.
-            Ok(Progress::Ended(None, ..)) if early => None,
-            Ok(Progress::Entry) => continue,
+        let joined_early = matches!(*progress.borrow(), FlightProgress::Requested);
+        let responded = progress.wait_for(|progress| !matches!(progress, FlightProgress::Requested)).await;
+        let file = match responded.map(|progress| progress.clone()) {
+            Ok(
+                FlightProgress::Growing(file, _)
+                | FlightProgress::Complete(file)
+                | FlightProgress::Ended(Some(file), ..),
+            ) => Some(file),
+            // If the flight got its response before this reader joined, its version may be outdated.
+            Ok(FlightProgress::Ended(None, ..)) if joined_early => None,
+            Ok(FlightProgress::Entry) => continue,
             _ => break,
         };
-        // What this process was told after it was asked is of now.
-        let current = match part {
-            Some(part) if cache.revalidate && !(early && part.ours) => {
-                *present_version(&mut present, &object).await? == part.content.object()
+        // A response that this process got after the reader joined has the current version.
+        let is_current = match file {
+            Some(file) if cache.revalidate && !(joined_early && file.filled_here) => {
+                *current_version(&mut current, &target).await? == file.content.object()
             }
             _ => true,
         };
-        if !current {
+        if !is_current {
             break;
         }
-        return Ok(Found::Following(progress));
+        return Ok(CacheLookup::Flight(progress));
     }
-    Ok(Found::Nowhere)
+    Ok(CacheLookup::Miss)
 }
 
-/// Asks the source which version of the object there is, once.
-async fn present_version<'a>(
-    present: &'a mut Option<ObjectVersion>,
-    object: &Object,
+/// Asks the source for the current version of the object, unless `current` has it.
+async fn current_version<'a>(
+    current: &'a mut Option<ObjectVersion>,
+    target: &FetchTarget,
 ) -> Result<&'a ObjectVersion> {
-    if present.is_none() {
-        let told = ObjectCell::default();
-        // Whoever waits for the opening counts the time.
-        let mut byte = fetch(Object { wanted: 0..1, told: told.clone(), kept: true, ..object.clone() });
+    if current.is_none() {
+        let object = ObjectCell::default();
+        // The reader that waits for `open` counts the waiting time.
+        let target = FetchTarget { wanted: 0..1, object: object.clone(), for_cache: true, ..target.clone() };
+        let mut byte = fetch(target);
         while let Some(chunk) = byte.next().await {
             chunk?;
         }
-        *present = told.get();
+        *current = object.get();
     }
-    Ok(present.get_or_insert_default())
+    Ok(current.get_or_insert_default())
 }
 
+/// Formats a version for an error message.
 fn shown(object: &ObjectVersion) -> String {
     let version = object.version.as_deref().unwrap_or("none");
     match object.size {
@@ -156,133 +161,143 @@ fn shown(object: &ObjectVersion) -> String {
     }
 }
 
-struct Reader {
-    cache: Arc<Shared>,
-    object: Object,
-    place: Place,
-    /// The byte of the object that comes next.
+/// A reader of an object, which may change its origin at any byte.
+struct CacheReader {
+    cache: Arc<CacheState>,
+    target: FetchTarget,
+    origin: ReadOrigin,
+    /// The next byte of the object.
     at: u64,
-    /// Which object the bytes that came before are of.
+    /// Version of the bytes read so far.
     version: Option<ObjectVersion>,
-    /// Whether a file that it read was damaged.
+    /// Whether it has continued after a file that could not be read.
     recovered: bool,
     may_block: bool,
 }
 
-enum Place {
-    Entry(Arc<Content>),
-    Following(watch::Receiver<Progress>),
+/// Where the next bytes come from.
+enum ReadOrigin {
+    Entry(Arc<CachedContent>),
+    Flight(watch::Receiver<FlightProgress>),
+    /// A fetch from the source, and the cell that gets the version of the object.
     Source(BoxStream<'static, Result<Bytes>>, ObjectCell),
-    /// To resume from the source.
-    Nowhere,
+    /// The source, from which a fetch has yet to begin at the next byte.
+    Unfetched,
 }
 
-impl From<Found> for Place {
-    fn from(found: Found) -> Self {
-        match found {
-            Found::Entry(content) => Place::Entry(Arc::new(content)),
-            Found::Following(progress) => Place::Following(progress),
-            Found::Nowhere => Place::Nowhere,
+impl From<CacheLookup> for ReadOrigin {
+    fn from(lookup: CacheLookup) -> Self {
+        match lookup {
+            CacheLookup::Entry(content) => ReadOrigin::Entry(Arc::new(content)),
+            CacheLookup::Flight(progress) => ReadOrigin::Flight(progress),
+            CacheLookup::Miss => ReadOrigin::Unfetched,
         }
     }
 }
 
-impl Reader {
-    fn new(cache: Arc<Shared>, object: Object, found: Found, may_block: bool) -> Self {
-        let at = object.wanted.start;
-        Reader { cache, object, place: found.into(), at, version: None, recovered: false, may_block }
+impl CacheReader {
+    fn new(cache: Arc<CacheState>, target: FetchTarget, lookup: CacheLookup, may_block: bool) -> Self {
+        let (at, origin) = (target.wanted.start, lookup.into());
+        CacheReader { cache, target, origin, at, version: None, recovered: false, may_block }
     }
 
+    /// Reads the next chunk.
     async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
-            let wanted = self.object.wanted.end;
-            match &mut self.place {
-                // A source is asked to its end, which tells whether all was well.
-                place if self.at >= wanted && !matches!(place, Place::Source(..)) => return Ok(None),
-                Place::Entry(content) => {
+            let end = self.target.wanted.end;
+            match &mut self.origin {
+                // A fetch is read to its end, where it reports its last error.
+                origin if self.at >= end && !matches!(origin, ReadOrigin::Source(..)) => return Ok(None),
+                ReadOrigin::Entry(content) => {
                     let content = Arc::clone(content);
-                    self.is_of(content.object())?;
+                    self.set_version(content.object())?;
                     if self.at >= content.size {
                         return Ok(None);
                     }
                     match self.read(&content, content.all()).await {
                         Ok(chunk) => {
-                            self.object.meter.cached(chunk.len());
+                            self.target.meter.cached(chunk.len());
                             return Ok(Some(chunk));
                         }
-                        Err(fault) => self.recover_entry(&content, fault).await?,
+                        Err(error) => self.recover_entry(&content, error).await?,
                     }
                 }
-                Place::Following(progress) => {
-                    let news = progress.borrow_and_update().clone();
-                    let (part, written) = match &news {
-                        Progress::Growing(part, written) => (Some(part), *written),
-                        Progress::Whole(part) => (Some(part), part.content.all()),
-                        Progress::Ended(part, written, _) => (part.as_ref(), *written),
-                        Progress::Asking | Progress::Entry => (None, Written::default()),
+                ReadOrigin::Flight(receiver) => {
+                    let progress = receiver.borrow_and_update().clone();
+                    let (file, written) = match &progress {
+                        FlightProgress::Growing(file, written) => (Some(file), *written),
+                        FlightProgress::Complete(file) => (Some(file), file.content.all()),
+                        FlightProgress::Ended(file, written, _) => (file.as_ref(), *written),
+                        FlightProgress::Requested | FlightProgress::Entry => (None, Written::default()),
                     };
-                    if let Some(part) = part {
-                        self.is_of(part.content.object())?;
+                    if let Some(file) = file {
+                        self.set_version(file.content.object())?;
                         if self.at < written.bytes {
-                            match self.read(&part.content, written).await {
+                            match self.read(&file.content, written).await {
                                 Ok(chunk) => {
-                                    if !part.ours {
-                                        self.object.meter.cached(chunk.len());
+                                    if !file.filled_here {
+                                        self.target.meter.cached(chunk.len());
                                     }
                                     return Ok(Some(chunk));
                                 }
-                                Err(fault) => self.recover_followed(part, fault).await?,
+                                Err(error) => self.recover_flight(file, error).await?,
                             }
                             continue;
                         }
                     }
-                    match news {
-                        Progress::Asking | Progress::Growing(..) => {
-                            let meter = &self.object.meter;
-                            if let Place::Following(progress) = &mut self.place
-                                && until_woken(progress.changed(), || meter.wait()).await.is_err()
+                    match progress {
+                        FlightProgress::Requested | FlightProgress::Growing(..) => {
+                            let meter = &self.target.meter;
+                            if let ReadOrigin::Flight(receiver) = &mut self.origin
+                                && until_woken(receiver.changed(), || meter.wait()).await.is_err()
                             {
-                                self.place = Place::Nowhere;
+                                self.origin = ReadOrigin::Unfetched;
                             }
                         }
-                        Progress::Whole(_) => return Ok(None),
-                        Progress::Entry => self.place = Place::Nowhere,
-                        Progress::Ended(_, _, rest) => {
-                            let rest =
-                                if self.at == written.bytes { rest.take(wanted == u64::MAX) } else { None };
-                            self.place =
-                                rest.map_or(Place::Nowhere, |(rest, told)| Place::Source(rest, told));
+                        FlightProgress::Complete(_) => return Ok(None),
+                        FlightProgress::Entry => self.origin = ReadOrigin::Unfetched,
+                        FlightProgress::Ended(_, _, remainder) => {
+                            let taken =
+                                if self.at == written.bytes { remainder.take(end == u64::MAX) } else { None };
+                            self.origin = taken.map_or(ReadOrigin::Unfetched, |(chunks, object)| {
+                                ReadOrigin::Source(chunks, object)
+                            });
                         }
                     }
                 }
-                Place::Source(chunks, told) => {
-                    let (chunk, told) = (chunks.next().await.transpose()?, told.clone());
-                    if told.is_unranged() {
-                        self.object.told.set_unranged();
+                ReadOrigin::Source(chunks, object) => {
+                    let (chunk, object) = (chunks.next().await.transpose()?, object.clone());
+                    if object.is_unranged() {
+                        self.target.object.set_unranged();
                     }
-                    if let Some(object) = told.get() {
-                        self.is_of(object)?;
+                    if let Some(version) = object.get() {
+                        self.set_version(version)?;
                     }
                     self.at += chunk.as_ref().map_or(0, Bytes::len) as u64;
                     return Ok(chunk);
                 }
-                Place::Nowhere => {
-                    let told = ObjectCell::default();
-                    let wanted = self.at..wanted;
-                    let expected = self.version.clone().or_else(|| self.object.expected.clone());
-                    let object = Object { wanted, expected, told: told.clone(), ..self.object.clone() };
-                    self.place = Place::Source(fetch(object).boxed(), told);
+                ReadOrigin::Unfetched => {
+                    let object = ObjectCell::default();
+                    let wanted = self.at..end;
+                    let expected = self.version.clone().or_else(|| self.target.expected.clone());
+                    let target =
+                        FetchTarget { wanted, expected, object: object.clone(), ..self.target.clone() };
+                    self.origin = ReadOrigin::Source(fetch(target).boxed(), object);
                 }
             }
         }
     }
 
-    /// Whatever the bytes come from, they are of one object.
-    fn is_of(&mut self, object: ObjectVersion) -> Result<()> {
+    /// Sets the version of the next bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Changed`] if it is not that of the bytes before, or not the expected one.
+    fn set_version(&mut self, object: ObjectVersion) -> Result<()> {
         if self.version.as_ref() == Some(&object) {
             return Ok(());
         }
-        let changed = match (&self.version, &self.object.expected) {
+        let changed = match (&self.version, &self.target.expected) {
             (Some(before), _) => Some(before),
             (None, Some(expected)) if expected.contradicts(&object) => Some(expected),
             _ => None,
@@ -291,69 +306,83 @@ impl Reader {
             let (before, after) = (shown(before), shown(&object));
             return Err(ErrorKind::Changed { before, after }.into());
         }
-        self.object.told.set(object.clone());
+        self.target.object.set(object.clone());
         self.version = Some(object);
         Ok(())
     }
 
-    /// The next chunk of a file of which so much has been written, more than has been read.
-    async fn read(&mut self, content: &Arc<Content>, written: Written) -> Result<Bytes, Fault> {
-        let (at, end, content) = (self.at, self.object.wanted.end, Arc::clone(content));
+    /// Reads the next chunk of a file. The `written` bytes must go beyond those that have been read.
+    async fn read(
+        &mut self,
+        content: &Arc<CachedContent>,
+        written: Written,
+    ) -> Result<Bytes, CacheReadError> {
+        let (at, end, content) = (self.at, self.target.wanted.end, Arc::clone(content));
         let read = move || {
             let _reading = activity::during(Activity::ReadFile);
             content.read(at, end, written)
         };
         let chunk = match self.may_block {
             true => read(),
-            false => blocking(move || Ok(read())).await.unwrap_or_else(|error| Err(Fault::other(error))),
+            false => {
+                blocking(move || Ok(read())).await.unwrap_or_else(|error| Err(CacheReadError::other(error)))
+            }
         }?;
         self.at += chunk.len() as u64;
         Ok(chunk)
     }
 
-    /// An entry cannot be read, or not as it was written: it is removed, and the object fetched anew in its
-    /// place.
-    async fn recover_entry(&mut self, content: &Content, fault: Fault) -> Result<()> {
-        self.place = Place::Nowhere;
-        let (again, removed) = (self.recovered, self.condemn(content, fault, false).await?);
+    /// Continues after an entry that is unreadable or damaged: removes it, and fetches the object again in
+    /// its place.
+    async fn recover_entry(&mut self, content: &CachedContent, error: CacheReadError) -> Result<()> {
+        self.origin = ReadOrigin::Unfetched;
+        let (again, removed) = (self.recovered, self.discard(content, error, false).await?);
         if removed && !again {
-            let _waiting = self.object.meter.wait();
-            self.place = open(Arc::clone(&self.cache), self.object.clone(), true).await?.into();
+            let _waiting = self.target.meter.wait();
+            self.origin = open(Arc::clone(&self.cache), self.target.clone(), true).await?.into();
         }
         Ok(())
     }
 
-    /// A file that is being filled cannot be read, or not as it was written: it becomes no entry, and this
-    /// reader resumes from the source.
-    async fn recover_followed(&mut self, part: &Part, fault: Fault) -> Result<()> {
-        self.place = Place::Nowhere;
-        self.condemn(&part.content, fault, part.ours).await.map(drop)
+    /// Continues after the file of a flight that is unreadable or damaged: the file becomes no entry, and
+    /// this reader resumes from the source.
+    async fn recover_flight(&mut self, file: &FlightFile, error: CacheReadError) -> Result<()> {
+        self.origin = ReadOrigin::Unfetched;
+        self.discard(&file.content, error, file.filled_here).await.map(drop)
     }
 
-    /// Sees to it that nobody reads a file any more. Says whether its entry could be removed, or is another
-    /// one by now.
+    /// Makes sure that nobody reads a file any more, and sets the warning of the cache. Returns whether the
+    /// entry could be removed, or is another one by now.
     ///
     /// # Errors
     ///
-    /// If this reader has met damage before, or this process has found it in another file of the same object.
-    async fn condemn(&mut self, content: &Content, fault: Fault, ours: bool) -> Result<bool> {
-        let (cache, key) = (Arc::clone(&self.cache), key(self.object.url.expose_secret()));
-        let (at, end) = (self.at, self.object.wanted.end);
+    /// [`ErrorKind::DamagedCache`] if this reader has found damage before, or this process has found it in
+    /// another file of the same object.
+    async fn discard(
+        &mut self,
+        content: &CachedContent,
+        error: CacheReadError,
+        filled_here: bool,
+    ) -> Result<bool> {
+        let (cache, key) = (Arc::clone(&self.cache), key(self.target.url.expose_secret()));
+        let (at, end) = (self.at, self.target.wanted.end);
         let file = cache.directory.entry(&key);
         let shown = file.display();
-        self.cache.warn(match &fault {
-            Fault::Io(error) => format!("{shown}: {error}"),
-            Fault::Short => format!("{shown} is shorter than it was"),
-            Fault::Damaged { .. } => format!("{shown} is damaged, at byte {at} of the object or soon after"),
+        self.cache.warn(match &error {
+            CacheReadError::Io(error) => format!("{shown}: {error}"),
+            CacheReadError::Short => format!("{shown} is shorter than it was"),
+            CacheReadError::Damaged { .. } => {
+                format!("{shown} is damaged, at byte {at} of the object or soon after")
+            }
         });
         let first = content.set_damaged();
         let name = key.clone();
         let discarded = blocking(move || cache.directory.discard(&name, at, end)).await;
-        let Fault::Damaged { expected, received } = fault else {
+        let CacheReadError::Damaged { expected, received } = error else {
             self.recovered = true;
             return Ok(discarded.is_ok());
         };
-        let counts = first && (ours || matches!(discarded, Ok(true)));
+        let counts = first && (filled_here || matches!(discarded, Ok(true)));
         let again = counts && !self.cache.damaged().insert(key);
         if again || std::mem::replace(&mut self.recovered, true) {
             let shown = |sum: u32| crate::store::Checksum::Crc32c(sum).to_string();

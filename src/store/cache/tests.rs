@@ -1,4 +1,6 @@
-use super::shared::key;
+//! Faults of the disk, with a simulated disk.
+
+use super::state::key;
 use super::*;
 use crate::store::meter::Meter;
 use crate::store::object::ObjectSource;
@@ -9,7 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const URL: &str = "mem://a/b.tar";
 
-fn place() -> (tempfile::TempDir, Cache, Store, Vec<u8>) {
+fn setup() -> (tempfile::TempDir, Cache, Store, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
     let cache = Cache::builder(directory.path()).build().unwrap();
     let source = Arc::new(ObjectSource::new("mem:/".into(), Arc::new(InMemory::new())));
@@ -26,9 +28,9 @@ fn files(directory: &tempfile::TempDir) -> usize {
     std::fs::read_dir(directory.path()).unwrap().count() - 1
 }
 
-fn entry(cache: &Cache) -> Option<file::Content> {
+fn entry(cache: &Cache) -> Option<file::CachedContent> {
     match cache.0.directory.find(&key(URL)).unwrap() {
-        directory::Entry::Sound(content) => Some(content),
+        directory::CacheEntry::Valid(content) => Some(content),
         _ => None,
     }
 }
@@ -41,10 +43,10 @@ fn until_empty(directory: &tempfile::TempDir) {
 
 #[test]
 fn a_full_disk_stops_nobody() {
-    let (directory, cache, store, content) = place();
+    let (directory, cache, store, content) = setup();
     assert!(store.open(URL).unwrap().read_all().unwrap() == content);
     cache.flush();
-    let total = entry(&cache).unwrap().total();
+    let total = entry(&cache).unwrap().file_size();
     std::fs::remove_file(cache.0.directory.entry(&key(URL))).unwrap();
     for disk in [0, 10, 200, 1000, 5000, 37_000, 38_000, total - 1] {
         let bodies = [0; 4].map(|_| store.open(URL).unwrap());
@@ -71,25 +73,25 @@ fn assert_names_a_file(error: &Error, directory: &tempfile::TempDir) {
     assert_eq!(error.location().shard(), Some(URL));
 }
 
-/// Whatever is written to the disk is another thing when it is read.
+/// Every write of an object to the disk is damaged.
 #[test]
-fn a_disk_that_always_flips_ends_in_an_error() {
-    let (directory, cache, store, content) = place();
+fn a_disk_that_damages_every_write_is_an_error() {
+    let (directory, cache, store, content) = setup();
     let flips = &cache.0.directory.flips;
     flips.store(true, SeqCst);
-    // What comes first is known from the source.
+    // The first reader continues with bytes from the source.
     assert!(store.open(URL).unwrap().read_all().unwrap() == content);
     let warning = cache.warning().unwrap();
-    // Whichever comes last: a reader says so, or who would make an entry of the file.
-    let why = ["damaged", "what was written to it is not what can be read from it"];
+    // The last warning comes from a reader, or from the flight that would create an entry.
+    let reasons = ["damaged", "its content differs from what was written to it"];
     assert!(warning.contains(directory.path().to_str().unwrap()), "{warning}");
-    assert!(why.iter().any(|why| warning.contains(why)), "{warning}");
+    assert!(reasons.iter().any(|reason| warning.contains(reason)), "{warning}");
     until_empty(&directory);
     for _ in 0..3 {
         assert_names_a_file(&store.open(URL).unwrap().read_all().unwrap_err(), &directory);
         until_empty(&directory);
     }
-    // A part is not kept, and needs no disk.
+    // A range is not cached, and needs no disk.
     assert!(store.open_range(URL, 100..2000).unwrap().read_all().unwrap() == content[100..2000]);
     flips.store(false, SeqCst);
     assert!(store.open(URL).unwrap().read_all().unwrap() == content);
@@ -97,11 +99,11 @@ fn a_disk_that_always_flips_ends_in_an_error() {
     assert_eq!(files(&directory), 1);
 }
 
-/// The same for entries that have been sound until now.
+/// The same for entries that were valid when they were created.
 #[test]
-fn what_is_fetched_for_a_damaged_entry_is_not_trusted_either() {
+fn a_replacement_of_a_damaged_entry_is_verified_too() {
     for range in [0..u64::MAX, 100..2000, 37_000..40_000] {
-        let (directory, cache, store, content) = place();
+        let (directory, cache, store, content) = setup();
         assert!(store.open(URL).unwrap().read_all().unwrap() == content);
         cache.flush();
         let path = cache.0.directory.entry(&key(URL));
@@ -117,8 +119,8 @@ fn what_is_fetched_for_a_damaged_entry_is_not_trusted_either() {
 }
 
 #[test]
-fn a_body_can_be_begun_before_it_is_read() {
-    let (directory, cache, store, content) = place();
+fn a_body_can_begin_before_it_is_read() {
+    let (directory, cache, store, content) = setup();
     let mut body: Body = store.open(URL).unwrap();
     (0..3).for_each(|_| assert!(body.begin() > 0));
     while entry(&cache).is_none() {
@@ -128,7 +130,7 @@ fn a_body_can_be_begun_before_it_is_read() {
     assert!(body.read_all().unwrap() == content);
     assert_eq!(files(&directory), 1);
 
-    // One that is given up again has no effect.
+    // A body that is dropped after it has begun has no effect.
     let mut writer = store.create(URL).unwrap();
     writer.write_all(b"changed").unwrap();
     writer.finish().unwrap();
@@ -139,11 +141,11 @@ fn a_body_can_be_begun_before_it_is_read() {
 }
 
 #[test]
-fn bytes_that_come_from_the_cache_are_counted() {
-    let (_directory, cache, store, content) = place();
+fn bytes_from_the_cache_are_counted() {
+    let (_directory, cache, store, content) = setup();
     let meter: Arc<Meter> = Arc::default();
     let read = || {
-        let object = fetch::Object {
+        let target = fetch::FetchTarget {
             source: match store.place(URL).unwrap() {
                 Place::Source(source) => source,
                 Place::Local(_) => unreachable!(),
@@ -151,13 +153,13 @@ fn bytes_that_come_from_the_cache_are_counted() {
             url: URL.into(),
             wanted: 0..u64::MAX,
             expected: None,
-            limits: fetch::Limits::default(),
-            told: ObjectCell::default(),
+            limits: fetch::FetchLimits::default(),
+            object: ObjectCell::default(),
             meter: Arc::clone(&meter),
-            lane: crate::store::Budget::process().lane(&crate::memory::Gauge::default()),
-            kept: false,
+            queue: crate::store::Budget::process().queue(&crate::memory::Gauge::default()),
+            for_cache: false,
         };
-        let chunks = cache.read(object).into_stream(true);
+        let chunks = cache.read(target).into_stream(true);
         assert!(Body::from_stream(chunks).read_all().unwrap() == content);
         cache.flush();
         meter.report(String::new()).cached
@@ -165,9 +167,9 @@ fn bytes_that_come_from_the_cache_are_counted() {
     assert_eq!((read(), read()), (0, content.len() as u64));
 }
 
-/// A key is a name of a file: whatever is in the URL, it is one that is known again.
+/// The key of any URL is a valid file name.
 #[test]
-fn keys_are_names() {
+fn keys_are_file_names() {
     for url in ["", "a/../../b", "https://host/a b?c=d&e", "gs://b/ü"] {
         let key = key(url);
         assert!(key.len() == 32 && key.bytes().all(|c| c.is_ascii_hexdigit()), "{key}");

@@ -1,14 +1,14 @@
-//! What is compressed comes out as it was, or is an error.
+//! Compressed shards are decompressed exactly, or are an error.
 
 use super::*;
 
 #[test]
-fn tells_compressions_by_suffix() {
+fn the_suffix_selects_the_decompressor() {
     for plain in ["a.tar", "gz", "https://h/a.tar?file=b.gz", "a.gz/b.tar"] {
-        assert_eq!(Compression::of(plain).unwrap(), None, "{plain}");
+        assert_eq!(Decompressor::of(plain).unwrap(), None, "{plain}");
     }
     for unreadable in ["a.tar.bz2", "a.TAR.XZ", "https://h/a.tar.lz4?x=1", "https://h/a%2Etar%2Ebz2"] {
-        let error = Compression::of(unreadable).unwrap_err();
+        let error = Decompressor::of(unreadable).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::UnsupportedCompression(_)), "{unreadable}");
     }
 }
@@ -16,7 +16,7 @@ fn tells_compressions_by_suffix() {
 #[test]
 #[cfg(not(feature = "zstd"))]
 fn names_the_missing_feature() {
-    assert!(Compression::of("a.tar.zst").unwrap_err().to_string().contains("feature `zstd`"));
+    assert!(Decompressor::of("a.tar.zst").unwrap_err().to_string().contains("feature `zstd`"));
 }
 
 #[cfg(feature = "gzip")]
@@ -33,7 +33,7 @@ mod gzip {
 
     fn read(compressed: &[u8], chunk: usize) -> Result<Bytes> {
         let chunks: Vec<_> = compressed.chunks(chunk).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
-        Body::from_chunks(chunks).compressed(Compression::of("a.TGZ")?, Expansion::default()).read_all()
+        Body::from_chunks(chunks).compressed(Decompressor::of("a.TGZ")?, Expansion::default()).read_all()
     }
 
     #[test]
@@ -67,24 +67,24 @@ mod gzip {
         }
     }
 
-    /// The place is that of the damage, as exactly as decoders work: up to one chunk before.
+    /// Decoders know the offset of damage only roughly: it may be up to one chunk before.
     #[test]
-    fn damage_has_a_place_in_the_object() {
+    fn damage_has_an_offset_in_the_object() {
         let compressed = gz(&super::noise(50_000)).repeat(3);
         let second = compressed.len() / 3;
         let mut damaged = compressed.clone();
         damaged[second] ^= 1;
         let chunks = damaged.chunks(1000).map(|part| Ok(Bytes::copy_from_slice(part)));
         let mut body = Body::from_chunks(chunks.collect::<Vec<_>>())
-            .compressed(Some(Compression::Gzip), Expansion::default());
-        let mut given = 0;
+            .compressed(Some(Decompressor::Gzip), Expansion::default());
+        let mut read_bytes = 0;
         let error = loop {
             match body.next().unwrap() {
-                Ok(chunk) => given += chunk.len(),
+                Ok(chunk) => read_bytes += chunk.len(),
                 Err(error) => break error,
             }
         };
-        assert_eq!((given, error.location().offset()), (50_000, Some(50_000)));
+        assert_eq!((read_bytes, error.location().offset()), (50_000, Some(50_000)));
         let ErrorKind::Decompress { offset, .. } = *error.kind() else { panic!("{error}") };
         assert!((second as u64 - 1000..=second as u64 + 10).contains(&offset), "{offset} for {second}");
     }
@@ -92,21 +92,21 @@ mod gzip {
     #[test]
     fn a_bomb_is_an_error() {
         let bomb = gz(&vec![0; 8 << 20]);
-        super::assert_bomb(Compression::Gzip, &bomb, 20);
+        super::assert_bomb(Decompressor::Gzip, &bomb, 20);
         let members: Vec<u8> = std::iter::repeat_n(gz(&vec![0; 1 << 20]), 9).flatten().collect();
-        super::assert_bomb(Compression::Gzip, &members, 20);
+        super::assert_bomb(Decompressor::Gzip, &members, 20);
     }
 
     #[test]
-    fn the_error_of_the_source_comes_through() {
+    fn an_error_of_the_source_is_returned_unchanged() {
         let error_after_a_member = |fault: Error| {
             let broken = vec![Ok(Bytes::from(gz(b"one"))), Err(fault)];
-            let body = Body::from_chunks(broken).compressed(Some(Compression::Gzip), Expansion::default());
+            let body = Body::from_chunks(broken).compressed(Some(Decompressor::Gzip), Expansion::default());
             body.read_all().unwrap_err()
         };
         let error = error_after_a_member(ErrorKind::Checksum.into());
         assert!(matches!(error.kind(), ErrorKind::Checksum));
-        // A fault of the disk is not taken for damage of the data.
+        // A fault of the disk is not reported as damaged data.
         let error = error_after_a_member(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
         assert!(matches!(error.kind(), ErrorKind::Io(_)));
     }
@@ -123,7 +123,7 @@ mod zstd {
 
     fn read(compressed: &[u8], chunk: usize) -> Result<Bytes> {
         let chunks: Vec<_> = compressed.chunks(chunk).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
-        let compression = Compression::of("gs://b/a.tar.zst")?;
+        let compression = Decompressor::of("gs://b/a.tar.zst")?;
         Body::from_chunks(chunks).compressed(compression, Expansion::default()).read_all()
     }
 
@@ -146,7 +146,7 @@ mod zstd {
     }
 
     #[test]
-    fn a_flipped_bit_is_an_error_where_there_is_a_checksum() {
+    fn a_flipped_bit_is_an_error_if_there_is_a_checksum() {
         let mut encoder = ::zstd::Encoder::new(Vec::new(), 3).unwrap();
         encoder.include_checksum(true).unwrap();
         std::io::Write::write_all(&mut encoder, &super::noise(3000)).unwrap();
@@ -163,13 +163,13 @@ mod zstd {
 
     #[test]
     fn a_bomb_is_an_error() {
-        super::assert_bomb(Compression::Zstd, &frame(&vec![0; 8 << 20]), 100);
+        super::assert_bomb(Decompressor::Zstd, &frame(&vec![0; 8 << 20]), 100);
         let frames: Vec<u8> = std::iter::repeat_n(frame(&vec![0; 2 << 20]), 9).flatten().collect();
-        super::assert_bomb(Compression::Zstd, &frames, 1000);
+        super::assert_bomb(Decompressor::Zstd, &frames, 1000);
     }
 }
 
-/// Bytes that can hardly be compressed.
+/// Bytes that are hard to compress.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 1_u32;
@@ -180,33 +180,36 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(step).collect()
 }
 
-/// It says that the data is damaged, and where in the object, which has this many bytes.
+/// Asserts that `error` reports damaged data at an offset within an object of `length` bytes.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 fn assert_damaged(error: &Error, format: &str, length: u64) {
     let ErrorKind::Decompress { compression, offset, .. } = *error.kind() else { panic!("{error:?}") };
     assert!(compression == format && offset <= length, "{error:?}");
 }
 
-/// Gives no more than it may, and then says so; with a higher limit it is like any other object.
+/// Asserts that decompression stops with an error at the limit, and succeeds with a higher limit.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
-fn assert_bomb(compression: Compression, bytes: &[u8], ratio: u32) {
+fn assert_bomb(compression: Decompressor, bytes: &[u8], ratio: u32) {
     use crate::store::Body;
     let spare = 1 << 20;
-    let most = bytes.len() as u64 * u64::from(ratio) + spare;
+    let max = bytes.len() as u64 * u64::from(ratio) + spare;
     let read = |ratio| {
         let chunks: Vec<_> = bytes.chunks(100).map(|part| Ok(Bytes::copy_from_slice(part))).collect();
         let body = Body::from_chunks(chunks);
-        let mut given = 0;
+        let mut read_bytes = 0;
         for chunk in body.compressed(Some(compression), Expansion { ratio, spare }) {
-            given += chunk?.len() as u64;
-            assert!(given <= bytes.len() as u64 * u64::from(ratio) + spare);
+            read_bytes += chunk?.len() as u64;
+            assert!(read_bytes <= bytes.len() as u64 * u64::from(ratio) + spare);
         }
-        Ok::<_, Error>(given)
+        Ok::<_, Error>(read_bytes)
     };
     let error = read(ratio).unwrap_err();
     assert!(
-        matches!(error.kind(), ErrorKind::TooLarge { what: "decompressed data", size, limit } if size > limit && *limit <= most),
+        matches!(
+            error.kind(),
+            ErrorKind::TooLarge { what: "decompressed data", size, limit } if size > limit && *limit <= max
+        ),
         "{error:?}"
     );
-    assert!(read(1_000_000).unwrap() > most);
+    assert!(read(1_000_000).unwrap() > max);
 }

@@ -1,9 +1,9 @@
-//! One range, received whole: over as many answers as it takes, each of which is watched.
+//! Receives one range, over as many responses as it takes, and watches each of them for stalls.
 
 use super::hedge;
-use super::object::Reading;
 use super::retry::Retries;
-use super::stall::{stalled, timed};
+use super::stall::{stalled, with_stall_timeout};
+use super::target::QueuedTarget;
 use crate::store::source::{GetOptions, GetResponse};
 use crate::{Error, ErrorKind, Result};
 use async_channel::Sender;
@@ -13,14 +13,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What all answers for an object must have in common.
+/// The size and version that all responses for an object must have.
 #[derive(Debug)]
-pub(super) struct Pin {
+pub(super) struct PinnedVersion {
     pub(super) size: Option<u64>,
     pub(super) version: Option<String>,
 }
 
-impl Pin {
+impl PinnedVersion {
     /// Checks that `response` is of the same object.
     fn check(&self, response: &GetResponse) -> Result<()> {
         let changed = |before: String, after: String| Err(ErrorKind::Changed { before, after }.into());
@@ -37,128 +37,134 @@ impl Pin {
     }
 }
 
-/// What is to be received, and how far it has come.
+/// The download of one range.
 #[derive(Debug)]
 pub(super) struct Download {
-    object: Arc<Reading>,
-    pin: Arc<Pin>,
+    target: Arc<QueuedTarget>,
+    pinned: Arc<PinnedVersion>,
     range: Range<u64>,
-    /// Whether the source sends whole objects only.
+    /// Whether the source sends only whole objects.
     unranged: bool,
-    /// The byte that comes next.
+    /// The next byte to hand on.
     at: u64,
-    /// The checksum of what has been handed on, where no version tells the object from others.
+    /// CRC-32C of the bytes that have been handed on, where no version identifies the object.
     sum: u32,
-    /// How long the last response waited for the reader.
-    rested: Duration,
+    /// Time that the last response waited for the reader.
+    reader_time: Duration,
 }
 
 impl Download {
-    /// `unranged`: the object is asked for as a whole, whatever `range` is.
-    pub(super) fn new(object: Arc<Reading>, pin: Arc<Pin>, range: Range<u64>, unranged: bool) -> Self {
+    /// With `unranged`, the whole object is requested, whatever `range` is.
+    pub(super) fn new(
+        target: Arc<QueuedTarget>,
+        pinned: Arc<PinnedVersion>,
+        range: Range<u64>,
+        unranged: bool,
+    ) -> Self {
         let at = range.start;
-        Download { object, pin, range, unranged, at, sum: 0, rested: Duration::ZERO }
+        Download { target, pinned, range, unranged, at, sum: 0, reader_time: Duration::ZERO }
     }
 
-    /// Hands on the bytes of the range, from the first to the last. `first` is a response to begin with, if
+    /// Receives the range, and sends its bytes to `chunks` in order. `first` is a response to begin with, if
     /// there is one.
     pub(super) async fn run(mut self, mut first: Option<GetResponse>, chunks: Sender<Bytes>) -> Result<()> {
-        let mut retries = Retries::new(&self.object.limits);
-        let object = Arc::clone(&self.object);
+        let mut retries = Retries::new(&self.target.limits);
+        let target = Arc::clone(&self.target);
         while self.at < self.range.end {
             let before = self.at;
             let response = match first.take() {
                 Some(response) => Ok(response),
-                None => hedge::get(&object, self.next()).await,
+                None => hedge::get(&target, self.next()).await,
             };
             let received = match response {
                 Ok(response) => self.receive(response, &chunks).await,
                 Err(error) => Err(error),
             };
-            retries.rested(std::mem::take(&mut self.rested));
+            retries.exclude(std::mem::take(&mut self.reader_time));
             match received {
                 Ok(true) => break,
                 Ok(false) if self.at < self.range.end => {
-                    retries.short_answer(self.at - before, self.range.end - before)?;
+                    retries.short_response(self.at - before, self.range.end - before)?;
                 }
                 Ok(false) => {}
-                // It came whole, if not to its end.
+                // All bytes of the range have come; the fault was at the end of the response.
                 Err(fault)
                     if self.at == self.range.end
-                        && self.exact()
+                        && self.can_resume()
                         && matches!(fault.kind(), ErrorKind::Io(_)) =>
                 {
                     break;
                 }
                 Err(fault) => {
                     retries.progress(self.at - before);
-                    retries.pause_after(fault, object.asked(self.next().range)).await?;
+                    retries.pause_after(fault, target.context(self.next().range)).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// What to ask for next: what is left, if it is certain that it is of the same object.
+    /// The next request: the rest of the range, if a version makes sure that it is of the same object, and
+    /// all of it if not.
     fn next(&self) -> GetOptions {
-        let range = match (self.unranged, &self.pin.version) {
+        let range = match (self.unranged, &self.pinned.version) {
             (true, _) => None,
             (false, Some(_)) => Some(self.at..self.range.end),
             (false, None) => Some(self.range.clone()),
         };
-        GetOptions { range, if_version: self.pin.version.clone() }
+        GetOptions { range, if_version: self.pinned.version.clone() }
     }
 
-    /// Receives one answer. True when nothing comes after it.
+    /// Receives one response. Returns whether it is the last one.
     async fn receive(&mut self, mut response: GetResponse, chunks: &Sender<Bytes>) -> Result<bool> {
-        self.pin.check(&response)?;
+        self.pinned.check(&response)?;
         let held = self.held(&response)?;
-        let again = self.at;
-        let mut again_sum = 0;
+        let resume_at = self.at;
+        let mut repeated_sum = 0;
         let mut position = held.start;
-        let (mut watch, begun) = (Watch::new(self.object.limits.stall), Instant::now());
-        // Nothing is to be passed over if nothing comes after it.
+        let (mut watch, begun) = (StallWatch::new(self.target.limits.stall), Instant::now());
+        // The range begins after the end of the object: there is no need to read up to it.
         if self.unranged && response.size.is_some_and(|size| (1..=self.range.start).contains(&size)) {
             return Ok(true);
         }
-        // A response for a range is read to its end, to see that it is its end.
+        // The response for a range is read to its end, to check that no bytes follow.
         while !self.unranged || position < self.range.end {
             let Some(chunk) = watch.next(&mut response).await? else { break };
-            let budget = &self.object.place.budget;
-            self.object.meter.received(chunk.len());
+            let budget = &self.target.queued.budget;
+            self.target.meter.received(chunk.len());
             budget.received(chunk.len());
             let end = position + chunk.len() as u64;
             if !self.unranged && end > held.end {
                 let (received, expected) = (end - held.start, held.end - held.start);
-                let message = format!("{received} bytes came where the answer to a request had {expected}");
+                let message = format!("received {received} bytes in a response of {expected}");
                 return Err(ErrorKind::Store(message.into()).into());
             }
-            // What was handed on before a response broke must come again, where no version says that it does.
-            let known = part(&chunk, position, &(self.range.start..again));
-            self.object.meter.wasted(again.min(end).saturating_sub(position));
-            again_sum = crc32c::crc32c_append(again_sum, &known);
-            let new = part(&chunk, position, &(again..self.range.end));
+            // Where no version identifies the object, the bytes that were handed on before must come again.
+            let repeated = overlap(&chunk, position, &(self.range.start..resume_at));
+            self.target.meter.wasted(resume_at.min(end).saturating_sub(position));
+            repeated_sum = crc32c::crc32c_append(repeated_sum, &repeated);
+            let new = overlap(&chunk, position, &(resume_at..self.range.end));
             position = end;
             if !new.is_empty() {
-                if again_sum != self.sum && self.at == again && !self.exact() {
+                if repeated_sum != self.sum && self.at == resume_at && !self.can_resume() {
                     return Err(changed_content());
                 }
                 self.at += new.len() as u64;
-                if !self.exact() {
+                if !self.can_resume() {
                     self.sum = crc32c::crc32c_append(self.sum, &new);
                 }
-                // Nobody reads any more. The task is about to be ended, but a body may never give it the
-                // occasion.
+                // If the receiver is gone, this task is about to be cancelled. But a body that is always
+                // ready would never let it reach a point where it can be.
                 let begun = Instant::now();
                 let sent = chunks.send(new).await;
-                self.rested += begun.elapsed();
+                self.reader_time += begun.elapsed();
                 if sent.is_err() {
                     return Ok(true);
                 }
             }
         }
-        self.object.place.budget.completed(position - held.start, begun.elapsed());
-        if !self.exact() && self.at == again && position >= again && again_sum != self.sum {
+        self.target.queued.budget.completed(position - held.start, begun.elapsed());
+        if !self.can_resume() && self.at == resume_at && position >= resume_at && repeated_sum != self.sum {
             return Err(changed_content());
         }
         if self.unranged {
@@ -166,8 +172,8 @@ impl Download {
                 Some(expected) if position < expected.min(self.range.end) || position > expected => {
                     Err(ErrorKind::Length { expected, received: position }.into())
                 }
-                // It is whole, and shorter than it was.
-                None if position < again && again > self.range.start => Err(changed_content()),
+                // The object is shorter than it was before.
+                None if position < resume_at && resume_at > self.range.start => Err(changed_content()),
                 _ => Ok(true),
             };
         }
@@ -176,30 +182,32 @@ impl Download {
                 let (expected, received) = (held.end - self.range.start, position - self.range.start);
                 Err(ErrorKind::Length { expected, received }.into())
             }
-            _ if self.at < self.range.end && !self.exact() => {
-                let message = "the source sends less than it is asked for, of an object without a version";
+            _ if self.at < self.range.end && !self.can_resume() => {
+                let message = "the source sends fewer bytes than requested of an object without a version";
                 Err(ErrorKind::Store(message.into()).into())
             }
             _ => Ok(false),
         }
     }
 
-    /// Whether a version says which object it is, so that a response can begin anywhere.
-    fn exact(&self) -> bool {
-        !self.unranged && self.pin.version.is_some()
+    /// Whether a version identifies the object, so that a request can resume at any byte.
+    fn can_resume(&self) -> bool {
+        !self.unranged && self.pinned.version.is_some()
     }
 
-    /// The bytes that the response brings, which must be what was asked for or the beginning of it.
+    /// The range of bytes in the response, which must be the requested one or a beginning of it.
     fn held(&self, response: &GetResponse) -> Result<Range<u64>> {
-        let asked = self.next().range;
+        let requested = self.next().range;
         let end = self.range.end;
-        match (&response.range, asked) {
+        match (&response.range, requested) {
             (None, None) => Ok(0..response.size.unwrap_or(u64::MAX)),
-            (Some(held), Some(asked)) if held.start == asked.start && !held.is_empty() && held.end <= end => {
+            (Some(held), Some(requested))
+                if held.start == requested.start && !held.is_empty() && held.end <= end =>
+            {
                 Ok(held.clone())
             }
-            (held, asked) => {
-                let message = format!("bytes {asked:?} were asked for, and {held:?} came");
+            (held, requested) => {
+                let message = format!("requested bytes {requested:?}, and received {held:?}");
                 Err(ErrorKind::Store(message.into()).into())
             }
         }
@@ -207,46 +215,47 @@ impl Download {
 }
 
 fn changed_content() -> Error {
-    let (before, after) = ("what came first".into(), "other bytes when it was read again".into());
+    let (before, after) = ("the bytes read first".into(), "other bytes on a retry".into());
     ErrorKind::Changed { before, after }.into()
 }
 
-/// What of `chunk`, which begins at byte `at`, lies in `wanted`.
-fn part(chunk: &Bytes, at: u64, wanted: &Range<u64>) -> Bytes {
-    let place = |bound: u64| {
-        let place = usize::try_from(bound.saturating_sub(at)).unwrap_or(usize::MAX);
-        place.min(chunk.len())
+/// Returns the bytes of `chunk` that lie in `wanted`. The chunk begins at byte `at`.
+fn overlap(chunk: &Bytes, at: u64, wanted: &Range<u64>) -> Bytes {
+    let index = |bound: u64| {
+        let index = usize::try_from(bound.saturating_sub(at)).unwrap_or(usize::MAX);
+        index.min(chunk.len())
     };
-    chunk.slice(place(wanted.start)..place(wanted.end).max(place(wanted.start)))
+    chunk.slice(index(wanted.start)..index(wanted.end).max(index(wanted.start)))
 }
 
-/// Fewer bytes per second than this are as bad as none.
-const DRIP: u64 = 1 << 10;
+/// A connection with fewer bytes per second than this counts as stalled.
+const MIN_RATE: u64 = 1 << 10;
 
-/// Watches that a body keeps coming. Only the time in which it is waited for counts, not what its reader
+/// Watches a body for stalls. Only time spent waiting for the body counts, not the time that its reader
 /// takes.
 #[derive(Debug)]
-struct Watch {
+struct StallWatch {
     stall: Duration,
-    /// Time waited, and bytes that came, since the last look at them.
+    /// Time waited since the last check.
     waited: Duration,
+    /// Bytes received since the last check.
     bytes: u64,
 }
 
-impl Watch {
+impl StallWatch {
     fn new(stall: Duration) -> Self {
-        Watch { stall, waited: Duration::ZERO, bytes: 0 }
+        StallWatch { stall, waited: Duration::ZERO, bytes: 0 }
     }
 
     async fn next(&mut self, response: &mut GetResponse) -> Result<Option<Bytes>> {
         let begun = Instant::now();
-        let chunk = timed(self.stall, response.body.try_next()).await?;
+        let chunk = with_stall_timeout(self.stall, response.body.try_next()).await?;
         self.waited += begun.elapsed();
         self.bytes += chunk.as_ref().map_or(0, Bytes::len) as u64;
         if self.waited >= self.stall {
-            let enough = self.waited.as_secs_f64() * DRIP as f64;
+            let enough = self.waited.as_secs_f64() * MIN_RATE as f64;
             if chunk.is_some() && (self.bytes as f64) < enough {
-                return Err(stalled(self.stall, &format!("only {} bytes came", self.bytes)));
+                return Err(stalled(self.stall, &format!("received only {} bytes", self.bytes)));
             }
             (self.waited, self.bytes) = (Duration::ZERO, 0);
         }

@@ -1,7 +1,7 @@
-//! Requests, and second requests for what is late.
+//! Requests, and hedging: second requests in place of late ones.
 
-use super::object::Reading;
-use super::stall::timed;
+use super::stall::with_stall_timeout;
+use super::target::QueuedTarget;
 use crate::Result;
 use crate::store::meter::Answering;
 use crate::store::source::{GetOptions, GetResponse};
@@ -12,65 +12,65 @@ use futures::stream::{BoxStream, StreamExt};
 use std::pin::pin;
 use std::time::Duration;
 
-/// Only ranges up to this size are asked for twice.
-pub(super) const SMALL: u64 = 8 << 20;
+/// Maximum size in bytes of a range that is requested twice.
+const MAX_HEDGED: u64 = 8 << 20;
 
-/// Sends a request, which may take as long as a response may stall. If it is late and may be hedged, another
-/// is sent, and the one that is answered first counts: whatever is checked of a response is checked of this
-/// one.
-pub(super) async fn get(object: &Reading, options: GetOptions) -> Result<GetResponse> {
-    let first = request(object, options.clone());
-    let Some(late) = may_hedge(object, &options) else { return first.await };
+/// Sends a request, with the stall limit as its timeout. If the response is late and may be hedged, sends a
+/// second request, and returns the response that begins first; the caller checks only that one.
+pub(super) async fn get(target: &QueuedTarget, options: GetOptions) -> Result<GetResponse> {
+    let first = request(target, options.clone());
+    let Some(late) = may_hedge(target, &options) else { return first.await };
     let mut first = pin!(first);
     match future::select(first.as_mut(), pin!(tokio::time::sleep(late))).await {
         Either::Left((response, _)) => return response,
         Either::Right(_) => {}
     }
-    if !object.meter.try_hedge(range_of(&options), object.limits.hedge) {
+    if !target.meter.try_hedge(length(&options), target.limits.hedge) {
         return first.await;
     }
-    log!(DEBUG, "a late request is sent a second time", url = object.url, after_ms = late.as_millis());
-    let second = pin!(request(object, options));
+    log!(DEBUG, "a late request is sent a second time", url = target.url, after_ms = late.as_millis());
+    let second = pin!(request(target, options));
     match future::select(first, second).await {
         Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
-        // One that failed leaves it to the other.
+        // If one fails, the other decides.
         Either::Left((Err(_), other)) => other.await,
         Either::Right((Err(_), other)) => other.await,
     }
 }
 
-/// How long to wait before a second request, if there may be one.
-fn may_hedge(object: &Reading, options: &GetOptions) -> Option<Duration> {
-    let may = object.limits.hedge > 0.0 && range_of(options) <= SMALL;
-    may.then(|| object.meter.late()).flatten()
+/// The time to wait before a second request; `None` if there may be none.
+fn may_hedge(target: &QueuedTarget, options: &GetOptions) -> Option<Duration> {
+    let may = target.limits.hedge > 0.0 && length(options) <= MAX_HEDGED;
+    may.then(|| target.meter.late()).flatten()
 }
 
-fn range_of(options: &GetOptions) -> u64 {
+/// Length of the requested range in bytes; [`u64::MAX`] for a whole object.
+fn length(options: &GetOptions) -> u64 {
     options.range.as_ref().map_or(u64::MAX, |range| range.end - range.start)
 }
 
-async fn request(object: &Reading, options: GetOptions) -> Result<GetResponse> {
-    let answering = object.meter.request(&object.url, options.range.clone());
-    let budget = &object.place.budget;
+async fn request(target: &QueuedTarget, options: GetOptions) -> Result<GetResponse> {
+    let answering = target.meter.request(&target.url, options.range.clone());
+    let budget = &target.queued.budget;
     let mut response =
-        pin!(timed(object.limits.stall, object.source.get(object.url.expose_secret(), options)));
-    let response = match budget.patience() {
-        Some(patience) => match tokio::time::timeout(patience, response.as_mut()).await {
+        pin!(with_stall_timeout(target.limits.stall, target.source.get(target.url.expose_secret(), options)));
+    let response = match budget.first_response_timeout() {
+        Some(timeout) => match tokio::time::timeout(timeout, response.as_mut()).await {
             Ok(response) => response,
             Err(_) => {
-                log!(DEBUG, "a response is late", url = object.url, after_ms = patience.as_millis());
-                budget.late();
+                log!(DEBUG, "a response is late", url = target.url, after_ms = timeout.as_millis());
+                budget.first_response_is_late();
                 response.await
             }
         },
         None => response.await,
     }?;
-    budget.answered(answering.answered());
-    Ok(GetResponse { body: counted(answering, response.body), ..response })
+    budget.record_first_byte(answering.answered());
+    Ok(GetResponse { body: count_received(answering, response.body), ..response })
 }
 
-/// The request counts as being answered as long as its body is held.
-fn counted(
+/// Counts the bytes of a body. The request is in progress until its body is dropped.
+fn count_received(
     answering: Answering,
     body: BoxStream<'static, Result<Bytes>>,
 ) -> BoxStream<'static, Result<Bytes>> {

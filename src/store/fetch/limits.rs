@@ -1,31 +1,31 @@
-//! The settings of reading.
+//! The settings of fetches.
 
 use std::time::Duration;
 
-/// How an object is split into requests, and how faults are met.
+/// How an object is split into requests, and how faults are handled.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store) struct Limits {
-    /// Bytes per request; found out from the network unless set.
+pub(in crate::store) struct FetchLimits {
+    /// Bytes per request; measured unless set.
     pub(in crate::store) range_size: Option<u64>,
-    /// Requests in flight per object, and received ranges that wait to be read.
+    /// Maximum number of ranges per object that are in flight or unread.
     pub(in crate::store) ranges_in_flight: usize,
-    /// How often a request or the rest of a range is tried again.
+    /// Maximum number of retries of a request, or of the rest of a range.
     pub(in crate::store) retries: u32,
-    /// How long it is tried without progress.
+    /// Maximum time of retrying without progress.
     pub(in crate::store) retry_timeout: Duration,
-    /// The pause before the first retry; it doubles with each.
+    /// The pause before the first retry. It doubles with each.
     pub(in crate::store) pause: Duration,
-    /// How long a response may not begin, or not continue.
+    /// Maximum time without a byte, before and within a response.
     pub(in crate::store) stall: Duration,
-    /// The share of all bytes that may be asked for twice.
+    /// Share of all bytes that may be requested twice.
     pub(in crate::store) hedge: f64,
     /// Whether checksums of whole objects are compared.
     pub(in crate::store) checksums: bool,
 }
 
-impl Default for Limits {
+impl Default for FetchLimits {
     fn default() -> Self {
-        Limits {
+        FetchLimits {
             range_size: None,
             ranges_in_flight: usize::MAX,
             retries: 16,

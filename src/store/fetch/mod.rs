@@ -1,45 +1,45 @@
-//! Reads one object, or a range of it, as an in-order ring of ranged requests.
+//! Reads one object, or a range of it, by ranged requests whose bytes are returned in order.
 //!
-//! The first request asks for the first bytes and learns the size and version; the rest follows in ranges of
-//! the same version, as many in flight as the [budget](super::budget) grants, each drained by a task of its
-//! own as fast as the network gives it, so that a slow reader never holds a connection open.
+//! The first request asks for the first bytes and learns the size and version. The rest follows in ranges of
+//! the same version, as many in flight as the [budget](super::budget) grants. A task for each range receives
+//! it as fast as the network delivers, so that a slow reader never holds a connection open.
 
 mod download;
 mod hedge;
 mod limits;
-mod object;
 pub(super) mod retry;
 mod stall;
+mod target;
 
-use super::budget::{Grant, Memory, Waiting};
-use super::checksum::{Check, Checksum};
+use super::budget::{Grant, RangeMemory, WaitingReader};
+use super::checksum::{Checksum, ChecksumVerifier};
 use super::runtime::{self, Task};
 use super::source::{GetOptions, GetResponse};
 use crate::wait::until_woken;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
-use download::{Download, Pin};
+use download::{Download, PinnedVersion};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
-pub(super) use limits::Limits;
-pub(super) use object::Object;
-use object::Reading;
+pub(super) use limits::FetchLimits;
 use retry::Retries;
-pub(super) use stall::timed;
+pub(super) use stall::with_stall_timeout;
 use std::ops::Range;
 use std::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+pub(super) use target::FetchTarget;
+use target::QueuedTarget;
 
-/// Number of chunks at most that wait to be read of a response that is not of a range.
-const WAITING: usize = 16;
-/// And such a response is thought to come in chunks of this many bytes: what others call a large one.
-const LIKELY_CHUNK: usize = 512 << 10;
+/// Maximum number of unread chunks of a response that holds the whole object.
+const MAX_UNREAD_CHUNKS: usize = 16;
+/// Assumed size of such a chunk in bytes. It is a large one, so that the number of chunks bounds the memory.
+const ASSUMED_CHUNK: usize = 512 << 10;
 
-impl Reading {
-    /// A first request, before anything of the object has been handed out: it may be repeated freely.
+impl QueuedTarget {
+    /// Sends the first request. No bytes have been handed out before it, so that it may be repeated freely.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
         let if_version = self.expected.as_ref().and_then(|expected| expected.version.clone());
@@ -50,29 +50,30 @@ impl Reading {
                     self.check_expected(&response)?;
                     return Ok(response);
                 }
-                Err(fault) => retries.pause_after(fault, self.asked(range.clone())).await?,
+                Err(fault) => retries.pause_after(fault, self.context(range.clone())).await?,
             }
         }
     }
 }
 
-/// The bytes of an object. Nothing is requested before it is polled or told to begin; any executor can poll.
-pub(super) fn fetch(object: Object) -> Fetch {
-    Fetch::Idle(Some(object))
+/// Returns the bytes of an object as a stream that any executor can poll. Nothing is requested before the
+/// first poll or [`begin`](Fetch::begin).
+pub(super) fn fetch(target: FetchTarget) -> Fetch {
+    Fetch::Idle(Some(target))
 }
 
-/// See [`fetch`].
+/// The stream that [`fetch`] returns.
 pub(super) enum Fetch {
-    Idle(Option<Object>),
+    Idle(Option<FetchTarget>),
     Running(BoxStream<'static, Result<Bytes>>),
 }
 
 impl Fetch {
-    /// Sends the first request, if that was not done.
+    /// Sends the first request, unless it has been sent.
     pub(super) fn begin(&mut self) {
-        if let Fetch::Idle(object) = self {
-            *self = Fetch::Running(match object.take().map(Ring::begin) {
-                Some(Ok(ring)) => ring.chunks(),
+        if let Fetch::Idle(target) = self {
+            *self = Fetch::Running(match target.take().map(OrderedRanges::begin) {
+                Some(Ok(ranges)) => ranges.chunks(),
                 Some(Err(error)) => stream::iter([Err(error)]).boxed(),
                 None => stream::empty().boxed(),
             });
@@ -92,77 +93,79 @@ impl Stream for Fetch {
     }
 }
 
-/// A range that is being received by a task, which ends with an error if it could not be received whole.
-struct Part {
+/// A range in flight. Its task receives the bytes, and fails if it cannot receive all of them.
+struct IncomingRange {
     chunks: Receiver<Bytes>,
     task: Task<()>,
-    /// That of the whole object, with the first part, if it is known and all of the object is read.
+    /// The checksum of the whole object. Only the first range has it, if it is known and all of the object is
+    /// read.
     checksum: Option<Checksum>,
-    /// Given back when the part has been read.
-    _memory: Memory,
+    /// Given back when the range has been read.
+    _memory: RangeMemory,
 }
 
-/// The parts of an object, in order.
-struct Ring {
-    object: Arc<Reading>,
-    parts: Receiver<Part>,
-    current: Option<Part>,
-    check: Option<Check>,
-    /// Bytes that have been given out.
-    given: u64,
-    /// How long they were waited for, in nanoseconds.
+/// The ranges of an object, in order.
+struct OrderedRanges {
+    target: Arc<QueuedTarget>,
+    ranges: Receiver<IncomingRange>,
+    current: Option<IncomingRange>,
+    verifier: Option<ChecksumVerifier>,
+    /// Number of bytes returned.
+    returned: u64,
+    /// Time that the reader has waited, in nanoseconds.
     waited: Arc<AtomicU64>,
-    /// Sends the first request, and those that are granted after it. Ends with the number of bytes there are,
-    /// if known.
-    lead: Task<Option<u64>>,
+    /// The task that sends all requests. Its output is the number of bytes to expect, if known.
+    requests: Task<Option<u64>>,
 }
 
-impl Ring {
-    fn begin(object: Object) -> Result<Self> {
-        let object = Arc::new(Reading { place: object.lane.next_object(), object });
-        // How much there is after the first range is not known before it is answered.
-        let grants = object.place.ask(object.wanted.clone(), object.limits.range_size, 1);
-        let (sender, parts) = async_channel::unbounded();
-        let lead = runtime::spawn(lead(Arc::clone(&object), grants, sender))?;
-        Ok(Ring { object, parts, current: None, check: None, given: 0, waited: Arc::default(), lead })
+impl OrderedRanges {
+    fn begin(target: FetchTarget) -> Result<Self> {
+        let target = Arc::new(QueuedTarget { queued: target.queue.next_object(), target });
+        // Only one range at first: the size of the object is unknown before the first response.
+        let grants = target.queued.request(target.wanted.clone(), target.limits.range_size, 1);
+        let (sender, ranges) = async_channel::unbounded();
+        let requests = runtime::spawn(send_requests(Arc::clone(&target), grants, sender))?;
+        let waited = Arc::default();
+        Ok(OrderedRanges { target, ranges, current: None, verifier: None, returned: 0, waited, requests })
     }
 
     fn chunks(self) -> BoxStream<'static, Result<Bytes>> {
-        stream::try_unfold(self, async |mut ring| Ok(ring.next().await?.map(|chunk| (chunk, ring)))).boxed()
+        stream::try_unfold(self, async |mut ranges| Ok(ranges.next().await?.map(|chunk| (chunk, ranges))))
+            .boxed()
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
-            if let Some(part) = &mut self.current {
-                let waiting = || self.object.place.wait();
-                if let Some(chunk) = received(&part.chunks, &self.object, &self.waited, waiting).await {
-                    if let Some(check) = &mut self.check {
-                        check.add(&chunk);
+            if let Some(range) = &mut self.current {
+                let waiting = || self.target.queued.wait();
+                if let Some(chunk) = receive(&range.chunks, &self.target, &self.waited, waiting).await {
+                    if let Some(verifier) = &mut self.verifier {
+                        verifier.add(&chunk);
                     }
-                    self.given += chunk.len() as u64;
+                    self.returned += chunk.len() as u64;
                     return Ok(Some(chunk));
                 }
-                (&mut part.task).await?;
+                (&mut range.task).await?;
                 self.current = None;
             }
-            let waiting = || self.object.place.wait_for_next();
-            match received(&self.parts, &self.object, &self.waited, waiting).await {
-                Some(part) => {
-                    self.check = part.checksum.map(Check::new).or(self.check.take());
-                    self.current = Some(part);
+            let waiting = || self.target.queued.wait_for_next();
+            match receive(&self.ranges, &self.target, &self.waited, waiting).await {
+                Some(range) => {
+                    self.verifier = range.checksum.map(ChecksumVerifier::new).or(self.verifier.take());
+                    self.current = Some(range);
                 }
                 None => {
-                    // Each part was whole; that none is missing is seen here.
-                    let received = self.given;
-                    match (&mut self.lead).await? {
+                    // Each range was whole; this checks that none is missing.
+                    let received = self.returned;
+                    match (&mut self.requests).await? {
                         Some(expected) if expected != received => {
                             return Err(ErrorKind::Length { expected, received }.into());
                         }
                         _ => {}
                     }
-                    self.check.take().map_or(Ok(()), Check::end)?;
+                    self.verifier.take().map_or(Ok(()), ChecksumVerifier::finish)?;
                     let waited = Duration::from_nanos(self.waited.load(Relaxed));
-                    self.object.meter.was_read(&self.object.url, received, waited);
+                    self.target.meter.was_read(&self.target.url, received, waited);
                     return Ok(None);
                 }
             }
@@ -170,114 +173,122 @@ impl Ring {
     }
 }
 
-/// What comes next, if anything. The time that it takes is the reader's waiting time.
-async fn received<T: Send>(
+/// Receives the next item, if there is one. The time that it takes counts as waiting time of the reader.
+async fn receive<T: Send>(
     receiver: &Receiver<T>,
-    object: &Object,
+    target: &FetchTarget,
     waited: &Arc<AtomicU64>,
-    waiting: impl Fn() -> Waiting + Send + Sync,
+    waiting: impl Fn() -> WaitingReader + Send + Sync,
 ) -> Option<T> {
     match receiver.try_recv() {
         Ok(item) => return Some(item),
         Err(TryRecvError::Closed) => return None,
         Err(TryRecvError::Empty) => {}
     }
-    let time = || Timed(Instant::now(), Arc::clone(waited));
-    let waits = || (waiting(), (!object.kept).then(|| (object.meter.wait(), time())));
-    until_woken(receiver.recv(), waits).await.ok()
+    let timer = || WaitTimer { begun: Instant::now(), nanoseconds: Arc::clone(waited) };
+    let guards = || (waiting(), (!target.for_cache).then(|| (target.meter.wait(), timer())));
+    until_woken(receiver.recv(), guards).await.ok()
 }
 
-/// Adds the time until it is dropped.
-struct Timed(Instant, Arc<AtomicU64>);
+/// A guard that adds its lifetime to a total.
+struct WaitTimer {
+    begun: Instant,
+    nanoseconds: Arc<AtomicU64>,
+}
 
-impl Drop for Timed {
+impl Drop for WaitTimer {
     fn drop(&mut self) {
-        let passed = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.1.fetch_add(passed, Relaxed);
+        let passed = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(passed, Relaxed);
     }
 }
 
 /// Sends the first request, decides how to continue, and sends a request for each range that is granted.
-async fn lead(object: Arc<Reading>, grants: Receiver<Grant>, parts: Sender<Part>) -> Result<Option<u64>> {
-    let Range { start, end } = object.wanted;
+/// Returns the number of bytes to expect, if known.
+async fn send_requests(
+    target: Arc<QueuedTarget>,
+    grants: Receiver<Grant>,
+    ranges: Sender<IncomingRange>,
+) -> Result<Option<u64>> {
+    let Range { start, end } = target.wanted;
     let Ok(grant) = grants.recv().await else { return Ok(None) };
-    // Dropped before the grant is, if something fails: what that gives back is not to be granted to this
-    // object again.
+    // Moved so that it is dropped before the grant if something fails: what the grant gives back must not be
+    // granted to this object again.
     let grants = grants;
-    let asked = grant.range.end;
-    let first = object.get_first(Some(grant.range.clone())).await?;
-    let Some(held) = &first.range else { return whole(object, first, grant, &parts) };
+    let requested = grant.range.end;
+    let first = target.get_first(Some(grant.range.clone())).await?;
+    let Some(held) = &first.range else { return receive_whole(target, first, grant, &ranges) };
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
-    // Parts of an object of unknown size or version could come from different objects: unless this is all, it
-    // is read in one go.
+    // Ranges of an object of unknown size or version could come from different objects. Unless this range is
+    // all of it, the object is read in one response.
     if held.end < end && (first.size.is_none() || first.version.is_none()) {
         drop(first);
-        let response = object.get_first(None).await?;
-        return whole(object, response, grant, &parts);
+        let response = target.get_first(None).await?;
+        return receive_whole(target, response, grant, &ranges);
     }
-    // There is nothing where the object ends.
+    // The range begins at or after the end of the object, where no bytes can be.
     if start == end && !held.is_empty() {
-        let message = format!("bytes {held:?} came of an object that should end before them");
+        let message = format!("received bytes {held:?} of an object that ends before them");
         return Err(ErrorKind::Store(message.into()).into());
     }
-    let pin = Arc::new(Pin { size: first.size, version: first.version.clone() });
-    object.tell(&first);
-    let mut asked = asked.min(end);
-    object.place.go_on(asked..end, object.limits.ranges_in_flight);
-    let checksum = object.checksum(&first, first.size.unwrap_or(u64::MAX));
+    let pinned = Arc::new(PinnedVersion { size: first.size, version: first.version.clone() });
+    target.set_object(&first);
+    let mut requested = requested.min(end);
+    target.queued.extend(requested..end, target.limits.ranges_in_flight);
+    let checksum = target.checksum(&first, first.size.unwrap_or(u64::MAX));
     let begin = |range: Range<u64>, first, grant: Grant, checksum| {
-        // The chunks of a range wait in memory until they are read; its length bounds them.
+        // Unbounded: the length of the range bounds the chunks in it.
         let (sender, chunks) = async_channel::unbounded();
-        let download = Download::new(Arc::clone(&object), Arc::clone(&pin), range, false);
-        let _ = parts.try_send(part(download, first, grant, chunks, sender, checksum)?);
+        let download = Download::new(Arc::clone(&target), Arc::clone(&pinned), range, false);
+        let _ = ranges.try_send(spawn_download(download, first, grant, chunks, sender, checksum)?);
         Ok::<_, Error>(())
     };
-    begin(start..asked, Some(first), grant, checksum)?;
-    while asked < end {
+    begin(start..requested, Some(first), grant, checksum)?;
+    while requested < end {
         let Ok(grant) = grants.recv().await else { break };
-        asked = grant.range.end;
+        requested = grant.range.end;
         begin(grant.range.clone(), None, grant, None)?;
     }
     Ok(Some(end - start))
 }
 
-/// Reads what is wanted from one response that holds the whole object, as fast as the reader takes it.
-fn whole(
-    object: Arc<Reading>,
+/// Reads the wanted bytes from one response that holds the whole object, as fast as the reader takes them.
+fn receive_whole(
+    target: Arc<QueuedTarget>,
     response: GetResponse,
     grant: Grant,
-    parts: &Sender<Part>,
+    ranges: &Sender<IncomingRange>,
 ) -> Result<Option<u64>> {
     if let Some(range) = &response.range {
-        let message = format!("the whole object was asked for, and {range:?} came");
+        let message = format!("requested the whole object, and received bytes {range:?}");
         return Err(ErrorKind::Store(message.into()).into());
     }
-    object.told.set_unranged();
-    object.tell(&response);
-    let checksum = object.checksum(&response, response.size.unwrap_or(u64::MAX));
-    let pin = Arc::new(Pin { size: response.size, version: response.version.clone() });
-    // It does not end with the range that was granted: what waits is bounded by its length.
+    target.object.set_unranged();
+    target.set_object(&response);
+    let checksum = target.checksum(&response, response.size.unwrap_or(u64::MAX));
+    let pinned = Arc::new(PinnedVersion { size: response.size, version: response.version.clone() });
+    // The response does not end with the granted range, whose length bounds the bytes that are unread.
     let granted = usize::try_from(grant.range.end - grant.range.start).unwrap_or(usize::MAX);
-    let (sender, chunks) = async_channel::bounded((granted / LIKELY_CHUNK).clamp(1, WAITING));
-    let wanted = object.wanted.clone();
+    let (sender, chunks) = async_channel::bounded((granted / ASSUMED_CHUNK).clamp(1, MAX_UNREAD_CHUNKS));
+    let wanted = target.wanted.clone();
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
-    let download = Download::new(object, pin, wanted, true);
-    let _ = parts.try_send(part(download, Some(response), grant, chunks, sender, checksum)?);
+    let download = Download::new(target, pinned, wanted, true);
+    let _ = ranges.try_send(spawn_download(download, Some(response), grant, chunks, sender, checksum)?);
     Ok(length)
 }
 
-fn part(
+fn spawn_download(
     download: Download,
     first: Option<GetResponse>,
     grant: Grant,
     chunks: Receiver<Bytes>,
     sender: Sender<Bytes>,
     checksum: Option<Checksum>,
-) -> Result<Part> {
+) -> Result<IncomingRange> {
     let Grant { connection, memory, .. } = grant;
     let task = runtime::spawn(async move {
         let _connection = connection;
         download.run(first, sender).await
     })?;
-    Ok(Part { chunks, task, checksum, _memory: memory })
+    Ok(IncomingRange { chunks, task, checksum, _memory: memory })
 }

@@ -1,6 +1,6 @@
-//! When a request is tried again, how long before, and when it is given up.
+//! Decides whether and when a failed request is retried, and when it is given up.
 
-use super::limits::Limits;
+use super::limits::FetchLimits;
 use crate::secret_url::redact_answer;
 use crate::store::budget::Budget;
 use crate::store::meter::Meter;
@@ -11,62 +11,62 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The longest pause before a retry that a store has not asked for.
-pub(in crate::store) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Maximum pause before a retry, unless the store asks for a longer one.
+pub(in crate::store) const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long a place that has never answered is tried while it refuses connections or has no address.
+/// How long to retry a server that has never responded while it refuses connections or has no address.
 pub(in crate::store) const REFUSED: Duration = Duration::from_secs(2);
-/// How long a place that has never answered is tried while nothing comes from it.
+/// How long to retry a server that has never responded while it sends nothing.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// Bytes after which a response that broke was worth its request: tries and time are counted
-/// anew.
-const PROGRESS: u64 = 256 << 10;
+/// Number of bytes that count as progress: after a response with as many, tries and time are counted from 0.
+const MIN_PROGRESS: u64 = 256 << 10;
 
-/// A response may be shorter than was asked for if it brings this many bytes, or this part of what was asked
-/// for.
-const SHORTEST: u64 = 16 << 10;
-const SHORTEST_PART: u64 = 16;
+/// A response that is shorter than its request is acceptable if it has this many bytes…
+const MIN_SHORT: u64 = 16 << 10;
+/// … or one part in this many of the bytes requested.
+const MIN_SHORT_DIVISOR: u64 = 16;
 
-/// What a request asked for, and of whom.
+/// The object and range of a request, and the counters that its retries change.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) url: &'a SecretUrl,
     pub(super) range: Option<Range<u64>>,
     pub(super) meter: &'a Meter,
     pub(super) budget: &'a Budget,
 }
 
-/// Counts the tries of one request, and of the requests for the rest of it, since anything came of them.
+/// Counts the tries of one request, and of requests for the rest of its range, since the last progress.
 #[derive(Debug)]
 pub(in crate::store) struct Retries {
     tries: u32,
-    /// When the first try began, later by the time in which a reader rested.
+    /// When the first try began, moved forward by the time that the reader took.
     since: Instant,
     pause: Duration,
-    limits: Limits,
+    limits: FetchLimits,
 }
 
 impl Retries {
-    pub(in crate::store) fn new(limits: &Limits) -> Self {
+    pub(in crate::store) fn new(limits: &FetchLimits) -> Self {
         Retries { tries: 0, since: Instant::now(), pause: limits.pause, limits: *limits }
     }
 
-    /// So long has been waited, since the last fault or progress, not for a response but for its reader.
-    pub(super) fn rested(&mut self, time: Duration) {
+    /// Excludes the time in which a response waited for its reader.
+    pub(super) fn exclude(&mut self, time: Duration) {
         self.since += time;
     }
 
-    /// Bytes that came before the last fault.
+    /// Records the number of bytes that were received before the last fault.
     pub(super) fn progress(&mut self, bytes: u64) {
-        if bytes >= PROGRESS {
+        if bytes >= MIN_PROGRESS {
             *self = Retries::new(&self.limits);
         }
     }
 
-    /// A response came whole that was shorter than asked for. That is no fault, but it must lead somewhere.
-    pub(super) fn short_answer(&mut self, bytes: u64, asked: u64) -> Result<()> {
-        if bytes >= SHORTEST.min(asked.div_ceil(SHORTEST_PART)) {
+    /// Records a complete response with fewer bytes than requested. That is no fault, but very short
+    /// responses count as tries.
+    pub(super) fn short_response(&mut self, bytes: u64, requested: u64) -> Result<()> {
+        if bytes >= MIN_SHORT.min(requested.div_ceil(MIN_SHORT_DIVISOR)) {
             *self = Retries::new(&self.limits);
             return Ok(());
         }
@@ -74,27 +74,31 @@ impl Retries {
         if self.tries <= self.limits.retries {
             return Ok(());
         }
-        let why = format!("the server answers with {bytes} bytes where {asked} are asked for");
+        let why = format!("the server sends {bytes} bytes where {requested} were requested");
         Err(self.given_up(ErrorKind::Store(why.into()).into()))
     }
 
-    /// Waits before the next try, or gives the fault back if it is final or was tried often or long enough.
+    /// Waits before the next try.
+    ///
+    /// # Errors
+    ///
+    /// The fault itself if it is final, or if there were too many tries or they took too long.
     pub(super) async fn pause_after(
         &mut self,
         fault: Error,
-        Asked { url, range, meter, budget }: Asked<'_>,
+        RequestContext { url, range, meter, budget }: RequestContext<'_>,
     ) -> Result<()> {
         if let ErrorKind::Busy { .. } = fault.kind() {
             meter.throttled();
             budget.throttled();
         }
-        let limit = passes(&fault).then(|| self.limit(&fault, meter));
+        let limit = is_transient(&fault).then(|| self.limit(&fault, meter));
         let why = redact_answer(&format!("{fault:#}"), &[url.expose_secret()]);
-        let pause = self.next(fault, limit)?;
+        let pause = self.next_pause(fault, limit)?;
         meter.retried();
         log!(
             INFO,
-            "a request failed and is tried again",
+            "a request failed and is retried",
             url = url,
             start = range.as_ref().map_or(0, |range| range.start),
             tries = self.tries,
@@ -106,24 +110,27 @@ impl Retries {
         Ok(())
     }
 
-    /// The pause before the next try. Gives the fault back if it is final, which is without a limit, or was
-    /// tried often or long enough.
-    pub(in crate::store) fn next(&mut self, fault: Error, limit: Option<Duration>) -> Result<Duration> {
+    /// The pause before the next try. `limit` is how long to try; `None` if the fault is final.
+    ///
+    /// # Errors
+    ///
+    /// The fault itself if it is final, or if there were too many tries or they took too long.
+    pub(in crate::store) fn next_pause(&mut self, fault: Error, limit: Option<Duration>) -> Result<Duration> {
         self.tries += 1;
-        let asked = match fault.kind() {
+        let retry_after = match fault.kind() {
             ErrorKind::Busy { retry_after, .. } => *retry_after,
             _ => None,
         };
-        let pause = limit.and_then(|limit| self.next_pause(asked, self.since.elapsed(), limit));
+        let pause = limit.and_then(|limit| self.pause_within(retry_after, self.since.elapsed(), limit));
         pause.ok_or_else(|| self.given_up(fault))
     }
 
-    /// How long to try after such a fault.
+    /// How long to try after this fault.
     fn limit(&self, fault: &Error, meter: &Meter) -> Duration {
-        match unreachable(fault) {
+        match unreachable_limit(fault) {
             Some(limit) if !meter.is_reached() => self.limits.retry_timeout.min(limit),
             Some(_) => self.limits.retry_timeout,
-            // Whoever says that something is wrong is there.
+            // A server that reports a fault can be reached.
             None => {
                 meter.reached();
                 self.limits.retry_timeout
@@ -131,46 +138,46 @@ impl Retries {
         }
     }
 
-    /// How long to wait before the next try, if there is one so long after the first. A store gets the time
-    /// that it asks for; the last try is made at the end of the limit.
-    fn next_pause(
+    /// The pause before the next try; `None` if `limit` has elapsed since the first one, or there were too
+    /// many tries. It is no shorter than the store asks for, but the last try is made when the limit ends.
+    fn pause_within(
         &mut self,
-        asked: Option<Duration>,
+        retry_after: Option<Duration>,
         elapsed: Duration,
         limit: Duration,
     ) -> Option<Duration> {
         let left = limit.checked_sub(elapsed).filter(|left| !left.is_zero())?;
         (self.tries <= self.limits.retries).then(|| {
-            let pause = self.growing_pause();
-            asked.map_or(pause, |asked| pause.max(asked)).min(left)
+            let pause = self.backoff();
+            retry_after.map_or(pause, |retry_after| pause.max(retry_after)).min(left)
         })
     }
 
-    /// Twice as long each time, less up to a half of it by chance: requests that failed together are not
-    /// tried together.
-    fn growing_pause(&mut self) -> Duration {
+    /// Exponential backoff, less up to half by chance: requests that failed together are not retried
+    /// together.
+    fn backoff(&mut self) -> Duration {
         let pause = self.pause;
-        self.pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        self.pause = pause.saturating_mul(2).min(MAX_PAUSE);
         let chance = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
         pause.mul_f64(1.0 - chance / 2.0)
     }
 
     fn given_up(&self, fault: Error) -> Error {
         match self.tries {
-            // What is final at once was not tried for long.
+            // A fault that is final at once has no retries to report.
             0 | 1 => fault,
             tries => fault.after(tries, self.since.elapsed()),
         }
     }
 }
 
-/// Whether a fault may pass by itself.
-pub(in crate::store) fn passes(fault: &Error) -> bool {
+/// Whether a retry may succeed after this fault.
+pub(in crate::store) fn is_transient(fault: &Error) -> bool {
     matches!(fault.kind(), ErrorKind::Io(_) | ErrorKind::Length { .. } | ErrorKind::Busy { .. })
 }
 
-/// How long to try a place that has never answered, if the fault is that it cannot be reached.
-pub(in crate::store) fn unreachable(fault: &Error) -> Option<Duration> {
+/// If the fault is that a server cannot be reached: how long to retry one that has never responded.
+pub(in crate::store) fn unreachable_limit(fault: &Error) -> Option<Duration> {
     let ErrorKind::Io(error) = fault.kind() else { return None };
     match error.kind() {
         io::ErrorKind::ConnectionRefused
@@ -187,17 +194,22 @@ pub(in crate::store) fn unreachable(fault: &Error) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn limits(retries: u32) -> Limits {
-        Limits { retries, pause: Duration::from_millis(100), ..Limits::default() }
+    fn limits(retries: u32) -> FetchLimits {
+        FetchLimits { retries, pause: Duration::from_millis(100), ..FetchLimits::default() }
     }
 
-    /// How often a request is tried that takes so long to fail, and when it is given up.
-    fn tries(limits: Limits, limit: Duration, asked: Option<Duration>, takes: Duration) -> (u32, Duration) {
+    /// Number of tries of a request that `takes` so long to fail, and the time after which it is given up.
+    fn tries(
+        limits: FetchLimits,
+        limit: Duration,
+        retry_after: Option<Duration>,
+        takes: Duration,
+    ) -> (u32, Duration) {
         let (mut retries, mut elapsed) = (Retries::new(&limits), Duration::ZERO);
         loop {
             elapsed += takes;
             retries.tries += 1;
-            match retries.next_pause(asked, elapsed, limit) {
+            match retries.pause_within(retry_after, elapsed, limit) {
                 Some(pause) => elapsed += pause,
                 None => return (retries.tries, elapsed),
             }
@@ -207,24 +219,24 @@ mod tests {
     #[test]
     fn pauses_grow_up_to_a_bound_and_differ() {
         let mut retries = Retries::new(&limits(5));
-        let mut pauses = (0..200).map(|_| retries.growing_pause());
+        let mut pauses = (0..200).map(|_| retries.backoff());
         for expected in [100, 200, 400] {
             let pause = pauses.next().unwrap();
             assert!((expected / 2..=expected).contains(&(pause.as_millis() as u64)), "{pause:?}");
         }
         let late: Vec<_> = pauses.skip(20).collect();
-        assert!(late.iter().all(|pause| (LONGEST_PAUSE / 2..=LONGEST_PAUSE).contains(pause)));
+        assert!(late.iter().all(|pause| (MAX_PAUSE / 2..=MAX_PAUSE).contains(pause)));
         assert!(late.windows(2).any(|two| two[0] != two[1]));
     }
 
     #[test]
     fn a_minute_of_failures_ends_nothing_by_default() {
-        let limits = Limits::default();
+        let limits = FetchLimits::default();
         for _ in 0..100 {
             let (_, given_up) = tries(limits, limits.retry_timeout, None, Duration::ZERO);
             assert!((Duration::from_secs(60)..=limits.retry_timeout).contains(&given_up), "{given_up:?}");
         }
-        // Silence takes time of its own.
+        // A silent server uses up the stall limit with each try.
         let (number, given_up) = tries(limits, limits.retry_timeout, None, limits.stall);
         assert!(given_up <= limits.retry_timeout + limits.stall && number > 5, "{number} {given_up:?}");
     }
@@ -240,8 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_never_answered_is_given_up_sooner() {
-        let (limits, fault) = (Limits::default(), |kind: io::ErrorKind| Error::from(io::Error::from(kind)));
+    fn a_server_that_never_responded_is_given_up_sooner() {
+        let (limits, fault) =
+            (FetchLimits::default(), |kind: io::ErrorKind| Error::from(io::Error::from(kind)));
         let (refused, silent) = (fault(io::ErrorKind::ConnectionRefused), fault(io::ErrorKind::TimedOut));
         for contact in [ErrorKind::Io(io::Error::other("500")), broken()] {
             let (meter, retries) = (Meter::default(), Retries::new(&limits));
@@ -258,17 +271,17 @@ mod tests {
     }
 
     #[test]
-    fn short_answers_must_lead_somewhere() {
+    fn very_short_responses_are_given_up() {
         let mut retries = Retries::new(&limits(2));
-        for (bytes, asked) in [(SHORTEST, u64::MAX), (1, 16), (63, 1000)] {
+        for (bytes, requested) in [(MIN_SHORT, u64::MAX), (1, 16), (63, 1000)] {
             for _ in 0..9 {
-                retries.short_answer(bytes, asked).unwrap();
+                retries.short_response(bytes, requested).unwrap();
             }
         }
-        for (bytes, asked) in [(1, 17), (0, 1)] {
-            retries.short_answer(bytes, asked).unwrap();
+        for (bytes, requested) in [(1, 17), (0, 1)] {
+            retries.short_response(bytes, requested).unwrap();
         }
-        let error = retries.short_answer(62, 1000).unwrap_err();
+        let error = retries.short_response(62, 1000).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
         assert_eq!(error.attempts().map(|attempts| attempts.tries), Some(3));
     }
@@ -278,8 +291,8 @@ mod tests {
         let begun = Instant::now();
         let (meter, budget) = (Meter::default(), Budget::new(1, 1));
         let url = SecretUrl::from("https://host/a.tar");
-        let asked = Asked { url: &url, range: None, meter: &meter, budget: &budget };
-        (runtime.block_on(retries.pause_after(fault.into(), asked)), begun.elapsed())
+        let context = RequestContext { url: &url, range: None, meter: &meter, budget: &budget };
+        (runtime.block_on(retries.pause_after(fault.into(), context)), begun.elapsed())
     }
 
     fn broken() -> ErrorKind {
@@ -287,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn tries_end_unless_something_comes() {
-        let mut retries = Retries::new(&Limits { pause: Duration::from_micros(1), ..limits(2) });
+    fn tries_end_unless_there_is_progress() {
+        let mut retries = Retries::new(&FetchLimits { pause: Duration::from_micros(1), ..limits(2) });
         for _ in 0..5 {
             after(&mut retries, broken()).0.unwrap();
             after(&mut retries, broken()).0.unwrap();
-            retries.progress(PROGRESS);
+            retries.progress(MIN_PROGRESS);
         }
-        retries.progress(PROGRESS - 1);
+        retries.progress(MIN_PROGRESS - 1);
         after(&mut retries, broken()).0.unwrap();
         after(&mut retries, broken()).0.unwrap();
         let error = after(&mut retries, broken()).0.unwrap_err();
@@ -304,28 +317,28 @@ mod tests {
 
     #[test]
     fn a_store_that_asks_for_time_gets_it() {
-        let mut retries = Retries::new(&Limits { pause: Duration::from_micros(1), ..limits(2) });
+        let mut retries = Retries::new(&FetchLimits { pause: Duration::from_micros(1), ..limits(2) });
         let busy = ErrorKind::Busy { retry_after: Some(Duration::from_millis(30)), source: "503".into() };
         let (result, time) = after(&mut retries, busy);
         assert!(result.is_ok() && time >= Duration::from_millis(30), "{time:?}");
     }
 
     #[test]
-    fn a_reader_that_rests_takes_no_time_of_trying() {
-        let limits = Limits { retry_timeout: Duration::from_millis(50), ..limits(9) };
-        for rests in [true, false] {
+    fn time_of_the_reader_is_excluded() {
+        let limits = FetchLimits { retry_timeout: Duration::from_millis(50), ..limits(9) };
+        for excluded in [true, false] {
             let mut retries = Retries::new(&limits);
-            let rest = Duration::from_millis(60);
-            std::thread::sleep(rest);
-            if rests {
-                retries.rested(rest);
+            let reader_time = Duration::from_millis(60);
+            std::thread::sleep(reader_time);
+            if excluded {
+                retries.exclude(reader_time);
             }
-            assert_eq!(retries.next(broken().into(), Some(limits.retry_timeout)).is_ok(), rests);
+            assert_eq!(retries.next_pause(broken().into(), Some(limits.retry_timeout)).is_ok(), excluded);
         }
     }
 
     #[test]
-    fn what_will_not_pass_is_not_tried_again() {
+    fn a_final_fault_is_not_retried() {
         let mut retries = Retries::new(&limits(9));
         let (result, _) = after(&mut retries, ErrorKind::Denied("403".into()));
         let error = result.unwrap_err();

@@ -1,10 +1,11 @@
-//! Counters of what is read of local files.
+//! Counters of reads of local files.
 
 use crate::store::FileReport;
 use crate::telemetry::count;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+/// Counts the reads of the local files of a store.
 #[derive(Debug, Default)]
 pub(in crate::store) struct FileMeter {
     opened: AtomicU64,

@@ -1,6 +1,6 @@
-//! Files that are written beside their place, and get their name when they are whole.
+//! Writes files under a temporary name, and renames them when they are complete.
 
-use super::{directory, info, located, settle};
+use super::{directory, info, store_error, sync_directory};
 use crate::secret_url::SecretUrl;
 use crate::store::source::ObjectInfo;
 use crate::store::upload::ObjectWriter;
@@ -12,39 +12,39 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const PARTIAL: &str = ".partial";
-/// Bytes of a file's name that the name of its partial file shows.
-const LONGEST_SHOWN: usize = 96;
+/// Maximum number of bytes of the target's name in the name of a partial file.
+const MAX_SHOWN: usize = 96;
 
-/// Whether a file is one that a [`LocalWriter`] has not finished.
+/// Whether a file is the unfinished file of a [`LocalWriter`].
 pub(super) fn is_partial(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
 }
 
-/// Writes a file under another name beside its target, and renames it when it is whole.
+/// Writes a file under a temporary name in the directory of its target, and renames it when it is complete.
 #[derive(Debug)]
 pub(in crate::store) struct LocalWriter {
     url: SecretUrl,
     target: PathBuf,
-    partial: Partial,
+    partial: PartialFile,
     file: BufWriter<File>,
-    /// Whether a write has failed: bytes may be missing then.
+    /// Whether a write has failed, so that bytes may be missing.
     failed: bool,
 }
 
-/// A file that is removed when dropped, unless it has been renamed by then.
+/// A partial file, which is removed on drop.
 #[derive(Debug)]
-struct Partial(PathBuf);
+struct PartialFile(PathBuf);
 
-impl Drop for Partial {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl LocalWriter {
-    /// Begins a file at `target`; missing directories are made. A private file is for its owner only, and so
-    /// is its directory if it is made.
+    /// Begins a file at `target`, and creates missing directories. Only its owner can read a private file,
+    /// and its directory if that is created here.
     pub(in crate::store) fn create(url: &str, target: PathBuf, private: bool) -> Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
@@ -54,33 +54,34 @@ impl LocalWriter {
             true => (create_private_dir(directory), private_file()),
             false => (fs::create_dir_all(directory), OpenOptions::new()),
         };
-        made.map_err(located)?;
+        made.map_err(store_error)?;
         let partial = directory.join(partial_name(name));
-        let file = options.read(true).write(true).create_new(true).open(&partial).map_err(located)?;
+        let file = options.read(true).write(true).create_new(true).open(&partial).map_err(store_error)?;
         Ok(LocalWriter {
             url: url.into(),
             target,
-            partial: Partial(partial),
+            partial: PartialFile(partial),
             file: BufWriter::with_capacity(256 << 10, file),
             failed: false,
         })
     }
 }
 
-/// The name of a file until it is whole. It is short: that of the target may be as long as the file system
-/// allows.
+/// The name of a file until it is complete. It shows only a part of the target's name, which may be as long
+/// as the file system allows.
 fn partial_name(name: &OsStr) -> OsString {
     let shown = name.to_string_lossy();
-    let mut end = shown.len().min(LONGEST_SHOWN);
+    let mut end = shown.len().min(MAX_SHOWN);
     while !shown.is_char_boundary(end) {
         end -= 1;
     }
-    // Random: in containers every process may be number 1, and one that was killed leaves its file behind.
+    // Random rather than the process ID: in containers every process may have ID 1, and a killed process
+    // leaves its file behind.
     let random = RandomState::new().hash_one(name);
     format!(".{}.{random:016x}{PARTIAL}", &shown[..end]).into()
 }
 
-/// How to open files that only their owner may read, where the system knows owners.
+/// Options to open a file that only its owner can read, where the system has owners.
 pub(in crate::store) fn private_file() -> OpenOptions {
     #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
     let mut options = OpenOptions::new();
@@ -89,8 +90,8 @@ pub(in crate::store) fn private_file() -> OpenOptions {
     options
 }
 
-/// Makes a directory that only its owner may read, and those above it as usual. One that is there stays as it
-/// is.
+/// Creates a directory that only its owner can read, and its parents with the usual permissions. An existing
+/// directory keeps its permissions.
 pub(in crate::store) fn create_private_dir(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -101,7 +102,7 @@ pub(in crate::store) fn create_private_dir(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     match builder.create(path) {
-        // Another process was faster.
+        // Another process created it first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made,
     }
@@ -117,7 +118,7 @@ impl Write for LocalWriter {
     }
 }
 
-/// Whether a call is to be made again, as all who write do.
+/// Whether a call should be repeated, as all callers of [`Write`] do.
 fn is_interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
@@ -129,13 +130,14 @@ impl ObjectWriter for LocalWriter {
             return Err(io::Error::other("a write to this file has failed before").into());
         }
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // Bytes before name: a crash must not leave the name on a file whose bytes never reached the disk.
+        // Data before the rename: a crash must not leave the name on a file whose data never reached the
+        // disk.
         file.sync_all()?;
-        fs::rename(&partial.0, &target).map_err(located)?;
+        fs::rename(&partial.0, &target).map_err(store_error)?;
         std::mem::forget(partial);
-        settle(&target);
-        // Of the file that was written, whatever has the name by now; and last, since a file system may set
-        // times as it publishes a file.
+        sync_directory(&target);
+        // From the open file, since the name may belong to another file by now. After the rename, since a
+        // file system may set times then.
         let metadata = file.metadata()?;
         Ok(info(url.expose_secret().to_owned(), &metadata))
     }
@@ -146,10 +148,10 @@ mod tests {
     use super::*;
     use crate::store::local::{list, stat};
 
-    /// As on a disk that was full for a moment.
+    /// For example, the disk was full for a moment.
     #[test]
     #[cfg(unix)]
-    fn a_file_with_a_hole_does_not_appear() {
+    fn a_file_with_a_failed_write_does_not_appear() {
         let home = tempfile::tempdir().unwrap();
         let target = home.path().join("a.tar");
         let mut writer = LocalWriter::create("a.tar", target.clone(), false).unwrap();
@@ -164,9 +166,9 @@ mod tests {
         assert!(error.to_string().contains("input/output") && !target.exists(), "{error}");
     }
 
-    /// A process of the same number was killed, or runs in another container.
+    /// A process with the same ID was killed, or runs in another container.
     #[test]
-    fn what_another_process_has_not_finished_is_not_in_the_way() {
+    fn partial_files_of_other_processes_are_not_in_the_way() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("f.tar");
         for number in 0..1000 {
@@ -180,7 +182,7 @@ mod tests {
         assert_eq!(fs::read(&target).unwrap(), b"");
     }
 
-    /// 255 bytes are what most file systems allow.
+    /// Most file systems allow 255 bytes.
     #[test]
     fn the_longest_names_can_be_written() {
         let directory = tempfile::tempdir().unwrap();
@@ -198,7 +200,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn private_files_and_directories_are_for_their_owner() {
+    fn only_the_owner_can_read_private_files_and_directories() {
         use std::os::unix::fs::PermissionsExt;
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let directory = tempfile::tempdir().unwrap();
@@ -213,17 +215,17 @@ mod tests {
             assert_eq!(mode(&target), 0o600);
         }
         assert_eq!((mode(&shared), mode(&made)), (0o755, 0o700));
-        assert_ne!(mode(made.parent().unwrap()), 0o700, "it is nobody's in particular");
+        assert_ne!(mode(made.parent().unwrap()), 0o700, "a parent is not private");
     }
 
     #[test]
-    fn a_place_that_is_only_for_reading_denies_writing() {
-        let error = located(io::ErrorKind::ReadOnlyFilesystem.into());
+    fn a_read_only_file_system_denies_writing() {
+        let error = store_error(io::ErrorKind::ReadOnlyFilesystem.into());
         assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error:?}");
     }
 
     #[test]
-    fn a_write_replaces_the_target_at_once() {
+    fn a_file_replaces_its_target_atomically() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("new/f.tar");
         let url = target.to_str().unwrap();
@@ -238,9 +240,9 @@ mod tests {
             assert_eq!(list().len(), usize::from(before.is_some()));
             let info = writer.finish().unwrap();
             assert_eq!(fs::read(&target).unwrap(), content);
-            // What a later look finds is what was said of it.
-            let seen = stat(&target).unwrap();
-            assert_eq!((seen.size, seen.version), (Some(info.size), info.version.clone()));
+            // A later `stat` agrees with the result of `finish`.
+            let found = stat(&target).unwrap();
+            assert_eq!((found.size, found.version), (Some(info.size), info.version.clone()));
             assert_eq!(list(), [info]);
         }
         drop(LocalWriter::create(url, target.clone(), false).unwrap());

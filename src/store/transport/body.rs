@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::head::Framing;
 use super::origin::malformed;
 use super::pool;
-use crate::store::buffer::{Buffer, size};
+use crate::store::buffer::{ReadBuffer, size};
 use crate::{Error, Result};
 use bytes::Bytes;
 use futures::stream::{Stream, StreamExt};
@@ -33,7 +33,7 @@ pub(super) struct Body {
     framing: Framing,
     /// Whether the connection may be used again.
     keep: bool,
-    buffer: Buffer,
+    buffer: ReadBuffer,
     /// What went wrong, to be told when what came before it has been handed on.
     failed: Option<Error>,
     handed_on: usize,
@@ -72,7 +72,7 @@ impl Body {
             connection: Some(connection),
             framing,
             keep,
-            buffer: Buffer::default(),
+            buffer: ReadBuffer::default(),
             failed: None,
             handed_on: 0,
             moment: Moment::default(),
@@ -185,8 +185,8 @@ impl Body {
 }
 
 /// A buffer for what is yet to come.
-fn buffer(framing: &Framing) -> Buffer {
-    Buffer::with_room(match framing {
+fn buffer(framing: &Framing) -> ReadBuffer {
+    ReadBuffer::with_room(match framing {
         Framing::Length(left) => *left,
         Framing::Chunked(_) | Framing::Close => u64::MAX,
     })

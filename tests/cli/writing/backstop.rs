@@ -1,4 +1,5 @@
-//! What is compared again while shards are written, since a listing may lag and other runs may write too.
+//! Checks that are repeated while shards are written, since a listing may lag and other runs may write as
+//! well.
 
 use super::{files, samples};
 use crate::program::{Ran, demo, output, program, write};
@@ -19,12 +20,12 @@ fn reshard(directory: &Path, url: &str, more: &[&str]) -> Ran {
     command.env("STORAGE_EMULATOR_HOST", url).output().unwrap().into()
 }
 
-/// Whether a request is for an object whose name ends like this.
+/// Whether the name of the requested object ends in `end`.
 fn is_named(request: &Request, end: &str) -> bool {
     request.path().replace("%2E", ".").ends_with(end)
 }
 
-/// Whether a request lists the objects.
+/// Whether a request lists objects.
 fn is_listing(request: &Request) -> bool {
     request.method == "GET" && request.path().trim_matches('/') == "bucket"
 }
@@ -46,9 +47,9 @@ fn a_listing_that_lags() {
         server.requests().iter().filter(is_put).count()
     };
     let before = puts();
-    // The listing has no shard, and yet none is written over.
+    // The listing shows no shards, but existing ones are not overwritten.
     let ran = reshard(dir.path(), &server.url(""), &[]);
-    assert!(ran.code == Some(1) && ran.err.contains("this shard is there already"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("this shard already exists"), "{ran:?}");
     assert_eq!(puts(), before);
     let ran = reshard(dir.path(), &server.url(""), &["--resume"]);
     assert!(ran.code == Some(0) && ran.out.ends_with("; 3 already there\n"), "{ran:?}");
@@ -56,9 +57,9 @@ fn a_listing_that_lags() {
 }
 
 #[test]
-fn another_plan_in_the_end() {
+fn a_plan_that_changed_during_the_run() {
     let dir = demo();
-    // What was put there is read as the plan of another command: another run has replaced it.
+    // The saved plan reads as that of another command, as if another run had replaced it.
     let (plan, is_other) = (Mutex::new(Vec::new()), Arc::new(AtomicBool::new(false)));
     let swaps = Arc::clone(&is_other);
     let server = bucket::start_with(move |request| {
@@ -74,7 +75,7 @@ fn another_plan_in_the_end() {
         }
         None
     });
-    // With --force, the plan is read in the end alone.
+    // With --force, the plan is read only at the end.
     let ran = reshard(dir.path(), &server.url(""), &["--force"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     is_other.store(true, Ordering::SeqCst);
@@ -100,12 +101,12 @@ fn a_shard_with_other_keys_of_the_same_sizes() {
     output(dir.path(), &reshard);
     let out = dir.path().join("out");
     let before = files(&out);
-    // All that tells them apart is their keys.
+    // The shards differ only in their keys.
     fs::copy(out.join("1.tar"), out.join("0.tar")).unwrap();
     let again = output(dir.path(), &[&reshard[..], &["--resume"]].concat());
     assert!(again.ends_with("; 1 already there; 1 not as planned and written again\n"), "{again}");
     assert!(files(&out) == before && samples(&out, "0")[0].0 == "000");
-    // In another order they are other shards too.
+    // Samples in another order make another shard.
     let mut samples: Vec<Sample> =
         (0..4).map(|n| Sample::new(format!("{n:03}")).with("cls", 1).with("txt", "same")).collect();
     samples.reverse();
@@ -119,7 +120,7 @@ fn a_shard_with_other_keys_of_the_same_sizes() {
 fn the_error_that_came_first_stops_the_others() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("data/%03d.tar"), 300, 10);
-    // Slow shards, and one that is refused at once.
+    // Uploads are slow, except one that is refused at once.
     let server = bucket::start_with(|request| {
         let is_put = request.method == "PUT";
         if is_put && is_named(request, "010.tar") {
@@ -143,7 +144,7 @@ fn the_error_that_came_first_stops_the_others() {
         let puts = server.requests()[before..].iter().filter(is_put).count();
         assert!(puts < 18, "{command:?}: {puts} of 30");
     }
-    // What was copied before the failure is recorded.
+    // The copies before the failure are recorded.
     let records =
         server.requests().iter().filter(|r| r.method == "PUT" && is_named(r, "copies.json")).count();
     assert_eq!(records, 1);

@@ -1,5 +1,5 @@
-//! What the writing commands find before they write anything: samples that no shard can have, series and
-//! documents that must stay, shards that have changed.
+//! Faults that the writing commands find before they write anything: invalid samples, series and documents
+//! that must not be replaced, changed shards.
 
 use super::{files, photos, samples};
 use crate::program::{demo, failure, output, run};
@@ -8,7 +8,7 @@ use shardstream::Sample;
 use std::fs;
 use std::path::Path;
 
-/// Whether there is nothing in a directory, or no directory.
+/// Whether a directory is empty or missing.
 fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
@@ -30,9 +30,9 @@ fn keys_that_come_twice_in_a_shard() {
         assert!(error.contains("in/b.tar, sample 2") && error.contains("in the archive already"), "{error}");
         assert!(is_empty(&dir.path().join("out")));
     }
-    // In different shards, a key may come again.
+    // A key may occur again in another shard.
     output(dir.path(), &["reshard", "in", "--to", "out/%d.tar", "--count", "3"]);
-    // With an index, keys are not known before they are written.
+    // With an index, keys are not known until they are written.
     output(dir.path(), &["index", "build", "in", "--to", "in.json"]);
     let error = failure(dir.path(), &["reshard", "in", "--index", "in.json", "--to", "by/%d.tar"], 1);
     assert!(error.contains("in the archive already"), "{error}");
@@ -43,7 +43,7 @@ fn keys_that_come_twice_in_a_shard() {
 fn fields_that_leave_no_sample() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "data.json"]);
-    // The last sample alone has not all fields.
+    // Only the last sample lacks a field.
     let mut more: Vec<Sample> =
         (20..23).map(|n| Sample::new(n.to_string()).with("cls", 1).with("txt", "a")).collect();
     more.push(Sample::new("23").with("txt", "a"));
@@ -77,21 +77,21 @@ fn series_that_cannot_be_written_together() {
     let split = |val: &str, more: &[&str]| {
         run(dir.path(), &[&["split", "data", "--to", "out/train-%d.tar=0.9", "--to", val], more].concat())
     };
-    // No sample of twelve is in so small a share.
+    // None of the twelve samples falls into so small a share.
     let ran = split("out/val-%d.tar=0.000001", &["--indexes"]);
     assert!(ran.code == Some(1) && ran.err.contains("no sample is left for out/val-%d.tar"), "{ran:?}");
     assert!(is_empty(&dir.path().join("out")));
-    // The second series is there.
+    // The second series already exists.
     output(dir.path(), &["reshard", "data", "--to", "val/v-%d.tar"]);
     let ran = split("val/v-%d.tar=0.1", &[]);
-    assert!(ran.code == Some(1) && ran.err.contains("1 shard of this series is there already"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("1 shard of this series already exists"), "{ran:?}");
     assert!(is_empty(&dir.path().join("out")));
-    // The index of the second series is there, or is that of another one.
+    // The index of the second series already exists, and is not an index.
     fs::create_dir(dir.path().join("new")).unwrap();
     fs::write(dir.path().join("new/v.index.json"), "mine").unwrap();
     for resume in [&[][..], &["--resume"]] {
         let ran = split("new/v-%d.tar=0.1", &[&["--indexes"][..], resume].concat());
-        assert!(ran.code == Some(1) && ran.err.contains("new/v.index.json is there already"), "{ran:?}");
+        assert!(ran.code == Some(1) && ran.err.contains("new/v.index.json already exists"), "{ran:?}");
         assert!(is_empty(&dir.path().join("out")));
     }
     for to in ["./out//train-%d.tar=0.1", "out/../out/train-%d.tar=0.1"] {
@@ -107,31 +107,31 @@ fn an_index_that_is_there_is_not_replaced() {
     fs::write(dir.path().join("p.json"), "{}").unwrap();
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&create[..], resume].concat(), 1);
-        assert!(error.contains("p.json is there already"), "{error}");
+        assert!(error.contains("p.json already exists"), "{error}");
         assert!(is_empty(&dir.path().join("out")) && fs::read(dir.path().join("p.json")).unwrap() == b"{}");
     }
     output(dir.path(), &[&create[..], &["--force"]].concat());
     let before = fs::read(dir.path().join("p.json")).unwrap();
     output(dir.path(), &[&create[..], &["--resume"]].concat());
     assert!(fs::read(dir.path().join("p.json")).unwrap() == before);
-    // Of another series.
+    // The index of another series.
     let reshard = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "p.json"];
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&reshard[..], resume].concat(), 1);
-        assert!(error.contains("p.json is there already"), "{error}");
+        assert!(error.contains("p.json already exists"), "{error}");
         assert!(is_empty(&dir.path().join("re")));
     }
-    // In the place of the input, even by --force.
+    // Even --force does not replace the input by an index.
     let there = fs::read(dir.path().join("out/p-0.tar")).unwrap();
     let command = ["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", "out/p-0.tar", "--force"];
     let error = failure(dir.path(), &command, 1);
-    assert!(error.contains("is no JSON document"), "{error}");
+    assert!(error.contains("is not a JSON document"), "{error}");
     assert!(fs::read(dir.path().join("out/p-0.tar")).unwrap() == there && is_empty(&dir.path().join("re")));
-    // In the place of another file of the series.
+    // The index must not replace another file of the series.
     for place in ["re/x.plan.json", "./re/x-3.tar"] {
         let error =
             failure(dir.path(), &["reshard", "out/p-0.tar", "--to", "re/x-%d.tar", "--to-index", place], 2);
-        assert!(error.contains("in the place of a file of its series"), "{error}");
+        assert!(error.contains("would replace a file of its series"), "{error}");
     }
 }
 
@@ -144,17 +144,17 @@ fn other_classes_are_not_replaced() {
     fs::write(out.join("p.classes.json"), "[\"bird\"]").unwrap();
     for resume in [&[][..], &["--resume"]] {
         let error = failure(dir.path(), &[&create[..], resume].concat(), 1);
-        assert!(error.contains("out/p.classes.json is there already"), "{error}");
+        assert!(error.contains("out/p.classes.json already exists"), "{error}");
         assert_eq!(files(&out).len(), 1);
     }
     output(dir.path(), &[&create[..], &["--force"]].concat());
     assert!(fs::read_to_string(out.join("p.classes.json")).unwrap().contains("owl"));
-    // The same classes are no reason to stop.
+    // A list of the same classes is accepted.
     fs::remove_file(out.join("p-0.tar")).unwrap();
     output(dir.path(), &create);
 }
 
-/// An index or classes of the shards that --force removed would be taken for those of the new ones.
+/// The index and classes of shards that --force removes would be mistaken for those of the new ones.
 #[test]
 fn documents_of_old_shards_go_with_them() {
     let dir = photos();
@@ -175,16 +175,16 @@ fn documents_of_old_shards_go_with_them() {
 
 #[test]
 #[cfg(unix)]
-fn a_pipe_is_no_file() {
+fn a_pipe_is_not_a_file() {
     let dir = photos();
     let made = std::process::Command::new("mkfifo").arg(dir.path().join("photos/cat/9.png")).status();
     assert!(made.unwrap().success());
     let error = failure(dir.path(), &["create", "--from-dir", "photos", "--to", "out/p-%d.tar"], 1);
-    assert!(error.contains("photos/cat/9.png: this is no file"), "{error}");
+    assert!(error.contains("photos/cat/9.png: this is not a file"), "{error}");
 }
 
 #[test]
-fn what_index_commands_write_is_not_replaced() {
+fn index_commands_replace_nothing() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
     output(dir.path(), &["index", "export-wids", "i.json", "--to", "data/wids.json"]);
@@ -197,11 +197,11 @@ fn what_index_commands_write_is_not_replaced() {
         &["index", "import-wids", "data/wids.json"],
     ] {
         let error = failure(dir.path(), &[command, &["--to", there]].concat(), 1);
-        assert!(error.contains("data/train-000000.tar is there already"), "{command:?}: {error}");
+        assert!(error.contains("data/train-000000.tar already exists"), "{command:?}: {error}");
         assert!(files(&dir.path().join("data")) == before, "{command:?}");
-        // Neither by a slip.
+        // --force does not replace a shard.
         let error = failure(dir.path(), &[command, &["--to", there, "--force"]].concat(), 1);
-        assert!(error.contains("is no JSON document"), "{command:?}: {error}");
+        assert!(error.contains("is not a JSON document"), "{command:?}: {error}");
         assert!(files(&dir.path().join("data")) == before, "{command:?}");
         fs::write(dir.path().join("old.json"), "{}").unwrap();
         output(dir.path(), &[command, &["--to", "old.json", "--force"]].concat());
@@ -242,7 +242,7 @@ fn long_names_are_planned_for() {
     };
     write("in/a.tar", &|n| format!("{n:03}"));
     write("in/b.tar", &|n| format!("{long}{n:03}"));
-    // So long a name fits into a header by itself.
+    // A long name with a slash fits into the prefix of one header.
     write("in/c.tar", &|n| format!("{long}/{n:03}"));
     output(dir.path(), &["index", "build", "in", "--to", "i.json"]);
     let (limit, mut counts) = (30_720, Vec::new());
@@ -263,14 +263,14 @@ fn long_names_are_planned_for() {
         assert!(sizes.iter().all(|size| *size <= limit), "{more:?}: {sizes:?}");
         counts.push(sizes.len());
     }
-    // As many shards with the index as without it, unless names become longer: then it takes them to be long.
+    // An index gives the same shards, unless fields get longer names: then all names are taken to be long.
     assert!(counts[0] == counts[1] && counts[2] <= counts[3], "{counts:?}");
 }
 
 #[test]
-fn names_that_the_index_does_not_tell_of() {
+fn names_that_the_index_does_not_have() {
     let dir = tempfile::tempdir().unwrap();
-    // As GNU tar writes a name that is not ASCII: in one header.
+    // Non-ASCII names in a single header, as GNU tar writes them.
     let mut bytes = Vec::new();
     for number in 0..60 {
         bytes.extend(crate::support::member(&format!("é{number:03}.txt"), tar::EntryType::Regular, b"a"));

@@ -1,5 +1,5 @@
-//! The `shardstream create` commands of the pages' shell blocks, as they are written there, with a bucket of
-//! the tests' own for `gs://`.
+//! Runs the `shardstream create` commands in the shell blocks of the pages, with an emulated bucket for
+//! `gs://`.
 
 use super::photos;
 use crate::program::{Ran, program};
@@ -22,7 +22,7 @@ fn commands(page: &str) -> Vec<String> {
     lines.filter(is_ours).map(str::to_owned).collect()
 }
 
-/// Runs the commands of a page one after the other, and gives the names of the objects that are there then.
+/// Runs the commands of a page, and returns the names of all objects that they wrote.
 fn written(page: &str, count: usize) -> Vec<String> {
     let commands = commands(page);
     assert_eq!(commands.len(), count, "{page}: {commands:?}");
@@ -49,7 +49,7 @@ fn written(page: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn the_commands_of_the_pages_make_the_shards_that_they_name() {
+fn commands_of_the_pages_write_the_objects_that_they_name() {
     for (page, count) in [("cli-writing.md", 3), ("tpu.md", 2)] {
         let written = written(page, count);
         for name in ["train-000000.tar", "val-000000.tar", "train.index.json", "val.index.json"] {

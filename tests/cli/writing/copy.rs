@@ -19,7 +19,7 @@ fn copies_are_the_same_and_not_made_twice() {
     };
     same("copy");
     let error = failure(dir.path(), &["cp", shards, "copy"], 1);
-    assert!(error.contains("3 of 3 objects there already, such as copy/train-000000.tar"), "{error}");
+    assert!(error.contains("3 of 3 objects already exist, such as copy/train-000000.tar"), "{error}");
     let kept = "0 objects copied, 0 B; 3 objects the same already\n";
     assert_eq!(output(dir.path(), &["cp", "--resume", shards, "copy"]), kept);
     assert_eq!(output(dir.path(), &["sync", "data", "copy"]), kept);
@@ -34,7 +34,7 @@ fn copies_are_the_same_and_not_made_twice() {
         "2 objects copied, 41.0 kB; 1 object the same already\n"
     );
     same("copy");
-    // Without a record, both are read.
+    // Without a record, both objects are read.
     fs::remove_file(dir.path().join("copy/.shardstream-copies.json")).unwrap();
     assert_eq!(output(dir.path(), &["sync", "data", "copy"]), kept);
     same("copy");
@@ -60,7 +60,7 @@ fn compressed_shards_are_copied_as_they_are() {
 }
 
 #[test]
-fn between_stores_and_not_what_a_store_spoils() {
+fn copies_between_stores_are_read_again() {
     let dir = demo();
     let data = files(&dir.path().join("data"));
     let (sound, gets) = (bucket::start(), std::sync::atomic::AtomicUsize::new(0));
@@ -78,7 +78,7 @@ fn between_stores_and_not_what_a_store_spoils() {
     let mut back = files(&dir.path().join("back"));
     back.remove(".shardstream-copies.json");
     assert!(back == data);
-    // What this server gives back is not what it was given.
+    // This server returns other bytes than it received.
     let spoils = bucket::start_with(move |request| {
         let is_read = request.method == "GET" && request.path().ends_with("tar");
         let number = gets.fetch_add(usize::from(is_read), std::sync::atomic::Ordering::SeqCst);
@@ -86,7 +86,7 @@ fn between_stores_and_not_what_a_store_spoils() {
     });
     let ran = with(&spoils.url(""), &["cp", "data/train-000000.tar", "gs://bucket/copy/"]);
     assert!(
-        ran.code == Some(1) && ran.err.contains("the copy is not what was copied, and was removed"),
+        ran.code == Some(1) && ran.err.contains("the copy differs from the source, and was removed"),
         "{ran:?}"
     );
     assert!(spoils.requests().iter().any(|request| request.method == "DELETE"));

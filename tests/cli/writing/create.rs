@@ -39,10 +39,10 @@ fn a_folder_for_each_class() {
     let index = Index::load(&Store::default(), out.join("train.index.json").to_str().unwrap()).unwrap();
     assert_eq!((index.len(), index.samples()), (3, 12));
 
-    // Nothing is overwritten, and nothing is written again that is there.
+    // Nothing is overwritten, and existing shards are not written again.
     let before = files(&out);
     let error = failure(dir.path(), &create, 1);
-    assert!(error.contains("3 shards of this series are there already"), "{error}");
+    assert!(error.contains("3 shards of this series already exist"), "{error}");
     fs::remove_file(out.join("train-000001.tar")).unwrap();
     fs::write(out.join("train-000000.tar"), &before["train-000000.tar"][..10_240]).unwrap();
     let again = run(dir.path(), &[&create[..], &["--resume"]].concat());
@@ -103,7 +103,7 @@ fn lists_of_csv_and_json_lines() {
     assert_eq!((found.len(), &*found[3].0, text(&found[3], "json")), (4, "owl/3", "{\"box\":[1,3]}"));
     assert_eq!(found[3].1[0].0, "jpg.png");
 
-    // What no reader would read back is refused before anything is written.
+    // Samples that cannot be read back are refused before anything is written.
     fs::write(dir.path().join("twice.csv"), "file,key\na.png,x\nb.png,x\n").unwrap();
     for name in ["a.png", "b.png"] {
         fs::write(dir.path().join(name), super::picture(1)).unwrap();
@@ -144,7 +144,7 @@ fn bad_files_are_found_before_anything_is_written() {
     let create = ["create", "--from-dir", "photos", "--to", "out/%d.tar"];
     let error = failure(dir.path(), &create, 1);
     assert!(error.contains("photos/cat/0.png: the file is empty\n"), "{error}");
-    assert!(error.contains("photos/dog/1.png: this is no png; --skip-bad leaves them out"), "{error}");
+    assert!(error.contains("photos/dog/1.png: this is not a png; --skip-bad leaves them out"), "{error}");
     assert!(!dir.path().join("out").exists());
     let ran = run(dir.path(), &[&create[..], &["--skip-bad"]].concat());
     assert_eq!((ran.code, ran.err.lines().count()), (Some(0), 2), "{ran:?}");

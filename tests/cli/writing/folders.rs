@@ -1,9 +1,10 @@
-//! `shardstream create --from-dir` as it makes the shards of a training: images of several formats, damage in
-//! the folder and in the shards, several machines.
+//! `shardstream create --from-dir` for a training: images of several formats, damaged images and shards,
+//! several machines.
 
 use super::{files, photos, picture, samples};
-use crate::program::{failure, output, program, run};
+use crate::program::{Ran, failure, output, program, run};
 use crate::support::noise;
+use crate::support::server::{Reply, Server};
 use shardstream::Index;
 use shardstream::image::{Image, ImageMode};
 use shardstream::store::Store;
@@ -12,8 +13,8 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A folder `root` with 90 files of several sizes and formats in three classes, one of them with a folder in
-/// it. They begin as images do, and have noise behind that.
+/// A temporary directory with a folder `root` of 90 files of several sizes and formats in three classes, one
+/// with a subfolder. The files begin like images, followed by noise.
 pub(super) fn tree() -> TempDir {
     let heads: [(&str, &[u8]); 4] = [
         ("JPEG", b"\xff\xd8\xff\xe0"),
@@ -33,15 +34,15 @@ pub(super) fn tree() -> TempDir {
     dir
 }
 
-/// The options of a series of ten shards and more of [`tree`].
+/// The command that writes [`tree`] to a series of ten shards or more.
 pub(super) const CREATE: &str = "create --from-dir root --shuffle 1 --max-count 9 --max-size 40k --to";
 
-/// The words of [`CREATE`], with the names of the shards, and more options.
+/// The arguments of [`CREATE`], with the names of the shards and more options.
 fn create<'a>(names: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     CREATE.split(' ').chain([names]).chain(more.iter().copied()).collect()
 }
 
-/// The shards in a directory.
+/// The content of each shard of a directory, by name.
 fn shards(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
 }
@@ -77,7 +78,7 @@ fn samples_are_the_files() {
 }
 
 #[test]
-fn what_is_not_as_planned_is_written_again() {
+fn shards_that_are_not_as_planned_are_written_again() {
     let dir = tree();
     output(dir.path(), &create("alone/train-%04d.tar", &["-j", "1"]));
     output(dir.path(), &create("out/train-%04d.tar", &["-j", "7"]));
@@ -85,7 +86,7 @@ fn what_is_not_as_planned_is_written_again() {
     assert!(shards(&out) == expected);
     let total = expected.len();
 
-    // Gone, cut, longer, damaged in a header, and another shard of the same size under this name.
+    // A missing, truncated, extended and damaged shard, and another shard of the same size under this name.
     let shard = |number: usize| out.join(format!("train-{number:04}.tar"));
     fs::remove_file(shard(0)).unwrap();
     let mut cut = fs::read(shard(2)).unwrap();
@@ -126,19 +127,19 @@ fn another_plan_is_refused() {
     let seed: Vec<&str> = resume.iter().map(|word| if *word == "1" { "2" } else { word }).collect();
     refused(&seed, "shuffle 1 then, 2 now");
     refused(&create(names, &["--resume", "--with-names"]), "with-names none then, true now");
-    // A class more, and then an image more.
+    // Add a class, and then an image.
     fs::create_dir(dir.path().join("root/zebra")).unwrap();
     refused(&resume, "keys, names, sizes or versions of the input");
     fs::write(dir.path().join("root/zebra/0.jpg"), b"\xff\xd8\xff").unwrap();
     refused(&resume, "samples 90 then, 91 now");
 
-    // Fewer shards than before: none of the old ones stays among them.
+    // With fewer shards than before, no old one is left.
     let fewer = ["create", "--from-dir", "root", "--max-count", "30", "--to", names];
     output(dir.path(), &[&fewer[..], &["--force"]].concat());
     assert!(shards(&out).len() < 9 && samples(&out, "train").len() == 91);
     fs::write(&place, "{}").unwrap();
     let error = failure(dir.path(), &[&fewer[..], &["--resume"]].concat(), 1);
-    assert!(error.contains("is no plan of a series of shards"), "{error}");
+    assert!(error.contains("is not a plan of a series of shards"), "{error}");
     fs::remove_file(&place).unwrap();
     let error = failure(dir.path(), &[&fewer[..], &["--resume"]].concat(), 1);
     assert!(error.contains("but no plan"), "{error}");
@@ -167,7 +168,7 @@ fn the_rank_of_a_launcher() {
         assert_eq!(of_rank("0", more).status.code(), Some(2), "{more:?}");
     }
     assert_eq!(of_rank("3", &[]).status.code(), Some(2));
-    // The environment counts only where it is asked for.
+    // Without `--rank auto` the environment is not read.
     let mut last = program(dir.path());
     last.env("SHARDSTREAM_RANK", "1").env("SHARDSTREAM_WORLD_SIZE", "3");
     let last = last.args(create("out/%03d.tar", &["--resume", "--index"])).output().unwrap();
@@ -178,13 +179,56 @@ fn the_rank_of_a_launcher() {
     failure(dir.path(), &create("x/%03d.tar", &["--world-size", "2"]), 2);
 }
 
+/// The metadata server of worker `number` of three TPU VMs.
+fn metadata_server(number: usize) -> Server {
+    Server::start(move |request| {
+        let reply = match request.path().rsplit('/').next() {
+            Some("agent-worker-number") => Reply::new(200, number.to_string()),
+            Some("worker-network-endpoints") => Reply::new(200, "a:b:10.0.0.2,a:b:10.0.0.3,a:b:10.0.0.4"),
+            Some("tpu-env") => Reply::new(200, "TYPE: 'V3'\n"),
+            _ => Reply::new(404, ""),
+        };
+        reply.with("Metadata-Flavor", "Google")
+    })
+}
+
 #[test]
-fn an_image_is_stored_as_what_it_is() {
+fn the_rank_of_a_tpu_vm() {
+    let dir = tree();
+    output(dir.path(), &create("alone/%03d.tar", &[]));
+    let of_rank = |server: &Server, environment: &[(&str, &str)]| -> Ran {
+        let mut command = program(dir.path());
+        command.env("GCE_METADATA_HOST", format!("127.0.0.1:{}", server.port()));
+        command.envs(environment.iter().copied());
+        command.args(create("out/%03d.tar", &["--rank", "auto"])).output().unwrap().into()
+    };
+    for number in [1, 2, 0] {
+        let server = metadata_server(number);
+        let ran = of_rank(&server, &[]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(server.requests().len(), 3, "each attribute is requested once");
+    }
+    assert!(shards(&dir.path().join("out")) == shards(&dir.path().join("alone")));
+    // The environment comes first, and can turn the request off.
+    let server = metadata_server(0);
+    let launcher = [("SHARDSTREAM_RANK", "1"), ("SHARDSTREAM_WORLD_SIZE", "3")];
+    assert_eq!(of_rank(&server, &launcher).code, Some(0));
+    let ran = of_rank(&server, &[("TPU_SKIP_MDS_QUERY", "1")]);
+    assert!(ran.code == Some(2) && ran.err.contains("the environment does not have the rank"), "{ran:?}");
+    assert!(server.requests().is_empty());
+    // A server that is not Google's is an error, and rank 0 is not assumed.
+    let other = Server::start(|_| Reply::new(200, "0"));
+    let ran = of_rank(&other, &[]);
+    assert!(ran.code == Some(2) && ran.err.contains("Metadata-Flavor: Google"), "{ran:?}");
+}
+
+#[test]
+fn an_image_is_stored_under_its_real_format() {
     let dir = photos();
-    // As one of ImageNet's training images is.
+    // One of ImageNet's training images is such a PNG.
     let path = dir.path().join("photos/cat/0.JPEG");
     fs::rename(dir.path().join("photos/cat/0.png"), &path).unwrap();
-    // Of four colours, which no reader of three would store again.
+    // A CMYK image, which would change if it were decoded and encoded again.
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec/images");
     let printed = fs::read(data.join("cmyk.jpg")).unwrap();
     fs::write(dir.path().join("photos/dog/print.jpg"), &printed).unwrap();
@@ -238,12 +282,12 @@ fn verify_finds_images_that_do_not_decode() {
         error.contains("photos/cat/cut.jpg: the image is truncated") && error.lines().count() == 1,
         "{error}"
     );
-    // Without damage a run that is resumed may leave it out.
+    // Without damaged images, a resumed run does not need --verify.
     for name in ["cat/cut.jpg", "dog/cut.webp", "owl/damaged.png"] {
         fs::remove_file(photo(name)).unwrap();
     }
     assert!(output(dir.path(), &with(&["--resume"])).ends_with("; 1 already there\n"));
-    // Without --verify only the beginning of a file is looked at.
+    // Without --verify, only the beginning of a file is read.
     fs::write(photo("cat/cut.jpg"), &jpeg[..jpeg.len() / 2]).unwrap();
     output(dir.path(), &with(&["--force"]));
 }

@@ -1,5 +1,5 @@
-//! `create`, `reshard` and `cp` that are killed or interrupted in the middle, and continue: what is there is
-//! whole, and in the end it is what an undisturbed run writes.
+//! Kills and interrupts `create`, `reshard` and `cp`, and resumes them. Existing files are always complete,
+//! and the final result equals that of an undisturbed run.
 
 use super::{files, partial};
 use crate::program::{output, program, run, sample};
@@ -12,11 +12,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How many shards each run writes.
+/// Number of shards that each run writes.
 const SHARDS: usize = 48;
 
-/// Runs a command into `alone` undisturbed, and into `out` with a kill and signals in the middle, again and
-/// again.
+/// Runs a command undisturbed into `alone`, and into `out` with several kills and signals.
 fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: fn(&str) -> bool) {
     let whole = |name: &str| -> BTreeMap<String, Vec<u8>> {
         files(&directory.join(name)).into_iter().filter(|(name, _)| compared(name)).collect()
@@ -38,7 +37,7 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
             (false, _) => assert!(ended.status.success(), "{said}"),
             (true, "KILL") => assert!(ended.status.success() || ended.status.code().is_none(), "{said}"),
             (true, _) => {
-                // It may have come to its end before it saw the signal.
+                // It may have finished before it noticed the signal.
                 assert!(ended.status.success() || ended.status.code() == Some(130), "{said}");
                 assert!(ended.status.success() || said == "shardstream: interrupted\n", "{said}");
                 assert_eq!(partial(&out), 0);
@@ -58,13 +57,13 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
     assert!(whole("out") == alone);
 }
 
-/// How many whole shards there are.
+/// Number of complete shards.
 fn shards(directory: &Path) -> usize {
     let names = fs::read_dir(directory).into_iter().flatten().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_str().unwrap().ends_with(".tar")).count()
 }
 
-/// Sends a signal when the run is that far, unless it has ended before.
+/// Sends a signal as soon as `is_there` holds, unless the run has ended before.
 fn strike(mut child: Child, signal: &str, is_there: impl Fn() -> bool) -> (Output, bool) {
     let start = Instant::now();
     while !is_there() {
@@ -95,7 +94,7 @@ fn create() {
     }
     let create = "create --from-dir photos --max-count 20 --shuffle 5 -j 2 --to";
     disturbed(dir.path(), |to| words(&format!("{create} {to}/%03d.tar")), |_| true);
-    assert_eq!(partial(&dir.path().join("out")), 0, "what a kill left behind is removed");
+    assert_eq!(partial(&dir.path().join("out")), 0, "partial files of a killed run are removed");
 }
 
 #[test]
@@ -134,7 +133,7 @@ fn create_in_a_bucket() {
         last.status.success() && said.ends_with("\nindex: gs://bucket/deep/train.index.json\n"),
         "{said}"
     );
-    assert!(stored().count() - before < shards().count(), "what was there is kept");
+    assert!(stored().count() - before < shards().count(), "existing shards are kept");
     let there: BTreeMap<String, Vec<u8>> = stored().collect();
     assert!(
         there.len() == shards().count()
@@ -169,6 +168,6 @@ fn cp() {
     for number in 0..SHARDS {
         fs::write(dir.path().join(format!("data/{number:03}.tar")), noise(400_000 + number)).unwrap();
     }
-    // The records name versions, which are times.
+    // Only shards are compared: the records contain modification times.
     disturbed(dir.path(), |to| words(&format!("cp data -j 2 {to}/")), |name| name.ends_with(".tar"));
 }

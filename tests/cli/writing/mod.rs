@@ -22,15 +22,15 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Samples as a test compares them: keys, and fields with their bytes.
+/// Samples as tests compare them: the key, and the name and bytes of each field.
 type Samples = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
-/// A PNG picture of one shade.
+/// A PNG image of a single shade.
 fn picture(shade: u8) -> Vec<u8> {
     Image::new(ImageMode::Rgb8, (6, 8), vec![shade; 144]).unwrap().to_png().unwrap()
 }
 
-/// A directory `photos` below this one with three classes of four pictures each, and `captions.csv`.
+/// A temporary directory with `photos`, three classes of four images each, and `captions.csv`.
 pub(super) fn photos() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut list = String::from("file,cls,txt\n");
@@ -46,7 +46,7 @@ pub(super) fn photos() -> TempDir {
     dir
 }
 
-/// The names of the files in a directory with their bytes, but for those that are not whole.
+/// The content of each file of a directory, by name, without partial files.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
     let named = names.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
@@ -54,14 +54,14 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     whole.map(|(name, path)| (name, fs::read(path).unwrap())).collect()
 }
 
-/// How many files of a directory are not whole.
+/// Number of partial files in a directory.
 fn partial(directory: &Path) -> usize {
     let names =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.ends_with(".partial")).count()
 }
 
-/// The samples of the shards of a directory whose names begin so, in the order of their names.
+/// The samples of all shards in a directory with this prefix, in the order of the shards' names.
 fn samples(directory: &Path, beginning: &str) -> Samples {
     let names = files(directory).into_keys();
     let shards = names.filter(|name| name.starts_with(beginning) && name.contains(".tar"));

@@ -17,7 +17,7 @@ fn what_each_rank_reads() {
     assert_eq!((&json["samples"], &json["shards"], &json["steps"]), (&12.into(), &3.into(), &2.into()));
     let ranks = json["ranks"].as_array().unwrap();
     assert_eq!(ranks.iter().map(|rank| rank["samples"].as_u64().unwrap()).collect::<Vec<_>>(), [6, 6]);
-    // Each byte is read once, but for the ends of archives, which whoever reads the last sample reads.
+    // Each byte is read once. The rank with the last sample of a shard also reads the end of the archive.
     let bytes: u64 = ranks.iter().map(|rank| rank["bytes"].as_u64().unwrap()).sum();
     assert_eq!((bytes, json["bytes_per_epoch"].as_u64()), (61_440, Some(61_440)));
     assert_eq!(json["bytes_per_second"].as_f64(), Some(5_120_000.0));

@@ -25,7 +25,7 @@ fn other_sizes_with_the_same_samples() {
     output(dir.path(), &["reshard", "gz", "--to", "back/x-%03d.tar", "--size", "20480"]);
     assert!(samples(&dir.path().join("back"), "x") == before);
     assert!(files(&dir.path().join("back")).values().all(|file| file.len() <= 20_480));
-    // With an index that was given.
+    // With a given index.
     output(dir.path(), &["reshard", "out", "--index", "i.json", "--to", "by/x-%03d.tar", "--count", "5"]);
     assert!(samples(&dir.path().join("by"), "x") == before);
     let error = failure(dir.path(), &["reshard", "data", "--index", "i.json", "--to", "z/%d.tar"], 1);
@@ -44,7 +44,7 @@ fn a_global_shuffle_that_is_the_same_with_an_index_and_on_machines() {
     let before = samples(&dir.path().join("data"), "train");
     let mut shuffled = samples(&dir.path().join("one"), "x");
     assert!(!keys(&shuffled).is_sorted());
-    // Of each shard that is written, samples come from all shards.
+    // Each output shard has samples from all input shards.
     let first: Vec<u32> = keys(&shuffled)[..5].iter().map(|key| key.parse::<u32>().unwrap() / 4).collect();
     assert!((0..3).all(|shard| first.contains(&shard)), "{first:?}");
     shuffled.sort();
@@ -57,7 +57,7 @@ fn a_global_shuffle_that_is_the_same_with_an_index_and_on_machines() {
     assert!(files(&dir.path().join("one")) == files(&dir.path().join("two")));
     let refused = reshard("one", &[]);
     assert!(refused.code == Some(1) && refused.err.contains("--resume resumes a run"), "{refused:?}");
-    // Data that is another than when the plan was made.
+    // The input changes after the plan was made.
     write(&dir.path().join("data/train-%06d.tar"), 11, 4);
     let refused = reshard("one", &["--resume"]);
     assert!(refused.code == Some(1) && refused.err.contains("samples 12 then, 11 now"), "{refused:?}");
@@ -93,7 +93,7 @@ fn samples_by_key_and_fields_by_name() {
 }
 
 #[test]
-fn an_index_that_is_old_is_told() {
+fn an_outdated_index_is_an_error() {
     let dir = demo();
     let index = Index::builder().build(&shardstream::ShardList::from_urls(
         (0..3).map(|n| dir.path().join(format!("data/train-{n:06}.tar")).to_str().unwrap().to_owned()),

@@ -1,26 +1,26 @@
-//! What the writing commands refuse, so that no shard is lost or made of other samples than was asked for.
+//! The writing commands refuse to destroy shards, and to write other samples than requested.
 
 use super::{files, keys, photos, samples};
 use crate::program::{demo, failure, output, run, write};
 use std::fs;
 use std::path::Path;
 
-/// Writes an index of the shards of a directory beside that directory.
+/// Writes an index of the shards of a directory to `place`.
 fn index(directory: &Path, shards: &str, place: &str) {
     output(directory, &["index", "build", shards, "--to", place]);
 }
 
 #[test]
-fn an_index_of_a_copy_reads_what_was_listed() {
+fn with_an_index_of_a_copy_the_listed_shards_are_read() {
     let dir = demo();
     index(dir.path(), "data", "data.json");
     fs::rename(dir.path().join("data"), dir.path().join("moved")).unwrap();
-    // Shards of the same names, at the place that the index names.
+    // Other shards at the URLs in the index.
     write(&dir.path().join("data/train-%06d.tar"), 3, 1);
     let reshard = ["reshard", "moved", "--index", "data.json", "--to"];
     output(dir.path(), &[&reshard[..], &["out/%d.tar"]].concat());
     assert!(samples(&dir.path().join("out"), "0") == samples(&dir.path().join("moved"), "train"));
-    // Of another size than the index says.
+    // Their sizes differ from the index.
     let error = failure(dir.path(), &["reshard", "data", "--index", "data.json", "--to", "no/%d.tar"], 1);
     assert!(error.contains("the shard has changed") && !dir.path().join("no").exists(), "{error}");
 }
@@ -51,7 +51,7 @@ fn the_input_is_not_written_over() {
         failure(dir.path(), &split, 2);
         assert!(files(&dir.path().join("data")) == before && !dir.path().join("out").exists());
     }
-    // Shards of the series that are not there yet.
+    // The input would be a shard of the output series.
     output(dir.path(), &["reshard", "data", "--to", "more/%d.tar", "--count", "4"]);
     failure(dir.path(), &["reshard", "more/1.tar", "--to", "more/%d.tar", "--force"], 2);
     #[cfg(unix)]
@@ -64,13 +64,13 @@ fn the_input_is_not_written_over() {
 }
 
 #[test]
-fn shards_are_found_under_any_name_of_their_directory() {
+fn shards_are_found_under_any_spelling_of_their_directory() {
     let dir = demo();
     let url = format!("file://{}/out/%d.tar", dir.path().display());
     output(dir.path(), &["reshard", "data", "--to", "out/%d.tar"]);
     for to in ["out//%d.tar", "./out/./%d.tar", "data/../out/%d.tar", &url] {
         let error = failure(dir.path(), &["reshard", "data", "--to", to], 1);
-        assert!(error.contains("1 shard of this series is there already"), "{to}: {error}");
+        assert!(error.contains("1 shard of this series already exists"), "{to}: {error}");
         output(dir.path(), &["reshard", "data", "--to", to, "--force", "--count", "5"]);
         assert_eq!(files(&dir.path().join("out")).len(), 4);
         output(dir.path(), &["reshard", "data", "--to", to, "--force"]);
@@ -83,7 +83,7 @@ fn a_run_is_not_resumed_with_other_samples() {
     let dir = demo();
     let reshard = ["reshard", "data", "--to", "out/%d.tar", "--count", "5"];
     output(dir.path(), &reshard);
-    // Another order of the same sizes.
+    // Other content of the same size.
     let place = dir.path().join("data/train-000001.tar");
     let before = fs::read(&place).unwrap();
     let mut bytes = before.clone();
@@ -113,13 +113,13 @@ fn a_plan_of_another_series_is_not_replaced() {
     let dir = demo();
     let reshard = |to| ["reshard", "data", "--to", to];
     output(dir.path(), &reshard("out/train-%06d.tar"));
-    // Their plans have the same name.
+    // The plans of both series have the same name.
     let error = failure(dir.path(), &reshard("out/train-%d.tar"), 1);
     assert!(error.contains("is the plan of another series of shards (train-%06d.tar)"), "{error}");
     let resumed = [&reshard("out/train-%d.tar")[..], &["--resume"]].concat();
     let error = failure(dir.path(), &resumed, 1);
     assert!(error.contains("names train-%06d.tar then, train-%d.tar now"), "{error}");
-    // A plan that was left without shards, of the same series.
+    // A plan of the same series without shards may be replaced.
     for place in files(&dir.path().join("out")).into_keys().filter(|name| name.ends_with(".tar")) {
         fs::remove_file(dir.path().join("out").join(place)).unwrap();
     }

@@ -24,12 +24,12 @@ fn by_the_hash_of_the_key_alone() {
     assert!(
         dir.path().join("one/train.index.json").exists() && dir.path().join("one/val.index.json").exists()
     );
-    // More samples in other shards, in another order: what was in train is in train.
+    // With more samples in other shards and another order, samples of train stay in train.
     let [more, _] = split("b", "two", &["--shuffle", "1", "--count", "9"]);
     assert!(train.is_subset(&more) && more.is_disjoint(&val));
     let [other, _] = split("a", "three", &["--seed", "1"]);
     assert_ne!(other, train);
-    // A share that is given to nobody is left out.
+    // The rest of the shares is left out.
     output(dir.path(), &["split", "a", "--to", "half/%03d.tar=0.5"]);
     let half: BTreeSet<String> =
         keys(&samples(&dir.path().join("half"), "0")).into_iter().map(str::to_owned).collect();
@@ -37,7 +37,7 @@ fn by_the_hash_of_the_key_alone() {
 }
 
 #[test]
-fn shares_and_names_that_make_no_sense() {
+fn invalid_shares_and_names() {
     let dir = crate::program::demo();
     for to in [
         &["a-%d.tar"][..],

@@ -132,7 +132,7 @@ fn of_transforms() {
         refused(jitter().hue(range), &["the hue of ColorJitter", "make it"]);
     }
     refused(RandAugment::new(2, 31), &["RandAugment", "magnitude 31", "from 0 to 30"]);
-    refused(RandAugment::new(u32::MAX, 9), &["RandAugment", "operations", "1000 at most"]);
+    refused(RandAugment::new(u32::MAX, 9), &["RandAugment", "operations", "at most 1000"]);
     let augment = || RandAugment::new(2, 9).unwrap();
     refused(augment().num_magnitude_bins(9), &["RandAugment", "magnitude 9", "from 0 to 8"]);
     for bins in [0, 1] {

@@ -238,8 +238,8 @@ fn what_cannot_be_is_an_error_of_build() {
         assert!(error.contains(what), "{what:?} in {error}");
     };
     refused(items().stage("bad", || Refused), "the stage `bad`: a window of 0 items");
-    refused(turned(turned(items(), KINDS[0]), KINDS[1]), "behind another with a memory");
-    refused(turned(items(), KINDS[0]).flat_map(|item| Ok([item])), "`flat_map` behind a stage with a memory");
+    refused(turned(turned(items(), KINDS[0]), KINDS[1]), "after another stateful stage");
+    refused(turned(items(), KINDS[0]).flat_map(|item| Ok([item])), "`flat_map` after a stateful stage");
     let loader = turned(items(), KINDS[0]).build().unwrap();
     let state = loader.epoch(0).state();
     let error = turned(items(), KINDS[2]).build().unwrap().restore(&saved(&state)).unwrap_err();

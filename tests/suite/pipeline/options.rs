@@ -37,7 +37,7 @@ fn every_bad_option_is_an_error_of_build() {
         (samples().decode(Decoder::new()).select(|_| true).batch(4), "use `filter_map`"),
         (
             samples().map(Ok).select_map(|sample| Ok(Some(sample))).batch(4),
-            "`select_map` behind another stage",
+            "`select_map` after another stage",
         ),
         (Loader::mix([samples(), samples()]).weight(2).batch(4), "set it on each dataset"),
         (samples().batch(4).prefetch(0), "threads need room for at least 1"),
@@ -103,16 +103,16 @@ fn every_bad_option_is_an_error_of_build() {
 #[test]
 fn bad_options_of_rows_are_errors_of_build() {
     refused(documents().chunked(0, 7).batch(2).build(), "the length must be at least 1");
-    refused(documents().chunked(4, 7).chunked(2, None).batch(2).build(), "`chunked` behind another stage");
     refused(
-        documents().chunked(4, 7).flat_map(Ok).batch(2).build(),
-        "`flat_map` behind a stage with a memory",
+        documents().chunked(4, 7).chunked(2, None).batch(2).build(),
+        "`chunked` after another stateful stage",
     );
+    refused(documents().chunked(4, 7).flat_map(Ok).batch(2).build(), "`flat_map` after a stateful stage");
     let repeated = counted().map(|_| Ok(vec![1, 2, 3])).chunked(4, None);
     refused(repeated.last_batch(LastBatch::Repeat).batch(2).build(), "needs the lengths of all streams");
     let mixed = || Loader::mix([documents().chunked(4, 7), documents().chunked(4, 7)]);
-    refused(mixed().chunked(2, 7).batch(2).build(), "`chunked` behind another stage");
-    refused(mixed().flat_map(Ok).batch(2).build(), "`flat_map` behind a stage with a memory");
+    refused(mixed().chunked(2, 7).batch(2).build(), "`chunked` after another stateful stage");
+    refused(mixed().flat_map(Ok).batch(2).build(), "`flat_map` after a stateful stage");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! CIFAR-10 as it is downloaded, in either form, and shards of it.
+//! Reads CIFAR-10 in either of its downloaded forms, and writes shards of it.
 
 pub mod pickle;
 mod source;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 /// How images are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Compressed without loss: some 2.2 KB.
+    /// Lossless compression: about 2.2 KB.
     Png,
-    /// Raw: 3.1 KB, and nothing to decode.
+    /// Raw pixels: 3.1 KB, and nothing to decode.
     Ppm,
 }
 
@@ -41,27 +41,27 @@ impl Format {
     }
 }
 
-/// What is made of one of the two sets.
+/// How the shards of a set are made.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How often each image comes.
+    /// Number of copies of each image.
     pub repeat: u64,
     /// Samples in a shard.
     pub per_shard: u64,
     /// How images are stored.
     pub format: Format,
-    /// Of the order, which is another one in each repetition; none keeps that of the source.
+    /// Seed of the order, which differs between repetitions; `None` keeps the order of the source.
     pub shuffle_seed: Option<u64>,
-    /// Shards that are there already are removed.
+    /// Whether to remove existing shards.
     pub overwrite: bool,
-    /// How many threads encode images.
+    /// Number of threads that encode images.
     pub threads: usize,
 }
 
 /// Writes the shards of a set, and their index beside them.
 ///
 /// # Errors
-/// [`Error::Taken`] if shards of the series are there already, and those of writing.
+/// [`Error::Taken`] if shards of the series exist already, and the errors of writing.
 pub fn write(
     store: &Store,
     series: &Series,

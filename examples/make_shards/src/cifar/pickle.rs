@@ -1,23 +1,23 @@
-//! A reader of the pickles in which CIFAR-10 comes: values, and nothing that runs.
+//! Reads the pickles of CIFAR-10 without running anything in them.
 //!
-//! A pickle is a program for a small machine with a stack. Python's machine calls whatever function a pickle
-//! names; this one knows what five of them would make, which is all that an array of numpy needs, and refuses
-//! every other name. What it makes are numbers, strings, lists, tuples, dictionaries and arrays of bytes, in
-//! memory that is no multiple of the file's.
+//! A pickle is a program for a small stack machine. Python's machine calls whatever function a pickle names.
+//! This one knows the results of the five functions that a numpy array needs, and refuses every other name.
+//! It builds numbers, strings, lists, tuples, dictionaries and arrays of bytes, in memory of about the file's
+//! size.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The most values in one pickle: a batch of CIFAR-10 has some 20 000.
+/// Maximum number of values in a pickle: a batch of CIFAR-10 has some 20 000.
 const MAX_VALUES: usize = 1 << 20;
-/// The most dimensions of an array.
+/// Maximum number of dimensions of an array.
 const MAX_DIMENSIONS: usize = 8;
 
-/// Why a pickle is not read.
+/// Why a pickle cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// It ends too early.
+pub enum PickleError {
+    /// The pickle is truncated.
     #[error("the pickle ends in the middle")]
     Truncated,
     /// An operation that is not needed for plain values and arrays.
@@ -25,29 +25,29 @@ pub enum Error {
     Opcode {
         /// The operation.
         opcode: u8,
-        /// Where it is.
+        /// Its position in bytes.
         at: usize,
     },
-    /// A name that is not one of numpy's for making an array. Nothing was called.
+    /// A function other than those that build a numpy array. It was not called.
     #[error("it names {module}.{name}, which is no part of an array, and is not called")]
     Global {
         /// The Python module.
         module: String,
-        /// What in it.
+        /// The function in it.
         name: String,
     },
-    /// It contradicts itself.
+    /// The pickle is malformed.
     #[error("bad pickle at byte {at}: {what}")]
     Malformed {
-        /// The operation at fault.
+        /// The position of the failed operation in bytes.
         at: usize,
         /// What is wrong.
         what: &'static str,
     },
-    /// It makes more than any batch of images has.
+    /// The pickle builds more than any batch of images has.
     #[error("the pickle makes too much at byte {at}")]
     TooLarge {
-        /// The operation at fault.
+        /// The position of the failed operation in bytes.
         at: usize,
     },
 }
@@ -65,9 +65,9 @@ enum Node<'a> {
     Tuple(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     Function(Function),
-    /// The one type of arrays: bytes.
+    /// The only type of arrays: bytes.
     Type,
-    /// Of bytes, and without any before it is built.
+    /// An array of bytes; empty before `BUILD`.
     Array(Option<Array>),
 }
 
@@ -77,7 +77,7 @@ struct Array {
     data: Id,
 }
 
-/// The names that are known.
+/// The known functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Function {
     Reconstruct,
@@ -100,7 +100,7 @@ impl Function {
     }
 }
 
-/// What was in a pickle.
+/// The values of a pickle.
 #[derive(Debug)]
 pub struct Pickle<'a> {
     nodes: Vec<Node<'a>>,
@@ -112,11 +112,11 @@ pub struct Pickle<'a> {
 pub struct Value<'p>(&'p Pickle<'p>, Id);
 
 impl<'a> Pickle<'a> {
-    /// Reads a pickle of any protocol from 2 to 5. What follows its end is not looked at.
+    /// Reads a pickle of protocol 2 to 5. Ignores anything after its end.
     ///
     /// # Errors
-    /// See [`Error`]: for what is damaged, and for what holds more than plain values and arrays of bytes.
-    pub fn read(input: &'a [u8]) -> Result<Self, Error> {
+    /// See [`PickleError`]: damaged input, or input with more than plain values and arrays of bytes.
+    pub fn read(input: &'a [u8]) -> Result<Self, PickleError> {
         let mut machine = Machine {
             input,
             at: 0,
@@ -142,7 +142,7 @@ impl<'p> Value<'p> {
         &self.0.nodes[self.1 as usize]
     }
 
-    /// The entry of a dictionary, whose keys may be strings of Python 2 or 3.
+    /// The value of a key in a dictionary, whose keys may be strings of Python 2 or 3.
     pub fn get(self, key: &str) -> Option<Value<'p>> {
         let Node::Dict(entries) = self.node() else { return None };
         let named = |id: Id| match Value(self.0, id).node() {
@@ -175,18 +175,18 @@ impl<'p> Value<'p> {
 struct Machine<'a> {
     input: &'a [u8],
     at: usize,
-    /// Where the current operation is.
+    /// Position of the current operation in bytes.
     operation: usize,
     nodes: Vec<Node<'a>>,
     stack: Vec<Id>,
     marks: Vec<usize>,
     memo: HashMap<u64, Id>,
-    /// Bytes that were made and are not in the input.
+    /// Bytes of strings that were encoded, and so are not in the input.
     encoded: usize,
 }
 
 impl<'a> Machine<'a> {
-    fn run(&mut self) -> Result<Id, Error> {
+    fn run(&mut self) -> Result<Id, PickleError> {
         loop {
             self.operation = self.at;
             match self.byte()? {
@@ -195,7 +195,7 @@ impl<'a> Machine<'a> {
                     2..=5 => {}
                     _ => return Err(self.malformed("a protocol other than 2 to 5")),
                 },
-                // The length of a frame helps those who read from a file.
+                // The length of a frame only helps readers of files.
                 0x95 => drop(self.number::<8>()?),
                 b'(' => self.marks.push(self.stack.len()),
                 b'N' => self.push(Node::None)?,
@@ -256,51 +256,51 @@ impl<'a> Machine<'a> {
                 }
                 b'R' => self.reduce()?,
                 b'b' => self.build()?,
-                opcode => return Err(Error::Opcode { opcode, at: self.operation }),
+                opcode => return Err(PickleError::Opcode { opcode, at: self.operation }),
             }
         }
     }
 
-    fn malformed(&self, what: &'static str) -> Error {
-        Error::Malformed { at: self.operation, what }
+    fn malformed(&self, what: &'static str) -> PickleError {
+        PickleError::Malformed { at: self.operation, what }
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Error> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], PickleError> {
         let rest = &self.input[self.at..];
-        let taken = rest.get(..length).ok_or(Error::Truncated)?;
+        let taken = rest.get(..length).ok_or(PickleError::Truncated)?;
         self.at += length;
         Ok(taken)
     }
 
-    fn byte(&mut self) -> Result<u8, Error> {
+    fn byte(&mut self) -> Result<u8, PickleError> {
         Ok(self.take(1)?[0])
     }
 
-    /// A number of this many bytes, the lowest first.
-    fn number<const BYTES: usize>(&mut self) -> Result<u64, Error> {
+    /// A little-endian number.
+    fn number<const BYTES: usize>(&mut self) -> Result<u64, PickleError> {
         let bytes = self.take(BYTES)?;
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    fn counted<const BYTES: usize>(&mut self) -> Result<&'a [u8], Error> {
+    fn counted<const BYTES: usize>(&mut self) -> Result<&'a [u8], PickleError> {
         let length = self.number::<BYTES>()?;
-        self.take(usize::try_from(length).map_err(|_| Error::Truncated)?)
+        self.take(usize::try_from(length).map_err(|_| PickleError::Truncated)?)
     }
 
-    fn line(&mut self) -> Result<&'a str, Error> {
+    fn line(&mut self) -> Result<&'a str, PickleError> {
         let rest = &self.input[self.at..];
-        let length = rest.iter().position(|byte| *byte == b'\n').ok_or(Error::Truncated)?;
+        let length = rest.iter().position(|byte| *byte == b'\n').ok_or(PickleError::Truncated)?;
         let line = self.take(length + 1)?;
         std::str::from_utf8(&line[..length]).map_err(|_| self.malformed("a name that is not UTF-8"))
     }
 
     /// At most 32 bits.
-    fn unsigned<const BYTES: usize>(&mut self) -> Result<(), Error> {
+    fn unsigned<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
         let number = self.number::<BYTES>()?;
         self.push(Node::Int(number as i64))
     }
 
-    fn long(&mut self) -> Result<(), Error> {
+    fn long(&mut self) -> Result<(), PickleError> {
         let bytes = self.counted::<1>()?;
         if bytes.len() > 8 {
             return Err(self.malformed("an integer of more than 64 bits"));
@@ -311,12 +311,12 @@ impl<'a> Machine<'a> {
         self.push(Node::Int(i64::from_le_bytes(whole)))
     }
 
-    fn bytes<const BYTES: usize>(&mut self) -> Result<(), Error> {
+    fn bytes<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
         let bytes = self.counted::<BYTES>()?;
         self.push(Node::Bytes(Cow::Borrowed(bytes)))
     }
 
-    fn text<const BYTES: usize>(&mut self) -> Result<(), Error> {
+    fn text<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
         let bytes = self.counted::<BYTES>()?;
         let text = std::str::from_utf8(bytes).map_err(|_| self.malformed("a string that is not UTF-8"))?;
         self.push(Node::Text(text))
@@ -326,44 +326,44 @@ impl<'a> Machine<'a> {
         &self.nodes[id as usize]
     }
 
-    fn push(&mut self, node: Node<'a>) -> Result<(), Error> {
+    fn push(&mut self, node: Node<'a>) -> Result<(), PickleError> {
         if self.nodes.len() >= MAX_VALUES {
-            return Err(Error::TooLarge { at: self.operation });
+            return Err(PickleError::TooLarge { at: self.operation });
         }
         self.stack.push(self.nodes.len() as Id);
         self.nodes.push(node);
         Ok(())
     }
 
-    fn pop(&mut self) -> Result<Id, Error> {
+    fn pop(&mut self) -> Result<Id, PickleError> {
         let bottom = self.marks.last().copied().unwrap_or(0);
         match self.stack.len() > bottom {
-            true => self.stack.pop().ok_or(Error::Truncated),
+            true => self.stack.pop().ok_or(PickleError::Truncated),
             false => Err(self.malformed("the stack is empty")),
         }
     }
 
     /// The value on top of the stack, which stays there.
-    fn top(&self) -> Result<Id, Error> {
+    fn top(&self) -> Result<Id, PickleError> {
         let bottom = self.marks.last().copied().unwrap_or(0);
         let above = self.stack.get(bottom..).and_then(<[Id]>::last);
         above.copied().ok_or_else(|| self.malformed("the stack is empty"))
     }
 
-    fn since_mark(&mut self) -> Result<Vec<Id>, Error> {
+    fn since_mark(&mut self) -> Result<Vec<Id>, PickleError> {
         match self.marks.pop() {
             Some(mark) => Ok(self.stack.split_off(mark)),
             None => Err(self.malformed("there is no mark")),
         }
     }
 
-    fn tuple_of(&mut self, count: usize) -> Result<(), Error> {
-        let mut items = (0..count).map(|_| self.pop()).collect::<Result<Vec<Id>, Error>>()?;
+    fn tuple_of(&mut self, count: usize) -> Result<(), PickleError> {
+        let mut items = (0..count).map(|_| self.pop()).collect::<Result<Vec<Id>, PickleError>>()?;
         items.reverse();
         self.push(Node::Tuple(items))
     }
 
-    fn extend(&mut self, items: Vec<Id>) -> Result<(), Error> {
+    fn extend(&mut self, items: Vec<Id>) -> Result<(), PickleError> {
         let list = self.top()?;
         match &mut self.nodes[list as usize] {
             Node::List(list) => list.extend(items),
@@ -372,7 +372,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn insert(&mut self, items: &[Id]) -> Result<(), Error> {
+    fn insert(&mut self, items: &[Id]) -> Result<(), PickleError> {
         let dict = self.top()?;
         let (pairs, rest) = items.as_chunks::<2>();
         match &mut self.nodes[dict as usize] {
@@ -384,33 +384,33 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn remember<const BYTES: usize>(&mut self) -> Result<(), Error> {
+    fn remember<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
         let place = self.number::<BYTES>()?;
         self.remember_at(place)
     }
 
-    fn remember_at(&mut self, place: u64) -> Result<(), Error> {
+    fn remember_at(&mut self, place: u64) -> Result<(), PickleError> {
         let value = self.top()?;
         self.memo.insert(place, value);
         Ok(())
     }
 
-    fn recall<const BYTES: usize>(&mut self) -> Result<(), Error> {
+    fn recall<const BYTES: usize>(&mut self) -> Result<(), PickleError> {
         let place = self.number::<BYTES>()?;
         let value = self.memo.get(&place).copied();
-        self.stack.push(value.ok_or_else(|| self.malformed("nothing was remembered under this number"))?);
+        self.stack.push(value.ok_or_else(|| self.malformed("the memo has no entry of this number"))?);
         Ok(())
     }
 
-    fn global(&mut self, module: &str, name: &str) -> Result<(), Error> {
+    fn global(&mut self, module: &str, name: &str) -> Result<(), PickleError> {
         match Function::named(module, name) {
             Some(function) => self.push(Node::Function(function)),
-            None => Err(Error::Global { module: module.into(), name: name.into() }),
+            None => Err(PickleError::Global { module: module.into(), name: name.into() }),
         }
     }
 
-    /// What a known function makes of its arguments.
-    fn reduce(&mut self) -> Result<(), Error> {
+    /// Pushes the result of a known function.
+    fn reduce(&mut self) -> Result<(), PickleError> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (Node::Tuple(arguments), Node::Function(function)) = (self.node(arguments), self.node(function))
         else {
@@ -431,17 +431,17 @@ impl<'a> Machine<'a> {
                     _ => false,
                 };
                 if !by_rows {
-                    return Err(self.malformed("an array that does not stand row by row"));
+                    return Err(self.malformed("an array that is not in row-major order"));
                 }
                 Node::Array(Some(self.array(shape, arguments[0])?))
             }
             (Function::Encode, [Node::Text(text), Node::Text("latin1" | "latin-1")]) => {
                 let bytes = text.chars().map(u8::try_from).collect::<Result<Vec<u8>, _>>();
                 let bytes = bytes.map_err(|_| self.malformed("a string that is not Latin-1"))?;
-                // Once for each string that is in the input is enough.
+                // Limits the encoded bytes to the size of the input.
                 self.encoded += bytes.len();
                 if self.encoded > self.input.len() {
-                    return Err(Error::TooLarge { at: self.operation });
+                    return Err(PickleError::TooLarge { at: self.operation });
                 }
                 Node::Bytes(Cow::Owned(bytes))
             }
@@ -454,18 +454,18 @@ impl<'a> Machine<'a> {
         self.push(made)
     }
 
-    /// Gives an array, or its type, what belongs to it.
-    fn build(&mut self) -> Result<(), Error> {
+    /// Sets the state of an array or of its type.
+    fn build(&mut self) -> Result<(), PickleError> {
         let (state, object) = (self.pop()?, self.top()?);
         let Node::Tuple(state) = self.node(state) else {
             return Err(self.malformed("a state that is no tuple"));
         };
         match self.node(object) {
-            // Its byte order and alignment, which bytes do not have.
+            // The byte order and alignment, which do not matter for bytes.
             Node::Type => Ok(()),
             Node::Array(_) => {
                 let [version, shape, kind, by_columns, data] = state[..] else {
-                    return Err(self.malformed("an array whose state has not five parts"));
+                    return Err(self.malformed("an array whose state does not have five parts"));
                 };
                 match [version, kind, by_columns].map(|id| self.node(id)) {
                     [Node::Int(1), Node::Type, Node::Bool(false) | Node::Int(0)] => {}
@@ -479,7 +479,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn array(&self, shape: &Node<'a>, data: Id) -> Result<Array, Error> {
+    fn array(&self, shape: &Node<'a>, data: Id) -> Result<Array, PickleError> {
         let Node::Tuple(shape) = shape else { return Err(self.malformed("a shape that is no tuple")) };
         let length = |id: &Id| match self.node(*id) {
             Node::Int(length) => usize::try_from(*length).ok(),
@@ -491,7 +491,7 @@ impl<'a> Machine<'a> {
         let expected = shape.iter().try_fold(1_usize, |product, length| product.checked_mul(*length));
         match self.node(data) {
             Node::Bytes(bytes) if Some(bytes.len()) == expected => Ok(Array { shape, data }),
-            _ => Err(self.malformed("an array whose bytes are not as many as its shape says")),
+            _ => Err(self.malformed("an array whose number of bytes does not match its shape")),
         }
     }
 }

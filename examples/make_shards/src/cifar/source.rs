@@ -1,8 +1,8 @@
 //! The downloaded files: <https://www.cs.toronto.edu/~kriz/cifar.html>.
 //!
 //! In the binary form a record is the label and 3072 bytes of pixels. In the Python form a batch is a pickled
-//! dictionary with an array `data` of this many rows of 3072 bytes, and a list `labels`. In both, a row is
-//! 1024 reds, 1024 greens and 1024 blues.
+//! dictionary with an array `data` of rows of 3072 bytes, and a list `labels`. In both, a row has 1024 reds,
+//! 1024 greens and 1024 blues.
 
 use super::pickle::Pickle;
 use crate::{Error, Result};
@@ -18,33 +18,33 @@ pub const SIZE: usize = 32;
 pub const PIXELS: usize = SIZE * SIZE;
 /// Bytes of a pixel.
 pub const CHANNELS: usize = 3;
-/// How many classes there are.
+/// Number of classes.
 pub const CLASSES: u8 = 10;
 
 const BYTES: usize = PIXELS * CHANNELS;
-/// Twice what a batch has in any form.
+/// Twice the size of a batch in either form.
 const MAX_FILE: u64 = 64 << 20;
 const TRAIN: [&str; 5] = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"];
 const TEST: [&str; 1] = ["test_batch"];
 const BINARY: &str = ".bin";
-/// What the archives hold.
+/// The folders in the archives.
 const FOLDERS: [&str; 3] = ["", "cifar-10-batches-bin", "cifar-10-batches-py"];
 
 /// Images and their labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Images {
-    /// As in the files: colour by colour.
+    /// Pixels as in the files: colour by colour.
     planes: Vec<u8>,
     labels: Vec<u8>,
 }
 
 impl Images {
-    /// How many there are.
+    /// Number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
@@ -52,7 +52,7 @@ impl Images {
     /// The pixels of an image, row by row, each red, green, blue; and its label.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If there is no image `number`.
     pub fn get(&self, number: usize) -> (Vec<u8>, u8) {
         let planes = &self.planes[number * BYTES..][..BYTES];
         let pixel = |at: usize| (0..CHANNELS).map(move |channel| planes[channel * PIXELS + at]);
@@ -71,17 +71,17 @@ impl Images {
 /// Both sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sets {
-    /// What is trained on.
+    /// The training set.
     pub train: Images,
-    /// What the accuracy is measured on.
+    /// The test set.
     pub test: Images,
 }
 
-/// Reads both sets from a folder or from the archive as it was downloaded, compressed or not. Of a place that
-/// has both forms, the binary one is read.
+/// Reads both sets from a folder or from the downloaded archive, compressed or not. If it has both forms, the
+/// binary one is read.
 ///
 /// # Errors
-/// [`Error::NoBatches`] and [`Error::Batch`], which name what is missing or wrong, and those of reading.
+/// [`Error::NoBatches`] and [`Error::Batch`], which name what is missing or wrong, and the errors of reading.
 pub fn read(source: &Path) -> Result<Sets> {
     let at = |error| Error::file(source, error);
     let files = match std::fs::metadata(source).map_err(at)?.is_dir() {
@@ -109,7 +109,7 @@ pub fn read(source: &Path) -> Result<Sets> {
     Ok(Sets { train: set(&TRAIN)?, test: set(&TEST)? })
 }
 
-/// Whether a file of this name is wanted.
+/// Whether a file of this name is a batch.
 fn is_batch(name: &str) -> bool {
     let name = name.strip_suffix(BINARY).unwrap_or(name);
     TRAIN.contains(&name) || TEST.contains(&name)
@@ -153,7 +153,7 @@ fn from_archive(path: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// All bytes of a file, which are no more than a batch may have.
+/// Reads a file, which may be at most as large as a batch.
 fn bounded(input: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(MAX_FILE + 1).read_to_end(&mut bytes)?;

@@ -1,7 +1,7 @@
-"""Writes python2.pickle: a batch of three images as Python 2 and its numpy pickle one, with protocol 2.
+"""Writes python2.pickle: a batch of three images as pickled by Python 2 and its numpy, with protocol 2.
 
-Python 3 cannot write strings of bytes as Python 2 did, so the operations are written one by one, in the order in which
-they stand in the files of CIFAR-10.
+Python 3 cannot write strings of bytes as Python 2 did, so this writes the operations one by one, in the order of
+the files of CIFAR-10.
 """
 
 import pathlib

@@ -225,7 +225,7 @@ fn old_shards_do_not_stay_among_new_ones() {
     assert_eq!((count("train"), count("val")), (8, 2));
     let (good, text) = run(&[]);
     assert!(
-        !good && text.contains("8 shards of this series are there already") && text.contains("--overwrite"),
+        !good && text.contains("8 shards of this series exist already") && text.contains("--overwrite"),
         "{text}"
     );
     assert!(run(&["--overwrite"]).0);

@@ -1,7 +1,7 @@
 //! Pickles of CIFAR-10: those that Python writes, and hostile ones. Nothing that is in a pickle may end
 //! the program.
 
-use make_shards::cifar::pickle::{Error, Pickle};
+use make_shards::cifar::pickle::{Pickle, PickleError};
 use std::fs;
 use std::path::Path;
 
@@ -43,16 +43,18 @@ fn nothing_is_called() {
         (b"\x80\x02c_codecs\ndecode\n.", "_codecs", "decode"),
     ] {
         let error = Pickle::read(pickle).unwrap_err();
-        assert_eq!(error, Error::Global { module: module.into(), name: name.into() });
+        assert_eq!(error, PickleError::Global { module: module.into(), name: name.into() });
     }
     // INST, OBJ, NEWOBJ, EXT1, PERSID, BUILD by a setter, out-of-band buffers.
     for (pickle, opcode) in
         [(b"(ios\nsystem\n.", b'i'), (b"(oxxxxxxxxxx.", b'o'), (b")\x81xxxxxxxxx..", 0x81)]
     {
-        assert!(matches!(Pickle::read(pickle), Err(Error::Opcode { opcode: found, .. }) if found == opcode));
+        assert!(
+            matches!(Pickle::read(pickle), Err(PickleError::Opcode { opcode: found, .. }) if found == opcode)
+        );
     }
     for opcode in [0x82, b'P', b'Q', 0x97, 0x98, b'0', b'2', b'S', b'V', b'I', b'F'] {
-        let expected = Error::Opcode { opcode, at: 2 };
+        let expected = PickleError::Opcode { opcode, at: 2 };
         assert_eq!(Pickle::read(&[0x80, 2, opcode, 0, 0]).unwrap_err(), expected);
     }
 }
@@ -88,13 +90,13 @@ fn what_contradicts_itself() {
         b"c_codecs\nencode\nX\x03\0\0\0\xe7\x8c\xabX\x06\0\0\0latin1\x86R.",
         b"c_codecs\nencode\nX\x01\0\0\0aX\x03\0\0\0hex\x86R.",
     ] {
-        assert!(matches!(Pickle::read(pickle), Err(Error::Malformed { .. })), "{pickle:?}");
+        assert!(matches!(Pickle::read(pickle), Err(PickleError::Malformed { .. })), "{pickle:?}");
     }
     for pickle in [&b""[..], b"\x80", b"K", b"J\0\0\0", b"U\x02a", b"T\xff\xff\xff\xffa", b"cnumpy\n", b"N"] {
-        assert_eq!(Pickle::read(pickle).unwrap_err(), Error::Truncated, "{pickle:?}");
+        assert_eq!(Pickle::read(pickle).unwrap_err(), PickleError::Truncated, "{pickle:?}");
     }
     let huge = b"\x8e\xff\xff\xff\xff\xff\xff\xff\xffa.";
-    assert_eq!(Pickle::read(huge).unwrap_err(), Error::Truncated);
+    assert_eq!(Pickle::read(huge).unwrap_err(), PickleError::Truncated);
 }
 
 /// An array of this shape over these bytes, as Python 2 has it.
@@ -112,21 +114,30 @@ fn shapes_that_lie() {
     for shape in
         [&b"K\x02K\x02\x86"[..], b"J\xff\xff\xff\xffJ\xff\xff\xff\xff\x86", b"N\x85", b"K\x06", b")", &large]
     {
-        assert!(matches!(Pickle::read(&array(shape, b"abcdef")), Err(Error::Malformed { .. })), "{shape:?}");
+        assert!(
+            matches!(Pickle::read(&array(shape, b"abcdef")), Err(PickleError::Malformed { .. })),
+            "{shape:?}"
+        );
     }
     let wide = [&b"("[..], &b"J\xff\xff\xff\x7f".repeat(7), b"t"].concat();
-    assert!(matches!(Pickle::read(&array(&wide, b"abcdef")), Err(Error::Malformed { .. })), "an overflow");
+    assert!(
+        matches!(Pickle::read(&array(&wide, b"abcdef")), Err(PickleError::Malformed { .. })),
+        "an overflow"
+    );
 }
 
 #[test]
 fn more_than_there_is_room_for() {
     let many = [&b"("[..], &b"N".repeat(2 << 20), b"t."].concat();
-    assert!(matches!(Pickle::read(&many), Err(Error::TooLarge { .. })));
+    assert!(matches!(Pickle::read(&many), Err(PickleError::TooLarge { .. })));
     // The same string again and again, each time new memory.
     let text = [&b"X\x40\0\0\0"[..], &[b'a'; 64], b"q\0"].concat();
     let encode = b"c_codecs\nencode\nq\x02X\x06\0\0\0latin1q\x01";
     let again = b"h\x02h\0h\x01\x86R".repeat(1000);
-    assert!(matches!(Pickle::read(&[&text[..], encode, &again, b"."].concat()), Err(Error::TooLarge { .. })));
+    assert!(matches!(
+        Pickle::read(&[&text[..], encode, &again, b"."].concat()),
+        Err(PickleError::TooLarge { .. })
+    ));
     // A list in itself is not followed.
     let pickle = Pickle::read(b"]q\0h\0a.").unwrap();
     assert!(pickle.root().integers().is_none());

@@ -1,13 +1,11 @@
 //! What an artifact was exported for.
 
-use super::Error;
+use super::ArtifactError;
+use super::format::{DocumentFormat, FORMAT};
 use crate::pjrt::{CompileOptions, Signature, Spec};
 use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
-
-/// What this trainer runs; the exporter's `FORMAT` is the same number.
-pub(super) const FORMAT: u64 = 2;
 
 /// What an artifact was exported for.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -22,25 +20,18 @@ pub struct Manifest {
     pub size: usize,
     /// Images per device and step.
     pub batch: usize,
-    /// Devices that share a step: those of the whole job, whichever process drives them.
+    /// Number of devices that share a step, over all processes of the job.
     pub devices: usize,
     /// The type of the activations; the state is always float32.
     pub dtype: DType,
-    /// What the programs subtract from each channel of an image whose pixels are 0 to 1.
+    /// Mean of each channel, which the programs subtract from pixels between 0 and 1.
     pub mean: [f64; 3],
-    /// What they divide each channel by after that.
+    /// Standard deviation of each channel, by which the programs divide after that.
     pub std: [f64; 3],
     /// Digests of the programs.
     pub(super) sha256: Digests,
-    /// The buffers that a step takes and gives back: parameters, optimizer, batch-norm statistics.
+    /// The buffers that a step takes and returns: parameters, optimizer state, batch-norm statistics.
     pub state: Vec<StateBuffer>,
-}
-
-/// The first exporters wrote none.
-#[derive(Deserialize)]
-struct Format {
-    #[serde(default)]
-    format: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -50,14 +41,14 @@ pub(super) struct Digests {
     pub(super) eval: String,
 }
 
-/// What a network computes in.
+/// The type that a network computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
     /// 32 bits.
     #[default]
     Float32,
-    /// 16 bits, with the range of 32: what the matrix units of a TPU multiply.
+    /// 16 bits with the range of `Float32`, the native type of a TPU's matrix units.
     Bfloat16,
 }
 
@@ -70,7 +61,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// A text that is no [`DType`].
+/// The error of a text that is not a [`DType`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no type {0:?}: it is float32 (f32) or bfloat16 (bf16)")]
 pub struct ParseDTypeError(String);
@@ -97,23 +88,23 @@ pub struct StateBuffer {
 }
 
 impl Manifest {
-    /// Reads what the exporter wrote for the artifact of this name.
-    pub(super) fn parse(name: &str, json: &[u8]) -> Result<Self, Error> {
-        let bad = |reason: String| Error::Manifest { name: name.into(), reason };
-        let Format { format } = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
+    /// Parses the exporter's JSON of the artifact `name`.
+    pub(super) fn parse(name: &str, json: &[u8]) -> Result<Self, ArtifactError> {
+        let bad = |reason: String| ArtifactError::Manifest { name: name.into(), reason };
+        let DocumentFormat { format } = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
         if format != FORMAT {
-            return Err(Error::Format { name: name.into(), format });
+            return Err(ArtifactError::Format { name: name.into(), format });
         }
         let manifest: Self = serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?;
-        // Bounds far above any real use, so that products of them cannot overflow.
-        for (what, value, most) in [
+        // The bounds are far above any real use, and keep products from overflowing.
+        for (what, value, max) in [
             ("classes", manifest.classes, 1 << 24),
             ("size", manifest.size, 1 << 12),
             ("batch", manifest.batch, 1 << 20),
             ("devices", manifest.devices, 1 << 16),
         ] {
-            if value == 0 || value > most {
-                return Err(bad(format!("{what} is {value}, not 1 to {most}")));
+            if value == 0 || value > max {
+                return Err(bad(format!("{what} is {value}, not 1 to {max}")));
             }
         }
         if manifest.stages.iter().any(|blocks| !(1..=1 << 10).contains(blocks)) {
@@ -125,7 +116,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What tells the program of a step from any other: its sha256.
+    /// Sha256 of the step, which identifies the program.
     pub fn digest(&self) -> &str {
         &self.sha256.step
     }
@@ -135,7 +126,7 @@ impl Manifest {
         self.local_batch(self.devices)
     }
 
-    /// Images per step over `local_devices` of them: those of one process.
+    /// Images per step of a process with `local_devices` devices.
     pub fn local_batch(&self, local_devices: usize) -> usize {
         self.batch * local_devices
     }
@@ -145,12 +136,12 @@ impl Manifest {
         self.size * self.size * 3
     }
 
-    /// Dimensions of the images of one device: NHWC.
+    /// Dimensions of one device's images: batch, height, width, channels.
     pub fn image_dims(&self) -> [i64; 4] {
         [self.batch as i64, self.size as i64, self.size as i64, 3]
     }
 
-    /// Dimensions of the labels of one device.
+    /// Dimensions of one device's labels.
     pub fn label_dims(&self) -> [i64; 1] {
         [self.batch as i64]
     }
@@ -169,8 +160,8 @@ impl Manifest {
         Signature { state: vec![], inputs: vec![Spec::of::<i32>(&[])] }
     }
 
-    /// Parameters of `step`: the state, images, labels; learning rate, weight decay, label smoothing and
-    /// momentum.
+    /// Parameters of `step`: the state; images, labels and the hyperparameters (learning rate, weight decay,
+    /// label smoothing, momentum).
     pub fn step_signature(&self) -> Signature {
         let mut inputs = self.batch_inputs();
         inputs.push(Spec::of::<f32>(&[4]));
@@ -182,7 +173,7 @@ impl Manifest {
         self.signature(self.batch_inputs())
     }
 
-    /// How `step` and `eval` are spread over the devices.
+    /// Compile options that spread `step` and `eval` over the devices.
     pub fn compile_options(&self) -> CompileOptions {
         CompileOptions { replicas: 1, partitions: self.devices }
     }
@@ -234,7 +225,10 @@ mod tests {
             String::new(),
         ];
         for json in broken {
-            assert!(matches!(Manifest::parse("x", json.as_bytes()), Err(Error::Manifest { .. })), "{json}");
+            assert!(
+                matches!(Manifest::parse("x", json.as_bytes()), Err(ArtifactError::Manifest { .. })),
+                "{json}"
+            );
         }
     }
 
@@ -243,7 +237,7 @@ mod tests {
         let good = String::from_utf8(BUILT_IN[0].manifest.into()).unwrap();
         for json in [good.replace("  \"format\": 2,\n", ""), good.replace("\"format\": 2", "\"format\": 3")] {
             let e = Manifest::parse("mine/r50", json.as_bytes()).unwrap_err();
-            assert!(matches!(e, Error::Format { format: 0 | 3, .. }), "{e}");
+            assert!(matches!(e, ArtifactError::Format { format: 0 | 3, .. }), "{e}");
             assert!(e.to_string().contains("mine/r50") && e.to_string().contains("export it again"), "{e}");
         }
     }

@@ -1,9 +1,10 @@
-//! Finding the program that fits.
+//! Chooses a built-in program by what it was exported for.
 
-use super::{Artifact, DType, Error, Manifest, all};
+use super::built_in::{BUILT_IN, BuiltIn};
+use super::{Artifact, ArtifactError, DType, Manifest};
 use std::fmt;
 
-/// What a program should have been exported for; what is `None` is left open.
+/// What a program should have been exported for; `None` matches anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The network.
@@ -22,8 +23,8 @@ impl Wanted {
     const MODEL: &str = "resnet8";
     const SIZE: usize = 32;
 
-    /// Whether a program is one of those.
-    pub(super) fn fits(&self, m: &Manifest) -> bool {
+    /// Whether a program matches.
+    pub(super) fn matches(&self, m: &Manifest) -> bool {
         fn is<T: PartialEq>(wanted: &Option<T>, got: T) -> bool {
             wanted.as_ref().is_none_or(|wanted| *wanted == got)
         }
@@ -34,8 +35,8 @@ impl Wanted {
             && is(&self.devices, m.devices)
     }
 
-    /// The same with what is left open as plain as can be: 32x32 pixels, float32, one device.
-    fn plain(&self) -> Self {
+    /// The same with defaults for what is left open: ResNet-8, 32x32 pixels, float32, one device.
+    fn with_defaults(&self) -> Self {
         Self {
             model: Some(self.model.clone().unwrap_or(Self::MODEL.into())),
             size: Some(self.size.unwrap_or(Self::SIZE)),
@@ -45,8 +46,8 @@ impl Wanted {
         }
     }
 
-    /// The command that exports it, from the top of the repository.
-    pub(super) fn export(&self) -> String {
+    /// The command that exports such a program, run in the root of the repository.
+    pub(super) fn export_command(&self) -> String {
         let size = self.size.unwrap_or(Self::SIZE);
         let model = self.model.as_deref().unwrap_or(Self::MODEL);
         format!(
@@ -71,19 +72,37 @@ impl fmt::Display for Wanted {
 }
 
 impl Artifact {
-    /// The built-in artifact that is as wanted. Of several it is the plain one: what is left open is then
-    /// ResNet-8, 32x32 pixels, float32, one device. An error if there is none, or several and no plain one.
-    pub fn choose(wanted: &Wanted) -> Result<Self, Error> {
+    /// The built-in artifact that matches. Among several it is the one with the defaults: ResNet-8, 32x32
+    /// pixels, float32, one device. Fails if none matches, or if several match and none has the defaults.
+    pub fn choose(wanted: &Wanted) -> Result<Self, ArtifactError> {
         let all = all();
         let fitting = |wanted: &Wanted| -> Vec<&str> {
-            all.iter().filter(|(_, m)| wanted.fits(m)).map(|(name, _)| *name).collect()
+            all.iter().filter(|(_, m)| wanted.matches(m)).map(|(name, _)| *name).collect()
         };
-        match (&fitting(wanted)[..], &fitting(&wanted.plain())[..]) {
+        match (&fitting(wanted)[..], &fitting(&wanted.with_defaults())[..]) {
             ([name], _) | (_, [name]) => Self::open(name),
-            ([], _) => Err(Error::NoMatch { wanted: Box::new(wanted.clone()) }),
-            _ => Err(Error::Ambiguous { wanted: Box::new(wanted.clone()) }),
+            ([], _) => Err(ArtifactError::NoMatch {
+                wanted: wanted.to_string(),
+                built_in: list(all.iter()),
+                export: wanted.export_command(),
+            }),
+            _ => Err(ArtifactError::Ambiguous {
+                wanted: wanted.to_string(),
+                matching: list(all.iter().filter(|(_, manifest)| wanted.matches(manifest))),
+            }),
         }
     }
+}
+
+/// The built-in artifacts with their manifests, all of which a test parses.
+fn all() -> Vec<(&'static str, Manifest)> {
+    let parse = |b: &BuiltIn| Some((b.name, Manifest::parse(b.name, b.manifest).ok()?));
+    BUILT_IN.iter().filter_map(parse).collect()
+}
+
+/// A line for each artifact.
+fn list<'a>(artifacts: impl Iterator<Item = &'a (&'static str, Manifest)>) -> String {
+    artifacts.map(|(name, m)| format!("  {name:22} {m}")).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -121,7 +140,7 @@ mod tests {
     fn without_a_fitting_one_the_error_says_what_there_is_and_how_to_have_it() {
         let wanted = Wanted { batch: Some(16), ..wanted(Some("resnet50"), Some(64), Some(4)) };
         let e = Artifact::choose(&wanted).unwrap_err();
-        assert!(matches!(e, Error::NoMatch { .. }), "{e}");
+        assert!(matches!(e, ArtifactError::NoMatch { .. }), "{e}");
         let message = e.to_string();
         for part in [
             "resnet50, 64x64, 16 images on each device, 4 device(s)",
@@ -136,7 +155,7 @@ mod tests {
     #[test]
     fn of_several_none_is_chosen_by_chance() {
         let e = Artifact::choose(&wanted(Some("resnet50"), None, Some(8))).unwrap_err();
-        assert!(matches!(e, Error::Ambiguous { .. }), "{e}");
+        assert!(matches!(e, ArtifactError::Ambiguous { .. }), "{e}");
         let message = e.to_string();
         assert!(
             message.contains("resnet50-bf16-x8 ") && message.contains("resnet50-224-bf16-x8 "),

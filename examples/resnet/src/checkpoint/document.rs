@@ -1,41 +1,40 @@
-//! A checkpoint as a sample: JSON for what is counted, npy for what was learnt.
+//! Encodes a checkpoint as a sample: counts as JSON, tensors as npy.
 
-use super::{Error, Result};
+use super::error::CheckpointError;
+use super::version::{VERSION, Versioned};
 use crate::artifact::{Manifest, StateBuffer};
 use crate::hex;
 use crate::report::Progress;
-use crate::train::Options;
+use crate::train::TrainOptions;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shardstream::{Array, ErrorKind, Sample, State, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Changes with the meaning of what is written.
-pub(super) const VERSION: u64 = 3;
 const KEY: &str = "checkpoint";
 const META: &str = "meta.json";
 const DATA: &str = "data.json";
-/// Of all other fields: an archive has no checksum over what is in its members.
+/// The digest of all other fields, since tar has no checksum over the content of its members.
 const DIGEST: &str = "sha256.txt";
 
-/// A training at one step.
+/// The state of a training after a step.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// Sums and times, of the whole job.
+    /// Sums and times of the whole job.
     pub progress: Progress,
-    /// Of the training data, after the last batch that was trained on: what is written is of the streams of
-    /// one rank, what is read is of all.
+    /// State of the training data after the last batch that was trained on: when written, of one rank's
+    /// streams; when read, of all streams.
     pub data: State,
-    /// The values of the buffers of the manifest, in its order. Only the first rank writes them.
+    /// Values of the manifest's buffers, in its order. Only the first rank writes them.
     pub tensors: Vec<Vec<f32>>,
 }
 
-/// What must be the same for one training to continue with the checkpoint of another. It is of the whole job,
-/// however many processes share it. What the data must have in common, its own state knows.
+/// What must be the same for a training to resume from a checkpoint. It describes the whole job, whatever its
+/// number of processes. The state of the data checks the options of the data itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     model: String,
-    /// The sha256 of the step.
+    /// Sha256 of the step.
     program: String,
     devices: usize,
     /// Images per step, over all devices.
@@ -46,20 +45,20 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of a network and a seed.
+    /// The identity of a training of this network with this seed.
     pub fn new(manifest: &Manifest, seed: i32) -> Self {
         let Manifest { model, devices, size, classes, .. } = manifest.clone();
         let (program, batch) = (manifest.digest().into(), manifest.global_batch());
         Self { model, program, devices, batch, size, classes, seed }
     }
 
-    /// That of a dry run of the same, which no training can resume from.
+    /// The identity of a dry run, whose checkpoints no training can resume from.
     pub(super) fn dry(self) -> Self {
         Self { model: format!("dry run of {}", self.model), ..self }
     }
 
-    /// Whether `other` may continue with it. Another number of devices means another program for the same
-    /// network.
+    /// Whether `other` may resume from it. The number of devices and the program may differ, as another
+    /// number of devices takes another program of the same network.
     fn allows(&self, other: &Self) -> bool {
         let Self { program, devices, .. } = other;
         *self == *other
@@ -68,20 +67,20 @@ impl Identity {
     }
 }
 
-/// The options that the steps to come depend on. They may change, and the log says so.
+/// The options that future steps depend on. They may change, and then the log says so.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Inputs {
     /// Passes over the data.
     pub epochs: u64,
-    /// By their names, as people write them.
+    /// Values by name, as on the command line.
     #[serde(flatten)]
     others: BTreeMap<String, String>,
 }
 
 impl Inputs {
-    /// Of these options.
-    pub fn new(options: &Options) -> Self {
-        let Options { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } =
+    /// The inputs of these options.
+    pub fn new(options: &TrainOptions) -> Self {
+        let TrainOptions { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } =
             options.clone();
         let inputs = Self { epochs, others: BTreeMap::new() };
         let inputs = inputs.with("steps", steps).with("lr", schedule.peak).with("warmup", schedule.warmup);
@@ -89,7 +88,7 @@ impl Inputs {
         inputs.with("label smoothing", label_smoothing).with("momentum", momentum)
     }
 
-    /// And of one more.
+    /// Adds one more option.
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.others.insert(name.into(), value.to_string());
         self
@@ -97,26 +96,21 @@ impl Inputs {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Meta {
+struct CheckpointMeta {
     version: u64,
-    /// Of the whole training.
+    /// The step, counted over the whole training.
     step: u64,
-    /// The one in progress, counted from 0.
+    /// The number of the epoch in progress, counted from 0.
     epoch: u64,
-    /// Processes, each of which has written the state of its own data.
+    /// Number of processes, each of which wrote the state of its own data.
     ranks: usize,
     identity: Identity,
     inputs: Inputs,
     progress: Progress,
 }
 
-#[derive(Deserialize)]
-struct Versioned {
-    version: u64,
-}
-
 impl Checkpoint {
-    /// What the log calls it.
+    /// The description for the log.
     pub(super) fn title(&self) -> String {
         let Progress { epochs, running, .. } = &self.progress;
         let within = match running.steps() {
@@ -126,8 +120,8 @@ impl Checkpoint {
         format!("step {} ({within})", self.progress.steps())
     }
 
-    /// What is done, and what comes next, of all epochs.
-    pub(super) fn place(&self, epochs: u64) -> String {
+    /// Describes what is done of `epochs` epochs, and what comes next.
+    pub(super) fn describe_position(&self, epochs: u64) -> String {
         let Progress { epochs: done, running, .. } = &self.progress;
         let (done, step) = (done.len() as u64, running.steps());
         match step {
@@ -143,7 +137,7 @@ impl Checkpoint {
     }
 }
 
-/// The field of a buffer. The names of fields have no capitals.
+/// The name of a buffer's field. Names of fields have no capitals.
 fn field(buffer: &StateBuffer) -> String {
     format!("{}.npy", buffer.name.to_lowercase())
 }
@@ -160,7 +154,7 @@ pub(super) fn encode(
     buffers: &[StateBuffer],
 ) -> shardstream::Result<Sample> {
     let Checkpoint { progress, data, tensors } = checkpoint;
-    let meta = Meta {
+    let meta = CheckpointMeta {
         version: VERSION,
         step: progress.steps(),
         epoch: progress.epochs.len() as u64,
@@ -187,7 +181,7 @@ pub(super) fn encode(
     Ok(sample.with(DIGEST, digest.into_bytes()))
 }
 
-/// Over names and contents of all fields but the digest itself.
+/// The sha256 over names and contents of all fields but the digest itself.
 pub(super) fn digest(sample: &Sample) -> String {
     let mut fields: Vec<(&str, &[u8])> = sample
         .fields()
@@ -203,27 +197,27 @@ pub(super) fn digest(sample: &Sample) -> String {
     hex(&hash.finalize())
 }
 
-/// What the first rank has written.
-pub(super) struct First {
-    /// With the data of this rank alone.
+/// The decoded object of the first rank.
+pub(super) struct FirstPart {
+    /// The checkpoint, with the state of this rank's data only.
     pub(super) checkpoint: Checkpoint,
     pub(super) ranks: usize,
-    /// What has changed since of what may.
+    /// The changes since, among the options that may change.
     pub(super) changed: Vec<String>,
 }
 
-/// The checkpoint in what was read from `url`.
+/// Decodes the samples that were read from `url`.
 pub(super) fn decode(
     samples: Vec<Sample>,
     url: &str,
     identity: &Identity,
     inputs: &Inputs,
     buffers: &[StateBuffer],
-) -> Result<First> {
-    let damaged = |reason: String| Error::Damaged { url: url.into(), reason };
+) -> Result<FirstPart, CheckpointError> {
+    let damaged = |reason: String| CheckpointError::Damaged { url: url.into(), reason };
     let [sample] = <[Sample; 1]>::try_from(samples)
         .map_err(|samples| damaged(format!("{} samples in it, not one", samples.len())))?;
-    // Before anything in it is believed.
+    // Checked before anything else.
     if content(&sample, DIGEST).map_err(damaged)? != digest(&sample).as_bytes() {
         return Err(damaged(format!("its contents do not have its {DIGEST}")));
     }
@@ -231,24 +225,24 @@ pub(super) fn decode(
     let in_meta = |e: serde_json::Error| damaged(format!("{META}: {e}"));
     let Versioned { version } = serde_json::from_slice(meta).map_err(in_meta)?;
     if version != VERSION {
-        return Err(Error::Version { url: url.into(), version });
+        return Err(CheckpointError::Version { url: url.into(), version });
     }
-    let meta: Meta = serde_json::from_slice(meta).map_err(in_meta)?;
+    let meta: CheckpointMeta = serde_json::from_slice(meta).map_err(in_meta)?;
     let mut changed = differences(&meta.identity, identity);
     if !meta.identity.allows(identity) {
-        return Err(Error::Other { url: url.into(), differences: changed });
+        return Err(CheckpointError::Other { url: url.into(), differences: changed });
     }
     changed.extend(differences(&meta.inputs, inputs));
     let text = String::from_utf8_lossy(content(&sample, DATA).map_err(damaged)?);
     let data: State = text.parse().map_err(|e| damaged(format!("{DATA}: {e}")))?;
-    let tensors = buffers.iter().map(|b| tensor(&sample, b)).collect::<std::result::Result<_, _>>();
+    let tensors = buffers.iter().map(|b| tensor(&sample, b)).collect::<Result<_, _>>();
     let checkpoint = Checkpoint { progress: meta.progress, data, tensors: tensors.map_err(damaged)? };
-    Ok(First { checkpoint, ranks: meta.ranks, changed })
+    Ok(FirstPart { checkpoint, ranks: meta.ranks, changed })
 }
 
 impl Checkpoint {
-    /// Where network and data are, if those are not one place.
-    pub(super) fn split(&self) -> Option<String> {
+    /// The positions of network and data, if they differ.
+    pub(super) fn divergence(&self) -> Option<String> {
         let Self { progress, data, .. } = self;
         let (fed, learnt) =
             ((data.epoch(), data.samples()), (progress.epochs.len() as u64, progress.running.samples()));
@@ -257,12 +251,12 @@ impl Checkpoint {
     }
 }
 
-fn content<'a>(sample: &'a Sample, field: &str) -> std::result::Result<&'a [u8], String> {
+fn content<'a>(sample: &'a Sample, field: &str) -> Result<&'a [u8], String> {
     let value = sample.get(field).and_then(Value::as_bytes);
     value.map(|bytes| &bytes[..]).ok_or_else(|| format!("it has no {field}"))
 }
 
-fn tensor(sample: &Sample, buffer: &StateBuffer) -> std::result::Result<Vec<f32>, String> {
+fn tensor(sample: &Sample, buffer: &StateBuffer) -> Result<Vec<f32>, String> {
     let field = field(buffer);
     let bytes = sample.get(&field).and_then(Value::as_bytes).ok_or_else(|| format!("it has no {field}"))?;
     let array = Array::from_npy(bytes).map_err(|e| format!("{field}: {e}"))?;
@@ -272,7 +266,7 @@ fn tensor(sample: &Sample, buffer: &StateBuffer) -> std::result::Result<Vec<f32>
     array.to_vec().map_err(|e| format!("{field}: {e}"))
 }
 
-/// Which values differ, by their names.
+/// The differing values, by name.
 fn differences<T: Serialize>(theirs: &T, ours: &T) -> Vec<String> {
     let fields = |of: &T| match serde_json::to_value(of) {
         Ok(serde_json::Value::Object(fields)) => fields,

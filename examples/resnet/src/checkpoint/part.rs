@@ -1,13 +1,13 @@
-//! What a rank other than the first adds to a checkpoint: the state of its own data.
+//! The part of a checkpoint from a rank other than the first: the state of its own data.
 
-use super::document::VERSION;
+use super::version::{VERSION, Versioned};
 use crate::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shardstream::{ErrorKind, State};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Part {
+pub(super) struct RankPart {
     pub(super) step: u64,
     pub(super) rank: usize,
     pub(super) ranks: usize,
@@ -15,43 +15,38 @@ pub(super) struct Part {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Document {
+struct PartDocument {
     version: u64,
-    part: Part,
-    /// Of the part, as it is written: a document has no checksum of its own.
+    part: RankPart,
+    /// Sha256 of the serialized part, since JSON has no checksum.
     sha256: String,
 }
 
-/// Told apart from damage.
+/// Why a part cannot be decoded.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum PartError {
     Damaged(String),
     Version(u64),
 }
 
-#[derive(Deserialize)]
-struct Versioned {
-    version: u64,
-}
-
-impl Part {
+impl RankPart {
     pub(super) fn encode(self) -> shardstream::Result<Vec<u8>> {
         let encode = || {
-            let document = Document { version: VERSION, sha256: self.digest()?, part: self };
+            let document = PartDocument { version: VERSION, sha256: self.digest()?, part: self };
             serde_json::to_vec(&document)
         };
         encode().map_err(|e| ErrorKind::Encode { field: "part".into(), source: e.into() }.into())
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Refused> {
-        let bad = |e: serde_json::Error| Refused::Damaged(e.to_string());
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, PartError> {
+        let bad = |e: serde_json::Error| PartError::Damaged(e.to_string());
         let Versioned { version } = serde_json::from_slice(bytes).map_err(bad)?;
         if version != VERSION {
-            return Err(Refused::Version(version));
+            return Err(PartError::Version(version));
         }
-        let Document { part, sha256, .. } = serde_json::from_slice(bytes).map_err(bad)?;
+        let PartDocument { part, sha256, .. } = serde_json::from_slice(bytes).map_err(bad)?;
         if part.digest().map_err(bad)? != sha256 {
-            return Err(Refused::Damaged("its contents do not have its sha256".into()));
+            return Err(PartError::Damaged("its contents do not have its sha256".into()));
         }
         Ok(part)
     }

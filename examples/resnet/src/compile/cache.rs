@@ -1,12 +1,13 @@
-//! The files of compiled programs.
+//! The cache of compiled programs.
 //!
-//! An entry is a file `HASH.executable`: a line of JSON, the [`Header`], and the executable as the plugin
-//! serialized it. It appears by a rename, so that any number of processes may share a directory.
+//! An entry is a file `HASH.executable`: a line of JSON, the [`EntryHeader`], and the executable as the
+//! plugin serialized it. It appears by a rename, so that any number of processes may share a directory.
 
-use super::Program;
 use super::key::{Key, Target};
-use crate::pjrt::{Client, PluginOption, Result};
-use crate::plugin::Found;
+use super::marker::{self, LoadMarker, SCRATCH};
+use super::program::Program;
+use crate::pjrt::{Client, PjrtError, PluginOption};
+use crate::plugin::FoundPlugin;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -14,11 +15,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How many bytes of programs a directory has; those that were unused for longest are removed beyond it.
+/// Maximum size of a cache in bytes. Beyond it, the least recently used programs are removed.
 pub const LIMIT: u64 = 4 << 30;
 const ENDING: &str = "executable";
-const SCRATCH: &str = ".new-";
-/// No program takes so long to write.
+/// Age of an unfinished file after which its writer is taken for dead.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// A directory of compiled programs, for the devices of one client.
@@ -32,12 +32,12 @@ pub struct Cache {
 /// The first line of an entry.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+struct EntryHeader {
     key: Key,
     /// Results of the program per device.
     outputs: usize,
     bytes: usize,
-    /// Of the executable and the number of its results.
+    /// Sha256 of the executable and the number of its results.
     sha256: String,
 }
 
@@ -46,50 +46,50 @@ fn sha256(outputs: usize, executable: &[u8]) -> String {
     crate::hex(&hash.finalize())
 }
 
-/// What is kept of a program.
-pub(super) struct Entry {
+/// The cached form of a program.
+pub(super) struct CacheEntry {
     pub outputs: usize,
     pub executable: Vec<u8>,
 }
 
-/// What it took to keep a program.
+/// The outcome of adding a program to the cache.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoreOutcome {
     pub bytes: u64,
-    /// Older programs.
+    /// Number of older programs that were removed.
     pub removed: u64,
-    /// Their bytes.
+    /// Size of the removed programs in bytes.
     pub freed: u64,
 }
 
 impl Cache {
-    /// For the devices of this client. `None` where it is not known what their programs depend on.
+    /// Opens the cache for the devices of this client. `None` if it is unknown what their programs depend on.
     pub fn open(
         dir: impl Into<PathBuf>,
         client: &Client,
-        found: &Found,
+        found: &FoundPlugin,
         options: &[PluginOption],
     ) -> Option<Self> {
         Target::new(client, &found.path, options).ok().flatten().map(|target| Self::new(dir, target))
     }
 
-    /// In a directory, which is made when the first program is put there.
+    /// A cache in `dir`, which is created with the first program.
     pub fn new(dir: impl Into<PathBuf>, target: Target) -> Self {
         Self { dir: dir.into(), target, limit: LIMIT }
     }
 
-    /// With another limit than [`LIMIT`].
+    /// Sets the maximum size in bytes; [`LIMIT`] by default.
     pub fn limit(self, bytes: u64) -> Self {
         Self { limit: bytes, ..self }
     }
 
-    /// Where the programs are.
+    /// The directory of the programs.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The key of a program; `None` for one that is not kept.
-    pub(super) fn key(&self, client: &Client, program: &Program<'_>) -> Result<Option<Key>> {
+    pub(super) fn key(&self, client: &Client, program: &Program<'_>) -> Result<Option<Key>, PjrtError> {
         if !self.target.keeps(program.span) {
             return Ok(None);
         }
@@ -100,8 +100,8 @@ impl Cache {
         self.dir.join(format!("{}.{ENDING}", key.hash()))
     }
 
-    /// What is kept of the program, or why it cannot be used.
-    pub(super) fn get(&self, key: &Key) -> std::result::Result<Option<Entry>, String> {
+    /// The cached program, or the reason why it cannot be used.
+    pub(super) fn get(&self, key: &Key) -> Result<Option<CacheEntry>, String> {
         let path = self.path(key);
         let mut file = match fs::read(&path) {
             Ok(file) => file,
@@ -109,9 +109,10 @@ impl Cache {
             Err(error) => return Err(error.to_string()),
         };
         let end = file.iter().position(|byte| *byte == b'\n').ok_or("it has no header")?;
-        let header: Header = serde_json::from_slice(&file[..end]).map_err(|e| format!("bad header: {e}"))?;
+        let header: EntryHeader =
+            serde_json::from_slice(&file[..end]).map_err(|e| format!("bad header: {e}"))?;
         if header.key != *key {
-            return Err("it is of another program".into());
+            return Err("it belongs to another program".into());
         }
         let executable = file.split_off(end + 1);
         if executable.len() != header.bytes {
@@ -120,18 +121,32 @@ impl Cache {
         if sha256(header.outputs, &executable) != header.sha256 {
             return Err("its bytes do not have the sha256 of its header".into());
         }
-        // The order in which programs are removed; a directory that cannot be written is read all the same.
+        // The time decides which programs are removed first. A read-only directory is used all the same.
         let _ = File::options().write(true).open(&path).and_then(|f| f.set_modified(SystemTime::now()));
-        Ok(Some(Entry { outputs: header.outputs, executable }))
+        Ok(Some(CacheEntry { outputs: header.outputs, executable }))
     }
 
-    /// Keeps a program, in place of what is there, and removes others beyond the limit.
-    pub(super) fn put(&self, key: &Key, entry: &Entry) -> std::result::Result<Stored, String> {
+    /// Marks the entry of the program as being loaded, until the marker is dropped. `None` where the
+    /// directory cannot be written or takes no locks: a crash in the load is then not recognised.
+    pub(super) fn mark_load(&self, key: &Key) -> Option<LoadMarker> {
+        LoadMarker::create(&self.path(key)).ok()
+    }
+
+    /// The marker of a process that died while it loaded this program, whose entry is removed.
+    pub(super) fn discard_crashed(&self, key: &Key) -> Option<PathBuf> {
+        let path = self.path(key);
+        let marker = marker::crash_marker(&path)?;
+        let _ = fs::remove_file(path);
+        Some(marker)
+    }
+
+    /// Adds or replaces a program, and removes others beyond the limit.
+    pub(super) fn put(&self, key: &Key, entry: &CacheEntry) -> Result<StoreOutcome, String> {
         self.write(key, entry).map_err(|error| error.to_string())
     }
 
-    fn write(&self, key: &Key, Entry { outputs, executable }: &Entry) -> io::Result<Stored> {
-        let header = Header {
+    fn write(&self, key: &Key, CacheEntry { outputs, executable }: &CacheEntry) -> io::Result<StoreOutcome> {
+        let header = EntryHeader {
             key: key.clone(),
             outputs: *outputs,
             bytes: executable.len(),
@@ -153,10 +168,11 @@ impl Cache {
         let path = self.path(key);
         file.persist(&path).map_err(|error| error.error)?;
         let (removed, freed) = self.remove_oldest(&path)?;
-        Ok(Stored { bytes, removed, freed })
+        Ok(StoreOutcome { bytes, removed, freed })
     }
 
-    /// Removes what is beyond the limit, but not `newest`, and what processes that were killed have left.
+    /// Removes the least recently used programs beyond the limit, but not `newest`, and the leftovers of
+    /// killed processes.
     fn remove_oldest(&self, newest: &Path) -> io::Result<(u64, u64)> {
         let mut programs = Vec::new();
         let mut total = 0;
@@ -171,6 +187,8 @@ impl Cache {
                 && modified.elapsed().is_ok_and(|age| age > ABANDONED)
             {
                 let _ = fs::remove_file(path);
+            } else {
+                marker::remove_if_old(&path);
             }
         }
         programs.sort();
@@ -201,8 +219,8 @@ mod tests {
         (dir, cache)
     }
 
-    fn entry(bytes: &[u8]) -> Entry {
-        Entry { outputs: 2, executable: bytes.into() }
+    fn entry(bytes: &[u8]) -> CacheEntry {
+        CacheEntry { outputs: 2, executable: bytes.into() }
     }
 
     #[test]
@@ -253,12 +271,12 @@ mod tests {
             File::options().write(true).open(cache.path(&key(name))).unwrap().set_modified(time).unwrap();
         };
         put(&cache, "b");
-        assert_eq!(put(&cache, "c"), Stored { bytes: size, removed: 0, freed: 0 });
+        assert_eq!(put(&cache, "c"), StoreOutcome { bytes: size, removed: 0, freed: 0 });
         age("a", 3);
         age("b", 2);
         age("c", 1);
         assert!(cache.get(&key("a")).unwrap().is_some(), "and is the one used last");
-        assert_eq!(put(&cache, "d"), Stored { bytes: size, removed: 1, freed: size });
+        assert_eq!(put(&cache, "d"), StoreOutcome { bytes: size, removed: 1, freed: size });
         let there = ["a", "b", "c", "d"].map(|name| cache.path(&key(name)).exists());
         assert_eq!(there, [true, false, true, true]);
         let e = cache.limit(100).put(&key("e"), &kilobyte()).unwrap_err();

@@ -1,7 +1,7 @@
-//! What a compiled program depends on.
+//! The key of a compiled program: everything that it depends on.
 
-use super::Program;
-use crate::pjrt::{Client, PluginOption, Result, Span};
+use super::program::Program;
+use crate::pjrt::{Client, PjrtError, PluginOption, Span};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// Variables of the environment by which plugins change what they compile.
+/// Environment variables that change what plugins compile.
 const VARIABLES: [&str; 6] = [
     "XLA_FLAGS",
     "LIBTPU_INIT_ARGS",
@@ -20,12 +20,12 @@ const VARIABLES: [&str; 6] = [
     "TF_CUDNN_DETERMINISTIC",
 ];
 
-/// Beginnings of the names of libraries that GPU plugins compile with, and of drivers.
+/// Prefixes of the names of drivers and of the libraries that GPU plugins compile with.
 const LIBRARIES: [&str; 8] =
     ["libcu", "libnv", "libnccl", "libamd", "libhip", "libroc", "libMIOpen", "libhsa"];
 
-/// All that an executable depends on. It is stored beside the executable, and its hash is the name of the
-/// file.
+/// Everything that an executable depends on. It is stored with the executable, and its hash is the name of
+/// the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
@@ -38,26 +38,26 @@ pub struct Key {
     target: Target,
 }
 
-/// What the executables of a process depend on beside the program.
+/// Everything but the program that the executables of a process depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     plugin: Library,
-    /// As the user gave them.
+    /// As the user wrote them.
     plugin_options: Vec<String>,
-    /// Those of GPUs that are loaded, such as the driver.
+    /// The loaded libraries for GPUs, such as the driver.
     libraries: Vec<Library>,
     api: (i32, i32),
     platform: String,
     platform_version: String,
     process: usize,
-    devices: Vec<Device>,
+    devices: Vec<DeviceKey>,
     environment: Vec<(String, String)>,
-    /// Of programs for the host's own processor.
+    /// Only for programs that run on the host's own processor.
     processor: Option<Processor>,
 }
 
-/// A shared library. Its path is of no use: what is at a path changes, and containers move it.
+/// A shared library. Its path does not identify it: containers move files, and updates replace them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Library {
@@ -65,14 +65,14 @@ struct Library {
     bytes: u64,
     /// Nanoseconds since 1970.
     modified: u64,
-    /// Sha256 over parts of the file: installers that give every file the same time are common, and all of a
-    /// file of 300 MB would take a second.
+    /// Sha256 over parts of the file. Some installers give every file the same time, and hashing all of a 300
+    /// MB file would take a second.
     samples: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Device {
+struct DeviceKey {
     id: i64,
     process: i32,
     local: bool,
@@ -83,16 +83,16 @@ struct Device {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Processor {
-    /// For whoever reads the file.
+    /// For people who read the file.
     model: String,
     /// Sha256 of the models and instruction sets of all cores.
     features: String,
-    /// By which the compiler divides the work.
+    /// The compiler divides the work by this number.
     threads: usize,
 }
 
 impl Key {
-    pub(super) fn new(target: &Target, client: &Client, program: &Program<'_>) -> Result<Self> {
+    pub(super) fn new(target: &Target, client: &Client, program: &Program<'_>) -> Result<Self, PjrtError> {
         let options = client.encoded_options(program.options, program.span)?;
         Ok(Self {
             format: 1,
@@ -102,16 +102,16 @@ impl Key {
         })
     }
 
-    /// Sha256 over all parts.
+    /// Sha256 over all fields.
     pub(super) fn hash(&self) -> String {
-        // A struct of texts and numbers has a JSON text, the same each time.
+        // Serializing a struct of strings and numbers to JSON is deterministic and cannot fail.
         crate::hex(&Sha256::digest(serde_json::to_vec(self).unwrap_or_default()))
     }
 }
 
 impl Target {
-    /// What programs for the devices of this client depend on. `None` where it is not known, as on a host
-    /// that does not say what its processor can do.
+    /// What programs for the devices of this client depend on. `None` if that is unknown, as on a host that
+    /// does not report its processor's features.
     pub fn new(client: &Client, plugin: &Path, options: &[PluginOption]) -> io::Result<Option<Self>> {
         let platform = client.platform().map_err(io::Error::other)?;
         let on_host = platform == "cpu" || platform == "Host";
@@ -120,7 +120,7 @@ impl Target {
             return Ok(None);
         }
         let devices = client.device_identities().map_err(io::Error::other)?;
-        let devices = devices.into_iter().map(|device| Device {
+        let devices = devices.into_iter().map(|device| DeviceKey {
             id: device.id,
             process: device.process,
             local: device.local,
@@ -141,8 +141,8 @@ impl Target {
         }))
     }
 
-    /// Whether programs of this span are kept. Those of several GPU processes are not: their compilers share
-    /// the work of tuning, so that one that compiles would wait for others that load.
+    /// Whether programs of this span are cached. Those of several GPU processes are not: their compilers
+    /// share the work of tuning, so a process that compiles would wait for processes that load.
     pub(super) fn keeps(&self, span: Span) -> bool {
         let one_process = self.devices.iter().all(|device| device.local);
         let gpu = ["cuda", "rocm", "gpu"].iter().any(|name| self.platform.to_lowercase().contains(name));
@@ -160,7 +160,7 @@ impl Library {
         let mut hash = Sha256::new();
         let mut buffer = vec![0; SAMPLE as usize];
         for sample in 0..SAMPLES {
-            // The last one ends where the file ends.
+            // The last sample ends at the end of the file.
             let at = bytes.saturating_sub(SAMPLE) as u128 * u128::from(sample) / u128::from(SAMPLES - 1);
             let part = &mut buffer[..bytes.min(SAMPLE) as usize];
             file.seek(SeekFrom::Start(at as u64))?;
@@ -176,7 +176,7 @@ impl Library {
     }
 }
 
-/// The libraries of GPUs that this process has loaded, as far as the system says.
+/// The GPU libraries that this process has loaded, where the system lists them.
 fn gpu_libraries() -> Vec<Library> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let paths: BTreeSet<_> = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).collect();
@@ -190,7 +190,7 @@ fn gpu_libraries() -> Vec<Library> {
     found
 }
 
-/// The variables that are set. Flags of XLA may be in a file that `XLA_FLAGS` names.
+/// The variables that are set. `XLA_FLAGS` may name a file with the flags, whose content is used then.
 fn environment(get: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let set = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), get(name)?)));
     set.map(|(name, value)| match fs::read_to_string(&value) {
@@ -210,7 +210,7 @@ impl Processor {
 
     /// From the text of `/proc/cpuinfo`.
     fn from_cpuinfo(text: &str, threads: usize) -> Option<Self> {
-        // Frequency and number of a core are no property of its code.
+        // A core's frequency and number do not affect its code.
         const NAMES: [&str; 11] = [
             "vendor_id",
             "cpu family",
@@ -242,7 +242,7 @@ pub(super) mod tests {
     pub(in super::super) fn key(program: &str) -> Key {
         let plugin = Library { name: "p.so".into(), bytes: 1, modified: 2, samples: "3".into() };
         let device =
-            Device { id: 0, process: 0, local: true, kind: "chip".into(), description: "(0,0)".into() };
+            DeviceKey { id: 0, process: 0, local: true, kind: "chip".into(), description: "(0,0)".into() };
         let target = Target {
             plugin,
             plugin_options: vec![],
@@ -345,7 +345,7 @@ pub(super) mod tests {
     fn what_gpu_processes_compile_together_is_not_kept() {
         let mut target = key("step").target;
         assert!(target.keeps(Span::Job));
-        target.devices.push(Device { id: 1, process: 1, local: false, ..target.devices[0].clone() });
+        target.devices.push(DeviceKey { id: 1, process: 1, local: false, ..target.devices[0].clone() });
         assert!(target.keeps(Span::Job), "on a TPU each process compiles for itself");
         target.platform = "cuda".into();
         assert!(target.keeps(Span::Process) && !target.keeps(Span::Job));

@@ -1,10 +1,14 @@
-//! Single files in random order: what sharded data is measured against.
+//! Single files in random order, as a baseline for sharded data.
 //!
-//! The samples of an epoch are the files of `FOLDER/CLASS/`, permuted as a whole; each is opened, read and
-//! closed when its turn comes. Over a network, or from a disk that seeks, that is the slow way, and there is
+//! The samples of an epoch are the files of `FOLDER/CLASS/` in one random permutation; each file is opened,
+//! read and closed when its sample is due. That is slow over a network or on a disk that seeks, and there is
 //! no state to resume from.
 
-use super::{HostBatches, Options, Split, host, pipeline};
+use super::batch::HostBatches;
+use super::columns;
+use super::options::DataOptions;
+use super::sets::Split;
+use super::sharded::host_batch;
 use crate::error::{Error, Result};
 use shardstream::adapters::IteratorExt;
 use shardstream::collate::Columns;
@@ -13,26 +17,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-/// Images in folders that are named after their classes.
+/// Images in folders that are named after classes.
 #[derive(Debug, Clone)]
 pub struct Folder {
     files: Arc<[File]>,
     columns: Columns,
     split: Split,
-    options: Options,
+    options: DataOptions,
 }
 
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// The name of its field.
+    /// The extension, which is the name of the image's field.
     extension: String,
     class: i64,
 }
 
 impl Folder {
     /// Lists the images of `root`. Classes are numbered in the order of their names.
-    pub fn open(root: &Path, split: Split, options: &Options) -> Result<Self> {
+    pub fn open(root: &Path, split: Split, options: &DataOptions) -> Result<Self> {
         let failed = |path: &Path, source| Error::Folder { path: path.into(), source };
         let mut files = Vec::new();
         let folders = sorted(root).map_err(|e| failed(root, e))?.into_iter().filter(|path| path.is_dir());
@@ -40,18 +44,18 @@ impl Folder {
             let images = sorted(&folder).map_err(|e| failed(&folder, e))?.into_iter();
             files.extend(images.filter_map(|path| {
                 let extension = path.extension()?.to_str()?.to_lowercase();
-                let known = pipeline::IMAGE.split(';').any(|field| field == extension);
+                let known = columns::IMAGE.split(';').any(|field| field == extension);
                 known.then_some(File { path, extension, class: class as i64 })
             }));
         }
         if files.is_empty() {
             return Err(failed(root, io::Error::other("no images in folders of classes")));
         }
-        let columns = pipeline::columns(split, options.size, options.classes)?.seed(options.seed);
+        let columns = columns::columns(split, options.size, options.classes)?.seed(options.seed);
         Ok(Self { files: files.into(), columns, split, options: options.clone() })
     }
 
-    /// How many batches an epoch has on each rank.
+    /// Number of batches of an epoch on each rank.
     pub fn steps(&self) -> u64 {
         let (files, global) = (self.files.len(), self.options.batch * self.options.topology.world_size());
         let steps = if self.split == Split::Train { files / global } else { files.div_ceil(global) };
@@ -81,7 +85,7 @@ impl Folder {
             let all = numbers.iter().copied().chain(padding);
             let samples =
                 all.map(|number| this.sample(epoch, number)).collect::<shardstream::Result<Vec<_>>>()?;
-            host(this.columns.collate(samples)?, Some(numbers.len()))
+            host_batch(this.columns.collate(samples)?, Some(numbers.len()))
         });
         Box::new(made)
     }
@@ -90,12 +94,12 @@ impl Folder {
         let File { path, extension, class } = &self.files[number];
         let name = path.display().to_string();
         let image = fs::read(path).map_err(|e| shardstream::Error::from(ErrorKind::Io(e)).with_key(&name))?;
-        let sample = Sample::new(name).with(extension.as_str(), image).with(pipeline::CLASS, *class);
+        let sample = Sample::new(name).with(extension.as_str(), image).with(columns::CLASS, *class);
         Ok(sample.numbered(epoch, number as u64))
     }
 }
 
-/// What is in a folder, in an order that does not depend on the file system.
+/// The entries of a folder, sorted by name.
 fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     paths.sort();
@@ -152,7 +156,7 @@ mod tests {
         let dir = folder();
         let open = |rank, ranks| {
             let topology = Topology::new(rank, ranks).unwrap();
-            let options = Options { batch: 24 / ranks, topology, ..options() };
+            let options = DataOptions { batch: 24 / ranks, topology, ..options() };
             Folder::open(dir.path(), Split::Train, &options).unwrap()
         };
         let labels = |folder: &Folder, epoch| -> Vec<Vec<i32>> {

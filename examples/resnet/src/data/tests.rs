@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::shards::{Counts, Shards, synthetic};
+use shardstream::prelude::*;
 use std::path::Path;
 
 fn shards(dir: &Path) -> Shards {
     synthetic(dir, Counts { train: 1100, validation: 100 }).unwrap()
 }
 
-pub(super) fn options() -> Options {
-    Options {
+pub(super) fn options() -> DataOptions {
+    DataOptions {
         seed: 5,
         batch: 96,
         size: 32,
@@ -27,11 +28,11 @@ pub(super) fn options() -> Options {
     }
 }
 
-fn all(data: &Data, epoch: u64) -> Vec<HostBatch> {
+fn all(data: &ShardData, epoch: u64) -> Vec<HostBatch> {
     data.batches(epoch).map(std::result::Result::unwrap).collect()
 }
 
-/// What is trained on.
+/// The training part.
 fn contents(batches: &[HostBatch]) -> Vec<(&[u8], &[i32])> {
     batches.iter().map(|b| (&b.images[..], &b.labels[..])).collect()
 }
@@ -40,13 +41,13 @@ fn contents(batches: &[HostBatch]) -> Vec<(&[u8], &[i32])> {
 fn training_batches_are_full_and_repeatable() {
     let dir = tempfile::tempdir().unwrap();
     let train = &shards(dir.path()).train;
-    let data = Data::open(train, Split::Train, &options()).unwrap();
+    let data = ShardData::open(train, Split::Train, &options()).unwrap();
     let first = all(&data, 0);
     assert_eq!(first.len(), 11);
     assert!(first.iter().all(|b| b.valid == 96 && b.labels.iter().all(|l| (0..10).contains(l))));
     assert!(first.iter().all(|b| b.images.len() == 96 * 32 * 32 * 3));
-    let workers = Options { workers: 1, ..options() };
-    let again = all(&Data::open(train, Split::Train, &workers).unwrap(), 0);
+    let workers = DataOptions { workers: 1, ..options() };
+    let again = all(&ShardData::open(train, Split::Train, &workers).unwrap(), 0);
     assert_eq!(contents(&again), contents(&first));
     assert_ne!(contents(&all(&data, 1))[0], contents(&first)[0]);
 }
@@ -54,7 +55,7 @@ fn training_batches_are_full_and_repeatable() {
 #[test]
 fn the_rest_of_an_epoch_is_what_the_state_says() {
     let dir = tempfile::tempdir().unwrap();
-    let data = Data::open(&shards(dir.path()).train, Split::Train, &options()).unwrap();
+    let data = ShardData::open(&shards(dir.path()).train, Split::Train, &options()).unwrap();
     let whole = all(&data, 1);
     let rest = |state: &State| -> Vec<HostBatch> {
         let state: State = state.to_string().parse().unwrap();
@@ -66,7 +67,7 @@ fn the_rest_of_an_epoch_is_what_the_state_says() {
         let state = whole[taken - 1].state.as_ref().unwrap();
         assert_eq!(contents(&rest(state)), contents(&whole[taken..]), "{taken}");
     }
-    // The states of the rest are those of the whole.
+    // The states of the rest equal those of the whole epoch.
     let rest = rest(whole[3].state.as_ref().unwrap());
     let text = |b: &HostBatch| b.state.as_ref().unwrap().to_string();
     assert_eq!(rest.iter().map(text).collect::<Vec<_>>(), whole[4..].iter().map(text).collect::<Vec<_>>());
@@ -76,23 +77,23 @@ fn the_rest_of_an_epoch_is_what_the_state_says() {
 fn the_state_of_other_data_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let Shards { train, validation } = shards(dir.path());
-    let open = |shards: &str, options| Data::open(shards, Split::Train, &options).unwrap();
+    let open = |shards: &str, options| ShardData::open(shards, Split::Train, &options).unwrap();
     let state = open(&train, options()).start(0);
     for (other, what) in [
-        (open(&train, Options { shuffle: 99, ..options() }), "shuffle buffer"),
-        (open(&train, Options { seed: 6, ..options() }), "seed"),
+        (open(&train, DataOptions { shuffle: 99, ..options() }), "shuffle buffer"),
+        (open(&train, DataOptions { seed: 6, ..options() }), "seed"),
         (open(&validation, options()), "shard"),
     ] {
         let error = crate::error::with_causes(&other.rest(&state).err().unwrap());
         assert!(error.contains(what), "{error}");
     }
-    assert!(open(&train, Options { workers: 1, ..options() }).rest(&state).is_ok());
+    assert!(open(&train, DataOptions { workers: 1, ..options() }).rest(&state).is_ok());
 }
 
 #[test]
 fn validation_batches_are_padded_and_complete() {
     let dir = tempfile::tempdir().unwrap();
-    let data = Data::open(&shards(dir.path()).validation, Split::Validation, &options()).unwrap();
+    let data = ShardData::open(&shards(dir.path()).validation, Split::Validation, &options()).unwrap();
     let all = all(&data, 0);
     assert_eq!(all.iter().map(|b| b.valid).collect::<Vec<_>>(), [96, 4]);
     assert_eq!((all[1].labels.len(), all[1].images.len()), (96, 96 * 32 * 32 * 3));
@@ -103,16 +104,17 @@ fn validation_batches_are_padded_and_complete() {
 fn what_does_not_fit_the_program_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let train = &shards(dir.path()).train;
-    for (options, message) in
-        [(Options { size: 48, ..options() }, "32 x 32"), (Options { classes: 3, ..options() }, "not one of")]
-    {
-        let data = Data::open(train, Split::Train, &options).unwrap();
+    for (options, message) in [
+        (DataOptions { size: 48, ..options() }, "32 x 32"),
+        (DataOptions { classes: 3, ..options() }, "not one of"),
+    ] {
+        let data = ShardData::open(train, Split::Train, &options).unwrap();
         let error = data.batches(0).find_map(std::result::Result::err).unwrap();
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(cause.contains(message), "{error}: {cause}");
         assert!(error.to_string().contains("train-00000"), "{error}");
     }
-    assert!(Data::open("nowhere/*.tar", Split::Train, &options()).is_err());
+    assert!(ShardData::open("nowhere/*.tar", Split::Train, &options()).is_err());
 }
 
 #[test]
@@ -126,8 +128,8 @@ fn a_damaged_image_is_skipped_in_training_and_an_error_in_validation() {
         writer.write(&Sample::new(number.to_string()).with("png", bytes).with("cls", number % 10)).unwrap();
     }
     writer.finish().unwrap();
-    let options = Options { batch: 4, streams: 1, ..options() };
-    let open = |split| Data::open(&pattern.replace("%d", "0"), split, &options).unwrap();
+    let options = DataOptions { batch: 4, streams: 1, ..options() };
+    let open = |split| ShardData::open(&pattern.replace("%d", "0"), split, &options).unwrap();
     let train = all(&open(Split::Train), 0);
     assert_eq!(
         train.iter().map(|batch| batch.valid).collect::<Vec<_>>(),
@@ -139,10 +141,10 @@ fn a_damaged_image_is_skipped_in_training_and_an_error_in_validation() {
     let errors = open(Split::Validation).batches(0).filter_map(std::result::Result::err);
     let keys: Vec<_> = errors.map(|error| error.location().key().map(str::to_owned)).collect();
     assert_eq!(keys, [Some("5".to_owned())]);
-    let skipping = |most| {
-        let options = Options { skip_bad: Some(most), ..options.clone() };
-        let data = Data::open(&pattern.replace("%d", "0"), Split::Train, &options).unwrap();
-        // The number is of each epoch.
+    let skipping = |max_skipped| {
+        let options = DataOptions { skip_bad: Some(max_skipped), ..options.clone() };
+        let data = ShardData::open(&pattern.replace("%d", "0"), Split::Train, &options).unwrap();
+        // The limit is per epoch.
         [0, 1].map(|epoch| data.batches(epoch).find_map(std::result::Result::err).is_some())
     };
     assert_eq!([skipping(0), skipping(1)], [[true; 2], [false; 2]]);
@@ -156,7 +158,8 @@ fn one_process_and_eight_take_the_same_global_batches() {
         let of = |rank| {
             let topology = Topology::new(rank, ranks).unwrap();
             let data =
-                Data::open(shards, split, &Options { topology, batch: 96 / ranks, ..options() }).unwrap();
+                ShardData::open(shards, split, &DataOptions { topology, batch: 96 / ranks, ..options() })
+                    .unwrap();
             let batches = all(&data, 3);
             assert_eq!(Some(batches.len() as u64), data.loader.steps());
             batches
@@ -188,8 +191,8 @@ fn an_index_that_is_there_is_taken() {
     let url = Path::new(&train).with_file_name("train.index.json").display().to_string();
     index.save(&Store::default(), &url).unwrap();
     let indexes = Sets { train: Some(url), validation: None };
-    let data = Data::open(&train, Split::Train, &Options { indexes, ..options() }).unwrap();
-    let made = Data::open(&train, Split::Train, &options()).unwrap();
+    let data = ShardData::open(&train, Split::Train, &DataOptions { indexes, ..options() }).unwrap();
+    let made = ShardData::open(&train, Split::Train, &options()).unwrap();
     assert_eq!(contents(&all(&data, 0)), contents(&all(&made, 0)));
     assert_eq!(data.samples, 1100);
 }
@@ -199,18 +202,18 @@ fn wildcards_give_the_data_of_the_braces_that_name_the_same_shards() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path());
     let kept = tempfile::tempdir().unwrap();
-    let options = Options { index_cache: Some(kept.path().into()), ..options() };
+    let options = DataOptions { index_cache: Some(kept.path().into()), ..options() };
     for (split, name, braces, samples, count) in [
         (Split::Train, "train-*.tar", &shards.train, 1100, 3),
         (Split::Validation, "val-*.tar", &shards.validation, 100, 1),
     ] {
         let before = std::fs::read_dir(kept.path()).unwrap().count();
         let wild = Path::new(braces).with_file_name(name).display().to_string();
-        let listed = Data::open(&wild, split, &options).unwrap();
+        let listed = ShardData::open(&wild, split, &options).unwrap();
         assert_eq!(listed.samples, samples);
         let indexes = || std::fs::read_dir(kept.path()).unwrap().count();
         assert_eq!(indexes() - before, count, "the index of each shard is kept");
-        let braced = Data::open(braces, split, &options).unwrap();
+        let braced = ShardData::open(braces, split, &options).unwrap();
         assert_eq!(indexes() - before, count, "and found again under its other name");
         assert_eq!(listed.start(2).to_string(), braced.start(2).to_string());
         assert_eq!(contents(&all(&listed, 2)), contents(&all(&braced, 2)));
@@ -226,21 +229,24 @@ fn wildcards_take_the_index_that_is_given() {
     index.save(&Store::default(), &url).unwrap();
     let indexes = Sets { train: Some(url), validation: None };
     let wild = Path::new(&train).with_file_name("train-*.tar").display().to_string();
-    assert_eq!(Data::open(&wild, Split::Train, &Options { indexes, ..options() }).unwrap().samples, 1100);
+    assert_eq!(
+        ShardData::open(&wild, Split::Train, &DataOptions { indexes, ..options() }).unwrap().samples,
+        1100
+    );
 }
 
 #[test]
 fn wildcards_that_match_nothing_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let wild = dir.path().join("val-*.tar").display().to_string();
-    let error = Data::open(&wild, Split::Validation, &options()).unwrap_err();
+    let error = ShardData::open(&wild, Split::Validation, &options()).unwrap_err();
     let text = crate::error::with_causes(&error);
     assert!(text.contains("val-*.tar") && text.contains("matches"), "{text}");
 }
 
 #[test]
 fn streams_are_a_multiple_of_the_ranks() {
-    let streams = |ranks| Options { topology: Topology::new(0, ranks).unwrap(), ..options() }.streams();
+    let streams = |ranks| DataOptions { topology: Topology::new(0, ranks).unwrap(), ..options() }.streams();
     assert_eq!([1, 2, 3, 4, 6, 8, 12, 32].map(streams), [8, 8, 24, 8, 24, 8, 24, 32]);
 }
 
@@ -255,9 +261,9 @@ fn photographs_are_cut_out_and_small_images_are_taken_whole() {
         writer.write(&Sample::new(number.to_string()).with("png", image).with("cls", number)).unwrap();
     }
     writer.finish().unwrap();
-    let options = Options { batch: 4, size: 96, streams: 1, ..options() };
+    let options = DataOptions { batch: 4, size: 96, streams: 1, ..options() };
     for split in [Split::Train, Split::Validation] {
-        let data = Data::open(&pattern.replace("%d", "0"), split, &options).unwrap();
+        let data = ShardData::open(&pattern.replace("%d", "0"), split, &options).unwrap();
         let batches = all(&data, 0);
         assert_eq!(batches.len(), 2);
         assert!(batches.iter().all(|batch| batch.images.len() == 4 * 96 * 96 * 3));

@@ -1,7 +1,7 @@
-//! A file that only grows, written beside the training.
+//! Writes a growing file on a thread of its own.
 
+use super::LogDirError;
 use super::sink::Sink;
-use super::{Error, Result};
 use crate::error::with_causes;
 use shardstream::SecretUrl;
 use shardstream::store::Store;
@@ -11,57 +11,56 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How a log is written.
+/// How an [`Appender`] writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// Between two writes of an object, and before anything that failed is tried again.
+pub struct AppenderSettings {
+    /// Interval between two writes of an object, and wait before a failed write is repeated.
     pub interval: Duration,
-    /// The size in bytes at which an object is followed by another one: each is written as a whole, again and
-    /// again.
+    /// The size in bytes at which a new object is begun, since each write of an object repeats all of it.
     pub rotate: usize,
-    /// The most bytes that wait to be written. What is oldest of them is dropped for what is new.
-    pub most: usize,
-    /// How long the end of a log may take to be written.
-    pub patience: Duration,
-    /// Where the first error is told; the standard error by default.
-    pub tell: fn(&str),
+    /// Maximum number of bytes that wait to be written. Beyond it, the oldest records are dropped.
+    pub max_pending: usize,
+    /// Maximum time to write the end of a log.
+    pub finish_timeout: Duration,
+    /// Prints the first error; by default to the standard error.
+    pub on_error: fn(&str),
 }
 
-impl Default for Settings {
+impl Default for AppenderSettings {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(5),
             rotate: 1 << 20,
-            most: 16 << 20,
-            patience: Duration::from_secs(30),
+            max_pending: 16 << 20,
+            finish_timeout: Duration::from_secs(30),
             // Not eprintln!, which panics when nobody reads any more.
-            tell: |what| drop(writeln!(std::io::stderr(), "{what}")),
+            on_error: |what| drop(writeln!(std::io::stderr(), "{what}")),
         }
     }
 }
 
 /// Writes records, in order, to a file or to objects, on a thread of its own.
 ///
-/// A file is appended to. Of objects there is a row: `URL`, `URL.00001` and so on, of which the last one is
-/// written anew while it grows; after those that an earlier process has left. Each begins with the same
-/// header, and no record is divided.
+/// Files are appended to. Objects form a series, `URL`, `URL.00001` and so on, of which the last one is
+/// rewritten as it grows. The series continues after the objects of an earlier process. Each object begins
+/// with the same header, and no record is split.
 #[derive(Debug)]
 pub struct Appender {
     records: Records,
-    /// Told when the thread ends; `None` once that was heard.
+    /// Receives the result of the thread; `None` once it was received.
     end: Option<Receiver<Option<shardstream::Error>>>,
 }
 
-/// Adds records to an [`Appender`], from any thread. Clones add to the same one.
+/// Adds records to an [`Appender`], from any thread. Clones add to the same appender.
 #[derive(Debug, Clone)]
 pub struct Records {
     url: String,
-    settings: Settings,
-    shared: Arc<Shared>,
+    settings: AppenderSettings,
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedQueue {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -70,25 +69,25 @@ struct Shared {
 struct Queue {
     records: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Records and bytes that were not kept.
+    /// Number of dropped records and their bytes.
     dropped: (u64, u64),
     closing: bool,
 }
 
-impl Shared {
-    // Nothing that could panic happens under the lock.
+impl SharedQueue {
+    // Nothing that holds the lock can panic.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Queue {
-    /// Whether anything had to be dropped, for the first time.
-    fn push(&mut self, record: Vec<u8>, most: usize) -> bool {
+    /// Adds a record. Returns whether records were dropped for the first time.
+    fn push(&mut self, record: Vec<u8>, max_bytes: usize) -> bool {
         let before = self.dropped.0;
         self.bytes += record.len();
         self.records.push_back(record);
-        while self.bytes > most {
+        while self.bytes > max_bytes {
             let oldest = self.pop().unwrap_or_default();
             self.dropped.0 += 1;
             self.dropped.1 += oldest.len() as u64;
@@ -105,13 +104,18 @@ impl Queue {
 
 impl Appender {
     /// Starts the thread. Nothing is written before the first record.
-    pub fn start(store: &Store, url: &str, header: Vec<u8>, settings: Settings) -> Result<Self> {
+    pub fn start(
+        store: &Store,
+        url: &str,
+        header: Vec<u8>,
+        settings: AppenderSettings,
+    ) -> Result<Self, LogDirError> {
         let sink = Sink::new(store, url, header, settings.rotate);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedQueue::default());
         let (ended, end) = mpsc::channel();
         let (url, theirs) = (url.to_owned(), Arc::clone(&shared));
-        let told = url.clone();
-        let run = move || drop(ended.send(run(&theirs, sink, &told, settings).err()));
+        let own_url = url.clone();
+        let run = move || drop(ended.send(run(&theirs, sink, &own_url, settings).err()));
         std::thread::Builder::new().name("log".into()).spawn(run)?;
         Ok(Self { records: Records { url, settings, shared }, end: Some(end) })
     }
@@ -121,35 +125,35 @@ impl Appender {
         self.records.write(record);
     }
 
-    /// What other threads add records with. Those that come after the end of the appender are lost.
+    /// A handle for other threads. Records that are added after the end of the appender are lost.
     pub fn records(&self) -> Records {
         self.records.clone()
     }
 
-    /// Waits until all is written, but no longer than the settings allow.
+    /// Waits until all records are written, for at most the time that the settings allow.
     ///
     /// # Errors
-    /// If that fails, or if something had to be dropped before.
-    pub fn finish(mut self) -> Result<()> {
+    /// Fails if the end could not be written, or if records were dropped before.
+    pub fn finish(mut self) -> Result<(), LogDirError> {
         self.close()
     }
 
-    fn close(&mut self) -> Result<()> {
+    fn close(&mut self) -> Result<(), LogDirError> {
         let Some(end) = self.end.take() else { return Ok(()) };
         let Records { url, settings, shared } = &self.records;
         shared.queue().closing = true;
         shared.changed.notify_all();
-        let (url, patience) = (SecretUrl::from(url), settings.patience);
-        match end.recv_timeout(patience) {
-            Ok(Some(source)) => return Err(Error::Write { url, source }),
+        let (url, finish_timeout) = (SecretUrl::from(url), settings.finish_timeout);
+        match end.recv_timeout(finish_timeout) {
+            Ok(Some(source)) => return Err(LogDirError::Write { url, source }),
             Ok(None) => {}
-            // The thread is left to itself, and ends with the process.
-            Err(RecvTimeoutError::Timeout) => return Err(Error::Late { url, patience }),
-            Err(RecvTimeoutError::Disconnected) => return Err(Error::Panicked { url }),
+            // The thread is abandoned, and ends with the process.
+            Err(RecvTimeoutError::Timeout) => return Err(LogDirError::Late { url, finish_timeout }),
+            Err(RecvTimeoutError::Disconnected) => return Err(LogDirError::Panicked { url }),
         }
         match shared.queue().dropped {
             (0, _) => Ok(()),
-            (records, bytes) => Err(Error::Dropped { url, records, bytes }),
+            (records, bytes) => Err(LogDirError::Dropped { url, records, bytes }),
         }
     }
 }
@@ -160,10 +164,10 @@ impl Records {
         if record.is_empty() {
             return;
         }
-        let dropped = self.shared.queue().push(record, self.settings.most);
+        let dropped = self.shared.queue().push(record, self.settings.max_pending);
         self.shared.changed.notify_all();
         if dropped {
-            (self.settings.tell)(&format!(
+            (self.settings.on_error)(&format!(
                 "the log {} cannot be written: its oldest lines are dropped",
                 self.url
             ));
@@ -173,16 +177,21 @@ impl Records {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        // The training has failed already: what it said last is wanted all the more.
+        // The training has failed, and its last lines say why.
         if let Err(e) = self.close() {
-            (self.records.settings.tell)(&with_causes(&e));
+            (self.records.settings.on_error)(&with_causes(&e));
         }
     }
 }
 
-/// Writes until the log is closed. The error is that of the last try.
-fn run(shared: &Shared, mut sink: Sink, url: &str, settings: Settings) -> shardstream::Result<()> {
-    let mut told = false;
+/// Writes until the log is closed. Returns the error of the last attempt.
+fn run(
+    shared: &SharedQueue,
+    mut sink: Sink,
+    url: &str,
+    settings: AppenderSettings,
+) -> shardstream::Result<()> {
+    let mut reported = false;
     loop {
         let mut queue = shared.queue();
         while queue.records.is_empty() && sink.is_clean() && !queue.closing {
@@ -197,9 +206,12 @@ fn run(shared: &Shared, mut sink: Sink, url: &str, settings: Settings) -> shards
         drop(queue);
         let flushed = sink.flush();
         if let Err(e) = &flushed
-            && !std::mem::replace(&mut told, true)
+            && !std::mem::replace(&mut reported, true)
         {
-            (settings.tell)(&format!("cannot write the log {}, trying again: {e:#}", SecretUrl::from(url)));
+            (settings.on_error)(&format!(
+                "cannot write the log {}, trying again: {e:#}",
+                SecretUrl::from(url)
+            ));
         }
         let queue = shared.queue();
         if closing && (flushed.is_err() || queue.records.is_empty()) {

@@ -1,31 +1,31 @@
-//! What is printed, and a copy of it.
+//! Copies printed lines to a log.
 
 use super::appender::Records;
-use super::{Appender, Result};
+use super::{Appender, LogDirError};
 use std::io::{self, Write};
 
-/// Writes to two places: to `W` as if it were alone, and each line to a log, which cannot fail.
+/// Writes to `W`, and copies each line to a log. Errors of the log do not show here.
 #[derive(Debug)]
 pub struct LogCopy<W> {
     out: W,
     copy: Appender,
-    /// The line that is not at its end.
+    /// The current, unfinished line.
     line: Vec<u8>,
 }
 
 impl<W: Write> LogCopy<W> {
-    /// A copy of what is written to `out`.
+    /// Copies what is written to `out`.
     pub fn new(out: W, copy: Appender) -> Self {
         Self { out, copy, line: Vec::new() }
     }
 
-    /// What other threads add lines to the copy with.
+    /// A handle with which other threads add lines to the copy.
     pub fn records(&self) -> Records {
         self.copy.records()
     }
 
     /// Waits for the copy to be written.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<(), LogDirError> {
         self.copy.write(std::mem::take(&mut self.line));
         self.copy.finish()
     }
@@ -43,7 +43,7 @@ impl<W: Write> Write for LogCopy<W> {
         Ok(written)
     }
 
-    /// Of `W` alone: the copy is written in its own time.
+    /// Flushes `W` only: the copy is written asynchronously.
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

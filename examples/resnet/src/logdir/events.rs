@@ -1,6 +1,6 @@
-//! Curves and texts for TensorBoard, in its own format.
+//! Curves and texts in TensorBoard's format.
 
-use super::{Appender, Result};
+use super::{Appender, LogDirError};
 use crate::protobuf::Message;
 use std::time::SystemTime;
 
@@ -13,14 +13,16 @@ const STRING: i64 = 7;
 const CLASS_TENSOR: i64 = 2;
 
 impl Events {
-    /// A new one, each of whose files begins with the bytes that are given to `start`.
-    pub(super) fn start(start: impl FnOnce(Vec<u8>) -> Result<Appender>) -> Result<Self> {
+    /// Starts an event file. `start` gets the header of each of its files.
+    pub(super) fn start(
+        start: impl FnOnce(Vec<u8>) -> Result<Appender, LogDirError>,
+    ) -> Result<Self, LogDirError> {
         let mut version = event(None);
         version.bytes(3, b"brain.Event:2"); // file_version
         start(record(&version.into_bytes())).map(Self)
     }
 
-    /// A point of the curve `tag`, at this step of the training.
+    /// Adds a point to the curve `tag`.
     pub fn scalar(&self, tag: &str, step: u64, value: f64) {
         let mut point = Message::default(); // tensorflow.Summary.Value
         point.bytes(1, tag.as_bytes());
@@ -28,7 +30,7 @@ impl Events {
         self.add(step, &point);
     }
 
-    /// A text, in Markdown.
+    /// Adds a text, in Markdown.
     pub fn text(&self, tag: &str, step: u64, text: &str) {
         let mut plugin = Message::default(); // tensorflow.SummaryMetadata.PluginData
         plugin.bytes(1, b"text"); // plugin_name
@@ -55,12 +57,12 @@ impl Events {
     }
 
     /// Waits until all is written.
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(self) -> Result<(), LogDirError> {
         self.0.finish()
     }
 }
 
-/// `tensorflow.Event`, of this moment.
+/// A `tensorflow.Event` with the current time.
 fn event(step: Option<u64>) -> Message {
     let mut event = Message::default();
     event.double(1, SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()); // wall_time
@@ -76,12 +78,13 @@ fn record(data: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), data, &masked(data)].concat()
 }
 
-/// The checksum, changed so that one of data with checksums in it is a good one too.
+/// The masked CRC-32C of the TFRecord format. The mask keeps checksums of data that contains checksums well
+/// distributed.
 fn masked(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// The name of this machine, as far as it can be in the name of a file.
+/// The name of this machine, reduced to characters that file names may have.
 pub(super) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String =
@@ -93,10 +96,10 @@ pub(super) fn host() -> String {
 mod tests {
     use super::*;
 
-    /// The test value of the checksum, and what the format makes of it.
+    /// The test value of CRC-32C, and its masked form.
     #[test]
     fn records_have_masked_checksums() {
-        // CRC-32C of "123456789" is e3069283; turned right by 15 bits, and a282ead8 more.
+        // CRC-32C of "123456789" is e3069283; rotated right by 15 bits, plus a282ead8.
         let masked = 0xc78a_b0e5_u32;
         let record = record(b"123456789");
         assert_eq!(record[..8], [9, 0, 0, 0, 0, 0, 0, 0]);

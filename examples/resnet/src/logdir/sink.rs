@@ -1,4 +1,4 @@
-//! Where appended bytes go: a file, or a row of objects.
+//! The destination of an appender: a file, or a series of objects.
 
 use shardstream::store::{ObjectWriter, Store};
 use shardstream::{ErrorKind, Result};
@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Takes records in order. What [`put`](Sink::put) was given stays until it is written, however often
+/// Takes records in order. The records of [`put`](Sink::put) are kept until they are written, however often
 /// [`flush`](Sink::flush) fails.
 #[derive(Debug)]
 pub(super) enum Sink {
@@ -29,19 +29,25 @@ impl Sink {
                 clean: true,
             })
         } else {
-            Self::File(FileSink { path: url.into(), header, file: None, pending: vec![], most: rotate })
+            Self::File(FileSink {
+                path: url.into(),
+                header,
+                file: None,
+                pending: vec![],
+                max_pending: rotate,
+            })
         }
     }
 
-    /// Whether writing costs no more than what is new.
+    /// Whether a write costs no more than the new bytes.
     pub(super) fn is_file(&self) -> bool {
         matches!(self, Self::File(_))
     }
 
-    /// Whether it takes more before it is flushed.
+    /// Whether it takes more records before a flush.
     pub(super) fn has_room(&self) -> bool {
         match self {
-            Self::File(sink) => sink.pending.len() < sink.most,
+            Self::File(sink) => sink.pending.len() < sink.max_pending,
             Self::Object(sink) => sink.content.len() < sink.rotate,
         }
     }
@@ -68,7 +74,7 @@ impl Sink {
         }
     }
 
-    /// Writes what was taken. Blocks.
+    /// Writes the records that were added. Blocks.
     pub(super) fn flush(&mut self) -> Result<()> {
         match self {
             _ if self.is_clean() => Ok(()),
@@ -82,10 +88,10 @@ impl Sink {
 pub(super) struct FileSink {
     path: PathBuf,
     header: Vec<u8>,
-    /// With the length of what is whole in it.
+    /// The file, and the length of its complete records.
     file: Option<(File, u64)>,
     pending: Vec<u8>,
-    most: usize,
+    max_pending: usize,
 }
 
 impl FileSink {
@@ -111,15 +117,15 @@ impl FileSink {
     }
 }
 
-/// Objects cannot be appended to: the last one of a row is written anew each time, until it is large enough.
+/// A series of objects. Objects cannot be appended to, so the last one is rewritten until it is large enough.
 #[derive(Debug)]
 pub(super) struct ObjectSink {
     store: Store,
-    /// Of the first one; `.00001` and so on follow it in the names of the others, so that they sort by name.
+    /// The URL of the first object. The others have `.00001` and so on appended, so they sort by name.
     url: String,
     header: Vec<u8>,
     rotate: usize,
-    /// Of the one that is being written; unknown until it is seen what an earlier process has left.
+    /// The number of the current object; unknown until the objects of an earlier process are listed.
     number: Option<u64>,
     content: Vec<u8>,
     clean: bool,
@@ -146,7 +152,7 @@ impl ObjectSink {
         Ok(())
     }
 
-    /// After all that is there: what an earlier process has said stays.
+    /// The first number after all existing objects, so that those of an earlier process stay.
     fn first_free(&self) -> Result<u64> {
         let directory = self.url.rsplit_once('/').map_or("", |(directory, _)| directory);
         let objects = match self.store.list(directory) {

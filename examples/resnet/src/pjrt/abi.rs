@@ -1,6 +1,6 @@
-//! How arguments cross the C boundary.
+//! Passes arguments across the C boundary.
 
-use super::error::{Error, Result};
+use super::error::PjrtError;
 use super::sys;
 use std::ffi::c_char;
 use std::ops::{Deref, DerefMut};
@@ -18,9 +18,9 @@ pub(super) unsafe trait CStruct {
 
 /// A C struct followed by zeros.
 ///
-/// The API grows by fields at the end of its structs, and a plugin refuses a struct that is smaller than
-/// the one it was built with, but takes a larger one. Zero means "default" for every field so far added,
-/// so this lets one set of bindings work with plugins that are newer than it.
+/// The API grows by fields at the end of its structs. A plugin refuses a struct that is smaller than the one
+/// it was built with, but accepts a larger one. Zero has meant "default" for every field added so far, so
+/// with this padding one set of bindings works with newer plugins.
 #[repr(C)]
 pub(super) struct Padded<T> {
     inner: T,
@@ -28,7 +28,7 @@ pub(super) struct Padded<T> {
 }
 
 impl<T: CStruct> Padded<T> {
-    /// All zeros but the size.
+    /// A struct of zeros with its size set.
     pub(super) fn new() -> Self {
         // SAFETY: `CStruct` promises that zeros are a valid `T`, and they are valid integers.
         let mut zero: Self = unsafe { std::mem::zeroed() };
@@ -127,7 +127,7 @@ macro_rules! args {
 }
 
 /// `call!(plugin, Function, args)`: calls a function of the plugin's table; an error of the plugin, or a
-/// table without that function, is an [`Error`](super::Error). Unsafe: see [`super::Plugin::invoke`].
+/// table without that function, is an [`PjrtError`](super::PjrtError). Unsafe: see [`super::Plugin::invoke`].
 macro_rules! call {
     ($plugin:expr, $function:ident, $args:expr) => {
         $plugin.invoke(
@@ -138,9 +138,9 @@ macro_rules! call {
     };
 }
 
-/// What `call` gave, which must not be null when it succeeded.
-pub(super) fn given<T>(pointer: *mut T, call: &'static str) -> Result<NonNull<T>> {
-    NonNull::new(pointer).ok_or(Error::Nothing { call })
+/// Checks the result of a successful `call`, which must not be null.
+pub(super) fn non_null<T>(pointer: *mut T, call: &'static str) -> Result<NonNull<T>, PjrtError> {
+    NonNull::new(pointer).ok_or(PjrtError::Nothing { call })
 }
 
 /// A StableHLO program; `code` must outlive every use of the result.
@@ -154,7 +154,7 @@ pub(super) fn program(code: &[u8]) -> Padded<sys::PJRT_Program> {
     })
 }
 
-/// Text of the plugin, copied.
+/// Copies a text of the plugin.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! Arrays on a device.
 
-use super::abi::{given, slice};
+use super::abi::{non_null, slice};
 use super::client::Client;
-use super::error::{Error, Result};
+use super::error::PjrtError;
 use super::event::Event;
 use super::sys;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum ElementType {
     I32,
     /// `f32`
     F32,
-    /// Another one, by its number in the C API; such a buffer can be passed on but not read.
+    /// Another type, by its number in the C API. Such a buffer can be passed on but not read.
     Other(u32),
 }
 
@@ -48,9 +48,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type of which a device array can be made. Sealed: any bit pattern is a valid value.
+/// A Rust type that device arrays can have. Sealed, since every bit pattern must be a valid value.
 pub trait Element: Copy + Default + sealed::Sealed {
-    /// Its name in the API.
+    /// The element type in the API.
     const TYPE: ElementType;
 }
 
@@ -70,7 +70,7 @@ element!(f32, F32);
 /// Type and dimensions of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    /// Of every element.
+    /// Type of the elements.
     pub element: ElementType,
     /// Empty for a scalar.
     pub dims: Vec<i64>,
@@ -101,7 +101,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// The plugin's side of a buffer; freed when dropped.
+/// The plugin's handle of a buffer; dropping it frees the buffer.
 #[derive(Debug)]
 pub(super) struct Handle {
     client: Client,
@@ -124,7 +124,7 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// Takes over what `call` returned.
+    /// Takes ownership of a buffer that `call` returned.
     ///
     /// # Safety
     ///
@@ -133,12 +133,12 @@ impl Handle {
         client: &Client,
         buffer: *mut sys::PJRT_Buffer,
         call: &'static str,
-    ) -> Result<Self> {
-        Ok(Self { client: client.clone(), buffer: given(buffer, call)? })
+    ) -> Result<Self, PjrtError> {
+        Ok(Self { client: client.clone(), buffer: non_null(buffer, call)? })
     }
 
     /// Asks the plugin for type and dimensions.
-    pub(super) fn spec(&self) -> Result<Spec> {
+    pub(super) fn spec(&self) -> Result<Spec, PjrtError> {
         let plugin = self.client.plugin();
         let mut element = args!(PJRT_Buffer_ElementType_Args { buffer: self.buffer.as_ptr() });
         let mut dims = args!(PJRT_Buffer_Dimensions_Args { buffer: self.buffer.as_ptr() });
@@ -154,8 +154,8 @@ impl Handle {
     }
 }
 
-/// An array on a device; freed when dropped. Uploads and results may still be on their way: reading
-/// waits for them.
+/// An array on a device; dropping it frees the array. Uploads and results may be incomplete: reading waits
+/// for them.
 #[derive(Debug)]
 pub struct Buffer {
     handle: Handle,
@@ -164,7 +164,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `handle` is of this spec, on this device of its client.
+    /// A buffer of this spec, on this device of the handle's client.
     pub(super) fn new(handle: Handle, spec: Arc<Spec>, device: usize) -> Self {
         Self { handle, spec, device }
     }
@@ -180,15 +180,15 @@ impl Buffer {
     }
 
     /// Waits for the array and copies it to the host, last dimension fastest.
-    pub fn to_host<T: Element>(&self) -> Result<Vec<T>> {
+    pub fn to_host<T: Element>(&self) -> Result<Vec<T>, PjrtError> {
         let wanted = Spec { element: T::TYPE, dims: self.spec.dims.clone() };
         if *self.spec != wanted {
-            return Err(Error::mismatch("buffer to read", wanted, &self.spec));
+            return Err(PjrtError::mismatch("buffer to read", wanted, &self.spec));
         }
         let plugin = self.handle.client.plugin();
         let elements = self.spec.elements().unwrap_or(0);
         let mut values = vec![T::default(); elements];
-        // Without this the plugin would use the device's own order of dimensions.
+        // By default, the plugin uses the device's own order of dimensions.
         let row_major: Vec<i64> = (0..self.spec.dims.len() as i64).rev().collect();
         let mut layout = args!(PJRT_Buffer_MemoryLayout {
             type_: sys::PJRT_Buffer_MemoryLayout_Type::PJRT_Buffer_MemoryLayout_Type_Tiled,
@@ -210,9 +210,9 @@ impl Buffer {
         unsafe {
             call!(plugin, PJRT_Buffer_ToHostBuffer, args)?;
             let Some(copied) = Event::from_raw(plugin, args.event) else {
-                // Nobody says when the copy ends, so its destination must stay.
+                // Without an event the end of the copy is unknown, so its destination must never be freed.
                 std::mem::forget(values);
-                return Err(Error::Nothing { call: "PJRT_Buffer_ToHostBuffer" });
+                return Err(PjrtError::Nothing { call: "PJRT_Buffer_ToHostBuffer" });
             };
             copied.wait()?;
         }
@@ -220,16 +220,16 @@ impl Buffer {
     }
 
     /// Waits for a scalar and copies it to the host.
-    pub fn scalar<T: Element>(&self) -> Result<T> {
+    pub fn scalar<T: Element>(&self) -> Result<T, PjrtError> {
         match self.to_host()?.as_slice() {
             [value] => Ok(*value),
-            values => Err(Error::mismatch("scalar to read", "one value", values.len())),
+            values => Err(PjrtError::mismatch("scalar to read", "one value", values.len())),
         }
     }
 
-    /// Address of the array in its device's memory. A result at the address of an argument was written into
-    /// the argument's memory.
-    pub fn address(&self) -> Result<usize> {
+    /// Address of the array in its device's memory. If a result has the address of an argument, the program
+    /// reused the argument's memory.
+    pub fn address(&self) -> Result<usize, PjrtError> {
         let mut args = args!(PJRT_Buffer_UnsafePointer_Args { buffer: self.as_ptr() });
         // SAFETY: the buffer is alive; the address is not followed.
         unsafe { call!(self.client().plugin(), PJRT_Buffer_UnsafePointer, args) }?;

@@ -1,35 +1,34 @@
 //! The devices of a plugin.
 
-use super::abi::{given, program, slice, text};
-use super::error::{Error, Result};
-use super::executable::{Executable, Signature};
-use super::keys::{KeyValues, Store};
-use super::serialized::Span;
-use super::{CompileOptions, Plugin, PluginOption, sys};
+use super::abi::{non_null, slice, text};
+use super::compile_options::{CompileOptions, Span};
+use super::error::PjrtError;
+use super::key_values::{CallbackStore, KeyValues};
+use super::{Plugin, PluginOption, sys};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The devices that a plugin drives. Clones share them; the last one closes them.
+/// The devices that a plugin drives. Clones share them; dropping the last one closes them.
 ///
-/// Where a job has several processes, as on a TPU slice of several hosts, each of them sees the devices of
-/// all, and puts data on its own: the *local* ones. Both are numbered from 0, in the order of their ids.
+/// In a job of several processes, as on a TPU slice of several hosts, each process sees the devices of all,
+/// and uploads data to its own: the *local* ones. Both are numbered from 0, in the order of their ids.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<Inner>);
+pub struct Client(Arc<ClientInner>);
 
-struct Inner {
+struct ClientInner {
     plugin: Plugin,
     client: NonNull<sys::PJRT_Client>,
-    /// Of the whole job.
+    /// The devices of the whole job.
     devices: Vec<Device>,
-    /// Those of this process.
+    /// The devices of this process.
     local: Vec<Device>,
-    /// By which the plugin reaches the other processes, for as long as the client lives.
-    _store: Option<Box<Store>>,
+    /// Connects the plugin with the other processes, as long as the client lives.
+    _store: Option<Box<CallbackStore>>,
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for ClientInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("devices", &self.devices).field("local", &self.local).finish()
     }
@@ -39,19 +38,19 @@ impl fmt::Debug for Inner {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Device {
     pub(super) device: *mut sys::PJRT_Device,
-    /// By which compile options name it.
+    /// The id that compile options use.
     pub(super) id: i64,
-    /// That drives it.
+    /// The process that drives it.
     pub(super) process: i32,
 }
 
 // SAFETY: clients and devices may be used from any thread at once (the API's contract); the pointers are
 // constant and live until the client is destroyed in `drop`.
-unsafe impl Send for Inner {}
+unsafe impl Send for ClientInner {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for ClientInner {}
 
-impl Drop for Inner {
+impl Drop for ClientInner {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Client_Destroy_Args { client: self.client.as_ptr() });
         // SAFETY: buffers and executables hold a clone of the `Arc`, so none is left.
@@ -59,38 +58,55 @@ impl Drop for Inner {
     }
 }
 
+impl Plugin {
+    /// Opens the plugin's devices. The last of several options with the same name wins.
+    pub fn client(&self, options: &[PluginOption]) -> Result<Client, PjrtError> {
+        Client::create(*self, options, None)
+    }
+
+    /// Like [`client`](Self::client), for one of several processes, which find each other through `values`.
+    /// Waits until all have opened their devices.
+    pub fn client_of_job(
+        &self,
+        options: &[PluginOption],
+        values: Arc<dyn KeyValues>,
+    ) -> Result<Client, PjrtError> {
+        Client::create(*self, options, Some(values))
+    }
+}
+
 impl Client {
-    pub(super) fn create(
+    fn create(
         plugin: Plugin,
         options: &[PluginOption],
         values: Option<Arc<dyn KeyValues>>,
-    ) -> Result<Self> {
-        // Of two with one name the last counts.
+    ) -> Result<Self, PjrtError> {
+        // The last of several options with the same name wins.
         let last = |(at, option): &(usize, &PluginOption)| {
             options[at + 1..].iter().all(|later| later.name != option.name)
         };
         let options: Vec<_> = options.iter().enumerate().filter(last).map(|(_, o)| o.to_raw()).collect();
         let mut args =
             args!(PJRT_Client_Create_Args { create_options: options.as_ptr(), num_options: options.len() });
-        let store = values.map(Store::new);
+        let store = values.map(CallbackStore::new);
         if let Some(store) = &store {
             // SAFETY: the store is kept beside the client, or is never freed.
-            unsafe { store.offer(&mut args) };
+            unsafe { store.set_callbacks(&mut args) };
         }
         // SAFETY: the options and their names live during the call, which copies them.
         let created = unsafe { call!(plugin, PJRT_Client_Create, args) };
         // Owned from here on, so that an error below closes it.
-        let client = match created.and_then(|()| given(args.client, "PJRT_Client_Create")) {
+        let client = match created.and_then(|()| non_null(args.client, "PJRT_Client_Create")) {
             Ok(client) => client,
             Err(error) => {
-                // A thread of the plugin may still ask it.
+                // A thread of the plugin may still use it.
                 return Err(match store {
                     Some(store) => Box::leak(store).explain(error),
                     None => error,
                 });
             }
         };
-        let mut inner = Inner { plugin, client, devices: vec![], local: vec![], _store: store };
+        let mut inner = ClientInner { plugin, client, devices: vec![], local: vec![], _store: store };
         let mut local = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
         let mut all = args!(PJRT_Client_Devices_Args { client: client.as_ptr() });
         // SAFETY: the client is alive; the arrays belong to it and are read at once.
@@ -104,8 +120,8 @@ impl Client {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// What the plugin calls its kind of device: "cpu", "tpu", "cuda" …
-    pub fn platform(&self) -> Result<String> {
+    /// The plugin's name for its kind of device: "cpu", "tpu", "cuda" …
+    pub fn platform(&self) -> Result<String, PjrtError> {
         let mut args = args!(PJRT_Client_PlatformName_Args { client: self.as_ptr() });
         // SAFETY: the client is alive, and so is its name.
         unsafe {
@@ -129,59 +145,17 @@ impl Client {
         self.0.devices.iter().map(|d| d.process).collect::<BTreeSet<_>>().len()
     }
 
-    /// Which of the job's processes this is; 0 if there is but one.
-    pub fn process_index(&self) -> Result<usize> {
+    /// Index of this process in the job; 0 if it is the only one.
+    pub fn process_index(&self) -> Result<usize, PjrtError> {
         let mut args = args!(PJRT_Client_ProcessIndex_Args { client: self.as_ptr() });
         // SAFETY: the client is alive.
         unsafe { call!(self.0.plugin, PJRT_Client_ProcessIndex, args) }?;
         Ok(usize::try_from(args.process_index).unwrap_or(0))
     }
 
-    /// Compiles StableHLO (text, bytecode or portable artifact) for the first
-    /// [`devices()`](CompileOptions::devices) devices of the job; each of its processes must do so, and run
-    /// the result at the same time. The executable runs here on those of them that are of this process: its
-    /// device `i` is local device `i` of the client.
-    ///
-    /// The C API cannot be asked for a program's parameters, so `signature` says them.
-    pub fn compile(&self, code: &[u8], signature: Signature, options: &CompileOptions) -> Result<Executable> {
-        self.compile_for(Span::Job, code, signature, options)
-    }
-
-    /// As [`compile`](Self::compile), for the first devices of this process alone.
-    pub fn compile_local(
-        &self,
-        code: &[u8],
-        signature: Signature,
-        options: &CompileOptions,
-    ) -> Result<Executable> {
-        self.compile_for(Span::Process, code, signature, options)
-    }
-
-    /// As [`compile`](Self::compile) or [`compile_local`](Self::compile_local).
-    pub fn compile_for(
-        &self,
-        span: Span,
-        code: &[u8],
-        signature: Signature,
-        options: &CompileOptions,
-    ) -> Result<Executable> {
-        let (encoded, here) = self.encode(span, options)?;
-        let mut program = program(code);
-        let mut args = args!(PJRT_Client_Compile_Args {
-            client: self.as_ptr(),
-            program: program.as_mut_ptr(),
-            compile_options: encoded.as_ptr().cast(),
-            compile_options_size: encoded.len(),
-        });
-        // SAFETY: the client is alive; program, code and options live during the call.
-        unsafe { call!(self.0.plugin, PJRT_Client_Compile, args) }?;
-        let executable = given(args.executable, "PJRT_Client_Compile")?;
-        // SAFETY: a new executable, handed over.
-        unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
-    }
-
-    /// The compile options with the devices of a program, and the number of those that are of this process.
-    pub(super) fn encode(&self, span: Span, options: &CompileOptions) -> Result<(Vec<u8>, usize)> {
+    /// The encoded compile options with the devices of a program, and the number of these devices in this
+    /// process.
+    pub(super) fn encode(&self, span: Span, options: &CompileOptions) -> Result<(Vec<u8>, usize), PjrtError> {
         let devices = match span {
             Span::Job => &self.0.devices,
             Span::Process => &self.0.local,
@@ -189,7 +163,7 @@ impl Client {
         let wanted = options.devices();
         if wanted == 0 || wanted > devices.len() {
             let have = format!("1 to {}", devices.len());
-            return Err(Error::mismatch("number of devices of the program", have, wanted));
+            return Err(PjrtError::mismatch("number of devices of the program", have, wanted));
         }
         let devices = &devices[..wanted];
         let here = devices.iter().filter(|d| self.is_local(d)).count();
@@ -200,7 +174,7 @@ impl Client {
         self.0.local.iter().any(|local| local.id == device.id)
     }
 
-    /// Those of the whole job, by id.
+    /// The devices of the whole job, by id.
     pub(super) fn all_devices(&self) -> &[Device] {
         &self.0.devices
     }
@@ -210,9 +184,11 @@ impl Client {
     }
 
     /// A device of this process.
-    pub(super) fn local_device(&self, device: usize) -> Result<*mut sys::PJRT_Device> {
+    pub(super) fn local_device(&self, device: usize) -> Result<*mut sys::PJRT_Device, PjrtError> {
         let found = self.0.local.get(device).map(|d| d.device);
-        found.ok_or_else(|| Error::mismatch("device", format!("one below {}", self.local_devices()), device))
+        found.ok_or_else(|| {
+            PjrtError::mismatch("device", format!("one below {}", self.local_devices()), device)
+        })
     }
 
     /// The plugin that drives the devices.
@@ -229,19 +205,19 @@ impl Client {
 ///
 /// # Safety
 ///
-/// They are null or live devices of a client of this plugin.
+/// The pointers are null or live devices of a client of this plugin.
 unsafe fn by_id(
     plugin: Plugin,
     devices: &[*mut sys::PJRT_Device],
     call: &'static str,
-) -> Result<Vec<Device>> {
+) -> Result<Vec<Device>, PjrtError> {
     let describe = |device: &*mut sys::PJRT_Device| {
-        let device = given(*device, call)?.as_ptr();
+        let device = non_null(*device, call)?.as_ptr();
         let mut of = args!(PJRT_Device_GetDescription_Args { device: device });
         // SAFETY: devices and their descriptions live as long as the client.
         unsafe {
             call!(plugin, PJRT_Device_GetDescription, of)?;
-            let description = given(of.device_description, "PJRT_Device_GetDescription")?.as_ptr();
+            let description = non_null(of.device_description, "PJRT_Device_GetDescription")?.as_ptr();
             let mut id = args!(PJRT_DeviceDescription_Id_Args { device_description: description });
             call!(plugin, PJRT_DeviceDescription_Id, id)?;
             let mut process =
@@ -250,7 +226,7 @@ unsafe fn by_id(
             Ok(Device { device, id: id.id.into(), process: process.process_index })
         }
     };
-    let mut described = devices.iter().map(describe).collect::<Result<Vec<_>>>()?;
+    let mut described = devices.iter().map(describe).collect::<Result<Vec<_>, PjrtError>>()?;
     described.sort_by_key(|d| d.id);
     Ok(described)
 }

@@ -1,7 +1,7 @@
 //! Host memory that devices copy from directly.
 
 use super::Client;
-use super::error::Result;
+use super::error::PjrtError;
 use std::ptr::NonNull;
 
 /// Host memory mapped for the devices of a client: pinned, so that they copy from it without staging.
@@ -19,8 +19,8 @@ unsafe impl Send for DmaMapping {}
 unsafe impl Sync for DmaMapping {}
 
 impl Client {
-    /// Maps `memory` for the devices of this client (`PJRT_Client_DmaMap`). Whole pages are best: CUDA maps
-    /// pages, and refuses one that is mapped already.
+    /// Maps `memory` for the devices of this client (`PJRT_Client_DmaMap`). It should consist of whole pages:
+    /// CUDA maps pages, and refuses a page that is mapped already.
     ///
     /// A plugin that cannot map memory returns an error; uploads work without a mapping.
     ///
@@ -28,7 +28,7 @@ impl Client {
     ///
     /// `memory` stays allocated until the mapping is dropped, and the mapping is dropped only when no
     /// transfer from the memory is under way.
-    pub unsafe fn dma_map(&self, memory: NonNull<[u8]>) -> Result<DmaMapping> {
+    pub unsafe fn dma_map(&self, memory: NonNull<[u8]>) -> Result<DmaMapping, PjrtError> {
         let start = memory.cast::<u8>();
         let mut args = args!(PJRT_Client_DmaMap_Args {
             client: self.as_ptr(),

@@ -1,15 +1,12 @@
-//! What can go wrong in a plugin or at its border.
+//! Errors of a plugin and of its use.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Result of this layer.
-pub type Result<T> = std::result::Result<T, Error>;
-
 /// An error of a PJRT plugin, or of how it was used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum PjrtError {
     /// The shared library cannot be loaded.
     #[error("cannot load {path}")]
     Load {
@@ -23,16 +20,16 @@ pub enum Error {
     NotAPlugin {
         /// The library.
         path: PathBuf,
-        /// What is missing.
+        /// Why it is unusable.
         reason: String,
     },
-    /// The plugin is older than a function that we need.
+    /// The plugin lacks a function that we need.
     #[error("the plugin does not provide {call}")]
     Missing {
         /// The function of the C API.
         call: &'static str,
     },
-    /// The plugin says that a call succeeded, but gave no result.
+    /// A call succeeded, but returned no result.
     #[error("{call} returned nothing")]
     Nothing {
         /// The function of the C API.
@@ -45,7 +42,7 @@ pub enum Error {
         call: &'static str,
         /// The kind of error.
         code: Code,
-        /// The plugin's own words.
+        /// The plugin's message.
         message: String,
     },
     /// The processes of the job did not find each other while a plugin opened its devices.
@@ -53,22 +50,22 @@ pub enum Error {
     Join {
         /// The function of the C API.
         call: &'static str,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Data or arguments do not fit what they are given to; nothing was called.
+    /// Data or arguments do not match what is expected. The plugin was not called.
     #[error("{what}: expected {expected}, got {got}")]
     Mismatch {
         /// What does not fit.
         what: String,
-        /// What was needed.
+        /// What was expected.
         expected: String,
-        /// What was there.
+        /// What was given.
         got: String,
     },
 }
 
-impl Error {
+impl PjrtError {
     pub(super) fn mismatch(
         what: impl Into<String>,
         expected: impl fmt::Display,
@@ -78,18 +75,18 @@ impl Error {
     }
 }
 
-/// A status code, as of gRPC and Abseil.
+/// A status code of gRPC and Abseil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code(pub u32);
 
 impl Code {
-    /// What was looked for is not there.
+    /// The requested value does not exist.
     pub const NOT_FOUND: Self = Self(5);
     /// Out of memory, or another limit.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
     /// The plugin has the function, but not for its devices.
     pub const UNIMPLEMENTED: Self = Self(12);
-    /// A defect.
+    /// An internal error.
     pub const INTERNAL: Self = Self(13);
 }
 
@@ -127,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_refused_call_says_which_what_and_why() {
-        let e = Error::Call { call: "PJRT_Compile", code: Code(3), message: "bad name".into() };
+        let e = PjrtError::Call { call: "PJRT_Compile", code: Code(3), message: "bad name".into() };
         assert_eq!(e.to_string(), "PJRT_Compile: bad name (invalid argument)");
         assert_eq!(Code(99).to_string(), "code 99");
     }

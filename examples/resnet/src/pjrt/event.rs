@@ -1,6 +1,6 @@
-//! Completion of work that a plugin does in the background.
+//! Events: the completion of work that a plugin does in the background.
 
-use super::error::Result;
+use super::error::PjrtError;
 use super::{Plugin, sys};
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,14 +12,14 @@ pub(super) struct Event {
     event: NonNull<sys::PJRT_Event>,
 }
 
-/// What waits for an event.
-struct Kept<T> {
+/// A value that is kept until an event.
+struct KeptValue<T> {
     plugin: Plugin,
     value: T,
 }
 
 impl Event {
-    /// Takes over an event; `None` for null, which means "already happened".
+    /// Takes ownership of an event; `None` for null, which means "already happened".
     ///
     /// # Safety
     ///
@@ -29,28 +29,28 @@ impl Event {
     }
 
     /// Waits for the event; an error if its operation failed.
-    pub(super) fn wait(self) -> Result<()> {
+    pub(super) fn wait(self) -> Result<(), PjrtError> {
         let mut args = args!(PJRT_Event_Await_Args { event: self.event.as_ptr() });
         // SAFETY: the event is alive until `self` is dropped.
         unsafe { call!(self.plugin, PJRT_Event_Await, args) }
     }
 
-    /// Keeps a value until the event has happened, also if its operation fails, and drops it then: on a
-    /// thread of the plugin, or at once if it has happened already.
-    pub(super) fn keep<T: Send + 'static>(self, value: T) -> Result<()> {
-        let kept = Box::into_raw(Box::new(Kept { plugin: self.plugin, value }));
+    /// Keeps a value until the event has happened, also if its operation fails, and then drops it on a thread
+    /// of the plugin; drops it at once if the event has happened already.
+    pub(super) fn keep<T: Send + 'static>(self, value: T) -> Result<(), PjrtError> {
+        let kept = Box::into_raw(Box::new(KeptValue { plugin: self.plugin, value }));
         let mut args = args!(PJRT_Event_OnReady_Args {
             event: self.event.as_ptr(),
-            callback: Some(let_go::<T>),
+            callback: Some(drop_kept::<T>),
             user_arg: kept.cast(),
         });
         // SAFETY: the event is alive during the call, after which it may be destroyed; the callback is made
         // for this argument, which it owns, and is called once.
         let Err(error) = (unsafe { call!(self.plugin, PJRT_Event_OnReady, args) }) else { return Ok(()) };
-        // SAFETY: the plugin has refused, and calls nothing: the box is still ours.
+        // SAFETY: the plugin refused and calls nothing: the box is still ours.
         let kept = unsafe { Box::from_raw(kept) };
         if self.wait().is_err() {
-            // It may be needed still: better lost than used twice.
+            // The value may still be in use, so it is leaked.
             std::mem::forget(kept);
         }
         Err(error)
@@ -61,19 +61,18 @@ impl Event {
 ///
 /// # Safety
 ///
-/// `kept` is a `Box<Kept<T>>`, and `error` null or an error of its plugin; both are handed over.
-unsafe extern "C" fn let_go<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
+/// `kept` is a `Box<KeptValue<T>>`, and `error` null or an error of its plugin; both are handed over.
+unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
     let drop_all = || {
         // SAFETY: the caller's promise.
-        let kept = unsafe { Box::from_raw(kept.cast::<Kept<T>>()) };
+        let kept = unsafe { Box::from_raw(kept.cast::<KeptValue<T>>()) };
         if let Some(error) = NonNull::new(error) {
-            // Who reads the array is told; here it is only freed.
-            // SAFETY: the caller's promise.
+            // Whoever reads the array gets the error; here it is only freed. SAFETY: the caller's promise.
             drop(unsafe { kept.plugin.take_error("PJRT_Event_OnReady", error) });
         }
         drop(kept.value);
     };
-    // The caller is C++, through which no panic may pass.
+    // A panic must not unwind into the caller, which is C++.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_all)) {
         std::mem::forget(panic);
     }
@@ -82,7 +81,7 @@ unsafe extern "C" fn let_go<T>(error: *mut sys::PJRT_Error, kept: *mut c_void) {
 impl Drop for Event {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Event_Destroy_Args { event: self.event.as_ptr() });
-        // SAFETY: ours, and used no more. There is nobody to tell of an error.
+        // SAFETY: ours, and used no more. An error has no recipient.
         let _ = unsafe { call!(self.plugin, PJRT_Event_Destroy, args) };
     }
 }

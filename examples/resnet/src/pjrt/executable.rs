@@ -1,9 +1,9 @@
-//! Programs that are ready to run.
+//! Compiled programs.
 
-use super::abi::{given, slice};
+use super::abi::{non_null, slice};
 use super::buffer::{Buffer, Handle, Spec};
 use super::client::Client;
-use super::error::{Error, Result};
+use super::error::PjrtError;
 use super::{Plugin, sys};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock};
 /// The parameters of a program, as one device sees them: `state` first, then `inputs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// Given up by the caller, so that the program may write its results into their memory.
+    /// Parameters that the caller gives up, so that the program may reuse their memory for its results.
     pub state: Vec<Spec>,
-    /// Only read.
+    /// Parameters that are only read.
     pub inputs: Vec<Spec>,
 }
 
@@ -23,7 +23,7 @@ pub struct Executable {
     client: Client,
     executable: NonNull<sys::PJRT_LoadedExecutable>,
     signature: Signature,
-    /// Of this process.
+    /// Number of devices of this process that it runs on.
     devices: usize,
     outputs: usize,
     output_specs: OnceLock<Vec<Arc<Spec>>>,
@@ -43,7 +43,7 @@ impl Drop for Executable {
 }
 
 impl Executable {
-    /// Takes over an executable.
+    /// Takes ownership of an executable.
     ///
     /// # Safety
     ///
@@ -54,11 +54,11 @@ impl Executable {
         executable: NonNull<sys::PJRT_LoadedExecutable>,
         signature: Signature,
         devices: usize,
-    ) -> Result<Self> {
+    ) -> Result<Self, PjrtError> {
         let output_specs = OnceLock::new();
         // Owned from here on, so that an error below frees it.
         let mut loaded = Self { client, executable, signature, devices, outputs: 0, output_specs };
-        loaded.outputs = loaded.unloaded(|plugin, plain| {
+        loaded.outputs = loaded.with_unloaded(|plugin, plain| {
             let mut outputs = args!(PJRT_Executable_NumOutputs_Args { executable: plain });
             // SAFETY: the executable is alive.
             unsafe { call!(plugin, PJRT_Executable_NumOutputs, outputs) }?;
@@ -68,17 +68,17 @@ impl Executable {
         Ok(loaded)
     }
 
-    /// Calls `ask` with the executable as it is without its devices, which is alive during the call.
-    pub(super) fn unloaded<T>(
+    /// Calls `ask` with the executable without its devices, which is alive during the call.
+    pub(super) fn with_unloaded<T>(
         &self,
-        ask: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T>,
-    ) -> Result<T> {
+        ask: impl FnOnce(Plugin, *mut sys::PJRT_Executable) -> Result<T, PjrtError>,
+    ) -> Result<T, PjrtError> {
         let plugin = self.client.plugin();
         let mut of =
             args!(PJRT_LoadedExecutable_GetExecutable_Args { loaded_executable: self.executable.as_ptr() });
         // SAFETY: the loaded executable is alive; the plain one is a handle of its own that we destroy.
         unsafe { call!(plugin, PJRT_LoadedExecutable_GetExecutable, of) }?;
-        let plain = given(of.executable, "PJRT_LoadedExecutable_GetExecutable")?.as_ptr();
+        let plain = non_null(of.executable, "PJRT_LoadedExecutable_GetExecutable")?.as_ptr();
         let answer = ask(plugin, plain);
         let mut destroy = args!(PJRT_Executable_Destroy_Args { executable: plain });
         // SAFETY: ours, and used no more.
@@ -86,9 +86,8 @@ impl Executable {
         answer
     }
 
-    /// Argument `i` of a run goes to the device that the plugin has at place `i`: that must be local device
-    /// `i`.
-    fn check_devices(&self) -> Result<()> {
+    /// Checks that device `i` of the executable is local device `i`, since argument `i` of a run goes there.
+    fn check_devices(&self) -> Result<(), PjrtError> {
         let mut args =
             args!(PJRT_LoadedExecutable_AddressableDevices_Args { executable: self.executable.as_ptr() });
         // SAFETY: the executable is alive; the array belongs to it and is read at once.
@@ -96,42 +95,51 @@ impl Executable {
             call!(self.client.plugin(), PJRT_LoadedExecutable_AddressableDevices, args)?;
             slice(args.addressable_devices, args.num_addressable_devices)
         };
-        let expected = (0..self.devices).map(|d| self.client.local_device(d)).collect::<Result<Vec<_>>>()?;
+        let expected =
+            (0..self.devices).map(|d| self.client.local_device(d)).collect::<Result<Vec<_>, PjrtError>>()?;
         if expected.is_empty() || places != expected {
             let got = format!("{} of them in another order", places.len());
-            return Err(Error::mismatch("devices of the program in this process", self.devices, got));
+            return Err(PjrtError::mismatch("devices of the program in this process", self.devices, got));
         }
         Ok(())
     }
 
-    /// The number of devices of this process that it runs on.
+    /// Number of this process's devices that it runs on.
     pub fn local_devices(&self) -> usize {
         self.devices
     }
 
-    /// The number of results per device.
+    /// Number of results per device.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
     /// Starts the program; both arguments and the results have one list per device of this process.
     ///
-    /// `state` is taken: a program that was exported with donated arguments reuses their memory, after
-    /// which they no longer exist. `inputs` are never donated. The results are returned at once and may be
-    /// passed on; whoever reads one waits for it, and learns there if the program failed.
-    pub fn run(&self, state: Vec<Vec<Buffer>>, inputs: &[Vec<&Buffer>]) -> Result<Vec<Vec<Buffer>>> {
+    /// `state` is consumed: a program that was exported with donated arguments reuses their memory. `inputs`
+    /// are never donated. The results are returned at once and may be passed on; reading one waits for it,
+    /// and fails if the program failed.
+    pub fn run(
+        &self,
+        state: Vec<Vec<Buffer>>,
+        inputs: &[Vec<&Buffer>],
+    ) -> Result<Vec<Vec<Buffer>>, PjrtError> {
         let state: Vec<Vec<&Buffer>> = state.iter().map(|list| list.iter().collect()).collect();
         self.execute(&state, inputs, &self.untouched(self.signature.state.len()))
-        // The owner of `state` is dropped here; the plugin keeps what it still needs.
+        // `state` is dropped here; the plugin keeps what it still needs.
     }
 
-    /// As [`run`](Self::run), but only reads the state.
-    pub fn read(&self, state: &[Vec<Buffer>], inputs: &[Vec<&Buffer>]) -> Result<Vec<Vec<Buffer>>> {
+    /// Like [`run`](Self::run), but only reads the state.
+    pub fn read(
+        &self,
+        state: &[Vec<Buffer>],
+        inputs: &[Vec<&Buffer>],
+    ) -> Result<Vec<Vec<Buffer>>, PjrtError> {
         let state: Vec<Vec<&Buffer>> = state.iter().map(|list| list.iter().collect()).collect();
         self.execute(&state, inputs, &self.untouched(0))
     }
 
-    /// Indices of the parameters from `first` on, none of which may be donated.
+    /// Indices of the parameters from `first` on, which must not be donated.
     fn untouched(&self, first: usize) -> Vec<i64> {
         let all = self.signature.state.len() + self.signature.inputs.len();
         (first as i64..all as i64).collect()
@@ -142,7 +150,7 @@ impl Executable {
         state: &[Vec<&Buffer>],
         inputs: &[Vec<&Buffer>],
         not_donated: &[i64],
-    ) -> Result<Vec<Vec<Buffer>>> {
+    ) -> Result<Vec<Vec<Buffer>>, PjrtError> {
         let arguments = self.arguments(state, inputs)?;
         let lists: Vec<_> = arguments.iter().map(Vec::as_ptr).collect();
         let mut outputs = vec![vec![ptr::null_mut(); self.outputs]; self.devices];
@@ -172,7 +180,7 @@ impl Executable {
         &self,
         state: &[Vec<&Buffer>],
         inputs: &[Vec<&Buffer>],
-    ) -> Result<Vec<Vec<*mut sys::PJRT_Buffer>>> {
+    ) -> Result<Vec<Vec<*mut sys::PJRT_Buffer>>, PjrtError> {
         check_count("lists of state", self.devices, state.len())?;
         check_count("lists of inputs", self.devices, inputs.len())?;
         let mut lists = Vec::with_capacity(self.devices);
@@ -183,14 +191,18 @@ impl Executable {
             let mut list = Vec::with_capacity(state.len() + inputs.len());
             for (i, (buffer, spec)) in state.iter().chain(inputs).zip(specs).enumerate() {
                 if buffer.spec() != spec {
-                    return Err(Error::mismatch(format!("argument {i}"), spec, buffer.spec()));
+                    return Err(PjrtError::mismatch(format!("argument {i}"), spec, buffer.spec()));
                 }
                 if buffer.device() != device {
-                    return Err(Error::mismatch(format!("device of argument {i}"), device, buffer.device()));
+                    return Err(PjrtError::mismatch(
+                        format!("device of argument {i}"),
+                        device,
+                        buffer.device(),
+                    ));
                 }
                 if !buffer.client().same(&self.client) {
                     let what = format!("argument {i}");
-                    return Err(Error::mismatch(what, "a buffer of this client", "another's"));
+                    return Err(PjrtError::mismatch(what, "a buffer of this client", "another's"));
                 }
                 list.push(buffer.as_ptr());
             }
@@ -199,38 +211,37 @@ impl Executable {
         Ok(lists)
     }
 
-    /// Owns the results of a run.
+    /// Takes ownership of the results of a run.
     ///
     /// # Safety
     ///
     /// `outputs` are the results of a successful run of this program, one list per device.
-    unsafe fn adopt(&self, outputs: &[Vec<*mut sys::PJRT_Buffer>]) -> Result<Vec<Vec<Buffer>>> {
-        // All are owned before anything can fail.
-        // SAFETY: handed over by the run.
+    unsafe fn adopt(&self, outputs: &[Vec<*mut sys::PJRT_Buffer>]) -> Result<Vec<Vec<Buffer>>, PjrtError> {
+        // Takes ownership of all before anything can fail. SAFETY: handed over by the run.
         let own = |b: &_| unsafe { Handle::from_raw(&self.client, *b, "PJRT_LoadedExecutable_Execute") };
         let handles: Vec<Vec<_>> = outputs.iter().map(|list| list.iter().map(own).collect()).collect();
         let mut buffers = Vec::with_capacity(self.devices);
         for (device, list) in handles.into_iter().enumerate() {
-            let list = list.into_iter().collect::<Result<Vec<_>>>()?;
+            let list = list.into_iter().collect::<Result<Vec<_>, PjrtError>>()?;
             let specs = self.output_specs(&list)?.iter().cloned();
             buffers.push(list.into_iter().zip(specs).map(|(h, s)| Buffer::new(h, s, device)).collect());
         }
         Ok(buffers)
     }
 
-    /// Shapes are static, so those of the first results are those of all.
-    fn output_specs(&self, results: &[Handle]) -> Result<&[Arc<Spec>]> {
+    /// The specs of the results. Shapes are static, so the first results have the specs of all.
+    fn output_specs(&self, results: &[Handle]) -> Result<&[Arc<Spec>], PjrtError> {
         if let Some(specs) = self.output_specs.get() {
             return Ok(specs);
         }
-        let specs = results.iter().map(|r| r.spec().map(Arc::new)).collect::<Result<_>>()?;
+        let specs = results.iter().map(|r| r.spec().map(Arc::new)).collect::<Result<_, PjrtError>>()?;
         Ok(self.output_specs.get_or_init(|| specs))
     }
 }
 
-fn check_count(what: &str, expected: usize, got: usize) -> Result<()> {
+fn check_count(what: &str, expected: usize, got: usize) -> Result<(), PjrtError> {
     if expected == got {
         return Ok(());
     }
-    Err(Error::mismatch(format!("number of {what}"), expected, got))
+    Err(PjrtError::mismatch(format!("number of {what}"), expected, got))
 }

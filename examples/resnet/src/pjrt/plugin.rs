@@ -1,15 +1,11 @@
 //! The shared library and its table of functions.
 
 use super::abi::{CStruct, Padded, text};
-use super::client::Client;
-use super::error::{Code, Error, Result};
-use super::keys::KeyValues;
-use super::named::PluginOption;
+use super::error::{Code, PjrtError};
 use super::sys;
 use std::mem::offset_of;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// A loaded PJRT plugin.
 ///
@@ -25,18 +21,18 @@ unsafe impl Send for Plugin {}
 // SAFETY: as above.
 unsafe impl Sync for Plugin {}
 
-type Function<T> = unsafe extern "C" fn(*mut T) -> *mut sys::PJRT_Error;
+type ApiFunction<T> = unsafe extern "C" fn(*mut T) -> *mut sys::PJRT_Error;
 
 impl Plugin {
     /// Loads the plugin at `path` and initialises it.
     ///
     /// This runs the library's code, so the path must be one that the user trusts.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, PjrtError> {
         let path = path.as_ref();
-        let not_a_plugin = |reason: String| Error::NotAPlugin { path: path.into(), reason };
-        // SAFETY: loading runs the library's initialisers: unavoidable, and what the caller asked for.
+        let not_a_plugin = |reason: String| PjrtError::NotAPlugin { path: path.into(), reason };
+        // SAFETY: loading runs the library's initialisers, which the caller accepts.
         let library = unsafe { libloading::Library::new(path) }
-            .map_err(|source| Error::Load { path: path.into(), source })?;
+            .map_err(|source| PjrtError::Load { path: path.into(), source })?;
         let api = {
             // SAFETY: this name has this type in every PJRT plugin.
             let get =
@@ -69,24 +65,13 @@ impl Plugin {
         unsafe { ((*v).major_version, (*v).minor_version) }
     }
 
-    /// Opens the plugin's devices. Of two options with one name the last counts.
-    pub fn client(&self, options: &[PluginOption]) -> Result<Client> {
-        Client::create(*self, options, None)
-    }
-
-    /// As [`client`](Self::client), for one of several processes, which find each other through `values`.
-    /// Takes until all have opened theirs.
-    pub fn client_of_job(&self, options: &[PluginOption], values: Arc<dyn KeyValues>) -> Result<Client> {
-        Client::create(*self, options, Some(values))
-    }
-
-    /// How many bytes of the table exist; an older plugin has a shorter one than our bindings.
+    /// Size of the table in bytes. An older plugin has a shorter table than our bindings.
     fn table_size(&self) -> usize {
         // SAFETY: the first field of the table in all versions.
         unsafe { (*self.api.as_ptr()).struct_size }
     }
 
-    /// The extension of this type, if the plugin has it.
+    /// The plugin's extension of this type, if there is one.
     pub(super) fn extension(
         &self,
         wanted: sys::PJRT_Extension_Type,
@@ -105,7 +90,7 @@ impl Plugin {
         }
     }
 
-    /// The function at this offset of the table, if the table has it.
+    /// The function at `offset` of the table, if the table has it.
     ///
     /// # Safety
     ///
@@ -114,8 +99,8 @@ impl Plugin {
         if offset + size_of::<Option<F>>() > self.table_size() {
             return None;
         }
-        // SAFETY: inside the table, and the caller's promise. Read by offset because a reference to
-        // the whole table would claim more memory than an older plugin has.
+        // SAFETY: inside the table, and the caller's promise. Read by offset, since a reference to the whole
+        // table would cover more memory than an older plugin has.
         unsafe { self.api.as_ptr().cast::<u8>().add(offset).cast::<Option<F>>().read() }
     }
 
@@ -130,9 +115,10 @@ impl Plugin {
         call: &'static str,
         offset: usize,
         args: &mut Padded<T>,
-    ) -> Result<()> {
+    ) -> Result<(), PjrtError> {
         // SAFETY: the caller's promise.
-        let function = unsafe { self.function::<Function<T>>(offset) }.ok_or(Error::Missing { call })?;
+        let function =
+            unsafe { self.function::<ApiFunction<T>>(offset) }.ok_or(PjrtError::Missing { call })?;
         // SAFETY: the caller's promise; the pointer covers as many bytes as `struct_size` says.
         let error = unsafe { function(args.as_mut_ptr()) };
         match NonNull::new(error) {
@@ -147,7 +133,7 @@ impl Plugin {
     /// # Safety
     ///
     /// `error` comes from this plugin and is not used afterwards.
-    pub(super) unsafe fn take_error(&self, call: &'static str, error: NonNull<sys::PJRT_Error>) -> Error {
+    pub(super) unsafe fn take_error(&self, call: &'static str, error: NonNull<sys::PJRT_Error>) -> PjrtError {
         type Void<T> = unsafe extern "C" fn(*mut T);
         let mut code = args!(PJRT_Error_GetCode_Args { error: error.as_ptr() });
         let mut message = args!(PJRT_Error_Message_Args { error: error.as_ptr() });
@@ -156,8 +142,8 @@ impl Plugin {
         // is destroyed, and is copied before.
         unsafe {
             let offset = offset_of!(sys::PJRT_Api, PJRT_Error_GetCode);
-            if let Some(get_code) = self.function::<Function<_>>(offset) {
-                // An error about an error has nothing to add.
+            if let Some(get_code) = self.function::<ApiFunction<_>>(offset) {
+                // A failure here leaves the code as it is; the message says enough.
                 get_code(code.as_mut_ptr());
             }
             let offset = offset_of!(sys::PJRT_Api, PJRT_Error_Message);
@@ -169,7 +155,7 @@ impl Plugin {
             if let Some(free) = self.function::<Void<_>>(offset) {
                 free(destroy.as_mut_ptr());
             }
-            Error::Call { call, code: Code(code.code.0), message }
+            PjrtError::Call { call, code: Code(code.code.0), message }
         }
     }
 }
@@ -181,17 +167,17 @@ pub(super) mod tests {
     #[test]
     fn a_missing_library_is_an_error() {
         let e = Plugin::load("no/such/plugin.so").unwrap_err();
-        assert!(matches!(e, Error::Load { .. }), "{e}");
+        assert!(matches!(e, PjrtError::Load { .. }), "{e}");
     }
 
     type Answer = *mut sys::PJRT_Error;
 
-    unsafe extern "C" fn nothing<T>(_: *mut T) -> Answer {
+    unsafe extern "C" fn succeed<T>(_: *mut T) -> Answer {
         std::ptr::null_mut()
     }
 
-    /// A plugin of the functions that `fill` sets and no others.
-    pub(in super::super) fn made_up(fill: impl FnOnce(&mut sys::PJRT_Api)) -> Plugin {
+    /// A plugin with the functions that `fill` sets, and no others.
+    pub(in super::super) fn fake_plugin(fill: impl FnOnce(&mut sys::PJRT_Api)) -> Plugin {
         // SAFETY: integers, pointers and `Option`s of function pointers may all be zero.
         let mut api: sys::PJRT_Api = unsafe { std::mem::zeroed() };
         api.struct_size = size_of::<sys::PJRT_Api>();
@@ -200,15 +186,15 @@ pub(super) mod tests {
     }
 
     #[track_caller]
-    fn gave_nothing<T: std::fmt::Debug>(result: Result<T>, by: &str) {
+    fn assert_returned_nothing<T: std::fmt::Debug>(result: Result<T, PjrtError>, by: &str) {
         let e = result.unwrap_err();
-        assert!(matches!(e, Error::Nothing { call } if call == by), "{e}");
+        assert!(matches!(e, PjrtError::Nothing { call } if call == by), "{e}");
     }
 
     #[test]
     fn success_without_a_result_is_an_error() {
-        let plugin = made_up(|api| api.PJRT_Client_Create = Some(nothing));
-        gave_nothing(plugin.client(&[]), "PJRT_Client_Create");
+        let plugin = fake_plugin(|api| api.PJRT_Client_Create = Some(succeed));
+        assert_returned_nothing(plugin.client(&[]), "PJRT_Client_Create");
 
         unsafe extern "C" fn some_client(args: *mut sys::PJRT_Client_Create_Args) -> Answer {
             // SAFETY: the caller's arguments. The client is never looked at.
@@ -224,26 +210,29 @@ pub(super) mod tests {
             }
             std::ptr::null_mut()
         }
-        let plugin = made_up(|api| {
+        let plugin = fake_plugin(|api| {
             api.PJRT_Client_Create = Some(some_client);
-            api.PJRT_Client_Destroy = Some(nothing);
+            api.PJRT_Client_Destroy = Some(succeed);
             api.PJRT_Client_AddressableDevices = Some(null_device);
         });
-        gave_nothing(plugin.client(&[]), "PJRT_Client_AddressableDevices");
+        assert_returned_nothing(plugin.client(&[]), "PJRT_Client_AddressableDevices");
 
-        let plugin = made_up(|api| api.PJRT_TopologyDescription_Create = Some(nothing));
+        let plugin = fake_plugin(|api| api.PJRT_TopologyDescription_Create = Some(succeed));
         let options = super::super::CompileOptions::default();
-        gave_nothing(plugin.compile_for("v3:2x2", &[], &options), "PJRT_TopologyDescription_Create");
+        assert_returned_nothing(
+            plugin.compile_for("v3:2x2", &[], &options),
+            "PJRT_TopologyDescription_Create",
+        );
     }
 
     #[test]
     fn a_short_table_lacks_its_end() {
-        let plugin = made_up(|api| {
-            api.PJRT_Client_Create = Some(nothing);
+        let plugin = fake_plugin(|api| {
+            api.PJRT_Client_Create = Some(succeed);
             api.struct_size = offset_of!(sys::PJRT_Api, PJRT_Client_Create);
         });
         let e = plugin.client(&[]).unwrap_err();
-        assert!(matches!(e, Error::Missing { call: "PJRT_Client_Create" }), "{e}");
+        assert!(matches!(e, PjrtError::Missing { call: "PJRT_Client_Create" }), "{e}");
     }
 
     #[test]
@@ -264,7 +253,7 @@ pub(super) mod tests {
         unsafe extern "C" fn destroy(_: *mut sys::PJRT_Error_Destroy_Args) {
             DESTROYED.fetch_add(1, Ordering::SeqCst);
         }
-        let plugin = made_up(|api| {
+        let plugin = fake_plugin(|api| {
             api.PJRT_Client_Create = Some(refuse);
             api.PJRT_Error_Message = Some(message);
             api.PJRT_Error_Destroy = Some(destroy);
@@ -278,6 +267,6 @@ pub(super) mod tests {
     #[test]
     fn a_library_that_is_no_plugin_is_an_error() {
         let e = Plugin::load("libc.so.6").unwrap_err();
-        assert!(matches!(e, Error::NotAPlugin { .. }), "{e}");
+        assert!(matches!(e, PjrtError::NotAPlugin { .. }), "{e}");
     }
 }

@@ -1,47 +1,38 @@
-//! Executables as bytes, which another process loads without compiling.
+//! Serializes executables, so that another process can load them without compiling.
 
-use super::abi::{given, slice, text};
+use super::abi::{non_null, slice, text};
 use super::client::Client;
-use super::error::Result;
+use super::compile_options::{CompileOptions, Span};
+use super::error::PjrtError;
 use super::executable::{Executable, Signature};
-use super::{CompileOptions, sys};
+use super::sys;
 
-/// Which devices a program is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Span {
-    /// The first ones of the whole job.
-    Job,
-    /// The first ones of this process.
-    Process,
-}
-
-/// What the plugin says of a device, in words that it does not define: two that are equal here take the same
-/// executables.
+/// The plugin's description of a device. Devices with equal descriptions run the same executables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceIdentity {
-    /// By which compile options name it.
+    /// The id that compile options use.
     pub id: i64,
-    /// That drives it.
+    /// The process that drives it.
     pub process: i32,
-    /// Whether it is of this process.
+    /// Whether it belongs to this process.
     pub local: bool,
-    /// Model of the device; empty where the plugin does not say.
+    /// Model of the device; empty if the plugin does not report it.
     pub kind: String,
-    /// Place in the topology, where the plugin knows one.
+    /// Position in the topology, if the plugin reports one.
     pub description: String,
 }
 
 impl Executable {
-    /// The executable as bytes that [`Client::load`] takes: machine code, for the same plugin and the same
-    /// devices only.
-    pub fn serialize(&self) -> Result<Vec<u8>> {
-        self.unloaded(|plugin, executable| {
+    /// Serializes the executable for [`Client::load`]. The bytes are machine code for this plugin and these
+    /// devices.
+    pub fn serialize(&self) -> Result<Vec<u8>, PjrtError> {
+        self.with_unloaded(|plugin, executable| {
             let mut args = args!(PJRT_Executable_Serialize_Args { executable: executable });
             // SAFETY: the executable is alive; the bytes live until the deleter is called, and are copied
             // before.
             unsafe {
                 call!(plugin, PJRT_Executable_Serialize, args)?;
-                let start = given(args.serialized_bytes.cast_mut(), "PJRT_Executable_Serialize");
+                let start = non_null(args.serialized_bytes.cast_mut(), "PJRT_Executable_Serialize");
                 let bytes = start
                     .map(|start| slice(start.as_ptr().cast::<u8>(), args.serialized_bytes_size).to_vec());
                 if let Some(free) = args.serialized_executable_deleter {
@@ -54,17 +45,17 @@ impl Executable {
 }
 
 impl Client {
-    /// Loads an executable that [`Executable::serialize`] made in this or another process. Signature, options
-    /// and span are those that it was compiled with.
+    /// Loads an executable that [`Executable::serialize`] wrote in this or another process. Signature,
+    /// options and span must be those that it was compiled with.
     ///
-    /// The plugin runs what it is given: the bytes must come from a place that the user trusts.
+    /// The plugin runs the code: the bytes must come from a source that the user trusts.
     pub fn load(
         &self,
         serialized: &[u8],
         signature: Signature,
         options: &CompileOptions,
         span: Span,
-    ) -> Result<Executable> {
+    ) -> Result<Executable, PjrtError> {
         let (encoded, here) = self.encode(span, options)?;
         let mut args = args!(PJRT_Executable_DeserializeAndLoad_Args {
             client: self.as_ptr(),
@@ -75,13 +66,13 @@ impl Client {
         });
         // SAFETY: the client is alive; executable and options live during the call.
         unsafe { call!(self.plugin(), PJRT_Executable_DeserializeAndLoad, args) }?;
-        let executable = given(args.loaded_executable, "PJRT_Executable_DeserializeAndLoad")?;
+        let executable = non_null(args.loaded_executable, "PJRT_Executable_DeserializeAndLoad")?;
         // SAFETY: a new executable, handed over; its devices are checked against `here`.
         unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
     }
 
-    /// The compile options of a program as the plugin gets them, with the ids of its devices.
-    pub fn encoded_options(&self, options: &CompileOptions, span: Span) -> Result<Vec<u8>> {
+    /// The encoded compile options of a program, with the ids of its devices.
+    pub fn encoded_options(&self, options: &CompileOptions, span: Span) -> Result<Vec<u8>, PjrtError> {
         Ok(self.encode(span, options)?.0)
     }
 
@@ -90,7 +81,7 @@ impl Client {
         self.plugin().version()
     }
 
-    /// What the plugin calls its version; empty where it does not say.
+    /// The plugin's version of its platform; empty if it reports none.
     pub fn platform_version(&self) -> String {
         let mut args = args!(PJRT_Client_PlatformVersion_Args { client: self.as_ptr() });
         // SAFETY: the client is alive, and so is its version.
@@ -103,7 +94,7 @@ impl Client {
     }
 
     /// The devices of the whole job, by id.
-    pub fn device_identities(&self) -> Result<Vec<DeviceIdentity>> {
+    pub fn device_identities(&self) -> Result<Vec<DeviceIdentity>, PjrtError> {
         let plugin = self.plugin();
         let identify = |device: &super::client::Device| {
             let mut of = args!(PJRT_Device_GetDescription_Args { device: device.device });
@@ -111,10 +102,10 @@ impl Client {
             unsafe {
                 call!(plugin, PJRT_Device_GetDescription, of)?;
                 let at: *mut sys::PJRT_DeviceDescription =
-                    given(of.device_description, "PJRT_Device_GetDescription")?.as_ptr();
+                    non_null(of.device_description, "PJRT_Device_GetDescription")?.as_ptr();
                 let mut kind = args!(PJRT_DeviceDescription_Kind_Args { device_description: at });
                 let mut debug = args!(PJRT_DeviceDescription_DebugString_Args { device_description: at });
-                // A plugin that does not say it leaves the text null.
+                // A plugin that reports no text leaves it null.
                 let _ = call!(plugin, PJRT_DeviceDescription_Kind, kind);
                 let _ = call!(plugin, PJRT_DeviceDescription_DebugString, debug);
                 Ok(DeviceIdentity {

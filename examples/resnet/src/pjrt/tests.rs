@@ -1,9 +1,9 @@
-//! What a plugin on one machine does not show, with a made-up one: two processes of two devices each, and
-//! transfers that fail.
+//! Tests with a fake plugin what a real one on one machine cannot show: two processes of two devices each,
+//! and transfers that fail.
 
 use super::event::Event;
-use super::plugin::tests::made_up;
-use super::{Buffer, Client, CompileOptions, Error, Plugin, Result, Signature, Spec, sys};
+use super::plugin::tests::fake_plugin;
+use super::{Buffer, Client, CompileOptions, PjrtError, Plugin, Signature, Spec, sys};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ fn list(places: &[usize]) -> &'static [*mut sys::PJRT_Device] {
     Box::leak(places.iter().map(device).collect())
 }
 
-unsafe extern "C" fn nothing<T>(_: *mut T) -> Answer {
+unsafe extern "C" fn succeed<T>(_: *mut T) -> Answer {
     null_mut()
 }
 
@@ -43,7 +43,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_Client_Create = answer!(PJRT_Client_Create_Args, |args| {
         args.client = NonNull::dangling().as_ptr();
     });
-    api.PJRT_Client_Destroy = Some(nothing);
+    api.PJRT_Client_Destroy = Some(succeed);
     api.PJRT_Client_ProcessIndex = answer!(PJRT_Client_ProcessIndex_Args, |args| {
         args.process_index = 1;
     });
@@ -76,7 +76,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
         COMPILED.lock().unwrap().push((code.into(), options.into()));
         args.executable = NonNull::dangling().as_ptr();
     });
-    api.PJRT_LoadedExecutable_Destroy = Some(nothing);
+    api.PJRT_LoadedExecutable_Destroy = Some(succeed);
     api.PJRT_LoadedExecutable_AddressableDevices =
         answer!(PJRT_LoadedExecutable_AddressableDevices_Args, |args| {
             // In the order of their ids, which are 2 and 3.
@@ -89,7 +89,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
     api.PJRT_Executable_NumOutputs = answer!(PJRT_Executable_NumOutputs_Args, |args| {
         args.num_outputs = 1;
     });
-    api.PJRT_Executable_Destroy = Some(nothing);
+    api.PJRT_Executable_Destroy = Some(succeed);
     api.PJRT_LoadedExecutable_Execute = answer!(PJRT_LoadedExecutable_Execute_Args, |args| {
         for device in 0..args.num_devices {
             // SAFETY: the caller's arguments. The result is the argument.
@@ -101,13 +101,13 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
         args.buffer = args.device.cast();
         args.done_with_host_buffer = NonNull::dangling().as_ptr();
     });
-    api.PJRT_Buffer_Destroy = Some(nothing);
+    api.PJRT_Buffer_Destroy = Some(succeed);
     api.PJRT_Buffer_ElementType = answer!(PJRT_Buffer_ElementType_Args, |args| {
         args.type_ = sys::PJRT_Buffer_Type::PJRT_Buffer_Type_U8;
     });
-    api.PJRT_Buffer_Dimensions = Some(nothing);
-    api.PJRT_Event_Await = Some(nothing);
-    api.PJRT_Event_Destroy = Some(nothing);
+    api.PJRT_Buffer_Dimensions = Some(succeed);
+    api.PJRT_Event_Await = Some(succeed);
+    api.PJRT_Event_Destroy = Some(succeed);
     api.PJRT_Event_OnReady = answer!(PJRT_Event_OnReady_Args, |args| {
         // SAFETY: the callback is made for this argument.
         unsafe { args.callback.unwrap()(null_mut(), args.user_arg) };
@@ -115,7 +115,7 @@ pub(super) fn second_process(api: &mut sys::PJRT_Api) {
 }
 
 fn open(more: impl FnOnce(&mut sys::PJRT_Api)) -> Client {
-    let plugin = made_up(|api| {
+    let plugin = fake_plugin(|api| {
         second_process(api);
         more(api);
     });
@@ -146,10 +146,10 @@ fn a_process_runs_its_part_of_a_program_that_spans_several() {
     let results = program.run(vec![vec![], vec![]], &inputs).unwrap();
     let devices: Vec<_> = results.iter().map(|list| (list[0].device(), list[0].as_ptr())).collect();
     assert_eq!(devices, [(0, places[0]), (1, places[1])]);
-    assert!(matches!(client.upload(&[7u8], &[], 2), Err(Error::Mismatch { .. })), "of another process");
+    assert!(matches!(client.upload(&[7u8], &[], 2), Err(PjrtError::Mismatch { .. })), "of another process");
     for replicas in [0, 5] {
         let options = CompileOptions { replicas, partitions: 1 };
-        assert!(matches!(client.compile(b"", takes_byte(), &options), Err(Error::Mismatch { .. })));
+        assert!(matches!(client.compile(b"", takes_byte(), &options), Err(PjrtError::Mismatch { .. })));
     }
 }
 
@@ -164,10 +164,10 @@ fn a_plugin_that_orders_the_devices_in_another_way_is_refused() {
     });
     let options = CompileOptions { replicas: 1, partitions: 4 };
     let e = client.compile(b"order", Signature::default(), &options).unwrap_err();
-    assert!(matches!(e, Error::Mismatch { .. }), "{e}");
+    assert!(matches!(e, PjrtError::Mismatch { .. }), "{e}");
 }
 
-/// Tells when it is dropped, and panics then if it is told to.
+/// Reports when it is dropped, and then panics if requested.
 struct Told(Sender<()>, bool);
 
 impl Drop for Told {
@@ -183,8 +183,8 @@ impl AsRef<[u8]> for Told {
     }
 }
 
-/// Keeps a value until an event of this plugin; whether it was dropped when that returns.
-fn keep(plugin: Plugin, panics: bool) -> (Result<()>, bool) {
+/// Keeps a value until an event of this plugin. Also returns whether the value was dropped by then.
+fn keep(plugin: Plugin, panics: bool) -> (Result<(), PjrtError>, bool) {
     let (sender, told) = channel();
     // SAFETY: nobody else has it, and the made-up functions do not look at it.
     let event = unsafe { Event::from_raw(plugin, NonNull::dangling().as_ptr()) }.unwrap();
@@ -195,7 +195,7 @@ fn keep(plugin: Plugin, panics: bool) -> (Result<()>, bool) {
 #[test]
 fn what_is_kept_is_dropped_however_the_transfer_ends() {
     static ERRORS: AtomicUsize = AtomicUsize::new(0);
-    let (kept, dropped) = keep(made_up(second_process), false);
+    let (kept, dropped) = keep(fake_plugin(second_process), false);
     assert!(kept.is_ok() && dropped);
     let fails = |api: &mut sys::PJRT_Api| {
         second_process(api);
@@ -208,10 +208,10 @@ fn what_is_kept_is_dropped_however_the_transfer_ends() {
         }
         api.PJRT_Error_Destroy = Some(destroy);
     };
-    let (kept, dropped) = keep(made_up(fails), false);
+    let (kept, dropped) = keep(fake_plugin(fails), false);
     assert!(kept.is_ok() && dropped);
     assert_eq!(ERRORS.load(Ordering::SeqCst), 1, "the error is freed");
-    let (kept, dropped) = keep(made_up(second_process), true);
+    let (kept, dropped) = keep(fake_plugin(second_process), true);
     assert!(kept.is_ok() && dropped, "a panic does not pass through the plugin");
 }
 
@@ -219,7 +219,7 @@ fn what_is_kept_is_dropped_however_the_transfer_ends() {
 fn without_callbacks_the_event_is_waited_for() {
     static WAITED: AtomicBool = AtomicBool::new(false);
     let (kept, dropped) = keep(
-        made_up(|api| {
+        fake_plugin(|api| {
             second_process(api);
             api.PJRT_Event_OnReady = None;
             api.PJRT_Event_Await = answer!(PJRT_Event_Await_Args, |_args| {
@@ -228,11 +228,11 @@ fn without_callbacks_the_event_is_waited_for() {
         }),
         false,
     );
-    assert!(matches!(kept, Err(Error::Missing { call: "PJRT_Event_OnReady" })));
+    assert!(matches!(kept, Err(PjrtError::Missing { call: "PJRT_Event_OnReady" })));
     assert!(dropped && WAITED.load(Ordering::SeqCst));
-    // Without any word of the end the memory stays.
+    // If the end is unknown, the memory is leaked.
     let (kept, dropped) = keep(
-        made_up(|api| {
+        fake_plugin(|api| {
             second_process(api);
             api.PJRT_Event_OnReady = None;
             api.PJRT_Event_Await = None;
@@ -251,11 +251,11 @@ fn memory_stays_where_nobody_says_when_the_transfer_ends() {
         });
     });
     let result = client.upload_bytes(bytes::Bytes::from_owner(Told(sender, false)), &[2], 0);
-    assert!(matches!(result, Err(Error::Nothing { call: "PJRT_Client_BufferFromHostBuffer" })));
+    assert!(matches!(result, Err(PjrtError::Nothing { call: "PJRT_Client_BufferFromHostBuffer" })));
     assert!(told.try_recv().is_err());
 }
 
-/// Begin and length of each mapping.
+/// Address and length of each mapping.
 static MAPPED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[test]
@@ -280,6 +280,6 @@ fn memory_of_batches_is_mapped_once_and_unmapped() {
     drop((client, memory));
     drop(pinned);
     assert!(MAPPED.lock().unwrap().is_empty());
-    // A plugin without it: the batches are where they would be otherwise.
+    // Without support in the plugin, batches are in ordinary memory.
     assert!(DeviceMemory::new(&open(|_| {})).pin(&slab).is_err());
 }

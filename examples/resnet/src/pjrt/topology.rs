@@ -1,14 +1,14 @@
-//! Compiling for devices that are not here.
+//! Compiles for devices that are not present.
 
-use super::abi::{given, program};
-use super::error::Result;
+use super::abi::{non_null, program};
+use super::error::PjrtError;
 use super::{CompileOptions, Plugin, sys};
 use std::ptr::NonNull;
 
-/// Frees a topology when dropped.
-struct Topology<'a>(&'a Plugin, NonNull<sys::PJRT_TopologyDescription>);
+/// A topology; dropping it frees it.
+struct TopologyHandle<'a>(&'a Plugin, NonNull<sys::PJRT_TopologyDescription>);
 
-impl Drop for Topology<'_> {
+impl Drop for TopologyHandle<'_> {
     fn drop(&mut self) {
         let mut args = args!(PJRT_TopologyDescription_Destroy_Args { topology: self.1.as_ptr() });
         // SAFETY: ours, and used no more.
@@ -16,10 +16,10 @@ impl Drop for Topology<'_> {
     }
 }
 
-/// Frees an executable that is not loaded when dropped.
-struct Compiled<'a>(&'a Plugin, NonNull<sys::PJRT_Executable>);
+/// An executable that is not loaded; dropping it frees it.
+struct CompiledHandle<'a>(&'a Plugin, NonNull<sys::PJRT_Executable>);
 
-impl Drop for Compiled<'_> {
+impl Drop for CompiledHandle<'_> {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Executable_Destroy_Args { executable: self.1.as_ptr() });
         // SAFETY: ours, and used no more.
@@ -33,14 +33,19 @@ impl Plugin {
     ///
     /// Off a TPU VM, libtpu asks the cloud's metadata server for minutes unless the environment has
     /// `TPU_SKIP_MDS_QUERY=1` before the plugin is loaded.
-    pub fn compile_for(&self, topology: &str, code: &[u8], options: &CompileOptions) -> Result<u64> {
+    pub fn compile_for(
+        &self,
+        topology: &str,
+        code: &[u8],
+        options: &CompileOptions,
+    ) -> Result<u64, PjrtError> {
         let mut args = args!(PJRT_TopologyDescription_Create_Args {
             topology_name: topology.as_ptr().cast(),
             topology_name_size: topology.len(),
         });
         // SAFETY: the name lives during the call.
         unsafe { call!(self, PJRT_TopologyDescription_Create, args) }?;
-        let topology = Topology(self, given(args.topology, "PJRT_TopologyDescription_Create")?);
+        let topology = TopologyHandle(self, non_null(args.topology, "PJRT_TopologyDescription_Create")?);
 
         let encoded = options.encode(&[]);
         let mut program = program(code);
@@ -52,7 +57,7 @@ impl Plugin {
         });
         // SAFETY: topology, program, code and options live during the call.
         unsafe { call!(self, PJRT_Compile, args) }?;
-        let compiled = Compiled(self, given(args.executable, "PJRT_Compile")?);
+        let compiled = CompiledHandle(self, non_null(args.executable, "PJRT_Compile")?);
 
         let executable = compiled.1.as_ptr();
         let mut size = args!(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args { executable: executable });

@@ -1,7 +1,7 @@
 //! From the host to a device.
 
 use super::buffer::{Buffer, Element, Handle, Spec};
-use super::error::{Error, Result};
+use super::error::PjrtError;
 use super::event::Event;
 use super::{Client, sys};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ const CALL: &str = "PJRT_Client_BufferFromHostBuffer";
 impl Client {
     /// Copies a dense array, last dimension fastest, to device `device` of this process. `data` may be reused
     /// on return.
-    pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer> {
+    pub fn upload<T: Element>(&self, data: &[T], dims: &[i64], device: usize) -> Result<Buffer, PjrtError> {
         let spec = Spec::of::<T>(dims);
         check(&spec, data.len())?;
         let semantics = sys::PJRT_HostBufferSemantics::PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
@@ -28,7 +28,7 @@ impl Client {
     /// returns at once. No other copy is made on the host: `bytes` is kept, and let go as soon as the array
     /// is on the device or the transfer has failed, by a thread of the plugin. Who reads the array waits for
     /// it, and learns there if it failed.
-    pub fn upload_bytes(&self, bytes: Bytes, dims: &[i64], device: usize) -> Result<Buffer> {
+    pub fn upload_bytes(&self, bytes: Bytes, dims: &[i64], device: usize) -> Result<Buffer, PjrtError> {
         let spec = Spec::of::<u8>(dims);
         check(&spec, bytes.len())?;
         let semantics =
@@ -42,7 +42,7 @@ impl Client {
             None => {
                 // Nobody says when the transfer ends, so its source must stay.
                 std::mem::forget(bytes);
-                return Err(Error::Nothing { call: CALL });
+                return Err(PjrtError::Nothing { call: CALL });
             }
         }
         Ok(Buffer::new(handle?, spec.into(), device))
@@ -59,7 +59,7 @@ impl Client {
         spec: &Spec,
         device: usize,
         semantics: sys::PJRT_HostBufferSemantics,
-    ) -> Result<(Result<Handle>, Option<Event>)> {
+    ) -> Result<(Result<Handle, PjrtError>, Option<Event>), PjrtError> {
         let mut args = args!(PJRT_Client_BufferFromHostBuffer_Args {
             client: self.as_ptr(),
             data: data,
@@ -79,9 +79,9 @@ impl Client {
     }
 }
 
-fn check(spec: &Spec, values: usize) -> Result<()> {
+fn check(spec: &Spec, values: usize) -> Result<(), PjrtError> {
     if spec.elements() == Some(values) {
         return Ok(());
     }
-    Err(Error::mismatch("values to upload", spec, values))
+    Err(PjrtError::mismatch("values to upload", spec, values))
 }

@@ -1,11 +1,11 @@
-//! Where rank 0 is, as the command line or the launcher's environment says.
+//! The address of rank 0, from the command line or the launcher's environment.
 
-use super::{Error, Result};
+use super::RendezvousError;
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// A host by name or number, and a port.
+/// A host (name or IP address) and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// Without brackets.
@@ -14,25 +14,28 @@ pub struct Address {
     pub port: u16,
 }
 
-/// The range of ports that jobs of Slurm share, where no port is given.
+/// The ports from which Slurm jobs take one by their number, if no port is given.
 const SLURM_PORTS: std::ops::Range<u64> = 61_440..65_536;
 
 impl Address {
-    /// Of the environment: `SHARDSTREAM_COORDINATOR`, else that of torchrun (`MASTER_ADDR` and
-    /// `MASTER_PORT`), else the first host of the Slurm step with a port made from the number of the job.
-    pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
+    /// Reads the address from the environment: `SHARDSTREAM_COORDINATOR`, else torchrun's `MASTER_ADDR` and
+    /// `MASTER_PORT`, else the first host of the Slurm step with a port derived from the job's number.
+    pub fn detect(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RendezvousError> {
         let set = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
         if let Some(own) = set("SHARDSTREAM_COORDINATOR") {
             return own.parse().map(Some);
         }
         if let (Some(host), Some(port)) = (set("MASTER_ADDR"), set("MASTER_PORT")) {
             let address: Self = format!("{}:{port}", bracketed(&host)).parse()?;
-            // The port itself is that of a store of torchrun.
+            // torchrun's own store uses the port itself.
             let taken = set("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|store| store == "True");
-            let port = address.port.checked_add(taken.into()).ok_or(Error::Address(address.to_string()))?;
+            let port = address
+                .port
+                .checked_add(taken.into())
+                .ok_or(RendezvousError::Address(address.to_string()))?;
             return Ok(Some(Self { port, ..address }));
         }
-        // Steps of a job may run side by side.
+        // Several steps of a job may run at the same time.
         let number = |name: &str| set(name)?.parse::<u64>().ok();
         let job =
             number("SLURM_STEP_ID").zip(number("SLURM_JOB_ID")).map(|(step, job)| job.wrapping_add(step));
@@ -45,9 +48,8 @@ impl Address {
     }
 }
 
-/// What the processes of a job have in common and other jobs do not, as far as the environment says it: a
-/// hash of `SHARDSTREAM_JOB_TOKEN`, else of the numbers of the job, the step and the restart at Slurm, or of
-/// the run and the restart at torchrun.
+/// A token that identifies a job: a hash of `SHARDSTREAM_JOB_TOKEN`, else of Slurm's numbers of job, step and
+/// restart, or of torchrun's run id and restart count.
 pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
     let sources = [
         ["SHARDSTREAM_JOB_TOKEN"].as_slice(),
@@ -58,15 +60,15 @@ pub fn token(lookup: impl Fn(&str) -> Option<String>) -> String {
         let values: Vec<String> = names.iter().map(|name| lookup(name).unwrap_or_default()).collect();
         (!values[0].is_empty()).then(|| values.join("/"))
     };
-    let told = sources.iter().find_map(|names| all(names)).unwrap_or_default();
-    crate::hex(&Sha256::digest(told))
+    let sources_text = sources.iter().find_map(|names| all(names)).unwrap_or_default();
+    crate::hex(&Sha256::digest(sources_text))
 }
 
 impl FromStr for Address {
-    type Err = Error;
+    type Err = RendezvousError;
 
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::Address(text.into());
+    fn from_str(text: &str) -> Result<Self, RendezvousError> {
+        let wrong = || RendezvousError::Address(text.into());
         let (host, port) = text.trim().rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
         let host = match host.strip_prefix('[') {
@@ -87,7 +89,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A number of IPv6 in brackets, as it has colons itself.
+/// Puts an IPv6 address into brackets, since it contains colons.
 fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
 }
@@ -110,7 +112,7 @@ fn first_host(list: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn detect(environment: &str) -> Result<Option<String>> {
+    fn detect(environment: &str) -> Result<Option<String>, RendezvousError> {
         let get = |name: &str| {
             let pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
             pairs.filter(|(n, _)| *n == name).map(|(_, value)| value.to_owned()).next()

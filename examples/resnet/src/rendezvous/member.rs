@@ -1,7 +1,7 @@
 //! A process of a job.
 
-use super::protocol::{self, FRAME_TIME, Hello, MOST_KEY, MOST_VALUE, Request, Response};
-use super::{Error, Job, Refusal, Result};
+use super::protocol::{self, FRAME_TIME, Hello, MAX_KEY_BYTES, MAX_VALUE_BYTES, Request, Response};
+use super::{Job, Refusal, RendezvousError};
 use crate::pjrt::{KeyValueError, KeyValues};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -10,41 +10,45 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the network may take beyond the time that the server waits.
+/// Time for the network beyond the time that the server waits.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How long to try again where another process has the place of this one: when a job is restarted, the server
-/// of the run before may still be there.
+/// Time for retries where another process holds this rank: after a restart, the server of the previous run
+/// may still be running.
 const RESTART: Duration = Duration::from_secs(60);
 
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A process that has joined its job. It leaves when this is dropped.
+/// A process that has joined its job. Dropping it leaves the job.
 #[derive(Debug)]
 pub struct Member {
     address: String,
     job: Job,
     rank: usize,
     process: u64,
-    /// Connections that nobody uses. There is always one, by which the server knows that the process is
-    /// alive, in `first` or here.
+    /// Idle connections. At least one connection, in `first` or here, shows the server that the process is
+    /// alive.
     idle: Mutex<Vec<TcpStream>>,
     first: TcpStream,
-    /// Whether all ranks have joined. Without that, the end of this process is no leaving: the others wait
-    /// for it in vain.
+    /// Whether all ranks have joined. Before that, the end of this process is a failure, since the others
+    /// still wait for it.
     joined: bool,
 }
 
 impl Member {
     /// Joins the job whose server is at `address`, and waits until all ranks have joined.
-    pub fn join(address: &str, job: Job, rank: usize, timeout: Duration) -> Result<Self> {
+    pub fn join(address: &str, job: Job, rank: usize, timeout: Duration) -> Result<Self, RendezvousError> {
         let begun = Instant::now();
-        // Random keys: nothing is hashed.
+        // `RandomState` has random keys, so the hash of anything is a random number.
         let process = RandomState::new().hash_one(0);
         let hello = greeting(&job, rank, process);
-        let unreachable =
-            |cause| Error::Unreachable { rank, address: address.into(), waited: begun.elapsed(), cause };
+        let unreachable = |cause| RendezvousError::Unreachable {
+            rank,
+            address: address.into(),
+            waited: begun.elapsed(),
+            cause,
+        };
         let first = loop {
             let left = timeout.saturating_sub(begun.elapsed());
             match open(address, &hello, left) {
@@ -52,12 +56,12 @@ impl Member {
                 Ok(Err(refusal)) => {
                     let passes = matches!(refusal, Refusal::Token | Refusal::Taken(_) | Refusal::Left);
                     if !passes || begun.elapsed() >= RESTART.min(timeout) {
-                        return Err(Error::Refused { rank, address: address.into(), refusal });
+                        return Err(RendezvousError::Refused { rank, address: address.into(), refusal });
                     }
                     thread::sleep(PAUSE);
                 }
                 Err(cause) if left <= PAUSE => return Err(unreachable(cause)),
-                // Ranks start in any order, and names are known when their hosts are up.
+                // Ranks start in any order, and a host's name may resolve only once the host is up.
                 Err(_) => thread::sleep(PAUSE),
             }
         };
@@ -66,7 +70,7 @@ impl Member {
         let left = timeout.saturating_sub(begun.elapsed());
         let what = "the other ranks";
         match member.request(&Request::Join { timeout_ms: millis(left) }, left, what)? {
-            Response::TimedOut { absent, .. } => Err(Error::Absent {
+            Response::TimedOut { absent, .. } => Err(RendezvousError::Absent {
                 rank,
                 world_size: member.job.world_size,
                 address: member.address.clone(),
@@ -81,8 +85,8 @@ impl Member {
         }
     }
 
-    /// Makes sure that `run` is the same in this process and in rank 0.
-    pub fn agree(&self, run: &str, timeout: Duration) -> Result<()> {
+    /// Checks that `run` is the same in this process and in rank 0.
+    pub fn agree(&self, run: &str, timeout: Duration) -> Result<(), RendezvousError> {
         const KEY: &[u8] = b"shardstream/run";
         if self.rank == 0 {
             return self.put(KEY, run.as_bytes());
@@ -94,9 +98,9 @@ impl Member {
         }
     }
 
-    /// Puts a value, which may be put again but not changed.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        for (bytes, most) in [(key, MOST_KEY), (value, MOST_VALUE)] {
+    /// Stores a value. It may be stored again but not changed.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), RendezvousError> {
+        for (bytes, most) in [(key, MAX_KEY_BYTES), (value, MAX_VALUE_BYTES)] {
             if bytes.len() > most {
                 return Err(self.refused(Refusal::Full(most as u64)));
             }
@@ -110,21 +114,21 @@ impl Member {
     }
 
     /// Waits for a value.
-    pub fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>> {
+    pub fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>, RendezvousError> {
         let what = format!("the key {:?}", text(key));
         let begun = Instant::now();
         match self.request(&Request::Get { key: key.into(), timeout_ms: millis(timeout) }, timeout, &what)? {
             Response::Value(value) => Ok(value),
             Response::TimedOut { absent, silent } => {
                 let (rank, key) = (self.rank, text(key));
-                Err(Error::TimedOut { rank, key, waited: begun.elapsed(), absent, silent })
+                Err(RendezvousError::TimedOut { rank, key, waited: begun.elapsed(), absent, silent })
             }
             other => Err(self.unexpected(other, &what)),
         }
     }
 
-    /// The value, if it is there.
-    pub fn try_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// The value, if there is one.
+    pub fn try_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, RendezvousError> {
         let what = format!("the key {:?}", text(key));
         match self.request(&Request::TryGet { key: key.into() }, Duration::ZERO, &what)? {
             Response::Value(value) => Ok(Some(value)),
@@ -133,18 +137,22 @@ impl Member {
         }
     }
 
-    /// Ends as a process does that is killed.
+    /// Ends like a killed process.
     #[cfg(test)]
     pub(super) fn vanish(self) {
         let _ = self.first.shutdown(std::net::Shutdown::Both);
         self.idle.lock().unwrap().clear();
     }
 
-    fn request(&self, request: &Request, timeout: Duration, what: &str) -> Result<Response> {
-        let gone =
-            |cause| Error::Gone { rank: self.rank, address: self.address.clone(), what: what.into(), cause };
+    fn request(&self, request: &Request, timeout: Duration, what: &str) -> Result<Response, RendezvousError> {
+        let gone = |cause| RendezvousError::Gone {
+            rank: self.rank,
+            address: self.address.clone(),
+            what: what.into(),
+            cause,
+        };
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Out of the lock while it is used: others wait for other keys meanwhile.
+        // Taken out of the lock while it is used, since other threads wait for other keys meanwhile.
         let free = idle().pop();
         let mut stream = match free {
             Some(stream) => stream,
@@ -163,17 +171,22 @@ impl Member {
         Ok(response)
     }
 
-    fn refused(&self, refusal: Refusal) -> Error {
-        Error::Refused { rank: self.rank, address: self.address.clone(), refusal }
+    fn refused(&self, refusal: Refusal) -> RendezvousError {
+        RendezvousError::Refused { rank: self.rank, address: self.address.clone(), refusal }
     }
 
-    fn unexpected(&self, response: Response, what: &str) -> Error {
+    fn unexpected(&self, response: Response, what: &str) -> RendezvousError {
         match response {
             Response::Refused(refusal) => self.refused(refusal),
-            Response::Lost(lost) => Error::Lost { rank: self.rank, what: what.into(), lost },
+            Response::Lost(lost) => RendezvousError::Lost { rank: self.rank, what: what.into(), lost },
             _ => {
                 let cause = io::Error::new(io::ErrorKind::InvalidData, "a response to another request");
-                Error::Gone { rank: self.rank, address: self.address.clone(), what: what.into(), cause }
+                RendezvousError::Gone {
+                    rank: self.rank,
+                    address: self.address.clone(),
+                    what: what.into(),
+                    cause,
+                }
             }
         }
     }
@@ -184,7 +197,7 @@ impl Drop for Member {
         if !self.joined {
             return;
         }
-        // Where the server is gone already, nobody is left to be told.
+        // If the server is gone, there is nobody to notify.
         let _ = self.first.set_read_timeout(Some(Duration::from_secs(1)));
         if protocol::write(&mut self.first, &Request::Leave).is_ok() {
             let _ = protocol::read::<Response>(&mut self.first);
@@ -193,21 +206,21 @@ impl Drop for Member {
 }
 
 impl KeyValues for Member {
-    fn put(&self, key: &[u8], value: &[u8]) -> std::result::Result<(), KeyValueError> {
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError> {
         Ok(Member::put(self, key, value)?)
     }
 
-    fn get(&self, key: &[u8], timeout: Duration) -> std::result::Result<Vec<u8>, KeyValueError> {
+    fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>, KeyValueError> {
         Ok(Member::get(self, key, timeout)?)
     }
 
-    fn try_get(&self, key: &[u8]) -> std::result::Result<Option<Vec<u8>>, KeyValueError> {
+    fn try_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KeyValueError> {
         Ok(Member::try_get(self, key)?)
     }
 }
 
-impl From<Error> for KeyValueError {
-    fn from(error: Error) -> Self {
+impl From<RendezvousError> for KeyValueError {
+    fn from(error: RendezvousError) -> Self {
         Self { code: error.code(), source: Box::new(error) }
     }
 }
@@ -218,14 +231,10 @@ fn greeting(job: &Job, rank: usize, process: u64) -> Hello {
     Hello { token, program, world_size: number(job.world_size), rank: number(rank), process }
 }
 
-/// A connection that the server has admitted.
-fn open(
-    address: &str,
-    hello: &Hello,
-    timeout: Duration,
-) -> io::Result<std::result::Result<TcpStream, Refusal>> {
+/// Opens a connection, and waits until the server admits it.
+fn open(address: &str, hello: &Hello, timeout: Duration) -> io::Result<Result<TcpStream, Refusal>> {
     let mut stream = connect(address, timeout)?;
-    protocol::begin(&mut stream, hello)?;
+    protocol::write_greeting(&mut stream, hello)?;
     match protocol::read(&mut stream)? {
         Response::Done => Ok(Ok(stream)),
         Response::Refused(refusal) => Ok(Err(refusal)),
@@ -233,7 +242,7 @@ fn open(
     }
 }
 
-/// Connects to the first address of the name that answers.
+/// Connects to the first address of the name that accepts.
 fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {

@@ -1,6 +1,6 @@
 //! A server and its members in one process.
 
-use super::{Error, Job, Member, Refusal, Server};
+use super::{Job, Member, Refusal, RendezvousError, Server};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
@@ -17,7 +17,7 @@ fn server(world_size: usize) -> Server {
     Server::start("127.0.0.1", 0, job(world_size)).unwrap()
 }
 
-fn join(server: &Server, rank: usize, timeout: Duration) -> super::Result<Member> {
+fn join(server: &Server, rank: usize, timeout: Duration) -> Result<Member, RendezvousError> {
     Member::join(&server.address().to_string(), server.shared_job(), rank, timeout)
 }
 
@@ -38,7 +38,7 @@ fn each_rank_gets_what_the_others_have_put() {
     thread::scope(|scope| {
         for (rank, member) in members.iter().enumerate() {
             scope.spawn(move || {
-                // Those of lower ranks are waited for before they are put.
+                // Waits for the keys of lower ranks, some before they are stored.
                 thread::sleep(Duration::from_millis(20 * (RANKS - rank) as u64));
                 member.put(format!("k{rank}").as_bytes(), &[0, rank as u8, 255]).unwrap();
                 thread::scope(|gets| {
@@ -78,9 +78,9 @@ fn those_who_have_not_joined_are_named() {
     let error = thread::scope(|scope| {
         let other = scope.spawn(|| join(&server, 2, LATE));
         let error = join(&server, 0, SOON).unwrap_err();
-        // Who gives up has not left: the others are told that it has ended.
+        // A rank that gives up has not left: the others learn that it ended.
         let other = other.join().unwrap().unwrap_err();
-        assert!(matches!(&other, Error::Lost { lost, .. } if *lost == [0]), "{other}");
+        assert!(matches!(&other, RendezvousError::Lost { lost, .. } if *lost == [0]), "{other}");
         error
     });
     assert!(error.to_string().contains("and ranks 1 and 3 have not joined"), "{error}");
@@ -92,7 +92,7 @@ fn nobody_listens() {
     let address = server(1).address().to_string();
     let begun = Instant::now();
     let error = Member::join(&address, job(1), 3, Duration::from_millis(500)).unwrap_err();
-    assert!(matches!(error, Error::Unreachable { rank: 3, .. }), "{error}");
+    assert!(matches!(error, RendezvousError::Unreachable { rank: 3, .. }), "{error}");
     assert!(error.to_string().contains(&address) && begun.elapsed() < LATE);
 }
 
@@ -104,7 +104,7 @@ fn others_are_refused() {
         let mut other = job(2);
         change(&mut other);
         match Member::join(&address, other, rank, SOON).unwrap_err() {
-            Error::Refused { refusal, .. } => refusal,
+            RendezvousError::Refused { refusal, .. } => refusal,
             error => panic!("{error}"),
         }
     };
@@ -125,7 +125,7 @@ fn what_is_no_member_is_dropped() {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(bytes).unwrap();
         let mut rest = Vec::new();
-        // A reset is as good an end.
+        // A reset ends it as well.
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{rest:?}");
     }
@@ -143,8 +143,8 @@ fn a_value_is_not_changed_and_sizes_are_limited() {
     let member = &all(&server, 1)[0];
     member.put(b"k", b"v").unwrap();
     member.put(b"k", b"v").unwrap();
-    let refusal = |result: super::Result<()>| match result.unwrap_err() {
-        Error::Refused { refusal, .. } => refusal,
+    let refusal = |result: Result<(), RendezvousError>| match result.unwrap_err() {
+        RendezvousError::Refused { refusal, .. } => refusal,
         error => panic!("{error}"),
     };
     assert_eq!(refusal(member.put(b"k", b"w")), Refusal::Exists);
@@ -165,9 +165,9 @@ fn who_ends_without_leaving_ends_the_wait_of_the_others() {
     let gone = members.pop().unwrap();
     let left = members.pop().unwrap();
     let member = &members[0];
-    // That one leaves in good order is no reason to give up.
+    // A rank that leaves does not end the wait.
     drop(left);
-    assert!(matches!(member.get(b"k", SOON), Err(Error::TimedOut { .. })));
+    assert!(matches!(member.get(b"k", SOON), Err(RendezvousError::TimedOut { .. })));
     thread::scope(|scope| {
         let begun = Instant::now();
         let get = scope.spawn(|| member.get(b"k", LATE));

@@ -1,12 +1,13 @@
 //! The training part of an epoch.
 
-use super::{IN_FLIGHT, Options, Training};
+use super::options::TrainOptions;
+use super::training::{IN_FLIGHT, Training};
 use crate::data::{HostBatches, Split};
 use crate::error::{Error, Result};
 use crate::model::{DeviceBatch, Hyper};
-use crate::network::Later;
+use crate::network::Pending;
 use crate::profile::Profile;
-use crate::report::{Clock, Epoch, Running, Tally, percent, rate, share};
+use crate::report::{Clock, Epoch, RunningEpoch, Tally, percent, rate, share};
 use crate::watchdog::Activity;
 use shardstream::State;
 use shardstream::feed::{Feed, FeedReport};
@@ -14,42 +15,42 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The training part of an epoch.
-pub(super) struct Trained {
-    /// `None`: it was stopped before its last step.
+pub(super) struct TrainedEpoch {
+    /// `None` if the training was stopped before the last step.
     pub(super) report: Option<Epoch>,
-    /// After the last step.
-    pub(super) running: Running,
-    /// After the last step; `None` where there is nothing to save.
+    /// State of the data after the last step.
+    pub(super) running: RunningEpoch,
+    /// State of the data after the last step; `None` for data without a state.
     pub(super) data: Option<State>,
 }
 
-/// Steps that were launched and not read, with their numbers.
-type InFlight = VecDeque<(u64, Later<(f32, u64)>)>;
+/// The numbers and results of steps that were launched and not read.
+type InFlight = VecDeque<(u64, Pending<(f32, u64)>)>;
 
-/// An epoch under way.
-struct Pass {
+/// The progress of an epoch.
+struct EpochRun {
     /// The number of the epoch, from 0.
     epoch: u64,
-    /// Steps of the epochs before.
+    /// Number of steps of the earlier epochs.
     before: u64,
-    /// Number of steps of this epoch, as far as it is known.
+    /// Number of steps of this epoch, if known.
     expected: Option<u64>,
-    /// Samples of a step, of all ranks together and of this one.
+    /// Samples of a step: of all ranks together, and of this rank.
     samples: (u64, usize),
-    /// Steps of this epoch that were launched.
+    /// Number of steps of this epoch that were launched.
     steps: u64,
     in_flight: InFlight,
-    running: Running,
+    running: RunningEpoch,
     time: Clock,
     since_log: Clock,
-    /// The wait for batches before the epoch was resumed.
+    /// Wait for batches before the epoch was resumed.
     waited: Duration,
-    /// After the last step.
+    /// State of the data after the last step.
     data: Option<State>,
 }
 
-impl Pass {
-    /// Waits for all but the last `keep` results, and adds them up.
+impl EpochRun {
+    /// Waits for all but the last `keep` results, and adds them to the sums.
     fn read(&mut self, keep: usize) -> Result<()> {
         while self.in_flight.len() > keep {
             let Some((step, result)) = self.in_flight.pop_front() else { break };
@@ -59,8 +60,8 @@ impl Pass {
         Ok(())
     }
 
-    /// The sums of the epoch, with the times until now.
-    fn running(&mut self, fed: FeedReport) -> Running {
+    /// The sums of the epoch, with the current times.
+    fn running(&mut self, fed: FeedReport) -> RunningEpoch {
         self.running.time = self.time.elapsed();
         self.running.time_since_log = self.since_log.elapsed();
         self.running.data_wait = self.waited + fed.first + fed.waited;
@@ -69,12 +70,12 @@ impl Pass {
 }
 
 impl Training<'_> {
-    /// Trains for one epoch, or for what it has left after `running`.
-    pub(super) fn epoch(&mut self, batches: HostBatches, running: Running) -> Result<Trained> {
+    /// Trains for one epoch, or for the rest of it after `running`.
+    pub(super) fn epoch(&mut self, batches: HostBatches, running: RunningEpoch) -> Result<TrainedEpoch> {
         let epoch = self.epochs.len() as u64;
         let known = self.source.steps(Split::Train);
         let manifest = self.network.manifest();
-        let mut pass = Pass {
+        let mut pass = EpochRun {
             epoch,
             before: self.epochs.iter().map(|e| e.steps).sum(),
             expected: expected_steps(self.options.steps, known, self.epochs.last()),
@@ -93,29 +94,29 @@ impl Training<'_> {
         self.log.begin(&format!("epoch {}", epoch + 1), left);
         self.watchdog.begin(epoch, Split::Train);
         let stopped = !self.steps(&mut pass, &mut feed)?;
-        self.watchdog.at(Activity::Devices);
+        self.watchdog.set_activity(Activity::Devices);
         pass.read(0)?;
         self.log.done();
         let running = pass.running(feed.report());
         let report = if stopped { None } else { Some(self.trained(&pass, feed.report())?) };
-        Ok(Trained { report, running, data: pass.data })
+        Ok(TrainedEpoch { report, running, data: pass.data })
     }
 
-    /// Takes the steps of an epoch. `false`: it was stopped.
-    fn steps(&mut self, pass: &mut Pass, feed: &mut Feed<Result<DeviceBatch>>) -> Result<bool> {
+    /// Takes the steps of an epoch. Returns `false` if it was stopped.
+    fn steps(&mut self, pass: &mut EpochRun, feed: &mut Feed<Result<DeviceBatch>>) -> Result<bool> {
         let log_steps = self.options.log_steps;
         let mut waited = Duration::ZERO;
         loop {
-            self.watchdog.at(Activity::Batch);
+            self.watchdog.set_activity(Activity::Batch);
             let Some(batch) = feed.next() else { return Ok(true) };
-            self.watchdog.at(Activity::Stop);
-            // A batch that is not trained on is left to the resumed training.
+            self.watchdog.set_activity(Activity::Stop);
+            // The resumed training trains on this batch.
             if !self.stop.start_step() {
                 return Ok(false);
             }
             let mut batch = batch.map_err(Error::Data)??;
             if batch.valid != pass.samples.1 {
-                // Padding would count as samples in the loss and in the batch statistics.
+                // Padding would count in the loss and in the batch statistics.
                 return Err(Error::Batch(format!(
                     "{} samples of {}: training takes only full batches",
                     batch.valid, pass.samples.1
@@ -125,11 +126,11 @@ impl Training<'_> {
             let hyper = self.hyper(pass);
             pass.steps += 1;
             if self.profile.as_ref().is_some_and(Profile::starts_now) {
-                // The recording has only steps that it has whole.
-                self.watchdog.at(Activity::Devices);
+                // The recording must not begin within a step.
+                self.watchdog.set_activity(Activity::Devices);
                 pass.read(0)?;
             }
-            self.watchdog.at(Activity::Launch);
+            self.watchdog.set_activity(Activity::Launch);
             self.begin_profile(pass.before + pass.steps)?;
             pass.in_flight.push_back((pass.steps, self.network.step(&batch, hyper)?));
             let fed = feed.report();
@@ -138,7 +139,7 @@ impl Training<'_> {
             let log = log_steps > 0 && pass.steps.is_multiple_of(log_steps);
             let save = self.saver.as_ref().is_some_and(|saver| saver.is_due(pass.before + pass.steps));
             let profile_ends = self.profile.as_ref().is_some_and(Profile::ends_now);
-            self.watchdog.at(Activity::Devices);
+            self.watchdog.set_activity(Activity::Devices);
             pass.read(if log || save || profile_ends { 0 } else { IN_FLIGHT })?;
             if profile_ends {
                 self.finish_profile()?;
@@ -147,27 +148,27 @@ impl Training<'_> {
             if log {
                 self.log_step(pass, hyper, feed.report().readiness())?;
             }
-            self.watchdog.at(Activity::Checkpoint);
+            self.watchdog.set_activity(Activity::Checkpoint);
             if save {
                 let running = pass.running(feed.report());
                 self.save(running, || batch.state.take())?;
             }
             let saved = self.saver.as_mut().map_or(Ok(None), |saver| saver.poll())?;
-            self.tell(saved)?;
+            self.log_saved(saved)?;
         }
     }
 
-    /// What the next step is taken with.
-    fn hyper(&self, pass: &Pass) -> Hyper {
-        let Options { epochs, schedule, weight_decay, label_smoothing, momentum, .. } = *self.options;
-        // A stream need not know its length: within the first epoch the rate then stays level.
+    /// The hyperparameters of the next step.
+    fn hyper(&self, pass: &EpochRun) -> Hyper {
+        let TrainOptions { epochs, schedule, weight_decay, label_smoothing, momentum, .. } = *self.options;
+        // The length may be unknown: then the rate does not fall within the first epoch.
         let part = pass.expected.map_or(0.0, |n| (pass.steps as f64 / n as f64).min(1.0));
         let rate = schedule.at(pass.before + pass.steps, pass.epoch as f64 + part, epochs as f64);
         Hyper { rate, weight_decay, label_smoothing, momentum }
     }
 
-    /// The line of the log and the curves after a step whose result was read.
-    fn log_step(&mut self, pass: &mut Pass, hyper: Hyper, readiness: f64) -> Result<()> {
+    /// Writes the line of the log and the curves after a step whose result was read.
+    fn log_step(&mut self, pass: &mut EpochRun, hyper: Hyper, readiness: f64) -> Result<()> {
         let recent = std::mem::take(&mut pass.running.since_log);
         pass.running.logged.merge(&recent);
         let loss = recent.loss / recent.steps as f64;
@@ -194,8 +195,8 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// The report of an epoch whose steps are done, and its lines of the log.
-    fn trained(&mut self, pass: &Pass, fed: FeedReport) -> Result<Epoch> {
+    /// Logs an epoch whose steps are done, and returns its report.
+    fn trained(&mut self, pass: &EpochRun, fed: FeedReport) -> Result<Epoch> {
         let running = &pass.running;
         let mut total: Tally = running.logged.clone();
         total.merge(&running.since_log);
@@ -230,12 +231,12 @@ impl Training<'_> {
             percent(report.data_wait.as_secs_f64(), report.time.as_secs_f64()),
         ))?;
         if let Some(last) = &pass.data {
-            // Equal digests prove that two trainings took the same samples in the same order; those of all
-            // ranks add up.
+            // Equal digests prove that two trainings took the same samples in the same order. The digests of
+            // all ranks add up.
             self.log.line(format_args!("epoch {epoch}: digest of the order {}", last.digest()))?;
             let ledger = last.ledger();
             if !ledger.is_empty() {
-                // The samples of this rank that were left out.
+                // The samples that this rank skipped.
                 self.log.line(format_args!("epoch {epoch}: {ledger}"))?;
             }
         }
@@ -243,8 +244,8 @@ impl Training<'_> {
     }
 }
 
-/// How many steps the next epoch has: as many as the data has or the last one had, as far as one can know,
-/// and at most as many as allowed (0: all).
+/// Number of steps of the next epoch, if known: that of the data, else that of the last epoch, and at most
+/// `limit` (0: no limit).
 fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Option<u64> {
     let there = known.or(last.map(|epoch| epoch.steps));
     let allowed = (limit > 0).then_some(limit);
@@ -254,12 +255,12 @@ fn expected_steps(limit: u64, known: Option<u64>, last: Option<&Epoch>) -> Optio
     }
 }
 
-/// How many batches are still to be trained on in an epoch, where `limit` is the most (0: all).
+/// Number of batches left in an epoch of at most `limit` steps (0: no limit).
 fn remaining(limit: u64, done: u64) -> usize {
     if limit == 0 { usize::MAX } else { usize::try_from(limit.saturating_sub(done)).unwrap_or(usize::MAX) }
 }
 
-/// As hours, minutes and seconds.
+/// Formats a time as hours, minutes and seconds.
 fn hours(time: Duration) -> String {
     let seconds = time.as_secs();
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!(expected_steps(8, None, None), Some(8));
         assert_eq!(expected_steps(0, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(8, Some(20), Some(&last)), Some(8));
-        // More steps were allowed than there is data: the rate must still fall to zero.
+        // The limit exceeds the data: the rate must still fall to zero.
         assert_eq!(expected_steps(1000, None, Some(&last)), Some(16));
         assert_eq!(expected_steps(1000, Some(20), None), Some(20));
     }

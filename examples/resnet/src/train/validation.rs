@@ -1,19 +1,19 @@
 //! The validation part of an epoch.
 
-use super::{IN_FLIGHT, Training};
+use super::training::{IN_FLIGHT, Training};
 use crate::data::Split;
 use crate::error::{Error, Result};
 use crate::model::DeviceBatch;
-use crate::network::Later;
-use crate::report::{Epoch, Evaluated, share};
+use crate::network::Pending;
+use crate::report::{Epoch, EvalCounts, share};
 use crate::watchdog::Activity;
 use shardstream::feed::Feed;
 use std::collections::VecDeque;
 use std::time::Instant;
 
 impl Training<'_> {
-    /// Measures the accuracy after an epoch, over each sample of the validation data once. `false`: it was
-    /// stopped.
+    /// Measures the accuracy after an epoch, over each sample of the validation data once. Returns `false` if
+    /// the training was stopped.
     pub(super) fn validate(&mut self, report: &mut Epoch, epoch: u64) -> Result<bool> {
         let before = Instant::now();
         let batches = self.source.batches(Split::Validation, epoch)?;
@@ -22,7 +22,7 @@ impl Training<'_> {
         self.log.begin("validation", self.source.steps(Split::Validation));
         let evaluated = self.evaluate(feed)?;
         self.log.done();
-        let Some(Evaluated { samples, correct, top5 }) = evaluated else { return Ok(false) };
+        let Some(EvalCounts { samples, correct, top5 }) = evaluated else { return Ok(false) };
         if let Some(there) = self.source.samples(Split::Validation)
             && samples != there
         {
@@ -43,11 +43,12 @@ impl Training<'_> {
         Ok(true)
     }
 
-    /// How many samples there are, and how many the network gets right; `None` if it was stopped.
-    fn evaluate(&self, mut feed: Feed<Result<DeviceBatch>>) -> Result<Option<Evaluated>> {
-        let mut total = Evaluated::default();
-        let mut in_flight: VecDeque<Later<Evaluated>> = VecDeque::new();
-        let mut read = |in_flight: &mut VecDeque<Later<Evaluated>>, keep| -> Result<()> {
+    /// Counts the samples, and those that are classified correctly. Returns `None` if the training was
+    /// stopped.
+    fn evaluate(&self, mut feed: Feed<Result<DeviceBatch>>) -> Result<Option<EvalCounts>> {
+        let mut total = EvalCounts::default();
+        let mut in_flight: VecDeque<Pending<EvalCounts>> = VecDeque::new();
+        let mut read = |in_flight: &mut VecDeque<Pending<EvalCounts>>, keep| -> Result<()> {
             while in_flight.len() > keep {
                 let Some(result) = in_flight.pop_front() else { break };
                 total.merge(result()?);
@@ -55,21 +56,21 @@ impl Training<'_> {
             Ok(())
         };
         loop {
-            self.watchdog.at(Activity::Batch);
+            self.watchdog.set_activity(Activity::Batch);
             let Some(batch) = feed.next() else { break };
-            self.watchdog.at(Activity::Stop);
+            self.watchdog.set_activity(Activity::Stop);
             if !self.stop.start_step() {
-                self.watchdog.at(Activity::Devices);
+                self.watchdog.set_activity(Activity::Devices);
                 read(&mut in_flight, 0)?;
                 return Ok(None);
             }
-            self.watchdog.at(Activity::Launch);
+            self.watchdog.set_activity(Activity::Launch);
             in_flight.push_back(self.network.evaluate(&batch.map_err(Error::Data)??)?);
-            self.watchdog.at(Activity::Devices);
+            self.watchdog.set_activity(Activity::Devices);
             read(&mut in_flight, IN_FLIGHT)?;
             self.log.step();
         }
-        self.watchdog.at(Activity::Devices);
+        self.watchdog.set_activity(Activity::Devices);
         read(&mut in_flight, 0)?;
         if total.samples == 0 {
             return Err(Error::Empty("validation"));

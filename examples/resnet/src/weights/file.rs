@@ -1,7 +1,7 @@
-//! The bytes of a safetensors file.
+//! Encodes and decodes safetensors files.
 
+use super::error::WeightsError;
 use super::names::{self, Tensor};
-use super::{Decoded, Error, Result};
 use crate::artifact::Manifest;
 use half::{bf16, f16};
 use safetensors::tensor::TensorView;
@@ -10,53 +10,62 @@ use serde_json::Value;
 use shardstream::SecretUrl;
 use std::collections::BTreeMap;
 
-/// How many differences an error lists.
+/// Number of differences that an error lists.
 const LISTED: usize = 5;
 
-/// How torchvision calls the last layer.
+/// Torchvision's names of the last layer.
 const HEAD: [&str; 2] = ["fc.weight", "fc.bias"];
 
-/// Of each batch norm, PyTorch keeps how many batches it has seen. Its networks compute nothing from it.
+/// PyTorch's counter of batches in each batch norm. Its networks compute nothing from it.
 const COUNTER: &str = "num_batches_tracked";
 
-/// The file of the weights in a state of this network. The same weights give the same bytes.
-pub fn encode(manifest: &Manifest, state: &[Vec<f32>]) -> Result<Vec<u8>> {
+/// The decoded weights of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    /// The buffers in the file: index in the manifest, and values in the program's order.
+    pub buffers: Vec<(usize, Vec<f32>)>,
+    /// Why the file's last layer is not used, if it is not.
+    pub head: Option<String>,
+}
+
+/// Encodes the weights of a state. The same weights give the same bytes.
+pub fn encode(manifest: &Manifest, state: &[Vec<f32>]) -> Result<Vec<u8>, WeightsError> {
     let tensors = names::tensors(manifest)?;
     if state.len() != manifest.state.len() {
         let what = format!("{} buffers, not {}", state.len(), manifest.state.len());
-        return Err(Error::State(what));
+        return Err(WeightsError::State(what));
     }
     let mut contents = Vec::with_capacity(tensors.len());
     for tensor in &tensors {
         let values = &state[tensor.buffer];
         if values.len() != tensor.len() {
             let what = format!("{} has {} values, not {}", tensor.name, values.len(), tensor.len());
-            return Err(Error::State(what));
+            return Err(WeightsError::State(what));
         }
         check_finite(tensor, values, None)?;
         let mut bytes = Vec::with_capacity(4 * values.len());
         tensor.file_order(values).iter().for_each(|value| bytes.extend_from_slice(&value.to_le_bytes()));
         contents.push((tensor.name.clone(), Dtype::F32, tensor.shape.clone(), bytes));
         if let Some(norm) = tensor.name.strip_suffix("running_var") {
-            // torchvision's files have it, and whoever compares names finds the same.
+            // Torchvision's files have it, so the names are the same.
             contents.push((format!("{norm}{COUNTER}"), Dtype::I64, vec![], vec![0; 8]));
         }
     }
     let views = contents.iter().map(|(name, dtype, shape, bytes)| {
-        Ok((name, TensorView::new(*dtype, shape.clone(), bytes).map_err(Error::Encode)?))
+        Ok((name, TensorView::new(*dtype, shape.clone(), bytes).map_err(WeightsError::Encode)?))
     });
-    let views = views.collect::<Result<Vec<_>>>()?;
+    let views = views.collect::<Result<Vec<_>, WeightsError>>()?;
     let metadata = metadata(manifest).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let mut bytes = serialize(views, Some(metadata)).map_err(Error::Encode)?;
+    let mut bytes = serialize(views, Some(metadata)).map_err(WeightsError::Encode)?;
     sort_header(&mut bytes);
     Ok(bytes)
 }
 
-/// What the network is and how its images are prepared, all as text.
+/// The network and the normalisation of its images, as text.
 fn metadata(manifest: &Manifest) -> [(&'static str, String); 7] {
     let Manifest { model, classes, size, mean, std, .. } = manifest;
     [
-        // What Python's reader of safetensors asks for.
+        // Python's reader of safetensors requires it.
         ("format", "pt".into()),
         ("model", model.clone()),
         ("classes", classes.to_string()),
@@ -67,15 +76,14 @@ fn metadata(manifest: &Manifest) -> [(&'static str, String); 7] {
     ]
 }
 
-/// Sorts the header by names. The crate writes its metadata in the order of a hash map, which is another one
-/// each time.
+/// Sorts the header by names. The crate writes its metadata in the random order of a hash map.
 fn sort_header(bytes: &mut [u8]) {
     type Header = BTreeMap<String, BTreeMap<String, Value>>;
     let Some((size, rest)) = bytes.split_first_chunk_mut::<8>() else { return };
     let size = usize::try_from(u64::from_le_bytes(*size)).unwrap_or(usize::MAX);
     let Some(place) = rest.get_mut(..size) else { return };
     let sorted = serde_json::from_slice::<Header>(place).and_then(|header| serde_json::to_vec(&header));
-    // Only the order differs, so the length is the same but for the spaces at the end.
+    // Only the order differs, so the length is the same apart from the padding at the end.
     if let Some((sorted, (text, spaces))) =
         sorted.ok().and_then(|s| place.split_at_mut_checked(s.len()).map(|p| (s, p)))
     {
@@ -84,16 +92,17 @@ fn sort_header(bytes: &mut [u8]) {
     }
 }
 
-/// What the file `bytes`, read from `url`, has for this network: float32, float64, float16 or bfloat16.
+/// Decodes the file `bytes`, read from `url`, for this network. Its tensors are float32, float64, float16 or
+/// bfloat16.
 ///
-/// A last layer of another number of classes, or none at all, is left out, as fine-tuning to other
-/// classes wants it. All else must fit.
-pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded> {
+/// A last layer that is missing, or has another number of classes, is left out, for fine-tuning on other
+/// classes. All other tensors must fit.
+pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded, WeightsError> {
     let tensors = names::tensors(manifest)?;
     let file = SafeTensors::deserialize(bytes).map_err(|source| {
-        // A zip archive, or the pickle of older versions.
+        // torch.save writes a zip archive, or a pickle in older versions.
         let is_pytorch = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"\x80\x02");
-        Error::Format { url: url.into(), is_pytorch, source }
+        WeightsError::Format { url: url.into(), is_pytorch, source }
     })?;
     let present: BTreeMap<&str, TensorView<'_>> = file.iter().collect();
     let head = other_head(&present, &tensors);
@@ -108,7 +117,12 @@ pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded> {
     if !differences.is_empty() {
         let count = differences.len();
         differences.truncate(LISTED);
-        return Err(Error::Mismatch { url: url.into(), model: manifest.model.clone(), differences, count });
+        return Err(WeightsError::Mismatch {
+            url: url.into(),
+            model: manifest.model.clone(),
+            differences,
+            count,
+        });
     }
 
     let url = SecretUrl::from(url);
@@ -121,7 +135,7 @@ pub fn decode(bytes: &[u8], url: &str, manifest: &Manifest) -> Result<Decoded> {
     Ok(Decoded { buffers, head })
 }
 
-/// Why the last layer of the file is not that of the network, if it is of other classes.
+/// Why the last layer of the file cannot be used, if it is missing or has other classes.
 fn other_head(file: &BTreeMap<&str, TensorView<'_>>, tensors: &[Tensor]) -> Option<String> {
     let ours = tensors.iter().find(|tensor| tensor.name == HEAD[0])?;
     let [classes, features] = ours.shape[..] else { return None };
@@ -137,7 +151,7 @@ fn other_head(file: &BTreeMap<&str, TensorView<'_>>, tensors: &[Tensor]) -> Opti
     }
 }
 
-/// Why a tensor of the file cannot be that of the network.
+/// Why a tensor of the file does not fit the network.
 fn difference(ours: &Tensor, theirs: Option<&TensorView<'_>>) -> Option<String> {
     let Tensor { name, shape, .. } = ours;
     let Some(theirs) = theirs else { return Some(format!("it has no {name}")) };
@@ -158,7 +172,7 @@ fn difference(ours: &Tensor, theirs: Option<&TensorView<'_>>) -> Option<String> 
     }
 }
 
-/// The values as float32; none of another type.
+/// The values as float32; `None` for a tensor of another type.
 fn floats(tensor: &TensorView<'_>) -> Option<Vec<f32>> {
     let data = tensor.data();
     Some(match tensor.dtype() {
@@ -174,9 +188,9 @@ fn chunks<const N: usize>(data: &[u8], value: impl Fn([u8; N]) -> f32) -> Vec<f3
     data.chunks_exact(N).filter_map(|chunk| chunk.try_into().ok()).map(value).collect()
 }
 
-fn check_finite(tensor: &Tensor, values: &[f32], url: Option<&SecretUrl>) -> Result<()> {
+fn check_finite(tensor: &Tensor, values: &[f32], url: Option<&SecretUrl>) -> Result<(), WeightsError> {
     match values.iter().filter(|value| !value.is_finite()).count() {
         0 => Ok(()),
-        values => Err(Error::NotFinite { url: url.cloned(), tensor: tensor.name.clone(), values }),
+        values => Err(WeightsError::NotFinite { url: url.cloned(), tensor: tensor.name.clone(), values }),
     }
 }

@@ -1,19 +1,20 @@
 //! The names and layouts of torchvision's ResNets, for the buffers of the exported programs.
 //!
-//! The exporter numbers blocks through the whole network, and keeps kernels as (height, width, inputs,
-//! outputs). torchvision numbers blocks within a stage, and keeps them as (outputs, inputs, height, width).
+//! The exporter numbers blocks over the whole network, and stores kernels as (height, width, inputs,
+//! outputs). Torchvision numbers blocks within a stage, and stores kernels as (outputs, inputs, height,
+//! width).
 
-use super::{Error, Result};
+use super::WeightsError;
 use crate::artifact::{Manifest, StateBuffer};
 
 /// A tensor of a file, and the buffer of the state that holds its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tensor {
-    /// As torchvision calls it.
+    /// Torchvision's name.
     pub(super) name: String,
-    /// As torchvision has it.
+    /// Torchvision's shape.
     pub(super) shape: Vec<usize>,
-    /// The place of the buffer in the manifest.
+    /// Index of the buffer in the manifest.
     pub(super) buffer: usize,
     layout: Layout,
 }
@@ -32,7 +33,7 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// The values in the order of the file, from those of the program.
+    /// Reorders values from the program's layout to the file's.
     pub(super) fn file_order(&self, values: &[f32]) -> Vec<f32> {
         let Layout::Kernel([positions, inputs, outputs]) = self.layout else { return values.to_vec() };
         let mut out = Vec::with_capacity(values.len());
@@ -44,7 +45,7 @@ impl Tensor {
         out
     }
 
-    /// The values in the order of the program, from those of the file.
+    /// Reorders values from the file's layout to the program's.
     pub(super) fn program_order(&self, values: Vec<f32>) -> Vec<f32> {
         let Layout::Kernel([positions, inputs, outputs]) = self.layout else { return values };
         let mut out = Vec::with_capacity(values.len());
@@ -57,18 +58,19 @@ impl Tensor {
     }
 }
 
-/// The tensors of a file of this network, in the order of the manifest. Buffers of the optimizer have none.
-pub(super) fn tensors(manifest: &Manifest) -> Result<Vec<Tensor>> {
+/// The tensors of this network's file, in the order of the manifest. Buffers of the optimizer are not in the
+/// file.
+pub(super) fn tensors(manifest: &Manifest) -> Result<Vec<Tensor>, WeightsError> {
     let blocks = Blocks::new(manifest);
     let all = manifest.state.iter().enumerate().filter(|(_, buffer)| !is_of_optimizer(buffer));
     let tensors = all.map(|(at, buffer)| {
-        tensor(at, buffer, &blocks).ok_or_else(|| Error::Unnamed { buffer: buffer.name.clone() })
+        tensor(at, buffer, &blocks).ok_or_else(|| WeightsError::Unnamed { buffer: buffer.name.clone() })
     });
-    let tensors = tensors.collect::<Result<Vec<_>>>()?;
+    let tensors = tensors.collect::<Result<Vec<_>, WeightsError>>()?;
     let mut names: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => Err(Error::Unnamed { buffer: twice[0].into() }),
+        Some(twice) => Err(WeightsError::Unnamed { buffer: twice[0].into() }),
         None => Ok(tensors),
     }
 }
@@ -102,17 +104,18 @@ fn tensor(at: usize, buffer: &StateBuffer, blocks: &Blocks) -> Option<Tensor> {
     Some(Tensor { name: format!("{module}.{parameter}"), shape, buffer: at, layout })
 }
 
-/// Where the blocks of a network are.
+/// The layout of a network's blocks.
 struct Blocks {
     /// Blocks of each stage.
     stages: Vec<usize>,
-    /// Convolutions of a block beside that of its shortcut.
+    /// Number of convolutions of a block, without that of its shortcut.
     convolutions: usize,
 }
 
 impl Blocks {
     fn new(manifest: &Manifest) -> Self {
-        // A bottleneck begins with a convolution of 1x1. Counting would not do: the shortcut has one too.
+        // A bottleneck begins with a 1x1 convolution. The number of convolutions does not tell, since the
+        // shortcut may have one.
         let first = manifest.state.iter().find(|buffer| buffer.name == "params.Block_0.Conv_0.kernel");
         let is_bottleneck = first.is_some_and(|kernel| kernel.shape.starts_with(&[1, 1]));
         Self { stages: manifest.stages.clone(), convolutions: if is_bottleneck { 3 } else { 2 } }
@@ -127,7 +130,7 @@ impl Blocks {
             _ => {}
         }
         let (block, part) = path.split_once('.')?;
-        let (stage, block) = self.place(number(block, "Block_")?)?;
+        let (stage, block) = self.locate(number(block, "Block_")?)?;
         let part = match (number(part, "Conv_"), number(part, "BatchNorm_")) {
             (Some(conv), _) if conv < self.convolutions => format!("conv{}", conv + 1),
             (Some(conv), _) if conv == self.convolutions => "downsample.0".into(),
@@ -138,8 +141,8 @@ impl Blocks {
         Some(format!("layer{}.{block}.{part}", stage + 1))
     }
 
-    /// The stage of a block of the network, and its number within the stage.
-    fn place(&self, mut block: usize) -> Option<(usize, usize)> {
+    /// The stage of a block, and its number within the stage.
+    fn locate(&self, mut block: usize) -> Option<(usize, usize)> {
         for (stage, blocks) in self.stages.iter().enumerate() {
             match block.checked_sub(*blocks) {
                 None => return Some((stage, block)),

@@ -11,7 +11,7 @@ fn manifest(name: &str) -> Manifest {
     Artifact::open(name).unwrap().manifest
 }
 
-/// A network with an eighth of the channels: as many buffers with the same names, and fewer values.
+/// The network with an eighth of the channels: the same buffers with fewer values.
 fn narrow(mut manifest: Manifest) -> Manifest {
     for axis in manifest.state.iter_mut().flat_map(|buffer| &mut buffer.shape) {
         *axis = if *axis >= 64 { *axis / 8 } else { *axis };
@@ -25,7 +25,7 @@ fn state(manifest: &Manifest, seed: u32) -> Vec<Vec<f32>> {
     let mut value = || {
         bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let value = f32::from_bits(bits);
-        // Half of the numbers of this generator's low bits would be alike.
+        // The low bits of this generator are not random enough.
         if value.is_finite() { value } else { -0.0 }
     };
     let buffers = manifest.state.iter().map(|buffer| {
@@ -43,7 +43,7 @@ fn bits(state: &[Vec<f32>]) -> Vec<Vec<u32>> {
     state.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect()
 }
 
-/// A state of zeros with what was read.
+/// A state of zeros with the decoded values.
 fn applied(decoded: Decoded, manifest: &Manifest) -> Vec<Vec<f32>> {
     let mut state: Vec<Vec<f32>> =
         manifest.state.iter().map(|b| vec![0.0; b.shape.iter().product::<i64>() as usize]).collect();
@@ -52,7 +52,7 @@ fn applied(decoded: Decoded, manifest: &Manifest) -> Vec<Vec<f32>> {
     state
 }
 
-/// A file as others write it: `change` is given names, types, shapes and bytes.
+/// The names, types, shapes and bytes of a file, as other programs write them.
 type Contents = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
 fn changed(bytes: &[u8], change: impl FnOnce(&mut Contents)) -> Vec<u8> {
@@ -139,7 +139,7 @@ fn kernels_are_turned_as_pytorch_has_them() {
     }
 }
 
-/// Names and shapes of torchvision's own networks, as `tests/trainer/weights/` has written them with it.
+/// Compares with the names and shapes of torchvision's own networks in `tests/trainer/weights/`.
 #[test]
 fn names_and_shapes_are_those_of_torchvision() {
     let golden = include_str!("../../tests/trainer/weights/torchvision.txt");
@@ -210,7 +210,7 @@ fn other_types_are_converted() {
         *contents.get_mut("bn1.bias").unwrap() = (Dtype::F64, vec![16], 1e300_f64.to_le_bytes().repeat(16));
     });
     let error = decode(&large, "x", &manifest).unwrap_err();
-    assert!(matches!(error, Error::NotFinite { values: 16, .. }), "{error}");
+    assert!(matches!(error, WeightsError::NotFinite { values: 16, .. }), "{error}");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_head_of_other_classes_is_left_out_and_all_else_must_fit() {
 
     let message = |file: Vec<u8>| {
         let error = decode(&file, "model.safetensors", &manifest).unwrap_err();
-        assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+        assert!(matches!(error, WeightsError::Mismatch { .. }), "{error}");
         error.to_string()
     };
     let half_a_head = message(changed(&bytes, |contents| drop(contents.remove("fc.bias"))));
@@ -279,7 +279,7 @@ fn weights_that_are_no_numbers_are_refused_in_both_directions() {
             contents.get_mut("bn1.running_var").unwrap().2[..4].copy_from_slice(&value.to_le_bytes());
         });
         let error = decode(&file, "x", &manifest).unwrap_err();
-        assert!(matches!(&error, Error::NotFinite { values: 1, .. }), "{error}");
+        assert!(matches!(&error, WeightsError::NotFinite { values: 1, .. }), "{error}");
         let message = error.to_string();
         assert!(message.contains("bn1.running_var") && message.ends_with("are not used"), "{message}");
         let at = manifest.state.iter().position(|b| b.name == "stats.BatchNorm_0.var").unwrap();
@@ -289,7 +289,7 @@ fn weights_that_are_no_numbers_are_refused_in_both_directions() {
     }
     // Momentum is not in the file, and so may be anything.
     let error = encode(&manifest, &state[1..]).unwrap_err();
-    assert!(matches!(error, Error::State(_)), "{error}");
+    assert!(matches!(error, WeightsError::State(_)), "{error}");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn networks_of_another_kind_are_refused() {
         let mut manifest = good.clone();
         manifest.state.last_mut().unwrap().name = name.into();
         let error = tensors(&manifest).unwrap_err();
-        assert!(matches!(&error, Error::Unnamed { buffer } if buffer == name), "{error}");
+        assert!(matches!(&error, WeightsError::Unnamed { buffer } if buffer == name), "{error}");
     }
     let mut twice = good.clone();
     *twice.state.last_mut().unwrap() = twice.state[40].clone();
@@ -319,7 +319,7 @@ fn files_of_pytorch_itself_are_told_to_be_converted() {
         assert!(error.contains("save_file"), "{error}");
     }
     let error = decode(b"{}", "x", &manifest).unwrap_err();
-    assert!(matches!(&error, Error::Format { is_pytorch: false, .. }), "{error}");
+    assert!(matches!(&error, WeightsError::Format { is_pytorch: false, .. }), "{error}");
 }
 
 #[test]
@@ -346,10 +346,10 @@ fn a_directory_gets_a_file_and_a_place_that_cannot_be_written_shows_at_once() {
     std::fs::write(path("file"), "").unwrap();
     for wrong in [path("file/x.safetensors"), "nowhere://bucket/x".into(), "https://host.invalid/x".into()] {
         let error = Destination::new(&wrong).unwrap_err();
-        assert!(matches!(error, Error::Write { .. }), "{error}");
+        assert!(matches!(error, WeightsError::Write { .. }), "{error}");
     }
     let error = Initial::read(&path("none"), &manifest).unwrap_err();
-    assert!(matches!(error, Error::Read { .. }), "{error}");
+    assert!(matches!(error, WeightsError::Read { .. }), "{error}");
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
         .chain([bytes.len() - 1]);
     for length in places {
         let error = decode(&bytes[..length], "x", &manifest).unwrap_err();
-        assert!(matches!(error, Error::Format { .. }), "{length}: {error}");
+        assert!(matches!(error, WeightsError::Format { .. }), "{length}: {error}");
     }
     assert!(decode(&[&bytes[..], b"x"].concat(), "x", &manifest).is_err());
 }

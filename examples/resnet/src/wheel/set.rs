@@ -1,7 +1,7 @@
-//! The files of several wheels in one folder, as pip would lay them out: libraries find each other there by
-//! their relative paths.
+//! Unpacks several wheels into one folder, as pip does, so that libraries find each other by relative paths.
 
-use super::{Error, Pinned, SCRATCH, copy, remove_abandoned};
+use super::error::WheelError;
+use super::pinned::{Pinned, SCRATCH, copy, remove_abandoned};
 use crate::progress::Task;
 use fs4::{FileExt, TryLockError};
 use serde::{Deserialize, Serialize};
@@ -12,47 +12,47 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zip::result::ZipError;
 
-/// In the folder; locked by the process that installs.
+/// A file in the folder that the installing process locks.
 const LOCK: &str = ".lock";
 
-/// Wheels that are unpacked into one folder.
+/// Several wheels that are unpacked into one folder.
 #[derive(Debug, Clone, Copy)]
 pub struct WheelSet<'a> {
-    /// Begins the name of the folder.
+    /// Prefix of the folder's name.
     pub name: &'a str,
-    /// In the order in which they are fetched.
+    /// The wheels, in the order of their download.
     pub wheels: &'a [Pinned<'a>],
-    /// Whether a file of this path in a wheel is wanted.
+    /// Whether to unpack the file at this path in a wheel.
     pub wanted: fn(&str) -> bool,
-    /// The path of the file that all others are for.
+    /// The path of the main file, to which the others belong.
     pub member: &'a str,
-    /// What all of it takes when it is unpacked.
+    /// Size of all unpacked files in MB.
     pub unpacked_mb: u64,
     /// What to do when a wheel cannot be downloaded.
     pub advice: &'a str,
 }
 
-/// Written when a wheel is unpacked: what it was, and the size of each of its files.
+/// A record of an unpacked wheel: its hash, and the size of each file.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct WheelSetRecord {
     wheel_sha256: String,
     files: BTreeMap<String, u64>,
 }
 
 impl WheelSet<'_> {
-    /// The file, from the cache or through pip. A wheel that was unpacked before an interruption is not
-    /// fetched again.
-    pub fn ensure(&self, cache: &Path) -> Result<PathBuf, Error> {
+    /// Returns the main file from the cache, or downloads the wheels with pip. A wheel that was unpacked
+    /// before an interruption is not downloaded again.
+    pub fn ensure(&self, cache: &Path) -> Result<PathBuf, WheelError> {
         self.ensure_with(cache, |wheel, dir| wheel.pip_download(dir, self.advice))
     }
 
-    /// As [`ensure`](Self::ensure), with `download` in the place of pip: it puts a wheel into the directory
-    /// it is given and returns its path.
+    /// Like [`ensure`](Self::ensure), with `download` instead of pip. It writes a wheel into the given
+    /// directory and returns its path.
     pub fn ensure_with(
         &self,
         cache: &Path,
-        mut download: impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, Error>,
-    ) -> Result<PathBuf, Error> {
+        mut download: impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, WheelError>,
+    ) -> Result<PathBuf, WheelError> {
         let hashes: String = self.wheels.iter().map(|wheel| wheel.sha256).collect();
         let hash = crate::hex(&Sha256::digest(hashes));
         let home = cache.join(format!("{}-{}", self.name, &hash[..12]));
@@ -76,7 +76,7 @@ impl WheelSet<'_> {
         let file = home.join(self.member);
         match file.is_file() {
             true => Ok(file),
-            false => Err(Error::Unpack {
+            false => Err(WheelError::Unpack {
                 wheel: self.name.into(),
                 member: self.member.into(),
                 cause: ZipError::FileNotFound,
@@ -84,8 +84,8 @@ impl WheelSet<'_> {
         }
     }
 
-    /// Waits until no other process of this cache installs these wheels. Where files cannot be locked, as on
-    /// some network disks, processes install them beside each other.
+    /// Waits until no other process installs these wheels in this cache. On file systems without locks,
+    /// processes install them independently.
     fn lock(&self, home: &Path) -> Option<File> {
         let file = File::create(home.join(LOCK)).ok()?;
         if let Err(TryLockError::WouldBlock) = FileExt::try_lock(&file) {
@@ -100,32 +100,32 @@ impl WheelSet<'_> {
         cache: &Path,
         home: &Path,
         wheel: &Pinned<'_>,
-        download: &mut impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, Error>,
-    ) -> Result<(), Error> {
+        download: &mut impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, WheelError>,
+    ) -> Result<(), WheelError> {
         let failed = |cause| self.failed(cache, &wheel.name(), cause);
-        // In the cache, because only there can files be renamed to their places; deleted on every error.
+        // In the cache, since a rename works only within a file system. Deleted on every error.
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(failed)?;
         let archive = download(wheel, scratch.path())?;
         wheel.check(&archive).map_err(failed)??;
         let ready = scratch.path().join("ready");
         let files = self.unpack(wheel, &archive, &ready).map_err(|(member, cause)| match cause {
             ZipError::Io(cause) => failed(cause),
-            cause => Error::Unpack { wheel: wheel.name(), member, cause },
+            cause => WheelError::Unpack { wheel: wheel.name(), member, cause },
         })?;
-        // Without a lock another process may do the same at the same time: its files are the same.
+        // Without a lock, another process may do the same at the same time, with the same files.
         for path in files.keys() {
             let to = home.join(path);
             to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
             fs::rename(ready.join(path), to).map_err(failed)?;
         }
-        let record = Record { wheel_sha256: wheel.sha256.into(), files };
+        let record = WheelSetRecord { wheel_sha256: wheel.sha256.into(), files };
         let json = serde_json::to_vec(&record).map_err(|e| failed(e.into()))?;
         let written = scratch.path().join("record");
         fs::write(&written, json).map_err(failed)?;
         fs::rename(written, record_of(home, wheel)).map_err(failed)
     }
 
-    /// Unpacks what is wanted of a wheel below `to`; the size of each file.
+    /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file.
     fn unpack(
         &self,
         wheel: &Pinned<'_>,
@@ -147,7 +147,7 @@ impl WheelSet<'_> {
             if member.is_dir() || !(self.wanted)(&name) {
                 continue;
             }
-            // A path that leaves the folder, or a link, which may lead out of it.
+            // Refuses paths that leave the folder, and links, which may point outside.
             let path = member.enclosed_name().filter(|_| !member.is_symlink());
             let path =
                 path.ok_or_else(|| at(&name)(ZipError::InvalidArchive("a path out of the folder".into())))?;
@@ -168,12 +168,12 @@ impl WheelSet<'_> {
         Ok(files)
     }
 
-    fn failed(&self, cache: &Path, wheel: &str, cause: io::Error) -> Error {
+    fn failed(&self, cache: &Path, wheel: &str, cause: io::Error) -> WheelError {
         if cause.kind() != io::ErrorKind::StorageFull {
-            return Error::Cache { path: cache.into(), cause };
+            return WheelError::Cache { path: cache.into(), cause };
         }
         let largest = self.wheels.iter().map(|wheel| u64::from(wheel.download_mb)).max().unwrap_or(0);
-        Error::Full {
+        WheelError::Full {
             path: cache.into(),
             wheel: wheel.into(),
             needed_mb: self.unpacked_mb + 3 * largest,
@@ -186,11 +186,11 @@ fn record_of(home: &Path, wheel: &Pinned<'_>) -> PathBuf {
     home.join(format!("installed-{}.json", wheel.package))
 }
 
-/// Whether a wheel is unpacked and whole. Hashes were checked before; to do so each time would take minutes,
-/// so the sizes must do.
+/// Whether all files of a wheel exist with their recorded sizes. Checking hashes each time would take
+/// minutes.
 fn is_installed(home: &Path, wheel: &Pinned<'_>) -> bool {
     let record = fs::read(record_of(home, wheel)).ok().and_then(|json| serde_json::from_slice(&json).ok());
-    record.is_some_and(|record: Record| {
+    record.is_some_and(|record: WheelSetRecord| {
         let is_whole = |(path, bytes): (&String, &u64)| {
             fs::metadata(home.join(path)).is_ok_and(|file| file.len() == *bytes)
         };
@@ -248,7 +248,7 @@ mod tests {
                 asked.borrow_mut().push(wheel.package.to_owned());
                 let bytes = if wheel.package == "plugin" { plugin } else { library };
                 if wheel.package == "library" && !works {
-                    return Err(Error::Pip {
+                    return Err(WheelError::Pip {
                         wheel: wheel.name(),
                         message: "away".into(),
                         advice: String::new(),
@@ -260,7 +260,7 @@ mod tests {
             }
         };
         let set = set(&wheels);
-        assert!(matches!(set.ensure_with(cache.path(), download(false)), Err(Error::Pip { .. })));
+        assert!(matches!(set.ensure_with(cache.path(), download(false)), Err(WheelError::Pip { .. })));
         let file = set.ensure_with(cache.path(), download(true)).unwrap();
         assert_eq!(set.ensure_with(cache.path(), download(true)).unwrap(), file);
         assert_eq!(*asked.borrow(), ["plugin", "library", "library"]);
@@ -316,10 +316,10 @@ mod tests {
         };
         let wheels = [pinned("plugin", &hash)];
         let error = set(&wheels).ensure_with(cache.path(), put).unwrap_err();
-        assert!(matches!(&error, Error::Unpack { member, .. } if member.contains("outside")), "{error}");
+        assert!(matches!(&error, WheelError::Unpack { member, .. } if member.contains("outside")), "{error}");
         let zeros = "0".repeat(64);
         let wheels = [pinned("plugin", &zeros)];
-        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(Error::Hash { .. })));
+        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(WheelError::Hash { .. })));
         let outside = cache.path().parent().unwrap().join("outside.so");
         assert!(!outside.exists() && !cache.path().join("outside.so").exists());
     }
@@ -334,6 +334,6 @@ mod tests {
             Ok(path)
         };
         let wheels = [pinned("library", &hash)];
-        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(Error::Unpack { .. })));
+        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(WheelError::Unpack { .. })));
     }
 }

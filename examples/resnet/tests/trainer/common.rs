@@ -1,9 +1,9 @@
-//! What the tests with the CPU plugin share. It is downloaded on the first run. Where it cannot be had the
-//! tests say SKIPPED; with `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
+//! Helpers of the tests with the CPU plugin, which is downloaded on the first run. Without it the tests say
+//! SKIPPED; with `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
 #![allow(dead_code, missing_docs, reason = "each test program takes in all of it, and uses a part")]
 
 use resnet::artifact::Artifact;
-use resnet::data::{Data, Options, Sets, Split, Waiting};
+use resnet::data::{DataOptions, Sets, ShardData, Split, Waiting};
 use resnet::model::Model;
 use resnet::pjrt::{Client, Plugin};
 use resnet::schedule::{Decay, Schedule};
@@ -17,13 +17,13 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The plugin's file; `None` and a word about it if there is none.
+/// The plugin's file; prints a message and returns `None` if there is none.
 pub fn plugin() -> Option<PathBuf> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| match plugin::cpu() {
         Ok(found) => Ok(found.path),
-        // Other bytes than those pinned are no reason to look away.
-        Err(plugin::Error::Wheel(e @ wheel::Error::Hash { .. })) => panic!("{e}"),
+        // A wrong hash is a failure in any case.
+        Err(plugin::PluginError::Wheel(e @ wheel::WheelError::Hash { .. })) => panic!("{e}"),
         Err(e) => Err(e.to_string()),
     });
     match found {
@@ -44,7 +44,7 @@ fn library() -> Option<&'static Plugin> {
     Some(PLUGIN.get_or_init(|| Plugin::load(path).expect("the plugin loads")))
 }
 
-/// Devices of the CPU plugin, which divides the machine as it is told: the same for all tests.
+/// Devices of the CPU plugin, which divides the machine into any number of them. All tests share them.
 pub fn client(devices: i64) -> Option<Client> {
     static CLIENTS: Mutex<BTreeMap<i64, Client>> = Mutex::new(BTreeMap::new());
     let mut clients = CLIENTS.lock().unwrap();
@@ -54,22 +54,22 @@ pub fn client(devices: i64) -> Option<Client> {
     }
 }
 
-/// Devices that no other test has.
+/// Devices that this test does not share.
 pub fn another_client(devices: i64) -> Option<Client> {
     Some(library()?.client(&[("cpu_device_count", devices).into()]).expect("it has devices"))
 }
 
-/// Held while programs run on several devices. The plugin ends the process when two of them run at the same
-/// time, since it takes their collectives for those of one.
+/// A lock that is held while a program runs on several devices. If two such programs run at the same time,
+/// the plugin confuses their collectives and ends the process.
 pub type Turn = MutexGuard<'static, ()>;
 
-/// The turn that a model on these devices needs.
+/// The lock, if a model on these devices needs it.
 pub fn turn(client: &Client) -> Option<Turn> {
     static TURN: Mutex<()> = Mutex::new(());
     (client.devices() > 1).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A model and its state at the beginning.
+/// A model and its initial state.
 struct Compiled {
     name: String,
     model: Model,
@@ -78,8 +78,8 @@ struct Compiled {
 
 static IDLE: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 
-/// A model at its beginning, for one test. The next test gets it again, since compiling its programs takes
-/// most of the time of these tests.
+/// A model in its initial state, for one test. The next test reuses it, since compiling takes most of the
+/// time of these tests.
 pub struct Lent {
     compiled: Option<Compiled>,
     _turn: Option<Turn>,
@@ -124,12 +124,12 @@ impl Drop for Lent {
 }
 
 /// 640 + 100 of the built-in images, in shards that are written on first use: 10 steps of 64 per epoch.
-pub fn synthetic() -> &'static (Shards, Sets<Data>) {
-    static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets<Data>))> = OnceLock::new();
+pub fn synthetic() -> &'static (Shards, Sets<ShardData>) {
+    static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets<ShardData>))> = OnceLock::new();
     let (_, data) = DATA.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let shards = shards::synthetic(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
-        let options = Options {
+        let options = DataOptions {
             seed: 1,
             batch: 64,
             size: 32,
@@ -145,7 +145,7 @@ pub fn synthetic() -> &'static (Shards, Sets<Data>) {
             memory: None,
             waiting: Waiting::default(),
         };
-        let open = |shards: &str, split| Data::open(shards, split, &options).unwrap();
+        let open = |shards: &str, split| ShardData::open(shards, split, &options).unwrap();
         let train = open(&shards.train, Split::Train);
         let validation = open(&shards.validation, Split::Validation);
         (dir, (shards, Sets { train, validation }))
@@ -153,9 +153,9 @@ pub fn synthetic() -> &'static (Shards, Sets<Data>) {
     data
 }
 
-pub fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
+pub fn options(epochs: u64, steps: u64, peak: f32) -> train::TrainOptions {
     let schedule = Schedule { peak, warmup: 2, decay: Decay::Cosine };
-    train::Options {
+    train::TrainOptions {
         epochs,
         steps,
         log_steps: 2,
@@ -168,7 +168,7 @@ pub fn options(epochs: u64, steps: u64, peak: f32) -> train::Options {
     }
 }
 
-/// The lines of steps, each with its epoch, without the rates.
+/// The log's lines of steps, each with its epoch, without the rates.
 pub fn losses(log: &str) -> Vec<String> {
     let mut epoch = "";
     let mut lines = Vec::new();

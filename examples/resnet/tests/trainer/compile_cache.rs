@@ -1,11 +1,11 @@
-//! The second start of a training, which finds its programs compiled.
+//! The second start of a training, which loads its programs from the cache.
 
 use crate::common::{another_client, losses, plugin, synthetic};
 use resnet::pjrt::{CompileOptions, Executable, Signature, Span, Spec};
 use std::path::Path;
 use std::process::Command;
 
-/// What a training of one epoch with its compiled programs in `cache` writes.
+/// The output of a training of one epoch with the compile cache `cache`.
 fn run(cache: &str) -> Option<String> {
     let shards = &synthetic().0;
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
@@ -27,7 +27,7 @@ fn programs_from_the_cache_compute_the_same() {
     assert!(compiled.contains(" MB put into the cache in "), "{compiled}");
     let loaded = run(cache).unwrap();
     assert!(loaded.contains("programs: init, step, eval loaded from the cache in "), "{loaded}");
-    // Buffers that a program takes over are so when it was loaded, too.
+    // Loaded programs reuse donated buffers too.
     assert_eq!(losses(&compiled).len(), 10);
     assert_eq!(losses(&loaded), losses(&compiled));
     let accuracy =
@@ -64,7 +64,7 @@ fn a_loaded_program_takes_over_the_memory_of_its_state() {
     let loaded = client.load(&compiled.serialize().unwrap(), signature(), &options, Span::Job).unwrap();
     let in_place = |program: &Executable| {
         let given = client.upload(&[1f32; 1024], &[1024], 0).unwrap();
-        // A result, whose memory is the plugin's in any case.
+        // A result, whose memory belongs to the plugin.
         let first = program.run(vec![vec![given]], &[vec![]]).unwrap();
         let address = first[0][0].address().unwrap();
         let second = program.run(first, &[vec![]]).unwrap();

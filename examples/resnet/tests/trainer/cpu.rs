@@ -7,8 +7,8 @@ use resnet::data::{HostBatch, HostBatches, Source, Split};
 use resnet::model::{Hyper, Model};
 use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
 use resnet::plugin;
-use resnet::report::{Evaluated, Summary};
-use resnet::train::{self, Keeping, Start};
+use resnet::report::{EvalCounts, Summary};
+use resnet::train::{self, Start, TrainContext};
 use shardstream::State;
 use std::cell::RefCell;
 use std::io::Write;
@@ -16,11 +16,11 @@ use std::io::Write;
 /// A training from its beginning, without checkpoints.
 fn train(
     model: &mut Model,
-    options: &train::Options,
+    options: &train::TrainOptions,
     source: &dyn Source,
     out: &mut dyn Write,
 ) -> resnet::Result<Summary> {
-    train::train(model, options, source, Start::default(), Keeping::default(), out)
+    train::train(model, options, source, Start::default(), TrainContext::default(), out)
 }
 
 fn synthetic() -> &'static dyn Source {
@@ -135,7 +135,7 @@ fn weights_decay_and_biases_do_not() {
     for (i, buffer) in buffers.iter().enumerate() {
         let kernel = buffer.shape.len() > 1;
         if !(kernel && buffer.name.starts_with("params.")) {
-            // Nor do momentum and statistics, but the momentum of a kernel has it.
+            // Momentum and statistics have no weight decay either, except the momentum of a kernel.
             assert!(kernel || plain[i] == decayed[i], "{}", buffer.name);
             continue;
         }
@@ -182,7 +182,7 @@ fn options_are_taken_by_name() {
     let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
     let open =
         |options: &[&str]| plugin.client(&options.iter().map(|o| o.parse().unwrap()).collect::<Vec<_>>());
-    // The last of two counts.
+    // The last of two options wins.
     let client = open(&["cpu_device_count=2", "cpu_device_count=3"]).unwrap();
     assert_eq!((client.devices(), client.local_devices(), client.processes()), (3, 3, 1));
     assert_eq!(client.process_index().unwrap(), 0);
@@ -194,7 +194,7 @@ fn padding_is_never_counted() {
     let model = &*model(&client, "resnet8");
     let upload = model.uploader();
     let correct = |b: &HostBatch| {
-        let Evaluated { samples: valid, correct, top5 } =
+        let EvalCounts { samples: valid, correct, top5 } =
             model.evaluate(&upload.upload(b).unwrap()).unwrap().read().unwrap();
         assert!(correct <= top5 && top5 <= valid);
         assert_eq!(valid, b.valid as u64);
@@ -236,15 +236,15 @@ fn arrays_come_back_as_they_went_up() {
 }
 
 #[track_caller]
-fn mismatch<T: std::fmt::Debug>(result: pjrt::Result<T>) {
+fn mismatch<T: std::fmt::Debug>(result: Result<T, pjrt::PjrtError>) {
     let e = result.unwrap_err();
-    assert!(matches!(e, pjrt::Error::Mismatch { .. }), "{e}");
+    assert!(matches!(e, pjrt::PjrtError::Mismatch { .. }), "{e}");
 }
 
 #[track_caller]
-fn refused<T: std::fmt::Debug>(result: pjrt::Result<T>) {
+fn refused<T: std::fmt::Debug>(result: Result<T, pjrt::PjrtError>) {
     let e = result.unwrap_err();
-    assert!(matches!(&e, pjrt::Error::Call { message, .. } if !message.is_empty()), "{e}");
+    assert!(matches!(&e, pjrt::PjrtError::Call { message, .. } if !message.is_empty()), "{e}");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn what_does_not_fit_is_an_error() {
     mismatch(init.run(vec![vec![]], &[vec![&pair]]));
     mismatch(init.run(vec![vec![]], &[vec![&elsewhere]]));
     mismatch(init.run(vec![vec![]], &[vec![&foreign]]));
-    // After all these the right one still runs, and twice.
+    // After all these errors, correct arguments still run, even twice.
     for _ in 0..2 {
         assert_eq!(init.run(vec![vec![]], &[vec![&seed]]).unwrap()[0].len(), init.outputs());
     }
@@ -291,7 +291,7 @@ fn what_the_plugin_refuses_is_an_error() {
     refused(client.compile(&[], Signature::default(), &options));
     let cut = &artifact.init[..artifact.init.len() / 2];
     refused(client.compile(cut, artifact.manifest.init_signature(), &options));
-    // A signature that is not the program's: the last line of defence is the plugin's.
+    // With a wrong signature, the plugin refuses the arguments.
     let wrong = Signature { state: vec![], inputs: vec![image_spec()] };
     let init = client.compile(&artifact.init, wrong, &options).unwrap();
     let image = client.upload(&[0u8; 64 * 32 * 32 * 3], &image_spec().dims, 0).unwrap();
@@ -317,9 +317,12 @@ fn a_lost_state_stays_an_error() {
     let there = Model::new(&other, &Artifact::open("resnet8").unwrap(), 1).unwrap();
     let batch = &some(Split::Train, 1)[0];
     let foreign = there.uploader().upload(batch).unwrap();
-    assert!(matches!(here.step(&foreign, Hyper::default()), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+    assert!(matches!(
+        here.step(&foreign, Hyper::default()),
+        Err(Error::Pjrt(pjrt::PjrtError::Mismatch { .. }))
+    ));
     let own = here.uploader().upload(batch).unwrap();
-    assert!(matches!(here.step(&own, Hyper::default()), Err(Error::Pjrt(pjrt::Error::Mismatch { .. }))));
+    assert!(matches!(here.step(&own, Hyper::default()), Err(Error::Pjrt(pjrt::PjrtError::Mismatch { .. }))));
 }
 
 #[test]
@@ -356,7 +359,7 @@ fn eight_devices_count_the_samples_of_all() {
     assert!(one.top5 > one.correct && one.top5 < 19, "an untrained network has about half of them: {one:?}");
 }
 
-/// Batches for whoever asks first; none for the others.
+/// Batches for the first request; none for later ones.
 struct Once(RefCell<Vec<shardstream::Result<HostBatch>>>);
 
 impl Source for Once {

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// What the check says of a manifest, and whether it is valid; `None` without the types.
+/// The output of the check of a manifest, and whether it is valid; `None` without the types.
 fn check(manifest: &Path) -> Option<(bool, String)> {
     let python = std::env::var("SHARDSTREAM_TEST_PYTHON").ok().filter(|python| !python.is_empty());
     let python = python.unwrap_or_else(|| "python3".into());

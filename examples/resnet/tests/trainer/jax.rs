@@ -11,8 +11,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Both compute in float32, but in another order, as their versions of XLA differ; a network that learns
-/// makes the difference larger from step to step. Of losses of about 2; 0.0042 was the most that was seen.
+/// Tolerance for losses of about 2. Both compute in float32, but in another order, as their versions of XLA
+/// differ, and learning amplifies the difference from step to step. The largest observed difference was
+/// 0.0042.
 const TOLERANCE: f32 = 0.01;
 
 const SEED: i32 = 7;
@@ -46,7 +47,7 @@ fn hyper(step: usize) -> Hyper {
     }
 }
 
-/// What the exported programs say of each step.
+/// The results of each step of the exported programs.
 fn exported(artifact: &Artifact, batches: &[HostBatch]) -> Option<Vec<(f32, u64)>> {
     let client = client(artifact.manifest.devices as i64)?;
     let _turn = turn(&client);
@@ -56,7 +57,7 @@ fn exported(artifact: &Artifact, batches: &[HostBatch]) -> Option<Vec<(f32, u64)
     Some(batches.iter().enumerate().map(&mut step).collect())
 }
 
-/// What JAX says of them.
+/// The results of JAX.
 fn jax(python: PathBuf, artifact: &Artifact, batches: &[HostBatch]) -> Vec<(f32, u64)> {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: Vec<u8>| {
@@ -102,7 +103,7 @@ fn compare(name: &str) {
     assert!(ours[19].0 < 0.8 * ours[0].0, "it learns: {ours:?}");
 }
 
-/// Of the losses, by step, and the largest.
+/// The differences of the losses by step, and the largest.
 fn differences(ours: &[(f32, u64)], theirs: &[(f32, u64)]) -> (Vec<f32>, f32) {
     assert_eq!(ours.len(), theirs.len());
     let apart: Vec<f32> = ours.iter().zip(theirs).map(|(a, b)| (a.0 - b.0).abs()).collect();

@@ -1,4 +1,4 @@
-//! The program itself, killed in the middle of an epoch and started again with the same arguments.
+//! Kills the program in the middle of an epoch, and starts it again with the same arguments.
 
 use crate::common::{losses, plugin, synthetic};
 use std::io::{BufRead, BufReader};
@@ -18,20 +18,20 @@ fn program(arguments: &[&str]) -> Option<Command> {
     Some(program)
 }
 
-/// The log of a program that ends well.
+/// The log of a successful program.
 fn log(mut program: Command) -> String {
     let output = program.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a training logs that nobody disturbs, and that saves nothing.
+/// The log of an uninterrupted training without checkpoints.
 fn undisturbed() -> Option<&'static str> {
     static LOG: OnceLock<Option<String>> = OnceLock::new();
     LOG.get_or_init(|| program(&[]).map(log)).as_deref()
 }
 
-/// The last words on the accuracy, of each epoch and of all, without times.
+/// The accuracies of each epoch and of the training, without times.
 fn accuracies(log: &str) -> Vec<&str> {
     let parts = log.lines().filter_map(|line| line.split_once("validation accuracy "));
     parts.map(|(_, rest)| rest.split(['i', ',']).next().unwrap()).collect()
@@ -53,7 +53,7 @@ fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
         let in_second = line.starts_with("checkpoint at step 12 ");
         before.push(line);
         if in_second {
-            // SIGKILL: the program does not get to tidy up.
+            // SIGKILL, so that the program cannot clean up.
             first.kill().unwrap();
             break;
         }
@@ -78,7 +78,7 @@ fn kill_and_resume(url: &str, environment: &[(&str, &str)]) {
     assert!((12..=before.len()).contains(&from), "no step is missing: {resumed}");
     assert_eq!(accuracies(&after), accuracies(undisturbed)[1..]);
 
-    // Done is done; and a new training does not begin beside an old one.
+    // A finished training does nothing, and a new training does not start beside an old one.
     assert!(log(start()).contains("checkpoint-00000030.tar: all 3 epochs are done"));
     let mut anew = program(&["--checkpoint", url]).unwrap();
     let refused = anew.envs(environment.iter().copied()).output().unwrap();

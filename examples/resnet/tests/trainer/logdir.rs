@@ -1,7 +1,7 @@
 //! The log directory: what is written, in which order, and what a store that misbehaves does to it, and to
 //! the training.
 
-use resnet::logdir::{Appender, LogDir, Settings};
+use resnet::logdir::{Appender, AppenderSettings, LogDir};
 use shardstream::store::Store;
 use shardstream::store::object_store::memory::InMemory;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Without any waiting.
-fn quick() -> Settings {
-    Settings { interval: Duration::ZERO, ..Settings::default() }
+/// Settings without waits.
+fn quick() -> AppenderSettings {
+    AppenderSettings { interval: Duration::ZERO, ..AppenderSettings::default() }
 }
 
 fn memory() -> Store {
@@ -29,7 +29,7 @@ fn lines(numbers: std::ops::Range<usize>) -> Vec<u8> {
     numbers.flat_map(line).collect()
 }
 
-/// The objects of the row at `url`, in the order of their names.
+/// The objects of the series at `url`, in the order of their names.
 fn objects(store: &Store, url: &str) -> Vec<(String, Vec<u8>)> {
     let listed = store.list(url.rsplit_once('/').unwrap().0).unwrap();
     let read = |url: String| {
@@ -59,12 +59,12 @@ fn a_file_is_appended_to() {
 fn what_a_dropped_one_was_given_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log.txt");
-    let log =
-        Appender::start(&Store::default(), path.to_str().unwrap(), vec![], Settings::default()).unwrap();
+    let log = Appender::start(&Store::default(), path.to_str().unwrap(), vec![], AppenderSettings::default())
+        .unwrap();
     log.write(line(1));
     drop(log);
     assert_eq!(fs::read(&path).unwrap(), line(1));
-    // Nothing said is nothing written.
+    // Without records nothing is written.
     Appender::start(&Store::default(), dir.path().join("x").to_str().unwrap(), vec![], quick())
         .unwrap()
         .finish()
@@ -75,7 +75,7 @@ fn what_a_dropped_one_was_given_is_written() {
 #[test]
 fn objects_are_followed_by_others_when_they_are_large() {
     let (store, url) = (memory(), "mem://bucket/run/log.txt");
-    let settings = Settings { rotate: 1000, ..quick() };
+    let settings = AppenderSettings { rotate: 1000, ..quick() };
     let log = Appender::start(&store, url, b"header\n".to_vec(), settings).unwrap();
     (0..1000).for_each(|number| log.write(line(number)));
     log.finish().unwrap();
@@ -93,7 +93,7 @@ fn objects_are_followed_by_others_when_they_are_large() {
     }
     assert!(all == lines(0..1000));
 
-    // Another process leaves that as it is, and so does one whose own objects are named alike.
+    // Another process leaves these objects unchanged, as does one with a similar name.
     let log = Appender::start(&store, url, vec![], settings).unwrap();
     log.write(line(1000));
     log.finish().unwrap();
@@ -112,7 +112,7 @@ fn places_that_cannot_be_meant_are_refused() {
 #[test]
 fn a_directory_that_cannot_be_written_to_is_told_at_the_end_and_stops_nobody() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let settings = Settings { tell: |_| {}, ..quick() };
+    let settings = AppenderSettings { on_error: |_| {}, ..quick() };
     let dir = LogDir::over(Store::default(), file.path().to_str().unwrap(), 0, settings).unwrap();
     let mut out = Vec::new();
     let mut log = dir.log(&mut out).unwrap();
@@ -137,12 +137,13 @@ fn the_text_goes_to_both_places() {
     assert_eq!(fs::read(dir.path().join("log-rank-00003.txt")).unwrap(), out);
 }
 
-/// What was written last is what counts where there is no room for all.
+/// If there is no room for all records, the newest ones are kept.
 #[test]
 fn memory_is_bounded() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let nowhere = format!("{}/log.txt", file.path().display());
-    let settings = Settings { most: 100, rotate: 1, tell: |_| {}, ..Settings::default() };
+    let settings =
+        AppenderSettings { max_pending: 100, rotate: 1, on_error: |_| {}, ..AppenderSettings::default() };
     let log = Appender::start(&Store::default(), &nowhere, vec![], settings).unwrap();
     (0..1000).for_each(|number| log.write(line(number)));
     let debug = format!("{log:?}");
@@ -169,7 +170,7 @@ fn write_events(dir: &LogDir) {
     events.finish().unwrap();
 }
 
-/// Has TensorBoard read a directory; `None` and a word about it if there is no TensorBoard.
+/// Reads a directory with TensorBoard; prints a message and returns `None` if there is no TensorBoard.
 fn tensorboard(dir: &Path) -> Option<serde_json::Value> {
     let Ok(python) = std::env::var("SHARDSTREAM_TEST_TENSORBOARD") else {
         let required = std::env::var("SHARDSTREAM_REQUIRE_TENSORBOARD").is_ok_and(|value| value == "1");
@@ -224,7 +225,7 @@ fn fetched(store: &Store, base: &str) -> (tempfile::TempDir, usize) {
 #[test]
 fn tensorboard_reads_the_events_of_many_objects() {
     let store = memory();
-    let settings = Settings { rotate: 2000, ..quick() };
+    let settings = AppenderSettings { rotate: 2000, ..quick() };
     write_events(&LogDir::over(store.clone(), "mem://bucket/run", 0, settings).unwrap());
     let (dir, files) = fetched(&store, "mem://bucket/run");
     assert!(files > 5);
@@ -235,7 +236,7 @@ fn tensorboard_reads_the_events_of_many_objects() {
 mod faults {
     use super::*;
     use crate::server::{Reply, Request, Server};
-    use resnet::logdir::Error;
+    use resnet::logdir::LogDirError;
     use shardstream::store::object_store::gcp::GoogleCloudStorageBuilder;
     use shardstream::store::object_store::{ClientOptions, RetryConfig};
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -243,7 +244,7 @@ mod faults {
 
     const URL: &str = "gs://bucket/run/log.txt";
 
-    /// A store over a server, without tries of its own.
+    /// A store over a server, without retries.
     fn store(server: &Server) -> Store {
         let client = GoogleCloudStorageBuilder::new()
             .with_bucket_name("bucket")
@@ -273,7 +274,7 @@ mod faults {
         }
     }
 
-    /// Closed until it is opened or goes away.
+    /// A gate that is closed until it is opened or dropped.
     #[derive(Clone, Default)]
     struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -299,10 +300,10 @@ mod faults {
             None
         });
         let store = store(&server);
-        let log = Appender::start(&store, URL, vec![], Settings { rotate: 500, ..quick() }).unwrap();
+        let log = Appender::start(&store, URL, vec![], AppenderSettings { rotate: 500, ..quick() }).unwrap();
         log.write(line(0));
         wait_for(|| puts(&server) == 1);
-        // All of these return although the first one is not answered.
+        // All of these return although the first request gets no response.
         (1..1000).for_each(|number| log.write(line(number)));
         assert_eq!(puts(&server), 1);
         gate.open();
@@ -321,18 +322,22 @@ mod faults {
                 (is_put(request) && is_down.load(Ordering::SeqCst)).then(|| Reply::new(status, "down"))
             });
             let store = store(&server);
-            let tell = |what: &str| {
+            let on_error = |what: &str| {
                 assert!(what.contains(URL), "{what}");
                 TOLD.fetch_add(1, Ordering::SeqCst);
             };
             let interval = Duration::from_millis(1);
-            let log =
-                Appender::start(&store, URL, vec![], Settings { rotate: 500, interval, tell, ..quick() })
-                    .unwrap();
+            let log = Appender::start(
+                &store,
+                URL,
+                vec![],
+                AppenderSettings { rotate: 500, interval, on_error, ..quick() },
+            )
+            .unwrap();
             for number in 0..300 {
                 log.write(line(number));
                 if number % 100 == 0 {
-                    // It is tried again and again.
+                    // It is retried repeatedly.
                     let before = puts(&server);
                     wait_for(|| puts(&server) > before + 2);
                 }
@@ -354,7 +359,7 @@ mod faults {
             (request.method == "GET" && is_down.load(Ordering::SeqCst)).then(|| Reply::new(500, "down"))
         });
         let store = store(&server);
-        let settings = Settings { tell: |_| {}, ..quick() };
+        let settings = AppenderSettings { on_error: |_| {}, ..quick() };
         for (number, failing) in [(0, false), (1, true), (2, false)] {
             down.store(failing, Ordering::SeqCst);
             let log = Appender::start(&store, URL, vec![], settings).unwrap();
@@ -368,11 +373,11 @@ mod faults {
     #[test]
     fn a_server_that_stays_away_is_an_error_at_the_end() {
         let server = crate::bucket::start_with(|request| is_put(request).then(|| Reply::new(403, "")));
-        let settings = Settings { tell: |_| {}, ..quick() };
+        let settings = AppenderSettings { on_error: |_| {}, ..quick() };
         let log = Appender::start(&store(&server), URL, vec![], settings).unwrap();
         log.write(line(0));
         let e = log.finish().unwrap_err();
-        assert!(matches!(&e, Error::Write { url, .. } if url == URL), "{e}");
+        assert!(matches!(&e, LogDirError::Write { url, .. } if url == URL), "{e}");
     }
 
     #[test]
@@ -385,10 +390,10 @@ mod faults {
             }
             None
         });
-        let settings = Settings { patience: Duration::from_millis(50), ..quick() };
+        let settings = AppenderSettings { finish_timeout: Duration::from_millis(50), ..quick() };
         let log = Appender::start(&store(&server), URL, vec![], settings).unwrap();
         log.write(line(0));
-        assert!(matches!(log.finish(), Err(Error::Late { .. })));
+        assert!(matches!(log.finish(), Err(LogDirError::Late { .. })));
         gate.open();
     }
 
@@ -400,14 +405,14 @@ mod faults {
             (is_put(request) && is_down.load(Ordering::SeqCst)).then(|| Reply::new(403, ""))
         });
         let store = store(&server);
-        let settings = Settings { tell: |_| {}, most: 100, rotate: 20, ..quick() };
+        let settings = AppenderSettings { on_error: |_| {}, max_pending: 100, rotate: 20, ..quick() };
         let log = Appender::start(&store, URL, b"header\n".to_vec(), settings).unwrap();
         (0..1000).for_each(|number| log.write(line(number)));
         wait_for(|| puts(&server) > 3);
         (1000..2000).for_each(|number| log.write(line(number)));
         down.store(false, Ordering::SeqCst);
         let e = log.finish().unwrap_err();
-        let Error::Dropped { records, bytes, .. } = &e else { panic!("{e}") };
+        let LogDirError::Dropped { records, bytes, .. } = &e else { panic!("{e}") };
         let text = String::from_utf8(content(&store, URL)).unwrap().replace("header\n", "");
         let there: Vec<usize> =
             text.lines().map(|line| line.strip_prefix("line ").unwrap().parse().unwrap()).collect();
@@ -420,7 +425,7 @@ mod faults {
     fn tensorboard_reads_the_events_of_a_bucket() {
         let server = crate::bucket::start();
         let store = store(&server);
-        let settings = Settings { rotate: 4000, ..quick() };
+        let settings = AppenderSettings { rotate: 4000, ..quick() };
         write_events(&LogDir::over(store.clone(), "gs://bucket/run", 0, settings).unwrap());
         let (dir, files) = fetched(&store, "gs://bucket/run");
         assert!(files > 2);

@@ -16,6 +16,9 @@ mod upload;
 mod watchdog;
 mod weights;
 
+#[path = "../../../../tests/support/child.rs"]
+mod child;
+
 // The server that the library's own tests use.
 #[cfg(feature = "gcs")]
 #[allow(dead_code)]

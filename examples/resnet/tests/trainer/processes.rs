@@ -18,7 +18,7 @@ fn program(arguments: &[&str]) -> Option<Command> {
     Some(program)
 }
 
-/// What a program that ends well has written.
+/// The output of a successful program.
 fn log(mut program: Command) -> String {
     let Output { status, stdout, stderr } = program.output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
@@ -70,7 +70,7 @@ fn processes_that_the_plugin_cannot_join_are_refused_and_all_end() {
     assert!(errors.contains("8 devices, which 3 processes cannot share"), "{errors}");
 }
 
-/// The processes that one has started.
+/// The child processes of a process.
 #[cfg(target_os = "linux")]
 fn children(of: u32) -> Vec<u32> {
     let path = format!("/proc/{of}/task/{of}/children");
@@ -83,7 +83,7 @@ fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
 }
 
-/// Processes that are in the middle of an epoch that would take hours.
+/// Processes in the middle of an epoch that takes hours.
 #[cfg(target_os = "linux")]
 fn endless() -> Option<std::process::Child> {
     let mut program = program(&["--spawn", "2", "--dry-run=3600000"])?;
@@ -113,7 +113,7 @@ fn when_the_first_process_dies_those_that_it_has_started_end() {
     kill(parent.id());
     parent.wait().unwrap();
     let begun = Instant::now();
-    // One that nobody has waited for stays as a zombie where nothing reaps orphans.
+    // An ended process stays as a zombie if nothing reaps orphans.
     let ended = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         status.is_empty() || status.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))

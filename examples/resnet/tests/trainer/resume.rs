@@ -1,26 +1,25 @@
-//! A training that was stopped continues as if it had not been: the same batches, the same losses, the same
-//! weights.
+//! A stopped and resumed training is identical to an uninterrupted one: the same batches, losses and weights.
 
 use crate::common::{client, losses, model, options, synthetic};
 use resnet::Error;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Saver};
-use resnet::data::{Data, HostBatches, Sets, Source, Split};
+use resnet::data::{HostBatches, Sets, ShardData, Source, Split};
 use resnet::model::Model;
 use resnet::report::Summary;
-use resnet::train::{Keeping, Options, Start, train};
+use resnet::train::{Start, TrainContext, TrainOptions, train};
 use shardstream::State;
 use std::path::Path;
 
-/// The data of [`synthetic`], until it fails.
+/// The data of [`synthetic`], which fails after some batches.
 struct Failing {
     split: Split,
     epoch: u64,
-    /// Batches before that.
+    /// Number of batches before the failure.
     after: usize,
 }
 
-fn sets() -> &'static Sets<Data> {
+fn sets() -> &'static Sets<ShardData> {
     &synthetic().1
 }
 
@@ -50,12 +49,12 @@ impl Source for Failing {
     }
 }
 
-/// What a training is compared by.
+/// The comparable results of a training.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    /// By epoch and step, without the rates.
+    /// Lines of steps with their epochs, without the rates.
     losses: Vec<String>,
-    /// Of the summary, likewise without times.
+    /// Numbers of the summary, without times.
     epochs: Vec<(u64, u64, f64, f64, f64)>,
     weights: Vec<Vec<u32>>,
 }
@@ -74,16 +73,16 @@ fn bits(state: &[Vec<f32>]) -> Vec<Vec<u32>> {
     state.iter().map(|buffer| buffer.iter().map(|v| v.to_bits()).collect()).collect()
 }
 
-fn place(dir: &Path, options: &Options) -> Checkpoints {
+fn place(dir: &Path, options: &TrainOptions) -> Checkpoints {
     Checkpoints::new(dir.to_str().unwrap(), &Artifact::open("resnet8").unwrap(), 1, options).unwrap()
 }
 
-fn saving(saver: &mut Saver) -> Keeping<'_> {
-    Keeping { saver: Some(saver), ..Keeping::default() }
+fn saving(saver: &mut Saver) -> TrainContext<'_> {
+    TrainContext { saver: Some(saver), ..TrainContext::default() }
 }
 
 /// Resumes from the newest checkpoint in `dir`.
-fn resume(model: &mut Model, dir: &Path, options: &Options, every: u64) -> (String, Outcome) {
+fn resume(model: &mut Model, dir: &Path, options: &TrainOptions, every: u64) -> (String, Outcome) {
     let mut log = Vec::new();
     let place = place(dir, options);
     let checkpoint = place.begin(true, &mut log).unwrap().expect("there is one");
@@ -102,7 +101,8 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
     let model = &mut *model(&client, "resnet8");
     let fresh = model.state(0).unwrap();
     let mut log = Vec::new();
-    let summary = train(model, &options, sets(), Start::default(), Keeping::default(), &mut log).unwrap();
+    let summary =
+        train(model, &options, sets(), Start::default(), TrainContext::default(), &mut log).unwrap();
     let undisturbed = outcome(&log, &summary, model);
     assert_eq!((undisturbed.losses.len(), summary.epochs.len()), (10, 2));
 
@@ -142,7 +142,7 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
         assert_eq!(end.epochs, undisturbed.epochs);
         assert!(end.weights == undisturbed.weights, "the weights differ");
 
-        // All is done now, which is no reason to train on.
+        // All epochs are done, so nothing is trained.
         let (log, again) = resume(model, dir.path(), &options, every);
         assert!(log.contains("checkpoint-00000020.tar: all 2 epochs are done\n"), "{log}");
         assert!(again.losses.is_empty() && again.epochs == end.epochs && again.weights == end.weights);
@@ -197,6 +197,6 @@ fn a_state_is_restored_on_all_devices_bit_for_bit() {
     let other = state.split_off(3);
     assert!(matches!(model.restore(&other), Err(Error::State { .. })));
     state = vec![vec![0.0; 3]; model.manifest().state.len()];
-    assert!(matches!(model.restore(&state), Err(Error::Pjrt(resnet::pjrt::Error::Mismatch { .. }))));
+    assert!(matches!(model.restore(&state), Err(Error::Pjrt(resnet::pjrt::PjrtError::Mismatch { .. }))));
     assert_eq!(model.state(7).unwrap().len(), model.manifest().state.len(), "it is as it was");
 }

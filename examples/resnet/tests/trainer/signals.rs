@@ -1,4 +1,4 @@
-//! The program itself, stopped by signals.
+//! Runs the program and stops it with signals.
 #![cfg(unix)]
 
 use crate::common::{losses, plugin, synthetic};
@@ -38,7 +38,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits for a line with `what` in it, and returns what has been said until then.
+/// Waits for a line that contains `what`, and returns the output so far.
 fn read_until(child: &mut Child, what: &str) -> String {
     let mut said = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -63,7 +63,7 @@ fn stops_and_resumes(arguments: &[&str]) {
         assert!(output.status.success(), "{}", text(&output.stderr));
         Some((text(&output.stdout), begun.elapsed()))
     };
-    // The first one compiles, unless another test has, and the others are as fast as the second.
+    // The first start compiles, unless another test has; the other starts are as fast as the second.
     let Some((undisturbed, signal_within)) = undisturbed().and_then(|_| undisturbed()) else { return };
     let runs = std::env::var("RESNET_TEST_SIGNALS").map_or(2, |runs| runs.parse().unwrap());
     let mut stopped = 0;
@@ -73,7 +73,7 @@ fn stops_and_resumes(arguments: &[&str]) {
         let place = place.to_str().unwrap();
         let mut rng = Rng::new(7, run, arguments.len() as u64);
         let mut all = String::new();
-        // A run may be stopped before its first step; in the end one is left alone.
+        // A run may be stopped before its first step; the last run is not stopped.
         for attempt in 0..4 {
             let mut program = program(arguments).unwrap();
             let child = start(program.args(["--checkpoint", place, "--resume", "auto"]));
@@ -109,7 +109,7 @@ fn spawned_processes_stop_after_the_same_step_and_resume() {
     stops_and_resumes(TWO);
 }
 
-/// Starts two ranks by hand; one of them is signalled, both stop after the same step, and resume there.
+/// Starts two ranks separately and signals one. Both stop after the same step, and resume there.
 fn one_of_two_ranks_is_signalled(place: &str, environment: &[(&str, &str)]) {
     let start_rank = |rank: &str| {
         let arguments = ["--artifact", "resnet8-x8", "--dry-run=100", "--streams", "8", "--rank", rank];
@@ -129,7 +129,7 @@ fn one_of_two_ranks_is_signalled(place: &str, environment: &[(&str, &str)]) {
         stderr.lines().find_map(|line| line.split_once("stopped after step ")).expect(&stderr).1.to_owned()
     };
     assert_eq!(stopped_after(&first.stderr), stopped_after(&second.stderr));
-    // What the first run left behind stops nobody, whichever rank starts first.
+    // The notes of the first run stop no rank, whichever starts first.
     let second_resumed = start_rank("1").unwrap();
     std::thread::sleep(Duration::from_secs(3));
     let resumed = [start_rank("0").unwrap(), second_resumed].map(|child| child.wait_with_output().unwrap());
@@ -158,7 +158,7 @@ fn ranks_that_were_started_by_hand_agree_through_a_bucket() {
 
 #[test]
 fn a_signal_while_threads_of_the_plugin_compile_ends_the_program_in_good_order() {
-    // The exit of the process must not destroy what they use.
+    // The exit of the process must not destroy objects that threads use.
     for attempt in 0..12 {
         let Some(mut program) = program(ONE) else { return };
         program.args(["--compile-cache", "off"]);

@@ -1,4 +1,4 @@
-//! The programs compiled for TPUs, of which none is needed.
+//! Compiles the programs for TPUs, without a TPU.
 //!
 //! Google's compiler is `SHARDSTREAM_TEST_LIBTPU`, the path of `libtpu.so` of the Python package `libtpu`
 //! (600 MB). Without it the tests say that they are skipped.
@@ -9,10 +9,10 @@ use std::io::Write;
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
-/// libtpu lets one process of a machine use it at a time.
+/// libtpu allows one process per machine at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The compiler; `None`, and said, where there is none.
+/// The compiler; prints a message and returns `None` if there is none.
 fn libtpu() -> Option<OsString> {
     let libtpu = std::env::var_os("SHARDSTREAM_TEST_LIBTPU").filter(|path| !path.is_empty());
     if libtpu.is_none() {

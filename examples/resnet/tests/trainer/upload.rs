@@ -1,4 +1,4 @@
-//! Memory that goes to a device comes back, whatever happens in between.
+//! Uploaded memory returns to its owner, whatever happens in between.
 
 use crate::common::{another_client, client, model};
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use resnet::data::HostBatch;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Memory that tells when it is let go, as that of a loader's pool.
+/// Memory that reports when it is released, like that of a loader's pool.
 struct Slab {
     memory: Vec<u8>,
     number: usize,
@@ -21,7 +21,7 @@ impl AsRef<[u8]> for Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // Whoever still read it would find other numbers.
+        // A later read would see other numbers.
         self.memory.fill(0xee);
         let _ = self.freed.send(self.number);
     }
@@ -38,7 +38,7 @@ fn slab(number: usize, freed: &Sender<usize>) -> Bytes {
     Bytes::from_owner(Slab { memory: contents(number), number, freed: freed.clone() })
 }
 
-/// Waits until this many slabs are free; their numbers.
+/// Waits until `count` slabs are free, and returns their numbers.
 fn freed(slabs: &Receiver<usize>, count: usize) -> Vec<usize> {
     let next = |_| slabs.recv_timeout(Duration::from_secs(60)).expect("the memory comes back");
     let mut numbers: Vec<_> = (0..count).map(next).collect();

@@ -1,4 +1,4 @@
-//! The program when it does not move.
+//! Runs programs that hang.
 #![cfg(unix)]
 
 use crate::common::{plugin, synthetic};
@@ -46,7 +46,7 @@ fn a_step_that_does_not_end_is_named_and_ends_the_program() {
     }
 }
 
-/// A process that is stopped is one whose host hangs.
+/// Stopping a process simulates a host that hangs.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_rank_that_hangs_is_named_by_the_other() {
@@ -135,7 +135,7 @@ fn prometheus_reads_the_numbers_of_a_training() {
     ] {
         assert!(answer.contains(name), "no {name:?} in {answer}");
     }
-    // Nobody else may have the port.
+    // No other program has the port.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = self::program(&["--dry-run=50", "--metrics", &address]).unwrap().output().unwrap();

@@ -1,5 +1,5 @@
-//! Weights in and out: trainings that begin with the weights of others, and logits beside those of
-//! torchvision.
+//! Imports and exports weights: trainings that start from given weights, and logits compared with
+//! torchvision's.
 //!
 //! `SHARDSTREAM_TEST_JAX` is a Python with the packages of `export/requirements.txt`, and
 //! `SHARDSTREAM_TEST_TORCHVISION` one with torch, torchvision and safetensors. Without them tests say that
@@ -23,14 +23,14 @@ fn program(arguments: &[&str]) -> Option<Command> {
     Some(program)
 }
 
-/// The log of a program that ends well.
+/// The log of a successful program.
 fn log(program: &mut Command) -> String {
     let output = program.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a program that fails writes.
+/// The error output of a failed program.
 fn error(program: &mut Command) -> String {
     let output = program.output().unwrap();
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -54,7 +54,7 @@ fn a_training_begins_with_the_weights_of_another() {
     assert!(first.contains(&format!(" -> {weights}")), "{first}");
     let written = std::fs::read(&weights).unwrap();
 
-    // A training that is done writes them of its checkpoint.
+    // A finished training writes the weights of its checkpoint.
     std::fs::remove_file(&weights).unwrap();
     let again = log(&mut program(&training).unwrap());
     assert!(again.contains("all 4 epochs are done") && again.contains(&weights), "{again}");
@@ -70,7 +70,7 @@ fn a_training_begins_with_the_weights_of_another() {
     let told = format!("initial weights: 47 tensors of {weights}, sha256 ");
     assert!(second.contains(&told) && !second.contains("fc"), "{second}");
 
-    // The same command with more to do resumes, and does not begin anew.
+    // The same command with more epochs resumes, and does not start again.
     let resumed = log(&mut program(&[&tuning[..], &["--epochs", "2", "--steps", "2"]].concat()).unwrap());
     assert!(resumed.contains("--init-from is not read") && !resumed.contains("initial weights"), "{resumed}");
     assert!(resumed.contains("epoch 2 of 2") && !resumed.contains("epoch 1 of 2: training"), "{resumed}");
@@ -92,7 +92,7 @@ fn weights_that_do_not_fit_end_a_training_before_it_compiles() {
     std::fs::write(&file, "nothing").unwrap();
     let message = error(&mut self::program(&arguments).unwrap());
     assert!(message.contains("no whole safetensors file"), "{message}");
-    // A name that nothing can be written to shows before anything else.
+    // A URL that cannot be written to is the first error.
     let inside = file.join("model.safetensors");
     let message = error(&mut self::program(&["--save-weights", inside.to_str().unwrap()]).unwrap());
     assert!(message.contains("cannot write the weights"), "{message}");
@@ -115,7 +115,7 @@ fn weights_go_through_a_bucket() {
     );
 }
 
-/// The Python that the variable `name` says.
+/// The Python interpreter in the variable `name`.
 fn python(name: &str) -> Option<PathBuf> {
     let variable = format!("SHARDSTREAM_TEST_{name}");
     let found = std::env::var_os(&variable).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -128,7 +128,7 @@ fn python(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Numbers from -1 to 1, the same each time.
+/// Reproducible numbers from -1 to 1.
 fn noise() -> impl FnMut() -> f32 {
     let mut bits = 1_u32;
     move || {
@@ -156,13 +156,13 @@ fn state(manifest: &Manifest) -> Vec<Vec<f32>> {
     buffers.collect()
 }
 
-/// torchvision's network of this name: at 224 pixels, of 1000 classes.
+/// torchvision's network of this name, for 224 pixels and 1000 classes.
 fn network(model: &str) -> Manifest {
     let artifact = if model == "resnet50" { "resnet50-224" } else { model };
     let mut manifest = Artifact::open(artifact).unwrap().manifest;
     (manifest.size, manifest.classes) = (224, 1000);
     for buffer in &mut manifest.state {
-        // What a program for 32 pixels and 10 classes has otherwise.
+        // The differences of a program for 32 pixels and 10 classes.
         if buffer.name.ends_with("s.Conv_0.kernel") || buffer.name.ends_with("trace.Conv_0.kernel") {
             buffer.shape[..2].copy_from_slice(&[7, 7]);
         } else if buffer.name.contains(".Dense_0.") {
@@ -172,7 +172,7 @@ fn network(model: &str) -> Manifest {
     manifest
 }
 
-/// Asks `logits.py`.
+/// Runs `logits.py`.
 struct Question {
     dir: tempfile::TempDir,
     manifest: Manifest,
@@ -233,13 +233,13 @@ impl Question {
     }
 }
 
-/// Sums in another order: 2e-6 of the largest logit was the most that was seen.
+/// Tolerance for sums in another order; the largest observed difference was 2e-6 of the largest logit.
 fn compare(what: &str, ours: &[f32], theirs: &[f32]) {
     let largest = ours.iter().fold(0_f32, |most, logit| most.max(logit.abs()));
     let apart = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0_f32, f32::max);
     println!("{what}: logits up to {largest}, apart by at most {apart}");
     assert!(largest > 0.1 && apart < 1e-4 * largest, "{what}: {apart} of {largest}");
-    // Two images have other logits, so that a network that ignores its input would show.
+    // Two images have different logits, which reveals a network that ignores its input.
     assert_ne!(ours[..1000], ours[1000..]);
 }
 

@@ -2,29 +2,29 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::measuring::{Bench, Measured, Settings, Work};
-use crate::options::{Json, Training};
+use crate::measuring::{Bench, LoaderSettings, SampleWork, StageRate};
+use crate::options::{JsonOption, TrainingOptions};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often each setting of --compare is measured.
+/// Number of measurements of each setting of `--compare`.
 const ROUNDS: usize = 3;
-/// Samples of fewer bytes take longer to tell apart than to read.
-const SMALL: f64 = 16e3;
+/// Samples with fewer bytes take longer to parse than to read.
+const SMALL_SAMPLE: f64 = 16e3;
 
 /// Measure how fast shards are read, parsed, decoded and loaded, and name the slowest stage.
 ///
-/// Each stage is measured by itself for --seconds, and does what those before it do as well: read takes the
-/// bytes, parse makes samples of them, decode decodes their fields (with --decode or --resize), and the
-/// loader does all that in batches, as a training does. Local files are read from the memory of the system
-/// after the first time: give --seconds enough, or data larger than the memory.
+/// Each stage is measured by itself for --seconds, and includes the work of the stages before it: read reads
+/// the bytes, parse turns them into samples, decode decodes their fields (with --decode or --resize), and the
+/// loader does all of it in batches, as in a training. After the first time, local files are read from the
+/// page cache; to measure the disk, use data larger than the memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    training: Training,
+    training: TrainingOptions,
     /// Samples in a batch.
     #[arg(long, value_name = "SAMPLES", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
@@ -32,25 +32,25 @@ pub(crate) struct Options {
     /// Decode all fields, images too.
     #[arg(long)]
     decode: bool,
-    /// Decode the image of each sample alone, and scale it to squares of this size, as tensors.
+    /// Decode only the image of each sample, and resize it to a square of this size, as a tensor.
     #[arg(long, value_name = "PIXELS", conflicts_with = "decode")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     resize: Option<u16>,
-    /// How long each stage is measured.
+    /// Seconds for which each stage is measured.
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// Measure the loader alone, with each of these settings in turn, three times: threads, streams, batch or
-    /// shuffle, such as threads=1,2,4.
+    /// Measure only the loader, three times with each value of a setting: threads, streams, batch or shuffle,
+    /// such as threads=1,2,4.
     #[arg(long, value_name = "SETTING=VALUES", value_parser = comparison)]
     compare: Option<Comparison>,
-    /// Write what each thread of the loader did, and when, into this file: a timeline for Perfetto or
-    /// chrome://tracing. It grows by some MB a second.
+    /// Write a timeline of the loader's threads to this file, for Perfetto or chrome://tracing. It grows by
+    /// some MB a second.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
 
 impl Options {
-    /// Where the timeline goes.
+    /// The file for the timeline.
     pub(crate) fn trace(&self) -> Option<&Path> {
         self.trace.as_deref()
     }
@@ -58,42 +58,45 @@ impl Options {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
-    seconds.ok_or_else(|| format!("{text:?} is no number of seconds from 0.01 to 86400"))
+    seconds.ok_or_else(|| format!("{text:?} is not a number of seconds from 0.01 to 86400"))
 }
 
+/// A setting, and the values of it to compare.
 #[derive(Debug, Clone)]
 struct Comparison {
-    setting: Setting,
+    setting: ComparedSetting,
     values: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Setting {
+enum ComparedSetting {
     Threads,
     Streams,
     Batch,
     Shuffle,
 }
 
+/// Parses the value of `--compare`.
 fn comparison(text: &str) -> Result<Comparison, String> {
     let (setting, values) = text.split_once('=').ok_or("expected SETTING=VALUES, such as threads=1,2,4")?;
-    let setting = <Setting as clap::ValueEnum>::from_str(setting, false)
+    let setting = <ComparedSetting as clap::ValueEnum>::from_str(setting, false)
         .map_err(|_| format!("{setting:?} is none of threads, streams, batch, shuffle"))?;
     let values = values.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>();
     match values {
-        Ok(values) if values.iter().all(|value| *value > 0 || setting == Setting::Shuffle) => {
+        Ok(values) if values.iter().all(|value| *value > 0 || setting == ComparedSetting::Shuffle) => {
             Ok(Comparison { setting, values })
         }
         _ => Err("the values are numbers above 0, with commas between them".into()),
     }
 }
 
+/// The document that `--json` writes.
 #[derive(Debug, Serialize)]
-struct Report {
-    stages: Vec<Measured>,
+struct BenchReport {
+    stages: Vec<StageRate>,
     slowest: String,
     advice: String,
-    /// What the loader says of itself, its limit among it.
+    /// The report of the loader, with its limit.
     loader: serde_json::Value,
 }
 
@@ -103,47 +106,54 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let index = training.index.load(context)?;
     let threads = training.threads.count();
     let work = match options.resize {
-        Some(pixels) => Work::Resize(pixels.into()),
-        None if options.decode => Work::Decode,
-        None => Work::Nothing,
+        Some(pixels) => SampleWork::Resize(pixels.into()),
+        None if options.decode => SampleWork::Decode,
+        None => SampleWork::Nothing,
     };
     let streams = training.streams(threads.min(shards.len()));
     let (batch, shuffle) = (options.batch as usize, training.shuffle as usize);
     let bench = Bench { shards, index, time: Duration::from_secs_f64(options.seconds), context };
-    let settings = Settings { threads, streams, batch, shuffle, work };
+    let settings = LoaderSettings { threads, streams, batch, shuffle, work };
     match &options.compare {
         Some(comparison) => compare(&bench, settings, comparison, training.json),
         None => stages(&bench, settings, training.json),
     }
 }
 
-fn stages(bench: &Bench<'_>, settings: Settings, json: Json) -> Result<(), Failure> {
+/// Measures all stages.
+fn stages(bench: &Bench<'_>, settings: LoaderSettings, json: JsonOption) -> Result<(), Failure> {
     let mut stages = vec![bench.read(settings.threads)?];
     if bench.is_compressed() {
         stages.push(bench.decompress(settings.threads)?);
     }
-    stages.push(bench.parse(settings.threads, Work::Nothing)?);
+    let parsed = bench.parse(settings.threads, SampleWork::Nothing)?;
+    if parsed.samples == 0 {
+        return Err(Failure::Failed(format!(
+            "no sample was read in {:.1} s: the shards have no samples, or --seconds is too short",
+            parsed.seconds
+        )));
+    }
+    stages.push(parsed);
     let each = stages.last().map_or(0.0, |parse| parse.bytes as f64 / parse.samples.max(1) as f64);
-    if settings.work != Work::Nothing {
+    if settings.work != SampleWork::Nothing {
         stages.push(bench.parse(settings.threads, settings.work)?);
     }
     let (mut measured, loader) = bench.loader("loader", settings)?;
-    measured.count_bytes(each);
+    measured.set_bytes_from_samples(each);
     stages.push(measured);
     let (slowest, advice) = verdict(&stages, settings, bench);
     if json.json {
         let loader = serde_json::from_str(&loader.to_json()).unwrap_or_default();
-        return bench.context.output.document(&Report { stages, slowest, advice, loader });
+        return bench.context.output.document(&BenchReport { stages, slowest, advice, loader });
     }
     let output = &bench.context.output;
     output.line(table("stage", &stages))?;
-    // The one place where what the loader says of its limit is shown.
     output.line(format_args!("\nloader: {}", loader.to_string().replace('\n', "\n        ")))?;
     output.line(format_args!("slowest: {slowest}"))?;
     output.line(format_args!("try: {advice}"))
 }
 
-fn table(title: &str, stages: &[Measured]) -> Table {
+fn table(title: &str, stages: &[StageRate]) -> Table {
     if stages.iter().all(|stage| stage.bytes == 0) {
         let mut table = Table::new(&[title, ">samples/s", ">seconds"]);
         for stage in stages {
@@ -167,27 +177,28 @@ fn table(title: &str, stages: &[Measured]) -> Table {
     table
 }
 
-/// The stage that takes the longest for a sample of `each` bytes. A stage does what those before it do: what
-/// it adds to their time is its own.
-fn slowest(stages: &[Measured], each: f64) -> Option<&Measured> {
+/// The stage that takes the longest for a sample of this size. Each stage includes the work of the stages
+/// before it, so its own time is what it adds to theirs.
+fn slowest(stages: &[StageRate], bytes_per_sample: f64) -> Option<&StageRate> {
     let mut before = 0.0;
-    let mut slowest: Option<(&Measured, f64)> = None;
+    let mut slowest: Option<(&StageRate, f64)> = None;
     for stage in stages {
-        let time = each / stage.bytes_per_second.max(1e-9);
+        let time = bytes_per_sample / stage.bytes_per_second.max(1e-9);
         let own = (time - before).max(0.0);
         before = time.max(before);
-        if slowest.is_none_or(|(_, most)| own > most) {
+        if slowest.is_none_or(|(_, longest)| own > longest) {
             slowest = Some((stage, own));
         }
     }
     slowest.map(|(stage, _)| stage)
 }
 
-/// Which stage is the slowest, and what to try.
-fn verdict(stages: &[Measured], settings: Settings, bench: &Bench<'_>) -> (String, String) {
+/// The name of the slowest stage, and advice.
+fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) -> (String, String) {
     let parsed = stages.iter().find(|stage| stage.samples > 0);
     let each = parsed.map_or(1.0, |parse| parse.bytes as f64 / parse.samples as f64).max(1.0);
-    // Of compressed shards, the stored bytes of a sample are not known: expanding them reads them too.
+    // Stored bytes per sample of compressed shards are not known, so skip `read`, which `decompress`
+    // includes.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
     let Some(slowest) = slowest(counted, each) else { return ("read".into(), String::new()) };
     let remote = bench.shards.iter().any(|url| url.expose_secret().contains("://"));
@@ -196,7 +207,7 @@ fn verdict(stages: &[Measured], settings: Settings, bench: &Bench<'_>) -> (Strin
         "read" if remote => "more --threads and --streams, for more requests at a time; a --cache",
         "read" => "a faster disk, or more --threads if it is idle",
         "decompress" => ".tar in place of compressed shards: images are compressed already",
-        "parse" if each < SMALL => "more --threads, or larger samples: of these, headers cost most",
+        "parse" if each < SMALL_SAMPLE => "more --threads, or larger samples: of these, headers cost most",
         "parse" => "more --threads: parsing takes little but the time to look at the bytes",
         "decode" if settings.threads < cores => "more --threads: there are cores that do nothing",
         "decode" => "smaller images in the shards, or more cores: all of them decode",
@@ -206,32 +217,33 @@ fn verdict(stages: &[Measured], settings: Settings, bench: &Bench<'_>) -> (Strin
     (slowest.stage.clone(), advice.into())
 }
 
+/// Measures the loader with each value of a setting.
 fn compare(
     bench: &Bench<'_>,
-    settings: Settings,
+    settings: LoaderSettings,
     comparison: &Comparison,
-    json: Json,
+    json: JsonOption,
 ) -> Result<(), Failure> {
     let name = format!("{:?}", comparison.setting).to_lowercase();
-    let mut rounds: Vec<Vec<Measured>> = vec![Vec::new(); comparison.values.len()];
-    // In turn, so that what else the machine does is shared by all.
+    let mut rounds: Vec<Vec<StageRate>> = vec![Vec::new(); comparison.values.len()];
+    // In turn, so that other load on the machine affects all values alike.
     for _ in 0..ROUNDS {
         for (value, measured) in comparison.values.iter().zip(&mut rounds) {
             let mut settings = settings;
             match comparison.setting {
-                Setting::Threads => settings.threads = *value,
-                Setting::Streams => settings.streams = *value,
-                Setting::Batch => settings.batch = *value,
-                Setting::Shuffle => settings.shuffle = *value,
+                ComparedSetting::Threads => settings.threads = *value,
+                ComparedSetting::Streams => settings.streams = *value,
+                ComparedSetting::Batch => settings.batch = *value,
+                ComparedSetting::Shuffle => settings.shuffle = *value,
             }
             measured.push(bench.loader(&format!("{name}={value}"), settings)?.0);
         }
     }
-    let median = |mut measured: Vec<Measured>| {
+    let median = |mut measured: Vec<StageRate>| {
         measured.sort_by(|one, other| one.samples_per_second.total_cmp(&other.samples_per_second));
         measured.swap_remove(measured.len() / 2)
     };
-    let medians: Vec<Measured> = rounds.into_iter().map(median).collect();
+    let medians: Vec<StageRate> = rounds.into_iter().map(median).collect();
     if json.json {
         return medians.iter().try_for_each(|measured| bench.context.output.record(measured));
     }
@@ -249,11 +261,11 @@ mod tests {
     #[test]
     fn the_slowest_stage_adds_most_to_the_time_of_a_sample() {
         let slowest_of = |rates: &[(&str, f64)]| {
-            let stages: Vec<Measured> = rates
+            let stages: Vec<StageRate> = rates
                 .iter()
-                .map(|(stage, rate)| Measured {
+                .map(|(stage, rate)| StageRate {
                     bytes_per_second: *rate,
-                    ..Measured::new(*stage, 0, 0, Duration::ZERO)
+                    ..StageRate::new(*stage, 0, 0, Duration::ZERO)
                 })
                 .collect();
             slowest(&stages, 1000.0).map(|stage| stage.stage.clone())
@@ -264,7 +276,7 @@ mod tests {
         );
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 9.9e7), ("loader", 9.5e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[("read", 9e8), ("parse", 8e8), ("loader", 1e8)]).unwrap(), "loader");
-        // Faster than what it contains: noise.
+        // Noise: parse is faster than the read that it includes.
         assert_eq!(slowest_of(&[("read", 1e8), ("parse", 2e8), ("loader", 9.9e7)]).unwrap(), "read");
         assert_eq!(slowest_of(&[]), None);
     }
@@ -272,7 +284,7 @@ mod tests {
     #[test]
     fn comparisons() {
         let read = comparison("threads=1,2,4").unwrap();
-        assert_eq!((read.setting, read.values), (Setting::Threads, vec![1, 2, 4]));
+        assert_eq!((read.setting, read.values), (ComparedSetting::Threads, vec![1, 2, 4]));
         assert!(
             ["threads", "threads=", "threads=0", "x=1", "threads=a"]
                 .iter()

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::{Kind, name_of};
+use crate::field::{FieldKind, name_of};
 use crate::options::Patterns;
 use crate::samples;
 use shardstream::Sample;
@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 
 /// Write one field to stdout, as it is stored.
 ///
-/// Of one sample (--key or --nth), or of all samples one after the other, where each text, number and JSON
-/// document gets a line end if it has none.
+/// The field of one sample (--key or --nth), or of all samples in order. Of all samples, each text, number
+/// and JSON document gets a line end if it has none.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -19,10 +19,10 @@ pub(crate) struct Options {
     /// The field; alternatives are separated by ;, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
-    /// Only of the sample of this key.
+    /// Only the sample with this key.
     #[arg(long, value_name = "KEY", conflicts_with = "nth")]
     key: Option<String>,
-    /// Only of the sample of this number, from 0, in the order of the shards.
+    /// Only the sample with this number, counted from 0 in the order of the shards.
     #[arg(long, value_name = "NUMBER")]
     nth: Option<u64>,
 }
@@ -41,7 +41,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         if !here {
             return Ok(ControlFlow::Continue(()));
         }
-        // Where all are written, samples without the field are passed over, unless all are.
+        // A single sample must have the field. Of all samples, at least one must.
         if is_one || sample.get(&options.field).is_some() {
             write(&sample, &options.field, is_one, context)?;
             found = true;
@@ -64,7 +64,7 @@ fn write(sample: &Sample, spec: &str, is_one: bool, context: &Context) -> Result
     let value = sample.field(spec)?;
     let name = name_of(sample, value).unwrap_or(spec);
     let Some(bytes) = value.as_bytes() else { return Ok(()) };
-    let is_text = Kind::of(name).is_text() && !name.to_ascii_lowercase().ends_with(".gz");
+    let is_text = FieldKind::of(name).is_text() && !name.to_ascii_lowercase().ends_with(".gz");
     if context.output.is_terminal() && !is_text && std::str::from_utf8(bytes).is_err() {
         let message = format!("the field {name:?} is not text: send it to a file, as in `> out.{name}`");
         return Err(Failure::Failed(message));

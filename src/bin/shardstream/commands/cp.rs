@@ -1,22 +1,22 @@
 //! `shardstream cp`
 
 use crate::context::Context;
-use crate::copying::{CopyOptions, There};
+use crate::copying::{CopyOptions, ExistingCopies};
 use crate::failure::Failure;
 
 /// Copy shards, or any objects, between stores.
 ///
-/// A copy appears under its name when it is whole, and is then read again and compared with what was copied,
-/// by its length and CRC-32C. Several objects go into the directory TO. The file .shardstream-copies.json
-/// beside the copies records of which versions they are copies.
+/// A copy appears under its name when it is complete. It is then read again and compared with the source by
+/// length and CRC-32C. Several objects are copied into the directory TO. The file .shardstream-copies.json
+/// beside the copies records the versions of their sources.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream cp [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {
-    /// Keep objects that are there and the same. A recorded copy is compared by size and version; other
+    /// Keep existing objects that are the same. A recorded copy is compared by size and version; other
     /// objects are read and compared.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
-    /// Replace objects that are there.
+    /// Replace existing objects.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -24,10 +24,10 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let there = match (options.resume, options.force) {
-        (true, _) => There::KeepSame,
-        (_, true) => There::Replace,
-        _ => There::Refuse,
+    let existing = match (options.resume, options.force) {
+        (true, _) => ExistingCopies::KeepSame,
+        (_, true) => ExistingCopies::Replace,
+        _ => ExistingCopies::Refuse,
     };
-    options.copy.run(there, context)
+    options.copy.run(existing, context)
 }

@@ -4,8 +4,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
 use crate::interrupt::Stop;
-use crate::options::{Patterns, Threads};
-use crate::parallel::each_shard;
+use crate::options::{Patterns, ThreadsOption};
+use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
 use crate::text;
 use clap::ValueEnum;
@@ -20,56 +20,57 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Write the fields of samples as files named KEY.FIELD.
 ///
-/// Keys with / make directories. A key that would lead out of the directory (with .. or a leading /) is
-/// refused. Two samples of one name are an error, except with --existing skip, which writes one of them. Each
-/// file appears under its name when it is whole.
+/// A / in a key makes a directory. A key that would lead out of the directory (with .. or a leading /) is
+/// refused. Two files of the same name are an error, except with --existing skip, which writes one of them.
+/// Each file appears under its name when it is complete.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: Patterns,
-    /// Where to: a directory, or the URL of one.
+    /// The target: a directory, or its URL.
     #[arg(long, value_name = "DIR")]
     to: String,
-    /// Only samples of these keys; wildcards are allowed.
+    /// Only samples with these keys; wildcards are allowed.
     #[arg(long, value_name = "KEY,…", value_delimiter = ',')]
     keys: Vec<String>,
     /// Only these fields.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     fields: Vec<String>,
-    /// The most samples that are written.
+    /// Maximum number of samples written.
     #[arg(short = 'n', long = "samples", value_name = "COUNT")]
     samples: Option<u64>,
-    /// What to do where a file is there already.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Existing::Fail)]
-    existing: Existing,
+    /// What to do if a file already exists.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ExistingFiles::Fail)]
+    existing: ExistingFiles,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
+/// What to do with a file that already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Existing {
-    /// End with an error: it may be of another shard.
+enum ExistingFiles {
+    /// Fail, since it may be from another shard.
     Fail,
-    /// Leave it as it is: to resume.
+    /// Keep it, to resume an extraction.
     Skip,
-    /// Write it again.
+    /// Replace it.
     Replace,
 }
 
-/// Which fields are written, and where.
+/// The fields to write, and their target.
 struct Extraction {
     store: Store,
     to: String,
     keys: Vec<Glob>,
     fields: Vec<String>,
-    existing: Existing,
-    /// MD5 of the names of all files of this run.
+    existing: ExistingFiles,
+    /// MD5 hashes of the names of all files of this run.
     names: Mutex<HashSet<[u8; 16]>>,
 }
 
-/// What was written.
+/// What was read and written.
 #[derive(Debug, Default, Clone, Copy)]
-struct Written {
+struct ExtractCounts {
     read: u64,
     samples: u64,
     files: u64,
@@ -89,8 +90,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         names: Mutex::default(),
     };
     let total = match options.samples {
-        Some(most) => first(&extraction, &shards, most, context)?,
-        None => all(extraction, &shards, options.threads.count(), context)?,
+        Some(count) => extract_first(&extraction, &shards, count, context)?,
+        None => extract_all(extraction, &shards, options.threads.count(), context)?,
     };
     if !options.keys.is_empty() && total.samples == 0 {
         return Err(Failure::Failed(format!(
@@ -116,47 +117,49 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     ))
 }
 
-fn first(
+/// Extracts the first `count` samples that match.
+fn extract_first(
     extraction: &Extraction,
     shards: &ShardList,
-    most: u64,
+    count: u64,
     context: &Context,
-) -> Result<Written, Failure> {
-    let mut total = Written::default();
-    if most > 0 {
+) -> Result<ExtractCounts, Failure> {
+    let mut total = ExtractCounts::default();
+    if count > 0 {
         samples::in_order(shards, context, "extract", |sample| {
             extraction.write(&sample, &mut total)?;
-            Ok(if total.samples == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            Ok(if total.samples == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
     }
     Ok(total)
 }
 
-fn all(
+/// Extracts all samples, several shards at a time.
+fn extract_all(
     extraction: Extraction,
     shards: &ShardList,
     threads: usize,
     context: &Context,
-) -> Result<Written, Failure> {
+) -> Result<ExtractCounts, Failure> {
     let progress = ShardProgress::start(context, "extract", shards.len());
     let (extraction, stop) = (Arc::new(extraction), Stop::new(&context.interrupt));
-    let mut total = Written::default();
+    let mut total = ExtractCounts::default();
     let (each, stopped) = (progress.clone(), stop.clone());
     let write = move |url: &SecretUrl| {
-        let mut written = Written::default();
+        let mut written = ExtractCounts::default();
         for sample in samples::of_shard(&extraction.store, url)? {
             stopped.check()?;
             extraction.write(&sample?, &mut written)?;
-            each.sample();
+            each.add_sample();
         }
         Ok(written)
     };
     let guard = stop.clone();
     let work = move |_: usize, url: &SecretUrl| Ok(guard.guard(|| write(url)));
-    each_shard(shards, threads, &context.interrupt, work, |_, written| {
-        progress.shard();
+    for_each_shard(shards, threads, &context.interrupt, work, |_, written| {
+        progress.add_shard();
         stop.finish()?;
-        let Written { read, samples, files, skipped, bytes } = written.unwrap_or_default();
+        let ExtractCounts { read, samples, files, skipped, bytes } = written.unwrap_or_default();
         total.read += read;
         total.samples += samples;
         total.files += files;
@@ -168,14 +171,14 @@ fn all(
 }
 
 impl Extraction {
-    /// Whether this sample is the first one of this run with the name. Two threads may ask at the same time.
+    /// Reserves the name of a file. Returns false if another sample of this run has it.
     fn claim(&self, name: &str) -> bool {
         let hash = Md5::digest(name).into();
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(hash)
     }
 
-    /// Writes the fields of a sample that are wanted.
-    fn write(&self, sample: &Sample, written: &mut Written) -> Result<()> {
+    /// Writes the selected fields of a sample.
+    fn write(&self, sample: &Sample, written: &mut ExtractCounts) -> Result<()> {
         written.read += 1;
         if !self.keys.is_empty() && !self.keys.iter().any(|key| key.matches(sample.key())) {
             return Ok(());
@@ -192,7 +195,7 @@ impl Extraction {
                 return Err(sample.locate(io::Error::new(io::ErrorKind::InvalidInput, message).into()));
             }
             if !self.claim(&name) {
-                if self.existing == Existing::Skip {
+                if self.existing == ExistingFiles::Skip {
                     written.skipped += 1;
                     continue;
                 }
@@ -201,17 +204,17 @@ impl Extraction {
                 return Err(sample.locate(io::Error::new(io::ErrorKind::AlreadyExists, message).into()));
             }
             let place = files::below(&self.to, &name);
-            let replace = self.existing == Existing::Replace;
+            let replace = self.existing == ExistingFiles::Replace;
             let is_written = (replace || !files::exists(&self.store, &place)?)
                 && files::write(&self.store, &place, bytes, replace)
                     .map_err(|error| sample.locate(error.in_member(name.clone())))?;
             if is_written {
                 written.files += 1;
                 written.bytes += bytes.len() as u64;
-            } else if self.existing == Existing::Skip {
+            } else if self.existing == ExistingFiles::Skip {
                 written.skipped += 1;
             } else {
-                let message = format!("{} is there already: see --existing", SecretUrl::from(place));
+                let message = format!("{} already exists: see --existing", SecretUrl::from(place));
                 let error = io::Error::new(io::ErrorKind::AlreadyExists, message);
                 return Err(sample.locate(error.into()));
             }

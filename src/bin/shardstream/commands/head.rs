@@ -1,11 +1,12 @@
 //! `shardstream head`
 
+use crate::contact_sheet::{ContactSheet, half_blocks};
 use crate::context::Context;
+use crate::documents::check_sheet;
 use crate::failure::Failure;
-use crate::field::{Kind, Shown};
-use crate::options::{Json, Patterns};
+use crate::field::{FieldKind, FieldPreview};
+use crate::options::{JsonOption, Patterns};
 use crate::samples;
-use crate::sheet::{Sheet, half_blocks};
 use crate::text;
 use serde::Serialize;
 use shardstream::codec::Decoder;
@@ -32,40 +33,46 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PNG")]
     sheet: Option<String>,
     /// The longer side of an image on the sheet, in pixels.
-    #[arg(long, value_name = "PIXELS", default_value_t = 160, value_parser = clap::value_parser!(u32).range(8..=4096))]
+    #[arg(long, value_name = "PIXELS", default_value_t = 160)]
+    #[arg(value_parser = clap::value_parser!(u32).range(8..=4096))]
     side: u32,
     /// Number of images in a row of the sheet.
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     columns: u32,
     /// Show images as coloured blocks in a terminal with 24-bit colour.
     #[arg(long, conflicts_with = "json")]
     terminal: bool,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
 }
 
+/// A sample, as `--json` shows it.
 #[derive(Serialize)]
-struct Record<'a> {
+struct HeadRecord<'a> {
     shard: &'a str,
     key: &'a str,
-    fields: BTreeMap<&'a str, Shown>,
+    fields: BTreeMap<&'a str, FieldPreview>,
 }
 
-/// The most pixels of a contact sheet: one of 10,000 images of 160 pixels a side.
-const MOST_PIXELS: u64 = 1 << 28;
-/// How wide an image is in a terminal.
-const TERMINAL: u32 = 48;
+/// Maximum number of pixels of a contact sheet: enough for 10,000 images of 160 x 160 pixels.
+const MAX_SHEET_PIXELS: u64 = 1 << 28;
+/// Width of an image in a terminal, in characters.
+const TERMINAL_COLUMNS: u32 = 48;
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    if let Some(place) = &options.sheet {
+        check_sheet(place, context)?;
+    }
     let shards = options.patterns.shards(context)?;
     let decoder = Decoder::new();
-    let mut sheet = options.sheet.as_ref().map(|_| Sheet::new(options.side, options.columns));
+    let mut sheet = options.sheet.as_ref().map(|_| ContactSheet::new(options.side, options.columns));
     let mut left = options.samples;
     if left > 0 {
         samples::in_order(&shards, context, "head", |sample| {
             show(&sample, &options, &decoder, context)?;
             if let Some(sheet) = &mut sheet {
-                add(&sample, &options, sheet)?;
+                add_images(&sample, &options, sheet)?;
             }
             left -= 1;
             Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -90,21 +97,22 @@ fn is_wanted(field: &str, options: &Options) -> bool {
     options.fields.is_empty() || options.fields.iter().any(|wanted| wanted == field)
 }
 
+/// Prints a sample.
 fn show(sample: &Sample, options: &Options, decoder: &Decoder, context: &Context) -> Result<(), Failure> {
     let wanted = sample.fields().filter(|(field, _)| is_wanted(field, options));
     let fields = wanted.filter_map(|(field, value)| Some((field, value.as_bytes()?)));
     if options.json.json {
-        let fields = fields.map(|(field, bytes)| (field, Shown::of(field, bytes, decoder))).collect();
-        return context.output.record(&Record { shard: sample.shard(), key: sample.key(), fields });
+        let fields = fields.map(|(field, bytes)| (field, FieldPreview::of(field, bytes, decoder))).collect();
+        return context.output.record(&HeadRecord { shard: sample.shard(), key: sample.key(), fields });
     }
     context.output.line(format_args!("{}  {}", text::printable(sample.key()), sample.shard()))?;
     let width = sample.fields().map(|(field, _)| field.chars().count()).max().unwrap_or(0);
     for (field, bytes) in fields {
-        let shown = Shown::of(field, bytes, decoder);
+        let shown = FieldPreview::of(field, bytes, decoder);
         context.output.line(format_args!("  {:width$}  {}", text::printable(field), shown.line))?;
         if options.terminal
-            && shown.kind == Kind::Image
-            && let Ok(blocks) = half_blocks(bytes, TERMINAL)
+            && shown.kind == FieldKind::Image
+            && let Ok(blocks) = half_blocks(bytes, TERMINAL_COLUMNS)
         {
             context.output.bytes(blocks.as_bytes())?;
         }
@@ -113,15 +121,15 @@ fn show(sample: &Sample, options: &Options, decoder: &Decoder, context: &Context
 }
 
 /// Adds the images of a sample to the sheet.
-fn add(sample: &Sample, options: &Options, sheet: &mut Sheet) -> Result<(), Failure> {
+fn add_images(sample: &Sample, options: &Options, sheet: &mut ContactSheet) -> Result<(), Failure> {
     for (field, value) in sample.fields() {
-        if Kind::of(field) != Kind::Image || !is_wanted(field, options) {
+        if FieldKind::of(field) != FieldKind::Image || !is_wanted(field, options) {
             continue;
         }
         if let Some(bytes) = value.as_bytes() {
             sheet.add(bytes).map_err(|error| sample.locate(error))?;
         }
-        if sheet.len() as u64 * u64::from(options.side).pow(2) > MOST_PIXELS {
+        if sheet.len() as u64 * u64::from(options.side).pow(2) > MAX_SHEET_PIXELS {
             let message = "the sheet would have more than 268 million pixels: give a smaller -n or --side";
             return Err(Failure::Usage(message.into()));
         }

@@ -1,11 +1,11 @@
 //! `shardstream info`
 
 use crate::context::Context;
-use crate::distribution::{Distribution, Summary};
+use crate::distribution::{Distribution, DistributionSummary};
 use crate::failure::Failure;
-use crate::field::{Content, Kind};
-use crate::options::{IndexedPatterns, Json, Threads};
-use crate::parallel::each_shard;
+use crate::field::{FieldContent, FieldKind};
+use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
+use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
 use crate::table::Table;
 use crate::text;
@@ -16,64 +16,65 @@ use shardstream::{Error, ErrorKind, Index, Result, Sample, SecretUrl, ShardList,
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// Say what is in shards: samples, bytes, fields and their types, sizes.
+/// Show what shards contain: samples, bytes, fields with their types and sizes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     patterns: IndexedPatterns,
-    /// Look at this number of samples only, from the first one on.
+    /// Read only this number of samples, from the first one on.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", conflicts_with_all = ["fast", "index"])]
     samples: Option<u64>,
-    /// Read only the headers of the archives, not the fields: types are taken from the names of the fields.
+    /// Read only the headers of the archives, not the fields. Types are then those of the field names.
     #[arg(long, conflicts_with = "index")]
     fast: bool,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
-/// What was found of a field.
+/// The values of one field, over many samples.
 #[derive(Debug, Clone, Default)]
-struct Field {
+struct FieldSummary {
     sizes: Distribution,
-    /// How many there are of each type, such as `jpeg` or `float32 [3]`.
+    /// Number of values of each type, such as `jpeg` or `float32 [3]`.
     types: BTreeMap<String, u64>,
     heights: Distribution,
     widths: Distribution,
 }
 
-/// What was found in a shard, or in all of them.
+/// The content of one shard, or of all.
 #[derive(Debug, Clone, Default)]
-struct Found {
+struct ShardContents {
     samples: u64,
-    /// Sizes of samples, as far as they are known: an index may have numbers of samples alone.
+    /// Sizes of samples, as far as known: an index may have the number of samples only.
     sizes: Distribution,
     bytes: u64,
-    fields: BTreeMap<String, Field>,
+    fields: BTreeMap<String, FieldSummary>,
 }
 
-/// The most types of a field that are listed; arrays may all be of different shapes.
-const TYPES: usize = 8;
+/// Maximum number of types listed of a field, since all arrays may have different shapes.
+const MAX_TYPES: usize = 8;
+/// Counts the values of further types.
 const OTHER: &str = "other";
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let (shards, index) = options.patterns.shards(context)?;
-    let mut total = Found::default();
+    let mut total = ShardContents::default();
     let mut each = Distribution::default();
     match (options.samples, index) {
-        (Some(most), _) => {
+        (Some(count), _) => {
             let decoder = Decoder::new();
             samples::in_order(&shards, context, "info", |sample| {
-                if total.samples < most {
-                    total.sample(&sample, &decoder);
+                if total.samples < count {
+                    total.add_sample(&sample, &decoder);
                 }
-                Ok(if total.samples >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                Ok(if total.samples >= count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             })?;
         }
         (None, index) => {
             let progress = ShardProgress::start(context, "info", shards.len());
-            // What is read from headers or an index comes at once.
+            // Samples from headers or an index are counted when their shard is done.
             let is_counted = options.fast || index.is_some();
             let (interrupt, store, fast) = (context.interrupt.clone(), context.store.clone(), options.fast);
             let each_sample = progress.clone();
@@ -84,23 +85,23 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                     of_index(&builder.build(&ShardList::from_urls([url.clone()]))?, url)
                 }
                 (None, false) => {
-                    let (decoder, mut found) = (Decoder::new(), Found::default());
+                    let (decoder, mut found) = (Decoder::new(), ShardContents::default());
                     for sample in samples::of_shard(&store, url)? {
                         if interrupt.is_set() {
                             break;
                         }
-                        found.sample(&sample?, &decoder);
-                        each_sample.sample();
+                        found.add_sample(&sample?, &decoder);
+                        each_sample.add_sample();
                     }
                     found.bytes = store.stat(url.expose_secret())?.size.unwrap_or(0);
                     Ok(found)
                 }
             };
-            each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
+            for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, found| {
                 if is_counted {
-                    progress.samples(found.samples);
+                    progress.add_samples(found.samples);
                 }
-                progress.shard();
+                progress.add_shard();
                 each.add(found.samples);
                 total.merge(&found);
                 Ok(())
@@ -114,47 +115,49 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// What an index says of a shard.
-fn of_index(index: &Index, url: &SecretUrl) -> Result<Found> {
+/// The content of a shard according to an index.
+fn of_index(index: &Index, url: &SecretUrl) -> Result<ShardContents> {
     let shard: &ShardIndex = index.get(url.expose_secret()).ok_or_else(|| {
-        let message = "the index does not know this shard: build it again";
+        let message = "the index does not have this shard: build it again";
         Error::from(ErrorKind::Config(message.into())).in_shard(url)
     })?;
     let bytes = shard.bytes().unwrap_or(0);
-    let mut found = Found { samples: shard.samples(), bytes, ..Found::default() };
+    let mut found = ShardContents { samples: shard.samples(), bytes, ..ShardContents::default() };
     for number in 0..shard.samples() {
         if let Some(size) = shard.size_of(number) {
             found.sizes.add(size);
         }
         for (name, size) in shard.fields(number).into_iter().flatten() {
-            found.fields.entry(name.to_owned()).or_default().add(size, Kind::of(name).to_string());
+            found.fields.entry(name.to_owned()).or_default().add(size, FieldKind::of(name).to_string());
         }
     }
     Ok(found)
 }
 
-impl Field {
+impl FieldSummary {
+    /// Adds a value.
     fn add(&mut self, size: u64, kind: String) {
         self.sizes.add(size);
         self.count(kind, 1);
     }
 
+    /// Counts values of a type.
     fn count(&mut self, kind: String, count: u64) {
-        let kind = match self.types.len() >= TYPES && !self.types.contains_key(&kind) {
+        let kind = match self.types.len() >= MAX_TYPES && !self.types.contains_key(&kind) {
             true => OTHER.to_owned(),
             false => kind,
         };
         *self.types.entry(kind).or_default() += count;
     }
 
-    /// The types, the most frequent one first.
+    /// The types by frequency, the most frequent one first.
     fn kinds(&self) -> Vec<(&str, u64)> {
         let mut types: Vec<(&str, u64)> = self.types.iter().map(|(kind, count)| (&**kind, *count)).collect();
         types.sort_by_key(|(kind, count)| (*kind == OTHER, std::cmp::Reverse(*count)));
         types
     }
 
-    /// The types in words, with shares where there are several, and the sizes of images.
+    /// The types on one line, with shares if there are several, and the sizes of images.
     fn described(&self) -> String {
         let kinds = self.kinds();
         let kind = |(kind, count): &(&str, u64)| match kinds.len() {
@@ -170,63 +173,65 @@ impl Field {
     }
 }
 
-/// The type of a field's content, in a few words.
-fn kind(field: &str, content: &Result<Content>) -> String {
+/// The type of a value, such as `jpeg` or `float32 [3]`.
+fn kind(field: &str, content: &Result<FieldContent>) -> String {
     match content {
-        Ok(Content::Image(format, _)) => (*format).to_owned(),
-        Ok(Content::Value(Value::Array(array))) => format!("{} {:?}", array.dtype(), array.shape()),
-        Ok(Content::Value(_) | Content::Bytes) => Kind::of(field).to_string(),
-        Err(_) => format!("no {}", Kind::of(field)),
+        Ok(FieldContent::Image(format, _)) => (*format).to_owned(),
+        Ok(FieldContent::Value(Value::Array(array))) => format!("{} {:?}", array.dtype(), array.shape()),
+        Ok(FieldContent::Value(_) | FieldContent::Bytes) => FieldKind::of(field).to_string(),
+        Err(_) => format!("no {}", FieldKind::of(field)),
     }
 }
 
+/// The document that `--json` writes.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct InfoDocument<'a> {
     shards: usize,
     samples: u64,
-    /// Whether only the first samples were looked at.
+    /// Whether only the first samples were read.
     is_part: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     shard_bytes: Option<u64>,
-    /// As far as they are known.
+    /// Sizes of samples, as far as known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sample_bytes: Option<Summary>,
+    sample_bytes: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    samples_per_shard: Option<Summary>,
-    fields: BTreeMap<&'a str, FieldDocument<'a>>,
+    samples_per_shard: Option<DistributionSummary>,
+    fields: BTreeMap<&'a str, InfoField<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct FieldDocument<'a> {
+struct InfoField<'a> {
     samples: u64,
-    bytes: Summary,
+    bytes: DistributionSummary,
     types: &'a BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    height: Option<Summary>,
+    height: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    width: Option<Summary>,
+    width: Option<DistributionSummary>,
 }
 
-impl Found {
-    fn sample(&mut self, sample: &Sample, decoder: &Decoder) {
+impl ShardContents {
+    /// Adds a sample.
+    fn add_sample(&mut self, sample: &Sample, decoder: &Decoder) {
         self.samples += 1;
         self.sizes.add(sample.size() as u64);
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             if !self.fields.contains_key(name) {
-                self.fields.insert(name.to_owned(), Field::default());
+                self.fields.insert(name.to_owned(), FieldSummary::default());
             }
             let Some(field) = self.fields.get_mut(name) else { continue };
-            let content = Content::of(name, bytes, decoder);
+            let content = FieldContent::of(name, bytes, decoder);
             field.add(bytes.len() as u64, kind(name, &content));
-            if let Ok(Content::Image(_, size)) = content {
+            if let Ok(FieldContent::Image(_, size)) = content {
                 field.heights.add(size.height.into());
                 field.widths.add(size.width.into());
             }
         }
     }
 
-    fn merge(&mut self, other: &Found) {
+    fn merge(&mut self, other: &ShardContents) {
         self.samples += other.samples;
         self.sizes.merge(&other.sizes);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -241,10 +246,10 @@ impl Found {
         }
     }
 
-    fn document(&self, shards: usize, each: &Distribution, is_part: bool) -> Document<'_> {
+    fn document(&self, shards: usize, each: &Distribution, is_part: bool) -> InfoDocument<'_> {
         let some = |numbers: &Distribution| (numbers.count > 0).then(|| numbers.summary());
         let fields = self.fields.iter().map(|(name, field)| {
-            let document = FieldDocument {
+            let document = InfoField {
                 samples: field.sizes.count,
                 bytes: field.sizes.summary(),
                 types: &field.types,
@@ -253,7 +258,7 @@ impl Found {
             };
             (&**name, document)
         });
-        Document {
+        InfoDocument {
             shards,
             samples: self.samples,
             is_part,

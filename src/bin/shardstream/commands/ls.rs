@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{Json, Patterns, Threads, shards_of};
-use crate::parallel::each_shard;
+use crate::options::{JsonOption, Patterns, ThreadsOption, shards_of};
+use crate::parallel::for_each_shard;
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
@@ -13,8 +13,8 @@ use std::collections::{BTreeSet, HashMap};
 
 /// List the shards that match patterns.
 ///
-/// Braces are expanded without looking whether there are such shards; wildcards and directories are listed.
-/// With -l or --json each shard is looked at, and one that is missing is an error.
+/// Braces are expanded without checking that the shards exist; wildcards and directories are listed. With -l
+/// or --json each shard is looked up, and a missing one is an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -23,13 +23,14 @@ pub(crate) struct Options {
     #[arg(short, long)]
     long: bool,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
+/// A shard, as `--json` shows it.
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ListedShard {
     url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
@@ -49,13 +50,13 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let store = context.store.clone();
     let look = move |_: usize, url: &SecretUrl| object(url, &known, &store);
     let threads = options.threads.count().max(16);
-    each_shard(&shards, threads, &context.interrupt, look, |number, object| {
+    for_each_shard(&shards, threads, &context.interrupt, look, |number, object| {
         let url = shards[number].to_string();
         let bytes = object.size;
         total = total.saturating_add(bytes.unwrap_or(0));
         unknown += u64::from(bytes.is_none());
         if options.json.json {
-            return context.output.record(&Listed { url, bytes, version: object.version });
+            return context.output.record(&ListedShard { url, bytes, version: object.version });
         }
         table.row([bytes.map_or_else(|| "?".into(), text::number), url]);
         Ok(())
@@ -76,6 +77,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     ))
 }
 
+/// The size of a shard if it is known, or else what the store says about it.
 fn object(
     url: &SecretUrl,
     known: &HashMap<String, u64>,
@@ -91,8 +93,8 @@ fn object(
     }
 }
 
-/// The sizes that listings of buckets tell: a request for thousands of objects in place of one each. They are
-/// for shards that a listing has found, in whose directories there are shards for the most part.
+/// Sizes of shards from listings of buckets: one request for a thousand objects instead of one for each. Only
+/// used if a pattern was resolved by a listing, because then most objects of those directories are shards.
 fn sizes_of_listings(
     patterns: &[SecretUrl],
     shards: &ShardList,
@@ -108,7 +110,7 @@ fn sizes_of_listings(
     let mut known = HashMap::new();
     let mut last: Option<&str> = None;
     for directory in directories {
-        // A listing goes into the directories below, which come after theirs.
+        // A listing includes subdirectories, which sort after their parent.
         if last.is_some_and(|above| directory.starts_with(above)) {
             continue;
         }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 /// Write the man page, or one for each command into a directory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Where to write shardstream.1, shardstream-ls.1 and so on; made if missing. Without, the program's page
-    /// goes to stdout.
+    /// Directory for shardstream.1, shardstream-ls.1 and so on, created if missing. Without it, the page of
+    /// the program is written to stdout.
     dir: Option<PathBuf>,
 }
 

@@ -1,22 +1,23 @@
-//! The commands, each in a file of its own with its `Options` and `run`. The first comment of its options is
-//! its line in `--help`.
+//! The commands. Each has a file of its own with its `Options` and a function `run`. The doc comment of the
+//! options is the help text of the command.
 
 use crate::context::Context;
 use crate::failure::Failure;
 use std::path::Path;
 
-/// Declares commands: the file, and the name in the enum from which clap makes the name of the command.
+/// Declares the commands: the module of each, and its variant, from which clap derives the command's name.
 macro_rules! commands {
     ($($file:ident: $Name:ident),* $(,)?) => {
         $(mod $file;)*
 
-        /// Which command, with its options.
+        /// A command with its options.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Command {
             $($Name($file::Options),)*
         }
 
         impl Command {
+            /// Runs the command.
             pub(crate) fn run(self, context: &Context) -> Result<(), Failure> {
                 match self {
                     $(Command::$Name(options) => $file::run(options, context),)*
@@ -48,7 +49,7 @@ commands! {
 }
 
 impl Command {
-    /// Where a timeline of the command goes, if it writes one.
+    /// The file for a timeline of the command, if it writes one.
     pub(crate) fn trace(&self) -> Option<&Path> {
         match self {
             Command::Bench(options) => options.trace(),

@@ -3,38 +3,37 @@
 use crate::context::Context;
 use crate::documents::check_index;
 use crate::failure::Failure;
+use crate::field_edit::FieldEdit;
 use crate::input::Input;
-use crate::items::note;
-use crate::making::{Limits, Making};
 use crate::options::{IndexOption, Patterns, read_text};
 use crate::outcome::Outcome;
-use crate::ranges::{Edit, Place};
-use crate::rewriting::Rewriting;
+use crate::output::note;
+use crate::range_samples::SamplePosition;
+use crate::rewrite::Rewrite;
 use crate::series::Series;
 use crate::text;
+use crate::write_options::{ShardLimits, WriteOptions};
 use shardstream::shards::glob::Glob;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Write samples into shards of another size, in another order, or with other fields.
 ///
-/// The places of the samples are taken from --index, or the headers of the shards are read first. Then
-/// samples are read by their ranges of bytes, in runs of up to 4 MB where they are adjacent. With --shuffle
-/// the order is a random one of all samples, and each sample is a read, or a request, of its own: 1,000,000
-/// samples of a bucket are 1,000,000 requests, 32 of them at a time. Memory: some 100 bytes for each sample,
-/// its key in addition without --index, and up to 8 MB for each read at a time.
+/// The positions of the samples are taken from --index, or from the headers of the shards, which are then
+/// read first. Samples are read by byte range, adjacent ones together up to 4 MB. --shuffle puts all samples
+/// into a random order, and reads each sample by itself: 1,000,000 samples in a bucket take 1,000,000
+/// requests, 32 at a time. Memory: about 100 bytes for each sample, plus its key without --index, and up to 8
+/// MB for each concurrent read.
 ///
-/// An index does not have the names of samples. With --index, a member is taken to need headers as long as in
-/// the input, so shards may be larger than --max-size where names are not ASCII or have over 500 bytes, and
-/// where the input is compressed: a note on stderr says so. A key that comes twice in a shard is then found
-/// when that shard is written, and not before.
+/// An index has no keys. With --index, headers are taken to be as long as in the input, so shards may become
+/// larger than --max-size if names are not ASCII or longer than 500 bytes, or if the input is compressed; a
+/// note on stderr says so. A duplicate key in a shard is then found only when that shard is written.
 ///
-/// Compressed shards have no ranges: they are read from their beginning for each shard that is written of
-/// them, and cannot be shuffled.
+/// Compressed shards have no byte ranges. They are read from their beginning for each output shard, and
+/// cannot be shuffled.
 ///
 /// The plan is written beside the shards (out.plan.json for out-%06d.tar). A shard appears under its name
-/// when it is whole; --resume keeps those that the same plan wrote, and the shards are the same, byte by
-/// byte.
+/// when it is complete. --resume keeps the shards of the same plan, and the result is the same, byte by byte.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -43,39 +42,39 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAMES")]
     to: String,
     #[command(flatten)]
-    limits: Limits,
-    /// Write the samples in a random order over all shards.
+    limits: ShardLimits,
+    /// Shuffle all samples, over all shards, with this seed.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
     #[command(flatten)]
     index: IndexOption,
-    /// Keep only samples whose keys match this pattern, such as 'n0144*/**'. Reads the headers of all shards.
+    /// Keep only samples whose key matches this pattern, such as 'n0144*/**'. Reads the headers of all
+    /// shards.
     #[arg(long, value_name = "GLOB", conflicts_with = "index")]
     filter: Option<String>,
-    /// Keep only samples whose keys are in this file, one a line; - is stdin. Reads the headers of all
-    /// shards.
+    /// Keep only samples whose key is in this file, one a line; - is stdin. Reads the headers of all shards.
     #[arg(long, value_name = "FILE", conflicts_with = "index")]
     keys: Option<String>,
     #[command(flatten)]
-    edit: Edit,
+    edit: FieldEdit,
     /// Write the index of the new shards here.
     #[arg(long, value_name = "INDEX")]
     to_index: Option<String>,
     #[command(flatten)]
-    making: Making,
+    write_options: WriteOptions,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let Options { patterns, limits, shuffle, index, edit, to_index, making, .. } = &options;
-    making.check(to_index.is_some())?;
+    let Options { patterns, limits, shuffle, index, edit, to_index, write_options, .. } = &options;
+    write_options.check(to_index.is_some())?;
     let series = Series::new(&options.to)?;
-    check_index(to_index.as_deref(), &series, making, context)?;
+    check_index(to_index.as_deref(), &series, write_options, context)?;
     let glob = options.filter.as_ref().map(|filter| Glob::new(filter)).transpose()?;
     let listed = options.keys.as_ref().map(|file| read_text(file, context)).transpose()?;
     let listed: Option<HashSet<&str>> =
         listed.as_ref().map(|text| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect());
     let loaded = index.load(context)?;
-    let threads = making.threads.count().max(16);
+    let threads = write_options.threads.count().max(16);
     let input = Input::load(patterns, loaded.as_ref(), threads, context)?;
     input.check_apart(&series)?;
     let input = Arc::new(input.check_unchanged(threads, context)?);
@@ -85,7 +84,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             && listed.as_ref().is_none_or(|listed| matches(&|key| listed.contains(key)))
     };
     let wanted = input.samples().filter(|(_, _, key)| is_wanted(*key));
-    let order: Vec<Place> = wanted.map(|(shard, sample, _)| (shard, sample)).collect();
+    let order: Vec<SamplePosition> = wanted.map(|(shard, sample, _)| (shard, sample)).collect();
     if let Some(listed) = &listed {
         let found: HashSet<&str> = input.samples().filter_map(|(_, _, key)| key).collect();
         let missing = listed.iter().filter(|key| !found.contains(**key)).count() as u64;
@@ -93,17 +92,17 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             note(format_args!("--keys names {} that no shard has", text::counted(missing, "key")));
         }
     }
-    let rewriting = Rewriting {
+    let rewrite = Rewrite {
         command: "reshard",
         limits: *limits,
         shuffle: *shuffle,
         edit,
-        making,
+        write_options,
         options: Vec::new(),
     };
-    rewriting.check(&input)?;
-    let job = rewriting.plan(series, &input, order, context)?;
-    let outcome = rewriting.run(job, context)?;
+    rewrite.check(&input)?;
+    let job = rewrite.plan(series, &input, order, context)?;
+    let outcome = rewrite.run(job, context)?;
     outcome.save_index(to_index.as_deref(), context)?;
-    Outcome::report(&[outcome], to_index.as_deref(), making.json, context)
+    Outcome::report(&[outcome], to_index.as_deref(), write_options.json, context)
 }

@@ -3,24 +3,25 @@
 use crate::context::Context;
 use crate::documents::check_index;
 use crate::failure::Failure;
+use crate::field_edit::FieldEdit;
 use crate::input::Input;
-use crate::making::{Limits, Making};
+use crate::input_hash::InputHash;
 use crate::options::Patterns;
 use crate::outcome::Outcome;
-use crate::ranges::{Edit, Place};
-use crate::rewriting::Rewriting;
-use crate::saved_plan::Hash;
+use crate::range_samples::SamplePosition;
+use crate::rewrite::Rewrite;
 use crate::series::Series;
+use crate::write_options::{ShardLimits, WriteOptions};
 use std::sync::Arc;
 
 /// Split samples into series, such as train and val, by a hash of their keys.
 ///
-/// Where a sample goes depends on its key, the seed and the shares alone: not on its shard, its order, or
-/// what other samples there are. A sample that is added later moves no other. Shares that sum to less than 1
-/// leave samples out.
+/// The series of a sample depends only on its key, the seed and the shares, not on its shard, its order or
+/// other samples. Samples that are added later do not move others. Shares that sum to less than 1 leave
+/// samples out.
 ///
 /// The headers of all shards are read first, and all series are planned before one is written. Shards are
-/// written, resumed and given out to machines as `reshard` does it, one series after the other.
+/// written, resumed and divided among machines as in `reshard`, one series after the other.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -28,48 +29,50 @@ pub(crate) struct Options {
     /// The names of the shards of a series, and its share of the samples, such as 'train-%06d.tar=0.9'. Given
     /// once for each series.
     #[arg(long, value_name = "NAMES=SHARE", required = true, value_parser = target)]
-    to: Vec<Target>,
-    /// Another seed is another split.
+    to: Vec<SplitTarget>,
+    /// The seed of the split.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Write the samples of each series in a random order.
+    /// Shuffle the samples of each series with this seed.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
     #[command(flatten)]
-    limits: Limits,
+    limits: ShardLimits,
     #[command(flatten)]
-    edit: Edit,
+    edit: FieldEdit,
     /// Write the index of each series beside it (train.index.json for train-%06d.tar).
     #[arg(long)]
     indexes: bool,
     #[command(flatten)]
-    making: Making,
+    write_options: WriteOptions,
 }
 
+/// A series, and its share of the samples.
 #[derive(Debug, Clone)]
-struct Target {
+struct SplitTarget {
     names: String,
     share: f64,
 }
 
-fn target(text: &str) -> Result<Target, String> {
+fn target(text: &str) -> Result<SplitTarget, String> {
     let (names, share) = text.rsplit_once('=').ok_or("expected NAMES=SHARE, such as train-%06d.tar=0.9")?;
     match share.parse() {
-        Ok(share) if share > 0.0 && share <= 1.0 => Ok(Target { names: names.to_owned(), share }),
-        _ => Err(format!("{share:?} is no share: give a number above 0, up to 1")),
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(SplitTarget { names: names.to_owned(), share }),
+        _ => Err(format!("{share:?} is not a share: give a number above 0, up to 1")),
     }
 }
 
-/// Which of the parts that end at these places, from 0 to 1, a key falls into.
+/// The number of the series that a key belongs to; `None` if to none. The interval from 0 to 1 is divided at
+/// `ends`.
 fn part(key: &str, seed: u64, ends: &[f64]) -> Option<usize> {
-    let mut hash = Hash::default();
+    let mut hash = InputHash::default();
     hash.number(seed);
     hash.text(key);
-    let place = (hash.finish_number() >> 11) as f64 / (1_u64 << 53) as f64;
-    ends.iter().position(|end| place < *end)
+    let point = (hash.finish_number() >> 11) as f64 / (1_u64 << 53) as f64;
+    ends.iter().position(|end| point < *end)
 }
 
-/// Where each part ends: the shares added up.
+/// The end of each series' part of the interval from 0 to 1: the cumulative shares.
 fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
     let mut sum = 0.0;
     let mut ends: Vec<f64> = shares
@@ -81,7 +84,7 @@ fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
     if sum > 1.0 + 1e-9 {
         return Err(Failure::Usage(format!("--to: the shares sum to {sum}, which is more than 1")));
     }
-    // 0.7 + 0.2 + 0.1 is a little less than 1.
+    // In floating point, 0.7 + 0.2 + 0.1 is slightly less than 1.
     if let Some(last) = ends.last_mut().filter(|_| sum > 1.0 - 1e-9) {
         *last = 1.0;
     }
@@ -89,8 +92,8 @@ fn ends(shares: impl Iterator<Item = f64>) -> Result<Vec<f64>, Failure> {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let Options { patterns, to, seed, shuffle, limits, edit, indexes, making } = &options;
-    making.check(*indexes)?;
+    let Options { patterns, to, seed, shuffle, limits, edit, indexes, write_options } = &options;
+    write_options.check(*indexes)?;
     let ends = ends(to.iter().map(|target| target.share))?;
     let series: Vec<Series> = to.iter().map(|target| Series::new(&target.names)).collect::<Result<_, _>>()?;
     for (number, one) in series.iter().enumerate() {
@@ -99,10 +102,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             return Err(Failure::Usage(format!("--to: two series have the same names ({other} and {one})")));
         }
     }
-    let threads = making.threads.count().max(16);
+    let threads = write_options.threads.count().max(16);
     let input = Arc::new(Input::load(patterns, None, threads, context)?);
     series.iter().try_for_each(|series| input.check_apart(series))?;
-    let mut orders: Vec<Vec<Place>> = vec![Vec::new(); to.len()];
+    let mut orders: Vec<Vec<SamplePosition>> = vec![Vec::new(); to.len()];
     for (shard, sample, key) in input.samples() {
         let part = part(key.unwrap_or_default(), *seed, &ends);
         if let Some(order) = part.and_then(|part| orders.get_mut(part)) {
@@ -114,27 +117,27 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     for (number, (series, order)) in series.into_iter().zip(orders).enumerate() {
         let start = number.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0.0);
         let end = ends.get(number).copied().unwrap_or(1.0);
-        let rewriting = Rewriting {
+        let rewrite = Rewrite {
             command: "split",
             limits: *limits,
             shuffle: *shuffle,
             edit,
-            making,
+            write_options,
             options: vec![("seed", seed.to_string()), ("share", format!("{start} to {end}"))],
         };
-        rewriting.check(&input)?;
+        rewrite.check(&input)?;
         let index = indexes.then(|| series.beside("index"));
-        check_index(index.as_deref(), &series, making, context)?;
-        let job = rewriting.plan(series, &input, order, context)?;
-        jobs.push((rewriting, job, index));
+        check_index(index.as_deref(), &series, write_options, context)?;
+        let job = rewrite.plan(series, &input, order, context)?;
+        jobs.push((rewrite, job, index));
     }
     let mut outcomes = Vec::new();
-    for (rewriting, job, index) in jobs {
-        let outcome = rewriting.run(job, context)?;
+    for (rewrite, job, index) in jobs {
+        let outcome = rewrite.run(job, context)?;
         outcome.save_index(index.as_deref(), context)?;
         outcomes.push(outcome);
     }
-    Outcome::report(&outcomes, None, making.json, context)
+    Outcome::report(&outcomes, None, write_options.json, context)
 }
 
 #[cfg(test)]
@@ -150,12 +153,12 @@ mod tests {
         assert!(["a", "a=0", "a=1.1", "a=x"].iter().all(|text| target(text).is_err()));
     }
 
-    /// These must never change: a split that is made again would put samples of val into train.
+    /// These must never change, or a repeated split would move samples of val into train.
     #[test]
     fn keys_fall_as_they_always_did() {
         let parts: Vec<Option<usize>> =
             (0..12).map(|key| part(&format!("{key:06}"), 0, &[0.5, 0.8])).collect();
-        // As Python's hashlib says too.
+        // Computed with Python's hashlib.
         let expected = [1, 9, 0, 0, 9, 0, 0, 0, 0, 1, 0, 0].map(|part| (part < 9).then_some(part));
         assert_eq!(parts, expected);
         let shares = (0..10_000).filter(|key| part(&key.to_string(), 7, &[0.9]) == Some(0)).count();

@@ -4,23 +4,23 @@ mod images;
 mod labels;
 
 use crate::context::Context;
-use crate::distribution::{Distribution, Summary};
+use crate::distribution::{Distribution, DistributionSummary};
 use crate::failure::Failure;
-use crate::field::{Content, Kind};
-use crate::options::{Json, Patterns, Threads};
-use crate::parallel::each_shard;
+use crate::field::{FieldContent, FieldKind};
+use crate::options::{JsonOption, Patterns, ThreadsOption};
+use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
 use crate::table::{Table, bars};
 use crate::text;
-use images::Channels;
-use labels::{Label, Labels};
+use images::{ChannelSums, ImageStats};
+use labels::{LabelCounts, LabelSpec};
 use serde::Serialize;
 use shardstream::codec::Decoder;
 use shardstream::{Result, Sample, SecretUrl, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Count labels, measure lengths and sizes, and take mean and standard deviation of images.
+/// Count labels, measure lengths and sizes, and compute mean and standard deviation of images.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -28,57 +28,58 @@ pub(crate) struct Options {
     /// The field whose values are counted; of JSON, FIELD:PATH, as in json:annotation.label [default: cls].
     #[arg(long, value_name = "FIELD")]
     label: Option<String>,
-    /// Number of labels shown, the most frequent first.
+    /// Number of labels shown, the most frequent ones first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     top: usize,
-    /// Number of images decoded for mean and deviation, the same number of each shard.
+    /// Number of images decoded for mean and standard deviation, the same number from each shard.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     images: u64,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
-/// What was measured, of a shard or of all.
+/// Statistics of one shard, or of all.
 #[derive(Debug, Default)]
 struct Stats {
     samples: u64,
-    labels: Labels,
+    labels: LabelCounts,
     bytes: BTreeMap<String, Distribution>,
-    /// Characters of texts, elements of arrays.
+    /// Number of characters of texts, and of elements of arrays.
     lengths: BTreeMap<String, Distribution>,
     heights: BTreeMap<String, Distribution>,
     widths: BTreeMap<String, Distribution>,
-    channels: BTreeMap<String, Channels>,
+    channels: BTreeMap<String, ChannelSums>,
 }
 
+/// The document that `--json` writes.
 #[derive(Debug, Serialize)]
-struct Document {
+struct StatsDocument {
     samples: u64,
     label: String,
     labels: BTreeMap<String, u64>,
     unlabelled: u64,
-    fields: BTreeMap<String, FieldDocument>,
+    fields: BTreeMap<String, StatsField>,
 }
 
 #[derive(Debug, Serialize)]
-struct FieldDocument {
+struct StatsField {
     samples: u64,
-    bytes: Summary,
+    bytes: DistributionSummary,
     #[serde(skip_serializing_if = "Option::is_none")]
-    length: Option<Summary>,
+    length: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    height: Option<Summary>,
+    height: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    width: Option<Summary>,
+    width: Option<DistributionSummary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    images: Option<images::Document>,
+    images: Option<ImageStats>,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let shards = options.patterns.shards(context)?;
-    let label = Arc::new(Label::new(options.label.as_deref().unwrap_or("cls")));
+    let label = Arc::new(LabelSpec::new(options.label.as_deref().unwrap_or("cls")));
     let (images, count) = (options.images, shards.len().max(1) as u64);
     let progress = ShardProgress::start(context, "stats", shards.len());
     let (store, interrupt, wanted) = (context.store.clone(), context.interrupt.clone(), Arc::clone(&label));
@@ -90,14 +91,14 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             if interrupt.is_set() {
                 break;
             }
-            stats.take(&sample?, &wanted, each, &decoder)?;
-            each_sample.sample();
+            stats.add_sample(&sample?, &wanted, each, &decoder)?;
+            each_sample.add_sample();
         }
         Ok(stats)
     };
     let mut total = Stats::default();
-    each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, stats| {
-        progress.shard();
+    for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |_, stats| {
+        progress.add_shard();
         total.merge(stats);
         Ok(())
     })?;
@@ -129,19 +130,25 @@ fn add(into: &mut BTreeMap<String, Distribution>, name: &str, number: u64) {
 }
 
 impl Stats {
-    /// Takes in a sample. Of each field, a limited number of images of a shard are decoded.
-    fn take(&mut self, sample: &Sample, label: &Label, images: u64, decoder: &Decoder) -> Result<()> {
+    /// Adds a sample. Decodes at most `images` images of each field.
+    fn add_sample(
+        &mut self,
+        sample: &Sample,
+        label: &LabelSpec,
+        images: u64,
+        decoder: &Decoder,
+    ) -> Result<()> {
         self.samples += 1;
         self.labels.add(label.of(sample)?);
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             add(&mut self.bytes, name, bytes.len() as u64);
-            let kind = Kind::of(name);
-            if !matches!(kind, Kind::Image | Kind::Text | Kind::Array) {
+            let kind = FieldKind::of(name);
+            if !matches!(kind, FieldKind::Image | FieldKind::Text | FieldKind::Array) {
                 continue;
             }
-            match Content::of(name, bytes, decoder).map_err(|error| sample.locate(error))? {
-                Content::Image(_, size) => {
+            match FieldContent::of(name, bytes, decoder).map_err(|error| sample.locate(error))? {
+                FieldContent::Image(_, size) => {
                     add(&mut self.heights, name, size.height.into());
                     add(&mut self.widths, name, size.width.into());
                     let channels = self.channels.entry(name.to_owned()).or_default();
@@ -149,14 +156,14 @@ impl Stats {
                         channels.add(name, bytes).map_err(|error| sample.locate(error))?;
                     }
                 }
-                Content::Value(Value::Text(text)) => {
+                FieldContent::Value(Value::Text(text)) => {
                     add(&mut self.lengths, name, text.chars().count() as u64);
                 }
-                Content::Value(Value::Array(array)) => {
+                FieldContent::Value(Value::Array(array)) => {
                     let elements = array.data().len() / array.dtype().size();
                     add(&mut self.lengths, name, elements as u64);
                 }
-                Content::Value(_) | Content::Bytes => {}
+                FieldContent::Value(_) | FieldContent::Bytes => {}
             }
         }
         Ok(())
@@ -174,21 +181,21 @@ impl Stats {
         }
     }
 
-    fn document(&self, label: &Label) -> Document {
+    fn document(&self, label: &LabelSpec) -> StatsDocument {
         let summary =
             |of: &BTreeMap<String, Distribution>, name: &str| of.get(name).map(Distribution::summary);
         let field = |(name, bytes): (&String, &Distribution)| {
-            let document = FieldDocument {
+            let document = StatsField {
                 samples: bytes.count,
                 bytes: bytes.summary(),
                 length: summary(&self.lengths, name),
                 height: summary(&self.heights, name),
                 width: summary(&self.widths, name),
-                images: self.channels.get(name).filter(|it| it.images > 0).map(Channels::document),
+                images: self.channels.get(name).filter(|it| it.images > 0).map(ChannelSums::document),
             };
             (name.clone(), document)
         };
-        Document {
+        StatsDocument {
             samples: self.samples,
             label: label.spec().to_owned(),
             labels: self.labels.counts().clone(),
@@ -197,7 +204,7 @@ impl Stats {
         }
     }
 
-    fn show(&self, label: &Label, top: usize, context: &Context) -> Result<(), Failure> {
+    fn show(&self, label: &LabelSpec, top: usize, context: &Context) -> Result<(), Failure> {
         let out = &context.output;
         out.line(text::counted(self.samples, "sample"))?;
         if !self.labels.is_empty() {
@@ -229,7 +236,7 @@ impl Stats {
             out.line(format_args!("\n{}: {share} of samples", text::printable(name)))?;
             out.line(format_args!("  bytes   {}", bytes.line(text::bytes)))?;
             if let Some(lengths) = self.lengths.get(name) {
-                let what = if Kind::of(name) == Kind::Text { "characters" } else { "elements" };
+                let what = if FieldKind::of(name) == FieldKind::Text { "characters" } else { "elements" };
                 out.line(format_args!("  length  {} {what}", lengths.line(text::number)))?;
             }
             if let (Some(heights), Some(widths)) = (self.heights.get(name), self.widths.get(name)) {

@@ -1,105 +1,106 @@
-//! A file that another process fills.
+//! Follows a file that another process fills.
 
 use super::{Flight, blocking};
 use crate::Result;
-use crate::store::cache::directory::free;
-use crate::store::cache::file::{Content, Written};
-use crate::store::cache::progress::{Part, Progress, Rest};
+use crate::store::cache::directory::is_unlocked;
+use crate::store::cache::file::{CachedContent, Written};
+use crate::store::cache::progress::{FlightFile, FlightProgress, Remainder};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often another process is asked how far it is.
-const LOOK: Duration = Duration::from_millis(10);
-/// How long another process may bring nothing, as one that was stopped does, before its readers continue
-/// alone.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Interval between two looks at the file.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum time without progress, for example of a suspended process, before the readers fetch the object
+/// themselves.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Flight {
-    /// Tells how far another process is. Says whether that is all: if it has died, somebody else is to
-    /// continue.
-    pub(super) async fn watch(&self, file: File) -> Result<bool> {
-        let (mut file, mut part) = (Some(file), None::<Part>);
-        let (mut last, mut moved) = (None, Instant::now());
+    /// Publishes the progress of another process. Returns whether the flight is over; if not, the other
+    /// process has died, and the object must be claimed again.
+    pub(super) async fn follow(&self, file: File) -> Result<bool> {
+        let (mut headless, mut followed) = (Some(file), None::<FlightFile>);
+        let (mut last, mut last_change) = (None, Instant::now());
         loop {
-            let (key, held) = (self.key.clone(), file.take());
-            let known = part.clone();
-            let looked = blocking(move || look(&key, held, known)).await;
-            let (held, seen) = match looked {
-                Ok(looked) => looked,
+            let (key, file, known) = (self.key.clone(), headless.take(), followed.clone());
+            let status = blocking(move || look(&key, file, known)).await;
+            let (file, status) = match status {
+                Ok(status) => status,
                 Err(error) => {
                     self.cache.warn(&error);
                     return Ok(true);
                 }
             };
-            file = held;
-            let now = match &seen {
-                Seen::Bytes(_, written) => Some(*written),
+            headless = file;
+            let now = match &status {
+                FileStatus::Growing(_, written) => Some(*written),
                 _ => None,
             };
             if now != last {
-                (last, moved) = (now, Instant::now());
+                (last, last_change) = (now, Instant::now());
             }
-            match seen {
-                Seen::Nothing | Seen::Bytes(..) if moved.elapsed() > PATIENCE => {
-                    self.end(Progress::Ended(part, last.unwrap_or_default(), Rest::default()));
+            match status {
+                FileStatus::Headless | FileStatus::Growing(..) if last_change.elapsed() > TIMEOUT => {
+                    self.end(FlightProgress::Ended(followed, last.unwrap_or_default(), Remainder::default()));
                     return Ok(true);
                 }
-                Seen::Nothing => {}
-                Seen::Bytes(seen, written) => {
-                    part = Some(seen.clone());
+                FileStatus::Headless => {}
+                FileStatus::Growing(file, written) => {
+                    followed = Some(file.clone());
                     self.sender.send_if_modified(|progress| {
-                        let news = !matches!(progress, Progress::Growing(_, told) if *told == written);
-                        *progress = Progress::Growing(seen, written);
-                        news
+                        let changed = !matches!(progress, FlightProgress::Growing(_, old) if *old == written);
+                        *progress = FlightProgress::Growing(file, written);
+                        changed
                     });
                 }
-                Seen::Whole(seen) => {
-                    self.tell(Progress::Whole(seen));
+                FileStatus::Complete(file) => {
+                    self.publish(FlightProgress::Complete(file));
                     return Ok(true);
                 }
-                Seen::Dead => return Ok(false),
+                FileStatus::Abandoned => return Ok(false),
             }
-            if self.while_followed(Box::pin(tokio::time::sleep(LOOK))).await.is_none() {
+            if self.while_followed(Box::pin(tokio::time::sleep(POLL_INTERVAL))).await.is_none() {
                 return Ok(true);
             }
         }
     }
 }
 
-/// What can be seen of a file that another process fills.
-enum Seen {
-    Nothing,
-    Bytes(Part, Written),
-    Whole(Part),
-    /// It is not whole, and nobody fills it.
-    Dead,
+/// The status of a file that another process fills.
+enum FileStatus {
+    /// The file has no head yet.
+    Headless,
+    Growing(FlightFile, Written),
+    Complete(FlightFile),
+    /// The file is incomplete, and no process fills it.
+    Abandoned,
 }
 
-/// Looks how far a file is, of which the head may have been read before.
-fn look(key: &str, file: Option<File>, part: Option<Part>) -> io::Result<(Option<File>, Seen)> {
-    let content = match (file, part) {
-        (_, Some(part)) => part.content,
-        (None, None) => return Ok((None, Seen::Dead)),
+/// Looks at a file. `known` is set once its head has been read; until then, the file is given back.
+fn look(key: &str, file: Option<File>, known: Option<FlightFile>) -> io::Result<(Option<File>, FileStatus)> {
+    let content = match (file, known) {
+        (_, Some(known)) => known.content,
+        (None, None) => return Ok((None, FileStatus::Abandoned)),
         (Some(file), None) => {
-            let free = free(&file)?;
-            match Content::of(file, key)? {
+            let is_unlocked = is_unlocked(&file)?;
+            match CachedContent::open(file, key)? {
                 Ok(content) => Arc::new(content),
-                Err(file) => return Ok((Some(file), if free { Seen::Dead } else { Seen::Nothing })),
+                Err(file) if is_unlocked => return Ok((Some(file), FileStatus::Abandoned)),
+                Err(file) => return Ok((Some(file), FileStatus::Headless)),
             }
         }
     };
-    // In this order: it may be finished at any moment.
-    let free = free(&content.file)?;
-    let part = Part { content, ours: false };
-    let seen = if part.content.is_whole()? {
-        Seen::Whole(part)
-    } else if free {
-        Seen::Dead
+    // The lock first, since the file may be completed and unlocked at any moment.
+    let is_unlocked = is_unlocked(&content.file)?;
+    let file = FlightFile { content, filled_here: false };
+    let status = if file.content.is_complete()? {
+        FileStatus::Complete(file)
+    } else if is_unlocked {
+        FileStatus::Abandoned
     } else {
-        let written = part.content.written()?;
-        Seen::Bytes(part, written)
+        let written = file.content.written()?;
+        FileStatus::Growing(file, written)
     };
-    Ok((None, seen))
+    Ok((None, status))
 }

@@ -1,4 +1,4 @@
-//! Which checkpoints stay.
+//! Which checkpoints are kept.
 
 use super::*;
 use crate::report::tests::epoch;
@@ -11,7 +11,7 @@ fn after(accuracies: &[f64], steps: u64) -> Checkpoint {
     let epochs =
         accuracies.iter().map(|accuracy| crate::report::Epoch { steps: 2, ..epoch(*accuracy, 128, 1) });
     checkpoint.progress.epochs = epochs.collect();
-    checkpoint.progress.running = Running::default();
+    checkpoint.progress.running = RunningEpoch::default();
     checkpoint.progress.running.logged = Tally { steps, samples: 64 * steps, ..Tally::default() };
     checkpoint.data = state(accuracies.len() as u64, steps);
     checkpoint
@@ -87,7 +87,7 @@ fn a_failing_deletion_is_told_and_no_error() {
     let mut saved = place.clone().keep(2).write(checkpoint(3)).unwrap();
     assert_eq!(steps(&place), [2, 3]);
     assert!(!saved.to_string().contains('\n'));
-    // Nobody can delete a directory as if it were a file, and listings have no directories.
+    // A directory cannot be deleted like a file, and listings contain no directories.
     let listing = Listing::new(&place.url, [&old, &saved.url].map(Into::into));
     fs::create_dir(&old).unwrap();
     saved.failed = place.delete(&listing.obsolete(3, 1, 1, None));
@@ -106,14 +106,14 @@ fn training_on_from_an_older_one_leaves_those_of_later_steps() {
     assert_eq!(steps(&place), [2, 3, 5, 6]);
 }
 
-/// What is in a place, as the names of objects.
-fn listing(objects: &BTreeSet<Name>) -> Listing {
+/// The names of the objects in a directory.
+fn listing(objects: &BTreeSet<ObjectName>) -> Listing {
     Listing::new("run", objects.iter().map(|name| format!("run/{name}")))
 }
 
 proptest! {
-    /// A training on changing numbers of ranks, which die at any point, with and without listing in between:
-    /// what is left is always the last `keep` complete ones and the best, and what is newest can be had at
+    /// A training on changing numbers of ranks, which die at any point, with and without listings in between:
+    /// the last `keep` complete checkpoints and the best one are always kept, and the newest can be loaded at
     /// any time.
     #[test]
     fn any_history_keeps_the_best_and_the_last(
@@ -121,18 +121,17 @@ proptest! {
         history in prop::collection::vec((1u64..4, 1usize..4, 0usize..8, prop::option::of(0u64..30)), 1..20),
     ) {
         let (mut objects, mut step) = (BTreeSet::new(), 0);
-        // The steps of the complete ones that were ever written, and those of them that were the best at the
-        // end.
+        // The steps of all complete checkpoints that were written, and those that were the best when written.
         let mut complete = BTreeSet::new();
         for (more, ranks, killed, best) in history {
             step += more;
-            // Ranks get ready in some order; the job may die before all are. Rank 0 deletes when its own is
-            // written.
+            // Ranks finish in some order; the job may die before all have. Rank 0 deletes after it has
+            // written its own part.
             let order = (0..ranks).map(|at| (at + killed) % ranks);
             for rank in order.take(if killed < ranks { killed } else { ranks }) {
-                objects.insert(Name { step, ranks, rank });
+                objects.insert(ObjectName { step, ranks, rank });
             }
-            let whole = (0..ranks).all(|rank| objects.contains(&Name { step, ranks, rank }));
+            let whole = (0..ranks).all(|rank| objects.contains(&ObjectName { step, ranks, rank }));
             if whole {
                 complete.insert(step);
             }
@@ -155,7 +154,7 @@ proptest! {
             if keep > 0 {
                 let whole_ones = left.iter().filter(|step| complete.contains(step)).count();
                 prop_assert!(whole_ones <= keep + usize::from(best.is_some()), "{left:?}");
-                // Nothing that nobody can use is left behind a complete one.
+                // No incomplete checkpoint is left before a complete one.
                 let newest = complete.last().copied().unwrap_or(0);
                 prop_assert!(left.iter().all(|step| *step >= newest || complete.contains(step)), "{left:?}");
             }

@@ -2,7 +2,7 @@ mod keeping;
 mod ranks;
 
 use super::*;
-use crate::report::{Running, Tally};
+use crate::report::{RunningEpoch, Tally};
 use crate::schedule::{Decay, Schedule};
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-fn options() -> Options {
-    Options {
+fn options() -> TrainOptions {
+    TrainOptions {
         epochs: 3,
         steps: 0,
         log_steps: 2,
@@ -35,7 +35,7 @@ fn checkpoints(url: &str, seed: i32) -> Checkpoints {
 
 fn checkpoint(step: u64) -> Checkpoint {
     let tally = |steps| Tally { steps, samples: 64 * steps, correct: 11, loss: 0.1 + 0.2 * steps as f64 };
-    let running = Running {
+    let running = RunningEpoch {
         logged: tally(step - 1),
         since_log: tally(1),
         time: Duration::from_nanos(1_234_567_891),
@@ -52,7 +52,7 @@ fn state(epoch: u64, batches: u64) -> State {
     state_of(0, 1, epoch, batches)
 }
 
-/// That of one rank, after this many batches of 64 samples over all ranks.
+/// The state of one rank, after this many batches of 64 samples over all ranks.
 fn state_of(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
     static STATES: Mutex<BTreeMap<(usize, usize, u64, u64), State>> = Mutex::new(BTreeMap::new());
     let of = (rank, ranks, epoch, batches);
@@ -110,7 +110,7 @@ fn begin(place: &Checkpoints, resume: bool) -> (crate::Result<Option<Checkpoint>
     (begun, String::from_utf8(log).unwrap())
 }
 
-fn refused(place: &Checkpoints, resume: bool) -> Error {
+fn refused(place: &Checkpoints, resume: bool) -> CheckpointError {
     match begin(place, resume).0 {
         Err(crate::Error::Checkpoint(e)) => e,
         other => panic!("{other:?}"),
@@ -147,10 +147,10 @@ fn the_log_says_what_was_written_and_what_was_resumed() {
 fn ends_of_epochs_are_told_as_such() {
     let mut done = checkpoint(7);
     done.progress.epochs = vec![crate::report::tests::epoch(0.5, 64, 1); 2];
-    done.progress.running = Running::default();
+    done.progress.running = RunningEpoch::default();
     assert_eq!(done.title(), "step 2 (epoch 2 done)");
-    assert_eq!(done.place(3), "epoch 2 is done, epoch 3 is next");
-    assert_eq!(done.place(2), "all 2 epochs are done");
+    assert_eq!(done.describe_position(3), "epoch 2 is done, epoch 3 is next");
+    assert_eq!(done.describe_position(2), "all 2 epochs are done");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn auto_passes_over_damaged_checkpoints_and_over_nothing_else() {
         assert!(log.contains("resumed from ") && log.contains("checkpoint-00000005.tar"), "{log}");
     }
     let (begun, _) = auto(&checkpoints(&place.url, 2));
-    assert!(matches!(begun, Err(crate::Error::Checkpoint(Error::Other { .. }))), "another seed");
+    assert!(matches!(begun, Err(crate::Error::Checkpoint(CheckpointError::Other { .. }))), "another seed");
     for step in [2, 5] {
         fs::write(newest.replace("00000009", &format!("{step:08}")), "").unwrap();
     }
@@ -213,7 +213,7 @@ fn a_new_training_does_not_mix_with_an_old_one() {
     let (_dir, place) = written(&[3]);
     let e = refused(&place, false);
     assert!(
-        matches!(&e, Error::Exists { newest } if newest.expose_secret().ends_with("checkpoint-00000003.tar")),
+        matches!(&e, CheckpointError::Exists { newest } if newest.expose_secret().ends_with("checkpoint-00000003.tar")),
         "{e}"
     );
     assert!(e.to_string().contains("--resume"));
@@ -223,7 +223,7 @@ fn a_new_training_does_not_mix_with_an_old_one() {
 fn another_training_is_refused_by_what_differs() {
     let (_dir, place) = written(&[3]);
     let e = refused(&checkpoints(&place.url, 2), true);
-    let Error::Other { differences, .. } = &e else { panic!("{e}") };
+    let CheckpointError::Other { differences, .. } = &e else { panic!("{e}") };
     assert_eq!(differences, &["seed was 1 and is now 2"]);
 
     let mut other = place.clone();
@@ -256,7 +256,7 @@ fn other_devices_may_go_on_with_the_same_batch() {
 fn another_schedule_is_told_and_taken() {
     let (_dir, mut place) = written(&[3]);
     let schedule = Schedule { peak: 0.1, warmup: 30, decay: Decay::Cosine };
-    place.inputs = Inputs::new(&Options { epochs: 4, schedule, ..options() });
+    place.inputs = Inputs::new(&TrainOptions { epochs: 4, schedule, ..options() });
     let (begun, log) = begin(&place, true);
     assert!(begun.unwrap().is_some());
     assert!(log.contains("changed since the checkpoint: epochs was 3 and is now 4\n"), "{log}");
@@ -271,7 +271,8 @@ fn another_shape_is_refused() {
     place.buffers[1].shape = vec![4];
     let e = refused(&place, true);
     assert!(
-        matches!(e, Error::Damaged { .. }) && e.to_string().contains("stats.mean.npy is float32[3]"),
+        matches!(e, CheckpointError::Damaged { .. })
+            && e.to_string().contains("stats.mean.npy is float32[3]"),
         "{e}"
     );
     place.buffers[1].name = "stats.var".into();
@@ -279,8 +280,8 @@ fn another_shape_is_refused() {
     assert!(e.contains("it has no stats.var.npy"), "{e}");
 }
 
-/// Writes what `change` makes of a good checkpoint, with a digest that is right.
-fn forged(change: impl Fn(Sample) -> Sample) -> Error {
+/// Writes a good checkpoint after `change`, with a correct digest.
+fn forged(change: impl Fn(Sample) -> Sample) -> CheckpointError {
     let (_dir, place) = written(&[3]);
     let url = place.newest().unwrap().unwrap();
     let sample = change(place.samples(&url).unwrap().remove(0));
@@ -304,7 +305,7 @@ fn data_and_network_of_different_steps_are_refused() {
 fn another_version_is_refused_as_that() {
     for other in [2, 4] {
         let e = forged(|sample| sample.with("meta.json", format!(r#"{{"version":{other}}}"#).as_bytes()));
-        assert!(matches!(e, Error::Version { version, .. } if version == other), "{e}");
+        assert!(matches!(e, CheckpointError::Version { version, .. } if version == other), "{e}");
     }
 }
 
@@ -312,7 +313,7 @@ fn another_version_is_refused_as_that() {
 fn what_is_no_document_is_refused() {
     for (field, content) in [("meta.json", "{}"), ("data.json", "?"), ("stats.mean.npy", "npy")] {
         let e = forged(|sample| sample.with(field, content.as_bytes()));
-        assert!(matches!(&e, Error::Damaged { reason, .. } if reason.contains(field)), "{e}");
+        assert!(matches!(&e, CheckpointError::Damaged { reason, .. } if reason.contains(field)), "{e}");
     }
 }
 
@@ -329,7 +330,7 @@ fn a_damaged_newest_one_is_named_and_not_passed_over() {
     for bytes in damage {
         fs::write(&url, bytes).unwrap();
         let e = refused(&place, true);
-        assert!(matches!(e, Error::Read { .. } | Error::Damaged { .. }), "{e}");
+        assert!(matches!(e, CheckpointError::Read { .. } | CheckpointError::Damaged { .. }), "{e}");
         assert!(
             e.to_string().contains("checkpoint-00000003.tar") && e.to_string().contains("remove it"),
             "{e}"
@@ -361,21 +362,27 @@ fn what_cannot_be_written_is_named() {
     place.buffers[1].name = "PARAMS.conv_0.KERNEL".into();
     place.buffers[1].shape = vec![3];
     let e = place.write(checkpoint(1)).unwrap_err();
-    assert!(matches!(e, Error::Write { .. }) && e.to_string().contains("checkpoint-00000001.tar"), "{e}");
+    assert!(
+        matches!(e, CheckpointError::Write { .. }) && e.to_string().contains("checkpoint-00000001.tar"),
+        "{e}"
+    );
 
     let file = tempfile::NamedTempFile::new().unwrap();
     let place = checkpoints(file.path().to_str().unwrap(), 1);
-    assert!(matches!(place.write(checkpoint(1)), Err(Error::Write { .. })));
+    assert!(matches!(place.write(checkpoint(1)), Err(CheckpointError::Write { .. })));
 }
 
 #[test]
 fn places_that_cannot_be_listed_are_refused() {
     let artifact = Artifact::open("resnet8").unwrap();
     for url in ["", "/", "file:///tmp/x", "file:x"] {
-        assert!(matches!(Checkpoints::new(url, &artifact, 1, &options()), Err(Error::Place { .. })), "{url}");
+        assert!(
+            matches!(Checkpoints::new(url, &artifact, 1, &options()), Err(CheckpointError::Place { .. })),
+            "{url}"
+        );
     }
     let e = refused(&checkpoints("nowhere://bucket/run", 1), true);
-    assert!(matches!(e, Error::List { .. }), "{e}");
+    assert!(matches!(e, CheckpointError::List { .. }), "{e}");
 }
 
 #[test]
@@ -394,7 +401,7 @@ fn a_saver_writes_one_at_a_time_and_gives_each_back_once() {
     assert_eq!(saver.finish().unwrap(), None);
     assert_eq!(saver.poll().unwrap(), None);
     let no_state = saver.save(Progress::default(), None, None);
-    assert!(matches!(no_state, Err(Error::NoState)));
+    assert!(matches!(no_state, Err(CheckpointError::NoState)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ fn place(url: &str, rank: usize, ranks: usize) -> Checkpoints {
 }
 
 /// Writes the part of one rank.
-fn write(url: &str, rank: usize, ranks: usize, step: u64) -> Saved {
+fn write(url: &str, rank: usize, ranks: usize, step: u64) -> SavedCheckpoint {
     let mut checkpoint = checkpoint(step);
     checkpoint.data = state_of(rank, ranks, 0, step);
     if rank > 0 {
@@ -16,7 +16,7 @@ fn write(url: &str, rank: usize, ranks: usize, step: u64) -> Saved {
     place(url, rank, ranks).write(checkpoint).unwrap()
 }
 
-/// A place with the checkpoints of this many ranks at these steps.
+/// A directory with the checkpoints of this many ranks at these steps.
 fn written_by(ranks: usize, steps: &[u64]) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let url = dir.path().join("run").to_str().unwrap().to_owned();
@@ -75,14 +75,14 @@ fn incomplete_ones_are_passed_over_and_told() {
         assert!(line.contains(what), "{log}");
     }
     assert_eq!(told.len(), 3);
-    // Named by itself it is an error.
+    // Naming it explicitly is an error.
     let first = format!("{url}/checkpoint-00000005.rank-00000-of-00004.tar");
     let e = place(&url, 0, 4).load(&first).unwrap_err();
     assert!(
-        matches!(&e, Error::Incomplete { missing, .. } if missing.expose_secret().ends_with("rank-00002-of-00004.json")),
+        matches!(&e, CheckpointError::Incomplete { missing, .. } if missing.expose_secret().ends_with("rank-00002-of-00004.json")),
         "{e}"
     );
-    // One that is not there at all is none of several.
+    // A missing object is not an incomplete checkpoint.
     let (_dir, url) = written_by(2, &[3]);
     fs::remove_file(format!("{url}/checkpoint-00000003.rank-00001-of-00002.json")).unwrap();
     let (begun, log) = begin(&place(&url, 1, 2), true);
@@ -104,14 +104,14 @@ fn damaged_parts_are_errors_that_name_them() {
     for bytes in [b"".to_vec(), b"{}".to_vec(), whole[..whole.len() / 2].to_vec(), later, changed.into()] {
         fs::write(&part, bytes).unwrap();
         let e = refused(&place(&url, 0, 1), true);
-        assert!(matches!(e, Error::Damaged { .. }), "{e}");
+        assert!(matches!(e, CheckpointError::Damaged { .. }), "{e}");
         assert!(
             e.to_string().contains("rank-00001-of-00002.json") && e.to_string().contains("remove it"),
             "{e}"
         );
     }
     fs::write(&part, text.replacen("\"version\":3", "\"version\":4", 1)).unwrap();
-    assert!(matches!(refused(&place(&url, 0, 1), true), Error::Version { version: 4, .. }));
+    assert!(matches!(refused(&place(&url, 0, 1), true), CheckpointError::Version { version: 4, .. }));
     fs::write(&part, &whole).unwrap();
     assert!(begin(&place(&url, 0, 1), true).0.is_ok());
 }
@@ -135,8 +135,8 @@ fn no_flipped_byte_of_a_part_changes_what_is_resumed() {
 #[test]
 fn parts_of_different_steps_or_jobs_are_refused() {
     let (_dir, url) = written_by(2, &[3]);
-    // As if an earlier attempt had left it: right in itself.
-    let part = |data| Part { step: 3, rank: 1, ranks: 2, data }.encode().unwrap();
+    // As if an earlier attempt had left it: valid by itself.
+    let part = |data| RankPart { step: 3, rank: 1, ranks: 2, data }.encode().unwrap();
     for (data, what) in [
         (state_of(1, 2, 0, 4), "take them at the same step"),
         (state_of(1, 2, 1, 3), "not of the same job"),
@@ -145,7 +145,10 @@ fn parts_of_different_steps_or_jobs_are_refused() {
     ] {
         fs::write(format!("{url}/checkpoint-00000003.rank-00001-of-00002.json"), part(data)).unwrap();
         let e = refused(&place(&url, 0, 2), true);
-        assert!(matches!(&e, Error::Damaged { reason, .. } if reason.contains(what)), "{what}: {e}");
+        assert!(
+            matches!(&e, CheckpointError::Damaged { reason, .. } if reason.contains(what)),
+            "{what}: {e}"
+        );
     }
     // A checkpoint of several ranks under the name of one.
     let first = format!("{url}/checkpoint-00000003.rank-00000-of-00002.tar");
@@ -176,7 +179,7 @@ fn only_the_first_rank_needs_the_network() {
         saver.finish()
     };
     assert!(save(1, None).is_ok());
-    assert!(matches!(save(0, None), Err(Error::Write { .. })));
+    assert!(matches!(save(0, None), Err(CheckpointError::Write { .. })));
     save(0, Some(checkpoint(3).tensors)).unwrap();
     assert!(same(&begin(&place(&url, 0, 1), true).0.unwrap().unwrap(), &checkpoint(3)));
 }
@@ -193,12 +196,11 @@ fn a_checkpoint_elsewhere_is_taken_by_its_url() {
     assert!(String::from_utf8(log).unwrap().starts_with(&format!("resumed from {first}: epoch 1, step 3;")));
 }
 
-/// Whatever was written, deleted or not when the machines went down: the last one that was complete can be
-/// loaded.
+/// Whatever was written or deleted before the machines died, the last complete checkpoint can be loaded.
 #[test]
 fn killed_at_any_point_the_newest_can_be_loaded() {
     let ranks = 4;
-    // Every order in which the ranks of the last one may have got ready.
+    // Every order in which the ranks may have finished the last checkpoint.
     for done in 0..1 << ranks {
         let (_dir, url) = written_by(ranks, &[2]);
         (0..ranks).filter(|rank| done >> rank & 1 == 1).for_each(|rank| drop(write(&url, rank, ranks, 4)));
@@ -207,7 +209,7 @@ fn killed_at_any_point_the_newest_can_be_loaded() {
         assert!(same(&begun.unwrap().unwrap(), &checkpoint(expected)), "{done:b}: {log}");
         assert_eq!(log.contains("passed over"), !(done == 0 || expected == 4), "{log}");
     }
-    // And every point in the deletion of old ones, each in its order.
+    // Every point in the deletion of old checkpoints, each in its order.
     let listing = |url: &str| Listing::new(url, names(url).into_iter().map(|name| format!("{url}/{name}")));
     for deleted in 0..=2 * ranks {
         let (_dir, url) = written_by(ranks, &[1, 2, 4]);
@@ -216,7 +218,7 @@ fn killed_at_any_point_the_newest_can_be_loaded() {
         assert_eq!(obsolete.len(), 2 * ranks);
         obsolete[..deleted].iter().for_each(|url| fs::remove_file(url).unwrap());
         assert!(same(&begin(&place(&url, 0, 1), true).0.unwrap().unwrap(), &checkpoint(4)));
-        // The newest is damaged, and somebody removes it: what is left of the others is not taken for one.
+        // If the damaged newest checkpoint is removed, the rest of another one does not count as complete.
         names(&url).iter().filter(|name| name.contains("-00000004")).for_each(|name| {
             fs::remove_file(format!("{url}/{name}")).unwrap();
         });
@@ -226,8 +228,8 @@ fn killed_at_any_point_the_newest_can_be_loaded() {
     }
 }
 
-/// By its name a damaged checkpoint is complete. What the training resumed from is all there is until another
-/// one is.
+/// By its name a damaged checkpoint is complete. Until another one is, the checkpoint that the training
+/// resumed from is the only usable one.
 #[test]
 fn what_was_resumed_from_stays_until_there_is_a_later_sound_one() {
     let (_dir, url) = written_by(2, &[2, 4]);
@@ -242,7 +244,7 @@ fn what_was_resumed_from_stays_until_there_is_a_later_sound_one() {
         first.clone().topology(Topology::new(rank, 2).unwrap()).write(checkpoint).unwrap()
     };
     let steps = || Listing::new(&url, names(&url).into_iter().map(|name| format!("{url}/{name}")));
-    // Rank 1 does not get to write it anew, nor the next one.
+    // Rank 1 dies before it rewrites its part, and before the next one.
     write(0, 4);
     write(0, 6);
     assert_eq!(steps().steps().collect::<Vec<_>>(), [2, 4, 6]);

@@ -1,17 +1,24 @@
-//! Processes that a plugin joins: with a made-up one, as the CUDA plugin needs a GPU. It is built by the
-//! compiler that built the tests.
+//! Processes that a plugin joins, tested with a fake plugin, since the CUDA plugin needs a GPU. The tests
+//! build it with their own compiler.
 
+use crate::child::child;
 use crate::common::synthetic;
+use resnet::compile::{Cache, Compiler, Program};
+use resnet::pjrt::{CompileOptions, OptionValue, PluginOption, Signature, Span};
+use resnet::plugin::FoundPlugin;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The made-up plugin, whose name tells the trainer that it drives GPUs.
+/// The fake plugin, whose file name makes the trainer treat it as one for GPUs.
 fn plugin() -> &'static Path {
-    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    static BUILT: OnceLock<(Option<tempfile::TempDir>, PathBuf)> = OnceLock::new();
     let (_, path) = BUILT.get_or_init(|| {
+        if let Some(path) = std::env::var_os("MADE_UP_PLUGIN") {
+            return (None, path.into());
+        }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("made_up_gpu.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trainer/made_up/plugin.rs");
@@ -22,12 +29,12 @@ fn plugin() -> &'static Path {
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        (dir, path)
+        (Some(dir), path)
     });
     path
 }
 
-/// The trainer on eight made-up GPUs, without computing anything.
+/// The trainer in a dry run on eight fake GPUs.
 fn program(arguments: &[&str]) -> Command {
     program_of("resnet8-x8", arguments)
 }
@@ -39,7 +46,7 @@ fn program_of(artifact: &str, arguments: &[&str]) -> Command {
     program.arg(Path::new(&shards.train).parent().unwrap());
     program.args(["--shards", &shards.train, "--val-shards", &shards.validation, "--epochs", "1"]);
     program.args(["--log-steps", "0", "--workers", "1", "--shuffle", "50"]).args(arguments);
-    // The environment of whoever runs the tests must not be that of the job.
+    // The job must not inherit these variables from the tests' environment.
     for name in ["CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "SHARDSTREAM_COORDINATOR", "SLURM_STEP_ID"] {
         program.env_remove(name);
     }
@@ -55,7 +62,7 @@ fn run(program: &mut Command) -> (bool, String, String) {
     texts(program.output().unwrap())
 }
 
-/// A port that was free a moment ago.
+/// An address with a port that was free a moment ago.
 fn address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -80,7 +87,7 @@ fn spawned_processes_join_and_have_a_part_of_the_gpus_each() {
     assert_eq!(out.matches("has 2 of the devices").count(), 4, "{out}");
 }
 
-/// As on two hosts of four GPUs each.
+/// A rank of a job on two hosts with four GPUs each.
 fn rank(artifact: &str, rank: &str, address: &str, timeout: &str) -> Command {
     let job = ["--rank", rank, "--world-size", "2", "--coordinator", address, "--join-timeout", timeout];
     let mut program = program_of(artifact, &job);
@@ -93,7 +100,7 @@ fn processes_of_two_hosts_join_where_rank_0_is() {
     let address = address();
     let second = std::thread::spawn({
         let address = address.clone();
-        // The other one is the first to be started.
+        // Rank 1 starts first.
         move || run(&mut rank("resnet8-x8", "1", &address, "30"))
     });
     std::thread::sleep(Duration::from_millis(300));
@@ -137,4 +144,60 @@ fn another_program_is_refused() {
     let (well, _, errors) = run(&mut rank("resnet8-bf16-x8", "1", &address, "30"));
     assert!(!well && errors.contains("resnet8-x8 (") && errors.contains("is trained there"), "{errors}");
     assert!(!first.join().unwrap().0);
+}
+
+#[test]
+#[ignore = "run by a_program_that_crashes_in_its_load_is_compiled_at_the_next_start"]
+fn compile_with_cache() {
+    let dir = std::env::var_os("MADE_UP_CACHE").unwrap();
+    let found = FoundPlugin { path: plugin().into(), how: "made up".into() };
+    let visible = PluginOption { name: "visible_devices".into(), value: OptionValue::Ints(vec![0]) };
+    let client = found.load().unwrap().client(&[visible]).unwrap();
+    let cache = Cache::open(dir, &client, &found, &[]).unwrap();
+    let mut compiler = Compiler::with_cache(&client, Some(cache));
+    let options = CompileOptions::default();
+    let program = Program {
+        name: "step",
+        code: b"code",
+        signature: Signature::default(),
+        options: &options,
+        span: Span::Job,
+    };
+    compiler.compile(&program).unwrap();
+    println!("{}", compiler.report());
+}
+
+#[test]
+fn a_program_that_crashes_in_its_load_is_compiled_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    // The key depends on the plugin's file, so all starts use the same one.
+    let start = |crash: bool| {
+        let mut process = child(module_path!(), "compile_with_cache");
+        process.env("MADE_UP_CACHE", dir.path()).env("MADE_UP_PLUGIN", plugin());
+        if crash {
+            process.env("MADE_UP_CRASH", "1");
+        }
+        run(&mut process)
+    };
+    let files = |ending: &str| {
+        let files = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.to_str().unwrap().contains(ending)).collect::<Vec<_>>()
+    };
+    let (_, out, errors) = start(false);
+    assert!(out.contains("programs: step compiled in"), "{out}{errors}");
+    let (well, out, _) = start(true);
+    assert!(!well && !out.contains("programs:"), "{out}");
+    assert_eq!((files(".executable").len(), files(".loading-").len()), (1, 1));
+    for _ in 0..2 {
+        let (well, out, errors) = start(true);
+        assert!(well && out.contains("programs: step compiled in"), "{out}{errors}");
+        assert!(out.contains("warning: a process died while it loaded the compiled program"), "{out}");
+        assert_eq!((files(".executable").len(), files(".loading-").len()), (0, 1));
+    }
+    std::fs::remove_file(&files(".loading-")[0]).unwrap();
+    let (_, out, _) = start(false);
+    assert!(out.contains("programs: step compiled in") && !out.contains("warning"), "{out}");
+    let (_, out, _) = start(false);
+    assert!(out.contains("programs: step loaded from the cache in"), "{out}");
+    assert_eq!((files(".executable").len(), files(".loading-").len()), (1, 0));
 }

@@ -1,5 +1,6 @@
-//! A PJRT plugin without devices, built by the tests: it joins processes as the CUDA plugin does, and counts
-//! what it is given. Uploads are let go at once; nothing can be compiled.
+//! A fake PJRT plugin without devices, built by the tests. It joins processes as the CUDA plugin does, and
+//! counts the values that it gets. Uploads are released at once; programs can be compiled and loaded, but not
+//! run.
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
@@ -10,7 +11,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicI64, Ordering};
 use sys::*;
 
-type Answer = *mut PJRT_Error;
+type ErrorPtr = *mut PJRT_Error;
 
 struct Failure {
     code: u32,
@@ -29,21 +30,21 @@ struct Client {
     process: i32,
 }
 
-fn fail(code: u32, message: String) -> Answer {
+fn fail(code: u32, message: String) -> ErrorPtr {
     Box::into_raw(Box::new(Failure { code, message })).cast()
 }
 
-/// Values that were deleted, less those that were given.
+/// Number of deleted values minus number of received values.
 static VALUES: AtomicI64 = AtomicI64::new(0);
 
-unsafe extern "C" fn raise(code: PJRT_Error_Code, message: *const i8, size: usize) -> Answer {
+unsafe extern "C" fn raise(code: PJRT_Error_Code, message: *const i8, size: usize) -> ErrorPtr {
     let message = unsafe { std::slice::from_raw_parts(message.cast(), size) };
     fail(code.0, String::from_utf8_lossy(message).into_owned())
 }
 
 static mut RAISE: PJRT_CallbackError = Some(raise);
 
-unsafe fn put(args: &PJRT_Client_Create_Args, key: &str, value: &[u8]) -> Result<(), Answer> {
+unsafe fn put(args: &PJRT_Client_Create_Args, key: &str, value: &[u8]) -> Result<(), ErrorPtr> {
     let mut call: PJRT_KeyValuePutCallback_Args = unsafe { std::mem::zeroed() };
     call.struct_size = size_of_val(&call);
     (call.key, call.key_size) = (key.as_ptr().cast(), key.len());
@@ -53,7 +54,7 @@ unsafe fn put(args: &PJRT_Client_Create_Args, key: &str, value: &[u8]) -> Result
     if failed.is_null() { Ok(()) } else { Err(failed) }
 }
 
-unsafe fn get(args: &PJRT_Client_Create_Args, key: &str, timeout: i32) -> Result<Vec<u8>, Answer> {
+unsafe fn get(args: &PJRT_Client_Create_Args, key: &str, timeout: i32) -> Result<Vec<u8>, ErrorPtr> {
     let mut call: PJRT_KeyValueGetCallback_Args = unsafe { std::mem::zeroed() };
     call.struct_size = size_of_val(&call);
     (call.key, call.key_size, call.timeout_in_ms) = (key.as_ptr().cast(), key.len(), timeout);
@@ -115,12 +116,12 @@ unsafe fn options(args: &PJRT_Client_Create_Args) -> Options {
     found
 }
 
-/// Waits for this long for another process, or what the test says.
+/// Time-out for another process in milliseconds; the test may set it.
 fn timeout() -> i32 {
     std::env::var("MADE_UP_TIMEOUT").map_or(60_000, |value| value.parse().unwrap())
 }
 
-unsafe extern "C" fn create(args: *mut PJRT_Client_Create_Args) -> Answer {
+unsafe extern "C" fn create(args: *mut PJRT_Client_Create_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     let Options { node, nodes, visible, others } = unsafe { options(args) };
     if let Some(other) = others.first() {
@@ -129,8 +130,8 @@ unsafe extern "C" fn create(args: *mut PJRT_Client_Create_Args) -> Answer {
     let own: Vec<u8> = visible.iter().map(|device| *device as u8).collect();
     let mut all = vec![own];
     if nodes > 1 {
-        let exchange = || -> Result<Vec<Vec<u8>>, Answer> {
-            // This one puts nothing, as one that hangs.
+        let exchange = || -> Result<Vec<Vec<u8>>, ErrorPtr> {
+            // This process stores nothing, as if it hung.
             if std::env::var("MADE_UP_SILENT").is_ok_and(|rank| rank == node.to_string()) {
                 std::thread::sleep(std::time::Duration::from_secs(20));
             }
@@ -162,68 +163,104 @@ unsafe extern "C" fn create(args: *mut PJRT_Client_Create_Args) -> Answer {
     null_mut()
 }
 
-unsafe extern "C" fn nothing<T>(_: *mut T) -> Answer {
+unsafe extern "C" fn succeed<T>(_: *mut T) -> ErrorPtr {
     null_mut()
 }
 
-unsafe extern "C" fn devices(args: *mut PJRT_Client_Devices_Args) -> Answer {
+unsafe extern "C" fn devices(args: *mut PJRT_Client_Devices_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     let client = unsafe { &*args.client.cast::<Client>() };
     (args.devices, args.num_devices) = (client.devices.as_ptr(), client.devices.len());
     null_mut()
 }
 
-unsafe extern "C" fn local(args: *mut PJRT_Client_AddressableDevices_Args) -> Answer {
+unsafe extern "C" fn local(args: *mut PJRT_Client_AddressableDevices_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     let client = unsafe { &*args.client.cast::<Client>() };
     (args.addressable_devices, args.num_addressable_devices) = (client.local.as_ptr(), client.local.len());
     null_mut()
 }
 
-unsafe extern "C" fn name(args: *mut PJRT_Client_PlatformName_Args) -> Answer {
+unsafe extern "C" fn name(args: *mut PJRT_Client_PlatformName_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     (args.platform_name, args.platform_name_size) = (c"made-up".as_ptr(), 7);
     null_mut()
 }
 
-unsafe extern "C" fn process(args: *mut PJRT_Client_ProcessIndex_Args) -> Answer {
+unsafe extern "C" fn process(args: *mut PJRT_Client_ProcessIndex_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     args.process_index = unsafe { (*args.client.cast::<Client>()).process };
     null_mut()
 }
 
-unsafe extern "C" fn description(args: *mut PJRT_Device_GetDescription_Args) -> Answer {
+unsafe extern "C" fn description(args: *mut PJRT_Device_GetDescription_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     args.device_description = args.device.cast();
     null_mut()
 }
 
-unsafe extern "C" fn id(args: *mut PJRT_DeviceDescription_Id_Args) -> Answer {
+unsafe extern "C" fn id(args: *mut PJRT_DeviceDescription_Id_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     args.id = unsafe { (*args.device_description.cast::<Device>()).id };
     null_mut()
 }
 
-unsafe extern "C" fn process_of(args: *mut PJRT_DeviceDescription_ProcessIndex_Args) -> Answer {
+unsafe extern "C" fn process_of(args: *mut PJRT_DeviceDescription_ProcessIndex_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     args.process_index = unsafe { (*args.device_description.cast::<Device>()).process };
     null_mut()
 }
 
-unsafe extern "C" fn upload(args: *mut PJRT_Client_BufferFromHostBuffer_Args) -> Answer {
+unsafe extern "C" fn upload(args: *mut PJRT_Client_BufferFromHostBuffer_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     args.buffer = NonNull::dangling().as_ptr();
     args.done_with_host_buffer = NonNull::dangling().as_ptr();
     null_mut()
 }
 
-unsafe extern "C" fn ready(args: *mut PJRT_Event_OnReady_Args) -> Answer {
+unsafe extern "C" fn ready(args: *mut PJRT_Event_OnReady_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     unsafe { args.callback.unwrap()(null_mut(), args.user_arg) };
     null_mut()
 }
 
-unsafe extern "C" fn code(args: *mut PJRT_Error_GetCode_Args) -> Answer {
+/// The one executable, which has no results and runs on the first device.
+unsafe extern "C" fn compile(args: *mut PJRT_Client_Compile_Args) -> ErrorPtr {
+    let args = unsafe { &mut *args };
+    args.executable = args.client.cast();
+    null_mut()
+}
+
+/// Crashes if `MADE_UP_CRASH` is set.
+unsafe extern "C" fn load(args: *mut PJRT_Executable_DeserializeAndLoad_Args) -> ErrorPtr {
+    if std::env::var_os("MADE_UP_CRASH").is_some() {
+        std::process::abort();
+    }
+    let args = unsafe { &mut *args };
+    args.loaded_executable = args.client.cast();
+    null_mut()
+}
+
+unsafe extern "C" fn serialize(args: *mut PJRT_Executable_Serialize_Args) -> ErrorPtr {
+    let args = unsafe { &mut *args };
+    (args.serialized_bytes, args.serialized_bytes_size) = (c"code".as_ptr(), 4);
+    null_mut()
+}
+
+unsafe extern "C" fn executable(args: *mut PJRT_LoadedExecutable_GetExecutable_Args) -> ErrorPtr {
+    let args = unsafe { &mut *args };
+    args.executable = args.loaded_executable.cast();
+    null_mut()
+}
+
+unsafe extern "C" fn executable_devices(args: *mut PJRT_LoadedExecutable_AddressableDevices_Args) -> ErrorPtr {
+    let args = unsafe { &mut *args };
+    let client = unsafe { &*args.executable.cast::<Client>() };
+    (args.addressable_devices, args.num_addressable_devices) = (client.local.as_ptr(), 1);
+    null_mut()
+}
+
+unsafe extern "C" fn code(args: *mut PJRT_Error_GetCode_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
     args.code = PJRT_Error_Code(unsafe { (*args.error.cast::<Failure>()).code });
     null_mut()
@@ -248,9 +285,9 @@ pub extern "C" fn GetPjrtApi() -> *const PJRT_Api {
     api.PJRT_Error_GetCode = Some(code);
     api.PJRT_Error_Message = Some(message);
     api.PJRT_Error_Destroy = Some(destroy);
-    api.PJRT_Plugin_Initialize = Some(nothing);
+    api.PJRT_Plugin_Initialize = Some(succeed);
     api.PJRT_Client_Create = Some(create);
-    api.PJRT_Client_Destroy = Some(nothing);
+    api.PJRT_Client_Destroy = Some(succeed);
     api.PJRT_Client_Devices = Some(devices);
     api.PJRT_Client_AddressableDevices = Some(local);
     api.PJRT_Client_PlatformName = Some(name);
@@ -259,9 +296,17 @@ pub extern "C" fn GetPjrtApi() -> *const PJRT_Api {
     api.PJRT_DeviceDescription_Id = Some(id);
     api.PJRT_DeviceDescription_ProcessIndex = Some(process_of);
     api.PJRT_Client_BufferFromHostBuffer = Some(upload);
-    api.PJRT_Buffer_Destroy = Some(nothing);
-    api.PJRT_Event_Await = Some(nothing);
-    api.PJRT_Event_Destroy = Some(nothing);
+    api.PJRT_Buffer_Destroy = Some(succeed);
+    api.PJRT_Event_Await = Some(succeed);
+    api.PJRT_Event_Destroy = Some(succeed);
     api.PJRT_Event_OnReady = Some(ready);
+    api.PJRT_Client_Compile = Some(compile);
+    api.PJRT_LoadedExecutable_GetExecutable = Some(executable);
+    api.PJRT_LoadedExecutable_AddressableDevices = Some(executable_devices);
+    api.PJRT_LoadedExecutable_Destroy = Some(succeed);
+    api.PJRT_Executable_NumOutputs = Some(succeed);
+    api.PJRT_Executable_Destroy = Some(succeed);
+    api.PJRT_Executable_Serialize = Some(serialize);
+    api.PJRT_Executable_DeserializeAndLoad = Some(load);
     Box::leak(Box::new(api))
 }

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::documents::check_new;
 use crate::failure::Failure;
 use crate::options::Patterns;
-use crate::parallel::each_shard;
+use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
 use shardstream::index::ShardIndex;
 use shardstream::store::Store;
@@ -20,21 +20,21 @@ pub(crate) struct Options {
     /// Where to write the index: a path or URL.
     #[arg(long, value_name = "INDEX")]
     to: String,
-    /// Note a checksum of each sample, for which the shards are read whole.
+    /// Record a checksum of each sample, for which the whole shards are read.
     #[arg(long)]
     checksums: bool,
-    /// Take what is still right of the index that is there already.
+    /// Keep the entries of an existing index for shards that have not changed.
     #[arg(long)]
     update: bool,
     #[command(flatten)]
-    force: super::saving::Force,
-    /// How many shards are indexed at a time.
+    force: super::save::ForceOption,
+    /// Number of shards indexed at a time.
     #[arg(short = 'j', long, value_name = "COUNT", default_value_t = 16, value_parser = count)]
     threads: u16,
 }
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let instead = "--update takes what is still right of an index, ";
+    let instead = "--update keeps the entries of unchanged shards, ";
     check_new(&options.to, options.update || options.force.force, instead, context)?;
     let shards = options.patterns.shards(context)?;
     let old = match options.update {
@@ -45,12 +45,12 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         },
         false => None,
     };
-    let index = of_shards(&shards, old, options.checksums, options.threads.into(), context)?;
-    super::saving::save(&index, &options.to, context)
+    let index = index_shards(&shards, old, options.checksums, options.threads.into(), context)?;
+    super::save::save(&index, &options.to, context)
 }
 
-/// Indexes shards, with progress. What `old` says of a shard that has not changed is taken.
-pub(super) fn of_shards(
+/// Indexes shards, with progress. The entry in `old` of a shard that has not changed is reused.
+pub(super) fn index_shards(
     shards: &ShardList,
     old: Option<Index>,
     checksums: bool,
@@ -63,31 +63,31 @@ pub(super) fn of_shards(
     let work =
         move |_: usize, url: &SecretUrl| match old.as_ref().and_then(|old| old.get(url.expose_secret())) {
             Some(known) if is_current(known, url, checksums, &store)? => Ok(known.clone()),
-            _ => one(url, checksums, &store),
+            _ => index_shard(url, checksums, &store),
         };
-    each_shard(shards, threads, &context.interrupt, work, |_, shard| {
-        progress.samples(shard.samples());
-        progress.shard();
+    for_each_shard(shards, threads, &context.interrupt, work, |_, shard| {
+        progress.add_samples(shard.samples());
+        progress.add_shard();
         indexed.push(shard);
         Ok(())
     })?;
     Ok(indexed.into_iter().collect())
 }
 
-fn one(url: &SecretUrl, checksums: bool, store: &Store) -> Result<ShardIndex> {
+fn index_shard(url: &SecretUrl, checksums: bool, store: &Store) -> Result<ShardIndex> {
     let list = ShardList::from_urls([url.clone()]);
     let index = Index::builder().store(store.clone()).threads(1).checksums(checksums).build(&list)?;
     let indexed = index.iter().next().cloned();
     indexed.ok_or_else(|| ErrorKind::NoShards("nothing was indexed".into()).into())
 }
 
-/// Whether an index of the shard still holds, and says as much as is wanted.
+/// Whether the index of a shard is up to date and has the checksums if these are wanted.
 fn is_current(known: &ShardIndex, url: &SecretUrl, checksums: bool, store: &Store) -> Result<bool> {
-    let says_enough = known.url() == url.expose_secret()
+    let is_complete = known.url() == url.expose_secret()
         && known.selection().is_none()
         && (known.samples() == 0 || known.size_of(0).is_some())
         && (!checksums || known.samples() == 0 || known.checksum_of(0).is_some());
-    if !says_enough || known.version().is_none() {
+    if !is_complete || known.version().is_none() {
         return Ok(false);
     }
     let now = store.stat(url.expose_secret())?;

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{Json, Patterns};
-use crate::parallel::each_shard;
+use crate::options::{JsonOption, Patterns};
+use crate::parallel::for_each_shard;
 use crate::progress::Unit;
 use crate::text;
 use serde::Serialize;
@@ -12,9 +12,9 @@ use std::collections::HashSet;
 
 /// Compare an index with the shards as they are now.
 ///
-/// It finds shards that are missing, or have another size or version than when they were indexed; with
-/// patterns, also shards that the index does not know. It does not read the shards: `verify --index` does
-/// that. Exits with 3 if anything was found.
+/// Finds shards that are missing, or whose size or version has changed since they were indexed; with
+/// patterns, also shards that are not in the index. Does not read the shards: `verify --index` does. The exit
+/// code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// The index: a path or URL.
@@ -23,19 +23,20 @@ pub(super) struct Options {
     #[command(flatten)]
     patterns: OtherPatterns,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
 }
 
-/// Patterns that may be left out.
+/// Optional patterns.
 #[derive(Debug, clap::Args)]
 struct OtherPatterns {
-    /// Shards that the index should know.
+    /// Shards that should be in the index.
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
 }
 
+/// A shard that differs from the index.
 #[derive(Debug, Serialize)]
-struct Found {
+struct IndexMismatch {
     shard: String,
     /// `missing`, `changed` or `new`.
     found: &'static str,
@@ -46,7 +47,7 @@ struct Found {
 }
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    context.output.outlast();
+    context.output.ignore_closed_pipe();
     let index = Index::load(&context.store, &options.index)?;
     let shards = index.shards();
     let mut findings = Vec::new();
@@ -59,14 +60,14 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
                 ErrorKind::Stale { then, now } => (Some(then.clone()), Some(now.clone())),
                 _ => (None, None),
             };
-            Some(Found { shard: url.to_string(), found: "changed", then, now })
+            Some(IndexMismatch { shard: url.to_string(), found: "changed", then, now })
         })),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => {
-            Ok(Some(Found { shard: url.to_string(), found: "missing", then: None, now: None }))
+            Ok(Some(IndexMismatch { shard: url.to_string(), found: "missing", then: None, now: None }))
         }
         Err(error) => Err(error),
     };
-    each_shard(&shards, 16, &context.interrupt, work, |_, found| {
+    for_each_shard(&shards, 16, &context.interrupt, work, |_, found| {
         progress.add(1);
         findings.extend(found);
         Ok(())
@@ -76,7 +77,7 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         let indexed: HashSet<String> = shards.iter().map(ToString::to_string).collect();
         let listed = Patterns::of(options.patterns.patterns).shards(context)?;
         let new = listed.iter().map(ToString::to_string).filter(|url| !indexed.contains(url));
-        findings.extend(new.map(|shard| Found { shard, found: "new", then: None, now: None }));
+        findings.extend(new.map(|shard| IndexMismatch { shard, found: "new", then: None, now: None }));
     }
     for finding in &findings {
         match options.json.json {
@@ -91,7 +92,7 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     }
 }
 
-fn line(found: &Found) -> String {
+fn line(found: &IndexMismatch) -> String {
     match (&found.then, &found.now) {
         (Some(then), Some(now)) => format!("{}: {}: it had {then}, it has {now}", found.shard, found.found),
         _ => format!("{}: {}", found.shard, found.found),

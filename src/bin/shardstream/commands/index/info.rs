@@ -2,30 +2,32 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::Json;
+use crate::options::JsonOption;
 use crate::text;
 use serde::Serialize;
 use shardstream::Index;
 use std::collections::BTreeSet;
 
-/// Say what an index knows.
+/// Show what an index contains.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// The index: a path or URL.
     #[arg(value_name = "INDEX")]
     index: String,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
 }
 
+/// The document that `--json` writes.
 #[derive(Debug, Serialize)]
-struct Document {
+struct IndexInfo {
     shards: usize,
     samples: u64,
     bytes: u64,
     fields: BTreeSet<String>,
-    /// Shards whose samples have known places, and those whose samples have checksums.
+    /// Number of shards whose samples have known offsets.
     located: u64,
+    /// Number of shards whose samples have checksums.
     checksums: u64,
     /// The names of the filters that selected samples.
     selections: BTreeSet<String>,
@@ -33,7 +35,7 @@ struct Document {
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let index = Index::load(&context.store, &options.index)?;
-    let mut document = Document {
+    let mut document = IndexInfo {
         shards: index.len(),
         samples: index.samples(),
         bytes: index.iter().filter_map(|shard| shard.bytes()).sum(),

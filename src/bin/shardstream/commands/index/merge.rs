@@ -8,9 +8,9 @@ use shardstream::index::ShardIndex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Make one index of several, in their order.
+/// Merge several indexes into one, in their order.
 ///
-/// A shard that is in several of them must be the same in all.
+/// A shard that is in several indexes must have the same entry in all.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// Indexes: paths or URLs.
@@ -20,7 +20,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "INDEX")]
     to: String,
     #[command(flatten)]
-    force: super::saving::Force,
+    force: super::save::ForceOption,
 }
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
@@ -42,5 +42,5 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             }
         }
     }
-    super::saving::save(&shards.into_iter().collect(), &options.to, context)
+    super::save::save(&shards.into_iter().collect(), &options.to, context)
 }

@@ -4,36 +4,36 @@ mod build;
 mod check;
 mod info;
 mod merge;
-mod saving;
+mod save;
 mod wids;
 
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Build, check and merge indexes: what is where in the shards.
+/// Build, check and merge indexes, which say where each sample is in its shard.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
-    command: Command,
+    command: IndexCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum IndexCommand {
     Build(build::Options),
     Check(check::Options),
     Merge(merge::Options),
     Info(info::Options),
-    ImportWids(wids::Import),
-    ExportWids(wids::Export),
+    ImportWids(wids::ImportOptions),
+    ExportWids(wids::ExportOptions),
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     match options.command {
-        Command::Build(options) => build::run(options, context),
-        Command::Check(options) => check::run(options, context),
-        Command::Merge(options) => merge::run(options, context),
-        Command::Info(options) => info::run(options, context),
-        Command::ImportWids(options) => wids::import(options, context),
-        Command::ExportWids(options) => wids::export(options, context),
+        IndexCommand::Build(options) => build::run(options, context),
+        IndexCommand::Check(options) => check::run(options, context),
+        IndexCommand::Merge(options) => merge::run(options, context),
+        IndexCommand::Info(options) => info::run(options, context),
+        IndexCommand::ImportWids(options) => wids::import(options, context),
+        IndexCommand::ExportWids(options) => wids::export(options, context),
     }
 }

@@ -7,29 +7,29 @@ use crate::failure::Failure;
 use crate::text;
 use shardstream::{Index, SecretUrl};
 
-/// Make an index of a wids document: its shards, indexed from their headers.
+/// Index the shards of a wids document from their headers.
 ///
-/// The numbers of samples must be those of the document.
+/// The number of samples of each shard must be that of the document.
 #[derive(Debug, clap::Args)]
-pub(super) struct Import {
+pub(super) struct ImportOptions {
     /// A wids-shard-index-v1 document: a path or URL.
     #[arg(value_name = "WIDS")]
     wids: String,
     /// Where to write the index: a path or URL.
     #[arg(long, value_name = "INDEX")]
     to: String,
-    /// Note a checksum of each sample, for which the shards are read whole.
+    /// Record a checksum of each sample, for which the whole shards are read.
     #[arg(long)]
     checksums: bool,
     #[command(flatten)]
-    force: super::saving::Force,
+    force: super::save::ForceOption,
 }
 
-/// Write an index as Python's wids does: URLs and numbers of samples alone.
+/// Write an index as Python's wids does: only URLs and numbers of samples.
 ///
-/// wids reads the indexes of `index build` too; this one is shorter.
+/// wids also reads the indexes of `index build`; this one is shorter.
 #[derive(Debug, clap::Args)]
-pub(super) struct Export {
+pub(super) struct ExportOptions {
     /// The index: a path or URL.
     #[arg(value_name = "INDEX")]
     index: String,
@@ -37,13 +37,13 @@ pub(super) struct Export {
     #[arg(long, value_name = "WIDS")]
     to: String,
     #[command(flatten)]
-    force: super::saving::Force,
+    force: super::save::ForceOption,
 }
 
-pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> {
+pub(super) fn import(options: ImportOptions, context: &Context) -> Result<(), Failure> {
     check_new(&options.to, options.force.force, "", context)?;
     let wids = Index::load(&context.store, &options.wids)?;
-    let index = build::of_shards(&wids.shards(), None, options.checksums, 16, context)?;
+    let index = build::index_shards(&wids.shards(), None, options.checksums, 16, context)?;
     for (then, now) in wids.iter().zip(&index) {
         if then.samples() != now.samples() {
             return Err(Failure::Failed(format!(
@@ -54,19 +54,19 @@ pub(super) fn import(options: Import, context: &Context) -> Result<(), Failure> 
             )));
         }
     }
-    super::saving::save(&index, &options.to, context)
+    super::save::save(&index, &options.to, context)
 }
 
-pub(super) fn export(options: Export, context: &Context) -> Result<(), Failure> {
+pub(super) fn export(options: ExportOptions, context: &Context) -> Result<(), Failure> {
     check_new(&options.to, options.force.force, "", context)?;
     let index = Index::load(&context.store, &options.index)?;
     if options.to.ends_with(".shidx") {
-        return Err(Failure::Usage("wids reads JSON alone: give a name that does not end in .shidx".into()));
+        return Err(Failure::Usage("wids reads only JSON: give a name that does not end in .shidx".into()));
     }
     if let Some(filter) = index.iter().find_map(|shard| shard.selection()) {
         return Err(Failure::Failed(format!(
-            "the index is of samples that {filter:?} selected, and wids would read all"
+            "the index has only the samples that {filter:?} selected, but wids would read all"
         )));
     }
-    super::saving::save(&index.counts(), &options.to, context)
+    super::save::save(&index.counts(), &options.to, context)
 }

@@ -6,25 +6,26 @@ use shardstream::image::{Image, ImageMode};
 use shardstream::{Error, Result};
 use std::fmt;
 
-/// Sums over the pixels of images, by channel. Pixels are from 0 to 255, so that the sums are exact.
+/// Sums over the pixels of images, by channel. Pixel values are integers from 0 to 255, so the sums are
+/// exact.
 #[derive(Debug, Default)]
-pub(super) struct Channels {
+pub(super) struct ChannelSums {
     pub(super) images: u64,
     pixels: u128,
     sums: [u128; 3],
     squares: [u128; 3],
 }
 
-/// Mean and deviation for pixels from 0 to 1, red, green and blue.
+/// Mean and standard deviation of red, green and blue, for pixel values from 0 to 1.
 #[derive(Debug, Serialize)]
-pub(super) struct Document {
+pub(super) struct ImageStats {
     images: u64,
     mean: [f64; 3],
     std: [f64; 3],
 }
 
-impl Channels {
-    /// Takes in the image of a file, every pixel with the same weight.
+impl ChannelSums {
+    /// Adds an encoded image. Every pixel has the same weight.
     ///
     /// # Errors
     /// [`Decode`](shardstream::ErrorKind::Decode).
@@ -47,7 +48,7 @@ impl Channels {
         Ok(())
     }
 
-    pub(super) fn merge(&mut self, other: &Channels) {
+    pub(super) fn merge(&mut self, other: &ChannelSums) {
         self.images += other.images;
         self.pixels += other.pixels;
         for channel in 0..3 {
@@ -56,20 +57,20 @@ impl Channels {
         }
     }
 
-    pub(super) fn document(&self) -> Document {
+    pub(super) fn document(&self) -> ImageStats {
         let pixels = self.pixels.max(1) as f64;
         let mean = self.sums.map(|sum| sum as f64 / pixels);
         let std = [0, 1, 2].map(|channel| {
             let variance = self.squares[channel] as f64 / pixels - mean[channel] * mean[channel];
             variance.max(0.0).sqrt() / 255.0
         });
-        Document { images: self.images, mean: mean.map(|mean| mean / 255.0), std }
+        ImageStats { images: self.images, mean: mean.map(|mean| mean / 255.0), std }
     }
 }
 
-impl fmt::Display for Channels {
+impl fmt::Display for ChannelSums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Document { images, mean, std } = self.document();
+        let ImageStats { images, mean, std } = self.document();
         let shown = |[r, g, b]: [f64; 3]| format!("[{r:.4}, {g:.4}, {b:.4}]");
         writeln!(f, "  mean    {} of {}", shown(mean), crate::text::counted(images, "image"))?;
         write!(f, "  std     {}", shown(std))
@@ -86,12 +87,12 @@ mod tests {
             let width = pixels.len() as u32 / 3;
             Bytes::from(Image::new(ImageMode::Rgb8, (1, width), pixels).unwrap().to_png().unwrap())
         };
-        let mut channels = Channels::default();
+        let mut channels = ChannelSums::default();
         channels.add("png", &file(vec![0, 255, 51])).unwrap();
-        let mut other = Channels::default();
+        let mut other = ChannelSums::default();
         other.add("png", &file(vec![255, 255, 51, 255, 255, 51, 0, 255, 51])).unwrap();
         channels.merge(&other);
-        let Document { images, mean, std } = channels.document();
+        let ImageStats { images, mean, std } = channels.document();
         assert_eq!((images, mean), (2, [0.5, 1.0, 0.2]));
         assert!((std[0] - 0.5).abs() < 1e-12 && std[1] == 0.0 && std[2] < 1e-9, "{std:?}");
     }

@@ -1,4 +1,4 @@
-//! Which label a sample has, and how many samples have each.
+//! The label of a sample, and the number of samples with each label.
 
 use crate::field::name_of;
 use serde_json::Value as Json;
@@ -6,21 +6,21 @@ use shardstream::codec::Decoder;
 use shardstream::{Result, Sample, Value};
 use std::collections::BTreeMap;
 
-/// Where the label of a sample is: a field, or a place in a JSON document.
+/// Where to find the label of a sample: a field, or a path in a JSON field.
 #[derive(Debug)]
-pub(super) struct Label {
+pub(super) struct LabelSpec {
     spec: String,
     field: String,
     path: Vec<String>,
     decoder: Decoder,
 }
 
-impl Label {
-    /// `cls`, or `json:annotation.label`.
+impl LabelSpec {
+    /// Parses a specification such as `cls` or `json:annotation.label`.
     pub(super) fn new(spec: &str) -> Self {
         let (field, path) = spec.split_once(':').unwrap_or((spec, ""));
         let path = path.split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        Label { spec: spec.to_owned(), field: field.to_owned(), path, decoder: Decoder::new() }
+        LabelSpec { spec: spec.to_owned(), field: field.to_owned(), path, decoder: Decoder::new() }
     }
 
     pub(super) fn spec(&self) -> &str {
@@ -30,7 +30,7 @@ impl Label {
     /// The label of a sample as text, if it has one.
     ///
     /// # Errors
-    /// Those of decoding the field.
+    /// If the field cannot be decoded.
     pub(super) fn of(&self, sample: &Sample) -> Result<Option<String>> {
         let Some(value) = sample.get(&self.field) else { return Ok(None) };
         let Some(bytes) = value.as_bytes() else { return Ok(None) };
@@ -41,13 +41,13 @@ impl Label {
             Some(Value::Text(text)) => Some(text.trim_end().to_owned()),
             Some(Value::Json(json)) => at(&json, &self.path).map(shown),
             Some(_) => None,
-            // Of a field of no known type, its text.
+            // A field of unknown type counts as text.
             None => std::str::from_utf8(bytes).ok().map(|text| text.trim_end().to_owned()),
         })
     }
 }
 
-/// The value at a path of names of objects and numbers of lists.
+/// The value at a path of object keys and list indices.
 fn at<'a>(json: &'a Json, path: &[String]) -> Option<&'a Json> {
     path.iter().try_fold(json, |json, part| match json {
         Json::Object(object) => object.get(part),
@@ -63,15 +63,15 @@ fn shown(json: &Json) -> String {
     }
 }
 
-/// How many samples have each label.
+/// Number of samples with each label.
 #[derive(Debug, Default)]
-pub(super) struct Labels {
+pub(super) struct LabelCounts {
     counts: BTreeMap<String, u64>,
-    /// How many samples have none.
+    /// Number of samples without a label.
     pub(super) without: u64,
 }
 
-impl Labels {
+impl LabelCounts {
     pub(super) fn add(&mut self, label: Option<String>) {
         match label {
             Some(label) => *self.counts.entry(label).or_default() += 1,
@@ -79,7 +79,7 @@ impl Labels {
         }
     }
 
-    pub(super) fn merge(&mut self, other: Labels) {
+    pub(super) fn merge(&mut self, other: LabelCounts) {
         self.without += other.without;
         for (label, count) in other.counts {
             *self.counts.entry(label).or_default() += count;
@@ -94,7 +94,8 @@ impl Labels {
         &self.counts
     }
 
-    /// The labels, the most frequent one first; among equals in the order of the alphabet, numbers by value.
+    /// The labels, the most frequent one first. Labels of equal frequency are sorted: numbers by value, then
+    /// other labels alphabetically.
     pub(super) fn by_count(&self) -> Vec<(&str, u64)> {
         let mut labels: Vec<(&str, u64)> =
             self.counts.iter().map(|(label, count)| (&**label, *count)).collect();

@@ -1,6 +1,6 @@
-//! Which shards were verified already: one line of JSON for each, behind one that says how they were.
+//! The log of verified shards: a header line with the options, then one line of JSON for each shard.
 
-use super::report::Report;
+use super::report::ShardReport;
 use crate::failure::Failure;
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
@@ -13,22 +13,26 @@ use std::sync::{Mutex, PoisonError};
 
 const FORMAT: &str = "shardstream-verify-v2";
 
+/// The first line of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Header {
+struct LogHeader {
     format: String,
     options: String,
 }
 
-/// The reports of an earlier run, and the file that those of this one are added to.
+/// The reports of earlier runs, and the file to which this run adds its own.
 #[derive(Debug)]
-pub(super) struct Log {
-    /// By [`place_of`]; the last one of a shard counts.
-    known: HashMap<String, Report>,
+pub(super) struct VerifyLog {
+    /// By [`url_hash`]. The last report of a shard counts.
+    known: HashMap<String, ShardReport>,
     file: Mutex<File>,
 }
 
-impl Log {
-    /// Opens or begins a log of shards that are verified with these options.
+impl VerifyLog {
+    /// Opens or creates the log of a verification with these options.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if the file is of a run with other options, or not a log.
     pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::io(path.display(), &error);
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
@@ -37,15 +41,15 @@ impl Log {
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         let mut known = HashMap::new();
-        match lines.next().map(serde_json::from_str::<Header>) {
+        match lines.next().map(serde_json::from_str::<LogHeader>) {
             None => {
-                let header = Header { format: FORMAT.into(), options: options.into() };
+                let header = LogHeader { format: FORMAT.into(), options: options.into() };
                 write(&mut file, &header).map_err(failed)?;
             }
             Some(Ok(header)) if header.format == FORMAT && header.options == options => {
-                // What a run that was killed did not write whole is verified again.
-                let reports = lines.filter_map(|line| serde_json::from_str::<Report>(line).ok());
-                known.extend(reports.map(|report| (report.place.clone(), report)));
+                // A line that a killed run did not write completely is ignored, and its shard verified again.
+                let reports = lines.filter_map(|line| serde_json::from_str::<ShardReport>(line).ok());
+                known.extend(reports.map(|report| (report.url_hash.clone(), report)));
                 if !text.ends_with('\n') {
                     file.write_all(b"\n").map_err(failed)?;
                 }
@@ -59,32 +63,33 @@ impl Log {
                 return Err(Failure::Usage(message));
             }
             Some(_) => {
-                let message = format!("{} is there, and no file of --resume", path.display());
+                let message = format!("{} exists, and is not a file of --resume", path.display());
                 return Err(Failure::Usage(message));
             }
         }
-        Ok(Log { known, file: Mutex::new(file) })
+        Ok(VerifyLog { known, file: Mutex::new(file) })
     }
 
-    /// What is known of a shard that has this size and version now. One without a version is always read.
-    pub(super) fn get(&self, place: &str, bytes: u64, version: Option<&str>) -> Option<Report> {
-        let known = self.known.get(place)?;
+    /// The report of a shard, if it still has this size and version. A shard without a version has none.
+    pub(super) fn get(&self, url_hash: &str, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
+        let known = self.known.get(url_hash)?;
         let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
-        is_same.then(|| Report { resumed: true, ..known.clone() })
+        is_same.then(|| ShardReport { resumed: true, ..known.clone() })
     }
 
-    /// Adds what was found in a shard.
-    pub(super) fn add(&self, report: &Report) -> std::io::Result<()> {
+    /// Adds the report of a shard.
+    pub(super) fn add(&self, report: &ShardReport) -> std::io::Result<()> {
         write(&mut self.file.lock().unwrap_or_else(PoisonError::into_inner), report)
     }
 }
 
-/// A hash of the whole URL of a shard, which may have secrets: shards may differ in their query alone.
-pub(super) fn place_of(url: &SecretUrl) -> String {
+/// A hash of the complete URL of a shard. URLs may differ in the query only, which may have secrets and is
+/// not written to the log.
+pub(super) fn url_hash(url: &SecretUrl) -> String {
     hexadecimal(Md5::digest(url.expose_secret()).into())
 }
 
-/// A hash of what an index says of its shards: the same in every run and version of the program.
+/// A hash of the entries of an index, which is the same in every run and version of the program.
 pub(super) fn fingerprint(index: &Index) -> Result<String, Failure> {
     let mut hash = Md5::new();
     for shard in index {
@@ -98,7 +103,7 @@ fn hexadecimal(hash: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(hash))
 }
 
-/// Writes a line at once, so that one of a run that is killed is whole or the last.
+/// Writes a line with one call, so that only the last line of a killed run can be incomplete.
 fn write(file: &mut File, line: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');

@@ -1,18 +1,18 @@
 //! `shardstream verify`
 
 mod log;
-mod recovery;
 mod report;
+mod resume_point;
 mod shard;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{IndexedPatterns, Json, Threads};
-use crate::parallel::each_shard;
+use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
+use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
 use crate::text;
-use log::{Log, fingerprint};
-use report::{Finding, Report};
+use log::{VerifyLog, fingerprint};
+use report::{Finding, ShardReport};
 use serde::Serialize;
 use shard::Verifier;
 use shardstream::{SecretUrl, ShardList};
@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Look for damage: in archives, samples and fields, against an index.
+/// Look for damage in archives, samples and fields, and compare with an index.
 ///
-/// Each shard is read to its end, past damaged samples and headers. It finds shards that are missing,
-/// truncated or overwritten, damaged headers, samples with two members of one extension, samples whose
-/// members are not together, members that are no plain files, empty fields, samples without a field that
-/// nearly all others have. With --decode, it also finds what does not decode; with --index, shards that
-/// changed, other samples, and other bytes if the index has checksums. Exits with 3 if anything was found.
+/// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated
+/// or overwritten, damaged headers, samples with two members of one extension, samples whose members are not
+/// adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
+/// others have. With --decode, also fields that do not decode; with --index, shards that changed, different
+/// samples, and different bytes if the index has checksums. The exit code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -34,59 +34,59 @@ pub(crate) struct Options {
     /// Decode every field of a known type. Pickles are never loaded.
     #[arg(long)]
     decode: bool,
-    /// With --decode: the least pixels of the shorter side of an image.
+    /// With --decode: minimum length of the shorter side of an image.
     #[arg(long, value_name = "PIXELS", requires = "decode")]
     min_side: Option<u32>,
-    /// Fields that every sample must have, in place of those that nearly all have.
+    /// Fields that every sample must have, instead of those that nearly all have.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     require: Vec<String>,
-    /// Every sample must have the fields that at least this share of samples has; over 1 for none.
+    /// Every sample must have the fields that at least this share of the samples has; above 1 for none.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "require")]
     common: f64,
     /// Fields that may be empty.
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     may_be_empty: Vec<String>,
-    /// Keys must differ over all shards too, and not only in each.
+    /// Keys must be unique over all shards, not only within each.
     #[arg(long, conflicts_with = "resume")]
     unique_keys: bool,
-    /// Record verified shards in this file, and skip those that it has and that have not changed.
+    /// Record verified shards in this file, and skip recorded shards that have not changed.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
-    json: Json,
+    json: JsonOption,
     #[command(flatten)]
-    threads: Threads,
+    threads: ThreadsOption,
 }
 
-/// The last line of `--json`.
+/// The summary, which is the last line of `--json`.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct VerifySummary {
     shards: u64,
     samples: u64,
     bytes: u64,
-    /// How many shards were verified before, and not again.
+    /// Number of shards that were verified by an earlier run.
     resumed: u64,
     findings: u64,
-    /// How many there are of each kind.
+    /// Number of findings of each kind.
     kinds: BTreeMap<String, u64>,
-    /// How many shards could not be read for a fault that is not theirs.
+    /// Number of shards that could not be read for a reason that is not damage.
     unread: u64,
-    /// How many shards are whole and have no sample.
+    /// Number of undamaged shards without samples.
     without_samples: u64,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    context.output.outlast();
+    context.output.ignore_closed_pipe();
     let (shards, index) = options.patterns.shards(context)?;
-    // What was verified with other options says nothing of these.
-    let asked = format!(
+    // The log of a run with other options must not be resumed.
+    let checks = format!(
         "decode {}, min_side {:?}, empty {:?}, index {}",
         options.decode,
         options.min_side,
         options.may_be_empty,
         index.as_ref().map_or_else(|| Ok("none".to_owned()), fingerprint)?
     );
-    let log = options.resume.as_deref().map(|path| Log::open(path, &asked)).transpose()?.map(Arc::new);
+    let log = options.resume.as_deref().map(|path| VerifyLog::open(path, &checks)).transpose()?.map(Arc::new);
     let progress = ShardProgress::start(context, "verify", shards.len());
     let verifier = Verifier {
         progress: progress.clone(),
@@ -98,34 +98,35 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         may_be_empty: options.may_be_empty.clone(),
         keys: options.unique_keys,
     };
-    let mut all = All::new(&options, context, &shards);
+    let mut verification = Verification::new(&options, context, &shards);
     let work = move |_: usize, url: &SecretUrl| verifier.verify(url, log.as_deref());
-    each_shard(&shards, options.threads.count(), &context.interrupt, work, |number, report| {
+    for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |number, report| {
         if report.resumed {
-            progress.samples(report.samples);
+            progress.add_samples(report.samples);
         }
-        progress.shard();
-        all.take(number, report)
+        progress.add_shard();
+        verification.add(number, report)
     })?;
     drop(progress);
-    all.finish()
+    verification.finish()
 }
 
-/// What was found so far, of all shards.
-struct All<'a> {
+/// The findings so far, over all shards.
+struct Verification<'a> {
     options: &'a Options,
     context: &'a Context,
     shards: &'a ShardList,
-    summary: Summary,
-    /// Sets of fields, with how many samples have them, and in which shard such a sample was first.
-    fields: BTreeMap<Vec<String>, report::Having>,
+    summary: VerifySummary,
+    /// Number of samples with each set of fields, and the first such sample.
+    fields: BTreeMap<Vec<String>, report::FieldSet>,
+    /// For the hash of each key, the number of the last shard that has it.
     keys: HashMap<u64, u32>,
-    images: BTreeMap<String, report::Sides>,
+    images: BTreeMap<String, report::ImageSizes>,
 }
 
-impl<'a> All<'a> {
+impl<'a> Verification<'a> {
     fn new(options: &'a Options, context: &'a Context, shards: &'a ShardList) -> Self {
-        let summary = Summary {
+        let summary = VerifySummary {
             shards: 0,
             samples: 0,
             bytes: 0,
@@ -135,7 +136,7 @@ impl<'a> All<'a> {
             unread: 0,
             without_samples: 0,
         };
-        All {
+        Verification {
             options,
             context,
             shards,
@@ -146,7 +147,8 @@ impl<'a> All<'a> {
         }
     }
 
-    fn take(&mut self, number: usize, report: Report) -> Result<(), Failure> {
+    /// Adds the report of a shard, and prints its findings.
+    fn add(&mut self, number: usize, report: ShardReport) -> Result<(), Failure> {
         self.summary.shards += 1;
         self.summary.samples += report.samples;
         self.summary.bytes += report.bytes;
@@ -158,7 +160,10 @@ impl<'a> All<'a> {
                     let line = serde_json::json!({ "shard": report.url, "unread": error });
                     self.context.output.record(&line)?;
                 }
-                false => self.context.output.line(format_args!("not verified: {error}"))?,
+                false => self
+                    .context
+                    .output
+                    .line(format_args!("not verified: {}", text::printable_lines(error)))?,
             }
         }
         if report.samples == 0 && report.unread.is_none() && report.findings.is_empty() {
@@ -168,12 +173,12 @@ impl<'a> All<'a> {
             }
         }
         for finding in &report.findings {
-            self.found(finding)?;
+            self.report(finding)?;
         }
-        for having in report.fields {
-            match self.fields.get_mut(&having.fields) {
-                Some(all) => all.samples += having.samples,
-                None => drop(self.fields.insert(having.fields.clone(), having)),
+        for field_set in report.fields {
+            match self.fields.get_mut(&field_set.fields) {
+                Some(known) => known.samples += field_set.samples,
+                None => drop(self.fields.insert(field_set.fields.clone(), field_set)),
             }
         }
         for (field, sides) in report.images {
@@ -184,7 +189,7 @@ impl<'a> All<'a> {
                 Some(first) if first as usize != number => {
                     let other = self.shards.get(first as usize).map(ToString::to_string).unwrap_or_default();
                     let message = format!("the key is in {other} too");
-                    self.found(&Finding {
+                    self.report(&Finding {
                         shard: report.url.clone(),
                         offset: None,
                         member: None,
@@ -199,7 +204,8 @@ impl<'a> All<'a> {
         Ok(())
     }
 
-    fn found(&mut self, finding: &Finding) -> Result<(), Failure> {
+    /// Counts and prints a finding.
+    fn report(&mut self, finding: &Finding) -> Result<(), Failure> {
         self.summary.findings += 1;
         *self.summary.kinds.entry(finding.kind.clone()).or_default() += 1;
         match self.options.json.json {
@@ -208,13 +214,13 @@ impl<'a> All<'a> {
         }
     }
 
-    /// Finds samples without a field that all should have.
+    /// Findings for samples without a field that all samples should have.
     fn missing_fields(&self) -> Vec<Finding> {
-        let total: u64 = self.fields.values().map(|having| having.samples).sum();
+        let total: u64 = self.fields.values().map(|field_set| field_set.samples).sum();
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for having in self.fields.values() {
-            for field in &having.fields {
-                *counts.entry(field).or_default() += having.samples;
+        for field_set in self.fields.values() {
+            for field in &field_set.fields {
+                *counts.entry(field).or_default() += field_set.samples;
             }
         }
         let is_common = |count: u64| count < total && count as f64 >= self.options.common * total as f64;
@@ -223,22 +229,22 @@ impl<'a> All<'a> {
             required => required.iter().map(String::as_str).collect(),
         };
         let mut findings = Vec::new();
-        for having in self.fields.values() {
+        for field_set in self.fields.values() {
             for field in &wanted {
-                if having.fields.iter().any(|name| name == field) {
+                if field_set.fields.iter().any(|name| name == field) {
                     continue;
                 }
-                let others = match having.samples {
+                let others = match field_set.samples {
                     1 => String::new(),
                     2 => ", nor has one other sample".to_owned(),
                     samples => format!(", nor have {} other samples", text::number(samples - 1)),
                 };
                 let share = text::percent(counts.get(field).copied().unwrap_or(0), total);
                 findings.push(Finding {
-                    shard: having.shard.clone(),
+                    shard: field_set.shard.clone(),
                     offset: None,
                     member: None,
-                    key: Some(having.key.clone()),
+                    key: Some(field_set.key.clone()),
                     kind: "missing_field".into(),
                     message: format!("it has no field {field:?}{others}; {share} of all samples have it"),
                 });
@@ -247,9 +253,10 @@ impl<'a> All<'a> {
         findings
     }
 
+    /// Prints the summary.
     fn finish(mut self) -> Result<(), Failure> {
         for finding in self.missing_fields() {
-            self.found(&finding)?;
+            self.report(&finding)?;
         }
         let (out, summary) = (&self.context.output, &self.summary);
         match self.options.json.json {

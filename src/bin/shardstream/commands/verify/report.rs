@@ -1,4 +1,4 @@
-//! What was found in a shard: also how it is noted, to resume.
+//! The findings in a shard, as they are shown and saved in the log.
 
 use crate::text;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::fmt;
 
-/// One thing that is wrong, and where.
+/// One fault, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Finding {
     pub(super) shard: String,
@@ -17,12 +17,14 @@ pub(super) struct Finding {
     pub(super) member: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// What is wrong, in a word: the name of a kind of errors, or one of this command's own.
+    /// The kind of the fault: the name of an [`ErrorKind`](shardstream::ErrorKind), or a kind of this
+    /// command.
     pub(super) kind: String,
     pub(super) message: String,
 }
 
 impl Finding {
+    /// The finding for an error in a shard.
     pub(super) fn of(error: &Error, shard: &str) -> Self {
         let place = error.location();
         let mut message = error.kind().to_string();
@@ -58,31 +60,34 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How many samples have these fields and no others.
+/// A set of fields, and the number of samples that have exactly these.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Having {
-    /// In the order of the alphabet.
+pub(super) struct FieldSet {
+    /// Sorted.
     pub(super) fields: Vec<String>,
     pub(super) samples: u64,
-    /// Where the first of them is.
+    /// The shard of the first of them.
     pub(super) shard: String,
+    /// The key of the first of them.
     pub(super) key: String,
 }
 
 /// The sizes of the images of a field.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Sides {
+pub(super) struct ImageSizes {
+    /// Number of images.
     images: u64,
+    /// Minimum and maximum.
     height: (u32, u32),
     width: (u32, u32),
 }
 
-impl Sides {
+impl ImageSizes {
     pub(super) fn add(&mut self, height: u32, width: u32) {
-        self.merge(&Sides { images: 1, height: (height, height), width: (width, width) });
+        self.merge(&ImageSizes { images: 1, height: (height, height), width: (width, width) });
     }
 
-    pub(super) fn merge(&mut self, other: &Sides) {
+    pub(super) fn merge(&mut self, other: &ImageSizes) {
         match (self.images, other.images) {
             (_, 0) => {}
             (0, _) => *self = other.clone(),
@@ -95,9 +100,9 @@ impl Sides {
     }
 }
 
-impl fmt::Display for Sides {
+impl fmt::Display for ImageSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sides { images, height: (lowest, highest), width: (narrowest, widest) } = self;
+        let ImageSizes { images, height: (lowest, highest), width: (narrowest, widest) } = self;
         write!(
             f,
             "{} decoded, height {lowest} to {highest}, width {narrowest} to {widest}",
@@ -106,26 +111,27 @@ impl fmt::Display for Sides {
     }
 }
 
-/// What was found in one shard.
+/// The findings in one shard, with its statistics.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Report {
-    /// Without what is secret.
+pub(super) struct ShardReport {
+    /// The URL without secrets.
     pub(super) url: String,
-    /// Which URL it is, for the log.
-    pub(super) place: String,
+    /// A hash of the complete URL. The log calls it `place`.
+    #[serde(rename = "place")]
+    pub(super) url_hash: String,
     pub(super) bytes: u64,
     pub(super) version: Option<String>,
     pub(super) samples: u64,
     pub(super) findings: Vec<Finding>,
-    pub(super) fields: Vec<Having>,
-    pub(super) images: BTreeMap<String, Sides>,
-    /// Hashes of the keys, with the keys, where they must differ over all shards.
+    pub(super) fields: Vec<FieldSet>,
+    pub(super) images: BTreeMap<String, ImageSizes>,
+    /// The keys with their hashes, if keys must be unique over all shards.
     #[serde(skip)]
     pub(super) keys: Vec<(u64, String)>,
-    /// Whether it is a report of an earlier run.
+    /// Whether the report is from an earlier run.
     #[serde(skip)]
     pub(super) resumed: bool,
-    /// Why the shard could not be read, where that is no fault of its own.
+    /// The error if the shard could not be read for a reason that is not damage.
     #[serde(skip)]
     pub(super) unread: Option<String>,
 }

@@ -1,9 +1,9 @@
-//! Verifying one shard.
+//! Verifies one shard.
 
-use super::log::{Log, place_of};
-use super::recovery::{self, Start};
-use super::report::{Finding, Having, Report};
-use crate::field::Kind;
+use super::log::{VerifyLog, url_hash};
+use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
+use super::resume_point::{self, ResumePoint};
+use crate::field::FieldKind;
 use crate::interrupt::Interrupt;
 use crate::samples::{self, ShardProgress};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use shardstream::{Error, ErrorKind, Index, Result, Sample, SecretUrl};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What every shard is verified with.
+/// The settings and tools with which every shard is verified.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) store: Store,
@@ -24,15 +24,17 @@ pub(super) struct Verifier {
     pub(super) progress: ShardProgress,
     pub(super) index: Option<Index>,
     pub(super) decode: bool,
-    /// The least pixels of an image's shorter side.
+    /// Minimum length of the shorter side of an image, in pixels.
     pub(super) min_side: u32,
+    /// Fields that may be empty.
     pub(super) may_be_empty: Vec<String>,
-    /// Whether the keys are wanted.
+    /// Whether reports include the keys.
     pub(super) keys: bool,
 }
 
-/// Whether an error says nothing of the shard: the network, credentials, the machine, a missing feature.
-fn is_elsewhere(error: &Error) -> bool {
+/// Whether an error is not about the shard, but about the network, credentials, the machine or a missing
+/// feature.
+fn is_unrelated(error: &Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Io(_)
@@ -48,25 +50,25 @@ fn is_elsewhere(error: &Error) -> bool {
     )
 }
 
-/// The most times that reading resumes in a shard: noise may look like headers here and there.
-const MOST_RESUMED: usize = 100;
+/// Maximum number of times that reading resumes in a shard, since noise may look like headers.
+const MAX_RESUMES: usize = 100;
 
-/// What is known while a shard is read.
+/// The state while a shard is read.
 #[derive(Default)]
-struct Reading<'a> {
-    /// What the samples are compared with.
+struct ShardReading<'a> {
+    /// The index with which samples are compared, as long as their numbers are known.
     index: Option<&'a ShardIndex>,
-    /// Sets of fields, and how many samples have them.
-    fields: BTreeMap<Vec<String>, Having>,
+    /// Sets of fields, with the number of samples that have them.
+    fields: BTreeMap<Vec<String>, FieldSet>,
     decoder: Decoder,
     /// Whether a sample could not be read.
     is_broken: bool,
 }
 
-/// Whether damage ends the archive for a parser.
+/// Whether a parser cannot continue after this error.
 fn ends_shard(error: &Error) -> bool {
     match error.kind() {
-        // That of a member which is there and not accepted has its name.
+        // With a member's name, the header is sound and only the member is refused.
         ErrorKind::Header(_) => error.location().member().is_none(),
         kind => matches!(
             kind,
@@ -80,23 +82,24 @@ fn ends_shard(error: &Error) -> bool {
 }
 
 impl Verifier {
-    /// What is wrong with a shard; from the log if it was verified before.
+    /// Verifies a shard, or takes its report from the log.
     ///
     /// # Errors
-    /// [`ErrorKind::Stopped`] if the program was interrupted, and a log that cannot be written.
-    pub(super) fn verify(&self, url: &SecretUrl, log: Option<&Log>) -> Result<Report> {
-        let mut report = Report { url: url.to_string(), place: place_of(url), ..Report::default() };
+    /// [`ErrorKind::Stopped`] if the program was interrupted, and errors of writing the log.
+    pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
+        let mut report =
+            ShardReport { url: url.to_string(), url_hash: url_hash(url), ..ShardReport::default() };
         let object = match self.store.stat(url.expose_secret()) {
             Ok(object) => object,
             Err(error) => {
-                report.fault(&error);
+                report.add_error(&error);
                 return Ok(report);
             }
         };
         report.bytes = object.size.unwrap_or(0);
         report.version = object.version.clone();
         if let Some(known) =
-            log.and_then(|log| log.get(&report.place, report.bytes, report.version.as_deref()))
+            log.and_then(|log| log.get(&report.url_hash, report.bytes, report.version.as_deref()))
         {
             return Ok(known);
         }
@@ -109,37 +112,39 @@ impl Verifier {
         Ok(report)
     }
 
-    fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut Report) -> Result<()> {
-        let mut reading = Reading { index: self.indexed(url, object, report), ..Reading::default() };
+    /// Reads all samples of a shard.
+    fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Result<()> {
+        let mut reading =
+            ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
         let mut samples = match samples::of_shard(&self.store, url) {
             Ok(samples) => samples,
             Err(error) => {
-                report.fault(&error);
+                report.add_error(&error);
                 return Ok(());
             }
         };
-        for _ in 0..=MOST_RESUMED {
+        for _ in 0..=MAX_RESUMES {
             let mut damage = None;
             for sample in samples {
                 if self.interrupt.is_set() {
                     return Err(ErrorKind::Stopped.into());
                 }
                 match sample {
-                    Ok(sample) => self.sample(&sample, &mut reading, report),
+                    Ok(sample) => self.check_sample(&sample, &mut reading, report),
                     Err(error) => {
                         reading.is_broken = true;
-                        report.fault(&error);
+                        report.add_error(&error);
                         damage = error.location().offset().filter(|_| ends_shard(&error));
                     }
                 }
             }
             let Some(damage) = damage else { break };
             match self.resume(damage, url, &mut reading, report) {
-                Ok(Some(behind)) => samples = behind,
+                Ok(Some(rest)) => samples = rest,
                 Ok(None) => break,
                 Err(error) if matches!(error.kind(), ErrorKind::Stopped) => return Err(error),
                 Err(error) => {
-                    report.fault(&error);
+                    report.add_error(&error);
                     break;
                 }
             }
@@ -150,25 +155,25 @@ impl Verifier {
         {
             let then = format!("it had {} samples", shard.stored_samples());
             let now = format!("it has {}", report.samples);
-            report.fault(&ErrorKind::Stale { then, now }.into());
+            report.add_error(&ErrorKind::Stale { then, now }.into());
         }
         report.fields = reading.fields.into_values().collect();
         Ok(())
     }
 
-    /// Reads on behind damage, if anything can be read there.
+    /// Resumes reading after damage, if there is anything more to read.
     fn resume(
         &self,
         damage: u64,
         url: &SecretUrl,
-        reading: &mut Reading<'_>,
-        report: &mut Report,
+        reading: &mut ShardReading<'_>,
+        report: &mut ShardReport,
     ) -> Result<Option<Read<Body>>> {
-        let start = recovery::behind(damage, url, reading.index, &self.store, &self.interrupt)?;
+        let start = resume_point::after(damage, url, reading.index, &self.store, &self.interrupt)?;
         report.resumed_at(start.as_ref());
-        let Some(Start { offset, sample }) = start else { return Ok(None) };
+        let Some(ResumePoint { offset, sample }) = start else { return Ok(None) };
         if sample.is_none() {
-            // How many samples were lost, and with that the number of any other, is not known.
+            // The number of lost samples is not known, and so neither are the numbers of later ones.
             reading.index = None;
         }
         let body = self.store.open_range(url.expose_secret(), offset..u64::MAX)?;
@@ -176,26 +181,27 @@ impl Verifier {
         Ok(Some(read(body, parser)))
     }
 
-    fn sample(&self, sample: &Sample, reading: &mut Reading<'_>, report: &mut Report) {
+    /// Checks a sample.
+    fn check_sample(&self, sample: &Sample, reading: &mut ShardReading<'_>, report: &mut ShardReport) {
         report.samples += 1;
-        self.progress.sample();
+        self.progress.add_sample();
         if let Some(shard) = reading.index
             && let Err(error) = shard.check(sample)
         {
-            report.fault(&error);
-            // The samples behind another one all differ.
+            report.add_error(&error);
+            // After one wrong sample, all later ones differ as well.
             reading.index = reading.index.filter(|_| !matches!(error.kind(), ErrorKind::Stale { .. }));
         }
         let mut names: Vec<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
         names.sort_unstable();
-        let having = reading.fields.entry(names).or_insert_with_key(|names| Having {
+        let field_set = reading.fields.entry(names).or_insert_with_key(|names| FieldSet {
             fields: names.clone(),
             samples: 0,
             shard: report.url.clone(),
             key: sample.key().to_owned(),
         });
-        having.samples += 1;
-        self.fields(sample, &reading.decoder, report);
+        field_set.samples += 1;
+        self.check_fields(sample, &reading.decoder, report);
         if self.keys {
             let mut hasher = DefaultHasher::new();
             sample.key().hash(&mut hasher);
@@ -203,26 +209,32 @@ impl Verifier {
         }
     }
 
-    /// What the index says of the shard, if it is the one that was indexed.
-    fn indexed(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut Report) -> Option<&ShardIndex> {
+    /// The index of the shard, if there is one. Reports a shard that changed since, or is not indexed.
+    fn indexed(
+        &self,
+        url: &SecretUrl,
+        object: &ObjectVersion,
+        report: &mut ShardReport,
+    ) -> Option<&ShardIndex> {
         let index = self.index.as_ref()?;
         let Some(shard) = index.get(url.expose_secret()) else {
-            report.found("not_indexed", None, "the index does not know this shard".into());
+            report.add_finding("not_indexed", None, "the index does not have this shard".into());
             return None;
         };
         if let Err(error) = shard.check_object(url.expose_secret(), object) {
-            report.fault(&error);
+            report.add_error(&error);
         }
         Some(shard)
     }
 
-    fn fields(&self, sample: &Sample, decoder: &Decoder, report: &mut Report) {
+    /// Checks the fields of a sample.
+    fn check_fields(&self, sample: &Sample, decoder: &Decoder, report: &mut ShardReport) {
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             if bytes.is_empty() {
                 if !self.may_be_empty.iter().any(|field| field == name) {
                     let message = format!("the field {name:?} is empty");
-                    report.found("empty_field", Some((sample.key(), name)), message);
+                    report.add_finding("empty_field", Some((sample.key(), name)), message);
                 }
                 continue;
             }
@@ -230,67 +242,68 @@ impl Verifier {
                 && let Err(error) = self.decode(sample, (name, bytes), decoder, report)
             {
                 let error = sample.locate(error).in_member(format!("{}.{name}", sample.key()));
-                report.fault(&error);
+                report.add_error(&error);
             }
         }
     }
 
+    /// Decodes a field, and checks the size of an image.
     fn decode(
         &self,
         sample: &Sample,
         (name, bytes): (&str, &Bytes),
         decoder: &Decoder,
-        report: &mut Report,
+        report: &mut ShardReport,
     ) -> Result<()> {
-        match Kind::of(name) {
-            Kind::Image if !name.to_ascii_lowercase().ends_with(".gz") => {
+        match FieldKind::of(name) {
+            FieldKind::Image if !name.to_ascii_lowercase().ends_with(".gz") => {
                 let image =
                     Image::decode(bytes, ImageMode::Rgb8).map_err(|error| Error::decode(name, error))?;
                 let (height, width) = (image.height(), image.width());
                 if height.min(width) < self.min_side {
                     let message = format!("the image has height {height}, width {width}");
-                    report.found("small_image", Some((sample.key(), name)), message);
+                    report.add_finding("small_image", Some((sample.key(), name)), message);
                 }
                 if !report.images.contains_key(name) {
-                    report.images.insert(name.to_owned(), super::report::Sides::default());
+                    report.images.insert(name.to_owned(), ImageSizes::default());
                 }
                 if let Some(sides) = report.images.get_mut(name) {
                     sides.add(height, width);
                 }
                 Ok(())
             }
-            Kind::Pickle => Ok(()),
+            FieldKind::Pickle => Ok(()),
             _ => decoder.decode_field(name, bytes).map(drop),
         }
     }
 }
 
-impl Report {
-    /// Takes in an error: damage is found, and anything else leaves the shard unread.
-    fn fault(&mut self, error: &Error) {
-        match is_elsewhere(error) {
+impl ShardReport {
+    /// Adds an error: damage as a finding, any other error as the reason why the shard is unread.
+    fn add_error(&mut self, error: &Error) {
+        match is_unrelated(error) {
             true => self.unread = Some(format!("{error:#}")),
             false => {
                 let mut finding = Finding::of(error, &self.url);
-                // What is not there has no bytes either.
+                // A missing shard has no offsets.
                 finding.offset = finding.offset.filter(|_| !matches!(error.kind(), ErrorKind::NotFound(_)));
                 self.findings.push(finding);
             }
         }
     }
 
-    /// Says with the last finding where the shard is read again.
-    fn resumed_at(&mut self, start: Option<&Start>) {
+    /// Adds to the last finding where reading resumed.
+    fn resumed_at(&mut self, start: Option<&ResumePoint>) {
         let Some(finding) = self.findings.last_mut() else { return };
         let more = match start {
-            Some(Start { offset, .. }) => format!("; reading resumed at byte {offset}"),
-            None => "; nothing behind it can be read".to_owned(),
+            Some(ResumePoint { offset, .. }) => format!("; reading resumed at byte {offset}"),
+            None => "; nothing after it can be read".to_owned(),
         };
         finding.message.push_str(&more);
     }
 
-    /// Takes in what the crate has no error for. `field` is the key of a sample and a field of it.
-    fn found(&mut self, kind: &str, field: Option<(&str, &str)>, message: String) {
+    /// Adds a finding for which the crate has no error. `field` is a key and the name of a field.
+    fn add_finding(&mut self, kind: &str, field: Option<(&str, &str)>, message: String) {
         self.findings.push(Finding {
             shard: self.url.clone(),
             offset: None,

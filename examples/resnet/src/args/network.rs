@@ -1,0 +1,47 @@
+//! The options of the group "Network".
+
+use crate::artifact::DType;
+use crate::compile::CacheLocation;
+use crate::pjrt::PluginOption;
+use crate::plugin::PluginChoice;
+use clap::Args;
+
+/// Which program runs on which devices.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Network", about = None, long_about = None)]
+pub struct NetworkArgs {
+    /// Exported program, by name (resnet8, resnet50-224-bf16-x8 …) or path without its endings; without it,
+    /// the built-in one that the other options of this group tell, and resnet8 if there are none
+    #[arg(long, value_name = "NAME|PATH")]
+    pub artifact: Option<String>,
+    /// Network: resnet8, resnet18, resnet20, resnet50
+    #[arg(long, conflicts_with = "artifact")]
+    pub model: Option<String>,
+    /// Height and width of the images: 32, 224
+    #[arg(long, value_name = "PIXELS", conflicts_with = "artifact")]
+    pub image_size: Option<usize>,
+    /// f32 or bf16
+    #[arg(long, conflicts_with = "artifact")]
+    pub dtype: Option<DType>,
+    /// Images for each device and step
+    #[arg(long, value_name = "IMAGES", conflicts_with = "artifact")]
+    pub batch_size: Option<usize>,
+    /// Devices of all processes together
+    #[arg(long, conflicts_with = "artifact")]
+    pub devices: Option<usize>,
+    /// cpu, cuda or tpu, or the path of a PJRT plugin (a shared library); without it, that of a TPU or GPU of
+    /// this machine, else of the CPU. Those for cuda (3.2 GB) and cpu (64 MB) are downloaded the first time
+    #[arg(long, value_name = "KIND|PATH")]
+    pub plugin: Option<PluginChoice>,
+    /// An option that the plugin opens its devices with; may be given several times
+    #[arg(long = "plugin-option", value_name = "NAME=VALUE")]
+    pub plugin_options: Vec<PluginOption>,
+    /// Where compiled programs are kept for the next start: a directory that nobody else can write to, or
+    /// `off`; `compiled` in the work directory unless set
+    #[arg(long, value_name = "DIR|off")]
+    pub compile_cache: Option<CacheLocation>,
+    /// Compile for TPU topologies, for example v3:2x2,v5e:2x4, say how large the code is, and stop; needs
+    /// libtpu but no TPU
+    #[arg(long, value_name = "TOPOLOGY,...", value_delimiter = ',')]
+    pub compile_only: Vec<String>,
+}

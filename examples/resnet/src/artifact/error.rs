@@ -1,0 +1,74 @@
+//! Why an artifact cannot be used.
+
+use super::built_in;
+use super::format::FORMAT;
+use std::path::PathBuf;
+
+/// Why an artifact cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArtifactError {
+    /// The name is neither built in nor a path.
+    #[error(
+        "no artifact {name:?}: built in are {}; anything else is the path of one, without .json",
+        built_in::names()
+    )]
+    Unknown {
+        /// The requested artifact.
+        name: String,
+    },
+    /// A file of the artifact cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The manifest is not what the exporter writes.
+    #[error("bad manifest of artifact {name}: {reason}")]
+    Manifest {
+        /// The artifact.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An older or newer exporter wrote the artifact, whose programs take other arguments.
+    #[error(
+        "artifact {name} is of format {format}, and this trainer runs those of format {}: export it again \
+         with examples/resnet/export/export_resnet.py of this version",
+        FORMAT
+    )]
+    Format {
+        /// The artifact.
+        name: String,
+        /// The manifest's version; 0 if it has none.
+        format: u64,
+    },
+    /// A program does not have the digest of its manifest.
+    #[error("{program} of artifact {name} does not have the sha256 of its manifest: export it again")]
+    Damaged {
+        /// The artifact.
+        name: String,
+        /// `init`, `step` or `eval`.
+        program: &'static str,
+    },
+    /// No built-in artifact matches the request.
+    #[error("no program for {wanted} is built in; there are\n{built_in}\nTo export it: {export}")]
+    NoMatch {
+        /// The requested artifact.
+        wanted: String,
+        /// A line for each built-in artifact.
+        built_in: String,
+        /// The command that exports one.
+        export: String,
+    },
+    /// Several built-in artifacts match the request.
+    #[error("there are several programs for {wanted}: say more, or take one by its name\n{matching}")]
+    Ambiguous {
+        /// The requested artifact.
+        wanted: String,
+        /// A line for each built-in artifact that matches.
+        matching: String,
+    },
+}

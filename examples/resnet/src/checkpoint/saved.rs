@@ -1,0 +1,42 @@
+//! The outcome of writing a checkpoint.
+
+use shardstream::SecretUrl;
+use std::fmt;
+use std::time::Duration;
+
+/// The outcome of writing a checkpoint; its display is the line of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedCheckpoint {
+    pub(super) what: String,
+    pub(super) step: u64,
+    pub(super) bytes: u64,
+    pub(super) time: Duration,
+    pub(super) url: String,
+    /// Why the checkpoint could not be written.
+    pub(super) unwritten: Option<String>,
+    /// Messages about old checkpoints that could not be deleted.
+    pub(super) failed: Vec<String>,
+}
+
+impl SavedCheckpoint {
+    /// The step of the training, if the checkpoint was written.
+    pub fn step(&self) -> Option<u64> {
+        self.unwritten.is_none().then_some(self.step)
+    }
+}
+
+impl fmt::Display for SavedCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(reason) = &self.unwritten {
+            return write!(f, "warning: no checkpoint at {}; the training continues: {reason}", self.what);
+        }
+        let (megabytes, seconds) = (self.bytes as f64 / 1e6, self.time.as_secs_f64());
+        write!(
+            f,
+            "checkpoint at {}: {megabytes:.1} MB in {seconds:.2} s -> {}",
+            self.what,
+            SecretUrl::from(&self.url)
+        )?;
+        self.failed.iter().try_for_each(|failed| write!(f, "\n{failed}"))
+    }
+}

@@ -1,0 +1,144 @@
+//! Markers of loads in progress, since a plugin that crashes while it loads a program would do so at each
+//! start.
+//!
+//! While a process loads the entry `HASH.executable`, the file `HASH.loading-RANDOM` is beside it, and the
+//! process holds a lock on that file. A marker without a lock was left by a process that died in the load.
+
+use fs4::FileExt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Begins the names of files that are not in place yet.
+pub(super) const SCRATCH: &str = ".new-";
+const LOADING: &str = "loading-";
+/// The age at which a marker no longer counts: the process may have been killed for another reason.
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The marker of a load by this process. Dropping it removes the file.
+#[derive(Debug)]
+pub(super) struct LoadMarker {
+    path: PathBuf,
+    /// Holds the lock.
+    _file: File,
+}
+
+impl LoadMarker {
+    /// Marks the entry as being loaded. Fails where the directory takes no files, or no locks.
+    pub fn create(entry: &Path) -> io::Result<Self> {
+        let dir = entry.parent().unwrap_or(Path::new("."));
+        let file = tempfile::Builder::new().prefix(SCRATCH).tempfile_in(dir)?;
+        FileExt::try_lock(file.as_file())?;
+        // Renamed only now: a marker without a lock would look like one of a dead process.
+        let name = file.path().file_name().unwrap_or_default().to_string_lossy();
+        let path = entry.with_extension(format!("{LOADING}{}", name.trim_start_matches(SCRATCH)));
+        let file = file.persist(&path).map_err(|error| error.error)?;
+        Ok(Self { path, _file: file })
+    }
+}
+
+impl Drop for LoadMarker {
+    fn drop(&mut self) {
+        // Before the lock is released, as `is_left_over` expects.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The marker of a process that died within the last day while it loaded this entry.
+pub(super) fn crash_marker(entry: &Path) -> Option<PathBuf> {
+    let mut paths = fs::read_dir(entry.parent()?).ok()?.flatten().map(|file| file.path());
+    paths.find(|path| {
+        path.file_stem() == entry.file_stem() && is_marker(path) && !is_old(path) && is_left_over(path)
+    })
+}
+
+/// Removes a left-over marker that no longer counts.
+pub(super) fn remove_if_old(path: &Path) {
+    if is_marker(path) && is_old(path) && is_left_over(path) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn is_marker(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.to_string_lossy().starts_with(LOADING))
+}
+
+/// Whether no living process holds the marker.
+fn is_left_over(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    // Shared, so that processes that look at the same time do not take each other for its owner.
+    FileExt::try_lock_shared(&file).is_ok() && path.exists()
+}
+
+fn is_old(path: &Path) -> bool {
+    let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > MAX_AGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::SystemTime;
+
+    fn entry() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let entry = dir.path().join("ab12.executable");
+        (dir, entry)
+    }
+
+    /// A marker whose owner is dead.
+    fn left_over(entry: &Path) -> PathBuf {
+        let path = entry.with_extension("loading-dead");
+        File::create(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_marker_of_a_living_process_is_no_crash() {
+        let (dir, entry) = entry();
+        let [first, second] = [LoadMarker::create(&entry).unwrap(), LoadMarker::create(&entry).unwrap()];
+        assert_eq!(crash_marker(&entry), None);
+        drop(first);
+        assert_eq!(crash_marker(&entry), None);
+        drop(second);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "both markers are removed");
+    }
+
+    #[test]
+    fn a_marker_of_a_dead_process_counts_for_its_entry_and_for_a_day() {
+        let (dir, entry) = entry();
+        let marker = left_over(&entry);
+        let _living = LoadMarker::create(&entry).unwrap();
+        assert_eq!(crash_marker(&entry).as_ref(), Some(&marker));
+        assert_eq!(crash_marker(&dir.path().join("cd34.executable")), None);
+        remove_if_old(&marker);
+        assert!(marker.exists());
+        File::options()
+            .write(true)
+            .open(&marker)
+            .unwrap()
+            .set_modified(SystemTime::now() - 2 * MAX_AGE)
+            .unwrap();
+        assert_eq!(crash_marker(&entry), None);
+        remove_if_old(&marker);
+        assert!(!marker.exists());
+    }
+
+    #[test]
+    fn processes_that_look_at_the_same_time_all_see_the_crash() {
+        let (_dir, entry) = entry();
+        let marker = left_over(&entry);
+        let other = File::open(&marker).unwrap();
+        FileExt::try_lock_shared(&other).unwrap();
+        assert_eq!(crash_marker(&entry), Some(marker));
+    }
+
+    #[test]
+    fn without_a_directory_there_is_neither_a_marker_nor_a_crash() {
+        let (dir, entry) = entry();
+        drop(dir);
+        assert!(LoadMarker::create(&entry).is_err());
+        assert_eq!(crash_marker(&entry), None);
+    }
+}

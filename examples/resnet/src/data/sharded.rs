@@ -1,0 +1,127 @@
+//! Batches from tar shards.
+
+use super::batch::HostBatch;
+use super::columns;
+use super::options::DataOptions;
+use super::sets::Split;
+use super::waiting::Waiting;
+use crate::error::Result;
+use crate::progress::Task;
+use shardstream::dataset::Shards;
+use shardstream::prelude::*;
+
+/// One part of a data set in shards, to be read epoch by epoch.
+#[derive(Debug, Clone)]
+pub struct ShardData {
+    pub(super) loader: Loader<TensorBatch>,
+    pub(super) samples: u64,
+    waiting: Waiting,
+}
+
+impl ShardData {
+    /// Opens the shards of `split`: a pattern such as `gs://bucket/train-{000000..000009}.tar` or
+    /// `data/val-*.tar`, of samples with an image (`jpg`, `png`, `webp` or `ppm`) and a class (`cls`).
+    /// Wildcards are listed once, here.
+    pub fn open(shards: &str, split: Split, options: &DataOptions) -> Result<Self> {
+        let train = split == Split::Train;
+        let shards = Shards::from(shards).resolve(&Store::default())?;
+        // With an index all streams have the same length, whatever the shards are. So all ranks take the same
+        // number of steps, and a restore reads no shard from its beginning.
+        let index = match options.indexes.get(split) {
+            Some(url) => Index::load(&Store::default(), url)?,
+            None => build_index(&shards, options)?,
+        };
+        let streams = if train { options.streams() } else { options.topology.world_size() };
+        let dataset = Dataset::builder(shards)
+            .seed(options.seed)
+            .streams(streams)
+            .shuffle_shards(train)
+            .topology(options.topology)
+            .index(index)
+            .build()?;
+        // Over all ranks.
+        let samples = dataset.plan().counts().map_or(0, |counts| counts.iter().sum());
+        let columns = columns::columns(split, options.size, options.classes)?;
+        let columns = match &options.memory {
+            Some(memory) => columns.memory(memory.clone()),
+            None => columns,
+        };
+        let mut builder = Loader::builder(dataset)
+            .decode(Decoder::new().only(&[columns::CLASS]))
+            .batch(options.batch)
+            .collate(columns);
+        if options.workers > 0 {
+            builder = builder.threads(options.workers);
+        }
+        if options.prefetch > 0 {
+            builder = builder.prefetch(options.prefetch);
+        }
+        let builder = match split {
+            Split::Train => builder
+                .shuffle(options.shuffle)
+                .last_batch(LastBatch::Drop)
+                .on_error(damage_policy(options.skip_bad)),
+            // The accuracy is measured over all samples.
+            Split::Validation => builder.last_batch(LastBatch::Pad),
+        };
+        Ok(ShardData { loader: builder.build()?, samples, waiting: options.waiting.clone() })
+    }
+
+    /// The batches of one epoch, counted from 0. Seed and epoch determine order and augmentation.
+    pub fn batches(&self, epoch: u64) -> impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<> {
+        let batches = self.loader.epoch(epoch);
+        self.waiting.watch(&batches);
+        batches.map(|batch| host_batch(batch?, None))
+    }
+
+    /// The state before the first batch of an epoch.
+    pub fn start(&self, epoch: u64) -> State {
+        self.loader.epoch(epoch).state()
+    }
+
+    /// The batches of the rest of the epoch, after `state`.
+    pub fn rest(
+        &self,
+        state: &State,
+    ) -> Result<impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<>> {
+        let batches = self.loader.restore(state)?;
+        self.waiting.watch(&batches);
+        Ok(batches.map(|batch| host_batch(batch?, None)))
+    }
+}
+
+/// The policy for damaged training images: `max_skipped` of them may be skipped, or one in a thousand after
+/// the first 10,000. An image whose size or class does not fit the program is not damaged, and ends the
+/// training.
+fn damage_policy(max_skipped: Option<u64>) -> OnError {
+    let skip = OnError::skip(Failures::damage() | Failures::decode());
+    match max_skipped {
+        None => skip.share(0.001, 10_000),
+        Some(0) => OnError::stop(),
+        Some(max) => skip.total(max).in_a_row(max),
+    }
+}
+
+/// Builds the index of the shards by reading them, or takes it from the cache.
+fn build_index(shards: &ShardList, options: &DataOptions) -> Result<Index> {
+    let task = Task::count("indexing the shards", shards.len() as u64);
+    let shown = task.counter();
+    let builder = Index::builder().on_shard(move |_| shown.add(1));
+    let builder = match &options.index_cache {
+        Some(directory) => builder.cache(directory),
+        None => builder,
+    };
+    let index = builder.build(shards)?;
+    task.done();
+    Ok(index)
+}
+
+/// Turns a batch of tensors into a batch of the trainer. The first `valid` rows are samples; by default, the
+/// number that the batch has.
+pub(super) fn host_batch(mut batch: TensorBatch, valid: Option<usize>) -> shardstream::Result<HostBatch> {
+    let valid = valid.unwrap_or(batch.valid());
+    let mut labels = batch.tensor("label")?.as_slice::<i32>()?.to_vec();
+    labels[valid..].fill(-1);
+    let images = batch.take("image")?.into_bytes();
+    Ok(HostBatch { images, labels, valid, state: batch.state().cloned() })
+}

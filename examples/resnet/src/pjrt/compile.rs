@@ -1,0 +1,57 @@
+//! Compiling for the devices of a client.
+
+use super::abi::{non_null, program};
+use super::client::Client;
+use super::compile_options::{CompileOptions, Span};
+use super::error::PjrtError;
+use super::executable::{Executable, Signature};
+
+impl Client {
+    /// Compiles StableHLO (text, bytecode or portable artifact) for the first
+    /// [`devices()`](CompileOptions::devices) devices of the job. Each process of the job must do so, and run
+    /// the result at the same time. In this process the executable runs on the local ones of these devices:
+    /// its device `i` is local device `i` of the client.
+    ///
+    /// The C API does not report a program's parameters, so `signature` lists them.
+    pub fn compile(
+        &self,
+        code: &[u8],
+        signature: Signature,
+        options: &CompileOptions,
+    ) -> Result<Executable, PjrtError> {
+        self.compile_for(Span::Job, code, signature, options)
+    }
+
+    /// Like [`compile`](Self::compile), for the first devices of this process only.
+    pub fn compile_local(
+        &self,
+        code: &[u8],
+        signature: Signature,
+        options: &CompileOptions,
+    ) -> Result<Executable, PjrtError> {
+        self.compile_for(Span::Process, code, signature, options)
+    }
+
+    /// Like [`compile`](Self::compile) or [`compile_local`](Self::compile_local), depending on `span`.
+    pub fn compile_for(
+        &self,
+        span: Span,
+        code: &[u8],
+        signature: Signature,
+        options: &CompileOptions,
+    ) -> Result<Executable, PjrtError> {
+        let (encoded, here) = self.encode(span, options)?;
+        let mut program = program(code);
+        let mut args = args!(PJRT_Client_Compile_Args {
+            client: self.as_ptr(),
+            program: program.as_mut_ptr(),
+            compile_options: encoded.as_ptr().cast(),
+            compile_options_size: encoded.len(),
+        });
+        // SAFETY: the client is alive; program, code and options live during the call.
+        unsafe { call!(self.plugin(), PJRT_Client_Compile, args) }?;
+        let executable = non_null(args.executable, "PJRT_Client_Compile")?;
+        // SAFETY: a new executable, handed over.
+        unsafe { Executable::from_raw(self.clone(), executable, signature, here) }
+    }
+}

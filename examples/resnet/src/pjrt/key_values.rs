@@ -1,0 +1,204 @@
+//! The key-value store by which a plugin joins the processes of a job.
+
+use super::error::{Code, PjrtError};
+use super::sys;
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::{c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, null_mut};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A key-value store that the processes of a job share. The plugin calls it from any thread, as long as the
+/// client lives: communicators are created when a program first runs.
+pub trait KeyValues: Send + Sync {
+    /// Stores a value.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), KeyValueError>;
+
+    /// Waits until there is a value.
+    fn get(&self, key: &[u8], timeout: Duration) -> Result<Vec<u8>, KeyValueError>;
+
+    /// The value, if there is one.
+    fn try_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KeyValueError>;
+}
+
+/// Why a value could not be stored or read.
+#[derive(Debug)]
+pub struct KeyValueError {
+    /// The code for the plugin.
+    pub code: Code,
+    /// The error for the caller that opens the devices.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// The argument of the callbacks.
+pub(super) struct CallbackStore {
+    values: Arc<dyn KeyValues>,
+    /// The first error, which has more details than the plugin reports.
+    failed: Mutex<Option<KeyValueError>>,
+}
+
+impl CallbackStore {
+    pub(super) fn new(values: Arc<dyn KeyValues>) -> Box<Self> {
+        Box::new(Self { values, failed: Mutex::default() })
+    }
+
+    /// Sets the callbacks.
+    ///
+    /// # Safety
+    ///
+    /// The store outlives the client that is created with these arguments.
+    pub(super) unsafe fn set_callbacks(&self, args: &mut sys::PJRT_Client_Create_Args) {
+        let this = ptr::from_ref(self).cast_mut().cast();
+        args.kv_get_callback = Some(get);
+        args.kv_get_user_arg = this;
+        args.kv_try_get_callback = Some(try_get);
+        args.kv_try_get_user_arg = this;
+        args.kv_put_callback = Some(put);
+        args.kv_put_user_arg = this;
+    }
+
+    /// Replaces the plugin's error by that of the store, if the store was the cause.
+    pub(super) fn explain(&self, error: PjrtError) -> PjrtError {
+        match (error, self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()) {
+            (PjrtError::Call { call, .. }, Some(KeyValueError { source, .. })) => {
+                PjrtError::Join { call, source }
+            }
+            (error, _) => error,
+        }
+    }
+
+    /// Runs a callback, and returns its error to the plugin.
+    ///
+    /// # Safety
+    ///
+    /// `user_arg` is that of [`set_callbacks`](Self::set_callbacks), and `callback_error` null or a function
+    /// of the plugin.
+    unsafe fn answer(
+        user_arg: *mut c_void,
+        callback_error: *mut sys::PJRT_CallbackError,
+        may_fail: bool,
+        callback: impl FnOnce(&dyn KeyValues) -> Result<(), KeyValueError>,
+    ) -> *mut sys::PJRT_Error {
+        // SAFETY: the caller's promise; the store is alive as long as the client is.
+        let store = unsafe { &*user_arg.cast::<Self>() };
+        // A panic must not unwind into the caller, which is C++.
+        let error = match catch_unwind(AssertUnwindSafe(|| callback(&*store.values))) {
+            Ok(Ok(())) => return null_mut(),
+            Ok(Err(error)) => error,
+            Err(panic) => {
+                std::mem::forget(panic);
+                KeyValueError { code: Code::INTERNAL, source: "a panic in the key-value store".into() }
+            }
+        };
+        let message = error.source.to_string();
+        // SAFETY: null or a function of the plugin, which copies the message.
+        let raised = unsafe {
+            callback_error.as_ref().copied().flatten().map_or(null_mut(), |raise| {
+                raise(sys::PJRT_Error_Code(error.code.0), message.as_ptr().cast(), message.len())
+            })
+        };
+        if !may_fail {
+            store.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+        raised
+    }
+}
+
+/// Size of the length that is stored before each value, since the plugin returns only the pointer.
+const HEADER: usize = size_of::<usize>();
+
+fn layout(length: usize) -> Option<Layout> {
+    Layout::from_size_align(HEADER.checked_add(length)?, align_of::<usize>()).ok()
+}
+
+/// A copy of a value that the plugin deletes with [`delete`].
+fn hand_over(value: &[u8]) -> Result<*mut c_char, KeyValueError> {
+    let out_of_memory = || KeyValueError { code: Code::RESOURCE_EXHAUSTED, source: "out of memory".into() };
+    let layout = layout(value.len()).ok_or_else(out_of_memory)?;
+    // SAFETY: the layout has at least the size of the header, which is not 0; both parts are written within
+    // it.
+    unsafe {
+        let memory = alloc(layout);
+        if memory.is_null() {
+            return Err(out_of_memory());
+        }
+        memory.cast::<usize>().write(value.len());
+        let copy = memory.add(HEADER);
+        ptr::copy_nonoverlapping(value.as_ptr(), copy, value.len());
+        Ok(copy.cast())
+    }
+}
+
+/// Frees a value of [`hand_over`].
+///
+/// # Safety
+///
+/// `value` is null or comes from there, and is not used afterwards.
+unsafe extern "C" fn delete(value: *mut c_char) {
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise: the length is before the value, and the memory has this layout.
+    unsafe {
+        let memory = value.cast::<u8>().sub(HEADER);
+        if let Some(layout) = layout(memory.cast::<usize>().read()) {
+            dealloc(memory, layout);
+        }
+    }
+}
+
+/// # Safety
+///
+/// `start` is null or points to `length` bytes that live during the call.
+unsafe fn bytes<'a>(start: *const c_char, length: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { super::abi::slice(start.cast(), length) }
+}
+
+unsafe extern "C" fn put(args: *mut sys::PJRT_KeyValuePutCallback_Args) -> *mut sys::PJRT_Error {
+    // SAFETY: the plugin's arguments, of which key and value live during the call.
+    unsafe {
+        let args = &*args;
+        let (key, value) = (bytes(args.key, args.key_size), bytes(args.value, args.value_size));
+        CallbackStore::answer(args.user_arg, args.callback_error, false, |values| values.put(key, value))
+    }
+}
+
+unsafe extern "C" fn get(args: *mut sys::PJRT_KeyValueGetCallback_Args) -> *mut sys::PJRT_Error {
+    // SAFETY: the plugin's arguments, of which the key lives during the call, and of which this is the only
+    // user.
+    unsafe {
+        let args = &mut *args;
+        let key = bytes(args.key, args.key_size);
+        let timeout = Duration::from_millis(u64::try_from(args.timeout_in_ms).unwrap_or(0));
+        CallbackStore::answer(args.user_arg, args.callback_error, false, |values| {
+            let value = values.get(key, timeout)?;
+            args.value = hand_over(&value)?;
+            args.value_size = value.len();
+            args.value_deleter_callback = Some(delete);
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn try_get(args: *mut sys::PJRT_KeyValueTryGetCallback_Args) -> *mut sys::PJRT_Error {
+    // SAFETY: as for `get`.
+    unsafe {
+        let args = &mut *args;
+        let key = bytes(args.key, args.key_size);
+        // A missing value is a regular response.
+        CallbackStore::answer(args.user_arg, args.callback_error, true, |values| {
+            let value = values.try_get(key)?.ok_or_else(|| not_found(key))?;
+            args.value = hand_over(&value)?;
+            args.value_size = value.len();
+            args.value_deleter_callback = Some(delete);
+            Ok(())
+        })
+    }
+}
+
+fn not_found(key: &[u8]) -> KeyValueError {
+    let what = format!("the key {:?} is not there", String::from_utf8_lossy(key));
+    KeyValueError { code: Code::NOT_FOUND, source: what.into() }
+}

@@ -1,0 +1,65 @@
+//! Why there is no plugin.
+
+use crate::pjrt;
+use crate::{cuda, wheel};
+use std::path::PathBuf;
+
+/// Why there is no plugin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PluginError {
+    /// A path given by the user is not a file.
+    #[error("{from} names {path}, which is not a file")]
+    NoFile {
+        /// The option or variable that has the path.
+        from: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+    /// No CPU plugin is published for this platform.
+    #[error("no CPU plugin is known for {platform}; --plugin takes the path of any PJRT plugin")]
+    Platform {
+        /// Operating system and processor.
+        platform: String,
+    },
+    /// There is no cache directory.
+    #[error("no cache directory: set SHARDSTREAM_CACHE, XDG_CACHE_HOME or HOME")]
+    NoCache,
+    /// The cached plugin cannot be loaded.
+    #[error(
+        "the plugin in the cache cannot be loaded; if it is damaged, delete {folder} to have it fetched again"
+    )]
+    Cached {
+        /// The folder of the plugin.
+        folder: PathBuf,
+        /// The cause.
+        source: pjrt::PjrtError,
+    },
+    /// A plugin outside the cache cannot be loaded.
+    #[error(transparent)]
+    Load(pjrt::PjrtError),
+    /// There is no libtpu, which compiles for TPUs.
+    #[error(
+        "no libtpu found: install it (pip install libtpu) in the environment of python3, or set \
+         TPU_LIBRARY_PATH, or give --plugin"
+    )]
+    NoLibtpu,
+    /// The GPU's driver is too old.
+    #[error(
+        "the driver of this machine's GPU is {found}, and the CUDA plugin needs {} or newer",
+        cuda::OLDEST_DRIVER
+    )]
+    Driver {
+        /// This machine's driver.
+        found: cuda::Driver,
+    },
+    /// No CUDA plugin is published for this platform.
+    #[error("no CUDA plugin is known for {platform}; --plugin takes the path of any PJRT plugin")]
+    CudaPlatform {
+        /// Operating system and processor.
+        platform: String,
+    },
+    /// A plugin could not be downloaded.
+    #[error(transparent)]
+    Wheel(#[from] wheel::WheelError),
+}

@@ -1,0 +1,360 @@
+//! Finds the PJRT plugin for this machine.
+
+mod error;
+
+pub use error::PluginError;
+
+use crate::cuda;
+use crate::pjrt::{Plugin, PluginOption};
+use crate::wheel::{Pinned, Wheel};
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+/// Which plugin to use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PluginChoice {
+    /// XLA's plugin for the CPU, which is downloaded the first time.
+    Cpu,
+    /// JAX's plugin for NVIDIA's GPUs, which is downloaded the first time.
+    Cuda,
+    /// Google's libtpu.
+    Tpu,
+    /// A shared library.
+    Path(PathBuf),
+}
+
+impl FromStr for PluginChoice {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "cpu" => Self::Cpu,
+            "cuda" => Self::Cuda,
+            "tpu" => Self::Tpu,
+            path => Self::Path(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for PluginChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda => f.write_str("cuda"),
+            Self::Tpu => f.write_str("tpu"),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// A plugin, and how it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPlugin {
+    /// The shared library.
+    pub path: PathBuf,
+    /// A description for the log.
+    pub how: Cow<'static, str>,
+}
+
+impl FoundPlugin {
+    /// Loads the plugin, which runs its code.
+    pub fn load(&self) -> Result<Plugin, PluginError> {
+        let folder =
+            self.path.parent().filter(|folder| cache_dir().is_ok_and(|cache| folder.starts_with(cache)));
+        Plugin::load(&self.path).map_err(|source| match folder {
+            Some(folder) => PluginError::Cached { folder: folder.into(), source },
+            None => PluginError::Load(source),
+        })
+    }
+
+    /// Whether it drives TPUs.
+    pub fn is_tpu(&self) -> bool {
+        self.name().contains("tpu")
+    }
+
+    /// Whether it drives GPUs. Such a plugin connects processes through a key-value store.
+    pub fn is_gpu(&self) -> bool {
+        ["cuda", "gpu", "rocm"].iter().any(|kind| self.name().contains(kind))
+    }
+
+    fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().to_lowercase()
+    }
+
+    /// Options that open `devices` devices: the CPU plugin can divide the machine into any number of them.
+    pub fn client_options(&self, devices: usize) -> Vec<PluginOption> {
+        if self.name().contains("cpu") { vec![("cpu_device_count", devices as i64).into()] } else { vec![] }
+    }
+}
+
+/// The plugin to train with: the given one; else that of this machine's TPU or GPU; else that of the CPU. The
+/// plugins for GPU and CPU are downloaded the first time.
+pub fn find(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
+    if let Some(found) = by_option(given)? {
+        return Ok(found);
+    }
+    let dev = Path::new("/dev");
+    let tpu = tpu_present(dev);
+    if tpu && let Some(found) = libtpu()? {
+        return Ok(found);
+    }
+    let how = match tpu {
+        true => "CPU, as no libtpu was found for this machine's TPU".into(),
+        false if gpu_present(dev) && cuda::is_supported() => match cuda_plugin(Path::new("/proc")) {
+            Err(PluginError::Driver { found }) => {
+                let needed = cuda::OLDEST_DRIVER;
+                format!("CPU, as the driver of this machine's GPU is {found}, older than {needed}").into()
+            }
+            found => return found,
+        },
+        false => "CPU".into(),
+    };
+    Ok(FoundPlugin { how, ..cpu()? })
+}
+
+/// The plugin that compiles for a TPU. No TPU need be present.
+pub fn find_compiler(given: Option<&PluginChoice>) -> Result<FoundPlugin, PluginError> {
+    match by_option(given)? {
+        Some(found) => Ok(found),
+        None => libtpu()?.ok_or(PluginError::NoLibtpu),
+    }
+}
+
+/// Whether training would use a TPU of this machine.
+pub fn is_on_tpu(given: Option<&PluginChoice>) -> Result<bool, PluginError> {
+    if !tpu_present(Path::new("/dev")) {
+        return Ok(false);
+    }
+    match given {
+        Some(PluginChoice::Cpu | PluginChoice::Cuda) => Ok(false),
+        Some(PluginChoice::Path(path)) => Ok(plugin_file(path.clone(), "--plugin")?.is_tpu()),
+        Some(PluginChoice::Tpu) | None => Ok(libtpu()?.is_some_and(|found| found.is_tpu())),
+    }
+}
+
+/// Whether this machine has a TPU: a device `accel0` … or `vfio/0` … in `dev`.
+pub fn tpu_present(dev: &Path) -> bool {
+    // /dev/vfio/vfio exists on machines without a device too.
+    has_numbered_file(dev, "accel") || has_numbered_file(&dev.join("vfio"), "")
+}
+
+/// Whether this machine has an NVIDIA GPU: a device `nvidia0` … in `dev`.
+pub fn gpu_present(dev: &Path) -> bool {
+    has_numbered_file(dev, "nvidia")
+}
+
+/// Whether a folder has a file named `prefix` followed by a number.
+fn has_numbered_file(dir: &Path, prefix: &str) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| e.file_name()).any(|name| {
+        let number = name.to_str().and_then(|n| n.strip_prefix(prefix));
+        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    })
+}
+
+/// The CUDA plugin: python3's if it has the pinned version, else the cached or downloaded one. `proc` is
+/// `/proc`.
+fn cuda_plugin(proc: &Path) -> Result<FoundPlugin, PluginError> {
+    if !cuda::is_supported() {
+        return Err(PluginError::CudaPlatform { platform: platform() });
+    }
+    if let Some(found) = cuda::driver(proc).filter(|driver| *driver < cuda::OLDEST_DRIVER) {
+        return Err(PluginError::Driver { found });
+    }
+    if let Some(path) = python_cuda() {
+        return Ok(FoundPlugin { path, how: "CUDA plugin of python3".into() });
+    }
+    Ok(FoundPlugin { path: cuda::WHEELS.ensure(&cache_dir()?)?, how: "CUDA".into() })
+}
+
+fn platform() -> String {
+    format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH)
+}
+
+/// The CPU plugin, from the cache or downloaded.
+pub fn cpu() -> Result<FoundPlugin, PluginError> {
+    let platform = platform();
+    let wheel = cpu_wheel(&platform).ok_or(PluginError::Platform { platform })?;
+    Ok(FoundPlugin { path: wheel.ensure(&cache_dir()?)?, how: "CPU".into() })
+}
+
+/// The directory for downloads and generated data: `SHARDSTREAM_CACHE`, or the user's cache directory.
+pub fn cache_dir() -> Result<PathBuf, PluginError> {
+    let env = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    cache_dir_of(env).ok_or(PluginError::NoCache)
+}
+
+/// The wheel of the CPU plugin, made by the OpenXLA project.
+fn cpu_wheel(platform: &str) -> Option<Wheel<'static>> {
+    let sha256 = match platform {
+        "linux-x86_64" => "55837b6b7b47daa717f2d9a5a03563ea0ceaa338d06a81a1e2d3f060d960decc",
+        "linux-aarch64" => "8f613be6e891858f40d64f9799319502fff42689661944fc18a6ffd8210b30c9",
+        _ => return None,
+    };
+    Some(Wheel {
+        pinned: Pinned { package: "xla-cpu-pjrt", version: "0.0.1", sha256, download_mb: 64 },
+        member: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
+        advice: "It takes python3 with pip 20.3 or newer (on Debian: apt install python3-pip), access to \
+                 a Python package index, and glibc 2.27. Without them: download the wheel elsewhere, \
+                 unzip it, and give the .so in it as --plugin.",
+    })
+}
+
+fn cache_dir_of(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    env("SHARDSTREAM_CACHE")
+        .or_else(|| Some(env("XDG_CACHE_HOME")?.join("shardstream")))
+        .or_else(|| Some(env("HOME")?.join(".cache").join("shardstream")))
+}
+
+fn by_option(given: Option<&PluginChoice>) -> Result<Option<FoundPlugin>, PluginError> {
+    let find = |choice: &PluginChoice| match choice {
+        PluginChoice::Cpu => cpu(),
+        PluginChoice::Cuda => cuda_plugin(Path::new("/proc")),
+        PluginChoice::Tpu => libtpu()?.ok_or(PluginError::NoLibtpu),
+        PluginChoice::Path(path) => plugin_file(path.clone(), "--plugin"),
+    };
+    given.map(find).transpose()
+}
+
+fn libtpu() -> Result<Option<FoundPlugin>, PluginError> {
+    if let Some(path) = std::env::var_os("TPU_LIBRARY_PATH").filter(|p| !p.is_empty()) {
+        return plugin_file(path.into(), "TPU_LIBRARY_PATH").map(Some);
+    }
+    Ok(python_libtpu().map(|path| FoundPlugin { path, how: "libtpu of python3".into() }))
+}
+
+fn plugin_file(path: PathBuf, from: &'static str) -> Result<FoundPlugin, PluginError> {
+    // The dynamic linker looks for a name without a slash in its own folders only.
+    match std::path::absolute(&path) {
+        Ok(whole) if whole.is_file() => Ok(FoundPlugin { path: whole, how: from.into() }),
+        _ => Err(PluginError::NoFile { from, path }),
+    }
+}
+
+/// The libtpu of python3. The package is looked up and not imported, since an import would claim the TPU.
+fn python_libtpu() -> Option<PathBuf> {
+    const LOOK_UP: &str = "import importlib.util as u; s = u.find_spec('libtpu'); \
+                           print(next(iter(s.submodule_search_locations)) if s else '')";
+    python_file(LOOK_UP, "libtpu.so")
+}
+
+/// The CUDA plugin of python3, if it has the pinned version and NVIDIA's libraries beside it.
+fn python_cuda() -> Option<PathBuf> {
+    const LOOK_UP: &str = "import importlib.util as u, importlib.metadata as m; \
+                           s = u.find_spec('jax_plugins.xla_cuda12'); \
+                           known = s and m.version('jax-cuda12-pjrt') == '0.10.2'; \
+                           print(next(iter(s.submodule_search_locations)) if known else '')";
+    let path = python_file(LOOK_UP, "xla_cuda_plugin.so")?;
+    path.ancestors().nth(3)?.join("nvidia/cudnn/lib").is_dir().then_some(path)
+}
+
+/// A file in the folder that a line of Python prints.
+fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
+    let output = Command::new("python3").args(["-c", look_up]).output().ok()?;
+    let folder = String::from_utf8(output.stdout).ok()?;
+    let path = Path::new(folder.trim()).join(name);
+    (!folder.trim().is_empty() && path.is_file()).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_where_the_user_says() {
+        let dir = |set: &[(&str, &str)]| {
+            let get = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
+            cache_dir_of(get).map(|d| d.display().to_string())
+        };
+        assert_eq!(dir(&[]), None);
+        assert_eq!(dir(&[("HOME", "/h")]).unwrap(), "/h/.cache/shardstream");
+        let xdg = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x")];
+        assert_eq!(dir(&xdg).unwrap(), "/x/shardstream");
+        assert_eq!(dir(&[xdg[0], xdg[1], ("SHARDSTREAM_CACHE", "/s")]).unwrap(), "/s");
+    }
+
+    #[test]
+    fn a_tpu_shows_as_a_numbered_device() {
+        let dev = tempfile::tempdir().unwrap();
+        let add = |name: &str| {
+            let path = dev.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        };
+        assert!(!tpu_present(dev.path()));
+        add("vfio/vfio");
+        add("accelerator");
+        add("accel");
+        assert!(!tpu_present(dev.path()));
+        add("vfio/0");
+        assert!(tpu_present(dev.path()));
+        std::fs::remove_file(dev.path().join("vfio/0")).unwrap();
+        add("accel0");
+        assert!(tpu_present(dev.path()));
+    }
+
+    #[test]
+    fn a_given_path_must_be_a_file() {
+        let e = find(Some(&PluginChoice::Path("no/plugin.so".into()))).unwrap_err();
+        assert!(matches!(e, PluginError::NoFile { from: "--plugin", .. }), "{e}");
+    }
+
+    #[test]
+    fn a_given_name_is_that_of_a_file_here() {
+        // The linker would otherwise search its own folders for a name without a slash.
+        let found = find(Some(&PluginChoice::Path("Cargo.toml".into()))).unwrap();
+        assert!(found.path.is_absolute(), "{found:?}");
+    }
+
+    #[test]
+    fn a_gpu_shows_as_a_numbered_device() {
+        let dev = tempfile::tempdir().unwrap();
+        for control in ["nvidiactl", "nvidia-uvm", "nvidia"] {
+            std::fs::write(dev.path().join(control), "").unwrap();
+        }
+        assert!(!gpu_present(dev.path()));
+        std::fs::write(dev.path().join("nvidia3"), "").unwrap();
+        assert!(gpu_present(dev.path()));
+    }
+
+    #[test]
+    fn an_old_driver_is_refused_before_anything_is_downloaded() {
+        let proc = tempfile::tempdir().unwrap();
+        let folder = proc.path().join("driver/nvidia");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(
+            folder.join("version"),
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu",
+        )
+        .unwrap();
+        let error = cuda_plugin(proc.path()).unwrap_err().to_string();
+        assert!(error.contains("470.256.02") && error.contains("525.60.13"), "{error}");
+    }
+
+    #[test]
+    fn a_choice_is_a_word_or_a_path() {
+        for text in ["cpu", "cuda", "tpu", "./cpu", "dir/plugin.so"] {
+            let choice: PluginChoice = text.parse().unwrap();
+            assert_eq!(matches!(choice, PluginChoice::Path(_)), text.contains('/'));
+            assert_eq!(choice.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn other_platforms_are_refused() {
+        assert!(cpu_wheel("macos-aarch64").is_none());
+        assert!(cpu_wheel("linux-aarch64").is_some());
+    }
+
+    #[test]
+    fn only_the_cpu_plugin_is_told_how_many_devices() {
+        let options = |path: &str| FoundPlugin { path: path.into(), how: "".into() }.client_options(8);
+        assert_eq!(options("x/xla_cpu_pjrt.so"), [("cpu_device_count", 8).into()]);
+        assert!(options("cpu/libtpu.so").is_empty());
+    }
+}

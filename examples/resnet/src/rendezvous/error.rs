@@ -1,0 +1,209 @@
+//! Why processes did not find each other.
+
+use crate::pjrt::Code;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// Why processes did not find each other.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RendezvousError {
+    /// A text is not an address.
+    #[error("{0:?} is no address: it is HOST:PORT")]
+    Address(String),
+    /// The server cannot listen.
+    #[error("rank 0 cannot listen at {address}: {cause}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The cause.
+        cause: io::Error,
+    },
+    /// Rank 0 cannot be reached.
+    #[error(
+        "rank {rank} did not reach rank 0 at {address} within {}: {cause}. Is rank 0 running, and is this \
+         its address?",
+        seconds(*waited)
+    )]
+    Unreachable {
+        /// This rank.
+        rank: usize,
+        /// The address.
+        address: String,
+        /// Duration of the wait.
+        waited: Duration,
+        /// The last error of an attempt.
+        cause: io::Error,
+    },
+    /// The server refused this process, or this key.
+    #[error("rank {rank} was refused at {address}: {refusal}")]
+    Refused {
+        /// This rank.
+        rank: usize,
+        /// The address.
+        address: String,
+        /// The cause.
+        refusal: Refusal,
+    },
+    /// Not all ranks joined in time.
+    #[error(
+        "rank {rank} of {world_size} has waited {} at {address}, and {} not joined",
+        seconds(*waited), Ranks(absent, "has", "have")
+    )]
+    Absent {
+        /// This rank.
+        rank: usize,
+        /// Number of ranks of the job.
+        world_size: usize,
+        /// The address.
+        address: String,
+        /// Duration of the wait.
+        waited: Duration,
+        /// The missing ranks.
+        absent: Vec<u32>,
+    },
+    /// No rank stored the key in time.
+    #[error(
+        "rank {rank} has waited {} for the key {key:?}{}{}", seconds(*waited),
+        also(absent, "has not joined", "have not \
+                                        joined"), also(silent, "has put no key yet", "have put no key yet")
+    )]
+    TimedOut {
+        /// This rank.
+        rank: usize,
+        /// What it waited for.
+        key: String,
+        /// Duration of the wait.
+        waited: Duration,
+        /// Ranks that have not joined.
+        absent: Vec<u32>,
+        /// Ranks that have joined and stored no key.
+        silent: Vec<u32>,
+    },
+    /// A process ended without leaving the job.
+    #[error(
+        "while rank {rank} waited for {what}, {} ended: its own message says why",
+        Ranks(lost, "has", "have")
+    )]
+    Lost {
+        /// This rank.
+        rank: usize,
+        /// What it waited for.
+        what: String,
+        /// The ranks that ended.
+        lost: Vec<u32>,
+    },
+    /// The connection to the server broke.
+    #[error("rank {rank} has lost the connection to rank 0 at {address} ({what}): {cause}")]
+    Gone {
+        /// This rank.
+        rank: usize,
+        /// The address.
+        address: String,
+        /// What was requested.
+        what: String,
+        /// The cause.
+        cause: io::Error,
+    },
+}
+
+impl RendezvousError {
+    /// The error code for a plugin.
+    pub fn code(&self) -> Code {
+        Code(match self {
+            Self::Refused { refusal, .. } => refusal.code(),
+            Self::Absent { .. } | Self::TimedOut { .. } => 4,
+            Self::Address(_) => 3,
+            Self::Listen { .. } | Self::Unreachable { .. } | Self::Lost { .. } | Self::Gone { .. } => 14,
+        })
+    }
+}
+
+/// Why a server refuses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The server is of another build of the program.
+    #[error("version {theirs} of the messages is used there, {ours} here: start the same program everywhere")]
+    Version {
+        /// The server's.
+        theirs: u32,
+        /// The member's.
+        ours: u32,
+    },
+    /// The server belongs to another job.
+    #[error("that is another job, as it has another SHARDSTREAM_JOB_TOKEN: take another port")]
+    Token,
+    /// The server trains another network.
+    #[error("{theirs} is trained there, {ours} here: give all processes the same options")]
+    Program {
+        /// The server's.
+        theirs: String,
+        /// The member's.
+        ours: String,
+    },
+    /// The server expects another number of processes.
+    #[error("the job has {theirs} processes there, and {ours} here")]
+    WorldSize {
+        /// The server's.
+        theirs: u32,
+        /// The member's.
+        ours: u32,
+    },
+    /// The job has no such rank.
+    #[error("the job has no such rank")]
+    Rank,
+    /// Another process has this rank.
+    #[error("another process, {0}, has that rank")]
+    Taken(String),
+    /// A process of this rank has left; a job cannot be joined again.
+    #[error("a process of that rank has left the job already: start all processes again")]
+    Left,
+    /// The key has another value, and values do not change.
+    #[error("the key is there already, with another value")]
+    Exists,
+    /// A key, a value, or all of them together are too long.
+    #[error("more than {0} bytes")]
+    Full(u64),
+}
+
+impl Refusal {
+    fn code(&self) -> u32 {
+        match self {
+            Self::Exists => 6,
+            Self::Full(_) => 8,
+            _ => 9,
+        }
+    }
+}
+
+/// "rank 3 has", "ranks 1, 4 and 5 have".
+struct Ranks<'a>(&'a [u32], &'static str, &'static str);
+
+/// Maximum number of ranks in a message.
+const MAX_SHOWN: usize = 16;
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(ranks, has, have) = self;
+        let text = |ranks: &[u32]| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match ranks {
+            [] => write!(f, "no rank {has}"),
+            [one] => write!(f, "rank {one} {has}"),
+            [..] if ranks.len() > MAX_SHOWN => {
+                write!(f, "ranks {} and {} others {have}", text(&ranks[..MAX_SHOWN]), ranks.len() - MAX_SHOWN)
+            }
+            [first @ .., last] => write!(f, "ranks {} and {last} {have}", text(first)),
+        }
+    }
+}
+
+fn also(ranks: &[u32], has: &'static str, have: &'static str) -> String {
+    if ranks.is_empty() { String::new() } else { format!("; {}", Ranks(ranks, has, have)) }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

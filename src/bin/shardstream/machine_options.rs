@@ -1,0 +1,161 @@
+//! The rank of this machine among those that write a series together.
+
+use crate::failure::Failure;
+use shardstream::topology::{Launcher, Topology};
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Options for several machines that write a series together.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct MachineOptions {
+    /// Rank of this machine, from 0: it writes the shards RANK, RANK + WORLD_SIZE and so on. `auto` takes
+    /// rank and world size from the environment, as torchrun, Slurm, MPI and other launchers set it, and on a
+    /// Cloud TPU VM otherwise from its metadata server.
+    #[arg(long, value_name = "RANK|auto", value_parser = rank_option)]
+    rank: Option<RankOption>,
+    /// Number of machines that write the shards, each with the same options. Implies --resume, as `--rank
+    /// auto` does.
+    #[arg(long, value_name = "COUNT", requires = "rank")]
+    world_size: Option<usize>,
+    /// The rank, once it is known: the metadata server is asked only once.
+    #[arg(skip)]
+    known: OnceLock<MachineRank>,
+}
+
+/// The value of `--rank`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RankOption {
+    Auto,
+    Number(usize),
+}
+
+fn rank_option(text: &str) -> Result<RankOption, String> {
+    match text {
+        "auto" => Ok(RankOption::Auto),
+        _ => text.parse().map(RankOption::Number).map_err(|_| "expected a number or auto".into()),
+    }
+}
+
+/// The rank of this machine, and the number of machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MachineRank {
+    pub(crate) rank: usize,
+    pub(crate) world_size: usize,
+}
+
+impl MachineOptions {
+    /// The rank of this machine; 0 of 1 without `--rank`.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if the rank is out of range or cannot be detected.
+    pub(crate) fn rank(&self) -> Result<MachineRank, Failure> {
+        if let Some(rank) = self.known.get() {
+            return Ok(*rank);
+        }
+        let rank = self.rank_from(detect)?;
+        Ok(*self.known.get_or_init(|| rank))
+    }
+
+    /// Whether other machines may write shards of the series as well.
+    pub(crate) fn are_several(&self) -> bool {
+        self.rank == Some(RankOption::Auto) || self.world_size.is_some_and(|count| count > 1)
+    }
+
+    fn rank_from(&self, detect: impl Fn() -> shardstream::Result<Topology>) -> Result<MachineRank, Failure> {
+        let usage = |what: String| Err(Failure::Usage(what));
+        let (rank, world_size) = match (self.rank, self.world_size) {
+            (None, _) => (0, 1),
+            (Some(RankOption::Number(_)), None) => return usage("--rank needs --world-size".into()),
+            (Some(RankOption::Number(rank)), Some(world_size)) => (rank, world_size),
+            (Some(RankOption::Auto), Some(_)) => {
+                return usage("--world-size is for a --rank that is a number: auto sets both".into());
+            }
+            (Some(RankOption::Auto), None) => {
+                let topology = detect().map_err(|error| Failure::Usage(format!("--rank auto: {error}")))?;
+                if topology.launcher() == Launcher::Single {
+                    // Taken for rank 0 of 1, every machine would write all shards.
+                    let what = "--rank auto: the environment does not have the rank: give --rank and \
+                                --world-size, or set SHARDSTREAM_RANK and SHARDSTREAM_WORLD_SIZE";
+                    return usage(what.into());
+                }
+                (topology.rank(), topology.world_size())
+            }
+        };
+        match rank < world_size {
+            true => Ok(MachineRank { rank, world_size }),
+            false => usage(format!("--rank {rank}: the ranks of {world_size} machines count from 0")),
+        }
+    }
+}
+
+/// The rank from the environment, and on a Cloud TPU VM otherwise from its metadata server.
+///
+/// `GCE_METADATA_HOST` counts as a TPU VM as well: whoever sets it wants the server to be asked. Elsewhere
+/// the request would only wait for its time-out.
+fn detect() -> shardstream::Result<Topology> {
+    match has_tpu(Path::new("/dev")) || std::env::var_os("GCE_METADATA_HOST").is_some() {
+        true => Topology::detect_on_tpu_vm(),
+        false => Topology::detect(),
+    }
+}
+
+/// Whether `/dev` has the device files of a TPU: `accel0` or `vfio/0`, or others with a number.
+fn has_tpu(dev: &Path) -> bool {
+    let is_numbered = |name: &str, prefix: &str| {
+        let number = name.strip_prefix(prefix);
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let has_numbered = |directory: &Path, prefix: &str| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        entries
+            .map(|entry| entry.file_name())
+            .any(|name| name.to_str().is_some_and(|name| is_numbered(name, prefix)))
+    };
+    has_numbered(dev, "accel") || has_numbered(&dev.join("vfio"), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tpus_are_recognised_by_their_device_files() {
+        let dev = tempfile::tempdir().unwrap();
+        let (accelerators, vfio) = (dev.path().join("accel"), dev.path().join("vfio"));
+        std::fs::create_dir(&vfio).unwrap();
+        std::fs::write(vfio.join("vfio"), "").unwrap();
+        std::fs::write(&accelerators, "").unwrap();
+        assert!(!has_tpu(dev.path()) && !has_tpu(&dev.path().join("none")));
+        std::fs::write(vfio.join("0"), "").unwrap();
+        assert!(has_tpu(dev.path()));
+        std::fs::remove_dir_all(&vfio).unwrap();
+        std::fs::write(dev.path().join("accel3"), "").unwrap();
+        assert!(has_tpu(dev.path()));
+    }
+
+    #[test]
+    fn ranks_are_given_or_detected() {
+        let slurm = [("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "8")];
+        let rank = |given: Option<RankOption>, world_size, variables: &[(&str, &str)]| {
+            let find = |name: &str| variables.iter().find(|(variable, _)| *variable == name);
+            let detect = || Topology::detect_from(|name| find(name).map(|(_, value)| (*value).to_owned()));
+            let machines = MachineOptions { rank: given, world_size, known: OnceLock::new() };
+            machines.rank_from(detect).map(|MachineRank { rank, world_size }| (rank, world_size)).ok()
+        };
+        let (number, auto) = (|number| Some(RankOption::Number(number)), Some(RankOption::Auto));
+        // Nothing is detected unless that is asked for.
+        assert_eq!(rank(None, None, &slurm), Some((0, 1)));
+        assert_eq!(rank(number(1), Some(2), &slurm), Some((1, 2)));
+        assert_eq!(rank(auto, None, &slurm), Some((3, 8)));
+        assert_eq!(rank(auto, None, &[("RANK", "1"), ("WORLD_SIZE", "2")]), Some((1, 2)));
+        assert_eq!(rank(auto, None, &[]), None);
+        assert_eq!(rank(auto, None, &[("RANK", "1")]), None);
+        assert_eq!(rank(auto, Some(8), &slurm), None);
+        assert_eq!((rank(number(2), Some(2), &[]), rank(number(0), None, &[])), (None, None));
+        assert_eq!(
+            (rank_option("auto"), rank_option("7")),
+            (Ok(RankOption::Auto), Ok(RankOption::Number(7)))
+        );
+        assert!(rank_option("first").is_err() && rank_option("-1").is_err());
+    }
+}

@@ -1,0 +1,287 @@
+//! Samples of the input shards, read by byte range in any order.
+
+use crate::failure::other_error;
+use crate::field_edit::FieldEdit;
+use crate::input::Input;
+use crate::input_hash::InputHash;
+use crate::write_job::SampleSource;
+use shardstream::index::{Member, ShardIndex};
+use shardstream::prelude::*;
+use shardstream::tar::{SampleParser, read};
+use shardstream::write::{ArchiveSize, TarWriter};
+use shardstream::{ErrorKind, Result};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Maximum number of bytes read at once, unless a single sample is larger.
+const MAX_READ: u64 = 4 << 20;
+/// Maximum number of bytes between two samples that are read and discarded, since a second request would take
+/// longer.
+const MAX_GAP: u64 = 256 << 10;
+
+/// Size of a block of a tar archive.
+const BLOCK: u64 = 512;
+/// Sizes of the headers of a member whose name has up to 100 bytes, more bytes, and the most that are
+/// written.
+const SHORT_NAME: u64 = BLOCK;
+const LONG_NAME: u64 = 3 * BLOCK;
+const LONGEST_NAME: u64 = 11 * BLOCK;
+
+/// A sample of the input: the number of its shard, and its number among the samples in the index of that
+/// shard.
+pub(crate) type SamplePosition = (u32, u32);
+
+/// Samples of the input shards in a given order.
+#[derive(Debug)]
+pub(crate) struct RangeSamples(Arc<RangeReader>);
+
+#[derive(Debug)]
+struct RangeReader {
+    store: Store,
+    input: Arc<Input>,
+    order: Vec<SamplePosition>,
+    edit: FieldEdit,
+    /// Number of ranges read at a time for one output shard.
+    concurrent_reads: usize,
+}
+
+/// Adjacent samples of one shard that are read in one request.
+#[derive(Debug)]
+struct SampleRun {
+    shard: u32,
+    /// Numbers of the samples, ascending.
+    samples: Vec<u64>,
+    /// Bytes from the first to the last sample; `None` if the shard has no ranges.
+    range: Option<Range<u64>>,
+}
+
+impl RangeSamples {
+    pub(crate) fn new(
+        store: Store,
+        input: Arc<Input>,
+        order: Vec<SamplePosition>,
+        edit: FieldEdit,
+        concurrent_reads: usize,
+    ) -> Self {
+        RangeSamples(Arc::new(RangeReader { store, input, order, edit, concurrent_reads }))
+    }
+
+    /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers
+    /// are taken to be as long as in the input.
+    pub(crate) fn add_members(&self, number: usize, size: &mut ArchiveSize) {
+        let inner = &*self.0;
+        let Some((shard, sample)) = inner.order.get(number).copied() else { return };
+        if let Some(key) = inner.input.key(shard, sample) {
+            for (field, bytes) in inner.sizes(number).unwrap_or_default() {
+                size.add(key, &field, bytes);
+            }
+            return;
+        }
+        let headers = inner.headers(shard, sample).unwrap_or_default();
+        let fields = inner.shard(shard).and_then(|shard| shard.fields(u64::from(sample)));
+        for (at, (field, bytes)) in fields.into_iter().flatten().enumerate() {
+            let Some(name) = inner.edit.name(field) else { continue };
+            let header = headers.get(at).copied().unwrap_or(0).clamp(SHORT_NAME, LONGEST_NAME);
+            // A longer name may no longer be a short one.
+            let least = if name.len() > field.len() { LONG_NAME } else { SHORT_NAME };
+            size.add_member(header.max(least), bytes);
+        }
+    }
+
+    /// Checks that one shard can hold these samples.
+    ///
+    /// # Errors
+    /// For a sample without a field, two fields of one name, an invalid name, and duplicate keys.
+    pub(crate) fn check(&self, samples: Range<usize>) -> Result<()> {
+        let inner = &*self.0;
+        let mut writer = TarWriter::new(io::sink());
+        for number in samples {
+            let Some((shard, sample)) = inner.order.get(number).copied() else { continue };
+            let known = inner.input.key(shard, sample);
+            // If keys are not known, only fields are checked.
+            let mut edited = Sample::new(known.map_or_else(|| number.to_string(), str::to_owned));
+            let located = |error: shardstream::Error| {
+                let error = match known {
+                    Some(key) => error.with_key(key),
+                    None => error,
+                };
+                match inner.input.urls.get(shard as usize) {
+                    Some(url) => error.in_shard(url.expose_secret()),
+                    None => error,
+                }
+            };
+            for (field, _) in inner.sizes(number).unwrap_or_default() {
+                if edited.set(field.clone(), Value::from(b"")).is_some() {
+                    return Err(located(other_error(format!(
+                        "two fields of sample {sample} would have the name {field:?}"
+                    ))));
+                }
+            }
+            if edited.is_empty() {
+                return Err(located(other_error(format!("no field of sample {sample} is left"))));
+            }
+            writer.write(&edited).map_err(|error| match known {
+                Some(_) => located(error),
+                None => located(other_error(format!("sample {sample} cannot be written: {}", error.kind()))),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A hash of the input, the keys if known, and the order of the samples.
+    pub(crate) fn hash(&self) -> InputHash {
+        let RangeReader { input, order, .. } = &*self.0;
+        let mut hash = InputHash::default();
+        for ((shard, url), version) in input.shards.iter().zip(&input.urls).zip(&input.versions) {
+            // Only the file name: a bucket may be mounted at another path on another machine.
+            let url = url.to_string();
+            hash.text(url.rsplit('/').next().unwrap_or(&url));
+            hash.number(shard.bytes().unwrap_or(0));
+            hash.text(version.as_deref().unwrap_or_default());
+        }
+        // Nothing is hashed without keys, so runs with and without keys have different plans.
+        for keys in input.keys.iter().flatten() {
+            hash.number(keys.len() as u64);
+            keys.iter().for_each(|key| hash.text(key));
+        }
+        for (shard, sample) in order {
+            let size = self.0.shard(*shard).and_then(|shard| shard.size_of(u64::from(*sample)));
+            [u64::from(*shard), u64::from(*sample), size.unwrap_or(0)]
+                .into_iter()
+                .for_each(|n| hash.number(n));
+        }
+        hash
+    }
+}
+
+impl RangeReader {
+    /// Size of the headers of each member of an input sample; `None` if offsets are not known.
+    fn headers(&self, shard: u32, sample: u32) -> Option<Vec<u64>> {
+        let (shard, sample) = (self.shard(shard)?, u64::from(sample));
+        let mut before = shard.range(sample..sample + 1)?.start;
+        let header = |member: Member<'_>| {
+            let headers = member.offset.saturating_sub(before);
+            before = member.offset.saturating_add(member.size).checked_next_multiple_of(BLOCK)?;
+            Some(headers)
+        };
+        shard.members(sample)?.map(header).collect()
+    }
+
+    fn shard(&self, number: u32) -> Option<&ShardIndex> {
+        self.input.shards.get(number as usize)
+    }
+
+    fn sizes(&self, number: usize) -> Option<Vec<(String, u64)>> {
+        let (shard, sample) = *self.order.get(number)?;
+        let fields = self.shard(shard)?.fields(u64::from(sample))?;
+        let named = fields.filter_map(|(field, size)| Some((self.edit.name(field)?.to_owned(), size)));
+        Some(named.collect())
+    }
+
+    /// Groups these samples into runs of adjacent ones.
+    fn runs(&self, samples: Range<usize>) -> Vec<SampleRun> {
+        let mut runs: Vec<SampleRun> = Vec::new();
+        for &(number, sample) in self.order.get(samples).unwrap_or_default() {
+            let (Some(shard), sample) = (self.shard(number), u64::from(sample)) else { continue };
+            let range = shard.range(sample..sample + 1);
+            if let Some(run) = runs.last_mut().filter(|run| run.shard == number)
+                && run.samples.last().is_some_and(|last| *last < sample)
+            {
+                match (&mut run.range, &range) {
+                    (None, None) => {
+                        run.samples.push(sample);
+                        continue;
+                    }
+                    (Some(before), Some(next))
+                        if next.start.saturating_sub(before.end) <= MAX_GAP
+                            && next.end - before.start <= MAX_READ =>
+                    {
+                        run.samples.push(sample);
+                        before.end = next.end;
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            runs.push(SampleRun { shard: number, samples: vec![sample], range });
+        }
+        runs
+    }
+
+    /// Reads a run, and passes each edited sample to `take`.
+    fn read(&self, run: &SampleRun, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+        let (Some(shard), Some(url)) = (self.shard(run.shard), self.input.urls.get(run.shard as usize))
+        else {
+            return Ok(());
+        };
+        let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
+        let parser = SampleParser::new(url);
+        let (mut body, parser) = match &run.range {
+            Some(range) => {
+                let parser = parser.starting(shard.position_of(first).unwrap_or(first), range.start);
+                let is_cut = shard.bytes() != Some(range.end);
+                let body = self.store.open_range(url, range.clone())?;
+                (body, if is_cut { parser.cut() } else { parser })
+            }
+            // A compressed shard has no ranges, so it is read from its beginning.
+            None => (self.store.open(url)?, parser),
+        };
+        let mut wanted = run.samples.iter().copied().peekable();
+        for sample in read(&mut body, parser) {
+            let sample = sample?;
+            let Some(next) = wanted.peek().copied() else { break };
+            if shard.position_of(next) != Some(sample.position().sample) {
+                continue;
+            }
+            wanted.next();
+            shard.check(&sample).map_err(|error| error.in_shard(url))?;
+            take(self.edit.apply(sample)?)?;
+            if wanted.peek().is_none() {
+                break;
+            }
+        }
+        match wanted.next() {
+            None => Ok(()),
+            Some(missing) => Err(stale(url, &format!("it has no sample {missing}"))),
+        }
+    }
+}
+
+/// The error for a shard that does not match its index.
+fn stale(url: &str, what: &str) -> shardstream::Error {
+    let what = format!("{what} than the index says: build the index again");
+    shardstream::Error::from(ErrorKind::Index(what)).in_shard(url)
+}
+
+impl SampleSource for RangeSamples {
+    fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+        let (inner, runs) = (&self.0, self.0.runs(samples));
+        let ranged = runs.iter().all(|run| run.range.is_some());
+        if inner.concurrent_reads <= 1 || runs.len() <= 1 || !ranged {
+            return runs.iter().try_for_each(|run| inner.read(run, take));
+        }
+        let (reader, reads) = (Arc::clone(inner), inner.concurrent_reads);
+        let samples = runs.into_iter().map(Ok).par_map(reads, move |run: SampleRun| {
+            let mut samples = Vec::with_capacity(run.samples.len());
+            reader.read(&run, &mut |sample| {
+                samples.push(sample);
+                Ok(())
+            })?;
+            Ok(samples)
+        });
+        for samples in samples.ahead(reads) {
+            samples?.into_iter().try_for_each(&mut *take)?;
+        }
+        Ok(())
+    }
+
+    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
+        self.0.sizes(sample)
+    }
+
+    fn key(&self, sample: usize) -> Option<String> {
+        let (shard, sample) = *self.0.order.get(sample)?;
+        self.0.input.key(shard, sample).map(str::to_owned)
+    }
+}

@@ -1,0 +1,107 @@
+//! Writes samples of existing shards into new ones, for `reshard` and `split`.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::field_edit::FieldEdit;
+use crate::input::Input;
+use crate::outcome::Outcome;
+use crate::output::note;
+use crate::range_samples::{RangeSamples, SamplePosition};
+use crate::saved_plan::SavedPlan;
+use crate::series::Series;
+use crate::shard_cutter::ShardCutter;
+use crate::write_job::WriteJob;
+use crate::write_options::{ShardLimits, WriteOptions};
+use shardstream::{Rng, SecretUrl};
+use std::sync::Arc;
+
+/// Number of ranges of remote shards read at a time.
+const CONCURRENT_READS: usize = 32;
+
+/// The options for one new series.
+#[derive(Debug)]
+pub(crate) struct Rewrite<'a> {
+    pub(crate) command: &'static str,
+    pub(crate) limits: ShardLimits,
+    pub(crate) shuffle: Option<u64>,
+    pub(crate) edit: &'a FieldEdit,
+    pub(crate) write_options: &'a WriteOptions,
+    /// Further options that select the samples, for the plan.
+    pub(crate) options: Vec<(&'static str, String)>,
+}
+
+impl Rewrite<'_> {
+    /// Refuses to shuffle shards whose samples have no byte ranges.
+    pub(crate) fn check(&self, input: &Input) -> Result<(), Failure> {
+        match input.without_ranges().filter(|_| self.shuffle.is_some()) {
+            Some(shard) => Err(Failure::Failed(format!(
+                "{} is compressed, or its samples have no byte ranges for another reason, which --shuffle \
+                 needs: write it to .tar shards without --shuffle first",
+                SecretUrl::from(shard.url())
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Plans the shards for these samples. Writes nothing.
+    ///
+    /// # Errors Besides errors of the stores: no samples, samples that a shard cannot hold, and existing
+    /// shards that must be kept.
+    pub(crate) fn plan(
+        &self,
+        series: Series,
+        input: &Arc<Input>,
+        mut order: Vec<SamplePosition>,
+        context: &Context,
+    ) -> Result<WriteJob<RangeSamples>, Failure> {
+        let Rewrite { limits, shuffle, write_options, .. } = self;
+        if order.is_empty() {
+            let names = SecretUrl::from(series.pattern());
+            return Err(Failure::Failed(format!("no sample is left for {names}")));
+        }
+        if let Some(seed) = shuffle {
+            Rng::new(*seed, 0, 0).shuffle(&mut order);
+        }
+        let samples = order.len();
+        let threads = write_options.threads.count();
+        let reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
+        let ranges =
+            RangeSamples::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
+        let mut cutter = ShardCutter::new(*limits);
+        for number in 0..samples {
+            cutter.push_members(|size| ranges.add_members(number, size));
+        }
+        let shards = cutter.finish();
+        for samples in &shards {
+            context.interrupt.check()?;
+            ranges.check(samples.clone())?;
+        }
+        let mut hash = ranges.hash();
+        shards.iter().for_each(|samples| hash.number(samples.end as u64));
+        let mut plan = SavedPlan::new(self.command, samples as u64, shards.len() as u64, hash)
+            .option("max-count", limits.max_count)
+            .option("max-size", limits.max_size)
+            .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()))
+            .option("fields", self.edit.shown());
+        for (name, value) in &self.options {
+            plan = plan.option(name, value);
+        }
+        let job = WriteJob { series, plan, shards, samples: Arc::new(ranges) };
+        job.check(write_options, context)?;
+        Ok(job)
+    }
+
+    /// Writes the missing shards of a plan.
+    pub(crate) fn run(&self, job: WriteJob<RangeSamples>, context: &Context) -> Result<Outcome, Failure> {
+        let outcome = job.run(self.write_options, context)?;
+        if let Some((count, largest)) = outcome.larger_than(self.limits.max_size) {
+            note(format_args!(
+                "{} larger than --max-size, up to {}: the index has no keys, and some names need longer \
+                 headers than planned; without --index, keys are known",
+                crate::text::counted(count, "shard"),
+                crate::text::bytes(largest)
+            ));
+        }
+        Ok(outcome)
+    }
+}

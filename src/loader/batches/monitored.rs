@@ -1,0 +1,53 @@
+//! Tells the monitor of a run what the thread that collects its batches does.
+
+use super::collector::{BatchCollector, RunOutput};
+use crate::activity::{self, Activity};
+use crate::error::Result;
+use crate::loader::event::LoaderEvent;
+use crate::loader::tuning::Tuning;
+use crate::loader::watch::{Role, RunMonitor};
+use crate::telemetry::span;
+use std::sync::Arc;
+
+/// A [`BatchCollector`] whose thread is seen by the monitor of the run.
+pub(in crate::loader) struct MonitoredCollector<I, T, B> {
+    collect: BatchCollector<I, T, B>,
+    run: RunMonitor,
+    /// Bounds the number of batches ahead of the trainer; none if batches are collected on its own thread.
+    ahead: Option<Arc<Tuning>>,
+}
+
+impl<I, T, B> MonitoredCollector<I, T, B> {
+    pub(in crate::loader) fn new(
+        collect: BatchCollector<I, T, B>,
+        run: RunMonitor,
+        ahead: Option<Arc<Tuning>>,
+    ) -> Self {
+        MonitoredCollector { collect, run, ahead }
+    }
+}
+
+impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for MonitoredCollector<I, T, B> {
+    type Item = Result<RunOutput<B>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.run.register(if self.ahead.is_some() { Role::Collector } else { Role::Trainer });
+        let item = {
+            let _collecting = activity::during(Activity::Collect);
+            let _span = span!("collect");
+            self.collect.next()
+        };
+        if let Some(Ok(RunOutput::Batch(..))) = item {
+            self.run.batch_made();
+        }
+        if let Some(ahead) = &self.ahead {
+            activity::set(if item.is_some() { Activity::AwaitTrainer } else { Activity::Other });
+            if item.is_some()
+                && let Err(stopped) = ahead.wait_for_room()
+            {
+                return Some(Err(stopped));
+            }
+        }
+        item
+    }
+}

@@ -1,0 +1,225 @@
+//! How far a rank has consumed its streams: the state of a job, folded over the items of its batches.
+
+use crate::error::Error;
+use crate::loader::event::{Replay, SampleFault, SourcePass, Tag};
+use crate::loader::policy::Counts;
+use crate::loader::report::Fill;
+use crate::sample::Position;
+use crate::state::{EpochRange, JobHeader, PartialInput, Reached, State, StreamState};
+use crate::telemetry::{count, log};
+use std::sync::Arc;
+
+/// How far a rank has consumed its streams, and what it has counted meanwhile.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct RankProgress {
+    header: Arc<JobHeader>,
+    /// Number of streams of each dataset on this rank.
+    lanes: usize,
+    /// Which places of the job's sequence have been passed.
+    reached: Reached,
+    /// Number of batches collected.
+    pub(super) batches: u64,
+    /// Indexed by `dataset * lanes + lane`, as `known` and `in_a_row` are.
+    streams: Vec<StreamState>,
+    /// Number of failures that a restore meets again: they were counted before.
+    known: Vec<u64>,
+    /// Number of failures since the last item.
+    in_a_row: Vec<u64>,
+    /// Number of items in the current batch, by lane.
+    items: Vec<u64>,
+    /// The number of items that the index promises, if missing ones are filled up.
+    promised: Option<PromisedItems>,
+    /// How full the items are, as a stateful stage counts it.
+    pub(super) fill: Fill,
+    /// Number of samples that failed in a row while their batch was made.
+    pub(super) late_in_a_row: u64,
+}
+
+/// The number of items that an index promises of an epoch.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct PromisedItems {
+    /// Number of items of each stream of the job.
+    pub(in crate::loader) lengths: Arc<[u64]>,
+    /// Number of passes over each dataset.
+    pub(in crate::loader) passes: Arc<[u64]>,
+}
+
+impl PromisedItems {
+    /// Number of places in `start..end` that have an item of this stream.
+    fn places(&self, stream: usize, start: u64, end: u64) -> u64 {
+        let count = self.lengths.len() as u64;
+        let length = self.lengths.get(stream).copied().unwrap_or_default();
+        let before = |place: u64| place.saturating_sub(stream as u64).div_ceil(count.max(1)).min(length);
+        before(end).saturating_sub(before(start))
+    }
+}
+
+impl RankProgress {
+    pub(in crate::loader) fn new(
+        header: Arc<JobHeader>,
+        (reached, batches): (Reached, u64),
+        lanes: usize,
+        streams: Vec<StreamState>,
+    ) -> Self {
+        let known = streams.iter().map(|stream| stream.skips).collect();
+        // Failures since an earlier item are not known to be consecutive.
+        let since = |at: &StreamState| if at.again == 0 { at.skips } else { 0 };
+        let in_a_row = streams.iter().map(since).collect();
+        let items = vec![0; lanes];
+        let (promised, fill, late_in_a_row) = (None, Fill::default(), 0);
+        RankProgress {
+            header,
+            lanes,
+            reached,
+            batches,
+            streams,
+            known,
+            in_a_row,
+            items,
+            promised,
+            fill,
+            late_in_a_row,
+        }
+    }
+
+    /// Counts in the ledger the items that fill up for promised ones that are missing.
+    pub(in crate::loader) fn promised(self, promised: Option<PromisedItems>) -> Self {
+        RankProgress { promised, ..self }
+    }
+
+    /// Ends a batch before place `slots` of the sequence. `padded`: it is padded if it has too few items.
+    pub(super) fn cut(&mut self, slots: u64, padded: bool) {
+        if let Some(promised) = self.promised.as_ref().filter(|_| padded) {
+            for (stream, items) in self.streams.iter_mut().zip(&self.items) {
+                let places = promised.places(stream.stream, self.reached.slots, slots);
+                stream.ledger.pad(places.saturating_sub(*items));
+            }
+        }
+        self.items.fill(0);
+        self.reached = self.reached.at(slots);
+    }
+
+    /// The state after the last batch.
+    pub(in crate::loader) fn state(&self) -> State {
+        State::new(Arc::clone(&self.header), self.reached, self.batches, self.streams.as_slice().into())
+    }
+
+    /// Counts an item as consumed.
+    pub(super) fn pass(&mut self, mut tag: Tag) {
+        self.reach(&mut tag);
+        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
+        let Some(stream) = self.streams.get_mut(number) else { return };
+        self.items[tag.source.local_stream] += 1;
+        if let Some(promised) = &self.promised
+            && promised.passes.get(tag.source.dataset).is_some_and(|passes| tag.source.pass >= *passes)
+        {
+            stream.ledger.repeat(promised.places(
+                stream.stream,
+                tag.sequence_number,
+                tag.sequence_number + 1,
+            ));
+        }
+        stream.digest.add(
+            tag.sequence_number,
+            tag.source.dataset,
+            Position { part: tag.part, ..tag.position },
+        );
+    }
+
+    /// Counts a place that stays empty.
+    pub(super) fn pass_empty(&mut self, mut tag: Tag) {
+        self.reach(&mut tag);
+        if let Some(stream) = self.streams.get_mut(tag.source.dataset * self.lanes + tag.source.local_stream)
+        {
+            stream.empty += 1;
+        }
+    }
+
+    /// Moves the state of a stream to where a restore starts to read after this item or empty place.
+    fn reach(&mut self, tag: &mut Tag) {
+        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
+        let Some(stream) = self.streams.get_mut(number) else { return };
+        let here = || Replay { pass: tag.source.pass, taken: tag.taken, ..Replay::default() };
+        let Replay { pass, taken, given, skips, saved } =
+            tag.replay.take().map_or_else(here, |replay| *replay);
+        if stream.pass != pass {
+            (stream.pass, stream.length, stream.open) = (pass, None, Arc::default());
+        }
+        if let Some(note) = tag.note.take() {
+            stream.length = note.length.or(stream.length);
+            if !note.opened.is_empty() {
+                let all: Vec<_> = stream.open.iter().cloned().chain(note.opened).collect();
+                // Slices stay open until all their samples have been emitted.
+                let gone = all.iter().skip(1).take_while(|next| next.start <= note.oldest).count();
+                stream.open = all[gone..].into();
+            }
+        }
+        (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
+        stream.part = tag.unfinished.map(|(number, given)| PartialInput {
+            number,
+            given: given.outputs,
+            used: given.used,
+        });
+        stream.given_pass = match stream.given_pass.max(tag.source.pass) {
+            given if given > pass => given,
+            _ => 0,
+        };
+        self.known[number] = 0;
+        self.in_a_row[number] = 0;
+        let (used, room) = tag.fill.unwrap_or_default();
+        self.fill.used = self.fill.used.saturating_add(used);
+        self.fill.room = self.fill.room.saturating_add(room);
+    }
+
+    /// Counts a failure. Returns the counts before it; none if it was counted before a restore.
+    pub(super) fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
+        let number = fault.source.dataset * self.lanes + fault.source.local_stream;
+        let stream = self.streams.get_mut(number)?;
+        if self.known[number] > 0 {
+            self.known[number] -= 1;
+            return None;
+        }
+        let in_a_row = self.in_a_row[number];
+        self.in_a_row[number] += 1;
+        stream.skips += 1;
+        Some(Counts { in_a_row, ..self.counts() })
+    }
+
+    /// Failures and samples counted so far, with no failures in a row.
+    pub(super) fn counts(&self) -> Counts {
+        let total = self.streams.iter().map(|stream| stream.ledger.skipped()).sum();
+        let samples = self.streams.iter().map(|stream| stream.digest.samples()).sum();
+        Counts { in_a_row: 0, total, samples }
+    }
+
+    /// Records a skipped failure in the ledger and the log.
+    pub(super) fn skip(&mut self, from: &SourcePass, error: &Error) {
+        let epoch = self.epoch_of(from);
+        count!("shardstream_skipped_samples_total", 1);
+        log!(
+            WARN,
+            "a sample was skipped",
+            epoch = epoch,
+            dataset = from.dataset,
+            error = format_args!("{error:#}")
+        );
+        if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.local_stream) {
+            stream.skip(epoch, error);
+        }
+    }
+
+    /// The epoch of the dataset that a pass reads.
+    fn epoch_of(&self, from: &SourcePass) -> u64 {
+        let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
+        match self.header.run {
+            EpochRange::EpochsFrom(first) => {
+                first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
+            }
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
+                // Repeated items at the end of an epoch count as its last pass: the ledger is in the order of
+                // epochs.
+                epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
+            }
+        }
+    }
+}

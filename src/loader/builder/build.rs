@@ -1,0 +1,105 @@
+//! Checks the options of a loader, and builds it.
+
+use super::{LoaderBuilder, RunOptions};
+use crate::adapters::Batch;
+use crate::collate::{Collator, Columns, Row, TensorBatch};
+use crate::error::{ErrorKind, Result};
+use crate::loader::Loader;
+use crate::loader::batches::{BatchMaker, PadFn};
+use crate::loader::last_batch::LastBatch;
+use crate::loader::settings::{DatasetSettings, Settings};
+use crate::loader::stages::Stages;
+use crate::loader::start::{loader, write_rows};
+use crate::sample::Sample;
+use std::sync::Arc;
+
+impl LoaderBuilder<Sample, TensorBatch> {
+    /// Checks all options, and builds the loader.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] with the bad option, and what to do.
+    pub fn build(self) -> Result<Loader<TensorBatch>> {
+        let CheckedOptions { settings, stages, columns, .. } = self.checked()?;
+        // Two datasets with the same seed get different augmentations.
+        let seed = |(number, part): (usize, &DatasetSettings)| {
+            part.dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        let seeds: Vec<u64> = settings.parts.iter().enumerate().map(seed).collect();
+        let shapes = settings.buckets.as_ref().map_or(1, |plan| plan.sizes.len());
+        if columns.len() != shapes {
+            let given = columns.len();
+            let what = format!(
+                "{given} sets of columns for batches of {shapes} shapes: give `collate` one for a single \
+                 shape, and `collate_each` one for each of several"
+            );
+            return Err(ErrorKind::Config(what).into());
+        }
+        if stages.iter().any(|stages| stages.stream_stage.is_some()) {
+            let sizes = (0..shapes).map(|bucket| settings.bucket_size(bucket));
+            let collators =
+                columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size));
+            let collators: Vec<Collator> = collators.collect();
+            collators.iter().try_for_each(Collator::check)?;
+            let pad: PadFn<Sample> = (settings.last == LastBatch::Pad).then_some(Sample::clone);
+            let pads = settings.last == LastBatch::Pad;
+            let make = BatchMaker::tensors_after_stage(collators, seeds, settings.resources.threads(), pads);
+            return Ok(loader(settings, stages, pad, make));
+        }
+        let make = BatchMaker::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
+        if let Some(collator) = &make.collator {
+            collator.check()?;
+        }
+        let stages = stages.into_iter().zip(seeds);
+        let stages: Vec<Stages<Row>> =
+            stages.map(|(stages, seed)| write_rows(stages, make.collator.clone(), seed)).collect();
+        let pad: PadFn<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
+        Ok(loader(settings, stages, pad, make))
+    }
+}
+
+impl<T: Send + 'static> LoaderBuilder<T> {
+    /// Checks all options, and builds the loader.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] with the bad option, and what to do.
+    pub fn build(self) -> Result<Loader<Batch<T>>> {
+        let CheckedOptions { settings, stages, pad, .. } = self.checked()?;
+        Ok(loader(settings, stages, pad, BatchMaker::items()))
+    }
+}
+
+impl<T, B> LoaderBuilder<T, B> {
+    /// Checks the options.
+    fn checked(self) -> Result<CheckedOptions<T>> {
+        let RunOptions { schedule, resources, batch, last, policy, on_stall, columns, error } = self.options;
+        if let Some(error) = error {
+            return Err(ErrorKind::Config(error).into());
+        }
+        let (parts, stages): (Vec<DatasetSettings>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
+        let names = stages.iter().map(|stages| &stages.names);
+        let parts = parts.into_iter().zip(names).map(|(mut part, names)| {
+            part.stages.extend(names.iter().cloned());
+            part
+        });
+        let (parts, policy): (Vec<DatasetSettings>, _) = (parts.collect(), Arc::new(policy));
+        let buckets = parts.iter().find_map(|part| part.buckets.clone());
+        let buckets = buckets.map(|plan| plan(batch)).transpose().map_err(ErrorKind::Config)?;
+        let largest = buckets.as_ref().and_then(|plan| plan.sizes.iter().max().copied());
+        let Some(batch) = largest.or(batch) else {
+            let what = "no batch size: call `batch` with the number of items in a batch";
+            return Err(ErrorKind::Config(what.into()).into());
+        };
+        let buckets = buckets.map(Arc::new);
+        let settings = Settings { parts, schedule, resources, batch, buckets, last, policy, on_stall };
+        settings.check()?;
+        Ok(CheckedOptions { settings, stages, pad: self.pad, columns })
+    }
+}
+
+/// The options after the checks.
+struct CheckedOptions<T> {
+    settings: Settings,
+    stages: Vec<Stages<T>>,
+    pad: PadFn<T>,
+    columns: Vec<Columns>,
+}

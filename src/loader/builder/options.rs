@@ -1,0 +1,167 @@
+//! Options of a run: shuffling, threads, batches and failures.
+
+use super::LoaderBuilder;
+use crate::loader::last_batch::LastBatch;
+use crate::loader::policy::OnError;
+use crate::loader::watch::Stall;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Options. For a [mix](crate::Loader::mix), options of a stream are set for all of its datasets.
+impl<T, B> LoaderBuilder<T, B> {
+    /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
+    /// stream. Default: 0, no shuffle.
+    ///
+    /// ```
+    /// use shardstream::adapters::Batch;
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset).shuffle(100).map(|sample| Ok(sample.key().to_owned())).batch(6);
+    /// let keys = |epoch| loader.clone().build()?.epoch(epoch).next().unwrap().map(Batch::into_items);
+    /// assert_eq!(keys(0)?, keys(0)?);
+    /// assert_ne!(keys(0)?, keys(1)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shuffle(self, samples: usize) -> Self {
+        self.each(|part, _| part.shuffle = samples)
+    }
+
+    /// Bounds the bytes in the shuffle buffer of each stream. Default: no bound.
+    ///
+    /// The order then depends on the sizes of the samples, and a [restore](crate::Loader::restore) reads the
+    /// epoch again from its beginning.
+    pub fn shuffle_bytes(self, bytes: usize) -> Self {
+        self.each(|part, _| part.shuffle_bytes = bytes)
+    }
+
+    /// Fixes the number of threads that read the streams and run the stages. In a [mix](crate::Loader::mix)
+    /// it is the largest number set for one of the datasets or for the mix. With 0 there are no threads, and
+    /// all work is done in [`next`](Iterator::next): for debugging. The batches are the same.
+    ///
+    /// By default the number is tuned during a run, and starts with one thread for each of the
+    /// [`cores`](LoaderBuilder::cores). If the trainer waits for batches and all threads are busy although
+    /// cores are idle, because stages wait for a service or a slow disk, up to twice as many threads are
+    /// tried, up to 32 for each core and 256 in all; they stay if the rate grows. If no core of the machine
+    /// is idle, fewer are tried again, down to the cores. The next run of the loader starts with the number
+    /// found. The [report](crate::loader::Report) has the current number, and each change is an event of
+    /// `tracing`.
+    ///
+    /// Each thread holds a chunk of samples (up to 512 KiB, and at least one sample), calls the functions of
+    /// the stages concurrently, and has its own copy of whatever they keep for each thread. Fix the number if
+    /// that is expensive, or if a service limits the number of calls.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.options.resources.threads = Some(threads);
+        self
+    }
+
+    /// Number of cores for the threads to compute on, if their [number](LoaderBuilder::threads) is not fixed:
+    /// more threads are started only if they wait for something else. Set it if several ranks share a host.
+    /// Default: the cores that the process may use, less one in eight for the trainer. In a
+    /// [mix](crate::Loader::mix) it is the largest number set for one of the datasets or for the mix.
+    pub fn cores(mut self, cores: usize) -> Self {
+        self.options.resources.cores = Some(cores);
+        self
+    }
+
+    /// Number of items in a batch. It must be set.
+    pub fn batch(mut self, size: usize) -> Self {
+        self.options.batch = Some(size);
+        self
+    }
+
+    /// What happens to the last batches of an epoch. Default: [`LastBatch::Keep`]. Call it after the stages.
+    /// Put items that cannot be cloned into an [`Arc`].
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let sizes = |last| -> shardstream::Result<Vec<usize>> {
+    ///     let loader = Loader::builder(dataset.clone()).batch(4).last_batch(last).build()?;
+    ///     loader.epoch(0).map(|batch| Ok(batch?.len())).collect()
+    /// };
+    /// assert_eq!(sizes(LastBatch::Keep)?, [4, 2]);
+    /// assert_eq!(sizes(LastBatch::Drop)?, [4]);
+    /// assert_eq!(sizes(LastBatch::Pad)?, [4, 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn last_batch(mut self, last: LastBatch) -> Self
+    where
+        T: Clone,
+    {
+        self.options.last = last;
+        self.pad = (last == LastBatch::Pad).then_some(T::clone);
+        self
+    }
+
+    /// Fixes the number of batches prepared ahead of the one that is asked for: at least 1.
+    ///
+    /// By default it starts at 2. If the trainer waits for some batches although others were ready early, it
+    /// is doubled, up to 32 and within [`prefetch_bytes`](LoaderBuilder::prefetch_bytes). That needs the size
+    /// of a batch, which is known for tensors ([`collate`](LoaderBuilder::collate)) of fixed shapes; for
+    /// other batches the number stays at 2.
+    pub fn prefetch(mut self, batches: usize) -> Self {
+        self.options.resources.prefetch = Some(batches);
+        self
+    }
+
+    /// Bounds the bytes of the batches prepared ahead, if their [number](LoaderBuilder::prefetch) is not
+    /// fixed; two batches are always allowed. Default: 512 MiB.
+    pub fn prefetch_bytes(mut self, bytes: u64) -> Self {
+        self.options.resources.prefetch_bytes = Some(bytes);
+        self
+    }
+
+    /// What happens to samples that fail. Default: [`OnError::stop`], with which each failure is an error
+    /// item.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # let samples = ["1", "two", "3"].map(|n| Sample::new(n).with("cls", n.as_bytes()));
+    /// # samples.iter().try_for_each(|sample| writer.write(sample))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let label = |mut sample: Sample| sample.take::<i64>("cls"); // one of the samples has no number
+    /// let builder = Loader::builder(dataset).decode(Decoder::new()).map(label).batch(9);
+    /// let loader = builder.on_error(OnError::skip(Failures::decode())).build()?;
+    /// let mut batches = loader.epoch(0);
+    /// assert_eq!(batches.next().unwrap()?.to_vec(), [1, 3]);
+    /// assert_eq!(batches.state().ledger().skipped(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_error(mut self, policy: OnError) -> Self {
+        self.options.policy = policy;
+        self
+    }
+
+    /// Warns when the trainer has waited for a batch for this long, once for each wait. Default: 30 s. Waits
+    /// for the first batch of an epoch count too; [`Duration::MAX`] disables the warning.
+    ///
+    /// The warning names the cause of the wait: the stage, the stream, the shard, its requests and their
+    /// bytes, and since when. It is an event of `tracing` (feature `tracing`), and is passed to
+    /// [`on_stall`](LoaderBuilder::on_stall). Without a subscriber and a callback, it is written to standard
+    /// error.
+    pub fn stall_after(mut self, limit: Duration) -> Self {
+        self.options.on_stall.after = limit;
+        self
+    }
+
+    /// Sets a callback for the [warning](LoaderBuilder::stall_after) of a long wait. It is called on a thread
+    /// that serves all loaders of the process, and should return quickly.
+    pub fn on_stall(mut self, warn: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.options.on_stall.callback = Some(Arc::new(warn));
+        self
+    }
+}

@@ -1,0 +1,83 @@
+//! Runs the stages on the caller's thread.
+
+use super::sources::Sources;
+use crate::activity::{self, Activity};
+use crate::collate::{Collator, SlotAllocator};
+use crate::loader::event::{LoaderEvent, StreamEvent};
+use crate::loader::sequence::SourceOutputs;
+use crate::loader::stages::{Stages, TaggedOutputs};
+use crate::loader::stream::StreamReader;
+use std::sync::Arc;
+
+/// The outputs of all sources, computed when they are requested, without threads.
+pub(in crate::loader) struct InlineOutputs<T> {
+    sources: Vec<(StreamReader, TaggedOutputs<T>)>,
+    streams_per_dataset: usize,
+    stages: Arc<[Stages<T>]>,
+    /// Allocates the slots of rows.
+    allocator: Option<SlotAllocator>,
+}
+
+impl<T> InlineOutputs<T> {
+    pub(in crate::loader) fn new(sources: Sources<T>) -> Self {
+        let outputs = sources.tagged_outputs();
+        let Sources { sources, streams_per_dataset, stages, collator, endless: _, .. } = sources;
+        let allocator = collator.as_ref().map(Collator::slots);
+        InlineOutputs {
+            sources: sources.into_iter().zip(outputs).collect(),
+            streams_per_dataset: streams_per_dataset.max(1),
+            stages,
+            allocator,
+        }
+    }
+}
+
+impl<T> SourceOutputs for InlineOutputs<T> {
+    type Item = T;
+
+    fn next(&mut self, number: usize) -> Option<LoaderEvent<T>> {
+        let (source, outputs) = self.sources.get_mut(number)?;
+        let stages = self.stages.get(number / self.streams_per_dataset)?;
+        loop {
+            if let Some(event) = outputs.next() {
+                return Some(event);
+            }
+            if outputs.has_ended() {
+                return None;
+            }
+            activity::on_stream(number);
+            let read = {
+                let _parsing = activity::during(Activity::Parse);
+                source.next()
+            };
+            match read.unwrap_or(StreamEvent::End) {
+                StreamEvent::Input(input) => {
+                    let _mapping = activity::during(Activity::Map);
+                    activity::on_sample(input.origin.position.shard, input.origin.position.sample);
+                    let slots = self.allocator.as_mut().map(SlotAllocator::next_row).unwrap_or_default();
+                    if let Some(event) = outputs.push(stages.run(input, slots)) {
+                        return Some(event);
+                    }
+                }
+                StreamEvent::Fault(pass, error) => {
+                    if let Some(event) = outputs.failed(pass, error) {
+                        return Some(event);
+                    }
+                }
+                StreamEvent::Fatal(error) => return Some(LoaderEvent::Fatal(error)),
+                StreamEvent::End => outputs.end(),
+            }
+        }
+    }
+
+    fn repeat(&mut self, number: usize, time: u64) -> bool {
+        let gate = self.sources.get(number).and_then(|(source, _)| source.gate());
+        gate.map(|gate| gate.open(time)).is_some()
+    }
+
+    fn end_batch(&mut self) {
+        if let Some(allocator) = &mut self.allocator {
+            allocator.end_batch();
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Which source is read next, and how far ahead: a state machine that the threads share.
+//!
+//! One thread at a time reads a source, in chunks. The chunks of a source are given out in the order in which
+//! they were read, whichever thread finishes its chunk first. A source without a chunk may always be read, so
+//! that no source blocks the sequence; so may as many chunks as there are threads. Beyond that, a few chunks
+//! are read ahead, of the source that has the fewest, as long as the budget has memory for them.
+
+use super::chunk::{Chunk, ChunkLimits, SourceStatus};
+use crate::activity::Activity;
+use crate::loader::watch::StreamProgress;
+use crate::memory::Gauge;
+use crate::store::{Budget, ReadAheadMemory};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Maximum number of samples in a chunk. With 16, two fifths of the time for small samples went into the
+/// hand-over between threads.
+const MAX_SAMPLES: usize = 512;
+/// The same for the first chunk of a source: the time per sample is not known yet, and the sequence waits.
+const FIRST_SAMPLES: usize = 8;
+/// Maximum bytes of samples in a chunk. The hand-over of large samples costs next to nothing, and long chunks
+/// of them would take much memory.
+const MAX_BYTES: usize = 512 << 10;
+/// The same if the budget has no memory for the chunk.
+const MAX_BYTES_WITHOUT_MEMORY: usize = 64 << 10;
+/// Maximum bytes of the rows that a chunk becomes.
+const MAX_ROW_BYTES: usize = 4 << 20;
+/// Maximum number of items that a chunk becomes.
+const MAX_OUTPUTS: u64 = 1024;
+
+/// A chunk that takes longer makes the next one shorter, so that all threads finish at about the same time.
+const LONG: Duration = Duration::from_millis(1);
+/// A chunk that takes less makes the next one longer.
+const SHORT: Duration = Duration::from_micros(400);
+/// Samples that take less than this are mapped while they are read. Otherwise the source is released first,
+/// so that another thread can read on; but keeping the samples until then costs time for memory that leaves
+/// the cache.
+const QUICK: Duration = Duration::from_micros(5);
+
+/// Number of chunks per thread that are read ahead, beyond one for each source.
+const AHEAD_PER_THREAD: usize = 2;
+/// No chunk is read ahead while the rows of waiting items take this many bytes.
+const MAX_BYTES_WAITING: usize = 64 << 20;
+/// No chunk of a source is read ahead while this many of its items wait.
+const MAX_ITEMS_WAITING: usize = 1024;
+
+/// Schedules the reading of sources `S`, whose samples become `T`.
+#[derive(Debug)]
+pub(super) struct ReadSchedule<S, T> {
+    sources: Vec<SourceState<S, T>>,
+    /// Number of chunks that were read and not given out yet.
+    ahead: usize,
+    /// Maximum of `ahead` beyond the chunks that are needed in any case.
+    max_ahead: usize,
+    /// Bytes of the row of an item in its batch.
+    row_bytes: usize,
+    /// Number of items in all chunks.
+    items_waiting: usize,
+    /// The source that the sequence waits for.
+    awaited: Option<usize>,
+    /// Number of threads. As many chunks are read without memory in the budget, besides one for each source.
+    threads: usize,
+    /// Whether the budget had no memory when it was last asked.
+    is_full: bool,
+    closed: bool,
+    /// Counts the bytes of all chunks.
+    gauge: Gauge,
+}
+
+/// A source with its chunks.
+#[derive(Debug)]
+struct SourceState<S, T> {
+    /// None while a thread reads it.
+    reader: Option<S>,
+    /// Whether [`ReadSchedule::take_out`] took the reader.
+    is_taken_out: bool,
+    /// Whether it has something to read, as far as is known.
+    is_readable: bool,
+    ended: bool,
+    budget: Budget,
+    /// In the order in which they were read; none for a chunk whose samples are still being mapped.
+    chunks: VecDeque<Option<Chunk<T>>>,
+    /// Number of the first of them.
+    first_chunk: u64,
+    /// Maximum number of samples in the next chunk.
+    max_samples: usize,
+    /// Bytes that the next chunk is likely to have.
+    expected_bytes: u64,
+    /// Whether the samples of the last chunk were [`QUICK`].
+    is_quick: bool,
+    /// Whether the budget had memory for the last chunk.
+    had_memory: bool,
+    /// Number of samples that were mapped, and number of items that they gave.
+    inputs: u64,
+    outputs: u64,
+    /// Number of items in its chunks.
+    items_waiting: usize,
+    /// Number of the item that the next sample gives, if each sample that is being mapped gives one.
+    next_item: u64,
+}
+
+/// The reader and the chunks of a source that are left when the schedule is closed.
+pub(super) type Leftovers<S, T> = (Option<S>, VecDeque<Option<Chunk<T>>>);
+
+/// What a thread does next: read a chunk of this source.
+#[derive(Debug)]
+pub(super) struct ReadTask<S> {
+    /// Number of the source.
+    pub(super) source: usize,
+    pub(super) reader: S,
+    pub(super) limits: ChunkLimits,
+    /// Whether each sample is mapped as soon as it is read, before another thread may read the source.
+    pub(super) maps_at_once: bool,
+    pub(super) memory: ReadAheadMemory,
+}
+
+/// Identifies a chunk that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ChunkId {
+    pub(super) source: usize,
+    /// Number of the chunk among those of its source.
+    pub(super) number: u64,
+    /// Number of its first item among those of its source.
+    pub(super) first_item: u64,
+}
+
+/// The answer to a request for the next chunk of a source.
+#[derive(Debug)]
+pub(super) enum NextChunk<T> {
+    Ready(Chunk<T>),
+    /// It is being read or mapped, or its bytes are on their way.
+    Pending,
+    /// The source has ended.
+    Ended,
+}
+
+impl<S, T> ReadSchedule<S, T> {
+    /// Schedules sources, each with the budget of its memory, for `threads` threads. Items have rows of
+    /// `row_bytes` bytes in their batch.
+    pub(super) fn new(
+        sources: impl IntoIterator<Item = (S, Budget)>,
+        threads: usize,
+        row_bytes: usize,
+    ) -> Self {
+        let state = |(reader, budget)| SourceState {
+            reader: Some(reader),
+            is_taken_out: false,
+            is_readable: true,
+            ended: false,
+            budget,
+            chunks: VecDeque::new(),
+            first_chunk: 0,
+            max_samples: FIRST_SAMPLES,
+            expected_bytes: MAX_BYTES as u64,
+            is_quick: false,
+            had_memory: false,
+            inputs: 0,
+            outputs: 0,
+            items_waiting: 0,
+            next_item: 0,
+        };
+        let sources: Vec<_> = sources.into_iter().map(state).collect();
+        let schedule = ReadSchedule {
+            sources,
+            ahead: 0,
+            max_ahead: 0,
+            row_bytes,
+            items_waiting: 0,
+            awaited: None,
+            threads,
+            is_full: false,
+            closed: false,
+            gauge: Gauge::default(),
+        };
+        schedule.with_threads(threads)
+    }
+
+    fn with_threads(mut self, threads: usize) -> Self {
+        self.set_threads(threads);
+        self
+    }
+
+    /// Changes the number of threads.
+    pub(super) fn set_threads(&mut self, threads: usize) {
+        self.threads = threads;
+        self.max_ahead = threads.saturating_mul(AHEAD_PER_THREAD).saturating_add(self.sources.len());
+    }
+
+    /// Counts the bytes of all chunks in `gauge`.
+    pub(super) fn counted(self, gauge: Gauge) -> Self {
+        ReadSchedule { gauge, ..self }
+    }
+
+    /// Whether the budget had no memory for another chunk when it was last asked.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Number of sources.
+    pub(super) fn sources(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// The next source to read; none if all sources have enough chunks, or nothing to read.
+    pub(super) fn next_task(&mut self) -> Option<ReadTask<S>> {
+        let first = self.next_source()?;
+        let (number, memory) = match self.hold_memory(first) {
+            Some(memory) => (first, memory),
+            // A source whose chunk is too large for the memory that is left must not block the others.
+            None => {
+                let mut others = self.other_sources(first).into_iter();
+                others.find_map(|other| Some((other, self.hold_memory(other)?)))?
+            }
+        };
+        self.is_full = false;
+        // Each source may have at least one row.
+        let rows = self.row_bytes.saturating_mul(self.sources.len()).max(1);
+        let sources = self.sources.len();
+        let source = self.sources.get_mut(number)?;
+        let ChunkLimits { samples, bytes } = source.limits(self.row_bytes);
+        let limits = ChunkLimits { samples: samples.min(MAX_BYTES_WAITING / rows).max(1), bytes };
+        source.is_readable = false;
+        let maps_at_once = self.row_bytes == 0 && source.is_quick && self.threads <= sources;
+        Some(ReadTask { source: number, reader: source.reader.take()?, limits, maps_at_once, memory })
+    }
+
+    /// Takes the memory for another chunk of a source from the budget. A chunk that is needed gets none if
+    /// the budget is used up. Returns `None` if the chunk must wait.
+    fn hold_memory(&mut self, number: usize) -> Option<ReadAheadMemory> {
+        let needed = self.ahead < self.threads;
+        let source = self.sources.get_mut(number)?;
+        let held = source.budget.try_reserve(source.expected_bytes, &self.gauge);
+        source.had_memory = held.is_some();
+        let held = held
+            .or_else(|| (needed || source.chunks.is_empty()).then(|| source.budget.reserve(0, &self.gauge)));
+        self.is_full |= held.is_none();
+        held
+    }
+
+    /// Whether there is a source to read, if the budget has memory for it.
+    pub(super) fn is_readable(&self) -> bool {
+        let needed = |number| {
+            self.sources.get(number).is_some_and(|source: &SourceState<S, T>| source.chunks.is_empty())
+        };
+        self.next_source().is_some_and(|number| !self.is_full || self.ahead < self.threads || needed(number))
+    }
+
+    /// Number of the source to read next.
+    fn next_source(&self) -> Option<usize> {
+        if self.closed {
+            return None;
+        }
+        let awaited = self.awaited.and_then(|awaited| Some((awaited, self.sources.get(awaited)?)));
+        let awaited = awaited.filter(|(_, source)| self.may_read(source) && source.chunks.is_empty());
+        let fewest = || {
+            let sources = self.sources.iter().enumerate().filter(|(_, source)| self.may_read(source));
+            sources.min_by_key(|(_, source)| source.priority())
+        };
+        awaited.or_else(fewest).map(|(number, _)| number)
+    }
+
+    /// Whether a source has something to read, and may have another chunk.
+    fn may_read(&self, source: &SourceState<S, T>) -> bool {
+        self.may_have_more(source) && source.is_readable && source.reader.is_some()
+    }
+
+    /// Whether a source may have another chunk.
+    fn may_have_more(&self, source: &SourceState<S, T>) -> bool {
+        let bytes_waiting = self.items_waiting.saturating_mul(self.row_bytes);
+        let may_read_ahead = self.ahead < self.max_ahead && bytes_waiting < MAX_BYTES_WAITING;
+        source.chunks.is_empty() || may_read_ahead && source.items_waiting < MAX_ITEMS_WAITING
+    }
+
+    /// What an idle thread waits for.
+    pub(super) fn idle(&self) -> Activity {
+        let wants_more = |source: &&SourceState<S, T>| !source.ended && self.may_have_more(source);
+        let mut wanting = self.sources.iter().filter(wants_more);
+        let awaits_bytes = |source: &SourceState<S, T>| {
+            source.is_taken_out || source.reader.is_some() && !source.is_readable
+        };
+        match wanting.clone().any(awaits_bytes) {
+            true => Activity::AwaitBytes,
+            false if wanting.any(|source| source.reader.is_none()) => Activity::AwaitStream,
+            false => Activity::AwaitRoom,
+        }
+    }
+
+    /// How far ahead each source is.
+    pub(super) fn progress(&self) -> Vec<StreamProgress> {
+        let progress = |source: &SourceState<S, T>| StreamProgress {
+            is_being_read: source.reader.is_none(),
+            is_readable: source.is_readable,
+            has_ended: source.ended,
+            items: source.items_waiting,
+        };
+        self.sources.iter().map(progress).collect()
+    }
+
+    /// The sources that may be read except `first`, in the order in which to read them.
+    fn other_sources(&self, first: usize) -> Vec<usize> {
+        let sources = self.sources.iter().enumerate();
+        let mut others: Vec<_> =
+            sources.filter(|(number, source)| *number != first && self.may_read(source)).collect();
+        others.sort_by_key(|(_, source)| source.priority());
+        others.into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// Takes readers out, before any chunk is read. [`put_back`](ReadSchedule::put_back) returns them.
+    pub(super) fn take_out(&mut self, which: impl Fn(&S) -> bool) -> Vec<(usize, S)> {
+        let take = |(number, source): (usize, &mut SourceState<S, T>)| {
+            source.is_readable = !source.reader.as_ref().is_some_and(&which);
+            let taken = if source.is_readable { None } else { source.reader.take() };
+            source.is_taken_out = taken.is_some();
+            taken.map(|reader| (number, reader))
+        };
+        self.sources.iter_mut().enumerate().filter_map(take).collect()
+    }
+
+    /// Returns a reader after a read that gave `samples` samples of `bytes` bytes in total. Returns the new
+    /// chunk, if the read gave anything at all.
+    pub(super) fn put_back(
+        &mut self,
+        number: usize,
+        reader: S,
+        (samples, bytes, is_chunk): (usize, usize, bool),
+        status: SourceStatus,
+    ) -> Option<ChunkId> {
+        let source = self.sources.get_mut(number)?;
+        // Even if it has ended: dropping it here may wake a thread that needs this lock.
+        source.reader = Some(reader);
+        source.is_taken_out = false;
+        match status {
+            // It may have been woken in the meantime.
+            SourceStatus::Pending => {}
+            SourceStatus::Ready => source.is_readable = true,
+            SourceStatus::Ended => (source.ended, source.is_readable) = (true, false),
+        }
+        if !is_chunk {
+            return None;
+        }
+        // A chunk without memory was cut short. It only tells that the one before it was unusually large.
+        source.expected_bytes = match (source.had_memory, bytes as u64) {
+            (true, bytes) => bytes,
+            (false, bytes) => source.expected_bytes.min(bytes.max(MAX_BYTES as u64)),
+        };
+        let first_item = source.next_item;
+        source.next_item += samples as u64;
+        source.chunks.push_back(None);
+        self.ahead += 1;
+        let chunk_number = source.first_chunk + source.chunks.len() as u64 - 1;
+        Some(ChunkId { source: number, number: chunk_number, first_item })
+    }
+
+    /// Stores a chunk whose `samples` samples were read and mapped in the time `took`.
+    pub(super) fn finish(&mut self, id: ChunkId, chunk: Chunk<T>, samples: usize, took: Duration) {
+        let Some(source) = self.sources.get_mut(id.source) else { return };
+        let outputs = chunk.outputs;
+        (source.inputs, source.outputs) =
+            (source.inputs.saturating_add(samples as u64), source.outputs.saturating_add(outputs as u64));
+        source.next_item = source.next_item.saturating_add(outputs as u64).saturating_sub(samples as u64);
+        if took > LONG {
+            source.max_samples = (samples / 2).max(1);
+        } else if took < SHORT && samples >= source.max_samples {
+            source.max_samples = source.max_samples.saturating_mul(2).min(MAX_SAMPLES);
+        }
+        source.is_quick = took < QUICK * u32::try_from(samples).unwrap_or(u32::MAX);
+        source.items_waiting += outputs;
+        self.items_waiting += outputs;
+        let at = id.number.checked_sub(source.first_chunk).and_then(|at| usize::try_from(at).ok());
+        if let Some(slot) = at.and_then(|at| source.chunks.get_mut(at)) {
+            *slot = Some(chunk);
+        }
+    }
+
+    /// The next chunk of a source. If it is not ready, the source is read before all others.
+    pub(super) fn take(&mut self, number: usize) -> NextChunk<T> {
+        self.awaited = Some(number);
+        let Some(source) = self.sources.get_mut(number) else { return NextChunk::Ended };
+        let Some(chunk) = source.chunks.front_mut().and_then(Option::take) else {
+            let has_ended = source.ended && source.chunks.is_empty();
+            return if has_ended { NextChunk::Ended } else { NextChunk::Pending };
+        };
+        source.chunks.pop_front();
+        source.first_chunk += 1;
+        source.items_waiting -= chunk.outputs;
+        self.items_waiting -= chunk.outputs;
+        self.ahead -= 1;
+        (self.awaited, self.is_full) = (None, false);
+        NextChunk::Ready(chunk)
+    }
+
+    /// Whether the sequence waits for this source, and its next chunk or its end is there now.
+    pub(super) fn ends_wait(&self, number: usize) -> bool {
+        let is_served = |source: &SourceState<S, T>| match source.chunks.front() {
+            Some(front) => front.is_some(),
+            None => source.ended,
+        };
+        self.awaited == Some(number) && self.sources.get(number).is_some_and(is_served)
+    }
+
+    /// Says that a source has something to read.
+    pub(super) fn wake(&mut self, number: usize) {
+        if let Some(source) = self.sources.get_mut(number) {
+            source.is_readable = !source.ended;
+        }
+    }
+
+    /// Ends all reading. Returns what is left, for the caller to drop without the lock.
+    pub(super) fn close(&mut self) -> Vec<Leftovers<S, T>> {
+        self.closed = true;
+        let left =
+            |source: &mut SourceState<S, T>| (source.reader.take(), std::mem::take(&mut source.chunks));
+        self.sources.iter_mut().map(left).collect()
+    }
+
+    /// Whether [`close`](ReadSchedule::close) was called.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+impl<S, T> SourceState<S, T> {
+    /// The source with the lowest value is read next: the one with the fewest chunks.
+    fn priority(&self) -> (usize, u64) {
+        (self.chunks.len(), self.first_chunk)
+    }
+
+    /// The limits of the next chunk, if items have rows of `row_bytes` bytes.
+    fn limits(&self, row_bytes: usize) -> ChunkLimits {
+        // Before the first chunk, assume one item for each sample.
+        let outputs = if self.inputs == 0 { 1 } else { self.outputs.div_ceil(self.inputs).max(1) };
+        let rows = row_bytes.saturating_mul(usize::try_from(outputs).unwrap_or(usize::MAX)).max(1);
+        let items = usize::try_from(MAX_OUTPUTS / outputs).unwrap_or(usize::MAX);
+        ChunkLimits {
+            samples: self.max_samples.min(MAX_ROW_BYTES / rows).min(items).max(1),
+            bytes: if self.had_memory { MAX_BYTES } else { MAX_BYTES_WITHOUT_MEMORY },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

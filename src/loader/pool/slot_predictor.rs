@@ -1,0 +1,197 @@
+//! Predicts where in the memory of its batch a sample writes its row, before its sequence number is known.
+//!
+//! The prediction assumes that each sample becomes one item: the sequence is run ahead under this assumption,
+//! and each source gets the slots of its sequence numbers. If a sample fails or is filtered out, the rows
+//! that were misplaced are copied when their batch is made. Nothing else depends on the prediction.
+
+use crate::collate::{RowSlots, SlotAllocator};
+use crate::loader::event::{LoaderEvent, Tag};
+use crate::loader::sequence::{MixedStream, SequenceConfig, Sequencer, SourceOutputs};
+use std::collections::VecDeque;
+
+/// Maximum bytes of slots that are reserved for other sources than the one that asks.
+const MAX_BYTES_RESERVED: usize = 64 << 20;
+/// Maximum number of sequence numbers that are assigned at once, since other threads wait meanwhile.
+const MAX_ASSIGNED_AT_ONCE: usize = 4096;
+
+/// Assigns slots to the items of each source, in their order.
+pub(super) struct SlotPredictor {
+    sequencer: Sequencer<AssumedOutputs>,
+    allocator: SlotAllocator,
+    /// By source: the number of the first item with a reserved slot, and the slots.
+    reserved: Vec<(u64, VecDeque<RowSlots>)>,
+    /// Number of slots in all of them, and its maximum.
+    reserved_count: usize,
+    max_reserved: usize,
+}
+
+/// Outputs that give the number of their source as item, and end when [`SlotPredictor::end`] says so.
+struct AssumedOutputs {
+    ended: Vec<bool>,
+}
+
+impl SourceOutputs for AssumedOutputs {
+    type Item = usize;
+
+    fn next(&mut self, source: usize) -> Option<LoaderEvent<usize>> {
+        let ended = self.ended.get(source).is_none_or(|ended| *ended);
+        (!ended).then(|| LoaderEvent::Item(Tag::default(), source))
+    }
+
+    fn repeat(&mut self, source: usize, _: u64) -> bool {
+        let ended = self.ended.get_mut(source);
+        ended.map(|ended| *ended = false).is_some()
+    }
+}
+
+impl SlotPredictor {
+    /// `streams` and `sequence` are those of the sequencer. Rows have `row_bytes` bytes.
+    pub(super) fn new(
+        sources: usize,
+        (streams, sequence): (Vec<MixedStream>, &SequenceConfig),
+        allocator: SlotAllocator,
+        row_bytes: usize,
+    ) -> Self {
+        let sequencer = Sequencer::new(AssumedOutputs { ended: vec![false; sources] }, streams, sequence);
+        let reserved = (0..sources).map(|_| (0, VecDeque::new())).collect();
+        // At least two for each source, which has more than one row in progress.
+        let max_reserved = (MAX_BYTES_RESERVED / (row_bytes + size_of::<RowSlots>())).max(2 * sources);
+        SlotPredictor { sequencer, allocator, reserved, reserved_count: 0, max_reserved }
+    }
+
+    /// The slots of `count` items of a source, from item number `first` on: fewer if they are not known.
+    pub(super) fn take(&mut self, source: usize, first: u64, count: usize) -> VecDeque<RowSlots> {
+        let (mut taken, mut budget) = (VecDeque::with_capacity(count), MAX_ASSIGNED_AT_ONCE);
+        for item in first..first.saturating_add(count as u64) {
+            while self.reserved.get(source).is_some_and(|(first, slots)| first + slots.len() as u64 <= item) {
+                if budget == 0 || !self.assign_next(source) {
+                    return taken;
+                }
+                budget -= 1;
+            }
+            let Some((first, slots)) = self.reserved.get_mut(source) else { return taken };
+            // Earlier samples gave more items than predicted: the slots of those items are passed.
+            let passed = usize::try_from(item.saturating_sub(*first)).unwrap_or(usize::MAX).min(slots.len());
+            slots.drain(..passed);
+            *first += passed as u64;
+            self.reserved_count -= passed;
+            taken.push_back(match *first == item {
+                true => {
+                    *first += 1;
+                    self.reserved_count -= 1;
+                    slots.pop_front().unwrap_or_default()
+                }
+                // Earlier samples gave fewer items: the slot of this item was given to one of them.
+                false => RowSlots::new(),
+            });
+        }
+        taken
+    }
+
+    /// Assigns the slot of the next sequence number. Returns false if there is none, or if too many are
+    /// reserved for other sources than `source`.
+    fn assign_next(&mut self, source: usize) -> bool {
+        if self.reserved_count >= self.max_reserved
+            && self.reserved.iter().enumerate().any(|(at, _)| at != source)
+        {
+            return false;
+        }
+        loop {
+            match self.sequencer.next() {
+                Some(LoaderEvent::Item(_, owner)) => {
+                    let slots = self.allocator.next_row();
+                    if let Some((_, row_slots)) = self.reserved.get_mut(owner) {
+                        row_slots.push_back(slots);
+                        self.reserved_count += 1;
+                    }
+                    return true;
+                }
+                Some(LoaderEvent::BatchEnd(_)) => self.allocator.end_batch(),
+                Some(_) => {}
+                None => return false,
+            }
+            // An index may claim any number of steps, all of them gaps.
+            if self.sequencer.is_exhausted() {
+                return false;
+            }
+        }
+    }
+
+    /// Says that a source has ended.
+    pub(super) fn end(&mut self, source: usize) {
+        if let Some(ended) = self.sequencer.sources().ended.get_mut(source) {
+            *ended = true;
+        }
+        if let Some((_, row_slots)) = self.reserved.get_mut(source) {
+            self.reserved_count -= row_slots.len();
+            row_slots.clear();
+        }
+    }
+
+    /// Says that a source is repeated.
+    pub(super) fn repeat(&mut self, source: usize) {
+        if let Some(ended) = self.sequencer.sources().ended.get_mut(source) {
+            *ended = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::{Collator, Columns, Scalar};
+    use crate::loader::sequence::{Batching, DatasetOrder};
+
+    /// For `streams` streams, with batches of `batch` rows of 8 bytes.
+    fn predictor(streams: usize, batch: usize) -> SlotPredictor {
+        let columns = Columns::new().with("x", Scalar::<i64>::new("cls"));
+        let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+        let mixed = (0..streams).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
+        let (shapes, batching) = (None, Batching::Aligned);
+        let (first_number, furthest, repeat_streams) = (0, 0, false);
+        let rank = (0, 1);
+        let sequence =
+            SequenceConfig { rank, batch, shapes, first_number, furthest, batching, repeat_streams };
+        SlotPredictor::new(streams, (mixed, &sequence), Collator::new(columns, batch).slots(), 8)
+    }
+
+    /// The addresses of the slots; 0 for none.
+    fn addresses(row_slots: &VecDeque<RowSlots>) -> Vec<usize> {
+        row_slots.iter().map(|slots| slots.first().map_or(0, |slot| slot.as_ptr().addr())).collect()
+    }
+
+    #[test]
+    fn streams_get_the_slots_of_their_sequence_numbers_whichever_asks_first() {
+        let mut predictor = predictor(2, 6);
+        let (second_slots, first_slots) = (predictor.take(1, 0, 3), predictor.take(0, 0, 3));
+        let (second, first) = (addresses(&second_slots), addresses(&first_slots));
+        let begin = first[0];
+        assert_eq!(first, [begin, begin + 16, begin + 32]);
+        assert_eq!(second, [begin + 8, begin + 24, begin + 40]);
+        // The slots of the first batch are still in use, so the next batch has other memory.
+        let third = addresses(&predictor.take(0, 3, 1));
+        assert!(!first.contains(&third[0]) && third[0] != 0, "the next batch has other memory");
+    }
+
+    #[test]
+    fn samples_without_an_item_leave_a_gap_and_later_ones_get_the_right_slots() {
+        let mut predictor = predictor(1, 100);
+        let begin = addresses(&predictor.take(0, 0, 10))[0];
+        // Two of ten samples gave no item: the next samples give the items 8 and 9, whose slots have been
+        // given away.
+        assert_eq!(addresses(&predictor.take(0, 8, 4)), [0, 0, begin + 80, begin + 88]);
+        // One sample gave three items: the next item is number 14.
+        assert_eq!(addresses(&predictor.take(0, 14, 2)), [begin + 112, begin + 120]);
+    }
+
+    #[test]
+    fn a_source_that_has_ended_gets_no_more_slots() {
+        let mut predictor = predictor(2, 8);
+        let first = addresses(&predictor.take(0, 0, 1))[0];
+        predictor.end(1);
+        // The slot of the other source stays empty.
+        assert_eq!(addresses(&predictor.take(0, 1, 3)), [first + 8, first + 16, first + 24]);
+        predictor.end(0);
+        assert!(predictor.take(0, 4, 1).is_empty());
+    }
+}

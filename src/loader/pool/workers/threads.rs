@@ -1,0 +1,109 @@
+//! Starts the threads of a pool, and adapts their number while a run is under way.
+
+use super::{ReadSummary, Workers};
+use crate::activity::{self, Activity};
+use crate::adapters::Threads;
+use crate::error::Result;
+use crate::loader::pool::chunk::SourceStatus;
+use crate::loader::stream::StreamReader;
+use crate::loader::tuning::Tuning;
+use crate::loader::watch::Role;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+
+impl<T: Send + 'static> Workers<T> {
+    /// Starts the threads. Each source that resumes from a state gets one more thread until it has resumed,
+    /// since reading the content of its shuffle buffer takes many requests, one after the other.
+    pub(in crate::loader::pool) fn start(self: &Arc<Self>, tuning: &Tuning) -> Result<Threads> {
+        let mut started = Threads::default();
+        // After an error, the threads that were started must end before they are joined.
+        self.start_all(tuning, &mut started).inspect_err(|_| self.close())?;
+        Ok(started)
+    }
+
+    fn start_all(self: &Arc<Self>, tuning: &Tuning, started: &mut Threads) -> Result<()> {
+        let resuming = self.lock().schedule.take_out(StreamReader::resumes);
+        for (source, mut reader) in resuming {
+            let workers = Arc::clone(self);
+            started.start(format!("shardstream-resume-{source}"), move || {
+                if let Some(run) = &workers.run {
+                    run.register(Role::Worker);
+                }
+                activity::on_stream(source);
+                {
+                    let _reading = activity::during(Activity::Parse);
+                    reader.prepare();
+                }
+                workers.put_back(source, reader, &ReadSummary::default(), SourceStatus::Ready);
+            })?;
+        }
+        match self.add_threads(tuning.threads(), started) {
+            Err(_) if self.lock().threads >= tuning.min_threads() => {
+                self.accept_fewer(tuning);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Adapts the number of threads to the one that was chosen, which is at least 1.
+    pub(in crate::loader::pool) fn follow(self: &Arc<Self>, tuning: &Tuning, started: &mut Threads) {
+        let threads = tuning.threads();
+        let mut state = self.lock();
+        if state.wanted == threads || threads == 0 {
+            return;
+        }
+        state.set_wanted(threads);
+        let more = threads.saturating_sub(state.threads);
+        drop(state);
+        // Surplus threads may be waiting.
+        self.readable.notify_all();
+        started.join_ended();
+        if self.add_threads(more, started).is_err() {
+            self.accept_fewer(tuning);
+        }
+    }
+
+    /// Continues with the threads that could be started.
+    fn accept_fewer(&self, tuning: &Tuning) {
+        let mut state = self.lock();
+        let threads = state.threads;
+        state.set_wanted(threads);
+        drop(state);
+        tuning.bound_threads(threads);
+    }
+
+    fn add_threads(self: &Arc<Self>, threads: usize, started: &mut Threads) -> Result<()> {
+        let sources = self.lock().schedule.sources();
+        let waker = |source| Waker::from(Arc::new(SourceWaker { workers: Arc::downgrade(self), source }));
+        let wakers = self.source_wakers.get_or_init(|| (0..sources).map(waker).collect());
+        for _ in 0..threads {
+            let (workers, wakers) = (Arc::clone(self), Arc::clone(wakers));
+            let number = {
+                let mut state = self.lock();
+                state.next_thread += 1;
+                state.next_thread - 1
+            };
+            started.start(format!("shardstream-map-{number}"), move || workers.run(&wakers))?;
+            self.lock().threads += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Wakes a thread when a source has something to read.
+struct SourceWaker<T> {
+    /// Weak, since a pending request may hold its waker long after the pool was dropped.
+    workers: Weak<Workers<T>>,
+    source: usize,
+}
+
+impl<T: Send + 'static> Wake for SourceWaker<T> {
+    fn wake(self: Arc<Self>) {
+        if let Some(workers) = self.workers.upgrade() {
+            let mut state = workers.lock();
+            state.schedule.wake(self.source);
+            workers.notify_idle(state);
+        }
+    }
+}

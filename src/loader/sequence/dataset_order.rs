@@ -1,0 +1,349 @@
+//! The order in which the datasets of a mixture give the items of a stream.
+
+use crate::error::{ErrorKind, Result};
+use crate::rng::{Purpose, Rng};
+use crate::state::WeightChange;
+
+/// Which dataset gives the item at each index of a stream.
+///
+/// Items are grouped into windows whose length is the sum of the weights. In each window every dataset gives
+/// exactly as many items as its weight, in a random order that depends only on the seed, the stream and the
+/// first index of the window. A change of the weights starts a new window, so the order after it does not
+/// depend on the weights before.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct DatasetOrder {
+    /// By their first index; the first one starts at 0.
+    phases: Vec<WeightPhase>,
+    seed: u64,
+    stream: u64,
+    /// The datasets of the current window.
+    window: Vec<usize>,
+    /// Number of that window, from 1.
+    number: u64,
+}
+
+/// A range of items with the same weights.
+#[derive(Debug, Clone)]
+struct WeightPhase {
+    from: u64,
+    weights: Vec<u32>,
+    /// Number of items in a window.
+    length: u64,
+}
+
+/// Maximum number of items in a window, which is a list in memory.
+const MAX_WINDOW: u64 = 1 << 16;
+
+impl DatasetOrder {
+    /// An order with weights that never change.
+    #[cfg(test)]
+    pub(in crate::loader) fn new(weights: Vec<u32>, seed: u64, stream: usize) -> Result<Self> {
+        Self::check(&weights, &[])?;
+        Ok(Self::scheduled((&weights, &[]), None, (stream, 1), seed))
+    }
+
+    /// The order of stream `stream` of `streams`, with `weights` at first and `changes` of them.
+    ///
+    /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
+    /// stream changes its weights at its first index whose sequence number is at least `n`. With an `origin`,
+    /// a new window starts at that sequence number, with the weights that apply there.
+    pub(in crate::loader) fn scheduled(
+        (weights, changes): (&[u32], &[WeightChange]),
+        origin: Option<u64>,
+        (stream, streams): (usize, usize),
+        seed: u64,
+    ) -> Self {
+        let index = |item: u64| item.saturating_sub(stream as u64).div_ceil(streams.max(1) as u64);
+        let begun = changes.partition_point(|change| origin.is_some_and(|origin| change.from <= origin));
+        let (past, later) = changes.split_at(begun);
+        let first = past.last().map_or(weights, |change| &change.weights);
+        let mut phases: Vec<WeightPhase> = Vec::with_capacity(later.len() + 2);
+        let origin = origin.map(|origin| (index(origin), first));
+        let later = later.iter().map(|change| (index(change.from), change.weights.as_slice()));
+        for (from, weights) in [(0, first)].into_iter().chain(origin).chain(later) {
+            // Between two changes that are less than `streams` apart, some streams have no item.
+            phases.pop_if(|last| last.from == from);
+            let length = weights.iter().map(|weight| u64::from(*weight)).sum();
+            phases.push(WeightPhase { from, weights: weights.to_vec(), length });
+        }
+        DatasetOrder { phases, seed, stream: stream as u64, window: Vec::new(), number: 0 }
+    }
+
+    /// Checks weights and changes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] for weights that are all 0, a dataset whose weight is always 0, weights whose
+    /// sum is above [`MAX_WINDOW`], and changes that are out of order or for another number of datasets.
+    pub(in crate::loader) fn check(weights: &[u32], changes: &[WeightChange]) -> Result<()> {
+        let config = |what: String| Err(ErrorKind::Config(what).into());
+        let phases = || std::iter::once((0, weights)).chain(changes.iter().map(WeightChange::parts));
+        for (from, here) in phases().skip(1) {
+            if here.len() != weights.len() {
+                let (given, count) = (here.len(), weights.len());
+                return config(format!(
+                    "the weights {here:?} from item {from} on are {given}, and there are {count} datasets: \
+                     give one for each, in the order of the mix"
+                ));
+            }
+        }
+        if let Some(pair) = changes.windows(2).find(|pair| pair[0].from >= pair[1].from) {
+            let [first, second] = [&pair[0], &pair[1]].map(|change| change.from);
+            return config(format!(
+                "weights from item {second} on were set after those from item {first} on: set them in the \
+                 order in which they come, each once"
+            ));
+        }
+        if changes.first().is_some_and(|change| change.from == 0) {
+            return config("weights from item 0 on: set the first ones by `weight` of each dataset".into());
+        }
+        if changes.is_empty() && weights.contains(&0) {
+            return config(format!(
+                "the weights {weights:?}: use whole numbers from 1 up, or change them some time"
+            ));
+        }
+        for (from, here) in phases() {
+            let sum: u64 = here.iter().map(|weight| u64::from(*weight)).sum();
+            if sum > MAX_WINDOW || sum == 0 && !here.is_empty() {
+                return config(format!(
+                    "the weights {here:?} from item {from} on: use whole numbers, not all of them 0, whose \
+                     sum is at most {MAX_WINDOW}"
+                ));
+            }
+        }
+        let never = |dataset: &usize| phases().all(|(_, weights)| weights.get(*dataset) == Some(&0));
+        if let Some(dataset) = (0..weights.len()).find(never) {
+            return config(format!(
+                "dataset {dataset} has the weight 0, always: leave it out, or give it another weight by \
+                 `weights_from` some time"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Counts the items of each dataset for one or more indices from `index` on and before `until`: adds them
+    /// to `given`, and subtracts them from the items that the datasets have `left`. Returns the number of
+    /// indices counted.
+    pub(in crate::loader) fn count_items(
+        &mut self,
+        index: u64,
+        until: u64,
+        left: &mut [u64],
+        given: &mut [u64],
+    ) -> u64 {
+        let number = self.phase_of(index);
+        let end = self.phases.get(number + 1).map_or(until, |next| next.from.min(until));
+        if let Some(WeightPhase { from, weights, length }) =
+            self.phases.get(number).filter(|phase| phase.length > 0)
+        {
+            let weighted = left.iter().zip(weights).filter(|(_, weight)| **weight > 0);
+            let whole = weighted.map(|(left, weight)| left / u64::from(*weight)).min();
+            let windows = whole.unwrap_or(0).min((end - index) / length);
+            if (index - from).is_multiple_of(*length) && windows > 0 {
+                for ((left, given), weight) in left.iter_mut().zip(given).zip(weights) {
+                    let counted = windows * u64::from(*weight);
+                    *left -= counted;
+                    *given += counted;
+                }
+                return windows * length;
+            }
+        }
+        let dataset = self.dataset_at(index, |at| left.get(at) == Some(&0));
+        let mut alone = left.iter().enumerate().filter(|(_, left)| **left > 0);
+        let counted = match (alone.next(), alone.next()) {
+            (Some((_, left)), None) => (*left).min(until - index),
+            _ => 1,
+        };
+        left[dataset] -= counted;
+        given[dataset] += counted;
+        counted
+    }
+
+    /// The dataset that gives the item at this index. The next dataset with a weight replaces one that has
+    /// ended. If all of those have ended, the next of the others does: an epoch contains all samples.
+    pub(in crate::loader) fn dataset_at(&mut self, index: u64, ended: impl Fn(usize) -> bool) -> usize {
+        let at = self.drawn_at(index);
+        if !ended(at) {
+            return at;
+        }
+        let weights = self.phases.get(self.phase_of(index)).map_or(&[][..], |phase| &phase.weights);
+        let count = weights.len();
+        let running = || (1..count).map(|step| (at + step) % count).filter(|at| !ended(*at));
+        running().find(|at| weights[*at] > 0).or_else(|| running().next()).unwrap_or(at)
+    }
+
+    /// Index of the phase that contains an index of the stream.
+    fn phase_of(&self, index: u64) -> usize {
+        self.phases.partition_point(|phase| phase.from <= index).saturating_sub(1)
+    }
+
+    /// The dataset that the window has at this index, whether or not it has ended.
+    fn drawn_at(&mut self, index: u64) -> usize {
+        let Some(WeightPhase { from, weights, length }) = self.phases.get(self.phase_of(index)) else {
+            return 0;
+        };
+        let [_, _, ..] = weights[..] else { return 0 };
+        // Windows have at least one item, so no two have the same number.
+        let (number, at) = (from + (index - from) / length + 1, ((index - from) % length) as usize);
+        if self.number != number {
+            self.number = number;
+            self.window.clear();
+            for (dataset, weight) in weights.iter().enumerate() {
+                self.window.extend(std::iter::repeat_n(dataset, *weight as usize));
+            }
+            // Stream and window are different parts of the key, so no two windows share random numbers.
+            Rng::keyed(Purpose::Mix, self.seed, number, self.stream).shuffle(&mut self.window);
+        }
+        self.window.get(at).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn change(from: u64, weights: &[u32]) -> WeightChange {
+        WeightChange { from, weights: weights.to_vec() }
+    }
+
+    /// The datasets at the first indices, if none ends.
+    fn datasets(order: &mut DatasetOrder, count: u64) -> Vec<usize> {
+        (0..count).map(|index| order.dataset_at(index, |_| false)).collect()
+    }
+
+    #[test]
+    fn weights_are_not_all_zero_and_bounded() {
+        let wrong = |weights: &[u32], changes: &[WeightChange]| {
+            DatasetOrder::check(weights, changes).unwrap_err().to_string()
+        };
+        for weights in [&[u32::MAX, u32::MAX][..], &[1 << 16, 1]] {
+            assert!(wrong(weights, &[]).contains("whose sum is at most 65536"), "{weights:?}");
+        }
+        for weights in [&[0][..], &[0, 0], &[1, 0]] {
+            assert!(wrong(weights, &[]).contains("whole numbers from 1 up"), "{weights:?}");
+        }
+        assert!(wrong(&[1, 0], &[change(5, &[2, 0])]).contains("dataset 1 has the weight 0, always"));
+        assert!(DatasetOrder::check(&[1, 0], &[change(5, &[0, 1])]).is_ok());
+        assert!(wrong(&[1, 1], &[change(5, &[0, 0])]).contains("[0, 0] from item 5 on"));
+        assert!(wrong(&[1, 1], &[change(5, &[1])]).contains("are 1, and there are 2 datasets"));
+        assert!(wrong(&[1, 1], &[change(0, &[1, 2])]).contains("by `weight` of each dataset"));
+        for second in [4, 5] {
+            let found = wrong(&[1, 1], &[change(5, &[1, 2]), change(second, &[2, 1])]);
+            assert!(found.contains("in the order in which they come"), "{found}");
+        }
+    }
+
+    #[test]
+    fn every_item_of_the_job_from_a_change_on_has_the_new_weights() {
+        // Item 5 of a job with 3 streams: index 2 of the streams 0 and 1, index 1 of stream 2.
+        for (stream, first) in [(0, 2), (1, 2), (2, 1)] {
+            let changes = [change(5, &[0, 1])];
+            let mut of_stream = DatasetOrder::scheduled((&[1, 0], &changes), None, (stream, 3), 7);
+            let found = datasets(&mut of_stream, 6);
+            assert_eq!(found.iter().position(|dataset| *dataset == 1), Some(first), "stream {stream}");
+            assert!(found[first..].iter().all(|dataset| *dataset == 1));
+        }
+    }
+
+    #[test]
+    fn a_change_leaves_the_windows_before_it_as_they_were() {
+        let plain = datasets(&mut DatasetOrder::new(vec![3, 2], 42, 3).unwrap(), 40);
+        let changes = [change(23, &[1, 4])];
+        let changed = datasets(&mut DatasetOrder::scheduled((&[3, 2], &changes), None, (3, 1), 42), 40);
+        assert_eq!(changed[..20], plain[..20], "stream 3 of a job with one stream starts at item 3");
+        assert_ne!(changed[20..], plain[20..]);
+    }
+
+    #[test]
+    fn the_order_after_an_origin_does_not_depend_on_the_weights_before() {
+        let after = |weights: &[u32], changes: &[WeightChange], origin| {
+            datasets(&mut DatasetOrder::scheduled((weights, changes), origin, (0, 2), 42), 40)[10..].to_vec()
+        };
+        let expected = after(&[9, 9], &[change(20, &[3, 1]), change(50, &[1, 1])], None);
+        assert_eq!(after(&[3, 1], &[change(50, &[1, 1])], Some(20)), expected);
+        assert_eq!(after(&[0, 1], &[change(11, &[3, 1]), change(50, &[1, 1])], Some(20)), expected);
+        assert_eq!(after(&[9, 9], &[change(20, &[3, 1]), change(50, &[1, 1])], Some(20)), expected);
+    }
+
+    #[test]
+    fn a_dataset_with_a_weight_replaces_one_that_has_ended() {
+        let mut order = DatasetOrder::scheduled((&[1, 0, 1], &[change(9, &[1, 1, 1])]), None, (0, 1), 0);
+        assert!((0..9).all(|index| order.dataset_at(index, |at| at == 0) == 2));
+        assert!((0..9).all(|index| order.dataset_at(index, |at| at != 1) == 1), "an epoch has all samples");
+    }
+
+    fn schedules() -> impl Strategy<Value = (Vec<u32>, Vec<WeightChange>)> {
+        let weights = |count| prop::collection::vec(0u32..5, count);
+        let changes = move |count| prop::collection::vec((1u64..40, weights(count)), 0..4);
+        let all = (1usize..4).prop_flat_map(move |count| (weights(count), changes(count)));
+        all.prop_filter_map("weights that can be", |(weights, changes)| {
+            let mut from = 0;
+            let changes = changes.into_iter().map(|(after, weights)| {
+                from += after;
+                WeightChange { from, weights }
+            });
+            let changes: Vec<_> = changes.collect();
+            DatasetOrder::check(&weights, &changes).ok().map(|()| (weights, changes))
+        })
+    }
+
+    proptest! {
+        /// Compared with a model that goes through the items of the job one by one.
+        #[test]
+        fn every_window_of_every_phase_has_the_shares(
+            (weights, changes) in schedules(), streams in 1usize..5, origin in prop::option::of(0u64..150),
+        ) {
+            for stream in 0..streams {
+                let make = || DatasetOrder::scheduled((&weights, &changes), origin, (stream, streams), 42);
+                let found = datasets(&mut make(), 200 / streams as u64);
+                let (mut last, mut window) = (None, vec![0; weights.len()]);
+                for (index, dataset) in found.iter().enumerate() {
+                    let item = (index * streams + stream) as u64;
+                    let begun = |item: u64| changes.iter().filter(|change| change.from <= item).count();
+                    // Items before the origin have other weights.
+                    let (phase, begins) = match origin {
+                        Some(origin) if item < origin => (begun(origin), false),
+                        Some(origin) => (begun(item), item >= origin),
+                        None => (begun(item), false),
+                    };
+                    let weights = if phase == 0 { &weights } else { &changes[phase - 1].weights };
+                    if last.replace((phase, begins)) != Some((phase, begins)) || window == *weights {
+                        window.fill(0);
+                    }
+                    window[*dataset] += 1;
+                    prop_assert!(
+                        window.iter().zip(weights).all(|(given, weight)| given <= weight),
+                        "index {} of stream {}: {:?} of {:?}", index, stream, window, weights
+                    );
+                }
+                // It can start at any index.
+                let at = |index: usize| make().dataset_at(index as u64, |_| false);
+                prop_assert!(found.iter().enumerate().all(|(index, dataset)| at(index) == *dataset));
+            }
+        }
+
+        /// Counting many items at once gives the same as counting one by one.
+        #[test]
+        fn many_items_are_counted_at_once(
+            (weights, changes) in schedules(), left in prop::collection::vec(0u64..60, 3),
+            (from, until) in (0u64..50, 0u64..150),
+        ) {
+            let make = || DatasetOrder::scheduled((&weights, &changes), None, (1, 2), 7);
+            let left = &left[..weights.len()];
+            let (mut order, mut expected) = (make(), vec![0; left.len()]);
+            for index in from..until {
+                if expected == left {
+                    break;
+                }
+                let at = order.dataset_at(index, |at| expected[at] == left[at]);
+                expected[at] += 1;
+            }
+            let (mut order, mut index) = (make(), from);
+            let (mut left, mut given) = (left.to_vec(), vec![0; left.len()]);
+            while index < until && left.iter().any(|left| *left > 0) {
+                index += order.count_items(index, until, &mut left, &mut given);
+            }
+            prop_assert_eq!(given, expected);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Mixes the same stream of several datasets into one.
+
+use super::{DatasetOrder, SourceOutputs};
+use crate::loader::event::LoaderEvent;
+
+/// One logical stream of a job: of a single dataset, or of several in proportion to their weights.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct MixedStream {
+    /// For each dataset the number of its source, and whether it has ended.
+    sources: Vec<(usize, bool)>,
+    order: DatasetOrder,
+    /// Number of items, or gaps, that were taken: the index of the next one.
+    taken: u64,
+    /// Number of times that all sources were repeated, and whether there was an item since the last time.
+    repeats: u64,
+    had_item: bool,
+}
+
+impl MixedStream {
+    /// Mixes one source of each dataset. `taken` items were taken before, and all sources were repeated
+    /// `repeats` times.
+    pub(in crate::loader) fn new(sources: Vec<usize>, order: DatasetOrder, taken: u64, repeats: u64) -> Self {
+        let sources = sources.into_iter().map(|source| (source, false)).collect();
+        MixedStream { sources, order, taken, repeats, had_item: taken > 0 }
+    }
+
+    /// Number of items, or gaps, that were taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.sources.iter().all(|(_, ended)| *ended)
+    }
+
+    /// Repeats the sources when all of them have ended. Returns false if that cannot bring an item.
+    pub(super) fn repeat(&mut self, outputs: &mut impl SourceOutputs) -> bool {
+        if !self.is_ended() || !std::mem::take(&mut self.had_item) {
+            return false;
+        }
+        self.repeats += 1;
+        for (source, ended) in &mut self.sources {
+            *ended = !outputs.repeat(*source, self.repeats);
+        }
+        !self.is_ended()
+    }
+
+    pub(super) fn next<O: SourceOutputs>(&mut self, outputs: &mut O) -> Option<LoaderEvent<O::Item>> {
+        while !self.is_ended() {
+            let sources = &self.sources;
+            let at = self.order.dataset_at(self.taken, |at| sources.get(at).is_some_and(|(_, ended)| *ended));
+            let (source, ended) = self.sources.get_mut(at)?;
+            match outputs.next(*source) {
+                Some(LoaderEvent::Item(mut tag, item)) => {
+                    tag.source.dataset = at;
+                    self.taken += 1;
+                    self.had_item = true;
+                    return Some(LoaderEvent::Item(tag, item));
+                }
+                Some(LoaderEvent::Gap(mut tag)) => {
+                    tag.source.dataset = at;
+                    self.taken += 1;
+                    return Some(LoaderEvent::Gap(tag));
+                }
+                Some(event) => return Some(event),
+                None => *ended = true,
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loader::sequence::testing::Listed;
+    use proptest::prelude::*;
+
+    fn mixed(lengths: &[u32], weights: &[u32], skip: usize) -> Vec<usize> {
+        let order = DatasetOrder::new(weights.to_vec(), 42, 3).unwrap();
+        let mut stream = MixedStream::new((0..lengths.len()).collect(), order, skip as u64, 0);
+        let mut listed = Listed::items(lengths.iter().map(|length| vec![0; *length as usize]));
+        let dataset = |event| match event {
+            LoaderEvent::Item(tag, _) => tag.source.dataset,
+            _ => unreachable!("only items were listed"),
+        };
+        std::iter::from_fn(|| stream.next(&mut listed)).map(dataset).collect()
+    }
+
+    #[test]
+    fn golden() {
+        assert_eq!(mixed(&[6, 2], &[3, 1], 0), [0, 1, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(mixed(&[2, 2, 4], &[1, 1, 2], 0), [0, 2, 1, 2, 2, 0, 1, 2]);
+    }
+
+    #[test]
+    fn the_next_dataset_replaces_one_that_has_ended() {
+        let found = mixed(&[1, 9], &[1, 1], 0);
+        assert_eq!(found.iter().filter(|dataset| **dataset == 0).count(), 1);
+        assert_eq!(found.len(), 10);
+        assert_eq!(mixed(&[], &[], 0), [0; 0]);
+    }
+
+    #[test]
+    fn all_sources_repeat_together_and_only_after_an_item() {
+        let order = DatasetOrder::new(vec![1, 1], 42, 3).unwrap();
+        let mut stream = MixedStream::new(vec![0, 1], order, 0, 0);
+        let mut listed = Listed::items([vec![1], vec![2, 3]]).repeated();
+        let rounds: Vec<usize> = (0..3)
+            .map(|_| {
+                let count = std::iter::from_fn(|| stream.next(&mut listed)).count();
+                stream.repeat(&mut listed);
+                count
+            })
+            .collect();
+        assert_eq!(rounds, [3, 3, 3]);
+        let mut none = Listed::items([vec![], vec![]]).repeated();
+        let mut stream = MixedStream::new(vec![0, 1], DatasetOrder::new(vec![1, 1], 42, 3).unwrap(), 0, 0);
+        assert!(stream.next(&mut none).is_none() && !stream.repeat(&mut none));
+    }
+
+    proptest! {
+        #[test]
+        fn every_window_has_the_proportions(
+            weights in prop::collection::vec(1u32..6, 1..5), windows in 1u32..5, skip: prop::sample::Index,
+        ) {
+            let lengths: Vec<u32> = weights.iter().map(|weight| weight * windows).collect();
+            let found = mixed(&lengths, &weights, 0);
+            let length = weights.iter().sum::<u32>() as usize;
+            for window in found.chunks(length) {
+                for (dataset, weight) in weights.iter().enumerate() {
+                    prop_assert_eq!(window.iter().filter(|at| **at == dataset).count(), *weight as usize);
+                }
+            }
+            // It can start at any index.
+            let skip = skip.index(found.len());
+            let mut left = lengths.clone();
+            found[..skip].iter().for_each(|dataset| left[*dataset] -= 1);
+            prop_assert_eq!(&mixed(&left, &weights, skip), &found[skip..]);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Puts the items of a rank's streams into the order of the sequence, and cuts it into batches.
+
+use super::{MixedStream, SourceOutputs};
+use crate::error::{Error, ErrorKind};
+use crate::loader::event::{BatchEnd, LoaderEvent};
+use crate::loader::shapes::Shapes;
+
+/// Takes an item of each of the rank's streams in turn, and says where batches end.
+///
+/// Sequence number `g` of the job belongs to stream `g % streams`. So a rank knows the sequence numbers of
+/// its streams without asking the others. A stream that has ended leaves gaps: the items after them do not
+/// move up. The same holds after a restore for a stream that had been consumed further than the others.
+#[derive(Debug)]
+pub(in crate::loader) struct Sequencer<O> {
+    sources: O,
+    streams: Vec<MixedStream>,
+    /// Number of streams that have not ended.
+    live_streams: usize,
+    /// The next sequence number, counted among those of this rank.
+    local_number: u64,
+    /// Number of this rank, and number of ranks.
+    rank: (usize, usize),
+    batch: usize,
+    /// The shape of each step, if there are several. Steps of different shapes have different sizes.
+    shapes: Option<Shapes>,
+    /// The sequence number up to which any rank had come before a restore.
+    furthest: u64,
+    batching: Batching,
+    /// Whether streams that have ended are repeated as long as there are batches to fill.
+    repeat_streams: bool,
+    /// Number of sequence numbers of the current batch that were covered, and number of items among them.
+    covered: usize,
+    filled: usize,
+    /// The sequence number at which the current batch of all ranks starts.
+    batch_start: u64,
+}
+
+/// How a rank sequences its streams.
+#[derive(Debug, Clone)]
+pub(in crate::loader) struct SequenceConfig {
+    /// Number of this rank, and number of ranks.
+    pub(in crate::loader) rank: (usize, usize),
+    /// Number of sequence numbers of this rank that a batch covers.
+    pub(in crate::loader) batch: usize,
+    /// The shape of each step, if there are several. Steps of different shapes have different sizes.
+    pub(in crate::loader) shapes: Option<Shapes>,
+    /// The sequence number to start with.
+    pub(in crate::loader) first_number: u64,
+    /// The sequence number up to which any rank had come before a restore.
+    pub(in crate::loader) furthest: u64,
+    pub(in crate::loader) batching: Batching,
+    /// Whether streams that have ended are repeated as long as there are batches to fill.
+    pub(in crate::loader) repeat_streams: bool,
+}
+
+/// Where batches end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::loader) enum Batching {
+    /// After a fixed count of sequence numbers, at the same ones on all ranks, until all streams have ended.
+    Aligned,
+    /// The same, but for this number of batches, whether they have items or not.
+    Steps(u64),
+    /// When a batch is full. Gaps do not count, so batches end at other sequence numbers on each rank. A last
+    /// batch that does not fill up is dropped.
+    WhenFull,
+}
+
+impl<O> Sequencer<O> {
+    /// Starts at the first sequence number of this rank from `first_number` on.
+    pub(in crate::loader) fn new(sources: O, streams: Vec<MixedStream>, config: &SequenceConfig) -> Self {
+        let SequenceConfig { rank, batch, ref shapes, first_number, furthest, batching, repeat_streams } =
+            *config;
+        let local_number = first_number.saturating_sub(rank.0 as u64).div_ceil(rank.1 as u64);
+        let repeat_streams = repeat_streams && matches!(batching, Batching::Steps(_));
+        let live_streams = streams.len();
+        let (shapes, covered, filled, batch_start) = (shapes.clone(), 0, 0, first_number);
+        let mut sequencer = Sequencer {
+            sources,
+            live_streams,
+            streams,
+            local_number,
+            rank,
+            batch,
+            shapes,
+            furthest,
+            batching,
+            repeat_streams,
+            covered,
+            filled,
+            batch_start,
+        };
+        sequencer.seek_step(first_number);
+        sequencer
+    }
+
+    /// Moves to the step that contains this sequence number, if steps have shapes.
+    fn seek_step(&mut self, sequence_number: u64) {
+        let Some(shapes) = &mut self.shapes else { return };
+        shapes.seek(sequence_number);
+        let size = (shapes.end() - shapes.start()) / self.rank.1.max(1) as u64;
+        self.batch = usize::try_from(size).unwrap_or(usize::MAX).max(1);
+    }
+
+    /// The sources of the items.
+    pub(in crate::loader) fn sources(&mut self) -> &mut O {
+        &mut self.sources
+    }
+
+    /// Whether all streams have ended: only gaps are left.
+    pub(in crate::loader) fn is_exhausted(&self) -> bool {
+        self.live_streams == 0
+    }
+
+    /// The next sequence number of this rank.
+    fn sequence_number(&self) -> u64 {
+        self.local_number.saturating_mul(self.rank.1 as u64).saturating_add(self.rank.0 as u64)
+    }
+
+    /// The error for a stream that must be repeated to fill batches, but has no sample.
+    fn no_sample_error(&self, stream: usize) -> Error {
+        let stream = self.rank.0 + stream * self.rank.1;
+        let what = format!(
+            "stream {stream} has no sound sample in the epoch to fill its batches with: mend its shards, use \
+             fewer streams, or `LastBatch::Pad`"
+        );
+        ErrorKind::NoShards(what).into()
+    }
+
+    /// Ends the current batch.
+    fn end_batch<T>(&mut self) -> LoaderEvent<T> {
+        let all = (self.batch as u64).saturating_mul(self.rank.1 as u64);
+        self.batch_start = match self.covered > self.batch {
+            true => self.sequence_number(),
+            false => self.batch_start.saturating_add(all),
+        };
+        if let Batching::Steps(left) = &mut self.batching {
+            *left -= 1;
+        }
+        (self.covered, self.filled) = (0, 0);
+        let (size, bucket) = (self.batch, self.shapes.as_ref().map(Shapes::bucket));
+        self.seek_step(self.batch_start);
+        LoaderEvent::BatchEnd(BatchEnd { next_number: self.batch_start, size, bucket })
+    }
+
+    /// Whether the current batch ends here.
+    fn batch_is_complete(&self) -> bool {
+        match self.batching {
+            Batching::WhenFull => self.filled >= self.batch,
+            _ => self.covered >= self.batch,
+        }
+    }
+
+    /// Moves to the next sequence number of this rank.
+    fn advance(&mut self) {
+        self.local_number += 1;
+        self.covered += 1;
+    }
+
+    /// The local stream that gives the next item, and the index of that item in its stream.
+    fn stream_and_index(&self) -> (usize, u64) {
+        let streams = self.streams.len() as u64;
+        ((self.local_number % streams) as usize, self.local_number / streams)
+    }
+
+    /// Skips the sequence numbers whose items were taken before a restore, up to the next that may have an
+    /// item, which may be far away.
+    fn skip_taken(&mut self) {
+        let (current, index) = self.stream_and_index();
+        let streams = self.streams.len() as u64;
+        let next = |(at, stream): (usize, &MixedStream)| {
+            let index = if at < current { index + 1 } else { index };
+            (!stream.is_ended())
+                .then(|| index.max(stream.taken()).saturating_mul(streams).saturating_add(at as u64))
+        };
+        let next = self.streams.iter().enumerate().filter_map(next).min();
+        let mut skipped = next.unwrap_or(self.local_number).saturating_sub(self.local_number).max(1);
+        let (batch, ranks) = (self.batch as u64, self.rank.1 as u64);
+        if self.batching == Batching::Aligned && self.covered == 0 && self.shapes.is_some() {
+            // Batches without an item are left out.
+            let ranks = self.rank.1.max(1) as u64;
+            self.seek_step((self.local_number + skipped).saturating_mul(ranks));
+            self.batch_start = self.shapes.as_ref().map_or(self.batch_start, Shapes::start);
+            let local_number = (self.batch_start / ranks).max(self.local_number);
+            skipped -= local_number - self.local_number;
+            self.local_number = local_number;
+        } else if self.batching == Batching::Aligned && self.covered == 0 {
+            // Batches without an item are left out.
+            let batches = skipped / batch;
+            self.batch_start =
+                self.batch_start.saturating_add(batches.saturating_mul(batch).saturating_mul(ranks));
+            self.local_number = self.local_number.saturating_add(batches * batch);
+            skipped %= batch;
+        }
+        if self.batching != Batching::WhenFull {
+            skipped = skipped.min(self.batch as u64 - self.covered as u64);
+        }
+        self.local_number = self.local_number.saturating_add(skipped);
+        self.covered = self.covered.saturating_add(usize::try_from(skipped).unwrap_or(usize::MAX));
+    }
+}
+
+impl<O: SourceOutputs> Iterator for Sequencer<O> {
+    type Item = LoaderEvent<O::Item>;
+
+    fn next(&mut self) -> Option<LoaderEvent<O::Item>> {
+        loop {
+            if self.batching == Batching::Steps(0) {
+                return None;
+            }
+            if self.batch_is_complete() {
+                // A batch without an item counts only if all ranks must get the same number of batches, or
+                // batches of the same shape in the same step. A step that another rank had completed before a
+                // restore does not count.
+                let is_new = |shapes: &Shapes| shapes.end() > self.furthest;
+                let has_shape = self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
+                let counts = self.filled > 0 || self.batching != Batching::Aligned || has_shape;
+                self.sources.end_batch();
+                let batch_end = self.end_batch();
+                if !counts {
+                    continue;
+                }
+                return Some(batch_end);
+            }
+            if self.live_streams == 0 {
+                if self.batching == Batching::WhenFull
+                    || self.batching == Batching::Aligned && self.filled == 0
+                {
+                    return None;
+                }
+                let rest = self.batch - self.covered;
+                self.local_number = self.local_number.saturating_add(rest as u64);
+                self.covered += rest;
+                continue;
+            }
+            let (at, index) = self.stream_and_index();
+            if self.streams[at].taken() > index {
+                self.skip_taken();
+                continue;
+            }
+            match self.streams[at].next(&mut self.sources) {
+                Some(LoaderEvent::Item(mut tag, item)) => {
+                    (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
+                    self.advance();
+                    self.filled += 1;
+                    return Some(LoaderEvent::Item(tag, item));
+                }
+                Some(LoaderEvent::Gap(mut tag)) => {
+                    (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
+                    self.advance();
+                    return Some(LoaderEvent::Gap(tag));
+                }
+                Some(LoaderEvent::Fault(mut fault)) => {
+                    fault.source.local_stream = at;
+                    return Some(LoaderEvent::Fault(fault));
+                }
+                Some(LoaderEvent::Fatal(error)) => {
+                    self.batching = Batching::Steps(0);
+                    return Some(LoaderEvent::Fatal(error));
+                }
+                Some(event) => return Some(event),
+                None if self.repeat_streams => {
+                    if !self.streams[at].repeat(&mut self.sources) {
+                        self.batching = Batching::Steps(0);
+                        return Some(LoaderEvent::Fatal(self.no_sample_error(at)));
+                    }
+                }
+                None => {
+                    self.live_streams = self.streams.iter().filter(|stream| !stream.is_ended()).count();
+                    self.advance();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+use super::*;
+use crate::loader::sequence::testing::{Listed, fatal, fault, item};
+use crate::loader::sequence::{DatasetOrder, MixedStream};
+
+/// The sequence of streams with these events, of which this many items were taken before.
+fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig) -> Vec<String> {
+    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let taken = streams.iter().enumerate();
+    let all = taken.map(|(source, (taken, _))| MixedStream::new(vec![source], order(), *taken, 0)).collect();
+    let listed = Listed::events(streams.into_iter().map(|(_, events)| events));
+    shown(Sequencer::new(listed, all, &config))
+}
+
+fn shown(sequencer: Sequencer<Listed>) -> Vec<String> {
+    sequencer
+        .map(|event| match event {
+            LoaderEvent::Item(tag, item) => format!("{}:{item}", tag.sequence_number),
+            LoaderEvent::Gap(tag) => format!("{}:empty", tag.sequence_number),
+            LoaderEvent::Fault(_) => "fault".into(),
+            LoaderEvent::Fatal(_) => "fatal".into(),
+            LoaderEvent::BatchEnd(end) => format!("|{}", end.next_number),
+        })
+        .collect()
+}
+
+/// The sequence of the streams of rank `rank.0` of `rank.1`.
+fn sequence(
+    streams: &[&[u32]],
+    rank: (usize, usize),
+    batch: usize,
+    first_number: u64,
+    batching: Batching,
+) -> Vec<String> {
+    let streams = streams.iter().map(|items| (0, items.iter().copied().map(item).collect()));
+    sequenced(
+        streams.collect(),
+        SequenceConfig {
+            rank,
+            batch,
+            shapes: None,
+            first_number,
+            furthest: 0,
+            batching,
+            repeat_streams: false,
+        },
+    )
+}
+
+#[test]
+fn a_stream_that_has_ended_leaves_gaps() {
+    let found = sequence(&[&[0, 2, 4], &[1]], (0, 1), 2, 0, Batching::Aligned);
+    assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "|4", "4:4", "|6"]);
+    assert_eq!(sequence(&[&[], &[]], (0, 1), 2, 0, Batching::Aligned), [""; 0]);
+    assert_eq!(sequence(&[], (0, 1), 2, 0, Batching::Aligned), [""; 0]);
+}
+
+#[test]
+fn gaps_do_not_count_in_a_full_batch() {
+    let found = sequence(&[&[0, 2, 4, 6, 8], &[1]], (0, 1), 2, 0, Batching::WhenFull);
+    assert_eq!(found, ["0:0", "1:1", "|2", "2:2", "4:4", "|5", "6:6", "8:8", "|9"]);
+    let found = sequence(&[&[1, 5, 9, 13], &[3]], (1, 2), 2, 0, Batching::WhenFull);
+    assert_eq!(found, ["1:1", "3:3", "|4", "5:5", "9:9", "|11", "13:13"], "the last one is left out");
+    // It continues where it stopped.
+    assert_eq!(
+        sequence(&[&[13, 17, 21], &[]], (1, 2), 2, 11, Batching::WhenFull)[..3],
+        ["13:13", "17:17", "|19"]
+    );
+}
+
+#[test]
+fn ranks_know_their_sequence_numbers() {
+    let aligned = Batching::Aligned;
+    assert_eq!(sequence(&[&[0, 4], &[2]], (0, 2), 2, 0, aligned), ["0:0", "2:2", "|4", "4:4", "|8"]);
+    assert_eq!(sequence(&[&[1], &[3]], (1, 2), 2, 0, aligned), ["1:1", "3:3", "|4"]);
+}
+
+#[test]
+fn it_starts_at_any_number() {
+    let aligned = Batching::Aligned;
+    let first = sequence(&[&[6, 12], &[3, 9]], (0, 3), 1, 3, aligned);
+    assert_eq!(first, ["3:3", "|6", "6:6", "|9", "9:9", "|12", "12:12", "|15"]);
+    assert_eq!(sequence(&[&[7], &[4]], (1, 3), 1, 3, aligned), ["4:4", "|6", "7:7", "|9"]);
+}
+
+/// The sequence of streams of which this many items were taken before.
+fn sequence_after(streams: &[(u64, &[u32])], batch: usize, batching: Batching) -> Vec<String> {
+    let streams = streams.iter().map(|(taken, items)| (*taken, items.iter().copied().map(item).collect()));
+    sequenced(
+        streams.collect(),
+        SequenceConfig {
+            rank: (0, 1),
+            batch,
+            shapes: None,
+            first_number: 0,
+            furthest: 0,
+            batching,
+            repeat_streams: false,
+        },
+    )
+}
+
+#[test]
+fn items_that_one_rank_consumed_before_others_leave_gaps() {
+    let streams: [(u64, &[u32]); 2] = [(0, &[0, 2, 4, 6]), (3, &[7])];
+    let found = sequence_after(&streams, 2, Batching::Aligned);
+    assert_eq!(found, ["0:0", "|2", "2:2", "|4", "4:4", "|6", "6:6", "7:7", "|8"]);
+    assert_eq!(
+        sequence_after(&streams, 2, Batching::WhenFull),
+        ["0:0", "2:2", "|3", "4:4", "6:6", "|7", "7:7"]
+    );
+    assert_eq!(sequence_after(&streams, 2, Batching::Steps(2)), ["0:0", "|2", "2:2", "|4"]);
+}
+
+/// A state may contain any number.
+#[test]
+fn gaps_are_not_skipped_one_by_one() {
+    const FAR: u64 = 1 << 40;
+    let end = format!("|{}", FAR + 2);
+    assert_eq!(sequence_after(&[(FAR, &[1])], 2, Batching::Aligned), [format!("{FAR}:1"), end]);
+    let full = sequence_after(&[(0, &[0]), (FAR, &[1])], 2, Batching::WhenFull);
+    assert_eq!(full, ["0:0".into(), format!("{}:1", 2 * FAR + 1), format!("|{}", 2 * FAR + 2)]);
+}
+
+#[test]
+fn exactly_this_number_of_batches() {
+    assert_eq!(sequence(&[&[0, 1, 2, 3]], (0, 1), 2, 0, Batching::Steps(1)), ["0:0", "1:1", "|2"]);
+    assert_eq!(sequence(&[&[0]], (0, 1), 2, 0, Batching::Steps(2)), ["0:0", "|2", "|4"]);
+    assert_eq!(sequence(&[&[0]], (0, 1), 2, 0, Batching::Steps(0)), [""; 0]);
+}
+
+#[test]
+fn an_error_between_samples_takes_no_number_and_a_fatal_one_ends_the_sequence() {
+    let first = || (0, vec![item(0), fault(), item(2)]);
+    let config = || SequenceConfig {
+        rank: (0, 1),
+        batch: 4,
+        shapes: None,
+        first_number: 0,
+        furthest: 0,
+        batching: Batching::Aligned,
+        repeat_streams: false,
+    };
+    let streams = vec![first(), (0, vec![item(1), item(3)])];
+    assert_eq!(sequenced(streams, config()), ["0:0", "1:1", "fault", "2:2", "3:3", "|4"]);
+    let streams = vec![first(), (0, vec![fatal(), item(1)])];
+    assert_eq!(sequenced(streams, config()), ["0:0", "fatal"]);
+}
+
+#[test]
+fn streams_repeat_while_there_are_batches_to_fill() {
+    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let streams = |count| (0..count).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
+    let sequence = |listed, count, steps| {
+        let batching = Batching::Steps(steps);
+        shown(Sequencer::new(
+            listed,
+            streams(count),
+            &SequenceConfig {
+                rank: (0, 1),
+                batch: 3,
+                shapes: None,
+                first_number: 0,
+                furthest: 0,
+                batching,
+                repeat_streams: true,
+            },
+        ))
+    };
+    let listed = Listed::items([vec![0, 2, 4], vec![1]]).repeated();
+    assert_eq!(sequence(listed, 2, 2), ["0:0", "1:1", "2:2", "|3", "3:1", "4:4", "5:1", "|6"]);
+    let listed = Listed::items([vec![0, 2], vec![]]).repeated();
+    assert_eq!(sequence(listed, 2, 1), ["0:0", "fatal"], "a stream without samples is an error");
+}
+
+#[test]
+fn a_step_that_another_rank_completed_before_a_restore_is_no_batch() {
+    // Stream 0 has given its items of the first step of 4. Stream 1 had ended before.
+    let sequence = |furthest| {
+        let config = SequenceConfig {
+            rank: (0, 1),
+            batch: 4,
+            shapes: Some(Shapes::new(&[1], [4], 0).unwrap()),
+            first_number: 0,
+            furthest,
+            batching: Batching::Aligned,
+            repeat_streams: false,
+        };
+        sequenced(vec![(2, vec![item(4), item(6)]), (0, Vec::new())], config)
+    };
+    assert_eq!(sequence(4), ["4:4", "6:6", "|8"]);
+    assert_eq!(sequence(0), ["|4", "4:4", "6:6", "|8"], "all ranks take a step that is new");
+}

@@ -1,0 +1,95 @@
+//! Runs a [`Stage`] of any kind as a stream stage.
+
+use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
+use crate::adapters::{SavedStage, Stage};
+use crate::error::{ErrorKind, Result};
+use crate::loader::event::StreamStart;
+use crate::panic::catch;
+use std::sync::Arc;
+
+/// Makes a stage, one for each stream and pass.
+pub(super) type MakeStage<C> = Arc<dyn Fn(&StreamStart) -> C + Send + Sync>;
+
+/// A stateful stage: drives any [`Stage`].
+pub(super) struct StatefulStage<C: Stage<In>, In> {
+    make: MakeStage<C>,
+    start: StreamStart,
+    stage: C,
+    /// What the last push has given.
+    ready: Option<Result<C::Out>>,
+    /// No more outputs come in this pass.
+    draining: bool,
+    /// Whether the stage has panicked, so that its state is unknown.
+    broken: bool,
+}
+
+impl<C: Stage<In>, In> StatefulStage<C, In> {
+    pub(super) fn new(make: MakeStage<C>, start: StreamStart) -> Self {
+        StatefulStage { stage: make(&start), make, start, ready: None, draining: false, broken: false }
+    }
+
+    fn call<T>(&mut self, call: impl FnOnce(&mut C) -> Option<Result<T>>) -> Option<Result<T>> {
+        if self.broken {
+            return None;
+        }
+        let stage = &mut self.stage;
+        catch(|| call(stage)).unwrap_or_else(|panic| {
+            self.broken = true;
+            Some(Err(panic))
+        })
+    }
+}
+
+impl<C, In> StreamStage<C::Out> for StatefulStage<C, In>
+where
+    C: Stage<In> + Send,
+    C::Out: Send,
+    In: 'static,
+{
+    fn push(&mut self, part: ErasedItem, _: u64, _: &OutputOrigin) -> Result<()> {
+        let Ok(item) = part.downcast::<In>() else {
+            return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
+        };
+        if !self.is_done() {
+            self.ready = self.call(|stage| stage.push(*item));
+        }
+        Ok(())
+    }
+
+    fn pull(&mut self) -> Option<Result<StageOutput<C::Out>, StageFailure>> {
+        let draining = self.draining;
+        let item = self.ready.take().or_else(|| self.call(Stage::pull));
+        let item = item.or_else(|| draining.then(|| self.call(Stage::drain)).flatten());
+        let fill = |item: &C::Out| catch(|| self.stage.fill(item)).unwrap_or_default();
+        let pulled = |item| StageOutput { fill: fill(&item), ..StageOutput::item(item) };
+        item.map(|item| item.map(pulled).map_err(StageFailure::from))
+    }
+
+    fn end(&mut self) {
+        *self = StatefulStage::new(Arc::clone(&self.make), self.start.clone());
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    fn is_fresh(&self) -> bool {
+        catch(|| self.stage.is_fresh()).unwrap_or_default()
+    }
+
+    fn save(&self) -> Option<SavedStage> {
+        catch(|| self.stage.save()).unwrap_or_default()
+    }
+
+    fn restore(&mut self, saved: &SavedStage) -> Result<()> {
+        catch(|| self.stage.restore(saved)).and_then(|restored| restored)
+    }
+
+    fn is_done(&self) -> bool {
+        catch(|| self.stage.is_done()).unwrap_or_default()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+}

@@ -1,0 +1,158 @@
+//! One pass over a stream: samples are read, selected and shuffled.
+
+use super::config::StreamConfig;
+use crate::activity::{self, Activity};
+use crate::adapters::{Shuffle, Stage};
+use crate::dataset::ShardReader;
+use crate::error::{Error, ErrorKind, Result};
+use crate::loader::event::{StageInput, StreamNote};
+use crate::rng::Rng;
+use crate::sample::Sample;
+use crate::state::{OpenSlice, StreamState};
+use std::task::{Context, Poll, ready};
+
+/// A sample with its number in the pass.
+#[derive(Debug)]
+pub(super) struct NumberedSample {
+    pub(super) number: u64,
+    pub(super) sample: Sample,
+}
+
+/// Why a sample is missing.
+#[derive(Debug)]
+pub(super) enum SampleError {
+    /// It could not be read.
+    Read(Error),
+    /// Its selection failed, which says nothing about the shard or the network.
+    Select(Error),
+}
+
+/// Reads one pass of a stream.
+#[derive(Debug)]
+pub(super) struct PassReader {
+    pub(super) reader: ShardReader,
+    pub(super) buffer: Option<Shuffle<NumberedSample>>,
+    /// Number of samples that entered the buffer.
+    pub(super) inputs: u64,
+    /// The slice of the last of them.
+    pub(super) slice: Option<usize>,
+    /// The state that the pass resumes from, if any.
+    pub(super) resumed: Option<StreamState>,
+    /// The input whose outputs were emitted in part before a restore.
+    pub(super) unfinished: Option<StageInput>,
+    /// Whether all samples were read.
+    pub(super) ended: bool,
+    pub(super) note: Option<Box<StreamNote>>,
+}
+
+impl StreamConfig {
+    /// Reads a pass from its beginning.
+    pub(super) fn fresh(&self, epoch: u64) -> PassReader {
+        PassReader {
+            reader: self.whole(epoch),
+            buffer: self.buffer(self.rng(epoch)),
+            inputs: 0,
+            slice: None,
+            resumed: None,
+            unfinished: None,
+            ended: false,
+            note: None,
+        }
+    }
+
+    /// An empty shuffle buffer. None without shuffling, since a buffer copies every sample out of its chunk.
+    pub(super) fn buffer(&self, rng: Rng) -> Option<Shuffle<NumberedSample>> {
+        let admit = |numbered: &mut NumberedSample| {
+            numbered.sample.compact();
+            numbered.sample.size()
+        };
+        let new =
+            || Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes).counted(&self.shuffled);
+        (self.shuffle > 1).then(new)
+    }
+}
+
+impl PassReader {
+    /// The next sample, or a failure; none at the end of the pass. With `blocks`, waits on this thread
+    /// instead of returning `Pending`.
+    pub(super) fn poll_next(
+        &mut self,
+        stream: &StreamConfig,
+        blocks: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<NumberedSample, SampleError>>> {
+        loop {
+            if let Some(buffer) = &mut self.buffer {
+                let item = if self.ended { buffer.drain() } else { buffer.pull() };
+                if let Some(item) = item {
+                    return Poll::Ready(Some(item.map_err(SampleError::Read)));
+                }
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            let read = if blocks { Poll::Ready(self.reader.next()) } else { self.reader.poll_sample(cx) };
+            match ready!(read) {
+                Some(Ok(sample)) => {
+                    let sample = match &stream.select {
+                        None => sample,
+                        Some(_) => match stream.select(sample) {
+                            Ok(Some(sample)) => sample,
+                            Ok(None) => continue,
+                            Err(error) => return Poll::Ready(Some(Err(SampleError::Select(error)))),
+                        },
+                    };
+                    self.note_slice();
+                    let number = self.inputs;
+                    self.inputs += 1;
+                    match &mut self.buffer {
+                        // A shuffle buffer gives samples only when it is pulled.
+                        Some(buffer) => {
+                            let _shuffling = activity::during(Activity::Shuffle);
+                            drop(buffer.push(NumberedSample { number, sample }));
+                        }
+                        None => return Poll::Ready(Some(Ok(NumberedSample { number, sample }))),
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(SampleError::Read(error)))),
+                None => {
+                    self.ended = true;
+                    // Only a shuffle buffer needs the length, to be restored.
+                    if self.buffer.is_some() {
+                        self.note.get_or_insert_default().length = Some(self.inputs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the error says that a shard was replaced since the state was taken. If a shard only
+    /// contradicts its index, an uninterrupted run met the same error and continued.
+    pub(super) fn is_replaced(&self, error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
+    }
+
+    /// Whether the samples up to the state were read again as before: from the same open slices, which start
+    /// at the same numbers.
+    pub(super) fn is_resumed(&mut self) -> bool {
+        let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
+        let same =
+            |(before, now): (&OpenSlice, &OpenSlice)| (before.slice, before.start) == (now.slice, now.start);
+        note.length == from.length
+            && note.opened.len() >= from.open.len()
+            && from.open.iter().rev().zip(note.opened.iter().rev()).all(same)
+    }
+
+    /// Notes the slice of the sample that enters the buffer, if it is a new one.
+    fn note_slice(&mut self) {
+        let slice = self.reader.slice();
+        if self.slice.replace(slice) != Some(slice) {
+            let numbers = self.buffer.iter().flat_map(|buffer| buffer.held().map(|numbered| numbered.number));
+            let note = self.note.get_or_insert_default();
+            note.oldest = numbers.min().unwrap_or(self.inputs);
+            let object = self.reader.object().unwrap_or_default();
+            let version = object.version.map(Into::into);
+            note.opened.push(OpenSlice { slice, start: self.inputs, size: object.size, version });
+        }
+    }
+}

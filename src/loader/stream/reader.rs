@@ -1,0 +1,397 @@
+//! Reads one stream of one dataset, pass by pass.
+
+use super::config::{StreamConfig, StreamEpochs};
+use super::gate::Gate;
+use super::pass_reader::{NumberedSample, PassReader, SampleError};
+use super::resume;
+use crate::error::{Error, ErrorKind, Result};
+use crate::loader::event::{Emitted, InputOrigin, Replay, StageInput, StreamEvent, StreamNote, StreamStart};
+use crate::loader::policy::is_outage;
+use crate::panic::catch;
+use crate::state::{StreamState, misfit};
+use crate::store::Budget;
+use crate::telemetry::log;
+use crate::wait;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker, ready};
+
+/// Number of consecutive epochs without a sample after which a stream ends with an error.
+const MAX_EMPTY_PASSES: u64 = 100;
+
+/// Reads one stream of one dataset, pass by pass: polled on threads, or as a blocking iterator.
+#[derive(Debug)]
+pub(in crate::loader) struct StreamReader {
+    stream: StreamConfig,
+    /// Number of the current pass.
+    pass: u64,
+    current: Option<PassReader>,
+    /// The next pass. Its first shards are requested while the last ones of this pass are read.
+    following: Option<PassReader>,
+    /// The state to resume from, until the first pass has started.
+    resume_from: Option<StreamState>,
+    /// Number of samples that are read again, only to get to those after them.
+    to_replay: u64,
+    /// The input whose outputs were emitted in part before a restore: its number, until it was read among the
+    /// samples that are read again, and then the input.
+    unfinished: Option<(u64, Emitted)>,
+    unfinished_input: Option<StageInput>,
+    /// The last error among the samples that are read again.
+    replay_error: Option<Error>,
+    /// Number of consecutive passes without a sample.
+    empty_passes: u64,
+    /// What the current pass has given so far.
+    pass_yield: PassYield,
+    /// Number of samples of the pass that have left the shuffle buffer.
+    taken: u64,
+    /// Where the stages start to replay after a restore.
+    replay: Replay,
+    /// Index of the first item in the stream, if there is no mixture.
+    first_index: u64,
+    /// Whether [`StreamEvent::End`] was reported for the gate that is closed.
+    end_reported: bool,
+    /// Why the stream could not resume.
+    start_error: Option<Error>,
+    /// Whether reads block, instead of returning `Pending`.
+    blocks: bool,
+    ended: bool,
+}
+
+/// What a pass has given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PassYield {
+    Nothing,
+    Errors,
+    Samples,
+}
+
+impl StreamReader {
+    /// Reads from the beginning, or resumes from a state.
+    pub(in crate::loader) fn new(stream: StreamConfig, from: Option<&StreamState>) -> Self {
+        let replay = from.map_or_else(Replay::default, |at| Replay {
+            pass: at.pass,
+            taken: at.taken,
+            given: at.again,
+            skips: at.skips,
+            saved: at.saved.clone(),
+        });
+        let first_index = from.map_or(0, StreamState::places);
+        let from = from.filter(|at| at.pass > 0 || at.taken > 0);
+        let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
+        StreamReader {
+            stream,
+            pass,
+            current: None,
+            following: None,
+            resume_from: from,
+            to_replay: 0,
+            unfinished: None,
+            unfinished_input: None,
+            replay_error: None,
+            empty_passes: 0,
+            pass_yield: PassYield::Nothing,
+            taken: 0,
+            replay,
+            first_index,
+            end_reported: false,
+            start_error: None,
+            blocks: false,
+            ended: false,
+        }
+    }
+
+    /// The memory budget of the dataset's store.
+    pub(in crate::loader) fn budget(&self) -> &Budget {
+        self.stream.dataset.store().budget()
+    }
+
+    /// Where the stages of this stream start.
+    pub(in crate::loader) fn start(&self) -> StreamStart {
+        let (replay, stream) = (self.replay.clone(), self.stream.stream);
+        let streams = self.stream.dataset.plan().streams();
+        StreamStart {
+            replay,
+            stream,
+            streams,
+            first_index: self.first_index,
+            shapes: None,
+            only_bucket: None,
+        }
+    }
+
+    /// The gate that lets the stream start again at its end, if it can.
+    pub(in crate::loader) fn gate(&self) -> Option<&Gate> {
+        match &self.stream.epochs {
+            StreamEpochs::Repeating(_, _, gate) => Some(gate),
+            StreamEpochs::Sequential(..) => None,
+        }
+    }
+
+    /// Starts a pass; none after the last one.
+    fn start_pass(&mut self) -> Option<Result<PassReader>> {
+        // The reader would give nothing, in this pass and all later ones.
+        if self.stream.stop.is_stopped() || wait::is_interrupted() {
+            return None;
+        }
+        let epoch = self.stream.epochs.of(self.pass)?;
+        log!(DEBUG, "a stream begins an epoch", epoch = epoch, stream = self.stream.stream);
+        (self.pass_yield, self.taken) = (PassYield::Nothing, 0);
+        let following = self.following.take();
+        let current = match self.resume_from.take() {
+            None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
+            Some(from) => {
+                // The pass has given samples before the restore, even if none is left.
+                self.pass_yield = PassYield::Samples;
+                if self.stream.is_bounded() {
+                    (self.to_replay, self.unfinished) = (from.taken, resume::unfinished(&from));
+                    let mut replayed = self.stream.fresh(epoch);
+                    for opened in from.open.iter() {
+                        replayed.reader = replayed.reader.expecting(opened.slice, resume::version(opened));
+                    }
+                    replayed.resumed = Some(from);
+                    Ok(replayed)
+                } else {
+                    self.taken = from.taken;
+                    resume::resumed_pass(&self.stream, epoch, &from)
+                }
+            }
+        };
+        let followed = self.next_epoch(self.pass).is_some();
+        Some(current.map(|mut current| {
+            current.reader.set_followed(followed);
+            current
+        }))
+    }
+
+    /// The epoch of the pass after `pass`, if that may start.
+    fn next_epoch(&self, pass: u64) -> Option<u64> {
+        let next = pass + 1;
+        let may = !self.stream.stop.is_stopped() && self.gate().is_none_or(|gate| gate.allows(next));
+        may.then(|| self.stream.epochs.of(next)).flatten()
+    }
+
+    /// Requests the first shards of the next pass once all shards of this pass were requested. Otherwise the
+    /// network would be idle while the last shards are read.
+    fn start_following(&mut self) {
+        if !self.current.as_ref().is_some_and(|current| current.reader.has_room_behind()) {
+            return;
+        }
+        let Some(epoch) = self.next_epoch(self.pass) else { return };
+        // The gate may have opened after the pass began.
+        if let Some(current) = &mut self.current {
+            current.reader.set_followed(true);
+        }
+        let Some(current) = &self.current else { return };
+        let followed = self.next_epoch(self.pass + 1).is_some();
+        let following = self.following.get_or_insert_with(|| self.stream.fresh(epoch));
+        following.reader.set_followed(followed);
+        following.reader.begin_behind(&current.reader);
+    }
+
+    /// Ends the pass. Returns an event if that is an error.
+    fn end_pass(&mut self) -> Option<StreamEvent> {
+        self.current = None;
+        if self.to_replay > 0 {
+            return Some(self.replay_differs());
+        }
+        self.pass += 1;
+        let failed = match self.pass_yield {
+            PassYield::Samples => {
+                self.empty_passes = 0;
+                return None;
+            }
+            PassYield::Errors => true,
+            PassYield::Nothing => false,
+        };
+        // Samples that failed in one epoch may be readable in the next. But a repeated epoch is only for
+        // filling batches: without samples, it ends the stream.
+        if let StreamEpochs::Repeating(_, count, _) = self.stream.epochs
+            && self.pass >= count
+        {
+            (self.ended, self.following) = (true, None);
+            return None;
+        }
+        self.empty_passes += 1;
+        if self.empty_passes < MAX_EMPTY_PASSES {
+            return None;
+        }
+        (self.ended, self.following) = (true, None);
+        self.empty_passes = 0;
+        let why = match (failed, &self.stream.select) {
+            (true, _) => "the errors before this one, or the ledger of the state, say why",
+            (false, Some(_)) => "use fewer streams, or select more",
+            (false, None) if self.stream.dataset.skips_missing() => {
+                "use fewer streams; or the side has none of its keys: `Missing::Error` shows them"
+            }
+            (false, None) => "use fewer streams",
+        };
+        let what = format!("stream {} had no sample in {MAX_EMPTY_PASSES} epochs: {why}", self.stream.stream);
+        Some(StreamEvent::Fault(self.pass, ErrorKind::NoShards(what).into()))
+    }
+
+    /// The error if samples that are read again differ from those before the restore.
+    fn replay_differs(&mut self) -> StreamEvent {
+        let why = self.replay_error.take().map_or("without an error".into(), |error| error.to_string());
+        let stream = self.stream.stream;
+        let why = format!(
+            "stream {stream} could not be read again as before the state was taken: {why}; restore it again"
+        );
+        self.fatal(misfit(why))
+    }
+
+    /// Ends the stream with an error.
+    fn fatal(&mut self, error: Error) -> StreamEvent {
+        (self.ended, self.current, self.following) = (true, None, None);
+        StreamEvent::Fatal(error)
+    }
+
+    /// At the end of a pass: reports the end once, then waits until the gate allows another pass.
+    fn poll_gate(&mut self, cx: &Context<'_>) -> Poll<Option<StreamEvent>> {
+        let Some(gate) = self.gate() else { return Poll::Ready(None) };
+        let open = gate.allows(self.pass) || self.end_reported && gate.poll(self.pass, cx).is_ready();
+        match (open, std::mem::replace(&mut self.end_reported, !open)) {
+            (true, _) => Poll::Ready(None),
+            (false, false) => Poll::Ready(Some(StreamEvent::End)),
+            (false, true) => Poll::Pending,
+        }
+    }
+
+    /// Resumes from the state. That may take long, since the content of the shuffle buffer is read again.
+    pub(in crate::loader) fn prepare(&mut self) {
+        let waits = self.gate().is_some_and(|gate| !gate.allows(self.pass));
+        if self.resume_from.is_none() || self.current.is_some() || waits {
+            return;
+        }
+        match catch(|| self.start_pass()) {
+            Ok(Some(Ok(current))) => self.current = Some(current),
+            Ok(Some(Err(error))) | Err(error) => self.start_error = Some(error),
+            Ok(None) => self.ended = true,
+        }
+    }
+
+    /// Whether the stream resumes from a state, so that [`prepare`](StreamReader::prepare) has work to do.
+    pub(in crate::loader) fn resumes(&self) -> bool {
+        self.resume_from.is_some()
+    }
+
+    /// Skips the rest of the current shard, if the policy says so.
+    fn give_up_shard(&mut self, error: &Error) {
+        if let Some(current) = self.current.as_mut().filter(|_| self.stream.policy.ends_shard(error)) {
+            current.reader.give_up();
+        }
+    }
+
+    fn event(&mut self, numbered: NumberedSample, note: Option<Box<StreamNote>>) -> StreamEvent {
+        let NumberedSample { number, sample } = numbered;
+        let (position, emitted) = (sample.position(), Emitted::default());
+        let origin = InputOrigin { pass: self.pass, position, number, taken: self.taken, emitted, note };
+        StreamEvent::Input(StageInput { origin, sample })
+    }
+}
+
+impl Iterator for StreamReader {
+    type Item = StreamEvent;
+
+    /// Blocks, and reads on this thread.
+    fn next(&mut self) -> Option<StreamEvent> {
+        self.blocks = true;
+        match self.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(read) => read,
+            Poll::Pending => {
+                let next = wait::block_on(poll_fn(|cx| self.poll_next(cx)));
+                next.unwrap_or_else(|error| Some(self.fatal(error)))
+            }
+        }
+    }
+}
+
+impl StreamReader {
+    /// The next event, without blocking.
+    pub(in crate::loader) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>> {
+        while !self.ended {
+            if let Some(error) = self.start_error.take() {
+                return Poll::Ready(Some(self.fatal(error)));
+            }
+            if self.current.is_none()
+                && let Some(read) = ready!(self.poll_gate(cx))
+            {
+                return Poll::Ready(Some(read));
+            }
+            self.start_following();
+            let current = match &mut self.current {
+                Some(current) => current,
+                None => match self.start_pass() {
+                    Some(Ok(current)) => self.current.insert(current),
+                    Some(Err(error)) => return Poll::Ready(Some(self.fatal(error))),
+                    None => return Poll::Ready(None),
+                },
+            };
+            if let Some(unfinished) = current.unfinished.take() {
+                return Poll::Ready(Some(StreamEvent::Input(unfinished)));
+            }
+            match ready!(current.poll_next(&self.stream, self.blocks, cx)) {
+                Some(Ok(numbered)) if self.to_replay > 0 => {
+                    self.to_replay -= 1;
+                    self.taken += 1;
+                    if let Some((number, emitted)) = self.unfinished
+                        && number == numbered.number
+                    {
+                        let (pass, position) = (self.pass, numbered.sample.position());
+                        let taken = self.taken + self.to_replay;
+                        let origin = InputOrigin { pass, position, number, taken, emitted, note: None };
+                        self.unfinished_input = Some(StageInput { origin, sample: numbered.sample });
+                        self.unfinished = None;
+                    }
+                    if self.to_replay == 0 {
+                        if self.unfinished.is_some() || !current.is_resumed() {
+                            return Poll::Ready(Some(self.replay_differs()));
+                        }
+                        current.unfinished = self.unfinished_input.take();
+                    }
+                }
+                Some(Ok(numbered)) => {
+                    self.pass_yield = PassYield::Samples;
+                    self.taken += 1;
+                    let note = current.note.take();
+                    return Poll::Ready(Some(self.event(numbered, note)));
+                }
+                Some(Err(SampleError::Read(error))) if current.is_replaced(&error) => {
+                    return Poll::Ready(Some(self.fatal(error)));
+                }
+                // An outage is no damage of the data: without the missing samples, the sequence would be
+                // another one.
+                Some(Err(SampleError::Read(error))) if is_outage(error.kind()) => {
+                    return Poll::Ready(Some(self.fatal(error)));
+                }
+                // Nor may a sample be dropped now that was selected before the restore.
+                Some(Err(SampleError::Select(error))) if self.to_replay > 0 && is_outage(error.kind()) => {
+                    return Poll::Ready(Some(self.fatal(error)));
+                }
+                Some(Err(error)) => {
+                    let error = match error {
+                        SampleError::Read(error) => {
+                            self.give_up_shard(&error);
+                            error
+                        }
+                        SampleError::Select(error) => error,
+                    };
+                    // An error among samples that are read again was reported before the restore. If it is a
+                    // new one, the samples differ, which is noticed at the end.
+                    if self.to_replay > 0 {
+                        self.replay_error = Some(error);
+                        continue;
+                    }
+                    if self.pass_yield == PassYield::Nothing {
+                        self.pass_yield = PassYield::Errors;
+                    }
+                    return Poll::Ready(Some(StreamEvent::Fault(self.pass, error)));
+                }
+                None => {
+                    if let Some(read) = self.end_pass() {
+                        return Poll::Ready(Some(read));
+                    }
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+}

@@ -1,0 +1,217 @@
+use super::*;
+
+const LIMITS: TuningLimits =
+    TuningLimits { cores: 4, threads: (4, 64), tunes_threads: true, prefetch: (2, 32) };
+/// Number of cores of the machine.
+const MACHINE: f64 = 4.0;
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// A run whose items take `cpu` and `wait` milliseconds each, and whose trainer takes steps of ten items.
+struct Model {
+    cpu: f64,
+    wait: f64,
+    /// The time of a step, in seconds.
+    step: f64,
+    /// The largest number of items in a second, of a service for example.
+    most: f64,
+    /// Number of cores on which other programs compute.
+    others: f64,
+    totals: RunTotals,
+}
+
+impl Model {
+    fn new(cpu: f64, wait: f64) -> Self {
+        Model { cpu, wait, step: 0.0, most: f64::INFINITY, others: 0.0, totals: RunTotals::default() }
+    }
+
+    /// The largest rate with this number of threads.
+    fn possible(&self, threads: usize) -> f64 {
+        let of_cores = (MACHINE - self.others) * 1000.0 / self.cpu;
+        let of_threads = threads as f64 * 1000.0 / (self.cpu + self.wait);
+        of_threads.min(of_cores).min(self.most)
+    }
+
+    /// Adds a second with this number of threads.
+    fn second(&mut self, threads: usize) -> RunTotals {
+        let possible = self.possible(threads);
+        let wanted = if self.step > 0.0 { 10.0 / self.step } else { f64::INFINITY };
+        let rate = possible.min(wanted);
+        let before = self.totals.items / 10;
+        self.totals.elapsed += seconds(1.0);
+        self.totals.waited += seconds(1.0 - rate / wanted);
+        self.totals.work += seconds(threads as f64 * rate / possible);
+        self.totals.full += seconds(1.0 - rate / possible);
+        self.totals.items += rate as u64;
+        let computing = rate * self.cpu / 1000.0;
+        self.totals.cpu += seconds(computing);
+        let idle = self.totals.idle_cores.unwrap_or_default();
+        self.totals.idle_cores = Some(idle + seconds((MACHINE - self.others - computing).max(0.0)));
+        self.totals.batches += self.totals.items / 10 - before;
+        self.totals
+    }
+
+    /// The number of threads in each second.
+    fn run(&mut self, seconds: usize) -> Vec<usize> {
+        let mut tuner = RunTuner::new(LIMITS, None);
+        self.continue_with(&mut tuner, seconds)
+    }
+
+    fn continue_with(&mut self, tuner: &mut RunTuner, seconds: usize) -> Vec<usize> {
+        let second = |_| {
+            let totals = self.second(tuner.threads);
+            tuner.update(totals);
+            tuner.threads
+        };
+        (0..seconds).map(second).collect()
+    }
+}
+
+#[test]
+fn threads_are_added_to_those_that_wait_for_a_service() {
+    let threads = Model::new(0.1, 10.0).run(60);
+    assert_eq!(threads.last(), Some(&64), "{threads:?}");
+    // Up to the rate of the trainer, and no more.
+    let mut model = Model { step: 0.0083, ..Model::new(0.1, 10.0) };
+    let threads = *model.run(60).last().unwrap();
+    assert!(model.possible(threads) >= 1200.0 && threads < 20, "{threads}");
+}
+
+#[test]
+fn no_threads_are_added_to_those_that_compute() {
+    assert_eq!(Model::new(1.0, 0.1).run(60), [4; 60]);
+    // They wait half of the time, so that the cores suffice for twice as many.
+    let threads = *Model::new(1.0, 1.0).run(60).last().unwrap();
+    assert!((6..=8).contains(&threads), "{threads}");
+    // Other programs use half of the cores: waiting for a core is not waiting for something else.
+    assert_eq!(Model { others: 2.0, ..Model::new(1.0, 0.1) }.run(60), [4; 60]);
+}
+
+#[test]
+fn useless_threads_are_removed_and_tried_more_and_more_rarely() {
+    let threads = Model { most: 100.0, ..Model::new(0.1, 10.0) }.run(600);
+    let trials = threads.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    assert!((3..=12).contains(&trials), "{trials} trials: {threads:?}");
+    assert!(threads.iter().filter(|threads| **threads == 4).count() > 500);
+}
+
+/// Shards on a slow disk in the first epoch are in the page cache in the next one.
+#[test]
+fn threads_are_removed_when_the_others_no_longer_wait() {
+    let mut tuner = RunTuner::new(LIMITS, None);
+    let mut model = Model::new(1.0, 50.0);
+    assert_eq!(model.continue_with(&mut tuner, 60).last(), Some(&64));
+    model.wait = 0.0;
+    let threads = model.continue_with(&mut tuner, 60);
+    assert_eq!(threads.last(), Some(&4), "{threads:?}");
+    // If fewer are slower after all, they are added again.
+    let mut tuner = RunTuner::new(TuningLimits { threads: (64, 64), ..LIMITS }, None);
+    let mut model = Model { others: 4.0 - 64.0 / 51.0, ..Model::new(1.0, 50.0) };
+    let threads = model.continue_with(&mut tuner, 600);
+    assert!(threads.iter().filter(|threads| **threads == 64).count() > 540, "{threads:?}");
+}
+
+/// Steps of four seconds, and a service that takes five for a batch: the trainer waits in every fifth second.
+#[test]
+fn slow_steps_are_no_reason_to_keep_threads() {
+    let mut tuner = RunTuner::new(LIMITS, None);
+    let mut most = 0;
+    for second in 1..1000_u64 {
+        let seen = RunTotals {
+            elapsed: seconds(second as f64),
+            waited: seconds((second / 5) as f64),
+            work: seconds(4.0 * second as f64),
+            items: 50 * second,
+            idle_cores: Some(seconds(4.0 * second as f64)),
+            batches: 1 + second / 5,
+            ..RunTotals::default()
+        };
+        tuner.update(RunTotals { work: seconds(tuner.threads as f64 * second as f64), ..seen });
+        most = most.max(tuner.threads);
+    }
+    assert!(most <= 8 && tuner.proven() == 4, "{most}, {tuner:?}");
+}
+
+#[test]
+fn no_threads_are_added_to_those_that_wait_for_bytes_or_memory() {
+    for (work, is_memory_full) in [(1.0, false), (4.0, true)] {
+        let mut tuner = RunTuner::new(LIMITS, None);
+        for second in 1..60_u32 {
+            let time = seconds(f64::from(second));
+            let seen = RunTotals {
+                elapsed: time,
+                waited: time,
+                work: time.mul_f64(work),
+                items: 100 * u64::from(second),
+                batches: u64::from(second),
+                late: u64::from(second),
+                is_memory_full,
+                ..RunTotals::default()
+            };
+            assert_eq!(tuner.update(seen), None);
+        }
+    }
+}
+
+#[test]
+fn late_batches_despite_a_sufficient_rate_get_more_ahead() {
+    let run = |full: f64, late: u64, rested: f64| {
+        let mut tuner = RunTuner::new(LIMITS, None);
+        for second in 1..60_u32 {
+            let time = seconds(f64::from(second));
+            let seen = RunTotals {
+                elapsed: time,
+                waited: time.mul_f64(0.02),
+                rested: time.mul_f64(rested),
+                work: time * 2,
+                full: time.mul_f64(full),
+                items: 1000 * u64::from(second),
+                batches: 10 * u64::from(second),
+                late: late * u64::from(second),
+                ..RunTotals::default()
+            };
+            tuner.update(seen);
+        }
+        tuner.choices()
+    };
+    assert_eq!(run(0.3, 1, 0.0), (4, 32));
+    assert_eq!(run(0.3, 0, 0.0), (4, 2), "none was late");
+    assert_eq!(run(0.0, 1, 0.0), (4, 2), "none was early: the rate is not enough");
+    assert_eq!(run(0.3, 1, 0.5), (4, 2), "the trainer did something else");
+}
+
+#[test]
+fn short_windows_change_nothing() {
+    let blocked = |seconds: u64, items: u64| {
+        let elapsed = Duration::from_secs(seconds);
+        RunTotals { elapsed, waited: elapsed, work: elapsed * 4, items, batches: 1, ..RunTotals::default() }
+    };
+    let see = |seen: &[RunTotals]| {
+        let mut tuner = RunTuner::new(LIMITS, None);
+        seen.iter().filter_map(|seen| tuner.update(*seen)).last()
+    };
+    assert_eq!(see(&[RunTotals { batches: 0, ..blocked(1, 900) }, blocked(2, 1800)]), None, "it starts");
+    assert_eq!(see(&[blocked(1, 0), blocked(3, 31)]), None);
+    assert_eq!(see(&[blocked(1, 0), blocked(3, 32)]), Some(Change::Blocked));
+    assert_eq!(see(&[blocked(1, 0), blocked(60, 1)]), None);
+    assert_eq!(see(&[blocked(1, 0), blocked(61, 1)]), Some(Change::Blocked));
+    assert_eq!(see(&[blocked(1, 0), blocked(90, 0)]), None, "it hangs");
+}
+
+#[test]
+fn a_trial_is_not_proven_and_patience_is_kept() {
+    let mut tuner = RunTuner::new(LIMITS, None);
+    let mut model = Model { most: 100.0, ..Model::new(0.1, 10.0) };
+    while tuner.trial.is_none() {
+        model.continue_with(&mut tuner, 1);
+    }
+    assert_eq!((tuner.proven(), tuner.choices().0, tuner.patience()), (4, 8, None));
+    model.continue_with(&mut tuner, 4);
+    assert_eq!((tuner.proven(), tuner.patience()), (4, Some(8)));
+    let mut next = RunTuner::new(LIMITS, tuner.patience());
+    assert_eq!(model.continue_with(&mut next, 7), [4; 7]);
+    tuner.bound_threads(3);
+    assert_eq!(tuner.choices().0, 3);
+}
