@@ -213,7 +213,7 @@ impl Opener {
         };
         let left =
             (self.slices.len() - self.next.min(self.slices.len())) + self.pieces.len() + self.empty.len();
-        self.queue.expect(if self.followed { u64::MAX } else { left as u64 });
+        self.queue.set_remaining(if self.followed { u64::MAX } else { left as u64 });
         let (samples, wanted_ahead) = match self.open(&slice, passed, expected) {
             Ok((samples, stopper, wanted_ahead)) => (Ok((samples, stopper)), wanted_ahead),
             Err(error) => (Err(error), 0),

@@ -25,7 +25,7 @@ impl SampleFilter {
     /// Whether the predicate is true of a sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Panicked`] if it panics.
+    /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) if it panics.
     pub(super) fn selects(&self, sample: &Sample) -> Result<bool> {
         catch(|| (self.predicate)(sample))
             .map_err(|error| error.in_shard(sample.shard()).with_key(sample.key()))

@@ -19,7 +19,7 @@ pub(super) struct ChunkQueue {
     /// Offset of the next byte: the number of bytes taken and skipped so far.
     offset: u64,
     /// The beginning of a piece that is incomplete.
-    gathered: Buffer,
+    gathered: ReadBuffer,
 }
 
 /// A piece of the input, of which parts can be shared without a copy.
@@ -92,7 +92,7 @@ impl ChunkQueue {
             return Some(piece);
         }
         if self.gathered.capacity() == 0 {
-            self.gathered = Buffer::gathering(size.min(MAX_RESERVED.max(self.available)));
+            self.gathered = ReadBuffer::with_capacity(size.min(MAX_RESERVED.max(self.available)));
         }
         while self.gathered.len() < size {
             if self.head.is_empty() {

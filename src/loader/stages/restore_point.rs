@@ -4,7 +4,7 @@ use super::super::event::{InputOrigin, Replay, SourcePass, StreamNote, Tag};
 use super::stream_stage::{OutputOrigin, StreamStage};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Position;
-use crate::state::Saved;
+use crate::state::StageRecord;
 use std::collections::VecDeque;
 
 /// The inputs of a stateful stage since the point where a restore must start.
