@@ -1,4 +1,4 @@
-//! Whether what is read of a shard is the slice that was asked for: of the right object, and all of it.
+//! Checks that the samples read from a shard are the requested slice: of the right object, and complete.
 
 use super::versions::EpochVersions;
 use crate::error::{Error, ErrorKind, Result};
@@ -8,56 +8,56 @@ use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectCell, ObjectVersion, is_local};
 
-/// Passes over the samples before those of a slice and those that the index does not select, and checks that
-/// no sample is missing, surplus, or of another object. Samples are counted by their numbers in the archive.
+/// Drops the samples before a slice and those that the index does not select, and checks that no sample is
+/// missing, surplus, or of another object. Samples are counted by their numbers in the archive.
 #[derive(Debug)]
 pub(super) struct SliceCheck {
-    /// How many samples are still passed over: they come before the slice, or have been read before.
-    pass: u64,
-    /// How many of them are of the slice, and have been read before.
-    again: u64,
-    /// How many samples are still to come; `u64::MAX` when it isn't known.
+    /// Number of samples that are still to be dropped: they come before the slice, or were read before.
+    to_drop: u64,
+    /// Number of these that belong to the slice and were read before.
+    read_before: u64,
+    /// Number of samples of the slice that have not been read; `u64::MAX` if unknown.
     left: u64,
-    /// Whether the bytes should end where the slice does, which is yet to be seen.
-    ends: bool,
-    /// What is known of the shard.
+    /// Whether the bytes should end where the slice does, and this has not been checked yet.
+    checks_end: bool,
+    /// The index entry of the shard.
     index: Option<ShardIndex>,
-    /// Whether the index says where each sample is. Where one is not there, the numbers of those after it
-    /// would be others than their places, by which they are found when a job resumes after a stop.
-    placed: bool,
+    /// Whether the index says where each sample is. Then a sample that cannot be read ends the slice: a job
+    /// that resumes finds samples by their places, and would number those after it differently.
+    is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
-    /// Why there may be fewer than there should be.
-    fault: Fault,
-    /// Where the shard is, for errors.
+    /// An error that explains why there may be fewer samples than expected.
+    shortfall: Shortfall,
+    /// The shard's URL, for errors.
     shard: SecretUrl,
     object: ObjectCell,
-    /// What the object should be, until that has been looked at.
-    expected: Option<Expected>,
-    /// Whether the slice was open when the state was taken that the job resumes from.
+    /// Which object is expected, until that has been checked.
+    expected: Option<ExpectedObject>,
+    /// Whether the slice was open in the state from which the job resumes.
     resumed: bool,
-    /// Whether the object is another one than then.
+    /// Whether the object has been replaced since then.
     replaced: bool,
 }
 
-/// What the object that a slice is read of should be.
+/// The object that a slice should be read from.
 #[derive(Debug)]
-pub(super) struct Expected {
-    /// What it was when the state was taken that the job resumes from.
+pub(super) struct ExpectedObject {
+    /// The object in the state from which the job resumes.
     pub(super) state: Option<ObjectVersion>,
-    /// What the index says of it.
+    /// The object in the index.
     pub(super) index: Option<ObjectVersion>,
-    /// What the other slices of the epoch are read of.
+    /// The objects that other readers of the epoch have found.
     pub(super) epoch: EpochVersions,
-    /// Where it is, as it is opened.
+    /// The URL that is opened.
     pub(super) url: SecretUrl,
 }
 
 #[derive(Debug)]
-enum Fault {
+enum Shortfall {
     None,
-    /// Among the samples that are passed over. Of the slice itself it was reported when those were read.
-    Passed {
+    /// An error among the dropped samples. It was reported if it was of the slice, when that was read.
+    Dropped {
         error: Error,
         reported: bool,
     },
@@ -67,14 +67,14 @@ enum Fault {
 /// The bytes that are read for a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// The shard from its first byte on, so that this many samples come before the slice.
+    /// The shard from its first byte; this many samples come before the slice.
     Shard(u64),
-    /// Exactly those of the slice.
+    /// Exactly the bytes of the slice.
     Slice,
 }
 
 impl SliceCheck {
-    /// `shard` is where it is, for errors.
+    /// `shard` is the shard's URL, for errors.
     pub(super) fn new(
         slice: &Slice,
         extent: Extent,
@@ -86,21 +86,21 @@ impl SliceCheck {
             u64::MAX => u64::MAX,
             end => end - samples.start.min(end),
         };
-        let (pass, exact) = match extent {
-            Extent::Shard(pass) => (pass, index.map(ShardIndex::stored_samples) == Some(samples.end)),
+        let (to_drop, exact) = match extent {
+            Extent::Shard(to_drop) => (to_drop, index.map(ShardIndex::stored_samples) == Some(samples.end)),
             Extent::Slice => (0, true),
         };
-        // Of a slice that was read before there is nothing to see. That a shard has no samples is.
-        let ends = exact && (pass.max(left) > 0 || samples.end == 0);
+        // A slice that was read before needs no check. A shard without samples does.
+        let checks_end = exact && (to_drop.max(left) > 0 || samples.end == 0);
         SliceCheck {
-            pass,
-            again: 0,
+            to_drop,
+            read_before: 0,
             left,
-            ends,
-            placed: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
+            checks_end,
+            is_located: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
             index: index.cloned(),
             checksums: false,
-            fault: Fault::None,
+            shortfall: Shortfall::None,
             shard: shard.into(),
             object: ObjectCell::default(),
             expected: None,
@@ -109,15 +109,14 @@ impl SliceCheck {
         }
     }
 
-    /// Gives no sample of an object that is not as expected. `object` tells what it is with the first of its
-    /// bytes.
-    pub(super) fn of(self, object: ObjectCell, expected: Expected) -> Self {
+    /// Refuses all samples of an object that is not the expected one. `object` is set with the first bytes.
+    pub(super) fn of(self, object: ObjectCell, expected: ExpectedObject) -> Self {
         SliceCheck { object, resumed: expected.state.is_some(), expected: Some(expected), ..self }
     }
 
     /// Number of samples of the slice that were read before.
-    pub(super) fn after(self, again: u64) -> Self {
-        SliceCheck { again, ..self }
+    pub(super) fn after(self, read_before: u64) -> Self {
+        SliceCheck { read_before, ..self }
     }
 
     /// Whether samples are compared with the checksums of the index.
@@ -125,27 +124,27 @@ impl SliceCheck {
         SliceCheck { checksums, ..self }
     }
 
-    /// What is being read, as far as that can be told elsewhere too: the time at which a local file was
-    /// written is another one for each copy of it.
+    /// The object that is being read. The version of a local file is left out: its modification time differs
+    /// between copies.
     pub(super) fn object(&self) -> Option<ObjectVersion> {
         let object = self.object.get()?;
         let version = object.version.filter(|_| !is_local(self.shard.expose_secret()));
         Some(ObjectVersion { version, ..object })
     }
 
-    /// Whether the object is another one than when the state was taken.
+    /// Whether the object has been replaced since the state was taken.
     pub(super) fn is_replaced(&self) -> bool {
         self.replaced
     }
 
-    /// Whether nothing more is to be asked of the shard.
+    /// Whether nothing more needs to be read of the shard.
     pub(super) fn is_done(&self) -> bool {
-        self.pass == 0 && self.left == 0 && !self.ends
+        self.to_drop == 0 && self.left == 0 && !self.checks_end
     }
 
-    /// Takes in what the shard gave; `None` says that more is to be asked of it.
+    /// Checks what was read of the shard. `None` means that the next sample has to be read.
     pub(super) fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
-        // Whatever came of it, of another object it is no news.
+        // A sample or an error of another object says nothing of this one.
         if let Some(error) = self.other_object() {
             return self.refused(error);
         }
@@ -155,17 +154,17 @@ impl SliceCheck {
             None => return Some(self.short().map(Err)),
         };
         if let Some(error) = self.other_sample(&sample) {
-            // When the state was taken it was the sample that was indexed, or it would not have been given.
-            self.replaced |= self.resumed && self.pass > 0;
+            // When the state was taken it was the indexed sample, or it would not have been returned.
+            self.replaced |= self.resumed && self.to_drop > 0;
             return self.refused(error);
         }
         let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
-        // Also of those that are passed over: all slices of the shard must count the same samples.
+        // Dropped samples are checked too: all slices of the shard must count the same samples.
         if selected && let Some(error) = self.damage(&sample) {
             return self.faulty(error);
         }
-        if self.pass > 0 {
-            self.pass -= 1;
+        if self.to_drop > 0 {
+            self.to_drop -= 1;
             return None;
         }
         if self.left != u64::MAX {
@@ -174,37 +173,37 @@ impl SliceCheck {
         selected.then_some(Some(Ok(sample)))
     }
 
-    /// Nothing more is read of the shard.
+    /// Ends the slice with an error.
     fn refused(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
-        (self.pass, self.left, self.ends) = (0, 0, false);
+        (self.to_drop, self.left, self.checks_end) = (0, 0, false);
         Some(Some(Err(error)))
     }
 
-    /// A sample could not be read.
+    /// Handles the error of a sample.
     fn faulty(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
-        // Which of the samples after it are selected is told by their numbers alone, which may be others now.
+        // The index selects later samples by number, and their numbers may have changed.
         if self.index.as_ref().is_some_and(|index| index.selection().is_some()) {
             return self.refused(error);
         }
-        if self.pass > 0 {
-            self.fault = Fault::Passed { error, reported: self.pass <= self.again };
+        if self.to_drop > 0 {
+            self.shortfall = Shortfall::Dropped { error, reported: self.to_drop <= self.read_before };
             return None;
         }
-        self.fault = Fault::Reported;
-        if self.placed {
+        self.shortfall = Shortfall::Reported;
+        if self.is_located {
             return self.refused(error);
         }
         Some(Some(Err(error)))
     }
 
-    /// What is wrong with the object, which is looked at once.
+    /// The error if the object is not the expected one, which is checked once.
     fn other_object(&mut self) -> Option<Error> {
         self.expected.as_ref()?;
         let found = self.object.get()?;
-        let Expected { state, index, epoch, url } = self.expected.take()?;
+        let ExpectedObject { state, index, epoch, url } = self.expected.take()?;
         let mut recorded = state.into_iter().chain(index);
         if let Some(then) = recorded.find(|then| then.contradicts(&found)) {
-            // When the state was taken it was as recorded, or no sample would have been given.
+            // When the state was taken it was as recorded, or no sample would have been returned.
             self.replaced = self.resumed;
             let (then, now) = (described(&then), described(&found));
             return Some(self.located(ErrorKind::Stale { then, now }));
@@ -217,14 +216,14 @@ impl SliceCheck {
         Some(self.located(ErrorKind::Changed { before, after }))
     }
 
-    /// What is wrong with a sample that is there, and another one than was indexed.
+    /// The error if the sample is not the indexed one.
     fn other_sample(&self, sample: &Sample) -> Option<Error> {
         let number = sample.position().sample;
-        if self.pass == 0 && self.left == 0 {
+        if self.to_drop == 0 && self.left == 0 {
             let (then, now) = match number.checked_sub(1) {
                 None => ("it had no sample".into(), "it has one".into()),
                 Some(last) => {
-                    (format!("its sample {last} was the last one here"), "there is another one".into())
+                    (format!("its sample {last} was the last one here"), "there is one more".into())
                 }
             };
             return Some(self.at_sample(ErrorKind::Stale { then, now }, sample));
@@ -233,7 +232,7 @@ impl SliceCheck {
         Some(self.at_sample(ErrorKind::Stale { then, now }, sample))
     }
 
-    /// What is wrong with a sample whose bytes are others than those that were indexed.
+    /// The error if the sample's bytes do not have the indexed checksum.
     fn damage(&self, sample: &Sample) -> Option<Error> {
         let number = sample.position().sample;
         let expected = self.index.as_ref().filter(|_| self.checksums)?.stored_checksum(number)?;
@@ -242,25 +241,25 @@ impl SliceCheck {
         (received != expected).then(|| self.at_sample(kind, sample))
     }
 
-    /// The bytes have ended: what is wrong if there should have been more samples.
+    /// The bytes have ended: the error if there should have been more samples.
     fn short(&mut self) -> Option<Error> {
-        let missing = if self.left == u64::MAX { self.pass } else { self.pass + self.left };
-        let passing = self.pass > 0;
-        (self.pass, self.left, self.ends) = (0, 0, false);
-        match std::mem::replace(&mut self.fault, Fault::Reported) {
-            Fault::Reported => None,
+        let missing = if self.left == u64::MAX { self.to_drop } else { self.to_drop + self.left };
+        let was_dropping = self.to_drop > 0;
+        (self.to_drop, self.left, self.checks_end) = (0, 0, false);
+        match std::mem::replace(&mut self.shortfall, Shortfall::Reported) {
+            Shortfall::Reported => None,
             _ if missing == 0 => None,
-            Fault::Passed { reported: true, .. } if !passing => None,
-            Fault::Passed { error, .. } => Some(error),
-            Fault::None => {
-                self.replaced |= self.resumed && passing;
+            Shortfall::Dropped { reported: true, .. } if !was_dropping => None,
+            Shortfall::Dropped { error, .. } => Some(error),
+            Shortfall::None => {
+                self.replaced |= self.resumed && was_dropping;
                 let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());
                 Some(self.located(ErrorKind::Stale { then, now }))
             }
         }
     }
 
-    /// What is wrong with a sample, with the place at which the index has it.
+    /// An error of a sample, with its offset in the index.
     fn at_sample(&self, kind: ErrorKind, sample: &Sample) -> Error {
         let error = self.located(kind).with_key(sample.key());
         match self.index.as_ref().and_then(|index| index.stored_offset(sample.position().sample)) {

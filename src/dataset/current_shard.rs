@@ -1,9 +1,9 @@
-//! Which shard a reader reads, for whoever asks.
+//! The shard that a reader is reading, for the watchdog.
 
 use crate::SecretUrl;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The shard that is being read. Clones are the same.
+/// The shard that is being read. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CurrentShard(Arc<Mutex<Option<SecretUrl>>>);
 

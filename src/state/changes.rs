@@ -1,18 +1,18 @@
-//! A state carried over to another mixture: what continues, and what begins anew.
+//! Restoring a state onto another mixture: which datasets continue, and which start again.
 
-use super::{Digest, Header, Run, State, StreamState, misfit};
+use super::{Digest, EpochRange, JobHeader, State, StreamState, misfit};
 use crate::error::Result;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// What may be different when a state is restored onto another mixture, for
+/// The changes that are allowed when a state is restored onto another mixture by
 /// [`Loader::restore_changed`](crate::Loader::restore_changed).
 ///
-/// Weights, their schedule and the order of the datasets may always differ. A dataset that comes, goes or is
-/// another one than it was is named here. Datasets have the names that
-/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them; one without a name is named by its
-/// number in the mix, from 0, as in `"1"`.
+/// Weights, their schedule and the order of the datasets may always change. A dataset that is added, removed
+/// or restarted must be named here. Datasets have the names that
+/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them. A dataset without a name is named
+/// by its number in the mix, from 0, as in `"1"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "it says what a restore may change"]
 pub struct Changes {
@@ -22,51 +22,51 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Nothing but the weights, their schedule and the order of the datasets.
+    /// Only the weights, their schedule and the order of the datasets may change.
     pub fn new() -> Self {
         Changes::default()
     }
 
-    /// A dataset of the loader is new: it begins with its first epoch.
+    /// Allows a new dataset in the loader. It begins with its first epoch.
     pub fn added(mut self, dataset: impl Into<String>) -> Self {
         self.added.insert(dataset.into());
         self
     }
 
-    /// A dataset of the state is read no more.
+    /// Allows a dataset of the state to be missing in the loader.
     pub fn removed(mut self, dataset: impl Into<String>) -> Self {
         self.removed.insert(dataset.into());
         self
     }
 
-    /// A dataset of both is another one than it was: it has other shards, another index, seed, order or
-    /// shuffle buffer, or other stages. What is left of its epoch is not read, and its next epoch begins, in
-    /// an order of its own. So samples of the epoch that was under way may come again sooner than they would
-    /// have, and others of it later.
+    /// Allows a dataset of both to have changed: to have other shards, another index, seed, order or shuffle
+    /// buffer, or other stages. The rest of its epoch is not read, and its next epoch begins, in an order of
+    /// its own. So some samples of the interrupted epoch come again sooner than they would have, and others
+    /// later.
     pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
         self.restarted.insert(dataset.into());
         self
     }
 }
 
-/// What became of each dataset in a [restore onto another mixture](crate::Loader::restore_changed). `Display`
-/// says it in words, a line for each.
+/// What happened to each dataset in a [restore onto another mixture](crate::Loader::restore_changed).
+/// `Display` shows one line for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeReport {
-    /// The item of the job, from 0, from which on the mixture is the new one.
+    /// The number of the first item of the job, from 0, that comes from the new mixture.
     pub from: u64,
-    /// The datasets of the loader in their order, and then those that are read no more.
+    /// The datasets of the loader in their order, and then those that were removed.
     pub datasets: Vec<DatasetChange>,
-    /// The weights until then, of the datasets of the state.
+    /// The weights before the change, of the datasets of the state.
     pub weights_before: Vec<u32>,
-    /// The weights from then on, of the datasets of the loader; a schedule may change them later.
+    /// The weights after the change, of the datasets of the loader. A schedule may change them later.
     pub weights: Vec<u32>,
-    /// Whether the windows of the mix begin anew: not where nothing has changed.
+    /// Whether the windows of the mix start again. They do not if nothing has changed.
     pub windows_anew: bool,
 }
 
-/// What became of one dataset.
+/// What happened to one dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DatasetChange {
@@ -76,9 +76,9 @@ pub struct DatasetChange {
     pub before: Option<usize>,
     /// Its number among the datasets of the loader.
     pub number: Option<usize>,
-    /// How many of its items were taken before, by all ranks.
+    /// Number of its items that all ranks took before the change.
     pub taken: u64,
-    /// What became of it.
+    /// What happened to it.
     pub outcome: Outcome,
 }
 
@@ -86,21 +86,22 @@ pub struct DatasetChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// With the sample that would have come next: none of its epoch comes twice or is left out.
+    /// It continues with the sample that would have come next: no sample of its epoch is repeated or left
+    /// out.
     Continues,
     /// It is new, and begins with this epoch.
     Added {
         /// The epoch of the dataset.
         epoch: u64,
     },
-    /// It is another one than it was, and begins anew with this epoch.
+    /// It has changed, and starts again with this epoch.
     Restarted {
         /// The epoch of the dataset.
         epoch: u64,
         /// What is different, in words.
         difference: String,
     },
-    /// It is read no more.
+    /// It is not read any more.
     Removed,
 }
 
@@ -113,49 +114,50 @@ impl fmt::Display for ChangeReport {
                 Outcome::Continues => writeln!(f, "{name} continues after {taken} items")?,
                 Outcome::Added { epoch } => writeln!(f, "{name} is new, and begins with epoch {epoch}")?,
                 Outcome::Restarted { epoch, difference } => {
-                    writeln!(f, "{name} begins anew with epoch {epoch} after {taken} items: {difference}")?;
+                    writeln!(f, "{name} starts again with epoch {epoch} after {taken} items: {difference}")?;
                 }
-                Outcome::Removed => writeln!(f, "{name} is read no more after {taken} items")?,
+                Outcome::Removed => writeln!(f, "{name} is removed after {taken} items")?,
             }
         }
         match self.windows_anew {
             true => write!(f, "weights {:?} instead of {:?}", self.weights, self.weights_before),
-            false => write!(f, "the mixture is what it was"),
+            false => write!(f, "the mixture is unchanged"),
         }
     }
 }
 
-impl Header {
+impl JobHeader {
     /// The name of a dataset, or its number.
     fn name(&self, dataset: usize) -> String {
         let name = self.datasets.get(dataset).and_then(|dataset| dataset.name.clone());
         name.unwrap_or_else(|| dataset.to_string())
     }
 
-    /// Where the dataset of this job and one of another one differ in what the order of samples depends on.
-    fn dataset_difference(&self, dataset: usize, here: &Header, number: usize) -> Option<String> {
+    /// The difference between a dataset of this job and one of another job, in what determines the order of
+    /// samples.
+    fn dataset_difference(&self, dataset: usize, here: &JobHeader, number: usize) -> Option<String> {
         let there = self.datasets.get(dataset)?;
         let here = here.datasets.get(number)?;
-        // How much of it is mixed in is not its own matter, nor are passes where epochs have no end.
+        // The order does not depend on its weight, nor on the number of passes if epochs have no end.
         let mut alike = there.clone();
         (alike.weight, alike.begins) = (here.weight, here.begins);
-        if matches!(self.run, Run::EpochsFrom(_)) {
+        if matches!(self.run, EpochRange::EpochsFrom(_)) {
             alike.repeats = here.repeats;
         }
         alike.difference(here)
     }
 
-    /// The weights that an item is given by.
+    /// The weights at an item of the job.
     fn weights_at(&self, item: u64) -> Vec<u32> {
         let past = self.schedule.iter().take_while(|change| change.from <= item).last();
         let first = || self.datasets.iter().map(|dataset| dataset.weight).collect();
         past.map_or_else(first, |change| change.weights.clone())
     }
 
-    /// The number there of each dataset here that is the same one, changed or not.
-    fn matches(&self, here: &Header, changes: &Changes) -> Vec<Option<usize>> {
+    /// For each dataset here, the number in the state of the same dataset, changed or not.
+    fn matches(&self, here: &JobHeader, changes: &Changes) -> Vec<Option<usize>> {
         let mut matches = vec![None; here.datasets.len()];
-        let named = |header: &Header, dataset: usize| header.datasets[dataset].name.is_some();
+        let named = |header: &JobHeader, dataset: usize| header.datasets[dataset].name.is_some();
         let same_name = |there: usize, number: usize| {
             named(self, there) && named(here, number) && self.name(there) == here.name(number)
         };
@@ -167,7 +169,7 @@ impl Header {
         let rules: [&dyn Fn(usize, usize) -> bool; 3] = [&same_name, &same_content, &same_number];
         for rule in rules {
             for number in 0..here.datasets.len() {
-                // The caller knows better.
+                // The caller says that they are two datasets.
                 let apart = |there: usize| {
                     changes.added.contains(&here.name(number)) && changes.removed.contains(&self.name(there))
                 };
@@ -183,11 +185,12 @@ impl Header {
 }
 
 impl State {
-    /// The state of a job that is `here`, where it was of another one.
-    pub(crate) fn changed(&self, here: Header, changes: &Changes) -> Result<(State, ChangeReport)> {
+    /// The state of the job `here`, made from this state of another job.
+    pub(crate) fn changed(&self, here: JobHeader, changes: &Changes) -> Result<(State, ChangeReport)> {
         let there = self.header();
-        let job = |header: &Header| Header { datasets: Vec::new(), schedule: Vec::new(), ..header.clone() };
-        if let Some(difference) = job(there).difference(&Header { origin: there.origin, ..job(&here) }) {
+        let job =
+            |header: &JobHeader| JobHeader { datasets: Vec::new(), schedule: Vec::new(), ..header.clone() };
+        if let Some(difference) = job(there).difference(&JobHeader { origin: there.origin, ..job(&here) }) {
             return Err(misfit(format!(
                 "{difference}; the number of streams and what is read cannot change: begin an epoch anew"
             )));
@@ -200,12 +203,12 @@ impl State {
         }
         let matches = there.matches(&here, changes);
         let datasets = self.outcomes(&here, &matches);
-        self.allowed(&here, &datasets, changes)?;
+        self.check_allowed(&here, &datasets, changes)?;
         let anew = |dataset: &DatasetChange| dataset.outcome != Outcome::Continues;
         let from = self.slots();
         let moved = matches.iter().enumerate().any(|(number, before)| *before != Some(number));
         let (weights, weights_before) = (here.weights_at(from), there.weights_at(from));
-        let weighed = |header: &Header| (header.schedule.clone(), header.weights_at(0));
+        let weighed = |header: &JobHeader| (header.schedule.clone(), header.weights_at(0));
         let windows_anew = moved || datasets.iter().any(anew) || weighed(there) != weighed(&here);
         let mut header = here;
         header.origin = if windows_anew { Some(from) } else { there.origin };
@@ -227,13 +230,13 @@ impl State {
         Ok((state, ChangeReport { from, datasets, weights_before, weights, windows_anew }))
     }
 
-    /// What happens to each dataset here, and to those that are there no more.
-    fn outcomes(&self, here: &Header, matches: &[Option<usize>]) -> Vec<DatasetChange> {
+    /// What happens to each dataset here, and to those of the state that were removed.
+    fn outcomes(&self, here: &JobHeader, matches: &[Option<usize>]) -> Vec<DatasetChange> {
         let (there, first) = (self.header(), self.header.run.epoch());
         let of = |dataset: usize| self.streams.iter().filter(move |at| at.dataset == dataset);
         let taken = |dataset| of(dataset).map(|at| at.digest.places()).fold(0, u64::saturating_add);
         let next = |dataset: usize| {
-            // Behind a stage with a memory a state begins before the last item that was given.
+            // With a stage that has memory, a state begins before the last returned item.
             let begun = of(dataset).filter(|at| at.taken > 0 || at.digest.places() > 0);
             let passes = begun.map(|at| at.pass.max(at.given_pass) + 1).max().unwrap_or(0);
             let begins = there.datasets.get(dataset).map_or(0, |was| was.begins);
@@ -263,8 +266,8 @@ impl State {
         of_loader.chain(gone).collect()
     }
 
-    /// Whether all of that was allowed, and all that was allowed is there.
-    fn allowed(&self, here: &Header, datasets: &[DatasetChange], changes: &Changes) -> Result<()> {
+    /// Checks that all changes were allowed, and that all allowed changes were made.
+    fn check_allowed(&self, here: &JobHeader, datasets: &[DatasetChange], changes: &Changes) -> Result<()> {
         let Changes { added, removed, restarted } = changes;
         let mut wrong = Vec::new();
         let mut found = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
@@ -291,7 +294,7 @@ impl State {
                     (2, restarted, "restarted", format!("cannot continue ({difference})"))
                 }
             };
-            if !matches!(self.header.run, Run::EpochsFrom(_)) {
+            if !matches!(self.header.run, EpochRange::EpochsFrom(_)) {
                 wrong.push(format!(
                     "dataset `{name}` {what}, and datasets change only where epochs have no end (`epochs`): \
                      finish the epoch, and read the next one with the other mixture"
@@ -301,7 +304,7 @@ impl State {
             }
             found[kind].insert(name);
         }
-        let names = |header: &Header| {
+        let names = |header: &JobHeader| {
             (0..header.datasets.len()).map(|number| header.name(number)).collect::<Vec<_>>()
         };
         for ((given, found), call) in
@@ -318,10 +321,11 @@ impl State {
         if wrong.is_empty() { Ok(()) } else { Err(misfit(wrong.join("; "))) }
     }
 
-    /// The streams of the datasets here. What those have given that do not continue counts in the first one.
+    /// The streams of the datasets here. What datasets that do not continue have returned counts in the first
+    /// one.
     fn carried(
         &self,
-        here: &Header,
+        here: &JobHeader,
         matches: &[Option<usize>],
         datasets: &[DatasetChange],
     ) -> Arc<[StreamState]> {
@@ -331,7 +335,7 @@ impl State {
         };
         let lost = |stream: usize| -> Digest {
             let lost = self.streams.iter().filter(|at| at.stream == stream && !kept(at.dataset));
-            // Places that stayed empty count as passed over.
+            // Slots that stayed empty count as skipped.
             let places = |at: &StreamState| {
                 let mut digest = at.digest.merge(at.before);
                 digest.pass_over(at.empty);

@@ -1,22 +1,22 @@
-//! A shard in JSON.
+//! The entry of a shard in a JSON index.
 
 use super::ShardIndex;
-use super::layout::{Layout, LayoutDocument};
+use super::layout::{LayoutDocument, ShardLayout};
 use super::selection::{Selection, SelectionDocument};
 use crate::secret_url::{shown, without_secrets};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
-/// The most samples that a shard may claim: with as many shards as a list may have, their sum can still be
-/// told.
+/// Largest number of samples that a shard may claim: their sum over the longest list of shards does not
+/// overflow.
 const MAX_SAMPLES: u64 = 1 << 40;
 
-/// The most shards that a document may have, as many as a [`ShardList`](crate::ShardList) may expand to.
+/// Largest number of shards in a document: as many as a [`ShardList`](crate::ShardList) may expand to.
 pub(super) const MAX_SHARDS: usize = 10_000_000;
 
-/// A shard in JSON: the keys of `wids`, and `version`, `layout` and `select`, which are ours.
+/// A shard in JSON: the keys of `wids`, and this crate's own `version`, `layout` and `select`.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct ShardEntry {
     pub(super) url: Box<str>,
     pub(super) nsamples: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,9 +29,9 @@ pub(super) struct Entry {
     pub(super) select: Option<SelectionDocument>,
 }
 
-impl From<ShardIndex> for Entry {
+impl From<ShardIndex> for ShardEntry {
     fn from(shard: ShardIndex) -> Self {
-        Entry {
+        ShardEntry {
             layout: shard.layout.as_deref().map(LayoutDocument::from),
             url: without_secrets(shard.url()).into(),
             nsamples: shard.samples,
@@ -42,11 +42,11 @@ impl From<ShardIndex> for Entry {
     }
 }
 
-impl TryFrom<Entry> for ShardIndex {
+impl TryFrom<ShardEntry> for ShardIndex {
     type Error = String;
 
-    fn try_from(entry: Entry) -> Result<Self, String> {
-        let Entry { url, nsamples: samples, filesize: bytes, version, layout, select } = entry;
+    fn try_from(entry: ShardEntry) -> Result<Self, String> {
+        let ShardEntry { url, nsamples: samples, filesize: bytes, version, layout, select } = entry;
         let bad = |what: &str| Err(format!("the entry of the shard {}: {what}", shown(&url)));
         if url.is_empty() {
             return bad("the URL is empty");
@@ -54,7 +54,7 @@ impl TryFrom<Entry> for ShardIndex {
         if samples > MAX_SAMPLES {
             return bad("the number of samples is absurd");
         }
-        let layout = match layout.map(Layout::try_from).transpose() {
+        let layout = match layout.map(ShardLayout::try_from).transpose() {
             Ok(layout) => layout,
             Err(what) => return bad(&format!("the layout has {what}")),
         };
@@ -81,12 +81,12 @@ impl TryFrom<Entry> for ShardIndex {
 
 impl Serialize for ShardIndex {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Entry::from(self.clone()).serialize(serializer)
+        ShardEntry::from(self.clone()).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for ShardIndex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Entry::deserialize(deserializer)?.try_into().map_err(de::Error::custom)
+        ShardEntry::deserialize(deserializer)?.try_into().map_err(de::Error::custom)
     }
 }

@@ -1,42 +1,42 @@
-//! The bytes that have come and are not used up yet.
+//! The chunks that were pushed and have not been consumed.
 
 use crate::store::ReadBuffer;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-/// The most memory that is reserved on the word of a header alone; more is reserved only as bytes come.
-const TRUSTED: usize = 1 << 20;
+/// Bytes of memory that are reserved because of a header alone; more is reserved only as bytes arrive.
+const MAX_RESERVED: usize = 1 << 20;
 
-/// A queue of chunks that gives out pieces: slices where a piece lies in one chunk, copies where it straddles
-/// two.
+/// A queue of chunks from which pieces are taken: slices if a piece is in one chunk, copies if it spans
+/// several.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(super) struct ChunkQueue {
     head: Bytes,
     tail: VecDeque<Bytes>,
-    /// The bytes in `head` and `tail`.
+    /// Number of bytes in `head` and `tail`.
     available: usize,
-    /// The bytes given out and skipped so far: the offset of the next one.
+    /// Offset of the next byte: the number of bytes taken and skipped so far.
     offset: u64,
-    /// The beginning of a piece whose end has not come yet.
+    /// The beginning of a piece that is incomplete.
     gathered: ReadBuffer,
 }
 
-/// A piece of the input that is looked at, and of which a part can be kept.
+/// A piece of the input, of which parts can be shared without a copy.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece<'a> {
+pub(super) struct SharedSlice<'a> {
     bytes: &'a [u8],
     chunk: &'a Bytes,
 }
 
-impl Piece<'_> {
-    /// Keeps a part of the piece.
+impl SharedSlice<'_> {
+    /// A shared slice of a part of the piece.
     pub(super) fn share(&self, part: &[u8]) -> Bytes {
         self.chunk.slice_ref(part)
     }
 }
 
-impl Deref for Piece<'_> {
+impl Deref for SharedSlice<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -44,7 +44,7 @@ impl Deref for Piece<'_> {
     }
 }
 
-impl Input {
+impl ChunkQueue {
     pub(super) fn push(&mut self, chunk: Bytes) {
         self.available += chunk.len();
         if self.head.is_empty() {
@@ -54,38 +54,37 @@ impl Input {
         }
     }
 
-    /// The bytes that are pushed begin at `offset`, not at 0.
+    /// Sets the offset of the first byte that is pushed.
     pub(super) fn starting(mut self, offset: u64) -> Self {
         self.offset = offset;
         self
     }
 
-    /// The offset of the next byte that is neither given out, nor skipped, nor gathered for an unfinished
-    /// piece.
+    /// The offset of the next byte that has not been taken, skipped or gathered for an incomplete piece.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The bytes gathered so far for a piece that is not whole.
+    /// The bytes gathered so far for an incomplete piece.
     pub(super) fn gathered(&self) -> &[u8] {
         &self.gathered
     }
 
-    /// Shows the next `size` bytes, and continues behind them; none until they have all come. Until then,
-    /// call it with the same `size`.
-    pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(Piece<'_>) -> T) -> Option<T> {
+    /// Calls `look` with the next `size` bytes, and consumes them. Returns none until all of them have been
+    /// pushed; until then, call it with the same `size`.
+    pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(SharedSlice<'_>) -> T) -> Option<T> {
         if self.gathered.is_empty() && self.head.len() >= size {
-            let found = look(Piece { bytes: &self.head[..size], chunk: &self.head });
+            let found = look(SharedSlice { bytes: &self.head[..size], chunk: &self.head });
             self.head.advance(size);
             self.used(size);
             return Some(found);
         }
         let chunk = self.take(size)?;
-        Some(look(Piece { bytes: &chunk, chunk: &chunk }))
+        Some(look(SharedSlice { bytes: &chunk, chunk: &chunk }))
     }
 
-    /// The next `size` bytes as one piece; none until they have all come. Until then, call it with the same
-    /// `size`.
+    /// Takes the next `size` bytes as one piece. Returns none until all of them have been pushed; until then,
+    /// call it with the same `size`.
     pub(super) fn take(&mut self, size: usize) -> Option<Bytes> {
         if self.gathered.is_empty() && self.head.len() >= size {
             let piece = self.head.split_to(size);
@@ -93,7 +92,7 @@ impl Input {
             return Some(piece);
         }
         if self.gathered.capacity() == 0 {
-            self.gathered = ReadBuffer::with_capacity(size.min(TRUSTED.max(self.available)));
+            self.gathered = ReadBuffer::with_capacity(size.min(MAX_RESERVED.max(self.available)));
         }
         while self.gathered.len() < size {
             if self.head.is_empty() {
@@ -107,7 +106,7 @@ impl Input {
         Some(std::mem::take(&mut self.gathered).freeze())
     }
 
-    /// Skips up to `size` bytes, and returns how many are still to be skipped when more input has come.
+    /// Skips up to `size` bytes, and returns the number of bytes that are still to be skipped.
     pub(super) fn skip(&mut self, mut size: u64) -> u64 {
         while size > 0 && !self.head.is_empty() {
             let part = usize::try_from(size).unwrap_or(usize::MAX).min(self.head.len());
@@ -118,7 +117,7 @@ impl Input {
         size
     }
 
-    /// Leaves out `size` bytes that will not be pushed. What was pushed must have been used up.
+    /// Advances past `size` bytes that will not be pushed. All pushed bytes must have been consumed.
     pub(super) fn leave_out(&mut self, size: u64) {
         debug_assert!(self.available == 0 && self.gathered.is_empty());
         self.offset = self.offset.saturating_add(size);
@@ -140,7 +139,7 @@ mod tests {
     #[test]
     fn a_piece_in_one_chunk_is_a_slice() {
         let chunk = Bytes::from(vec![1u8; 100]);
-        let mut input = Input::default();
+        let mut input = ChunkQueue::default();
         input.push(chunk.clone());
         let piece = input.take(40).unwrap();
         assert_eq!(piece.as_ptr(), chunk.as_ptr());
@@ -149,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_piece_over_chunks_is_gathered() {
-        let mut input = Input::default();
+        let mut input = ChunkQueue::default();
         input.push(Bytes::from_static(b"abc"));
         assert_eq!(input.take(5), None);
         input.push(Bytes::new());
@@ -163,13 +162,13 @@ mod tests {
     #[test]
     fn a_piece_that_is_looked_at_is_copied_only_over_chunks() {
         let chunk = Bytes::from(vec![7u8; 100]);
-        let mut input = Input::default();
+        let mut input = ChunkQueue::default();
         input.push(chunk.clone());
         input.push(Bytes::from_static(b"8"));
         let seen = input.look(60, |piece| (piece.len(), piece.share(&piece[3..5])));
         assert_eq!(seen.map(|(length, part)| (length, part.as_ptr())), Some((60, chunk[3..].as_ptr())));
         assert_eq!(input.offset(), 60);
-        let look = |piece: Piece<'_>| piece.share(&piece[38..]);
+        let look = |piece: SharedSlice<'_>| piece.share(&piece[38..]);
         assert_eq!(input.look(42, look), None);
         input.push(Bytes::from_static(b"9"));
         assert_eq!(input.look(42, look).unwrap(), b"\x07\x0789"[..]);
@@ -178,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_huge_claim_reserves_little() {
-        let mut input = Input::default();
+        let mut input = ChunkQueue::default();
         input.push(Bytes::from_static(b"abc"));
         assert_eq!(input.take(usize::MAX / 2), None);
-        assert!(input.gathered.capacity() <= 2 * TRUSTED);
+        assert!(input.gathered.capacity() <= 2 * MAX_RESERVED);
     }
 }

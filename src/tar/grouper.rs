@@ -1,10 +1,10 @@
-//! The grouping of members by key, whatever is kept of them.
+//! Groups members by key into samples, with or without their content.
 
 use super::header::EntryKind;
 use super::intern::Interner;
 use super::limits::Limits;
 use super::name::{is_meta, split_name};
-use super::seen::Seen;
+use super::seen_keys::SeenKeys;
 use super::walker::{Entry, Event, Walker};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Position, Value};
@@ -16,16 +16,16 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is kept of a field.
-pub(super) trait Keep: Sized {
-    /// What is kept, where the header alone says it: the body is passed over then.
+/// What is stored of a field: its content, or its place in the archive.
+pub(super) trait FieldContent: Sized {
+    /// The value, if it follows from the header alone. The body is then skipped.
     fn of_header(entry: &Entry) -> Option<Self>;
 
-    /// What is kept, where it takes the body.
+    /// The value, if it needs the body.
     fn of_body(body: Bytes) -> Option<Self>;
 }
 
-impl Keep for Value {
+impl FieldContent for Value {
     fn of_header(_: &Entry) -> Option<Self> {
         None
     }
@@ -35,49 +35,49 @@ impl Keep for Value {
     }
 }
 
-/// Drives a [`Walker`] and groups its members into samples: what the parser and the outline have in common,
-/// so that both see the same samples and the same faults.
+/// Drives a [`Walker`] and groups its members into samples. The parser and the outline share it, so that both
+/// find the same samples and the same errors.
 #[derive(Debug)]
-pub(super) struct Group<V> {
+pub(super) struct Grouper<V> {
     pub(super) walker: Walker,
     pub(super) shard: Arc<str>,
-    /// Where the next sample is.
+    /// The position of the next sample.
     pub(super) position: Position,
     /// The field whose content comes next.
     member: Option<ByteString>,
     sample: Option<Pending<V>>,
-    /// The archive of the sample in hand has ended: no member belongs to it any more.
+    /// Whether the archive of the current sample has ended, so that no other member belongs to the sample.
     ended: bool,
-    /// What was wrong with a sample, to be reported after the whole one before it.
+    /// The error of a sample, which is returned after the complete sample before it.
     fault: Option<Error>,
     names: Interner,
-    /// The keys so far, to notice one that comes back.
-    keys: Seen,
+    /// The keys so far, to detect a repeated one.
+    keys: SeenKeys,
 }
 
-/// What a [`Group`] found next.
-pub(super) enum Found<V> {
+/// What a [`Grouper`] found next.
+pub(super) enum GroupEvent<V> {
     NeedInput,
     Sample(Pending<V>),
     End,
 }
 
-/// Number of fields from which on a set finds a repeated one sooner than a search through the list.
-const MANY: usize = 32;
+/// Number of fields from which on a look-up in a set is faster than a search in the list.
+const MANY_FIELDS: usize = 32;
 
 /// A sample whose members are being collected.
 #[derive(Debug)]
 pub(super) struct Pending<V> {
     pub(super) key: SmolStr,
     pub(super) fields: SmallVec<[(ByteString, V); 2]>,
-    /// The names of the fields, once there are [`MANY`].
+    /// The names of the fields, once there are [`MANY_FIELDS`].
     names: Option<HashSet<ByteString>>,
-    /// The bytes of its members, according to their headers.
+    /// The total size of its members in bytes, according to their headers.
     size: u64,
     pub(super) position: Position,
     /// The offset of the first header of its first member.
     pub(super) offset: u64,
-    /// Something was wrong with it and has been reported: it is not given out.
+    /// Whether an error of the sample has been reported, so that it is not returned.
     bad: bool,
 }
 
@@ -90,7 +90,7 @@ impl<V> Pending<V> {
     }
 
     fn push(&mut self, field: ByteString, value: V) {
-        if self.fields.len() == MANY {
+        if self.fields.len() == MANY_FIELDS {
             self.names = Some(self.fields.iter().map(|(name, _)| name.clone()).collect());
         }
         if let Some(names) = &mut self.names {
@@ -99,17 +99,17 @@ impl<V> Pending<V> {
         self.fields.push((field, value));
     }
 
-    /// It is not given out, and holds nothing any more.
+    /// Marks the sample as bad, and drops its fields.
     fn give_up(&mut self) {
         self.bad = true;
         (self.fields, self.names) = (SmallVec::new(), None);
     }
 }
 
-impl<V: Keep> Group<V> {
-    /// At the beginning of a shard of that name.
+impl<V: FieldContent> Grouper<V> {
+    /// A grouper at the beginning of the shard of this name.
     pub(super) fn new(shard: Arc<str>) -> Self {
-        Group {
+        Grouper {
             walker: Walker::new(),
             shard,
             position: Position::default(),
@@ -118,7 +118,7 @@ impl<V: Keep> Group<V> {
             ended: false,
             fault: None,
             names: Interner::default(),
-            keys: Seen::default(),
+            keys: SeenKeys::default(),
         }
     }
 
@@ -127,17 +127,17 @@ impl<V: Keep> Group<V> {
         self
     }
 
-    /// The next sample that is whole and sound; see [`SampleParser::next`](super::SampleParser::next).
-    pub(super) fn next(&mut self) -> Result<Found<V>> {
+    /// The next complete sample without an error; see [`SampleParser::next`](super::SampleParser::next).
+    pub(super) fn next(&mut self) -> Result<GroupEvent<V>> {
         loop {
             if let Some(fault) = self.fault.take() {
                 return Err(fault);
             }
             let whole = match self.walker.next().map_err(|error| self.damaged(error))? {
-                Event::NeedInput => return Ok(Found::NeedInput),
-                // Only now is it certain that the end marker was one, and the last sample whole.
+                Event::NeedInput => return Ok(GroupEvent::NeedInput),
+                // Only now is it certain that this was the end marker, and that the last sample is complete.
                 Event::End => match self.sample.take() {
-                    None => return Ok(Found::End),
+                    None => return Ok(GroupEvent::End),
                     last => last,
                 },
                 Event::EndOfArchive => {
@@ -151,29 +151,29 @@ impl<V: Keep> Group<V> {
                 }
             };
             if let Some(pending) = whole.filter(|pending| !pending.bad) {
-                return Ok(Found::Sample(pending));
+                return Ok(GroupEvent::Sample(pending));
             }
         }
     }
 
-    /// Takes in a member's header. A member of another key makes the sample before it whole.
+    /// Handles a member's header. A member of another key completes the sample before it, which is returned.
     ///
-    /// Nothing is kept of the name itself: it is a slice of the chunk that the header came in.
+    /// The name is copied: it is a slice of the chunk that the header is in.
     fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
-        // A body follows files only, and is wanted only when all is well with this member.
-        let unwanted = |parser: &mut Self| parser.walker.skip_body();
+        // Only a file has a body, which is skipped unless the member is wanted.
+        let skip_body = |grouper: &mut Self| grouper.walker.skip_body();
         let name = std::str::from_utf8(&entry.name);
         let is_text = name.is_ok();
         let name = name.map_or_else(|_| Cow::Owned(escaped(&entry.name)), Cow::Borrowed);
         let split = if is_meta(&name) { None } else { split_name(&name) };
         let Some((key, field)) = split.filter(|_| entry.kind != EntryKind::Other) else {
-            unwanted(self);
+            skip_body(self);
             return None;
         };
         let mut whole = None;
         if std::mem::take(&mut self.ended) || self.sample.as_ref().is_none_or(|pending| *pending.key != *key)
         {
-            let likely = self.sample.as_ref().map_or(0, |pending| pending.fields.len().min(MANY));
+            let likely = self.sample.as_ref().map_or(0, |pending| pending.fields.len().min(MANY_FIELDS));
             whole = self.sample.replace(Pending {
                 key: SmolStr::new(key),
                 fields: SmallVec::with_capacity(likely),
@@ -204,19 +204,19 @@ impl<V: Keep> Group<V> {
             self.report(&entry, kind);
         }
         match self.sample.as_mut().filter(|pending| !pending.bad) {
-            None => unwanted(self),
+            None => skip_body(self),
             Some(pending) => match V::of_header(&entry) {
                 None => self.member = Some(field),
                 Some(value) => {
                     pending.push(field, value);
-                    unwanted(self);
+                    skip_body(self);
                 }
             },
         }
         whole
     }
 
-    /// What is wrong with the sample in hand if it would be too large with this member. Counts the member.
+    /// The error if the current sample is too large with this member, which is counted.
     fn beyond_limits(&mut self, entry: &Entry) -> Option<ErrorKind> {
         let Limits { sample: limit, members, .. } = *self.walker.limits();
         let pending = self.sample.as_mut().filter(|pending| !pending.bad)?;
@@ -227,7 +227,7 @@ impl<V: Keep> Group<V> {
         (pending.fields.len() as u64 >= members).then_some(ErrorKind::TooManyMembers { limit: members })
     }
 
-    /// Takes in the content of the member announced last.
+    /// Handles the content of the last member.
     fn body(&mut self, body: Bytes) {
         if let (Some(field), Some(pending), Some(value)) =
             (self.member.take(), &mut self.sample, V::of_body(body))
@@ -236,7 +236,7 @@ impl<V: Keep> Group<V> {
         }
     }
 
-    /// Reports what is wrong with the sample in hand, once, and gives it up.
+    /// Records the first error of the current sample, and drops the sample.
     fn report(&mut self, entry: &Entry, kind: ErrorKind) {
         let error = Error::from(kind)
             .in_shard(Arc::clone(&self.shard))
@@ -248,13 +248,14 @@ impl<V: Keep> Group<V> {
         }
     }
 
-    /// The source of the bytes failed: says where.
+    /// Adds the place to an error of the source of the bytes.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         let offset = self.walker.offset();
         self.damaged(error).at_offset(offset)
     }
 
-    /// The archive can't be read further: whether the sample in hand is whole will never be known.
+    /// Adds the place to an error after which the archive can't be read further, and drops the current
+    /// sample, which may be incomplete.
     fn damaged(&mut self, error: Error) -> Error {
         self.member = None;
         let error = error.in_shard(Arc::clone(&self.shard));
@@ -265,8 +266,7 @@ impl<V: Keep> Group<V> {
     }
 }
 
-/// A name that is not UTF-8 as text that tells it from others, so that it spoils the sample it belongs to and
-/// no other.
+/// A name that is not UTF-8 as distinct text, so that its error concerns only the sample that it belongs to.
 fn escaped(name: &[u8]) -> String {
     let shown = name.utf8_chunks().map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()));
     shown.collect()

@@ -1,24 +1,25 @@
-//! The documents that an index can be kept in, and which of them can be written to.
+//! The documents in which an index can be saved, and the choice of a writable one.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
 use crate::store::{Store, is_local, write_to};
 
-/// A document that an index is kept in.
-pub(super) struct Document {
+/// A document in which an index is saved.
+pub(super) struct SaveTarget {
     pub(super) url: SecretUrl,
     pub(super) private: bool,
 }
 
-impl Document {
-    /// Tries whether the document can be written, without touching it.
+impl SaveTarget {
+    /// Checks that the document can be written, without touching it.
     ///
-    /// The document itself would be the wrong thing to try with: a shorter one could replace the whole one
-    /// that another rank has saved meanwhile, and where objects may be created but not replaced, the first
-    /// one would stay.
+    /// The document itself is not used for the check: a partial one could replace the whole one that another
+    /// rank has saved meanwhile, and where objects may be created but not replaced, the partial one would
+    /// stay.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] where it cannot, and faults on the way.
+    /// [`ErrorKind::Unsupported`] and [`ErrorKind::Denied`] if it cannot be written, and faults of the
+    /// network or the disk.
     pub(super) fn probe(&self, store: &Store) -> Result<()> {
         let url = self.url.expose_secret();
         if store.is_web(url) {
@@ -28,12 +29,12 @@ impl Document {
             // The file is removed when it is dropped.
             return store.create_plain(url, self.private).map(drop);
         }
-        let url = probe_of(url);
+        let url = probe_url(url);
         let write = || {
             let mut object = store.create_plain(&url, self.private)?;
             write_to(
                 &mut *object,
-                b"This object was a test whether an index can be kept here. It may be deleted.\n",
+                b"This object was a test whether an index can be saved here. It may be deleted.\n",
             )?;
             object.finish()
         };
@@ -44,38 +45,39 @@ impl Document {
             // there.
             Err(error) if matches!(error.kind(), ErrorKind::Denied(_)) && store.stat(&url).is_ok() => Ok(()),
             Err(error) => Err(error),
-            // Where nothing may be deleted, it stays.
+            // If nothing may be deleted, the probe stays.
             Ok(_) => store.delete(&url).or(Ok(())),
         }
     }
 }
 
-/// The object that is written to try whether the document at `url` can be: in the same directory, and of the
-/// same suffixes, so that whatever leaves out the one leaves out the other.
-fn probe_of(url: &str) -> String {
+/// The URL of the object that is written to check the document at `url`. It is in the same directory and has
+/// the same suffixes, so that rules that match the one match the other.
+fn probe_url(url: &str) -> String {
     let name = url.rfind('/').map_or(0, |slash| slash + 1);
     let dot = url[name..].find('.').map_or(url.len(), |dot| name + dot);
     format!("{}.probe{}", &url[..dot], &url[dot..])
 }
 
-/// The number of the first document that an action succeeds with, of those that can be written to.
+/// Runs `act` for each document until it succeeds, and returns that document's number. Documents that cannot
+/// be written are skipped.
 pub(super) fn first_writable(
-    places: &[Document],
-    mut act: impl FnMut(&Document) -> Result<()>,
+    targets: &[SaveTarget],
+    mut act: impl FnMut(&SaveTarget) -> Result<()>,
 ) -> Result<usize> {
     let mut refused = None;
-    for (number, place) in places.iter().enumerate() {
-        match act(place) {
+    for (number, target) in targets.iter().enumerate() {
+        match act(target) {
             Ok(()) => return Ok(number),
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {
-                let hint = "keep it elsewhere: `AutoIndex::in_directory`, `or_in_directory`, `at`";
-                let message = format!("the index cannot be kept at {}: {error}; {hint}", place.url);
+                let hint = "save it elsewhere: `AutoIndex::in_directory`, `or_in_directory`, `at`";
+                let message = format!("the index cannot be saved at {}: {error}; {hint}", target.url);
                 refused = Some(ErrorKind::Config(message).into());
             }
             Err(error) => return Err(error),
         }
     }
-    Err(refused.unwrap_or_else(|| ErrorKind::Config("an index is kept nowhere".into()).into()))
+    Err(refused.unwrap_or_else(|| ErrorKind::Config("there is no place to save the index".into()).into()))
 }
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
             ("gs://b.c/x.json.gz", "gs://b.c/x.probe.json.gz"),
             ("gs://b.c/.json", "gs://b.c/.probe.json"),
         ] {
-            assert_eq!(probe_of(url), expected);
+            assert_eq!(probe_url(url), expected);
         }
     }
 }

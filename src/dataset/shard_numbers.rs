@@ -1,33 +1,33 @@
-//! Which shards of the list are read.
+//! The shards of the list that are read.
 
 /// The numbers of the shards that are read, in the order of the plan.
 #[derive(Debug)]
-pub(super) enum Numbers {
+pub(super) enum ShardNumbers {
     /// All numbers below this one.
     All(usize),
     Only(Vec<usize>),
 }
 
-impl Numbers {
-    /// Those that were named, or all of `count` shards.
+impl ShardNumbers {
+    /// The shards named by `only`, or all of `count` shards.
     pub(super) fn new(only: Option<Vec<usize>>, count: usize) -> Self {
         match only {
-            Some(only) if !only.iter().copied().eq(0..count) => Numbers::Only(only),
-            _ => Numbers::All(count),
+            Some(only) if !only.iter().copied().eq(0..count) => ShardNumbers::Only(only),
+            _ => ShardNumbers::All(count),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Numbers::All(count) => *count,
-            Numbers::Only(only) => only.len(),
+            ShardNumbers::All(count) => *count,
+            ShardNumbers::Only(only) => only.len(),
         }
     }
 
     pub(super) fn get(&self, planned: usize) -> Option<usize> {
         match self {
-            Numbers::All(count) => (planned < *count).then_some(planned),
-            Numbers::Only(only) => only.get(planned).copied(),
+            ShardNumbers::All(count) => (planned < *count).then_some(planned),
+            ShardNumbers::Only(only) => only.get(planned).copied(),
         }
     }
 
@@ -44,11 +44,11 @@ mod tests {
     fn all_are_not_listed() {
         for (only, all) in [(None, true), (Some(vec![0, 1, 2]), true), (Some(vec![0, 2, 1]), false)] {
             let expected = only.clone().unwrap_or(vec![0, 1, 2]);
-            let numbers = Numbers::new(only, 3);
-            assert_eq!(matches!(numbers, Numbers::All(3)), all);
+            let numbers = ShardNumbers::new(only, 3);
+            assert_eq!(matches!(numbers, ShardNumbers::All(3)), all);
             assert_eq!((numbers.len(), numbers.iter().collect::<Vec<_>>()), (3, expected));
             assert_eq!(numbers.get(3), None);
         }
-        assert_eq!(Numbers::new(Some(vec![0, 1]), 3).len(), 2, "a part, though it is the first one");
+        assert_eq!(ShardNumbers::new(Some(vec![0, 1]), 3).len(), 2, "a part, though it is the first one");
     }
 }

@@ -1,7 +1,7 @@
-//! What a kept index still says of the shards as they are now, and which ones are missing.
+//! Assembles an index from saved ones that are still current, and finds the shards that are missing.
 
-use super::select::Filter;
-use super::sidecar::lasting;
+use super::sample_filter::SampleFilter;
+use super::sidecar::canonical;
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shards::ShardList;
@@ -9,9 +9,9 @@ use crate::store::{ObjectVersion, Store};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The shards of a dataset, and what a listing says of them.
+/// The shards of a dataset, with the objects that a listing gave.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedShards {
     pub(crate) shards: ShardList,
     /// The size and version of each shard, as far as they are known.
     pub(crate) objects: Vec<ObjectVersion>,
@@ -19,58 +19,58 @@ pub(crate) struct Listed {
     pub(crate) patterns: ShardList,
 }
 
-/// What is found of each shard, until all are.
-pub(super) struct Finding<'a> {
-    filter: Option<&'a Filter>,
+/// An index whose shards are taken from saved indexes, until all are found.
+pub(super) struct IndexAssembly<'a> {
+    filter: Option<&'a SampleFilter>,
     threads: usize,
     store: &'a Store,
     checksums: bool,
-    listed: &'a Listed,
-    /// The objects as they are now, once that was looked at.
+    listed: &'a ListedShards,
+    /// The current objects, once they have been looked up.
     now: Option<Vec<ObjectVersion>>,
     found: Vec<Option<ShardIndex>>,
 }
 
-impl<'a> Finding<'a> {
-    /// Nothing is found yet. `checksums` and the filter say what an index must have.
+impl<'a> IndexAssembly<'a> {
+    /// An assembly without any shard yet. `checksums` and the filter say what a saved index must have.
     pub(super) fn new(
         store: &'a Store,
-        listed: &'a Listed,
+        listed: &'a ListedShards,
         checksums: bool,
-        filter: Option<&'a Filter>,
+        filter: Option<&'a SampleFilter>,
     ) -> Self {
         let found = vec![None; listed.shards.len()];
-        Finding { filter, threads: 1, store, checksums, listed, now: None, found }
+        IndexAssembly { filter, threads: 1, store, checksums, listed, now: None, found }
     }
 
-    /// How many shards are looked at at a time.
+    /// Number of objects that are looked up at a time.
     pub(super) fn with_threads(self, threads: usize) -> Self {
-        Finding { threads, ..self }
+        IndexAssembly { threads, ..self }
     }
 
-    /// Takes what is current of an index that was kept.
-    pub(super) fn take(&mut self, kept: &Index) -> Result<()> {
+    /// Takes the shards of a saved index that are still current.
+    pub(super) fn take(&mut self, saved: &Index) -> Result<()> {
         let now = match self.now.take() {
             Some(now) => now,
             None => self.objects()?,
         };
         let by_url: HashMap<Cow<'_, str>, &ShardIndex> =
-            kept.iter().map(|shard| (lasting(shard.url()), shard)).collect();
+            saved.iter().map(|shard| (canonical(shard.url()), shard)).collect();
         for ((url, now), found) in self.listed.shards.iter().zip(&now).zip(&mut self.found) {
             if found.is_some() {
                 continue;
             }
-            let kept = by_url.get(&lasting(url.expose_secret())).copied();
-            let kept = kept.filter(|kept| {
-                let then = ObjectVersion { size: kept.bytes(), version: kept.version().map(Into::into) };
+            let saved = by_url.get(&canonical(url.expose_secret())).copied();
+            let saved = saved.filter(|saved| {
+                let then = ObjectVersion { size: saved.bytes(), version: saved.version().map(Into::into) };
                 then.is_same_version(now)
-                    && kept.layout.is_some()
-                    && (kept.has_checksums() || !self.checksums)
+                    && saved.layout.is_some()
+                    && (saved.has_checksums() || !self.checksums)
             });
-            *found = match (kept, self.filter) {
-                (Some(kept), None) => Some(kept.unselected().at(url.clone())),
-                (Some(kept), Some(filter)) if kept.selection() == Some(filter.name()) => {
-                    Some(kept.at(url.clone()))
+            *found = match (saved, self.filter) {
+                (Some(saved), None) => Some(saved.unselected().at(url.clone())),
+                (Some(saved), Some(filter)) if saved.selection() == Some(filter.name()) => {
+                    Some(saved.at(url.clone()))
                 }
                 _ => None,
             };
@@ -79,28 +79,28 @@ impl<'a> Finding<'a> {
         Ok(())
     }
 
-    /// The objects as they are now: those that the listing does not tell are looked at.
+    /// The current objects. Objects whose version the listing did not give are looked up.
     fn objects(&self) -> Result<Vec<ObjectVersion>> {
         let mut now = self.listed.objects.clone();
         now.resize(self.listed.shards.len(), ObjectVersion::default());
-        let untold: Vec<usize> = (0..now.len()).filter(|number| now[*number].version.is_none()).collect();
+        let unknown: Vec<usize> = (0..now.len()).filter(|number| now[*number].version.is_none()).collect();
         let stat = |number: &usize| match self.listed.shards.get(*number) {
             Some(url) => self.store.stat(url.expose_secret()),
             None => Ok(ObjectVersion::default()),
         };
-        for (number, object) in untold.iter().zip(in_parallel(&untold, self.threads, stat)?) {
+        for (number, object) in unknown.iter().zip(in_parallel(&unknown, self.threads, stat)?) {
             now[*number] = object;
         }
         Ok(now)
     }
 
-    /// The index, with what was built of the missing shards.
+    /// The whole index; `built` has the missing shards.
     pub(super) fn completed_by(self, built: &Index) -> Index {
         let shards = self.listed.shards.iter().zip(self.found);
         shards.filter_map(|(url, found)| found.or_else(|| built.get(url.expose_secret()).cloned())).collect()
     }
 
-    /// The shards of which nothing current is kept.
+    /// The shards without a current index.
     pub(super) fn missing(&self) -> ShardList {
         let shards = self.listed.shards.iter().zip(&self.found);
         shards.filter(|(_, found)| found.is_none()).map(|(url, _)| url.clone()).collect()
@@ -112,7 +112,8 @@ impl<'a> Finding<'a> {
     }
 }
 
-/// What a call returns for each item, in their order, on several threads; or the first error of the list.
+/// Calls `call` for each item on several threads, and returns the results in order, or the first error of the
+/// list.
 fn in_parallel<T: Sync, U: Send>(
     items: &[T],
     threads: usize,

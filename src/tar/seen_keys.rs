@@ -1,4 +1,4 @@
-//! Which keys a shard has had, to notice one that comes back.
+//! The keys of a shard so far, to detect a repeated one.
 
 use foldhash::quality::RandomState;
 use std::collections::HashSet;
@@ -6,22 +6,22 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 /// The keys of a shard so far, as hashes.
 ///
-/// Most writers sort their samples. As long as each key is greater than the one before it, none can have come
-/// before: its hash is appended to a list. A lookup in a set would miss the cache for most keys of a large
-/// shard.
+/// Most writers sort their samples. As long as each key is greater than the one before it, no key can be
+/// repeated, and its hash is appended to a list. A look-up in a set would miss the CPU cache for most keys of
+/// a large shard.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenKeys {
     hasher: RandomState,
     /// The greatest key, while keys ascend.
     last: String,
     /// The hashes of all keys, while keys ascend; empty once they are in the set.
     ascending: Vec<u64>,
     /// The hashes of all keys, after the first one that was not greater than the one before.
-    any: Option<HashSet<u64, BuildHasherDefault<Hashed>>>,
+    any: Option<HashSet<u64, BuildHasherDefault<IdentityHasher>>>,
 }
 
-impl Seen {
-    /// Adds a key. False where it has come before.
+impl SeenKeys {
+    /// Adds a key. Returns false if it was added before.
     pub(super) fn insert(&mut self, key: &str) -> bool {
         let hash = self.hasher.hash_one(key);
         if let Some(any) = &mut self.any {
@@ -37,11 +37,11 @@ impl Seen {
     }
 }
 
-/// The hash of a number that is a hash already.
+/// A hasher for numbers that are hashes already: it returns them unchanged.
 #[derive(Debug, Default)]
-struct Hashed(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Hashed {
+impl Hasher for IdentityHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
     }
@@ -67,7 +67,7 @@ mod tests {
             if sorted {
                 keys.sort();
             }
-            let (mut seen, mut reference) = (Seen::default(), HashSet::new());
+            let (mut seen, mut reference) = (SeenKeys::default(), HashSet::new());
             for key in keys {
                 prop_assert_eq!(seen.insert(&key), reference.insert(key.clone()), "{}", key);
             }

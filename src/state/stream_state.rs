@@ -1,4 +1,4 @@
-//! Where one stream is.
+//! The state of one stream.
 
 use super::zero::is_zero;
 use super::{Digest, Ledger};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Where one stream of one dataset is.
+/// The state of one stream of one dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StreamState {
@@ -15,77 +15,76 @@ pub(crate) struct StreamState {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) dataset: usize,
     pub(crate) stream: usize,
-    /// How many times the stream has come to its end before.
+    /// Number of passes that have ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) pass: u64,
-    /// How many samples were taken in this pass.
+    /// Number of samples that were taken in this pass.
     pub(crate) taken: u64,
-    /// How many samples the pass has, if its end was seen by then.
+    /// Number of samples of the pass, if its end has been reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) length: Option<u64>,
     /// The slices that still have samples in the shuffle buffer, and the one that is being read, in their
     /// order.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-    pub(crate) open: Arc<[Opened]>,
-    /// Of everything taken, in all passes.
+    pub(crate) open: Arc<[OpenSlice]>,
+    /// The digest of all samples taken, in all passes.
     pub(crate) digest: Digest,
-    /// The input that the next output is made of, where some of its outputs were taken.
+    /// The input of the next output, if some of its outputs were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) part: Option<Part>,
-    /// How many places were left empty since they had another shape than any item at hand.
+    pub(crate) part: Option<PartialInput>,
+    /// Number of slots that were left empty because no item had their shape.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) empty: u64,
-    /// The last pass that has given an item, where a restore begins in an earlier one.
+    /// The last pass that has returned an item, if a restore begins in an earlier one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) given_pass: u64,
-    /// How many items a stage with a memory has given since. They are made again of the samples that follow,
-    /// and left out.
+    /// Number of items that a stage with memory has returned since this state's sample. A restore makes them
+    /// again from the samples that follow, and drops them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) again: u64,
-    /// What a stage with a memory has saved, if it does.
+    /// What a stage with memory has saved, if it saves anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) saved: Option<Saved>,
-    /// How many failures were met since the last item was taken, or with such a stage since then: they are
-    /// not reported again.
+    pub(crate) saved: Option<StageRecord>,
+    /// Number of failures since the last item was taken or, with such a stage, since this state's sample. A
+    /// restore does not report them again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) skips: u64,
-    /// What was skipped, in all passes.
+    /// The failures that were skipped, in all passes.
     #[serde(default, skip_serializing_if = "Ledger::is_empty")]
     pub(crate) ledger: Ledger,
-    /// What the stream gave of datasets that are in the mix no more, or have begun anew since. It stands with
-    /// the first dataset.
+    /// The digest of what the stream returned of datasets that were removed or restarted since. It is stored
+    /// with the first dataset.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) before: Digest,
 }
 
-/// An input of a stream of which some outputs were taken, and more are to come.
+/// An input of a stream of which some outputs were taken, but not all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Part {
+pub(crate) struct PartialInput {
     /// The number of the input among those of the pass, from 0.
     pub(crate) number: u64,
-    /// How many of its outputs were taken.
+    /// Number of its outputs that were taken.
     pub(crate) given: u64,
-    /// How many tokens of the next output were taken, where outputs are joined and cut anew.
+    /// Number of tokens of the next output that were taken, if outputs are joined and cut into rows.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) used: u64,
 }
 
-/// What a stage with a memory has saved: the inputs that it needs, and numbers of its own.
+/// What a stage with memory has saved: which inputs it needs, and numbers of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Saved {
-    /// How many inputs come before those that it needs, in what is read again.
+pub(crate) struct StageRecord {
+    /// Number of inputs that are read again before those that it needs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) past: u64,
-    /// How many inputs it needs.
+    /// Number of inputs that it needs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) inputs: u64,
-    /// How many samples, inputs and failures there had been in what is read again. These failures are not
-    /// reported again.
+    /// Number of samples, inputs and failures in what is read again. These failures are not reported again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) seen: u64,
-    /// How many items the last input had given.
+    /// Number of items that the last input had returned.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) part: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -114,24 +113,24 @@ impl StreamState {
         }
     }
 
-    /// How many places of its stream have been taken.
+    /// Number of slots of the stream that have been passed.
     pub(crate) fn places(&self) -> u64 {
         self.digest.places().saturating_add(self.before.places()).saturating_add(self.empty)
     }
 
-    /// The same of a dataset that has another number by now.
+    /// The same stream, of a dataset whose number has changed.
     pub(super) fn of_dataset(&self, dataset: usize) -> Self {
         StreamState { dataset, ledger: self.ledger.clone().of_dataset(dataset), ..self.clone() }
     }
 
     /// Records that a failure in this epoch of the dataset was skipped.
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
-        // An item that waited for its place may fail in a later epoch; entries are in the order of epochs.
+        // An item that waited for its slot may fail in a later epoch; entries are in the order of epochs.
         let epoch = self.ledger.entries().last().map_or(epoch, |last| epoch.max(last.epoch));
         self.ledger.skip(self.dataset, self.stream, epoch, error);
     }
 
-    /// How the same stream stands elsewhere in another way, if it does.
+    /// How the same stream differs in another state, if it does.
     pub(super) fn difference(&self, other: &StreamState) -> Option<String> {
         let StreamState {
             dataset: _,
@@ -150,23 +149,23 @@ impl StreamState {
             ledger,
             before,
         } = other;
-        let told = |what: &str, first: &dyn fmt::Display, second: &dyn fmt::Display| {
+        let differs = |what: &str, first: &dyn fmt::Display, second: &dyn fmt::Display| {
             Some(format!("{what} {first} in the first, and {second} in the second"))
         };
         if self.pass != *pass {
-            return told("the passes that have ended are", &self.pass, pass);
+            return differs("the passes that have ended are", &self.pass, pass);
         }
         if self.taken != *taken {
-            return told("the samples of the pass that were taken are", &self.taken, taken);
+            return differs("the samples of the pass that were taken are", &self.taken, taken);
         }
         for (first, second) in [(&self.digest, digest), (&self.before, before)] {
             if first != second {
-                return told("the digest of what was taken is", first, second);
+                return differs("the digest of what was taken is", first, second);
             }
         }
         if self.length != *length {
             let shown = |length: Option<u64>| length.map_or("unknown".into(), |length| length.to_string());
-            return told("the length of the pass is", &shown(self.length), &shown(*length));
+            return differs("the length of the pass is", &shown(self.length), &shown(*length));
         }
         let again =
             (self.empty, self.given_pass, self.again, &self.saved) == (*empty, *given_pass, *again, saved);
@@ -177,18 +176,18 @@ impl StreamState {
     }
 }
 
-/// A slice that has been begun.
+/// A slice that has been opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Opened {
-    /// Which of the stream's slices.
+pub(crate) struct OpenSlice {
+    /// The number of the slice in its stream.
     pub(crate) slice: usize,
-    /// How many samples of the pass came before it.
+    /// Number of samples of the pass before it.
     pub(crate) start: u64,
-    /// The size of the object, as stored.
+    /// The size of the stored object in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<u64>,
-    /// What tells its version.
+    /// The version of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<Arc<str>>,
 }

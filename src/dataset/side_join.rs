@@ -1,10 +1,12 @@
-//! The sides of one reader: each sample of the dataset gets the fields of theirs.
+//! Adds the fields of the sides to each sample of one reader.
 
-use super::pairing::{Found, Pairing};
-use super::part::Part;
-use super::reader::Chunks;
-use super::side::Missing;
-use super::{Dataset, Stop, Versions};
+use super::pairing::{KeyMatch, Pairing};
+use super::shard_set::ShardSet;
+use super::side::{Missing, ResolvedSide};
+use super::slice_reader::BodyStream;
+use super::slice_samples::SliceSamples;
+use super::stop_handle::StopHandle;
+use super::versions::Versions;
 use crate::error::Result;
 use crate::plan::Slice;
 use crate::sample::Sample;
@@ -12,25 +14,26 @@ use crate::store::Body;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-/// Joins the samples of one reader to those of the sides, one sample at a time.
-pub(super) struct Join<C> {
+/// Joins the sides' samples to those of one reader, one sample at a time.
+pub(super) struct SideJoin<C> {
     sides: Vec<Pairing<C>>,
-    /// The sample in hand, and the number of the side that comes next.
+    /// The sample being joined, and the number of the side that comes next.
     sample: Option<(Sample, usize)>,
-    /// The number of the side whose shard is read to its end next, after that of the dataset.
+    /// After the end of the dataset's shard: number of the side whose shard is read to its end next.
     ending: Option<usize>,
 }
 
-impl<C> Join<C> {
+impl<C> SideJoin<C> {
     pub(super) fn new(
-        dataset: &Dataset,
+        sides: &[Arc<ResolvedSide>],
+        shards: &ShardSet,
         epoch: u64,
         slices: &[Slice],
         versions: &Versions,
         face: fn(Body) -> C,
     ) -> Self {
-        let pairing = |side| Pairing::new(Arc::clone(side), dataset, epoch, slices, versions, face);
-        Join { sides: dataset.sides().iter().map(pairing).collect(), sample: None, ending: None }
+        let pairing = |side| Pairing::new(Arc::clone(side), shards, epoch, slices, versions, face);
+        SideJoin { sides: sides.iter().map(pairing).collect(), sample: None, ending: None }
     }
 
     /// Whether there are no sides.
@@ -38,43 +41,42 @@ impl<C> Join<C> {
         self.sides.is_empty()
     }
 
-    pub(super) fn stopped_by(&mut self, stop: &Stop, number: usize) {
+    pub(super) fn stopped_by(&mut self, stop: &StopHandle, number: usize) {
         for (side, pairing) in self.sides.iter_mut().enumerate() {
             pairing.stopped_by(stop, (number, 1 + 2 * side));
         }
     }
 
-    /// Leaves out what is in hand.
+    /// Drops the sample being joined.
     pub(super) fn give_up(&mut self) {
         (self.sample, self.ending) = (None, None);
     }
 
-    /// Takes a sample of the slice of this number, which [`poll_next`](Join::poll_next) gives when it is
-    /// whole.
+    /// Takes a sample of the slice of this number, which [`poll_sample`](SideJoin::poll_sample) returns when
+    /// it is joined.
     pub(super) fn begin(&mut self, sample: Sample, slice: usize) {
         self.sides.iter_mut().for_each(|side| side.enter(slice));
         self.sample = Some((sample, 0));
     }
 
     /// The shard of the slice of this number has ended: reads those of the sides to their ends too, so that
-    /// damage behind the last sample is seen.
+    /// damage behind the last sample is found.
     pub(super) fn end(&mut self, slice: usize) {
         self.ending = self.sides.iter().all(|side| side.is_in(slice)).then_some(0);
     }
 
-    /// What comes of the sample in hand, or what is wrong with a side. `None` when nothing is left to be
-    /// done.
-    pub(super) fn poll_next<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
+    /// The joined sample, or the error of a side. `None` when nothing is left to do.
+    pub(super) fn poll_sample<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
     where
-        F: FnMut(&mut Part<C>) -> Poll<Option<Result<Sample>>>,
+        F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
     {
         while let Some((sample, number)) = &mut self.sample {
             let Some(side) = self.sides.get_mut(*number) else {
                 return Poll::Ready(self.sample.take().map(|(sample, _)| Ok(sample)));
             };
-            let failed = match ready!(side.poll_find(sample.key(), poll)) {
-                Found::Sample(found) => side.merge(sample, found),
-                Found::Missing => match side.missing() {
+            let joined = match ready!(side.poll_find(sample.key(), poll)) {
+                KeyMatch::Sample(found) => side.merge(sample, found),
+                KeyMatch::Missing => match side.missing() {
                     Missing::None => Ok(()),
                     Missing::Skip => {
                         self.sample = None;
@@ -82,10 +84,10 @@ impl<C> Join<C> {
                     }
                     Missing::Error => Err(side.missing_sample(sample.key(), false)),
                 },
-                Found::Failed(error) => Err(error),
-                Found::Other(error) => return Poll::Ready(Some(Err(error))),
+                KeyMatch::Failed(error) => Err(error),
+                KeyMatch::OtherFailed(error) => return Poll::Ready(Some(Err(error))),
             };
-            match failed {
+            match joined {
                 Ok(()) => *number += 1,
                 Err(error) => {
                     self.sample = None;
@@ -107,9 +109,9 @@ impl<C> Join<C> {
     }
 }
 
-impl Join<Body> {
-    pub(super) fn into_stream(self) -> Join<Chunks> {
+impl SideJoin<Body> {
+    pub(super) fn into_stream(self) -> SideJoin<BodyStream> {
         let sides = self.sides.into_iter().map(Pairing::into_stream).collect();
-        Join { sides, sample: self.sample, ending: self.ending }
+        SideJoin { sides, sample: self.sample, ending: self.ending }
     }
 }

@@ -1,5 +1,5 @@
-//! Attributes of this machine from Google's metadata server: one GET each, over plain HTTP, with strict
-//! limits.
+//! A client of Google's metadata server: one GET for each attribute of this machine, over plain HTTP, with
+//! strict limits.
 
 use super::bad;
 use crate::error::Result;
@@ -7,45 +7,47 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// The address of the metadata server on each machine of Google. Its name would have to be looked up, for
-/// which there is no time limit.
+/// The address of the metadata server on each machine of Google. A look-up of its name would have no time
+/// limit.
 const ADDRESS: &str = "169.254.169.254";
-/// The most time that one request takes.
+/// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Requests for one attribute, as the server may be busy or just starting.
-const ATTEMPTS: usize = 3;
+/// Number of requests for one attribute: the server may be busy or starting.
+const MAX_ATTEMPTS: usize = 3;
+/// Pause between two requests.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The most bytes of a response: the addresses of some 10,000 hosts.
-const LIMIT: usize = 512 << 10;
-const HEADERS: usize = 64;
+/// Size limit of a response in bytes: the addresses of some 10,000 hosts.
+const MAX_RESPONSE: usize = 512 << 10;
+/// Largest number of headers of a response.
+const MAX_HEADERS: usize = 64;
 
 /// The metadata server.
-pub(super) struct Server {
+pub(super) struct MetadataServer {
     host: String,
 }
 
 /// Why there is no attribute.
-enum Fault {
+enum MetadataError {
     /// Another attempt may succeed.
-    Passing(io::Error),
-    /// It is not the server that was expected.
-    Wrong(String),
+    Transient(io::Error),
+    /// The response is not one of Google's metadata server.
+    Unexpected(String),
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for MetadataError {
     fn from(error: io::Error) -> Self {
-        Fault::Passing(error)
+        MetadataError::Transient(error)
     }
 }
 
-impl Server {
-    /// The one that `GCE_METADATA_HOST` names (`host` or `host:port`), or that of this machine.
+impl MetadataServer {
+    /// The server that `GCE_METADATA_HOST` names (`host` or `host:port`), or that of this machine.
     pub(super) fn new(host: Option<String>) -> Result<Self> {
         let host = host.unwrap_or_else(|| ADDRESS.to_owned());
         if host.is_empty() || host.bytes().any(|byte| byte <= b' ' || byte == 0x7f || byte == b'/') {
             return Err(bad(format!("GCE_METADATA_HOST={host:?} is not a host: set it to one, or unset it")));
         }
-        Ok(Server { host })
+        Ok(MetadataServer { host })
     }
 
     /// An attribute of this machine; `None` if it has none of this name.
@@ -58,19 +60,19 @@ impl Server {
             attempt += 1;
             match self.get(&path) {
                 Ok(value) => return Ok(value),
-                Err(Fault::Passing(_)) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
-                Err(Fault::Passing(error)) => {
+                Err(MetadataError::Transient(_)) if attempt < MAX_ATTEMPTS => std::thread::sleep(PAUSE),
+                Err(MetadataError::Transient(error)) => {
                     return Err(bad(format!(
-                        "no answer of the metadata server for {name}: {url}, {ATTEMPTS} attempts: {error}; \
+                        "no answer of the metadata server for {name}: {url}, {MAX_ATTEMPTS} attempts: {error}; \
                          on a TPU VM try again, elsewhere {advice}"
                     )));
                 }
-                Err(Fault::Wrong(what)) => return Err(bad(format!("{url}: {what}: {advice}"))),
+                Err(MetadataError::Unexpected(what)) => return Err(bad(format!("{url}: {what}: {advice}"))),
             }
         }
     }
 
-    fn get(&self, path: &str) -> Result<Option<String>, Fault> {
+    fn get(&self, path: &str) -> Result<Option<String>, MetadataError> {
         let end = Instant::now() + TIMEOUT;
         let mut stream = self.connect()?;
         let request = format!(
@@ -85,7 +87,7 @@ impl Server {
             if let Some(value) = parse(&received, false)? {
                 return Ok(value);
             }
-            // The limit is for all of the response, and not for each read.
+            // The time limit is for the whole response, not for each read.
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no response in time").into());
@@ -93,7 +95,7 @@ impl Server {
             stream.set_read_timeout(Some(left))?;
             let mut bytes = [0; 4096];
             let read = stream.read(&mut bytes);
-            // What a socket says when its time is over.
+            // The error of a socket whose read timed out.
             let timed_out = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
             if read.as_ref().is_err_and(timed_out) {
                 continue;
@@ -105,8 +107,10 @@ impl Server {
                 }
                 count => received.extend_from_slice(&bytes[..count]),
             }
-            if received.len() > LIMIT {
-                return Err(Fault::Wrong(format!("the response has more than {LIMIT} bytes")));
+            if received.len() > MAX_RESPONSE {
+                return Err(MetadataError::Unexpected(format!(
+                    "the response has more than {MAX_RESPONSE} bytes"
+                )));
             }
         }
     }
@@ -120,10 +124,13 @@ impl Server {
     }
 }
 
-/// The value in a response, `Some(None)` if there is no such attribute; `None` while more bytes must come.
-fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, Fault> {
-    let wrong = |what: &str| Fault::Wrong(format!("this is no response of Google's metadata server: {what}"));
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+/// The value in a response; `Some(None)` if there is no such attribute, `None` while the response is
+/// incomplete.
+fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, MetadataError> {
+    let wrong = |what: &str| {
+        MetadataError::Unexpected(format!("this is no response of Google's metadata server: {what}"))
+    };
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let start = match response.parse(received) {
         Ok(httparse::Status::Complete(start)) => start,
@@ -144,7 +151,7 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, Fault> 
     match status {
         200 => {}
         404 => return Ok(Some(None)),
-        _ => return Err(Fault::Wrong(format!("status {status}"))),
+        _ => return Err(MetadataError::Unexpected(format!("status {status}"))),
     }
     let body = &received[start..];
     let body = if header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
@@ -160,7 +167,7 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Option<String>>, Fault> 
     Ok(text.map(Some))
 }
 
-/// The content of a chunked body, `None` while more bytes must come.
+/// The content of a chunked body; `None` while it is incomplete.
 fn dechunk(mut body: &[u8]) -> Result<Option<Vec<u8>>, ()> {
     let mut content = Vec::new();
     loop {
@@ -168,7 +175,7 @@ fn dechunk(mut body: &[u8]) -> Result<Option<Vec<u8>>, ()> {
             httparse::Status::Complete(found) => found,
             httparse::Status::Partial => return Ok(None),
         };
-        let size = usize::try_from(size).ok().filter(|size| *size <= LIMIT).ok_or(())?;
+        let size = usize::try_from(size).ok().filter(|size| *size <= MAX_RESPONSE).ok_or(())?;
         if size == 0 {
             return Ok(Some(content));
         }

@@ -1,51 +1,53 @@
-//! The end of an archive: two blocks of zeros, and no more zeros after them than padding explains.
+//! The end of an archive: two blocks of zeros, followed by padding only.
 //!
-//! Preallocated downloads, power failures and bad network file systems leave regions of zeros in files. One
-//! that begins where a header should be looks like the end of the archive, and must not be taken for it.
+//! Preallocated downloads, power failures and bad network file systems leave regions of zeros in files. A
+//! region that begins where a header should be looks like the end of the archive, and must not be mistaken
+//! for it.
 
 use super::header::BLOCK;
 use crate::error::{Error, ErrorKind};
 use std::iter;
 
-/// The end-of-archive marker.
+/// Size in bytes of the end-of-archive marker.
 const MARKER: u64 = 2 * BLOCK as u64;
-/// What nearly all writers pad archives to a multiple of.
+/// Size in bytes of a record: nearly all writers pad archives to a multiple of it.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// The largest record that padding is believed to fill.
-const LARGEST: u64 = 1 << 20;
+/// Size in bytes of the largest record to which padding is accepted.
+const MAX_RECORD: u64 = 1 << 20;
 
 /// An archive that ends with an end marker.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct ArchiveEnd {
     /// The offset of the first block of zeros.
     pub(super) first: u64,
-    /// Where the archive begins, where that is known.
+    /// The offset at which the archive begins, if known.
     pub(super) archive: Option<u64>,
-    /// The most zeros after the marker, if the caller said so.
-    pub(super) most: Option<u64>,
+    /// Largest number of zeros after the marker, if the caller has set it.
+    pub(super) max_padding: Option<u64>,
 }
 
-impl End {
-    /// Checks that there may be zeros up to the offset `end`, and perhaps beyond.
+impl ArchiveEnd {
+    /// Checks that zeros up to the offset `end`, and perhaps beyond, can be padding.
     pub(super) fn check_more(&self, end: u64) -> Result<(), Error> {
-        let most = self.most.unwrap_or(if self.is_empty() { RECORD } else { LARGEST });
-        if self.padding(end) <= most { Ok(()) } else { Err(self.too_long(end)) }
+        let max = self.max_padding.unwrap_or(if self.is_empty() { RECORD } else { MAX_RECORD });
+        if self.padding(end) <= max { Ok(()) } else { Err(self.too_long(end)) }
     }
 
-    /// Checks that the zeros may end at the offset `end`, where the input or the next archive begins.
+    /// Checks that zeros up to the offset `end`, where the input ends or the next archive begins, can be
+    /// padding.
     pub(super) fn check(&self, end: u64) -> Result<(), Error> {
         let padding = self.padding(end);
-        let explained = match (self.most, self.archive) {
-            (Some(most), _) => padding <= most,
+        let explained = match (self.max_padding, self.archive) {
+            (Some(max), _) => padding <= max,
             (None, Some(start)) => self.is_padded(end.saturating_sub(start), padding),
-            (None, None) => padding < LARGEST,
+            (None, None) => padding < MAX_RECORD,
         };
         if explained { Ok(()) } else { Err(self.too_long(end)) }
     }
 
     /// Whether `padding` bytes fill up a record of an archive of `length` bytes.
     fn is_padded(&self, length: u64, padding: u64) -> bool {
-        let largest = if self.is_empty() { RECORD } else { LARGEST };
+        let largest = if self.is_empty() { RECORD } else { MAX_RECORD };
         // A small archive may be a single record.
         if length <= largest && length.is_multiple_of(BLOCK as u64) {
             return true;
@@ -61,7 +63,7 @@ impl End {
         self.archive == Some(self.first)
     }
 
-    /// The zeros after the end marker.
+    /// Number of zeros after the end marker, up to `end`.
     fn padding(&self, end: u64) -> u64 {
         end.saturating_sub(self.first).saturating_sub(MARKER)
     }
@@ -77,31 +79,31 @@ impl End {
     }
 }
 
-/// One block of zeros in place of a header.
+/// The error of a single block of zeros in place of a header.
 pub(super) fn lone_block() -> Error {
-    let message = "a single block of zeros stands in place of a header, where an end-of-archive marker has \
+    let message = "a single block of zeros is in place of a header, where an end-of-archive marker has \
                    two: members were probably overwritten with zeros";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
-/// A block of zeros is in place of a header, in a part of the archive that does not reach to its end.
-pub(super) fn in_a_part() -> Error {
-    let message = "zeros stand in place of a header, in a part of the shard that ends before the archive \
+/// The error of a block of zeros in place of a header, in a range that ends before the archive does.
+pub(super) fn zeros_in_range() -> Error {
+    let message = "zeros are in place of a header, in a part of the shard that ends before the archive \
                    does: members were probably overwritten with zeros, or the index is that of another shard";
     ErrorKind::ArchiveEnd(message.into()).into()
 }
 
-/// The archive ends before the offset up to which its members are known to reach.
-pub(super) fn too_early(reach: u64) -> Error {
+/// The error of an archive that ends before `reach`, up to which it has members.
+pub(super) fn ends_too_early(reach: u64) -> Error {
     let message = format!(
-        "zeros stand where the index says that members reach up to byte {reach}: they were probably \
+        "there are zeros where the index says that members reach up to byte {reach}: they were probably \
          overwritten"
     );
     ErrorKind::ArchiveEnd(message).into()
 }
 
-/// What is no header follows the end marker, whose zeros began at `first`.
-pub(super) fn data(first: u64) -> Error {
+/// The error of data after the end marker, whose zeros begin at `first`.
+pub(super) fn data_after(first: u64) -> Error {
     let message = format!(
         "data follows the end-of-archive marker, whose zeros begin at byte {first}: members were probably \
          overwritten with zeros, or this was appended to the archive"
@@ -109,8 +111,8 @@ pub(super) fn data(first: u64) -> Error {
     ErrorKind::ArchiveEnd(message).into()
 }
 
-/// Another archive follows the end marker, whose zeros began at `first`.
-pub(super) fn archive(first: u64) -> Error {
+/// The error of another archive after the end marker, whose zeros begin at `first`.
+pub(super) fn archive_after(first: u64) -> Error {
     let message = format!(
         "a tar header follows the end-of-archive marker, whose zeros begin at byte {first}: members were \
          probably overwritten with zeros (if archives were concatenated on purpose, set \
@@ -123,8 +125,8 @@ pub(super) fn archive(first: u64) -> Error {
 mod tests {
     use super::*;
 
-    fn ends(members: u64, length: u64, most: Option<u64>) -> bool {
-        let end = End { first: members, archive: Some(0), most };
+    fn ends(members: u64, length: u64, max_padding: Option<u64>) -> bool {
+        let end = ArchiveEnd { first: members, archive: Some(0), max_padding };
         let found = end.check(length).is_ok();
         assert!(!found || end.check_more(length).is_ok(), "{members} {length}");
         found

@@ -1,4 +1,4 @@
-//! Ending reads that wait for the network, when nobody wants their data any more.
+//! Ends reads that wait for the network when their data is no longer wanted.
 
 use crate::store::Stopper;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Ends the reading of one or several [`ShardReader`](super::ShardReader)s from another thread.
 ///
-/// A reader that waits for the network wakes with an error; one that continues finds nothing more to read.
+/// A reader that waits for the network wakes with an error; one that continues afterwards is at its end.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stop(Arc<Shared>);
+pub(crate) struct StopHandle(Arc<StopShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    /// Set under the lock of `reading`, so that no reader slips in between.
+struct StopShared {
+    /// Set under the lock of `reading`, so that no reader starts unnoticed.
     stopped: AtomicBool,
-    /// What is being read, by reader.
+    /// Stops what each reader is reading.
     reading: Mutex<Vec<(ReaderNumber, Stopper)>>,
 }
 
-/// Tells a reader from the others of the same stop: its number, and which of its own readers it is.
+/// Identifies a reader among those of one [`StopHandle`]: its number, and the number of the reader within it.
 pub(super) type ReaderNumber = (usize, usize);
 
-impl Stop {
+impl StopHandle {
     /// Ends all reads, now and later.
     pub(crate) fn stop(&self) {
         let mut reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,15 +36,15 @@ impl Stop {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// Notes what `reader` reads now, in place of what it read before. False when there is to be no more
-    /// reading.
-    pub(super) fn reads(&self, reader: ReaderNumber, stopper: Stopper) -> bool {
+    /// Registers what `reader` reads now, in place of what it read before. Returns false if reading has been
+    /// ended.
+    pub(super) fn register(&self, reader: ReaderNumber, stopper: Stopper) -> bool {
         let mut reading = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner);
         reading.retain(|(other, _)| *other != reader);
-        let go_on = !self.is_stopped();
-        if go_on {
+        let continues = !self.is_stopped();
+        if continues {
             reading.push((reader, stopper));
         }
-        go_on
+        continues
     }
 }
