@@ -4,7 +4,7 @@ use super::compact::{self, CompactReader};
 use super::relative_url::{directory, relative, resolved};
 use super::shard_entry::{MAX_SHARDS, ShardEntry};
 use super::{Index, ShardIndex};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, INDEX, Result};
 use crate::secret_url::{redact_text, without_secrets};
 use crate::store::{Store, file_name, write_to};
 use serde::Deserialize;
@@ -70,7 +70,7 @@ fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8]) -> Result<(
         let chunk = chunk?;
         size += chunk.len() as u64;
         if size > MAX_DOCUMENT {
-            return Err(ErrorKind::TooLarge { what: "an index", size, limit: MAX_DOCUMENT }.into());
+            return Err(ErrorKind::TooLarge { what: INDEX, size, limit: MAX_DOCUMENT }.into());
         }
         take(&chunk)?;
     }

@@ -16,7 +16,8 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use split::{check_enough, split_by, split_by_node, split_by_worker};
+pub(crate) use split::check_enough;
+pub use split::{split_by, split_by_node, split_by_worker};
 
 use crate::error::{ErrorKind, Result};
 use crate::rng::{Purpose, Rng};

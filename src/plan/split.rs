@@ -63,7 +63,7 @@ pub fn split_by<I: IntoIterator>(
 ///
 /// # Errors
 /// [`ErrorKind::TooFewShards`].
-pub fn check_enough(shards: usize, readers: usize, what: &'static str) -> Result<()> {
+pub(crate) fn check_enough(shards: usize, readers: usize, what: &'static str) -> Result<()> {
     if shards >= readers {
         return Ok(());
     }

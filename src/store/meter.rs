@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(super) struct SourceMeter {
     requests: AtomicU64,
-    answers: AtomicU64,
+    responses: AtomicU64,
     bytes: AtomicU64,
     retries: AtomicU64,
     throttled: AtomicU64,
@@ -60,7 +60,7 @@ struct ActiveTime {
 /// The time until a response begins: its smoothed mean and mean deviation (as in RFC 6298), in seconds.
 #[derive(Debug, Default)]
 struct Latency {
-    answers: u32,
+    responses: u32,
     mean: f64,
     deviation: f64,
     /// Number of bytes that were requested a second time.
@@ -102,7 +102,7 @@ impl ObjectWaits {
 }
 
 /// Number of responses after which their latency is known.
-const MIN_ANSWERS: u32 = 16;
+const MIN_RESPONSES: u32 = 16;
 /// Minimum time after which a response is late, however fast others were.
 const MIN_LATE: Duration = Duration::from_millis(20);
 
@@ -165,7 +165,7 @@ impl SourceMeter {
     pub(super) fn late(&self) -> Option<Duration> {
         let latency = self.latency();
         let late = Duration::from_secs_f64(latency.mean + 4.0 * latency.deviation);
-        (latency.answers >= MIN_ANSWERS).then(|| late.max(MIN_LATE))
+        (latency.responses >= MIN_RESPONSES).then(|| late.max(MIN_LATE))
     }
 
     /// Whether `bytes` may be requested a second time, if at most this `share` of all bytes may be. Counts
@@ -232,11 +232,11 @@ impl SourceMeter {
         let active = self.active();
         let running = active.since.map_or(Duration::ZERO, |since| since.elapsed());
         let of = |counter: &AtomicU64| counter.load(Relaxed);
-        let first_byte = of(&self.first_bytes).checked_div(of(&self.answers)).unwrap_or_default();
+        let first_byte = of(&self.first_bytes).checked_div(of(&self.responses)).unwrap_or_default();
         SourceReport {
             source,
             requests: of(&self.requests),
-            answers: of(&self.answers),
+            responses: of(&self.responses),
             bytes: of(&self.bytes),
             retries: of(&self.retries),
             throttled: of(&self.throttled),
@@ -264,16 +264,16 @@ impl RequestTimer {
         let time = self.sent.elapsed();
         self.entry.answered();
         self.meter.set_reached();
-        self.meter.answers.fetch_add(1, Relaxed);
+        self.meter.responses.fetch_add(1, Relaxed);
         observe!("shardstream_first_byte_seconds", time.as_secs_f64());
         self.meter.first_bytes.fetch_add(nanoseconds(time), Relaxed);
         let (mut latency, seconds) = (self.meter.latency(), time.as_secs_f64());
-        if latency.answers == 0 {
+        if latency.responses == 0 {
             (latency.mean, latency.deviation) = (seconds, seconds / 2.0);
         }
         latency.deviation += ((seconds - latency.mean).abs() - latency.deviation) / 4.0;
         latency.mean += (seconds - latency.mean) / 8.0;
-        latency.answers = latency.answers.saturating_add(1);
+        latency.responses = latency.responses.saturating_add(1);
         time
     }
 
@@ -376,7 +376,7 @@ mod tests {
     fn only_a_share_is_asked_for_twice() {
         let meter = Arc::new(SourceMeter::default());
         assert_eq!(meter.late(), None);
-        for _ in 0..MIN_ANSWERS {
+        for _ in 0..MIN_RESPONSES {
             request(&meter).answered();
         }
         assert_eq!(meter.late(), Some(MIN_LATE));

@@ -37,7 +37,7 @@ pub struct SourceReport {
     /// Number of requests for bytes of objects, including those that failed.
     pub requests: u64,
     /// Number of responses, whatever their status.
-    pub answers: u64,
+    pub responses: u64,
     /// Number of bytes of objects that were received, including wasted ones: what a provider bills as egress.
     pub bytes: u64,
     /// Number of requests that were retries after a fault.
@@ -79,12 +79,12 @@ impl SourceReport {
         time: impl Fn(Duration, Duration) -> Duration,
     ) {
         let first_bytes = |report: &SourceReport| {
-            report.first_byte.saturating_mul(u32::try_from(report.answers).unwrap_or(u32::MAX))
+            report.first_byte.saturating_mul(u32::try_from(report.responses).unwrap_or(u32::MAX))
         };
         let waited = time(first_bytes(self), first_bytes(other));
         for (mine, others) in [
             (&mut self.requests, other.requests),
-            (&mut self.answers, other.answers),
+            (&mut self.responses, other.responses),
             (&mut self.bytes, other.bytes),
             (&mut self.retries, other.retries),
             (&mut self.throttled, other.throttled),
@@ -97,7 +97,7 @@ impl SourceReport {
         self.waited = time(self.waited, other.waited);
         self.active = time(self.active, other.active);
         self.first_byte =
-            waited.checked_div(u32::try_from(self.answers).unwrap_or(u32::MAX)).unwrap_or_default();
+            waited.checked_div(u32::try_from(self.responses).unwrap_or(u32::MAX)).unwrap_or_default();
     }
 }
 

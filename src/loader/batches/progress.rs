@@ -166,9 +166,9 @@ impl RankProgress {
         };
         self.known[number] = 0;
         self.in_a_row[number] = 0;
-        let (used, room) = tag.fill.unwrap_or_default();
+        let (used, capacity) = tag.fill.unwrap_or_default();
         self.fill.used = self.fill.used.saturating_add(used);
-        self.fill.room = self.fill.room.saturating_add(room);
+        self.fill.capacity = self.fill.capacity.saturating_add(capacity);
     }
 
     /// Counts a failure. Returns the counts before it; none if it was counted before a restore.

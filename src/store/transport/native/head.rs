@@ -1,10 +1,10 @@
 //! The heads of requests and responses: start line and headers.
 
 use super::chunked::ChunkedDecoder;
+use crate::error::{Error, ErrorKind, RESPONSE_HEAD, Result};
 use crate::store::transport::USER_AGENT;
 use crate::store::transport::fault::{malformed, network_fault};
 use crate::store::transport::origin::HttpOrigin;
-use crate::{Error, ErrorKind, Result};
 use bytes::BufMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, Uri};
@@ -93,7 +93,7 @@ pub(super) async fn read(
         let room = READ_SIZE.min(MAX_BYTES.saturating_sub(taken + received.len()));
         if room == 0 {
             let error = ErrorKind::TooLarge {
-                what: "the head of an answer",
+                what: RESPONSE_HEAD,
                 size: MAX_BYTES as u64 + 1,
                 limit: MAX_BYTES as u64,
             };

@@ -6,12 +6,12 @@ use std::ops::{Bound, RangeBounds};
 
 /// The stage of [`slice`](super::IteratorExt::slice).
 #[derive(Debug, Clone)]
-pub struct Slice {
+pub struct Sliced {
     skip: usize,
     left: Option<usize>,
 }
 
-impl Slice {
+impl Sliced {
     pub(super) fn new(range: impl RangeBounds<usize>) -> Self {
         let skip = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -23,11 +23,11 @@ impl Slice {
             Bound::Excluded(&end) => Some(end),
             Bound::Unbounded => None,
         };
-        Slice { skip, left: end.map(|end| end.saturating_sub(skip)) }
+        Sliced { skip, left: end.map(|end| end.saturating_sub(skip)) }
     }
 }
 
-impl<T> Stage<T> for Slice {
+impl<T> Stage<T> for Sliced {
     type Out = T;
 
     fn push(&mut self, item: T) -> Option<Result<T>> {
