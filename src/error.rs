@@ -13,8 +13,8 @@ use std::time::Duration;
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What [`ErrorKind::TooLarge`] says of an index, and of the head of a response: neither belongs to one shard,
-/// so no policy skips them.
+/// What [`ErrorKind::TooLarge`] says of an index and of the head of a response. Neither belongs to one shard,
+/// so no policy skips it.
 pub(crate) const INDEX: &str = "an index";
 pub(crate) const RESPONSE_HEAD: &str = "the head of a response";
 

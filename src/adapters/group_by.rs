@@ -12,9 +12,9 @@ const MAX_WAITING: usize = 1000;
 /// A [`Stage`] that groups items of the same key: `size` samples of one class, one speaker, one customer. A
 /// group is returned when it is full.
 ///
-/// Items that wait for others of their key are held in memory, at most [`max_waiting`](GroupBy::max_waiting) of them.
-/// Beyond that number, and at the end, groups that are not full are returned, the oldest first; or they are
-/// dropped, as [`partial`](GroupBy::partial) says.
+/// Items that wait for others of their key are held in memory, at most [`max_waiting`](GroupBy::max_waiting)
+/// of them. Beyond that number, and at the end, groups that are not full are returned, the oldest first; or
+/// they are dropped, as [`partial`](GroupBy::partial) says.
 ///
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};

@@ -97,7 +97,7 @@ impl Column for ShardColumn {
 /// outputs of a stage, all from 0.
 ///
 /// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key. The
-/// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [numbered](Sample::with_position). A
+/// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [set](Sample::with_position). A
 /// number that does not fit `int64`, which no shard has, is an error,
 /// [`ErrorKind::Config`](crate::ErrorKind::Config).
 ///

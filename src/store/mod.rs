@@ -206,8 +206,8 @@ impl Store {
         &self.0.budget
     }
 
-    /// Makes a queue: objects that are opened in it are read one after the other, and requested in this order.
-    /// `owner` counts their memory.
+    /// Makes a queue: objects that are opened in it are read one after the other, and requested in this
+    /// order. `owner` counts their memory.
     pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
         self.0.budget.queue(owner)
     }
