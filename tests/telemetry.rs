@@ -78,7 +78,7 @@ fn value(scrape: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn log_and_metrics_tell_what_happened() {
+fn log_and_metrics_record_reading_and_faults() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false);
     let subscriber = subscriber.with_max_level(tracing::Level::TRACE).finish();

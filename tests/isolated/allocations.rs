@@ -58,7 +58,7 @@ fn a_sample_costs_one_allocation() {
 
 /// A job of many shards: what each stream of a rank costs must not grow with the shards of the job.
 #[test]
-fn an_epoch_is_put_in_order_once_for_all_streams_of_a_rank() {
+fn streams_of_a_rank_share_one_epoch_order() {
     const SHARDS: usize = 100_000;
     let _alone = alone();
     let counted = Plan::counted(vec![1000; SHARDS], 32_768, 42).unwrap();
@@ -79,7 +79,7 @@ fn an_epoch_is_put_in_order_once_for_all_streams_of_a_rank() {
 
 /// Without layouts: URL, version, size and number of samples, and what finds the shard.
 #[test]
-fn a_shard_of_an_index_costs_few_bytes() {
+fn an_index_costs_few_bytes_per_shard() {
     const SHARDS: usize = 50_000;
     let _alone = alone();
     let pattern = format!("gs://bucket/datasets/train/shard-{{0000000..{:07}}}-of-1000000.tar", SHARDS - 1);
@@ -111,7 +111,7 @@ fn a_shard_of_an_index_costs_few_bytes() {
 
 /// The headers of empty members are not kept: each takes 512 bytes and more.
 #[test]
-fn a_member_costs_its_name_and_its_content() {
+fn a_member_takes_memory_for_its_name_and_content_only() {
     const COUNT: u64 = 100_000;
     let _alone = alone();
     let mut archive = tar::Builder::new(Vec::new());
@@ -133,7 +133,7 @@ fn a_member_costs_its_name_and_its_content() {
 
 /// Whatever comes of it, and however large each of its members is.
 #[test]
-fn a_sample_beyond_its_limit_takes_no_memory() {
+fn a_sample_above_its_limit_takes_no_memory() {
     const LIMIT: usize = 1 << 20;
     let _alone = alone();
     let members: Vec<_> =
@@ -181,7 +181,7 @@ fn samples(count: u32) -> Vec<Sample> {
 }
 
 #[test]
-fn numbers_go_into_slots_without_an_allocation() {
+fn numbers_are_written_into_slots_without_allocating() {
     let _alone = alone();
     let columns = [
         ("scalar", Columns::new().with("x", Scalar::<i32>::new("cls"))),
@@ -241,7 +241,7 @@ fn memory_is_flat_over_a_hundred_thousand_samples() {
 
 #[cfg(feature = "image")]
 #[test]
-fn a_picture_costs_what_its_decoder_allocates() {
+fn decoding_allocates_only_what_the_image_decoder_does() {
     let _alone = alone();
     use shardstream::collate::ImageColumn;
     use shardstream::image::{Image, ImageMode, RandomHorizontalFlip, RandomResizedCrop};

@@ -121,7 +121,7 @@ fn readers_of_whole_objects_share_the_budget() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn loaders_of_files_share_it_too() {
+fn loaders_of_local_files_share_the_budget() {
     const STREAMS: usize = 4;
     const SAMPLE: usize = 3000;
     const BUDGET: u64 = 16 << 20;
@@ -157,7 +157,7 @@ fn loaders_of_files_share_it_too() {
 
 /// Each loader says what it holds, and all of them together hold what the budget says.
 #[test]
-fn a_report_says_who_holds_what() {
+fn a_report_splits_memory_into_network_and_samples() {
     const STREAMS: usize = 2;
     let _alone = alone();
     let given = Arc::<AtomicUsize>::default();

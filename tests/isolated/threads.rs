@@ -162,7 +162,7 @@ fn dropping_ends_all_threads() {
 }
 
 #[test]
-fn dropping_ends_reads_that_wait_for_ever() {
+fn dropping_ends_reads_blocked_forever() {
     watched(|| {
         drop_at_any_point(&custom(Behaviour::Silent).0, &[0]);
         // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the
@@ -200,7 +200,7 @@ fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<(
 
 /// Everything public that has threads of its own, behind it whatever may wait for bytes there.
 #[test]
-fn dropping_ends_whatever_waits_for_a_silent_source() {
+fn dropping_ends_every_stage_waiting_for_a_silent_source() {
     /// Passes items on, and holds `alive`.
     fn held<T>(alive: Arc<()>) -> impl Fn(T) -> Result<T> + Send + Sync + 'static {
         move |item| {
@@ -268,7 +268,7 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
 
 /// Nothing ever comes of an endless source, and threads are busy with finding that out.
 #[test]
-fn dropping_ends_stages_that_leave_everything_out() {
+fn dropping_ends_stages_that_skip_every_sample() {
     fn nothing(items: LoaderBuilder<Sample>, stage: usize) -> LoaderBuilder<Sample> {
         match stage {
             0 => items.select(|_| false),
@@ -300,7 +300,7 @@ fn dropping_ends_stages_that_leave_everything_out() {
 
 /// Streams that have come to their ends wait to be told whether they are to begin again.
 #[test]
-fn dropping_ends_streams_that_may_begin_again() {
+fn dropping_ends_streams_that_may_start_another_pass() {
     watched(|| {
         for (threads, taken) in
             [0, 2].into_iter().flat_map(|threads| [0, 1, 4, 9].map(|taken| (threads, taken)))
@@ -325,7 +325,7 @@ fn dropping_ends_streams_that_may_begin_again() {
 
 /// What was made of what had come is nobody's any more.
 #[test]
-fn nothing_is_uploaded_for_a_feed_that_was_dropped() {
+fn a_dropped_feed_uploads_nothing() {
     watched(|| {
         let (dataset, _) = custom(Behaviour::StallsAfter(5));
         let uploaded = Arc::new(AtomicUsize::new(0));
@@ -355,7 +355,7 @@ fn a_blocked_consumer_wakes_when_the_batches_end() {
 }
 
 #[test]
-fn dropping_waits_for_no_more_than_the_calls_under_way() {
+fn dropping_waits_only_for_calls_in_progress() {
     watched(|| {
         let (dataset, given) = custom(Behaviour::StallsAfter(2 * CHUNK));
         let (begun, begins) = mpsc::channel();
@@ -396,7 +396,7 @@ fn settled(counter: &AtomicUsize) -> usize {
 }
 
 #[test]
-fn a_consumer_that_rests_stops_the_readers() {
+fn an_idle_consumer_stops_the_readers() {
     const STREAMS: usize = 2;
     const THREADS: usize = 3;
     watched(|| {

@@ -29,7 +29,7 @@ fn idle() -> Option<u64> {
 /// Stages that wait for a service get more threads than there are cores, in the same order; the next run
 /// begins with those that were of use. None are added where the number is fixed.
 #[test]
-fn threads_that_wait_are_joined_by_others() {
+fn the_tuner_adds_threads_while_threads_wait() {
     let _alone = alone();
     let wait = |sample: Sample| {
         thread::sleep(Duration::from_millis(10));
@@ -49,7 +49,9 @@ fn threads_that_wait_are_joined_by_others() {
             let idle = idle().zip(idle_before).map(|(now, before)| now - before);
             let all = LONG.as_millis() as u64 / 10;
             assert!(idle.is_some_and(|idle| idle < all / 2), "{} {idle:?}", batches.report());
-            eprintln!("SKIPPED: threads_that_wait_are_joined_by_others: the cores of this machine are busy");
+            eprintln!(
+                "SKIPPED: the_tuner_adds_threads_while_threads_wait: the cores of this machine are busy"
+            );
             return;
         }
     }

@@ -183,7 +183,7 @@ impl Place {
 }
 
 #[test]
-fn processes_that_read_at_once_fetch_once() {
+fn concurrent_processes_fetch_an_object_once() {
     let place = Place::new();
     let mut readers: Vec<_> = (0..5).map(|_| place.start()).collect();
     readers.iter_mut().for_each(Reader::begun);
@@ -194,7 +194,7 @@ fn processes_that_read_at_once_fetch_once() {
 }
 
 #[test]
-fn a_process_that_is_killed_leaves_nothing_that_is_read() {
+fn a_killed_process_leaves_no_readable_entry() {
     let place = Place::new();
     let mut reader = place.start();
     reader.begun();
@@ -215,7 +215,7 @@ fn a_process_that_is_killed_leaves_nothing_that_is_read() {
 }
 
 #[test]
-fn another_process_goes_on_for_one_that_is_killed() {
+fn another_process_takes_over_the_fetch_of_a_killed_one() {
     let place = Place::new();
     let mut first = place.start();
     first.begun();
@@ -230,7 +230,7 @@ fn another_process_goes_on_for_one_that_is_killed() {
 
 /// A flip in each block of 64 KiB, found by a process that reads parts and by one that reads all.
 #[test]
-fn damage_is_healed_by_whichever_process_finds_it() {
+fn the_process_that_finds_damage_repairs_it() {
     let place = Place::new();
     place.release();
     place.start().end();
@@ -247,7 +247,7 @@ fn damage_is_healed_by_whichever_process_finds_it() {
 
 /// One process fills the file, others follow it, and what is on the disk is not what was written.
 #[test]
-fn damage_is_not_followed_into_other_processes() {
+fn damage_does_not_reach_other_processes() {
     let place = Place::new();
     let mut first = place.start_damaged("reader");
     first.begun();

@@ -298,6 +298,6 @@ fn packed_rows_survive_kills_at_any_moment() {
 }
 
 #[test]
-fn an_epoch_with_an_end_survives_kills_at_any_moment() {
+fn a_finite_epoch_survives_kills_at_any_moment() {
     survives(Kind::Items, None);
 }

@@ -218,7 +218,7 @@ impl Job {
 }
 
 #[test]
-fn an_epoch_goes_on_with_other_numbers_of_ranks() {
+fn an_epoch_resumes_on_another_number_of_ranks() {
     let mut job = Job::new(None);
     assert_eq!(job.launch(&[None, None, Some(4), None]), 2, "the others came to their ends");
     assert_eq!(job.merged().launch(&[Some(8), Some(7)]), 6);
@@ -234,7 +234,7 @@ fn an_epoch_goes_on_with_other_numbers_of_ranks() {
 }
 
 #[test]
-fn epochs_without_an_end_go_on_with_other_numbers_of_ranks() {
+fn endless_epochs_resume_on_another_number_of_ranks() {
     let mut job = Job::new(Some(60));
     assert_eq!(job.launch(&[Some(4), None, None, Some(9)]), 2);
     assert_eq!(job.merged().launch(&[None, Some(32)]), 30, "in the next epoch");

@@ -157,7 +157,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn damage_is_met_again_in_the_same_places(
+    fn a_resumed_run_meets_the_same_damage_at_the_same_positions(
         damage in prop::collection::vec((0..SIZES.len(), damages()), 1..4),
         shuffle in prop_oneof![Just(0usize), 2usize..30],
         bytes in prop::option::weighted(0.3, 1usize..3000),
@@ -229,7 +229,7 @@ fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
 }
 
 #[test]
-fn a_pass_that_fails_is_not_the_last_of_an_epoch() {
+fn a_failed_pass_does_not_end_the_epoch() {
     let shelf = Shelf::of(&[4]);
     let loader = items(shelf.dataset(1)).passes(3).batch(2).build().unwrap();
     shelf.remove(&url(0));
@@ -240,7 +240,7 @@ fn a_pass_that_fails_is_not_the_last_of_an_epoch() {
 }
 
 #[test]
-fn a_shard_that_stays_away_ends_its_stream_at_last() {
+fn a_shard_that_stays_missing_eventually_ends_its_stream() {
     let shelf = Shelf::of(&[4, 4]);
     shelf.remove(&url(1));
     let mut batches = items(shelf.dataset(2).streams(2)).batch(2).build().unwrap().epochs(0);
@@ -254,7 +254,7 @@ fn a_shard_that_stays_away_ends_its_stream_at_last() {
 }
 
 #[test]
-fn too_few_or_too_many_that_were_counted_are_an_error() {
+fn a_wrong_sample_count_in_the_index_is_an_error() {
     // Of a shard that is said to have no samples nothing is read.
     for shard in (0..SIZES.len()).filter(|shard| SIZES[*shard] > 1) {
         for (wrong, streams) in [(-1, 1), (-1, 2), (-1, 5), (1, 1), (1, 2), (1, 5)] {
@@ -280,7 +280,7 @@ fn too_few_or_too_many_that_were_counted_are_an_error() {
 }
 
 #[test]
-fn a_network_that_fails_while_a_state_is_restored_shifts_nothing() {
+fn a_network_fault_during_a_restore_shifts_no_sample() {
     let shelf = Shelf::of(&SIZES);
     let shaky = Shaky::of(&shelf);
     let list = ShardList::from_urls((0..SIZES.len()).map(url));
@@ -343,7 +343,7 @@ impl Source for Hanging {
 }
 
 #[test]
-fn dropping_while_a_buffer_is_read_again_does_not_hang() {
+fn dropping_while_a_buffer_is_refilled_does_not_hang() {
     for (answers, bounded) in [(false, false), (false, true), (true, false), (true, true)] {
         let shelf = Shelf::of(&SIZES);
         let source = Arc::new(Hanging { shelf, hangs: AtomicBool::new(false), answers });
@@ -370,7 +370,7 @@ fn dropping_while_a_buffer_is_read_again_does_not_hang() {
 
 /// By an index the number of a sample is its place: so nothing may come after one that is not there.
 #[test]
-fn damage_that_an_index_does_not_know_shifts_nothing() {
+fn damage_unknown_to_the_index_shifts_no_sample() {
     const SIZE: usize = 40;
     let shard = |number, damaged: Option<usize>| {
         let names = |sample| {

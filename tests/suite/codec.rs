@@ -37,7 +37,7 @@ mod npy {
     use super::*;
 
     #[test]
-    fn files_are_written_as_numpy_writes_them() {
+    fn npy_files_are_written_as_numpy_writes_them() {
         let files = files("npy", "plain-");
         assert_eq!(files.len(), 16);
         for path in files {
@@ -47,7 +47,7 @@ mod npy {
     }
 
     #[test]
-    fn values_are_those_of_numpy() {
+    fn npy_values_are_those_of_numpy() {
         let of = |name: &str| array(&data(&format!("npy/plain-{name}.npy")));
         assert_eq!(of("int16").to_vec::<i16>().unwrap(), [0, 1, 2, 3, 100, 5]);
         assert_eq!(of("float32").to_vec::<f32>().unwrap(), [0., 1., 2., 3., 100., 5.]);
@@ -59,7 +59,7 @@ mod npy {
     }
 
     #[test]
-    fn orders_and_versions_come_to_the_same() {
+    fn memory_orders_and_format_versions_decode_alike() {
         let mut pairs = 0;
         for path in files("npy", "pair-") {
             let name = path.to_str().unwrap().strip_suffix(".npy").unwrap();
@@ -72,7 +72,7 @@ mod npy {
     }
 
     #[test]
-    fn objects_are_refused_as_the_pickles_they_are() {
+    fn object_arrays_are_refused_as_pickles() {
         let file = read(&data("npy/pickle-objects.npy"));
         assert_eq!(Array::from_npy(&file).unwrap_err(), NpyError::Pickle);
         let error = Decoder::new().decode_field("a.npy", &file).unwrap_err();
@@ -80,7 +80,7 @@ mod npy {
     }
 
     #[test]
-    fn other_types_are_typed_errors() {
+    fn unsupported_dtypes_are_typed_errors() {
         let files = files("npy", "other-");
         assert_eq!(files.len(), 5);
         for path in files {
@@ -164,7 +164,7 @@ mod fields {
 
     #[cfg(feature = "gzip")]
     #[test]
-    fn gz_is_decompressed_once() {
+    fn gz_fields_are_decompressed_once() {
         let encoder = Encoder::new();
         let gz = |field: &str, value: Value| encoder.encode(field, &value).unwrap();
         let seven = gz("cls.gz", 7.into());
@@ -185,14 +185,14 @@ mod fields {
 
     #[cfg(feature = "gzip")]
     #[test]
-    fn what_a_field_expands_to_is_limited() {
+    fn the_decompressed_size_of_a_field_is_limited() {
         let bomb = Encoder::new().encode("txt.gz", &"a".repeat(100_000).into()).unwrap();
         assert!(Decoder::new().max_size(100_000).decode_field("txt.gz", &bomb).is_ok());
         assert!(Decoder::new().max_size(99_999).decode_field("txt.gz", &bomb).is_err());
     }
 
     #[test]
-    fn own_decoders_win_and_the_longest_extension_too() {
+    fn custom_decoders_and_longer_extensions_take_precedence() {
         let number = |number: i32| move |_: &Bytes| Ok(Value::from(number));
         let decoder = Decoder::new()
             .with("seg.png pkl", number(1))
@@ -210,7 +210,7 @@ mod fields {
     }
 
     #[test]
-    fn a_sample_keeps_its_other_fields() {
+    fn fields_without_a_decoder_are_kept() {
         let sample =
             Sample::new("k").with("cls", b"7").with("bin", b"b").with("txt", 5).with("a.json", b"null");
         let sample = Decoder::new().decode(sample).unwrap();
@@ -221,7 +221,7 @@ mod fields {
     }
 
     #[test]
-    fn only_counts_full_names() {
+    fn only_matches_full_field_names() {
         let decoder = Decoder::new().only(&["cls"]);
         let sample = Sample::new("k").with("cls", b"7").with("a.cls", b"7").with("pkl", b"evil");
         let sample = decoder.decode(sample).unwrap();
@@ -236,7 +236,7 @@ mod fields {
     }
 
     #[test]
-    fn what_is_encoded_reads_back() {
+    fn encoded_values_decode_to_themselves() {
         let values = [
             ("txt", Value::from("é\n")),
             ("cls", Value::Int(-3)),
@@ -251,7 +251,7 @@ mod fields {
     }
 
     #[test]
-    fn encoding_by_extension() {
+    fn the_extension_selects_the_encoder() {
         let text = || Value::from("7");
         let array = || Value::Array(Array::from_vec(vec![], vec![1u8]).unwrap());
         let table: [(&str, Value, Option<&[u8]>); 17] = [
@@ -286,7 +286,7 @@ mod fields {
     }
 
     #[test]
-    fn both_sides_are_cheap_to_share() {
+    fn decoders_and_encoders_are_clone_send_and_sync() {
         fn shared<T: Clone + Send + Sync + std::fmt::Debug + 'static>() {}
         shared::<Decoder>();
         shared::<Encoder>();
@@ -309,7 +309,7 @@ mod images {
     }
 
     #[test]
-    fn pixels_are_those_of_pillow() {
+    fn decoded_pixels_are_those_of_pillow() {
         let modes = [(ImageMode::L8, 0..1), (ImageMode::Rgb8, 1..4), (ImageMode::Rgba8, 4..8)];
         let files = image_files();
         assert_eq!(files.len(), 29);
@@ -336,7 +336,7 @@ mod images {
     }
 
     #[test]
-    fn floats_are_fractions_of_255() {
+    fn float_pixels_are_fractions_of_255() {
         let file = read(&data("images/rgba.png"));
         for (bytes, floats) in [
             (ImageMode::L8, ImageMode::LF32),
@@ -372,7 +372,7 @@ mod images {
     }
 
     #[test]
-    fn damage_does_not_panic_and_is_found_where_there_are_checksums() {
+    fn damage_never_panics_and_checksums_reveal_it() {
         for path in image_files() {
             let file = read(&path);
             let whole = Image::decode(&file, ImageMode::Rgba8).unwrap();
@@ -388,7 +388,7 @@ mod images {
     }
 
     #[test]
-    fn bombs_are_refused_before_memory_is_taken() {
+    fn decompression_bombs_are_refused_before_allocation() {
         let png = read(&data("images/rgb.png"));
         assert!(Image::decode_within(&png, ImageMode::Rgb8, 7 * 5 * 3).is_ok());
         for (mode, limit) in [(ImageMode::Rgb8, 7 * 5 * 3 - 1), (ImageMode::RgbF32, 7 * 5 * 12 - 1)] {
@@ -411,7 +411,7 @@ mod images {
     }
 
     #[test]
-    fn a_picture_without_pixels_is_an_error() {
+    fn an_image_without_pixels_is_an_error() {
         let jpeg = read(&data("images/444.jpg"));
         let size = jpeg.windows(2).position(|marker| marker == b"\xff\xc0").unwrap() + 5;
         let resized = |from: usize| {
@@ -435,7 +435,7 @@ mod images {
     }
 
     #[test]
-    fn the_extension_says_that_and_the_content_says_which() {
+    fn the_extension_marks_an_image_and_its_content_the_format() {
         let decoder = Decoder::new().images(ImageMode::Rgb8);
         let png = read(&data("images/rgb.png"));
         for field in ["png", "jpg", "a.jpeg", "jpe", "jfif", "webp", "ppm", "pgm", "pbm", "pnm"] {
@@ -451,7 +451,7 @@ mod images {
     }
 
     #[test]
-    fn what_is_encoded_reads_back() {
+    fn encoded_values_decode_to_themselves() {
         let encoder = Encoder::new();
         let decoder = |mode| Decoder::new().images(mode);
         let pixels =
@@ -484,7 +484,7 @@ mod images {
     }
 
     #[test]
-    fn floats_are_encoded_only_from_0_to_1() {
+    fn only_floats_from_0_to_1_are_encoded() {
         let image = |number| Image::new(ImageMode::LF32, 1, vec![number]).unwrap();
         let png = image(0.5).to_png().unwrap();
         assert_eq!(Image::decode(&png, ImageMode::L8).unwrap().as_u8().unwrap(), [128]);

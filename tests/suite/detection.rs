@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_box_contains_exactly_the_pixels_that_it_did(
+    fn transforms_keep_the_pixels_of_a_box_inside_it(
         (size, rect) in scene(),
         before in prop::option::of(shares()),
         flip: [bool; 2],
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mask_is_the_picture_where_both_are_the_same_file(
+    fn a_mask_is_transformed_exactly_as_its_image(
         (height, width) in (1..50u32, 1..50u32),
         shares in shares(),
         degrees in prop::option::of(-180.0..180.0f64),
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_turned_and_sheared_is_in_its_box(
+    fn rotated_and_sheared_objects_stay_in_their_boxes(
         (size, rect) in scene(),
         degrees in -180.0..180.0f64,
         matrix in (0.5..2.0f64, -0.5..0.5f64, -9.0..9.0f64, -0.5..0.5f64, 0.5..2.0f64, -9.0..9.0f64),
@@ -201,7 +201,7 @@ fn jpeg(picture: &Image, orientation: u8) -> Vec<u8> {
 }
 
 #[test]
-fn boxes_are_those_of_the_picture_as_exif_turns_it() {
+fn boxes_follow_the_exif_orientation_of_their_image() {
     let (size, rect) = ((32, 48), [8, 16, 32, 24]);
     for orientation in 1..=8 {
         let file = jpeg(&drawing(size, rect), orientation);
@@ -245,7 +245,7 @@ fn boxes_are_those_of_the_picture_as_exif_turns_it() {
 }
 
 #[test]
-fn as_usually_trained_the_box_is_where_the_picture_is() {
+fn boxes_and_masks_follow_crops_resizes_and_flips() {
     // Bilinear, and of a JPEG: to a pixel.
     let (size, rect) = ((240, 320), [80, 60, 200, 160]);
     let sample = sample(size, rect).with("png", drawing(size, rect).to_jpeg(95).unwrap());
@@ -270,7 +270,7 @@ fn as_usually_trained_the_box_is_where_the_picture_is() {
 }
 
 #[test]
-fn boxes_in_every_form_and_format() {
+fn boxes_are_read_in_every_layout_and_encoding() {
     let png = drawing((20, 40), [0; 4]).to_png().unwrap();
     let kept = |boxes: Boxes, value: Value| {
         let column = ImageColumn::new("png", (10, 20)).then(Resize::exact((10, 20)).unwrap()).boxes(boxes);
@@ -321,7 +321,7 @@ fn boxes_in_every_form_and_format() {
 }
 
 #[test]
-fn what_is_cut_off_is_dropped_with_its_label() {
+fn boxes_outside_a_crop_are_dropped_with_their_labels() {
     let list = [[0., 0., 4., 4.], [4., 4., 6., 6.], [0., 0., 10., 10.], [7., 5., 9., 5.], [8., 8., 12., 12.]];
     let png = drawing((20, 20), [0; 4]).to_png().unwrap();
     let labels = Array::from_vec(vec![5], vec![10u8, 11, 12, 13, 14]).unwrap();
@@ -371,7 +371,7 @@ fn what_is_cut_off_is_dropped_with_its_label() {
 }
 
 #[test]
-fn masks_in_every_form() {
+fn masks_are_read_in_every_form() {
     let png = drawing((2, 3), [0; 4]).to_png().unwrap();
     let masked = |mask: Mask, value: Value| {
         let column = ImageColumn::new("png", (4, 5)).then(CenterCrop::new((4, 5)).unwrap()).mask(mask);
@@ -419,7 +419,7 @@ fn masks_in_every_form() {
 }
 
 #[test]
-fn what_nobody_can_follow_is_an_error() {
+fn a_transform_that_boxes_cannot_follow_is_an_error() {
     let redraw = |frame: &mut Frame<'_>, _: &mut Rng| -> Result<()> {
         Ok(frame.redraw(frame.size(), |from, to| to.copy_from_slice(from))?)
     };
@@ -442,7 +442,7 @@ fn what_nobody_can_follow_is_an_error() {
 }
 
 #[test]
-fn pictures_that_are_missing_have_no_boxes() {
+fn missing_images_have_no_boxes() {
     let column = |field: &str| {
         let column = ImageColumn::new(field, 8).mode(ImageMode::L8);
         column.boxes(Boxes::new("boxes.npy").fixed(2)).mask(Mask::new("seg.png"))
@@ -462,7 +462,7 @@ fn pictures_that_are_missing_have_no_boxes() {
 }
 
 #[test]
-fn the_same_on_any_threads() {
+fn threads_change_no_batch() {
     let dir = tempfile::tempdir().unwrap();
     let pattern = format!("{}/%06d.tar", dir.path().display());
     let mut writer = ShardWriter::builder(&pattern).max_count(6).build().unwrap();

@@ -130,7 +130,7 @@ fn is_left_out(name: &str) -> bool {
 }
 
 #[test]
-fn each_side_does_what_the_page_says() {
+fn each_library_reads_odd_shards_as_documented() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let theirs = python.differences(dir.path());

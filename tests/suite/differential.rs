@@ -114,7 +114,7 @@ fn text(alphabet: &'static [&'static str], length: std::ops::Range<usize>) -> im
 
 /// Whatever sample the writer takes, `webdataset` and we read as it was, in any locale.
 #[test]
-fn what_is_accepted_reads_back() {
+fn accepted_samples_read_back_here_and_in_python() {
     let Some(python) = Python::find() else { return };
     let python = python.in_c_locale();
     let (key, wild_key) = (
@@ -219,7 +219,7 @@ fn we_read_what_gnu_tar_writes() {
 
 /// The tables of names say of `webdataset` what it does.
 #[test]
-fn the_name_tables_are_right_about_python() {
+fn python_splits_names_as_the_tables_say() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let rows: Vec<_> = ALIKE.iter().chain(HIDDEN).collect();
@@ -325,7 +325,7 @@ fn write_values(shard: &Path) {
 
 /// Values that either side encoded, both sides decode alike.
 #[test]
-fn values_decode_alike() {
+fn values_decode_as_in_python() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     python.write(dir.path());

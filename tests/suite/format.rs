@@ -45,7 +45,7 @@ const GROUPINGS: &[Grouping] = &[
 ];
 
 #[test]
-fn grouping() {
+fn members_are_grouped_by_key() {
     for (members, expected) in GROUPINGS {
         let shown = |sample: &Result<Sample>| match sample {
             Ok(sample) => {
@@ -60,7 +60,7 @@ fn grouping() {
 }
 
 #[test]
-fn directories_hold_no_data() {
+fn directories_contribute_no_fields() {
     let bytes = [
         member("a.d/", EntryType::Directory, b""),
         member("a.d/a.txt", EntryType::Regular, b"1"),
@@ -134,7 +134,7 @@ fn damages() -> Vec<Damage> {
 }
 
 #[test]
-fn damage_is_an_error_at_its_place() {
+fn damage_is_an_error_at_its_offset() {
     for (what, bytes, count, expected) in damages() {
         let (good, error) = good_and_error(read_bytes(&bytes));
         assert_eq!(good.len(), count, "{what}: samples");

@@ -88,7 +88,7 @@ fn tolerance(name: &str, steps: &[Step]) -> (u8, f64) {
 }
 
 #[test]
-fn pictures_are_those_of_pillow() {
+fn transformed_images_match_pillow() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let cases = python.pictures(dir.path());
@@ -177,7 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn crops_and_flips_are_those_of_the_decoded_picture(
+    fn crops_and_flips_match_the_decoded_image(
         at: prop::sample::Index,
         steps in proptest::collection::vec(step(), 0..6),
         grey: bool,
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn steps_come_to_the_same_noted_and_done(
+    fn lazy_and_immediate_steps_agree(
         at: prop::sample::Index,
         steps in proptest::collection::vec(step(), 0..6),
     ) {
@@ -223,7 +223,7 @@ fn corner(file: &[u8]) -> Result<Image, Error> {
 }
 
 #[test]
-fn a_truncated_file_is_an_error_even_where_it_is_not_looked_at() {
+fn a_truncated_file_is_an_error_even_outside_the_crop() {
     for (name, file) in files() {
         // In PNM of text, a number that is cut short is a number.
         if name.starts_with("plain") {
@@ -241,7 +241,7 @@ fn a_truncated_file_is_an_error_even_where_it_is_not_looked_at() {
 }
 
 #[test]
-fn damage_does_not_panic() {
+fn damaged_images_do_not_panic() {
     let steps = vec![Step::Crop(1, 2, 3, 3), Step::Resize(2, 2, Filter::Bilinear), Step::Flip];
     for (name, file) in files() {
         let mut damaged = file.clone();
@@ -258,7 +258,7 @@ fn damage_does_not_panic() {
 }
 
 #[test]
-fn what_lies_outside_is_refused() {
+fn a_crop_outside_the_image_is_refused() {
     let (_, file) = files().into_iter().find(|(name, _)| name == "444.jpg").unwrap();
     let error = transformed(&file, ImageMode::Rgb8, vec![Step::Crop(50, 0, 4, 1)], false).unwrap_err();
     assert!(

@@ -118,7 +118,7 @@ fn splices_and_gaps_are_errors() {
 }
 
 #[test]
-fn surplus_data_is_an_error() {
+fn data_left_over_is_an_error() {
     let mut rng = Rng::new(3, 0, 0);
     for name in NAMES {
         let file = file(name);
@@ -139,7 +139,7 @@ fn surplus_data_is_an_error() {
 
 /// Files as other encoders write them.
 #[test]
-fn what_is_no_damage_is_read() {
+fn harmless_irregularities_are_read() {
     for name in NAMES {
         let file = file(name);
         let (whole, part, small) =
@@ -175,7 +175,7 @@ fn what_is_no_damage_is_read() {
 }
 
 #[test]
-fn what_is_below_the_part_is_left_out_on_demand() {
+fn data_below_the_crop_is_unverified_on_request() {
     let file = file("420");
     let (start, end) = scans(&file)[0];
     let cut = [&file[..start + (end - start) * 3 / 4], EOI].concat();

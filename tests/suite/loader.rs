@@ -38,7 +38,7 @@ async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Ve
 }
 
 #[test]
-fn threads_prefetch_and_faces_change_nothing() {
+fn threads_prefetch_and_async_iteration_change_no_batch() {
     let dataset = builder().build().unwrap();
     let batches = |threads, prefetch| {
         augmented(dataset.clone()).threads(threads).batch(8).prefetch(prefetch).build().unwrap().epoch(3)
@@ -106,7 +106,7 @@ fn golden() {
 }
 
 #[test]
-fn a_loader_reads_what_the_dataset_reads() {
+fn a_loader_returns_the_samples_of_its_dataset() {
     for streams in [1, 2, 4, 8] {
         let dataset = builder().streams(streams).build().unwrap();
         let expected = keys(dataset.samples(5));
@@ -133,7 +133,7 @@ fn the_last_batch_is_kept_dropped_or_padded() {
 }
 
 #[test]
-fn epochs_go_on_and_are_shuffled_anew() {
+fn epochs_follow_each_other_and_are_reshuffled() {
     let items = || Loader::builder(builder().build().unwrap()).shuffle(5);
     let loader = items()
         .map(|sample| Ok((sample.position().epoch, sample.key().to_owned())))
@@ -182,7 +182,7 @@ fn by_shard(samples: impl Iterator<Item = Result<Sample>>) -> Found {
 }
 
 #[test]
-fn damage_is_reported_and_spares_the_others() {
+fn damage_is_reported_and_other_samples_are_read() {
     const SAMPLE: usize = 1024; // a header, and content that is padded
     let store = memory();
     let shards = write(&store, &[6; 7]);
@@ -236,7 +236,7 @@ fn damage_is_reported_and_spares_the_others() {
 }
 
 #[test]
-fn an_error_or_panic_of_the_map_is_that_of_one_sample() {
+fn an_error_or_panic_of_the_map_costs_one_sample() {
     for threads in [1, 4] {
         let items = Loader::builder(builder().build().unwrap()).threads(threads).map(|sample| {
             assert!(sample.key() != "03-017", "on purpose");

@@ -80,7 +80,7 @@ weights = { web = 1, code = 0 }
 "#;
 
 #[test]
-fn a_document_is_the_mix_that_it_says() {
+fn a_document_describes_the_same_mix_as_the_builder() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path();
     [("web", 4), ("books", 3), ("more", 1), ("code", 2)]
@@ -120,7 +120,7 @@ fn a_document_is_the_mix_that_it_says() {
 }
 
 #[test]
-fn a_state_goes_on_with_another_version_of_the_document() {
+fn a_state_resumes_under_a_changed_document() {
     let dir = tempfile::tempdir().unwrap();
     ["web", "books", "code"].iter().for_each(|name| write(dir.path(), name, 4));
     let document = |names: &[(&str, u32)]| {
@@ -154,7 +154,7 @@ fn refused<T>(found: Result<T>, why: &str) {
 }
 
 #[test]
-fn what_is_wrong_in_a_document_is_named_with_what_was_meant() {
+fn mistakes_in_a_document_are_named_with_a_suggestion() {
     let wrong = |from: &str, to: &str, why: &str| {
         assert!(DOCUMENT.contains(from), "{from}");
         refused(Mixture::from_toml(&DOCUMENT.replacen(from, to, 1)), why);
@@ -185,7 +185,7 @@ fn what_is_wrong_in_a_document_is_named_with_what_was_meant() {
 }
 
 #[test]
-fn what_does_not_fit_the_program_is_an_error_that_says_so() {
+fn a_document_that_does_not_fit_the_program_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "web", 2);
     let document = |more: &str| {
@@ -225,7 +225,7 @@ fn secrets_of_urls_are_not_shown() {
 }
 
 #[test]
-fn the_documents_of_the_documentation_are_read() {
+fn documents_in_the_documentation_are_valid() {
     let pages = [include_str!("../../docs/pipelines.md").to_owned(), {
         let module = include_str!("../../src/mixture/mod.rs");
         module

@@ -62,7 +62,7 @@ fn every_promise_names_tests_that_exist() {
 }
 
 #[test]
-fn a_test_that_does_not_exist_is_found() {
+fn a_missing_test_is_detected() {
     assert_eq!(fault("tests/suite/promises.rs: every_promise_names_tests_that_exist"), None);
     assert_eq!(fault("tests/suite"), None);
     assert!(fault("tests/suite/promises.rs: nothing").is_some_and(|fault| fault.ends_with("nothing")));

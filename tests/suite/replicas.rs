@@ -35,7 +35,7 @@ fn layouts() -> [Vec<Topology>; 2] {
 }
 
 #[test]
-fn ranks_of_a_group_read_alike_and_all_groups_everything_once() {
+fn ranks_of_a_group_read_alike_and_groups_share_the_data() {
     let shelf = Shelf::of(&SIZES);
     for indexed in [false, true] {
         let groups: Vec<_> = (0..4)
@@ -60,7 +60,7 @@ fn ranks_of_a_group_read_alike_and_all_groups_everything_once() {
 }
 
 #[test]
-fn splitters_deal_to_data_parallel_ranks() {
+fn splitters_divide_among_data_parallel_ranks() {
     for ranks in layouts() {
         let mut seen = Vec::new();
         for (topology, worker) in ranks.iter().flat_map(|rank| [(rank, 0), (rank, 1)]) {
@@ -74,7 +74,7 @@ fn splitters_deal_to_data_parallel_ranks() {
 }
 
 #[test]
-fn states_of_all_ranks_resume_on_other_groups() {
+fn states_resume_on_other_groups_of_ranks() {
     let shelf = Shelf::of(&SIZES);
     let alone = collect(loader(&shelf, true, Topology::single()).epoch(0));
     for ranks in layouts() {
@@ -102,7 +102,7 @@ fn states_of_all_ranks_resume_on_other_groups() {
 }
 
 #[test]
-fn streams_are_a_multiple_of_the_data_parallel_ranks() {
+fn streams_must_be_a_multiple_of_the_data_parallel_ranks() {
     let shelf = Shelf::of(&SIZES);
     let build = |group, groups, streams| {
         let topology = Topology::new(5, 6).unwrap().with_data_parallel(group, groups).unwrap();

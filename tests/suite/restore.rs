@@ -34,7 +34,7 @@ fn refused<T>(found: Result<T>, whys: &[&str]) {
 }
 
 #[test]
-fn another_job_is_refused_and_the_difference_named() {
+fn a_state_of_another_job_is_refused_with_the_difference() {
     let shelf = Shelf::of(&SIZES);
     let state = taken(items(dataset(&shelf)).batch(4).build().unwrap().epoch(0), 3);
     let here = |dataset: DatasetBuilder| items(dataset);
@@ -90,7 +90,7 @@ fn another_job_is_refused_and_the_difference_named() {
 }
 
 #[test]
-fn the_number_of_threads_and_the_size_of_batches_are_free() {
+fn threads_and_batch_size_may_differ_on_a_restore() {
     let shelf = Shelf::of(&SIZES);
     let mut batches = items(dataset(&shelf)).batch(4).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().take(3).count(), 3);
@@ -103,7 +103,7 @@ fn the_number_of_threads_and_the_size_of_batches_are_free() {
 }
 
 #[test]
-fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
+fn states_cover_only_returned_batches_on_any_threads() {
     let shelf = Shelf::of(&SIZES);
     let texts = |batches: Batches<Batch<String>>| -> Vec<(Vec<String>, String)> {
         let shown = |batch: Batch<String>| (batch.to_vec(), batch.state().unwrap().to_string());
@@ -128,7 +128,7 @@ fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
 
 /// The random numbers of samples depend on the numbers of their shards.
 #[test]
-fn the_same_shards_under_other_numbers_are_other_ones() {
+fn the_same_shards_under_other_numbers_are_refused() {
     let shelf = Shelf::of(&SIZES);
     let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4).build().unwrap();
     let state = taken(part().epoch(0), 2);
@@ -169,7 +169,7 @@ fn rank_of_two(shelf: &Arc<Shelf>, shards: usize, streams: usize, rank: usize) -
 }
 
 #[test]
-fn ranks_with_batches_of_other_sizes_do_not_merge() {
+fn ranks_with_other_batch_sizes_do_not_merge() {
     let shelf = Shelf::of(&SIZES);
     let state =
         |rank, batch| taken(rank_of_two(&shelf, 8, 4, rank).batch(batch).build().unwrap().epochs(0), 3);
@@ -180,7 +180,7 @@ fn ranks_with_batches_of_other_sizes_do_not_merge() {
 
 /// Of streams 1 and 3 the first ends early: batches of one item that would be its are left out.
 #[test]
-fn ranks_that_are_not_at_one_place_resume_in_the_one_order() {
+fn ranks_at_different_steps_resume_in_the_global_order() {
     let shelf = Shelf::of(&[6, 1, 6, 9]);
     let whole = |last: LastBatch| {
         let loader = items(shelf.dataset(4).streams(4)).shuffle(0).batch(2);
@@ -219,7 +219,7 @@ fn cut(number: usize, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_rank_whose_last_item_was_an_error_has_come_to_its_end() {
+fn a_rank_whose_last_item_failed_is_at_its_end() {
     for threads in [0, 2] {
         let shelf = Shelf::of(&[6, 5]);
         shelf.put(&url(1), cut(1, 5), Some("v1"));
@@ -241,7 +241,7 @@ fn a_rank_whose_last_item_was_an_error_has_come_to_its_end() {
 
 /// There is more to come, which nobody has seen.
 #[test]
-fn a_rank_that_broke_off_has_not_come_to_its_end() {
+fn a_rank_that_stopped_early_is_not_at_its_end() {
     for threads in [0, 2] {
         let shelf = Shelf::of(&[9, 9]);
         let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2).build().unwrap();
@@ -268,7 +268,7 @@ fn assert_stale(loader: &Loader<Batch<String>>, state: &State, shard: usize, the
 }
 
 #[test]
-fn a_shard_that_was_open_and_has_changed_is_all_that_comes() {
+fn a_changed_open_shard_is_the_only_error_of_a_restore() {
     for threads in [0, 2] {
         let loaders: [&Build; 5] = [
             &|shelf| items(dataset(shelf)).shuffle(0),
@@ -378,7 +378,7 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
 
 /// Not as many as it takes for a bug in every place, but each run has others.
 #[test]
-fn no_document_makes_a_loader_panic_or_run_for_ever() {
+fn no_state_makes_a_loader_panic_or_run_forever() {
     let sound = sound();
     let changes = || prop::collection::vec((any::<prop::sample::Index>(), values(), 0..4), 1..4);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
@@ -421,7 +421,7 @@ fn no_document_makes_a_loader_panic_or_run_for_ever() {
 
 /// A machine that was lost takes its disk with it, and each rank may have a copy of its own.
 #[test]
-fn copies_of_local_shards_are_the_same_shards() {
+fn a_state_resumes_on_copies_of_local_shards() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let loader = |home: &tempfile::TempDir, written: u64| {
         let pattern = format!("{}/%d.tar", home.path().display());

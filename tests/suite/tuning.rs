@@ -19,7 +19,7 @@ fn loader() -> LoaderBuilder<Sample> {
 /// Where the rate is enough but not even, more batches are prepared ahead, within the bytes that they may
 /// take.
 #[test]
-fn uneven_batches_have_more_ahead() {
+fn uneven_batches_raise_the_prefetch() {
     let is_slow = Arc::new(AtomicBool::new(false));
     let run = |bytes: u64| {
         let is_slow = Arc::clone(&is_slow);
@@ -52,7 +52,7 @@ fn uneven_batches_have_more_ahead() {
 }
 
 #[test]
-fn options_that_fix_a_number_and_bound_it_contradict_each_other() {
+fn fixing_and_bounding_the_same_number_is_an_error() {
     for (builder, what) in [
         (loader().batch(4).threads(2).cores(2), "`threads` fixes it"),
         (loader().batch(4).prefetch(2).prefetch_bytes(1), "`prefetch` fixes it"),

@@ -80,7 +80,7 @@ fn index(shelf: &Arc<Shelf>) -> Result<Index> {
 }
 
 #[test]
-fn a_run_of_zeros_is_an_error_for_every_reader() {
+fn zeros_over_members_are_an_error_for_every_reader() {
     let shelf = Shelf::of(&[]);
     shelf.put(&url(0), shard(), Some("v1"));
     let sound = index(&shelf).unwrap();
@@ -105,7 +105,7 @@ fn a_run_of_zeros_is_an_error_for_every_reader() {
 /// Padded to a whole record, zeros up to the end can only be told from padding by an index that knows where
 /// members are.
 #[test]
-fn zeros_up_to_the_padding_are_an_error_with_an_index() {
+fn an_index_reveals_zeros_that_pass_for_padding() {
     let mut padded = shard();
     let marker = padded.len() - 1024;
     padded.resize(padded.len().next_multiple_of(10_240), 0);
@@ -133,7 +133,7 @@ fn zeros_up_to_the_padding_are_an_error_with_an_index() {
 
 /// Compressed shards: zeros that were compressed, and zeros in what was.
 #[test]
-fn a_run_of_zeros_in_a_compressed_shard_is_an_error() {
+fn zeros_in_a_compressed_shard_are_an_error() {
     type Compress = fn(&[u8]) -> Vec<u8>;
     let mut formats: Vec<(&str, Compress)> = Vec::new();
     #[cfg(feature = "gzip")]
@@ -192,7 +192,7 @@ fn a_run_of_zeros_in_a_compressed_shard_is_an_error() {
 }
 
 #[test]
-fn concatenated_archives_and_odd_padding_are_read_where_that_is_said() {
+fn concatenated_archives_and_odd_padding_are_read_on_request() {
     let other = archive(&[Sample::new("other").with("cls", 1)]);
     // More than a single record.
     let mut odd = archive(&[Sample::new("odd").with("bin", noise(1 << 20))]);
@@ -229,7 +229,7 @@ fn concatenated_archives_and_odd_padding_are_read_where_that_is_said() {
 
 /// A sample of many members takes what its names and fields take, and none of the headers.
 #[test]
-fn limits_of_a_sample_hold_for_datasets_and_indexes() {
+fn limits_of_a_sample_apply_to_datasets_and_indexes() {
     let many = (0..50).fold(Sample::new("many"), |sample, n| sample.with(format!("f{n}"), b""));
     let large = Sample::new("large").with("bin", noise(5000));
     let bytes = archive(&[Sample::new("a").with("cls", 1), many, large, Sample::new("z").with("cls", 2)]);

@@ -8,7 +8,7 @@ use shardstream::tar::Limits;
 use std::fs;
 
 #[test]
-fn a_second_start_takes_the_listing_and_the_index() {
+fn a_second_start_needs_only_the_listing_and_the_index() {
     let logged = Logged::of(&[3, 0, 2], true, true);
     let first = logged.dataset(AutoIndex::beside()).unwrap();
     let mut asked = logged.asked();
@@ -32,7 +32,7 @@ fn a_second_start_takes_the_listing_and_the_index() {
 }
 
 #[test]
-fn only_what_changed_is_indexed() {
+fn only_changed_shards_are_indexed_again() {
     let logged = Logged::of(&[3, 4, 2], true, true);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
@@ -60,7 +60,7 @@ fn only_what_changed_is_indexed() {
 }
 
 #[test]
-fn shards_whose_versions_are_not_listed_are_asked_for_them() {
+fn versions_missing_from_a_listing_are_requested() {
     let logged = Logged::of(&[3, 2], false, true);
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
     logged.asked();
@@ -74,7 +74,7 @@ fn shards_whose_versions_are_not_listed_are_asked_for_them() {
 
 /// A document that is cut anywhere, or has another one's bytes, is built again.
 #[test]
-fn a_document_that_is_torn_is_never_used() {
+fn a_torn_index_document_is_never_used() {
     let logged = Logged::of(&[2, 1], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
     let place = {
@@ -180,7 +180,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
 }
 
 #[test]
-fn many_ranks_may_start_at_once() {
+fn many_ranks_can_start_concurrently() {
     let logged = Logged::of(&[3, 4, 2, 5], true, true);
     let ranks: Vec<_> = (0..8)
         .map(|rank| {
@@ -203,7 +203,7 @@ fn many_ranks_may_start_at_once() {
 }
 
 #[test]
-fn checksums_of_the_dataset_are_in_its_index() {
+fn the_automatic_index_has_the_checksums_the_dataset_verifies() {
     let logged = Logged::of(&[3, 2], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
     let checked = || {
@@ -217,7 +217,7 @@ fn checksums_of_the_dataset_are_in_its_index() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_errors_before_anything_is_asked() {
+fn bad_options_are_errors_before_any_request() {
     let logged = Logged::of(&[3], true, true);
     let index = Index::builder().store(logged.store()).build(&ShardList::from_urls(["logged://b/t/s-0.tar"]));
     let index = index.unwrap();

@@ -29,7 +29,7 @@ fn verified(store: &Store, index: &Index, streams: usize) -> Dataset {
 }
 
 #[test]
-fn a_writer_and_a_builder_note_the_same_checksums() {
+fn a_writer_and_a_builder_record_the_same_checksums() {
     let dir = tempfile::tempdir().unwrap();
     for suffix in [".tar", ".tar.gz", ".tar.zst"] {
         if suffix == ".tar.gz" && !cfg!(feature = "gzip") || suffix == ".tar.zst" && !cfg!(feature = "zstd") {
@@ -87,7 +87,7 @@ fn checksums_need_an_index_that_has_them() {
 
 /// Anywhere in an archive: what is given out is what was written, and what is not is an error.
 #[test]
-fn a_flipped_bit_gives_no_sample_that_is_wrong() {
+fn no_sample_with_a_flipped_bit_is_returned() {
     let noted = Arc::new(Noted::default());
     let store = noted.store();
     let url = "noted://0.tar";
@@ -137,7 +137,7 @@ fn a_flipped_bit_gives_no_sample_that_is_wrong() {
 /// Slices of a compressed shard pass over the samples before them: all of them count the same ones.
 #[cfg(feature = "gzip")]
 #[test]
-fn a_damaged_sample_of_a_compressed_shard_is_left_out_once() {
+fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     let dir = tempfile::tempdir().unwrap();
     let writer = |checksums| ShardWriter::builder(pattern(dir.path(), ".tar.gz")).checksums(checksums);
     let index: Index = write(writer(true), &samples()).iter().collect();
@@ -242,7 +242,7 @@ impl Source for Chunks {
 
 /// What lies between two samples and belongs to none is not kept until the next one comes.
 #[test]
-fn checksums_take_the_memory_of_a_sample() {
+fn building_checksums_holds_one_sample_at_a_time() {
     let of_no_sample = member("README", EntryType::Regular, &noise(1 << 20)).repeat(16);
     let (first, last) = (crate::support::files(&["a.cls"]), crate::support::files(&["b.cls"]));
     let archive = [&first[..first.len() - 1024], &of_no_sample, &last].concat();

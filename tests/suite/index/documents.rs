@@ -13,7 +13,7 @@ fn saved(index: &Index, place: &Path) -> String {
 }
 
 #[test]
-fn a_saved_index_is_loaded_as_it_was() {
+fn a_saved_index_loads_unchanged() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(&dir.path().join("shards"), ".tar")), &motley());
@@ -43,7 +43,7 @@ fn a_saved_index_is_loaded_as_it_was() {
 }
 
 #[test]
-fn a_compact_index_is_loaded_as_one_in_json() {
+fn a_compact_index_loads_as_the_json_one() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(&dir.path().join("shards"), ".tar")), &motley());
@@ -139,7 +139,7 @@ fn secrets_are_not_saved() {
 
 /// It could not be loaded.
 #[test]
-fn shards_that_only_their_queries_tell_apart_are_not_saved() {
+fn shards_that_differ_only_in_their_queries_are_not_saved() {
     let entry =
         |shard: u64| serde_json::json!({"url": format!("https://h/get?shard={shard}"), "nsamples": shard});
     let index: Index =
@@ -156,7 +156,7 @@ fn shards_that_only_their_queries_tell_apart_are_not_saved() {
 
 /// What is written is not compressed, and would be decompressed when it is loaded.
 #[test]
-fn an_index_is_not_saved_under_the_name_of_a_compressed_one() {
+fn a_plain_index_is_not_saved_under_a_compressed_name() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("i.json.gz");
     let index: Index = std::iter::empty::<ShardIndex>().collect();
@@ -170,7 +170,7 @@ fn document(shards: &str) -> String {
 }
 
 #[test]
-fn plain_documents_of_wids() {
+fn plain_wids_documents_are_loaded() {
     let text = r#"{"wids_version": 1, "name": "n", "info": {"a": [1]}, "base": "gs://b/d/", "shardlist": [
         {"url": "0.tar", "nsamples": 3, "md5sum": "x", "filesize": 10240, "weight": 0.5},
         {"url": "./x/1.tar", "nsamples": 4}, {"url": "gs://c/2.tar", "nsamples": 0}, {"url": "/3.tar", "nsamples": 1}]}"#;
@@ -238,7 +238,7 @@ fn bad_documents_are_errors() {
 
 /// `wids` reads the dataset of an index that is saved here, and an index that it makes is read here.
 #[test]
-fn indexes_go_to_wids_and_come_from_it() {
+fn indexes_are_exchanged_with_wids() {
     let Some(python) = Python::find().filter(Python::has_wids) else { return };
     let dir = tempfile::tempdir().unwrap();
     // It knows plain names only.
@@ -263,7 +263,7 @@ fn indexes_go_to_wids_and_come_from_it() {
 
 /// What a document claims costs nothing until it is read, and then it is not there.
 #[test]
-fn absurd_counts_neither_hang_nor_take_memory() {
+fn absurd_counts_neither_hang_nor_allocate() {
     use shardstream::loader::LastBatch;
     use shardstream::prelude::*;
     let dir = tempfile::tempdir().unwrap();

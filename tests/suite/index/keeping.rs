@@ -6,7 +6,7 @@ use crate::support::shards::put;
 use std::fs;
 
 #[test]
-fn indexes_are_kept_beside_and_in_a_directory() {
+fn indexes_are_cached_beside_shards_or_in_a_directory() {
     let (dir, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
@@ -50,7 +50,7 @@ fn indexes_are_kept_beside_and_in_a_directory() {
 }
 
 #[test]
-fn an_index_of_an_old_version_is_made_again() {
+fn an_index_of_an_old_version_is_rebuilt() {
     let (dir, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")).index(true), &motley());
     let (url, store) = (infos[0].url.as_str(), Store::default());
@@ -94,7 +94,7 @@ fn progress_counts_every_shard_once() {
 
 /// As storage services have it that take the name of an object for one part of their URL.
 #[test]
-fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
+fn a_cached_index_of_a_name_with_a_slash_is_found() {
     let (noted, cache) = (Arc::new(Noted::default()), tempfile::tempdir().unwrap());
     let store =
         Store::builder().with_source("https://h", Arc::clone(&noted) as Arc<dyn Source>).build().unwrap();
@@ -111,7 +111,7 @@ fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
 /// shard is for those who may read the shard.
 #[cfg(unix)]
 #[test]
-fn the_cache_is_for_its_owner() {
+fn only_the_owner_can_read_the_index_cache() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     let dir = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use shardstream::index::AutoIndex;
 use std::fs;
 
 #[test]
-fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
+fn an_unwritable_location_is_an_error_with_alternatives() {
     let logged = Logged::of(&[3, 2], true, false);
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
@@ -32,7 +32,7 @@ fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
 
 /// As a bucket that takes objects of one part only: the refusal comes while the document is being written.
 #[test]
-fn a_document_that_is_refused_while_it_is_written_is_kept_in_the_directory() {
+fn a_document_refused_during_its_write_goes_to_the_directory() {
     let mut logged = Logged::of(&[3, 2], true, true);
     Arc::get_mut(&mut logged).unwrap().part = Some(1 << 20);
     // Each shard names the filter, so that the document is longer than what a writer holds.
@@ -52,7 +52,7 @@ fn a_document_that_is_refused_while_it_is_written_is_kept_in_the_directory() {
 
 /// Another rank may have saved the whole one, and this one may never come to its end.
 #[test]
-fn an_index_that_is_kept_is_not_touched_before_the_new_one_is_whole() {
+fn a_saved_index_is_replaced_only_by_a_complete_one() {
     let logged = Logged::of(&[3, 4], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
     let kept = |logged: &Logged| {
@@ -75,7 +75,7 @@ fn an_index_that_is_kept_is_not_touched_before_the_new_one_is_whole() {
 
 /// A bucket that takes new objects only, and a job that was stopped before it had saved its index.
 #[test]
-fn a_probe_that_cannot_be_replaced_is_no_refusal() {
+fn a_leftover_probe_does_not_make_a_location_unwritable() {
     let mut logged = Logged::of(&[3, 2], true, true);
     Arc::get_mut(&mut logged).unwrap().fixed = true;
     logged.dataset(AutoIndex::beside()).unwrap();
@@ -93,7 +93,7 @@ fn a_probe_that_cannot_be_replaced_is_no_refusal() {
 
 /// Many ranks that start at once try the place at the same moment.
 #[test]
-fn a_place_that_is_busy_is_no_refusal() {
+fn a_busy_location_counts_as_writable() {
     let logged = Logged::of(&[3, 2], true, true);
     let busy = ErrorKind::Busy { retry_after: None, source: "slow down".into() };
     *logged.fault.lock().unwrap() = Some(busy.into());
@@ -109,7 +109,7 @@ fn a_place_that_is_busy_is_no_refusal() {
 
 #[cfg(feature = "http")]
 #[test]
-fn a_web_server_is_read_and_indexes_of_it_are_kept_elsewhere() {
+fn indexes_of_a_web_server_are_kept_in_a_directory() {
     use crate::support::files;
     use crate::support::server::{Reply, Server};
     use shardstream::prelude::*;

@@ -24,7 +24,7 @@ fn large_bodies_are_not_fetched() {
 }
 
 #[test]
-fn small_samples_are_read_in_few_requests() {
+fn small_samples_are_indexed_in_few_requests() {
     let noted = Arc::new(Noted::default());
     let bytes = large(10_000, 3000);
     noted.put("noted://s.tar", bytes.clone());
@@ -38,7 +38,7 @@ fn small_samples_are_read_in_few_requests() {
 
 /// What comes in windows of all sizes is what is there.
 #[test]
-fn small_and_large_bodies_in_turn() {
+fn alternating_small_and_large_bodies_are_indexed() {
     let sizes = [0, 1, 500, 70_000, 3 << 20, 10, 1 << 20, 100_000, 2 << 20, 9 << 20, 65_024, 64_512, 0, 5];
     let sample = |(i, size): (usize, &usize)| Sample::new(format!("{i:04}")).with("npy", noise(*size));
     let bytes = archive(&sizes.iter().enumerate().map(sample).collect::<Vec<_>>());
@@ -46,7 +46,7 @@ fn small_and_large_bodies_in_turn() {
 }
 
 #[test]
-fn damage_is_refused() {
+fn damaged_shards_are_not_indexed() {
     let sound = large(3, 2 << 20);
     let kind = |bytes: Vec<u8>| {
         let error = of_bytes(bytes).unwrap_err();
@@ -72,7 +72,7 @@ fn damage_is_refused() {
 
 /// The first one in the list, whatever the threads do.
 #[test]
-fn the_first_damaged_shard_is_named() {
+fn an_error_names_the_first_damaged_shard() {
     let noted = Arc::new(Noted::default());
     let urls: Vec<String> = (0..20).map(|i| format!("noted://{i:02}.tar")).collect();
     for (number, url) in urls.iter().enumerate() {
@@ -86,7 +86,7 @@ fn the_first_damaged_shard_is_named() {
 }
 
 #[test]
-fn a_shard_that_changes_meanwhile_is_an_error() {
+fn a_shard_that_changes_during_indexing_is_an_error() {
     #[derive(Debug)]
     struct Changing(Noted);
     impl Source for Changing {
@@ -106,7 +106,7 @@ fn a_shard_that_changes_meanwhile_is_an_error() {
 }
 
 #[test]
-fn global_names_and_sizes_leave_counts_only() {
+fn global_pax_headers_with_sizes_leave_only_counts() {
     let sound = files(&["b.txt", "c.txt"]);
     let record = |text: &str| member("global", EntryType::XGlobalHeader, text.as_bytes());
     let index = of_bytes([record("10 size=1\n"), sound.clone()].concat()).unwrap();
@@ -118,7 +118,7 @@ fn global_names_and_sizes_leave_counts_only() {
 
 /// What the writer knows is what is found by reading.
 #[test]
-fn the_writers_index_is_that_of_the_headers() {
+fn the_writer_and_the_builder_make_the_same_index() {
     let dir = tempfile::tempdir().unwrap();
     let memory = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap();
     for suffix in [".tar", ".tar.gz"] {
@@ -184,7 +184,7 @@ impl Source for Plain {
 }
 
 #[test]
-fn what_has_no_version_or_ranges_is_read_in_one_go() {
+fn objects_without_versions_or_ranges_are_read_whole() {
     let bytes = large(3, 3 << 20);
     for (sized, versioned) in [(false, false), (true, false), (false, true), (true, true)] {
         let source = Arc::new(Plain { objects: Noted::default(), sized, versioned });

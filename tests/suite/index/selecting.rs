@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn reading_by_a_selection_is_reading_all_and_filtering(case in case()) {
+    fn a_selection_reads_what_filtering_all_samples_gives(case in case()) {
         let Case { shards, salt, of_8, streams, checksums, counts, web } = case;
         let (store, urls, _server) = placed(archives(&shards), web);
         let builder = || Dataset::builder(urls.clone()).store(store.clone()).topology(Topology::single());
@@ -165,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_far_from_selected_samples_is_not_read() {
+fn bytes_far_from_selected_samples_are_not_read() {
     let noted = Arc::new(Noted::default());
     let url = "noted://0.tar";
     // 0 and 1 near each other, a large one between, 3 alone, near 4 which is not selected, and a large one.
@@ -195,7 +195,7 @@ fn what_is_far_from_selected_samples_is_not_read() {
 /// Nothing of a slice comes after an error in it, of no piece of it; the samples that it has given are its
 /// first ones, as a state counts them.
 #[test]
-fn damage_in_one_piece_ends_its_slice() {
+fn damage_in_one_range_ends_its_slice() {
     let noted = Arc::new(Noted::default());
     let url = "noted://0.tar";
     let archive = archives(&[vec![10, FAR, 700, 20, FAR, 30, FAR, 40]]).remove(0);
@@ -233,7 +233,7 @@ fn damage_in_one_piece_ends_its_slice() {
 
 /// The body of a sample that is read over, and is not selected, is nobody's matter.
 #[test]
-fn damage_to_what_is_not_selected_costs_nothing() {
+fn damage_to_unselected_samples_costs_nothing() {
     let noted = Arc::new(Noted::default());
     let url = "noted://0.tar";
     let mut archive = archives(&[vec![10, 700, 20]]).remove(0);
@@ -255,7 +255,7 @@ fn damage_to_what_is_not_selected_costs_nothing() {
 /// A sample that cannot be read may have no number, and then those after it are not where the selection has
 /// them.
 #[test]
-fn after_a_fault_nothing_is_taken_for_another_sample() {
+fn a_fault_never_makes_one_sample_pass_for_another() {
     use crate::support::files;
     let noted = Arc::new(Noted::default());
     let url = "noted://0.tar";
@@ -286,7 +286,7 @@ fn after_a_fault_nothing_is_taken_for_another_sample() {
 
 /// That nothing is selected in a shard is no reason not to see that it is another one by now.
 #[test]
-fn a_shard_of_which_nothing_is_selected_is_looked_at() {
+fn a_shard_without_selected_samples_is_still_checked() {
     let noted = Arc::new(Noted::default());
     let urls = ShardList::from_urls(["noted://0.tar", "noted://1.tar"]);
     let put = |number: usize, sizes: &[usize]| {
@@ -316,7 +316,7 @@ fn a_shard_of_which_nothing_is_selected_is_looked_at() {
 }
 
 #[test]
-fn a_filter_of_another_name_selects_anew() {
+fn a_filter_with_another_name_makes_a_new_selection() {
     let dir = tempfile::tempdir().unwrap();
     write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
     let shards = dir.path().join("s-*.tar").to_str().unwrap().to_owned();
@@ -359,7 +359,7 @@ fn a_filter_of_another_name_selects_anew() {
 }
 
 #[test]
-fn what_is_kept_beside_a_shard_has_all_samples() {
+fn an_index_beside_a_shard_has_all_samples() {
     let dir = tempfile::tempdir().unwrap();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
     let urls = ShardList::from_urls(infos.iter().map(|info| info.url.clone()));
@@ -371,7 +371,7 @@ fn what_is_kept_beside_a_shard_has_all_samples() {
 }
 
 #[test]
-fn compressed_shards_are_selected_from() {
+fn compressed_shards_support_selections() {
     for suffix in [".tar.gz", ".tar.zst"] {
         if suffix == ".tar.gz" && !cfg!(feature = "gzip") || suffix == ".tar.zst" && !cfg!(feature = "zstd") {
             continue;
@@ -392,7 +392,7 @@ fn compressed_shards_are_selected_from() {
 }
 
 #[test]
-fn a_panic_of_the_predicate_is_an_error_of_its_sample() {
+fn a_panic_of_the_predicate_names_its_sample() {
     let (store, urls, _server) = placed(archives(&[vec![1, 2], vec![3, 4, 5]]), false);
     let builder = Index::builder().store(store).threads(2);
     let error =
@@ -404,7 +404,7 @@ fn a_panic_of_the_predicate_is_an_error_of_its_sample() {
 
 /// Two filters that select as many samples are not the same dataset.
 #[test]
-fn a_state_is_of_one_selection() {
+fn a_state_is_refused_under_another_selection() {
     let (store, urls, _server) = placed(archives(&[vec![1; 8]]), false);
     let loader = |name: &str, keys: &'static [&'static str]| {
         let index = Index::builder().store(store.clone());
@@ -423,7 +423,7 @@ fn a_state_is_of_one_selection() {
 }
 
 #[test]
-fn documents_with_selections_are_no_documents_of_wids_and_hostile_ones_are_errors() {
+fn selected_indexes_are_not_wids_documents_and_hostile_ones_are_errors() {
     let (store, urls, _server) = placed(archives(&[vec![1, 2, 3, 4]]), false);
     let index = Index::builder().store(store);
     let index = index.select("odd", |sample| sample.key().ends_with(['1', '3'])).build(&urls).unwrap();

@@ -102,7 +102,7 @@ fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_rewritten_shard_gives_no_sample_by_an_old_index() {
+fn an_old_index_reads_no_sample_of_a_rewritten_shard() {
     let noted = Arc::new(Noted::default());
     let (url, store) = ("noted://s.tar".to_owned(), noted.store());
     let (old, new) = twice_as_many(12);
@@ -125,7 +125,7 @@ fn a_rewritten_shard_gives_no_sample_by_an_old_index() {
 
 /// The version is not known: what the index says of the samples must do.
 #[test]
-fn a_slice_is_read_to_its_end_and_sample_by_sample() {
+fn each_sample_of_a_slice_is_checked_against_the_index() {
     let directory = |name: &str| member(name, EntryType::Directory, &[]);
     let file = |name: &str, content: &[u8]| member(name, EntryType::Regular, content);
     let shard = |members: &[Vec<u8>]| [members.concat(), vec![0; 1024]].concat();
@@ -268,7 +268,7 @@ fn versions_are_never_mixed_in_an_epoch() {
 
 /// A run that begins anew is not held to what another one has found.
 #[test]
-fn a_new_run_reads_what_is_there_now() {
+fn a_new_run_reads_the_current_version() {
     let (noted, url) = (Arc::new(Noted::default()), "noted://0.tar".to_owned());
     let store = noted.store();
     noted.put(&url, shard(0, '1'));
@@ -306,7 +306,7 @@ fn touch(path: &str, seconds: u64) {
 }
 
 #[test]
-fn a_local_shard_that_is_rewritten_in_place_is_seen() {
+fn rewriting_a_local_shard_in_place_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let urls: Vec<String> =
         (0..2).map(|i| dir.path().join(format!("{i}.tar")).display().to_string()).collect();
@@ -352,7 +352,7 @@ fn a_local_shard_that_is_rewritten_in_place_is_seen() {
 
 /// A shard that was rewritten after a stop, and was not open then, is no shard to continue with.
 #[test]
-fn a_restored_job_is_held_to_its_index() {
+fn a_restored_job_checks_shards_against_its_index() {
     let dir = tempfile::tempdir().unwrap();
     let urls: Vec<String> =
         (0..4).map(|i| dir.path().join(format!("{i}.tar")).display().to_string()).collect();
@@ -393,7 +393,7 @@ fn a_restored_job_is_held_to_its_index() {
 
 /// The times of copies are others, and their names, and their stores.
 #[test]
-fn copies_are_read_by_the_index_of_the_original() {
+fn the_index_of_the_original_reads_copies() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let paths = |home: usize| -> Vec<String> {
         (0..2).map(|i| homes[home].path().join(format!("{i}.tar")).display().to_string()).collect()
@@ -444,7 +444,7 @@ fn copies_are_read_by_the_index_of_the_original() {
 }
 
 #[test]
-fn an_entry_of_no_samples_hides_no_shard() {
+fn an_index_entry_with_zero_samples_hides_no_shard() {
     let noted = Arc::new(Noted::default());
     let store = noted.store();
     let urls: Vec<String> = (0..4).map(|shard| format!("noted://{shard}.tar")).collect();

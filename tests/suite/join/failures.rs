@@ -60,7 +60,7 @@ fn members(keys: &[(&str, bool)]) -> Vec<u8> {
 }
 
 #[test]
-fn a_damaged_sample_of_a_side_is_an_error_of_that_sample() {
+fn damage_in_a_side_is_an_error_of_that_sample_only() {
     for missing in policies() {
         let pair = pair();
         let keys = ["01-000", "01-002", "01-001", "01-003", "01-004", "01-005"];
@@ -74,7 +74,7 @@ fn a_damaged_sample_of_a_side_is_an_error_of_that_sample() {
 }
 
 #[test]
-fn what_is_behind_damage_is_an_error_under_every_policy() {
+fn samples_after_damage_are_errors_under_every_policy() {
     for (missing, indexed) in policies().into_iter().flat_map(|missing| [(missing, false), (missing, true)]) {
         let pair = pair();
         let index = pair.side_index();
@@ -95,7 +95,7 @@ fn what_is_behind_damage_is_an_error_under_every_policy() {
 }
 
 #[test]
-fn a_shard_of_a_side_that_is_not_there_is_an_error_of_its_samples() {
+fn a_missing_shard_of_a_side_is_an_error_of_its_samples() {
     let pair = pair();
     let gone = ShardList::from_urls([pair.side_url(0), "mem://captions/gone.tar".into(), pair.side_url(2)]);
     let side = || Side::new(gone.clone()).store(pair.others.clone()).missing(Missing::None);
@@ -155,7 +155,7 @@ fn scattered_samples_of_a_side_are_reported() {
 
 /// Whatever room the buffer has, a sample of which a part came alone is not joined.
 #[test]
-fn scattered_samples_are_not_joined_in_parts_with_any_buffer() {
+fn scattered_samples_are_never_joined_in_part() {
     let one = |key: &str, field: &str| {
         let text = format!("about {key}");
         member(&format!("{key}.{field}"), tar::EntryType::Regular, text.as_bytes())
@@ -188,7 +188,7 @@ fn more_of(pair: &Pair) -> Dataset {
 }
 
 #[test]
-fn damage_behind_the_last_sample_of_a_side_is_seen() {
+fn damage_after_the_last_sample_of_a_side_is_reported() {
     let pair = pair();
     let mut bytes = archive(&(0..6).map(|n| caption(&key(1, n))).collect::<Vec<_>>());
     bytes.truncate(6 * 1024);
@@ -206,7 +206,7 @@ fn damage_behind_the_last_sample_of_a_side_is_seen() {
 }
 
 #[test]
-fn damage_that_only_checksums_show_is_an_error() {
+fn damage_found_only_by_checksums_is_an_error() {
     let pair = pair();
     let index = Index::builder().store(pair.others.clone()).checksums(true).build(&pair.side_list()).unwrap();
     let mut bytes = archive(&(0..6).map(|n| caption(&key(1, n))).collect::<Vec<_>>());
@@ -219,7 +219,7 @@ fn damage_that_only_checksums_show_is_an_error() {
 }
 
 #[test]
-fn a_side_that_was_replaced_is_an_error() {
+fn a_replaced_side_is_an_error() {
     let pair = pair();
     let index = pair.side_index();
     pair.put_side(1, &archive(&[caption("01-000")]));
@@ -247,7 +247,7 @@ impl Source for Endless {
 }
 
 #[test]
-fn a_side_that_never_ends_is_an_error() {
+fn an_endless_side_is_an_error() {
     let (pair, source) = (pair(), Arc::new(Endless::default()));
     let store = Store::builder().with_source("endless", Arc::clone(&source) as _).build().unwrap();
     let list = ShardList::from_urls((0..3).map(|shard| format!("endless://captions/{shard}.tar")));
@@ -289,7 +289,7 @@ impl Source for Failing {
 }
 
 #[test]
-fn an_outage_of_a_side_ends_the_run_and_the_state_resumes() {
+fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
     let pair = pair();
     let content = (0..3).map(|shard| {
         let all: Vec<Sample> = (0..6).map(|n| caption(&key(shard, n))).collect();

@@ -97,7 +97,7 @@ impl Source for Counted {
 }
 
 #[test]
-fn a_side_in_the_same_order_is_read_in_lockstep() {
+fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let sizes = [50, 50, 50];
     let pair = Pair::new(&sizes, false, |_| Vec::new());
     let mut all: Vec<String> = (0..3).flat_map(same(&sizes)).collect();
@@ -118,7 +118,7 @@ fn a_side_in_the_same_order_is_read_in_lockstep() {
 }
 
 #[test]
-fn keys_must_come_once_and_be_of_the_side() {
+fn unknown_and_repeated_keys_are_errors() {
     let sizes = [3, 2];
     let pair = Pair::new(&sizes, false, |shard| vec![key(0, 0), key(1, shard)]);
     let error = Index::builder().store(pair.others.clone()).build_keys(&pair.side_list()).unwrap_err();
@@ -185,7 +185,7 @@ fn alike() -> [String; 2] {
 }
 
 #[test]
-fn another_key_of_the_same_hash_is_not_taken_for_it() {
+fn keys_with_equal_hashes_are_told_apart() {
     let [there, other] = alike();
     let pair = Pair::new(&[2], false, |_| Vec::new());
     let both: Vec<Sample> = [&other, &there].map(|key| Sample::new(key.as_str()).with("cls", 1)).into();
@@ -202,7 +202,7 @@ fn another_key_of_the_same_hash_is_not_taken_for_it() {
 
 /// Damage in a sample that nobody asks for costs no other sample, wherever reading begins.
 #[test]
-fn a_damaged_sample_between_two_costs_itself_alone() {
+fn a_damaged_sample_between_two_costs_only_itself() {
     let pair = Pair::new(&[5, 5], false, |_| Vec::new());
     let all: Vec<String> =
         same(&[5, 5])(0).into_iter().chain(["zz".into()]).chain(same(&[5, 5])(1)).collect();

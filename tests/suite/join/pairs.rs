@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_keys_alone_decide_what_is_joined(
+    fn only_keys_decide_which_samples_are_joined(
         sides in sides(),
         missing in prop::sample::select(vec![Missing::Error, Missing::Skip, Missing::None]),
         (compressed, indexed, side_indexed) in any::<(bool, bool, bool)>(),
@@ -124,7 +124,7 @@ proptest! {
 }
 
 #[test]
-fn several_sides_are_joined_one_after_the_other() {
+fn several_sides_are_joined_in_order() {
     let sizes = [4, 2];
     let pair = Pair::new(&sizes, false, same(&sizes));
     let dataset = pair.primary().join(pair.side().prefix("a.")).join(pair.side().prefix("b.")).build();
@@ -134,7 +134,7 @@ fn several_sides_are_joined_one_after_the_other() {
 }
 
 #[test]
-fn a_field_of_both_is_an_error_unless_it_gets_a_prefix() {
+fn a_field_in_both_is_an_error_without_a_prefix() {
     let sizes = [3];
     let pair = Pair::new(&sizes, false, same(&sizes));
     let images = || Side::new(pair.list());
@@ -150,7 +150,7 @@ fn a_field_of_both_is_an_error_unless_it_gets_a_prefix() {
 }
 
 #[test]
-fn shards_keep_their_sides_in_a_part_of_the_list() {
+fn a_subset_of_the_shards_keeps_their_sides() {
     let sizes = [2, 3, 1, 2];
     let pair = Pair::new(&sizes, false, same(&sizes));
     let dataset = pair.primary().only([3, 1]).join(pair.side()).build().unwrap();
@@ -161,7 +161,7 @@ fn shards_keep_their_sides_in_a_part_of_the_list() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_errors() {
+fn bad_options_are_errors() {
     let sizes = [2, 3];
     let pair = Pair::new(&sizes, false, same(&sizes));
     let error = |side: Side| {

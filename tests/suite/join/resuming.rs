@@ -96,7 +96,7 @@ fn ranks_share_one_sequence() {
 }
 
 #[test]
-fn another_side_is_refused_and_the_difference_named() {
+fn a_state_with_another_side_is_refused_with_the_difference() {
     let pair = Pair::new(&SIZES, false, keys);
     let side = || pair.side().missing(Missing::None);
     let of = |sides: Vec<Side>| {

@@ -15,7 +15,7 @@ fn image() -> ImageColumn {
 }
 
 #[test]
-fn of_the_column() {
+fn bad_options_of_an_image_column_are_errors() {
     column(ImageColumn::new("jpg, png;", 8), &["the field", "no spaces"]);
     column(ImageColumn::new("jpg", (0, 8)), &["the size", "at least 1"]);
     column(ImageColumn::new("jpg", (8, 0)), &["the size", "at least 1"]);
@@ -33,7 +33,7 @@ fn of_the_column() {
 }
 
 #[test]
-fn of_boxes_and_masks() {
+fn bad_options_of_boxes_and_masks_are_errors() {
     let boxes = |boxes: Boxes, words: &[&str]| column(image().boxes(boxes), words);
     let new = || Boxes::new("npy");
     boxes(Boxes::new(""), &["the field"]);
@@ -61,7 +61,7 @@ fn of_boxes_and_masks() {
 }
 
 #[test]
-fn of_normalize() {
+fn bad_options_of_normalize_are_errors() {
     let half = [0.5f32; 3];
     let float = || image().dtype(DType::F32);
     column(image().normalize(half, half), &["`normalize`", "uint8", "another `dtype`"]);
@@ -83,7 +83,7 @@ fn of_normalize() {
 }
 
 #[test]
-fn of_transforms() {
+fn bad_options_of_transforms_are_errors() {
     for size in [(0, 8), (8, 0), (0, 0), (u32::MAX, u32::MAX)] {
         let words = |name| [name, "at least 1"];
         refused(RandomResizedCrop::new(size), &words("RandomResizedCrop"));
@@ -161,7 +161,7 @@ impl Transform for Own {
 }
 
 #[test]
-fn of_transforms_in_a_column() {
+fn bad_transforms_are_errors_of_their_column() {
     let words = ["RandomCrop", "padding", "less than the size"];
     for padding in [(8, 0), (0, 8), (u32::MAX, u32::MAX)] {
         let crop = RandomCrop::new(8).unwrap().padding(padding);
@@ -177,7 +177,7 @@ fn of_transforms_in_a_column() {
 }
 
 #[test]
-fn sizes_that_are_not_the_columns() {
+fn transforms_to_another_size_than_the_columns_are_errors() {
     let words = ["the size 8 x 8", "make pictures of 6 x 7 (height x width)", "make both the same"];
     let exact = || Resize::exact((6, 7)).unwrap();
     column(image().then(exact()), &words);
@@ -214,7 +214,7 @@ fn sizes_that_are_not_the_columns() {
 }
 
 #[test]
-fn of_files() {
+fn bad_options_of_image_encoding_are_errors() {
     let image = Image::new(ImageMode::L8, 1, vec![0]).unwrap();
     for quality in [0, 101, 255] {
         let error = image.to_jpeg(quality).unwrap_err();

@@ -37,7 +37,7 @@ fn column(column: impl Column + 'static, words: &[&str]) {
 }
 
 #[test]
-fn of_columns() {
+fn bad_options_of_columns_are_errors() {
     for spec in ["", ";", "jpg;", "jpg; png"] {
         let words = ["the field", spec, "no spaces"];
         column(Scalar::<i32>::new(spec), &words);
@@ -120,7 +120,7 @@ impl Column for Own {
 }
 
 #[test]
-fn of_columns_of_ones_own() {
+fn bad_options_of_custom_columns_are_errors() {
     column(
         Own(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
         &["`depth` of 7: make it even"],
@@ -133,7 +133,7 @@ fn of_columns_of_ones_own() {
 }
 
 #[test]
-fn of_mixing() {
+fn bad_options_of_mixing_are_errors() {
     for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         refused(Mixup::new(alpha, 3), &["Mixup", "alpha", "more than 0"]);
     }
@@ -148,7 +148,7 @@ fn of_mixing() {
 }
 
 #[test]
-fn of_decoders_and_encoders() {
+fn bad_options_of_decoders_and_encoders_are_errors() {
     let sample = || Sample::new("a").with("txt", b"text");
     let ignore = |_: &Bytes| Ok(Value::Int(0));
     for (decoder, words) in [
@@ -171,7 +171,7 @@ fn of_decoders_and_encoders() {
 }
 
 #[test]
-fn of_writers() {
+fn bad_options_of_writers_are_errors() {
     let encoder = || Encoder::new().with("", |_| Ok(Bytes::new()));
     let without = |change: fn(&mut Limits)| {
         let mut limits = Limits::default();
@@ -202,7 +202,7 @@ fn of_writers() {
 }
 
 #[test]
-fn of_stores() {
+fn bad_options_of_stores_are_errors() {
     let memory = || Arc::new(InMemory::new());
     type Change = fn(StoreBuilder) -> StoreBuilder;
     let cases: [(Change, [&str; 2]); 7] = [

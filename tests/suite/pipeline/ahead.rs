@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn what_follows_skipped_steps_is_what_would_have_followed(
+    fn skipping_steps_equals_consuming_them(
         job in jobs(),
         stops in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 6),
         threads in 0usize..3,
@@ -166,7 +166,7 @@ proptest! {
 
 /// Streams that begin again to fill places make one more pass of each dataset, and then one more.
 #[test]
-fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
+fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
         let parts = sizes.iter().zip(passes).map(|(size, passes)| (vec![*size], 1, passes)).collect();
         let (places, streams, batch, shuffle) = (true, 4, 4, 3);
@@ -192,7 +192,7 @@ fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
 
 /// Where samples were lost, places are filled from the beginning with `Drop` too.
 #[test]
-fn steps_are_skipped_into_what_replaces_lost_samples() {
+fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     let shelf = Shelf::of(&[10]);
     let loader = |fails: usize| {
         let left = AtomicUsize::new(fails);
@@ -234,7 +234,7 @@ impl Source for Noting {
 }
 
 #[test]
-fn nothing_between_is_read() {
+fn skipped_shards_are_not_read() {
     const SIZES: [usize; 10] = [8; 10];
     let noting = Arc::new(Noting { shelf: Shelf::of(&SIZES), asked: Mutex::default() });
     let store = Store::builder().with_source("shelf", Arc::clone(&noting) as _).build().unwrap();

@@ -120,7 +120,7 @@ fn passes(state: &State, dataset: u64) -> u64 {
 }
 
 #[test]
-fn each_dataset_continues_or_begins_as_the_report_says_on_any_ranks_and_threads() {
+fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
     for indexed in [true, false] {
         let with = |part: Part| Part { indexed, ..part };
         let old = [with(part(1, "web", 5, 3)), with(part(2, "books", 6, 1)), with(part(5, "gone", 5, 1))];
@@ -183,7 +183,7 @@ fn each_dataset_continues_or_begins_as_the_report_says_on_any_ranks_and_threads(
 }
 
 #[test]
-fn a_mixture_changes_again_and_again() {
+fn a_mixture_can_change_repeatedly() {
     let parts = |names: &[(&'static str, u32)]| -> Vec<Part> {
         let kind = |name| 1 + ["web", "books", "code"].iter().position(|known| *known == name).unwrap();
         names.iter().map(|(name, weight)| part(kind(*name) as u64, name, 5, *weight)).collect()
@@ -216,7 +216,7 @@ fn a_mixture_changes_again_and_again() {
 }
 
 #[test]
-fn without_a_change_it_is_a_restore() {
+fn restoring_without_a_change_is_a_plain_restore() {
     let parts = [part(1, "web", 5, 3), part(2, "books", 6, 2)];
     let mut runs = begin(&parts, 0, 1);
     rows(&mut runs, 3);
@@ -231,7 +231,7 @@ fn without_a_change_it_is_a_restore() {
 }
 
 #[test]
-fn names_are_not_needed_where_it_is_plain_which_is_which() {
+fn unambiguous_datasets_need_no_names() {
     let nameless = |part: Part| Part { name: None, ..part };
     let old = [nameless(part(1, "", 5, 1)), nameless(part(2, "", 6, 1))];
     let mut runs = begin(&old, 0, 1);
@@ -260,7 +260,7 @@ fn names_are_not_needed_where_it_is_plain_which_is_which() {
 }
 
 #[test]
-fn nothing_changes_that_was_not_allowed() {
+fn changes_that_were_not_allowed_are_refused() {
     let old = [part(1, "web", 5, 1), part(2, "books", 6, 1)];
     let mut runs = begin(&old, 0, 2);
     rows(&mut runs, 4);
@@ -308,7 +308,7 @@ fn nothing_changes_that_was_not_allowed() {
 }
 
 #[test]
-fn an_epoch_with_an_end_may_change_its_weights_and_has_each_sample_once() {
+fn changed_weights_keep_each_sample_of_a_finite_epoch_once() {
     for last in [LastBatch::Keep, LastBatch::Repeat] {
         let loader = |weights: [u32; 2]| {
             let [web, books] = [part(1, "web", 5, weights[0]), part(2, "books", 6, weights[1])];
@@ -330,7 +330,7 @@ fn an_epoch_with_an_end_may_change_its_weights_and_has_each_sample_once() {
 }
 
 #[test]
-fn a_schedule_counts_from_the_beginning_of_the_job() {
+fn a_weight_schedule_counts_from_the_start_of_the_job() {
     let parts = [part(1, "web", 5, 1), part(2, "books", 6, 1)];
     let mut runs = begin(&parts, 0, 1);
     rows(&mut runs, 5);
@@ -352,7 +352,7 @@ fn a_schedule_counts_from_the_beginning_of_the_job() {
 }
 
 #[test]
-fn steps_are_skipped_in_the_new_mixture() {
+fn steps_can_be_skipped_after_a_change() {
     let old = [part(1, "web", 5, 3), part(2, "books", 6, 1)];
     let new = [part(2, "books", 6, 2), part(3, "code", 5, 1), part(1, "web", 7, 1)];
     let changes = Changes::new().added("code").restarted("web");
@@ -368,7 +368,7 @@ fn steps_are_skipped_in_the_new_mixture() {
 }
 
 #[test]
-fn what_was_skipped_stays_with_its_dataset() {
+fn ledger_entries_stay_with_their_dataset() {
     let failing = |part: Part| {
         let policy = OnError::skip(Failures::all());
         let fails =
@@ -397,7 +397,7 @@ fn what_was_skipped_stays_with_its_dataset() {
 }
 
 #[test]
-fn names_that_say_nothing_are_errors_of_build() {
+fn ambiguous_names_are_errors_of_build() {
     let refused = |names: [&'static str; 2]| {
         let mix = Loader::mix(
             [part(1, names[0], 5, 1), part(2, names[1], 5, 1)].map(|part| part.builder(rank(0, 1))),

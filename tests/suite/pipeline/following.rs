@@ -57,7 +57,7 @@ impl Source for Stuck {
 }
 
 #[test]
-fn the_next_epoch_begins_while_the_last_shard_is_read() {
+fn the_next_epoch_starts_while_the_last_shard_is_read() {
     let stuck = Arc::<Stuck>::default();
     let mut batches = stuck.loader(1).epochs(0);
     assert!(batches.next().is_some_and(|batch| batch.is_ok()));
@@ -66,7 +66,7 @@ fn the_next_epoch_begins_while_the_last_shard_is_read() {
 }
 
 #[test]
-fn nothing_begins_after_the_last_epoch() {
+fn nothing_is_read_after_the_last_epoch() {
     let stuck = Arc::<Stuck>::default();
     let mut batches = stuck.loader(1).epoch(0);
     // All there is before the shard that never ends.

@@ -76,7 +76,7 @@ fn turned(items: LoaderBuilder<u64>, (window, tells, goes_on): (usize, bool, boo
 
 /// A loader gives what the adapter gives of each stream and pass.
 #[test]
-fn it_is_the_stage_of_the_adapters() {
+fn a_stateful_stage_equals_its_adapter() {
     let shelf = Shelf::of(&SIZES);
     for kind @ (window, tells, goes_on) in KINDS {
         for (threads, shuffle, passes) in [(0, 0, 1), (2, 5, 2), (0, 5, 3)] {
@@ -101,7 +101,7 @@ fn it_is_the_stage_of_the_adapters() {
 
 /// With failures before it, of its own and behind it.
 #[test]
-fn it_goes_on_behind_any_batch_on_any_ranks() {
+fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
     let shelf = Shelf::of(&SIZES);
     let policy = || OnError::skip(Failures::all()).in_a_row(100);
     for kind in KINDS {
@@ -151,7 +151,7 @@ fn it_goes_on_behind_any_batch_on_any_ranks() {
 
 /// With an index, what a stage has done with is not read again.
 #[test]
-fn only_what_it_remembers_is_read_again() {
+fn a_restore_rereads_only_what_the_stage_remembers() {
     let shelf = Shelf::of(&[100]);
     let seen = Arc::new(AtomicUsize::new(0));
     for (tells, most) in [(true, 8), (false, 100)] {
@@ -183,7 +183,7 @@ impl Stage<u64> for Panics {
 }
 
 #[test]
-fn a_panic_ends_the_run_and_an_error_does_not() {
+fn a_panic_of_a_stage_ends_the_run_and_an_error_does_not() {
     let shelf = Shelf::of(&[20]);
     for threads in [0, 2] {
         let items = || numbers(shelf.dataset(1).build().unwrap()).threads(threads);
@@ -201,7 +201,7 @@ fn a_panic_ends_the_run_and_an_error_does_not() {
 
 /// Gives less the second time.
 #[test]
-fn a_stage_that_depends_on_something_else_is_an_error() {
+fn a_nondeterministic_stage_is_an_error() {
     let shelf = Shelf::of(&[40]);
     let items = |window| {
         let items = numbers(shelf.dataset(1).build().unwrap()).map(|number| Ok(number * 10)).threads(0);
@@ -230,7 +230,7 @@ impl Stage<u64> for Refused {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_of_build() {
+fn impossible_stages_are_errors_of_build() {
     let shelf = Shelf::of(&[4]);
     let items = || numbers(shelf.dataset(1).build().unwrap()).batch(1);
     let refused = |items: LoaderBuilder<u64>, what: &str| {

@@ -26,7 +26,7 @@ fn is_book(item: &[u64]) -> bool {
 }
 
 #[test]
-fn datasets_of_a_mix_have_stages_of_their_own() {
+fn each_dataset_of_a_mix_has_its_own_stages() {
     let loader = |threads, number, ranks| mix(threads, rank(number, ranks)).batch(8 / ranks).build().unwrap();
     let begin =
         |loader: &Loader<Batch<Vec<u64>>>, endless| if endless { loader.epochs(0) } else { loader.epoch(0) };
@@ -66,7 +66,7 @@ fn datasets_of_a_mix_have_stages_of_their_own() {
 }
 
 #[test]
-fn each_dataset_of_a_mix_gives_what_it_gives_alone() {
+fn each_dataset_of_a_mix_gives_the_same_items_as_alone() {
     let run = |items: LoaderBuilder<Vec<u64>>| {
         good(&all(items.batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
     };

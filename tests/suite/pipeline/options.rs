@@ -126,7 +126,7 @@ fn rows_of_tokens_may_have_columns() {
 }
 
 #[test]
-fn the_threads_of_a_mix_are_the_most_that_were_asked_for() {
+fn a_mix_uses_the_largest_requested_number_of_threads() {
     let threads = |builders: Vec<LoaderBuilder<Sample>>| {
         let mut batches = Loader::mix(builders).batch(2).build().unwrap().epoch(0);
         batches.next().unwrap().unwrap();
@@ -137,7 +137,7 @@ fn the_threads_of_a_mix_are_the_most_that_were_asked_for() {
 }
 
 #[test]
-fn datasets_of_other_streams_or_ranks_are_not_mixed() {
+fn datasets_with_other_streams_or_ranks_cannot_be_mixed() {
     let of = |streams: usize, topology| {
         Loader::builder(Shelf::of(&SIZES).dataset(4).streams(streams).topology(topology).build().unwrap())
     };

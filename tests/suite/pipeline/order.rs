@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn any_stages_on_any_ranks_are_the_model(
+    fn any_stages_on_any_ranks_match_the_model(
         job in jobs(),
         threads in 1usize..4,
         batch in 1usize..5,

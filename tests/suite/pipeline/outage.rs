@@ -74,7 +74,7 @@ fn outages() -> [Named; 6] {
 }
 
 #[test]
-fn an_outage_ends_the_run_and_the_state_goes_on() {
+fn an_outage_ends_the_run_and_its_state_resumes() {
     let source = Failing::new();
     for (name, kind) in outages() {
         for (threads, shuffle, indexed) in [(0, 0, false), (2, 0, true), (0, 6, true), (2, 6, false)] {
@@ -105,7 +105,7 @@ fn an_outage_ends_the_run_and_the_state_goes_on() {
 }
 
 #[test]
-fn it_says_which_shard_it_was_on_both_faces() {
+fn an_outage_names_its_shard_in_both_iterations() {
     let source = Failing::new();
     let loader = numbers(source.dataset().build().unwrap()).threads(2).batch(4).build().unwrap();
     source.fails(6, outages()[2].1);
@@ -119,7 +119,7 @@ fn it_says_which_shard_it_was_on_both_faces() {
 
 /// A shard that is not there, or another one than it was, is not the network: the others are read.
 #[test]
-fn what_is_wrong_with_one_shard_does_not_end_the_run() {
+fn a_fault_of_one_shard_does_not_end_the_run() {
     let source = Failing::new();
     let missing: fn() -> ErrorKind = || ErrorKind::NotFound("no such object".into());
     for threads in [0, 2] {

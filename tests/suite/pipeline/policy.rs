@@ -52,7 +52,7 @@ fn kinds(ledger: &Ledger) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn those_that_are_skipped_are_in_the_ledger_and_the_others_are_items() {
+fn skipped_failures_are_in_the_ledger_and_others_are_items() {
     let shelf = shelf();
     let wanted = [("decode", 7), ("duplicate_member", 2), ("not_found", 1), ("step", 7)];
     let stopped =
@@ -85,7 +85,7 @@ fn those_that_are_skipped_are_in_the_ledger_and_the_others_are_items() {
 }
 
 #[test]
-fn an_entry_says_what_was_skipped_and_where() {
+fn a_ledger_entry_says_what_was_skipped_and_where() {
     let shelf = Shelf::of(&[3, 3]);
     let dataset = shelf.dataset(2).streams(2).build().unwrap();
     let skip = OnError::skip(Failures::all());
@@ -106,7 +106,7 @@ fn an_entry_says_what_was_skipped_and_where() {
 }
 
 #[test]
-fn ledgers_of_ranks_are_that_of_the_job() {
+fn ledgers_of_ranks_merge_into_that_of_the_job() {
     let shelf = shelf();
     let skip = || OnError::skip(Failures::all());
     let ended = |number, ranks, batch| {
@@ -127,7 +127,7 @@ fn ledgers_of_ranks_are_that_of_the_job() {
 }
 
 #[test]
-fn nothing_is_counted_twice_after_a_restore() {
+fn no_skip_is_counted_twice_after_a_restore() {
     let shelf = shelf();
     for (shuffle, endless) in [(0, false), (5, false), (0, true), (5, true)] {
         let loader = |threads| {
@@ -187,7 +187,7 @@ fn limited(
 }
 
 #[test]
-fn a_limit_that_is_passed_ends_the_run_and_says_which() {
+fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     let skip = || OnError::skip(Failures::step());
     // Two and two, and three in a row.
     let rows = |n: u64| [5, 6, 10, 11, 20, 21, 22, 30].contains(&n);
@@ -219,7 +219,7 @@ fn a_limit_that_is_passed_ends_the_run_and_says_which() {
 }
 
 #[test]
-fn limits_count_on_after_a_restore() {
+fn limits_keep_counting_after_a_restore() {
     let shelf = Shelf::of(&[40]);
     let rows = |n: u64| [5, 6, 10, 11, 20, 21, 22, 30].contains(&n);
     for policy in [OnError::skip(Failures::step()).in_a_row(2), OnError::skip(Failures::step()).total(6)] {
@@ -236,7 +236,7 @@ fn limits_count_on_after_a_restore() {
 }
 
 #[test]
-fn the_rest_of_a_damaged_shard_is_given_up_if_wanted() {
+fn the_rest_of_a_damaged_shard_is_skipped_on_request() {
     let shelf = shelf();
     let damage = || OnError::skip(Failures::damage() | Failures::missing_shards());
     for (shuffle, threads) in [(0, 0), (0, 2), (6, 2)] {
@@ -260,7 +260,7 @@ fn the_rest_of_a_damaged_shard_is_given_up_if_wanted() {
 }
 
 #[test]
-fn a_shard_that_is_given_up_stays_so_after_a_restore() {
+fn an_abandoned_shard_stays_abandoned_after_a_restore() {
     let shelf = shelf();
     let policy = || OnError::skip(Failures::all()).rest_of_shard(true);
     for (shuffle, bytes) in [(0, None), (6, None), (6, Some(3000))] {
@@ -281,7 +281,7 @@ fn a_shard_that_is_given_up_stays_so_after_a_restore() {
 }
 
 #[test]
-fn panics_are_skipped_only_where_that_is_said() {
+fn panics_are_skipped_only_on_request() {
     let shelf = Shelf::of(&[9]);
     let run = |failures| {
         let items = Loader::builder(shelf.dataset(1).build().unwrap()).map(|sample| {

@@ -21,7 +21,7 @@ fn batches(good: u64, threads: usize, last: LastBatch) -> Result<(Vec<Vec<u64>>,
 }
 
 #[test]
-fn a_stream_begins_again_while_the_items_of_others_wait() {
+fn a_stream_starts_another_pass_while_items_of_others_wait() {
     watched(|| {
         for last in [LastBatch::Repeat, LastBatch::Drop] {
             let (expected, state) = batches(20, 0, last).unwrap();

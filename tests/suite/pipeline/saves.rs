@@ -155,7 +155,7 @@ fn buckets_resume_anywhere() {
 
 /// A loader gives what the adapter gives of each stream.
 #[test]
-fn they_are_the_stages_of_the_adapters() {
+fn saving_stages_equal_their_adapters() {
     let shelf = Shelf::of(&SIZES);
     let numbers = || numbers(shelf.dataset(6).streams(1).build().unwrap()).threads(0);
     let plain = good(&all(numbers().batch(1).build().unwrap().epoch(0), usize::MAX)).concat();
@@ -168,7 +168,7 @@ fn they_are_the_stages_of_the_adapters() {
 
 /// With an index, what a stage has done with is not read again.
 #[test]
-fn only_what_they_need_is_read_again() {
+fn a_restore_rereads_only_what_the_stage_needs() {
     let shelf = Shelf::of(&[300]);
     let seen = Arc::new(AtomicUsize::new(0));
     let made = |kind: usize| {
@@ -217,7 +217,7 @@ fn steps(shelf: &Arc<Shelf>, ranks: usize, count: usize, batch: usize) -> Vec<(u
 }
 
 #[test]
-fn all_ranks_take_the_same_shape_at_the_same_step() {
+fn all_ranks_have_the_same_bucket_at_each_step() {
     let shelf = Shelf::of(&[40, 31, 29, 50, 37, 23]);
     let alone = steps(&shelf, 1, 90, 8);
     for ranks in [2, 4] {
@@ -304,7 +304,7 @@ proptest! {
 
 /// Every item that has a shape comes once in an epoch, on any number of ranks.
 #[test]
-fn an_epoch_of_buckets_has_every_item_once() {
+fn a_bucketed_epoch_has_every_item_once() {
     let shelf = Shelf::of(&SIZES);
     for ranks in [1, 2] {
         let mut found = Vec::new();
@@ -428,7 +428,7 @@ fn padded_batches_fit_their_shape() {
 
 /// Few samples, and many that must wait together: that is no stream without items.
 #[test]
-fn items_may_wait_for_more_than_a_hundred_epochs() {
+fn an_item_may_wait_for_over_a_hundred_epochs() {
     let shelf = Shelf::of(&[1]);
     let items = numbers(shelf.dataset(1).build().unwrap()).threads(0);
     let loader = items.buckets(Buckets::lengths([3, 8]), |_| Ok([7])).batch(2).build().unwrap();
@@ -446,7 +446,7 @@ fn items_may_wait_for_more_than_a_hundred_epochs() {
 
 /// Samples that fail one after the other in their batches end the run as others do.
 #[test]
-fn failures_in_batches_count_in_a_row() {
+fn consecutive_failures_of_batches_are_counted() {
     let shelf = Shelf::of(&[20]);
     for last in [LastBatch::Keep, LastBatch::Pad] {
         let samples = Loader::builder(shelf.dataset(1).build().unwrap()).threads(0);
@@ -475,7 +475,7 @@ impl Stage<u64> for Hoards {
 }
 
 #[test]
-fn a_stage_that_never_gives_is_named() {
+fn a_stage_that_never_emits_is_named() {
     let shelf = Shelf::of(&[100]);
     let items = numbers(shelf.dataset(1).build().unwrap()).threads(0);
     let items = items.flat_map(|number| Ok(vec![number; 20_000])).batch(1);
@@ -488,7 +488,7 @@ fn a_stage_that_never_gives_is_named() {
 }
 
 #[test]
-fn buckets_that_make_no_sense_are_errors_of_build() {
+fn bad_buckets_are_errors_of_build() {
     let shelf = Shelf::of(&[4]);
     let items = || numbers(shelf.dataset(1).build().unwrap());
     let refused = |items: LoaderBuilder<Numbers>, what: &str| {

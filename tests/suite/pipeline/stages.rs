@@ -101,7 +101,7 @@ fn a_panic_of_a_stage_is_the_error_of_one_sample() {
 }
 
 #[test]
-fn what_came_before_a_panic_stays() {
+fn outputs_before_a_panic_are_kept() {
     for threads in [0, 2] {
         let items = samples(&[3]).threads(threads).flat_map(|sample| {
             let number = number(&sample);
@@ -122,7 +122,7 @@ fn what_came_before_a_panic_stays() {
 }
 
 #[test]
-fn outputs_follow_each_other_in_their_stream_and_batches_take_one_of_each() {
+fn streams_keep_the_order_of_outputs_and_batches_interleave_them() {
     for threads in [0, 1, 3] {
         let items = samples(&[2, 2]).threads(threads).flat_map(|sample| {
             let number = number(&sample);
@@ -152,7 +152,7 @@ fn nothing() -> [(&'static str, Stage); 6] {
 }
 
 #[test]
-fn where_everything_is_left_out_an_epoch_ends_and_epochs_are_an_error() {
+fn filtering_out_everything_ends_one_epoch_and_fails_endless_ones() {
     watched(|| {
         for (name, stage) in nothing() {
             for (threads, shuffle) in [(0, 0), (2, 0), (3, 4)] {
@@ -177,7 +177,7 @@ fn where_everything_is_left_out_an_epoch_ends_and_epochs_are_an_error() {
 }
 
 #[test]
-fn a_map_that_always_fails_is_an_error_at_last() {
+fn a_map_that_always_fails_eventually_ends_the_run() {
     watched(|| {
         for threads in [0, 2] {
             let items = samples(&[3]).map(|_| Err::<u64, _>(Error::step("no"))).threads(threads);
@@ -197,7 +197,7 @@ type Keeping = fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>;
 
 /// One stream leaves out nearly everything: the others wait for it, with little on the way.
 #[test]
-fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
+fn a_selective_stream_does_not_hold_up_others() {
     watched(|| {
         let keeps = |number: u64| number / 1000 != 2 || number % 1000 == 99;
         let stages: [Keeping; 3] = [
@@ -236,7 +236,7 @@ fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
 
 /// Queues that have room for one small chunk each, and rows of which few may wait.
 #[test]
-fn with_little_memory_a_stream_that_keeps_little_holds_nothing_up_either() {
+fn a_selective_stream_holds_up_none_with_little_memory() {
     watched(|| {
         let sizes = [60; 4];
         let dataset = |bytes| {
@@ -275,7 +275,7 @@ fn with_little_memory_a_stream_that_keeps_little_holds_nothing_up_either() {
 }
 
 #[test]
-fn a_state_of_other_stages_is_refused_in_words() {
+fn a_state_of_other_stages_is_refused_with_the_difference() {
     let shelf = Shelf::of(&[9, 9]);
     let build = |stage: Stage| {
         let dataset = shelf.dataset(2).streams(2).build().unwrap();
@@ -321,7 +321,7 @@ fn a_state_of_other_stages_is_refused_in_words() {
 }
 
 #[test]
-fn stages_behind_rows_fail_and_panic_row_by_row() {
+fn stages_after_rows_fail_and_panic_per_row() {
     for threads in [0, 2] {
         let rows = samples(&[20]).threads(threads).map(|sample| Ok(vec![number(&sample)])).chunked(2, None);
         let rows = rows.map(|row| match row[0] {
@@ -346,7 +346,7 @@ fn stages_behind_rows_fail_and_panic_row_by_row() {
 /// What `select_map` gives is what is shuffled and restored, at the place of the sample that was read; what
 /// it refuses is a failure of that sample.
 #[test]
-fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
+fn outputs_of_stages_before_the_buffer_are_shuffled() {
     let shelf: Arc<Shelf> = Shelf::of(&[20, 20]);
     let list = ShardList::from_urls([super::url(0), super::url(1)]);
     let index = Index::builder().store(shelf.store()).build(&list).unwrap();
@@ -394,7 +394,7 @@ fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
 
 /// What it fails with says nothing of the shard or the network.
 #[test]
-fn a_failure_before_the_buffer_is_that_of_one_sample_whatever_its_kind() {
+fn any_failure_before_the_buffer_costs_one_sample() {
     let kinds: [fn() -> Error; 2] =
         [|| ErrorKind::Io(std::io::ErrorKind::UnexpectedEof.into()).into(), || ErrorKind::Checksum.into()];
     for (kind, is_skipped) in kinds.into_iter().zip([false, true]) {
@@ -416,7 +416,7 @@ fn a_failure_before_the_buffer_is_that_of_one_sample_whatever_its_kind() {
 
 /// On a restore, the next sample is not taken for one that cannot be made just then.
 #[test]
-fn an_outage_while_a_buffer_is_filled_again_is_an_error_of_the_restore() {
+fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
     let shelf: Arc<Shelf> = Shelf::of(&[30]);
     let away = Arc::new(AtomicBool::new(false));
     let bounds = [None, Some(1000)];
@@ -444,7 +444,7 @@ fn an_outage_while_a_buffer_is_filled_again_is_an_error_of_the_restore() {
 
 /// Twice the same predicate is one; two are both.
 #[test]
-fn selects_add_up() {
+fn several_selects_are_combined() {
     let shelf: Arc<Shelf> = Shelf::of(&[12]);
     let dataset = shelf.dataset(1).build().unwrap();
     let items = Loader::builder(dataset.clone()).select(|sample| number(sample).is_multiple_of(2));

@@ -137,7 +137,7 @@ fn failed(found: &[Found]) -> Vec<&String> {
 }
 
 #[test]
-fn failures_are_replaced_whatever_the_last_batches_are() {
+fn failures_are_replaced_under_every_last_batch_option() {
     let shelf = shelf();
     for last in LAST {
         for batch in [3, 4, 5, 7] {
@@ -172,7 +172,7 @@ fn failures_are_replaced_whatever_the_last_batches_are() {
 /// Streams are of very different lengths in the end: stream 3 has one sample of shard 7, stream 0 lost few.
 /// A sample that fails again where places are filled counts as one of the last pass: a state is read again.
 #[test]
-fn the_ledger_is_in_the_order_of_epochs() {
+fn the_ledger_lists_skips_in_the_order_of_epochs() {
     let dataset = Shelf::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
     let items = failing(dataset, |number| number == 1).passes(3).last_batch(LastBatch::Drop);
     let loader = items.on_error(OnError::skip(Failures::all())).threads(0).batch(1).build().unwrap();
@@ -211,7 +211,7 @@ fn all_ranks_take_the_same_number_of_steps() {
 }
 
 #[test]
-fn an_epoch_that_is_filled_up_resumes_behind_any_batch_on_any_ranks() {
+fn a_filled_epoch_resumes_after_any_batch_on_any_ranks() {
     let shelf = shelf();
     for last in [LastBatch::Drop, LastBatch::Repeat, LastBatch::Pad] {
         let loader = |threads, number, ranks, shuffle| {
@@ -255,7 +255,7 @@ fn an_epoch_that_is_filled_up_resumes_behind_any_batch_on_any_ranks() {
 }
 
 #[test]
-fn ranks_that_fill_places_merge_into_one_job() {
+fn states_of_ranks_with_replaced_failures_merge() {
     let shelf = shelf();
     let loader = |number, ranks| {
         let items = items(&shelf, rank(number, ranks)).shuffle(5).threads(0).last_batch(LastBatch::Drop);
@@ -280,7 +280,7 @@ fn ranks_that_fill_places_merge_into_one_job() {
 
 /// More than once, where an index promises several times as much as there is.
 #[test]
-fn an_epoch_begins_again_as_often_as_it_takes() {
+fn an_epoch_repeats_until_its_batches_are_full() {
     let shelf = Shelf::of(&[12, 12]);
     let few = |number: u64| number % 1000 > 2;
     for threads in [0, 2] {
@@ -299,7 +299,7 @@ fn an_epoch_begins_again_as_often_as_it_takes() {
 
 /// Without an index there is no number of steps: each rank fills its batches, and leaves out what is left.
 #[test]
-fn without_an_index_dropped_batches_are_full_too() {
+fn batches_are_full_without_an_index_too() {
     let shelf = shelf();
     let dataset = shelf.dataset(SHARDS).streams(STREAMS).build().unwrap();
     for threads in [0, 2] {
@@ -316,7 +316,7 @@ fn without_an_index_dropped_batches_are_full_too() {
 }
 
 #[test]
-fn a_mix_is_repeated_dataset_by_dataset() {
+fn each_dataset_of_a_mix_is_repeated_by_itself() {
     let part = |sizes: &[usize], seed| {
         let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(1).index(counts(sizes)).seed(seed);
         numbers(dataset.build().unwrap())
@@ -351,7 +351,7 @@ fn a_mix_is_repeated_dataset_by_dataset() {
 
 /// Of the samples themselves as well, where there is no map.
 #[test]
-fn damage_alone_is_replaced_too() {
+fn damaged_samples_are_replaced_without_stages_too() {
     let shelf = shelf();
     let samples = Loader::builder(dataset(&shelf, rank(0, 1))).last_batch(LastBatch::Drop).batch(8);
     for threads in [0, 2] {
@@ -373,7 +373,7 @@ fn damage_alone_is_replaced_too() {
 /// Rank 1 has one item, of the second dataset: what pads its batches is the first item of the epoch that can
 /// be made, and be it another rank's.
 #[test]
-fn a_batch_of_nothing_is_padded_with_the_first_item_of_whichever_dataset_has_one() {
+fn an_empty_batch_is_padded_from_the_first_dataset_with_an_item() {
     let part = |fails: fn(u64) -> bool| {
         let dataset = Shelf::of(&[4, 4]).dataset(2).streams(2).index(counts(&[4, 4]));
         failing(dataset.topology(rank(1, 2)).build().unwrap(), fails)
@@ -395,7 +395,7 @@ fn a_batch_of_nothing_is_padded_with_the_first_item_of_whichever_dataset_has_one
 
 /// Both datasets are much shorter than their index says, and begin again together.
 #[test]
-fn a_mix_that_is_filled_up_resumes_behind_any_batch() {
+fn a_filled_mix_resumes_after_any_batch() {
     let part = |seed: u64, weight, threads| {
         let dataset = Shelf::of(&[9, 9]).dataset(2).streams(2).index(counts(&[9, 9])).seed(seed);
         let keeps = move |number: u64| number % 1000 < 2 + seed;

@@ -122,7 +122,7 @@ fn all(batches: Batches<TensorBatch>) -> Vec<Rows> {
 }
 
 #[test]
-fn rows_are_the_items_that_are_left() {
+fn rows_are_the_remaining_items() {
     for (stage, times) in STAGES {
         let found = all(loader(stage, 0, LastBatch::Keep).epoch(1));
         let mut numbers: Vec<_> = found.concat().iter().map(|(number, part, _)| (*number, *part)).collect();
@@ -138,7 +138,7 @@ fn rows_are_the_items_that_are_left() {
 }
 
 #[test]
-fn threads_stops_and_the_end_change_no_row() {
+fn threads_resuming_and_padding_change_no_row() {
     for (stage, _) in STAGES {
         for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
             let expected = all(loader(stage, 0, last).epoch(2));
@@ -165,7 +165,7 @@ fn threads_stops_and_the_end_change_no_row() {
 }
 
 #[test]
-fn memory_is_used_again_behind_stages_too() {
+fn tensor_memory_is_reused_after_stages() {
     for (stage, _) in STAGES {
         let mut addresses = HashSet::new();
         let mut batches = 0;
@@ -179,7 +179,7 @@ fn memory_is_used_again_behind_stages_too() {
 }
 
 #[test]
-fn what_comes_first_has_the_same_random_numbers_as_without_stages() {
+fn the_first_output_has_the_random_numbers_of_its_sample() {
     let plain = all(loader(|items| items, 0, LastBatch::Keep).epoch(3)).concat();
     let split = all(loader(STAGES[2].0, 0, LastBatch::Keep).epoch(3)).concat();
     let firsts = split.iter().filter(|(_, part, _)| *part == 0);

@@ -39,7 +39,7 @@ fn weights(item: usize) -> [u32; 2] {
 }
 
 #[test]
-fn shares_are_exact_on_both_sides_of_every_change() {
+fn shares_are_exact_before_and_after_each_change() {
     let loader = mix(0, rank(0, 1), &CHANGES, LastBatch::Keep).batch(8).build().unwrap();
     let items: Vec<u64> = good(&all(loader.epochs(0), 20)).concat();
     for stream in 0..STREAMS {
@@ -58,7 +58,7 @@ fn shares_are_exact_on_both_sides_of_every_change() {
 }
 
 #[test]
-fn the_change_is_at_the_same_item_for_any_ranks_threads_and_stops() {
+fn weights_change_at_the_same_item_on_any_ranks_and_threads() {
     let loader = |threads, number, ranks, batch: usize| {
         mix(threads, rank(number, ranks), &CHANGES, LastBatch::Keep).batch(batch / ranks).build().unwrap()
     };
@@ -83,7 +83,7 @@ fn the_change_is_at_the_same_item_for_any_ranks_threads_and_stops() {
 }
 
 #[test]
-fn an_epoch_has_all_samples_whatever_the_weights() {
+fn an_epoch_has_all_samples_under_any_weights() {
     for changes in [&[(27, [1, 1]), (40, [1, 0])][..], &[(1, [0, 1])], &[(80, [1, 1])]] {
         let each: Vec<u64> = {
             let numbers = (0..5).flat_map(|shard| (0..9).map(move |sample| 1000 * shard + sample));
@@ -132,7 +132,7 @@ fn a_state_of_another_schedule_is_refused() {
 }
 
 #[test]
-fn a_schedule_that_makes_no_sense_is_an_error_of_build() {
+fn a_bad_schedule_is_an_error_of_build() {
     let refused = |builder: LoaderBuilder<u64>| {
         let error = builder.batch(2).build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");

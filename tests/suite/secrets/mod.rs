@@ -120,7 +120,7 @@ impl Source for Empty {
 }
 
 #[test]
-fn patterns_and_lists_show_no_secret() {
+fn patterns_and_shard_lists_hide_secrets() {
     let mut seen = Seen::default();
     // No bucket of anybody is asked.
     let sources = ["gs", "s3", "az", "odd"].into_iter();
@@ -186,7 +186,7 @@ fn patterns_and_lists_show_no_secret() {
 }
 
 #[test]
-fn documents_with_secrets_show_none() {
+fn indexes_and_serde_hide_secrets() {
     let mut seen = Seen::default();
     for url in urls("host", "t.tar") {
         for text in [
@@ -214,7 +214,7 @@ fn documents_with_secrets_show_none() {
 
 /// Buckets of the caller's own, under a prefix with a password in it.
 #[test]
-fn writing_shows_and_saves_no_secret() {
+fn writing_neither_shows_nor_saves_secrets() {
     let mut seen = Seen::default();
     let directory = tempfile::tempdir().unwrap();
     for (prefix, query) in
@@ -294,7 +294,7 @@ impl Source for Panics {
 /// What a source of the caller's own says is shown without the secrets of URLs. Its own errors are as it made
 /// them.
 #[test]
-fn errors_of_other_sources_show_no_secret() {
+fn errors_of_custom_sources_hide_secrets() {
     let mut seen = Seen::default();
     let store = Store::builder().retries(0).with_source("http", Arc::new(Chatty)).build().unwrap();
     for url in urls("host", "t.tar") {
@@ -333,7 +333,7 @@ fn auto_indexed(store: &Store, url: &str) -> Result<()> {
 }
 
 #[test]
-fn near_misses_of_schemes_show_no_secret() {
+fn hints_at_misspelt_schemes_hide_secrets() {
     let mut seen = Seen::default();
     let store = Store::default();
     for (url, meant) in [

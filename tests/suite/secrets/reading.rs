@@ -55,7 +55,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn reading_shows_and_saves_no_secret() {
+fn reading_neither_shows_nor_saves_secrets() {
     let server = server();
     let host = format!("127.0.0.1:{}", server.port());
     let mut seen = Seen::default();

@@ -566,12 +566,12 @@ fn try_jobs(run: u32) {
 }
 
 #[test]
-fn any_team_stopped_anywhere_sees_the_one_sequence() {
+fn any_ranks_stopped_anywhere_read_the_one_sequence() {
     try_jobs(0);
 }
 
 /// More of the same, on another core.
 #[test]
-fn any_other_team_does_so_too() {
+fn any_ranks_stopped_anywhere_read_it_in_more_cases() {
     try_jobs(1);
 }

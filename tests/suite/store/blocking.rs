@@ -61,7 +61,7 @@ fn written(mut object: Box<dyn ObjectWriter>) -> Result<String> {
 }
 
 #[test]
-fn every_blocking_call_of_a_source_is_an_error_that_says_so() {
+fn every_blocking_call_on_an_io_thread_is_an_error() {
     let calls: Vec<(&str, &str, Arc<Call>)> = vec![
         ("read_all", "4", Arc::new(|store| Ok(store.open("mem://note")?.read_all()?.len().to_string()))),
         ("next", "1", Arc::new(|store| counted(store.open("mem://note")?))),
@@ -133,7 +133,7 @@ fn every_blocking_call_of_a_source_is_an_error_that_says_so() {
 
 /// What need not wait harms nobody: a file that is read, bytes in memory.
 #[test]
-fn what_does_not_wait_is_not_refused() {
+fn calls_that_do_not_block_are_allowed() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("note");
     std::fs::write(&path, "four").unwrap();

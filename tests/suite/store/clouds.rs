@@ -155,7 +155,7 @@ fn a_bucket_in_another_region_is_named_with_what_to_set() {
 }
 
 #[test]
-fn the_requester_pays_where_that_is_set() {
+fn requester_pays_is_sent_when_set() {
     let server = Server::start(|request| match request.header("x-amz-request-payer") {
         Some("requester") => bucket(request),
         _ => Reply::new(403, "<Error><Code>AccessDenied</Code></Error>").with("x-amz-request-id", "1"),
@@ -168,7 +168,7 @@ fn the_requester_pays_where_that_is_set() {
 }
 
 #[test]
-fn a_project_pays_where_one_is_set() {
+fn the_billing_project_is_sent_when_set() {
     let server = Server::start(|request| match request.header("x-goog-user-project") {
         None if !is_token(request) => Reply::new(400, "<Error><Code>UserProjectMissing</Code></Error>"),
         Some(project) if project != "payer" => Reply::new(400, ""),
@@ -186,7 +186,7 @@ fn a_project_pays_where_one_is_set() {
 }
 
 #[test]
-fn faults_of_listings_are_those_of_reading() {
+fn listing_and_reading_fail_with_the_same_kinds() {
     for (status, code, expected) in [
         (403, "AccessDenied", "Denied"),
         (401, "InvalidToken", "Denied"),
@@ -242,7 +242,7 @@ fn missing_credentials_are_denied_and_say_what_to_set() {
 
 /// Credentials that are named and cannot be read, and a machine whose own are refused.
 #[test]
-fn credentials_that_are_no_use_are_denied_and_say_what_to_set() {
+fn unusable_credentials_are_denied_and_say_what_to_set() {
     let refusing = Server::start(|request| match is_token(request) {
         true => Reply::new(404, "no such account"),
         false => bucket(request),
@@ -273,7 +273,7 @@ fn credentials_that_are_no_use_are_denied_and_say_what_to_set() {
 
 /// A bucket that nothing answers for.
 #[test]
-fn a_listing_that_is_refused_is_given_up() {
+fn a_listing_gives_up_on_refused_connections() {
     let url = format!("http://{}", nobody());
     let account = [
         ("AWS_ENDPOINT_URL", url.as_str()),

@@ -330,7 +330,7 @@ fn only_files_are_deleted() {
 
 /// A source that can only read says so.
 #[test]
-fn what_cannot_be_deleted_is_told() {
+fn objects_that_cannot_be_deleted_are_reported() {
     let store = crate::support::shelf::Shelf::of(&[1]).store();
     let url = crate::support::shelf::url(0);
     let error = store.delete(&url).unwrap_err();

@@ -78,7 +78,7 @@ fn no_key_stops_a_listing() {
     run("listing", "gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
 }
 
-/// Runs in a child process: deletes what the server of [`deletions_are_tried_again`] has.
+/// Runs in a child process: deletes what the server of [`deletions_are_retried`] has.
 #[test]
 #[ignore = "run by another test, in an environment of its making"]
 fn deletions() {
@@ -130,7 +130,7 @@ fn gcs() {
 /// The second try finds the object gone, as it does when the answer to the first is lost.
 #[test]
 #[cfg(feature = "gcs")]
-fn deletions_are_tried_again() {
+fn deletions_are_retried() {
     use crate::support::server::{Reply, Server};
     let server = Server::start(|request| match (request.path(), request.number) {
         ("/bucket/denied", _) => Reply::new(403, ""),

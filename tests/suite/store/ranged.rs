@@ -21,7 +21,7 @@ fn slice(bytes: &Bytes, range: &Range<u64>) -> Bytes {
 }
 
 #[test]
-fn a_small_range_is_one_request_whatever_is_known_of_the_object() {
+fn a_small_range_is_always_one_request() {
     let bytes = content(4500);
     let honest_one: fn(&mut GetResponse) = |_| {};
     let unversioned: fn(&mut GetResponse) = |response| response.version = None;
@@ -64,7 +64,7 @@ fn a_range_at_the_end_is_one_request_of_an_object_of_known_size() {
 }
 
 #[test]
-fn asks_for_each_byte_of_a_range_once_and_pins_the_version() {
+fn each_byte_of_a_range_is_requested_once_at_one_version() {
     let bytes = content(9000);
     let (source, store) = scripted({
         let bytes = bytes.clone();
@@ -130,7 +130,7 @@ fn a_range_at_the_end_or_after_it_is_empty() {
 }
 
 #[test]
-fn a_cut_within_a_range_is_continued_at_the_byte() {
+fn a_cut_within_a_range_resumes_at_the_byte() {
     let bytes = content(4500);
     for cut in 0..3 {
         let (source, store) = scripted({
@@ -182,7 +182,7 @@ fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
 }
 
 #[test]
-fn an_unversioned_object_is_read_in_one_go_for_a_large_range() {
+fn a_large_range_of_an_unversioned_object_is_one_request() {
     let bytes = content(4500);
     let (source, store) = unversioned(&bytes);
     assert_eq!(store.open_range("test://a", 500..4000).unwrap().read_all().unwrap(), bytes[500..4000]);
@@ -210,7 +210,7 @@ fn a_whole_object_that_is_cut_before_or_in_the_range_is_an_error() {
 }
 
 #[test]
-fn errors_of_a_range_tell_the_place_in_the_object() {
+fn errors_of_a_range_name_the_offset_in_the_object() {
     let (_, store) = scripted(|number, options| {
         let mut response = honest(&content(4500), options);
         if number > 0 {
@@ -232,7 +232,7 @@ fn errors_of_a_range_tell_the_place_in_the_object() {
 }
 
 #[test]
-fn lies_about_a_range_are_errors_and_never_wrong_bytes() {
+fn contradictions_about_a_range_are_errors_and_never_wrong_bytes() {
     let from_the_start: fn(&mut GetResponse) = |response| response.range = Some(0..1000);
     let shifted: fn(&mut GetResponse) = |response| {
         response.range = response.range.take().map(|range| range.start + 1..range.end + 1);
@@ -256,7 +256,7 @@ fn lies_about_a_range_are_errors_and_never_wrong_bytes() {
 }
 
 #[test]
-fn the_object_is_known_with_the_first_chunk_and_by_one_byte() {
+fn object_metadata_comes_with_the_first_chunk_or_one_byte() {
     let (source, store) = scripted(|_, options| Ok(honest(&content(4500), options)));
     let mut bodies = [store.open("test://a").unwrap(), store.open_range("test://a", 7..9).unwrap()];
     for body in &mut bodies {
@@ -276,7 +276,7 @@ fn the_object_is_known_with_the_first_chunk_and_by_one_byte() {
 }
 
 #[test]
-fn the_object_may_tell_nothing_of_itself() {
+fn an_object_may_lack_size_and_version() {
     let (_, store) = scripted(|_, _| {
         let mut response = honest(&content(4500), &GetOptions::default());
         (response.size, response.version) = (None, None);
@@ -290,7 +290,7 @@ fn the_object_may_tell_nothing_of_itself() {
 }
 
 #[test]
-fn what_cannot_be_told_of_an_object_is_an_error() {
+fn stat_of_a_missing_object_is_an_error() {
     let (_, store) = scripted(|_, _| Err(ErrorKind::NotFound("no".into()).into()));
     let (store, url) = (&store, "test://a");
     let found = |result: Result<()>| {

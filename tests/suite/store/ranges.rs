@@ -73,7 +73,7 @@ pub(crate) fn content(length: usize) -> Bytes {
 }
 
 #[test]
-fn asks_for_each_byte_once_and_pins_the_version() {
+fn each_byte_is_requested_once_at_one_version() {
     for length in [1, 999, 1000, 1001, 4500] {
         let bytes = content(length);
         let (source, store) = scripted({
@@ -102,7 +102,7 @@ fn nothing_is_requested_before_the_first_read() {
 }
 
 #[test]
-fn an_object_that_cannot_be_pinned_is_read_in_one_go() {
+fn an_unversioned_object_is_one_request() {
     let bytes = content(4500);
     for (unknown_size, requests) in [(false, 2), (true, 2)] {
         let (source, store) = scripted({
@@ -141,7 +141,7 @@ fn a_change_between_ranges_is_an_error() {
 }
 
 #[test]
-fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
+fn contradictions_about_ranges_are_errors_and_never_wrong_bytes() {
     let shifted: fn(&mut GetResponse) = |response| {
         response.range = response.range.take().map(|range| range.start + 1..range.end + 1);
     };
@@ -184,7 +184,7 @@ fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
 }
 
 #[test]
-fn part_of_an_object_of_no_size_is_not_an_empty_object() {
+fn a_part_with_a_total_size_of_zero_is_an_error() {
     let (_, store) = scripted(|_, options| {
         let mut response = honest(&content(4500), options);
         response.size = Some(0);
@@ -196,7 +196,7 @@ fn part_of_an_object_of_no_size_is_not_an_empty_object() {
 
 /// Ended without its end having been told, and asked for again, it must be what it was to the last byte.
 #[test]
-fn what_came_of_an_object_that_nothing_tells_from_others_must_come_again() {
+fn an_unversioned_retry_must_repeat_the_received_bytes() {
     let (long, short) = (content(900), Bytes::from(vec![7; 600]));
     for (second, whole) in [(long.clone(), true), (short, false), (long.slice(..600), false)] {
         let (_, store) = scripted({
@@ -224,7 +224,7 @@ fn what_came_of_an_object_that_nothing_tells_from_others_must_come_again() {
 /// One answer of a few takes much longer than the others: another request is sent for it, and nothing else
 /// changes.
 #[test]
-fn what_is_late_is_asked_for_twice() {
+fn late_requests_are_hedged() {
     let bytes = content(60_000);
     for (share, hedged) in [(0.0, false), (0.5, true)] {
         // The 25th request is late, when it is known from those before it how long answers take.
@@ -255,7 +255,7 @@ impl Source for Late {
 
 /// The end of a body and its last bytes may come at the same moment.
 #[test]
-fn small_objects_come_whole_however_often() {
+fn small_objects_are_read_whole_every_time() {
     let bytes = content(1500);
     let (_, store) = scripted({
         let bytes = bytes.clone();
@@ -268,7 +268,7 @@ fn small_objects_come_whole_however_often() {
 
 /// A server may answer with less than was asked for, which is no fault and uses no retry up.
 #[test]
-fn ranges_may_be_capped() {
+fn responses_may_be_shorter_than_their_ranges() {
     let bytes = content(4500);
     for step in [70, 300, 999] {
         let (_, store) = capped(&bytes, step);
@@ -289,7 +289,7 @@ fn capped(content: &Bytes, most: u64) -> (Arc<Scripted>, Store) {
 
 /// Each such response is as good as a failed try.
 #[test]
-fn a_few_bytes_at_a_time_are_an_error() {
+fn responses_of_a_few_bytes_are_an_error() {
     for most in [1, 50] {
         let (source, store) = capped(&content(1000), most);
         let error = store.open("test://a").unwrap().read_all().unwrap_err();
@@ -301,7 +301,7 @@ fn a_few_bytes_at_a_time_are_an_error() {
 }
 
 #[test]
-fn a_short_range_is_continued_or_an_error() {
+fn a_short_range_is_completed_or_an_error() {
     for honest_again in [true, false] {
         let bytes = content(2500);
         let (source, store) = scripted({
@@ -330,7 +330,7 @@ fn a_short_range_is_continued_or_an_error() {
 }
 
 #[test]
-fn faults_that_may_pass_are_tried_again_and_others_are_not() {
+fn transient_faults_are_retried_and_others_are_not() {
     for (fault, tries) in [(None, 3), (Some("final"), 1)] {
         let (source, store) = scripted(move |_, _| match fault {
             None => Err(std::io::Error::other("broken").into()),
@@ -402,7 +402,7 @@ impl Source for Silent {
 }
 
 #[test]
-fn a_report_counts_the_wait_that_is_in_progress() {
+fn a_report_counts_the_wait_in_progress() {
     let store = Store::builder().with_source("test", Arc::new(Silent)).build().unwrap();
     let mut body = store.open("test://a").unwrap();
     let stopper = body.stopper();
@@ -464,7 +464,7 @@ impl Source for Recorder {
 }
 
 #[test]
-fn only_finish_ends_a_body() {
+fn only_finish_commits_an_upload() {
     let recorder = Recorder::default();
     let recorded = recorder.0.clone();
     let store = Store::builder().with_source("test", Arc::new(recorder)).build().unwrap();
@@ -486,7 +486,7 @@ fn only_finish_ends_a_body() {
 }
 
 #[test]
-fn the_longest_prefix_wins_and_whole_names_count() {
+fn the_longest_prefix_of_whole_components_wins() {
     let source = |text: &'static str| {
         let store = shardstream::store::object_store::memory::InMemory::new();
         (Arc::new(store), text)
@@ -520,7 +520,7 @@ fn unknown_schemes_and_commands_are_refused() {
 /// At the end of what is read, a few large ranges would each have a connection to themselves, and the other
 /// connections nothing to do.
 #[test]
-fn the_last_ranges_are_small() {
+fn the_last_ranges_of_an_object_are_small() {
     const MIB: u64 = 1 << 20;
     let bytes = Bytes::from(vec![7; 150 << 20]);
     let (source, _) = scripted({

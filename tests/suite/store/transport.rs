@@ -66,7 +66,7 @@ fn connections(requests: &[Request]) -> usize {
 }
 
 #[test]
-fn connections_are_used_again() {
+fn connections_are_reused() {
     for framing in [Framing::Length, Framing::Chunked] {
         let requests = later_requests_of(move |request| honest(request).framed(framing));
         assert_eq!((requests.len(), connections(&requests)), (5, 1));
@@ -76,7 +76,7 @@ fn connections_are_used_again() {
 }
 
 #[test]
-fn a_connection_that_was_closed_meanwhile_is_no_fault() {
+fn a_connection_closed_while_idle_is_no_fault() {
     // Without a word, after a response that said nothing of it.
     let requests = later_requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
@@ -92,7 +92,7 @@ fn a_connection_that_was_closed_meanwhile_is_no_fault() {
 /// The beginning of a response, or something else that nobody asked for, must not be taken for the next
 /// answer.
 #[test]
-fn a_connection_on_which_more_came_is_not_used_again() {
+fn a_connection_with_surplus_bytes_is_not_reused() {
     let followed = |request: &Request| {
         let (first, last) = request.range().unwrap();
         let last = last.min(4499);
@@ -125,7 +125,7 @@ fn wrong_answer() -> Vec<u8> {
 
 /// The second response comes when the next request may have been sent already.
 #[test]
-fn surplus_responses_are_never_the_answer_to_the_next_request() {
+fn surplus_responses_never_answer_the_next_request() {
     for pause in [0, 1, 5] {
         let pause = Duration::from_millis(pause);
         let server = Server::start(move |request| honest(request).followed_by(pause, wrong_answer()));
@@ -140,7 +140,7 @@ fn surplus_responses_are_never_the_answer_to_the_next_request() {
 
 /// A server that begins to send surplus bytes when its connections are used again already.
 #[test]
-fn surplus_that_arrives_while_a_connection_waits_ends_the_trust() {
+fn surplus_bytes_on_an_idle_connection_end_connection_reuse() {
     let server = Server::start(|request| match request.path() {
         "/bad.tar" => honest(request).followed_by(Duration::from_millis(20), wrong_answer()),
         _ => honest(request),
@@ -160,7 +160,7 @@ fn surplus_that_arrives_while_a_connection_waits_ends_the_trust() {
 }
 
 #[test]
-fn interim_answers_are_passed_over() {
+fn interim_responses_are_ignored() {
     let requests = requests_of(|request| {
         let content = noise(4500);
         let interim = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
@@ -172,7 +172,7 @@ fn interim_answers_are_passed_over() {
 }
 
 #[test]
-fn redirects_keep_what_is_theirs() {
+fn redirects_send_credentials_to_the_same_host_only() {
     let target = Server::start(honest);
     let elsewhere = target.url("/b.tar");
     let front = Server::start(move |request| match request.path() {
@@ -237,7 +237,7 @@ fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn proxies_are_used_where_the_environment_says_so() {
+fn proxies_of_the_environment_are_used() {
     let proxy = Server::start(honest);
     let text = child_says("http://shards.invalid/a.tar?b=c", &[("http_proxy", &proxy.url(""))]);
     assert!(text.contains("read it right"), "{text}");
@@ -246,7 +246,7 @@ fn proxies_are_used_where_the_environment_says_so() {
 
 /// Behind a proxy other code sends the requests: the rules are the same.
 #[test]
-fn a_redirect_behind_a_proxy_gives_nothing_away() {
+fn a_redirect_through_a_proxy_reveals_no_secret() {
     let proxy = Server::start(|request| match request.target.as_str() {
         "http://shards.invalid/a.tar?sig=s3cret" => {
             Reply::new(307, "").with("Location", "http://me:s3cret@other.invalid/b.tar")
@@ -270,7 +270,7 @@ fn a_redirect_behind_a_proxy_gives_nothing_away() {
 
 #[test]
 #[cfg(feature = "gcs")]
-fn expired_credentials_are_fetched_anew_once() {
+fn expired_credentials_are_refreshed_once() {
     // The first this many tokens that are given out are good for nothing.
     for (expired, expected) in [(1, "read it right"), (9, "access denied")] {
         let tokens = AtomicUsize::new(0);
@@ -376,7 +376,7 @@ fn tunnel_to(port: u16) -> String {
 }
 
 #[test]
-fn no_redirect_leads_from_https_to_http() {
+fn redirects_from_https_to_http_are_refused() {
     let Some((config, _directory, trusted)) = certified() else { return };
     let plain = Server::start(honest);
     let location = plain.url("/b.tar");
@@ -397,7 +397,7 @@ fn no_redirect_leads_from_https_to_http() {
 }
 
 #[test]
-fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
+fn tls_trusts_only_the_certificates_of_the_environment() {
     let Some((config, _directory, trusted)) = certified() else { return };
     let server = secure(config, honest);
     let environment = [("SSL_CERT_FILE", trusted.as_str())];
@@ -440,7 +440,7 @@ fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn two_sides_with_nothing_in_common_are_an_error_at_once() {
+fn a_failed_tls_handshake_is_not_retried() {
     const HANDSHAKE_FAILURE: u8 = 40;
     const INTERNAL_ERROR: u8 = 80;
     for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {

@@ -95,7 +95,7 @@ fn assert_clean(events: &Events, parts: usize) {
 }
 
 #[test]
-fn a_writer_that_is_dropped_calls_its_upload_off() {
+fn dropping_a_writer_aborts_its_upload() {
     let (server, events) = slow(|_| {
         std::thread::sleep(Duration::from_millis(300));
         None
@@ -111,7 +111,7 @@ fn a_writer_that_is_dropped_calls_its_upload_off() {
 
 /// Its identifier comes after its writer is gone.
 #[test]
-fn an_upload_that_is_about_to_begin_is_called_off_too() {
+fn an_upload_about_to_start_is_aborted_too() {
     let events = Events::default();
     let log = events.clone();
     let server = bucket::start_with(move |request| {
@@ -132,7 +132,7 @@ fn an_upload_that_is_about_to_begin_is_called_off_too() {
 
 /// All parts that may be in flight are, and their upload waits for one of them to arrive.
 #[test]
-fn an_upload_that_waits_is_called_off_too() {
+fn a_waiting_upload_is_aborted_too() {
     let released = Arc::new(AtomicBool::new(false));
     let (server, events) = slow({
         let released = Arc::clone(&released);
@@ -158,7 +158,7 @@ fn an_upload_that_waits_is_called_off_too() {
 
 /// A part that never arrives holds up the end of nothing for ever.
 #[test]
-fn an_upload_whose_part_hangs_is_called_off_without_it() {
+fn an_upload_with_a_hanging_part_is_aborted_without_it() {
     let released = Arc::new(AtomicBool::new(false));
     let (server, events) = slow({
         let released = Arc::clone(&released);
@@ -182,7 +182,7 @@ fn an_upload_whose_part_hangs_is_called_off_without_it() {
 /// The other parts are waited for before the upload is called off, and the error is that of the part that
 /// failed.
 #[test]
-fn an_upload_that_fails_is_called_off() {
+fn a_failed_upload_is_aborted() {
     let (server, events) = slow(|request| {
         if request.query().contains("partNumber=2") {
             return Some(Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"));
@@ -219,7 +219,7 @@ fn gives_up() {
 }
 
 #[test]
-fn an_upload_is_called_off_before_its_process_ends() {
+fn an_upload_is_aborted_before_its_process_ends() {
     for base in ["gs://bucket/return", "gs://bucket/panic"] {
         let (server, events) = slow(|_| None);
         let url = server.url("");

@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn colours_and_places(
+    fn colour_and_geometry_transforms_keep_their_invariants(
         image in picture(), seed: u64, factors in range(0.0, 3.0), turns in range(-0.5, 0.5),
         bins in 2..40u32, magnitude: u32, ops in 0..4u32, smooth: bool, fill: [u8; 3],
         scale in range(0.0, 1.0), ratio in range(0.01, 100.0), noise: bool,
@@ -111,7 +111,7 @@ proptest! {
 
 /// A number between 0 and 1 of each pixel's place, so that one can see where a pixel came from.
 #[test]
-fn a_padded_crop_keeps_what_is_inside() {
+fn a_padded_crop_keeps_the_pixels_inside() {
     let pixels: Vec<u8> = (0..32 * 32).flat_map(|at| [1 + (at % 32) as u8, 1 + (at / 32) as u8, 9]).collect();
     let image = Image::new(ImageMode::Rgb8, 32, pixels).unwrap();
     let rng = &mut Rng::new(7, 7, 7);
@@ -147,7 +147,7 @@ fn sized(
 }
 
 #[test]
-fn heights_and_tops_come_first() {
+fn sizes_are_height_width_and_offsets_top_left() {
     assert_eq!(sized(|frame| frame.crop(1, 2, (2, 3))), ((2, 3), vec![12, 13, 14, 22, 23, 24]));
     let cropped = sized(|frame| functional::crop(frame, -1, 4, (3, 1), [9; 3]));
     assert_eq!(cropped, ((3, 1), vec![9, 4, 14]));

@@ -114,7 +114,7 @@ fn results() -> Json {
 }
 
 #[test]
-fn results_are_those_of_torchvision() {
+fn results_match_torchvision() {
     let golden = results();
     let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
     let cases = golden["cases"].as_array().unwrap();
@@ -151,7 +151,7 @@ fn pictures() -> Vec<Image> {
 }
 
 #[test]
-fn results_are_those_of_pillow() {
+fn results_match_pillow() {
     let Some(python) = Python::find() else { return };
     let pictures = pictures();
     let mut cases: Vec<Json> = results()["cases"]

@@ -95,7 +95,7 @@ fn heals(mut place: Place, sound: &[u8], what: &str, damage: impl Fn(&Path)) -> 
 }
 
 #[test]
-fn a_flip_in_any_block_is_healed() {
+fn a_flipped_bit_in_any_block_is_repaired() {
     let (mut place, sound, begins) = large();
     let blocks = (0..LENGTH).step_by(BLOCK);
     let places = blocks.flat_map(|block| [block, block + 12_345, (block + BLOCK).min(LENGTH) - 1]);
@@ -109,7 +109,7 @@ fn a_flip_in_any_block_is_healed() {
 
 /// The head, the checksums of the blocks, and the tail.
 #[test]
-fn a_flip_around_the_object_is_healed() {
+fn a_flipped_bit_outside_the_object_is_repaired() {
     let (mut place, sound, begins) = large();
     let (head, sums) = ((0..begins - 20).step_by(23), (begins - 20..begins).step_by(3));
     for at in head.chain(sums).chain((begins + LENGTH..sound.len()).step_by(5)) {
@@ -120,7 +120,7 @@ fn a_flip_around_the_object_is_healed() {
 
 /// As preallocated files, and those of a power failure.
 #[test]
-fn zeros_are_healed() {
+fn zeroed_parts_of_an_entry_are_repaired() {
     let (mut place, sound, begins) = large();
     let object = begins..begins + LENGTH;
     for zeros in
@@ -139,7 +139,7 @@ fn zeros_are_healed() {
 }
 
 #[test]
-fn files_of_another_length_are_healed() {
+fn files_of_the_wrong_length_are_repaired() {
     let (mut place, sound, begins) = large();
     let around =
         [0, 1, 100, begins - 1, begins, begins + 1, begins + BLOCK, begins + LENGTH, sound.len() - 1];
@@ -153,7 +153,7 @@ fn files_of_another_length_are_healed() {
 
 /// One block twice, which is sound in itself.
 #[test]
-fn blocks_in_the_wrong_place_are_healed() {
+fn misplaced_blocks_are_repaired() {
     let (place, sound, begins) = large();
     let damage = |entry: &Path| {
         let mut damaged = sound.clone();
@@ -164,7 +164,7 @@ fn blocks_in_the_wrong_place_are_healed() {
 }
 
 #[test]
-fn what_is_sound_is_read_without_a_request() {
+fn sound_blocks_are_read_without_a_request() {
     let (place, sound, begins) = large();
     let place = anew(place);
     flip(&place.entry(), &sound, begins + 2 * BLOCK);
@@ -178,7 +178,7 @@ fn what_is_sound_is_read_without_a_request() {
 
 /// The file is damaged while it is being read, and bytes of it have been handed out.
 #[test]
-fn damage_is_seen_by_those_who_are_reading() {
+fn damage_during_a_read_is_detected() {
     let (place, ..) = large();
     let content = noise(3 << 20);
     place.desk.put(URL, &content, Some("v2"));
@@ -213,7 +213,7 @@ fn assert_names_the_file(error: &Error, entry: &Path) {
 /// A disk that damages an object again and again is not to be trusted, and fetching it again and again costs
 /// money.
 #[test]
-fn damage_that_comes_back_is_an_error() {
+fn damage_that_returns_after_a_repair_is_an_error() {
     for range in [0..u64::MAX, 10..5000, LENGTH as u64 - 10..LENGTH as u64] {
         let (place, sound, begins) = large();
         let place = anew(place);
@@ -242,7 +242,7 @@ fn damage_that_comes_back_is_an_error() {
 
 /// Others that read the object at the same time have met the same damage, and not another one.
 #[test]
-fn damage_that_many_meet_at_once_is_counted_once() {
+fn damage_met_by_many_readers_is_counted_once() {
     let (place, sound, begins) = large();
     let place = anew(place);
     flip(&place.entry(), &sound, begins + 3 * BLOCK);
@@ -268,7 +268,7 @@ fn damage_that_many_meet_at_once_is_counted_once() {
 
 /// What is read of a file that is being filled is checked as well, the piece of a block at its end included.
 #[test]
-fn damage_in_a_file_that_grows_is_not_handed_out() {
+fn damage_in_a_growing_file_is_not_returned() {
     for at in [0, BLOCK - 1, 3 * BLOCK - 1, 3 * BLOCK, 199_000] {
         let mut place = Place::of(LENGTH, |cache| cache);
         place.store = place.desk.builder(&place.cache).range_size(50_000).build().unwrap();
@@ -316,7 +316,7 @@ fn write_byte(path: &Path, at: usize, byte: u8) {
 }
 
 #[test]
-fn a_damaged_entry_is_never_taken_for_the_object() {
+fn a_damaged_entry_never_passes_for_the_object() {
     let mut place = Place::with(|cache| cache.revalidate(false));
     place.read();
     let entry = place.entry();
@@ -346,7 +346,7 @@ fn a_damaged_entry_is_never_taken_for_the_object() {
 
 /// The disk, or somebody, takes the end of an entry away that is being read.
 #[test]
-fn what_is_missing_of_an_entry_is_fetched_anew() {
+fn missing_blocks_of_an_entry_are_fetched_again() {
     for changed in [false, true] {
         let mut place = Place::with(|cache| cache.revalidate(false));
         place.content = noise(1_500_000);
@@ -392,7 +392,7 @@ fn first_layout(key: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn entries_of_the_first_layout_are_removed() {
+fn entries_of_the_first_file_format_are_removed() {
     let place = Place::with(|cache| cache.revalidate(false));
     place.read();
     let entry = place.entry();

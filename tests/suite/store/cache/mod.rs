@@ -139,7 +139,7 @@ impl Source for Late {
 
 /// Of whoever fills the cache, and of whoever asks whether what is in it is still right.
 #[test]
-fn the_wait_for_a_first_answer_is_counted_once() {
+fn the_wait_for_a_first_response_is_counted_once() {
     let (directory, time) = (tempfile::tempdir().unwrap(), Duration::from_millis(150));
     let cache = Cache::builder(directory.path()).build().unwrap();
     let late = Arc::new(Late(Desk::of(&noise(500)), time));
@@ -235,7 +235,7 @@ impl Place {
 }
 
 #[test]
-fn an_object_is_fetched_once_and_asked_for_its_version_after_that() {
+fn an_object_is_fetched_once_and_then_revalidated() {
     let place = Place::new();
     place.read();
     let mut asked = place.desk.asked();
@@ -250,7 +250,7 @@ fn an_object_is_fetched_once_and_asked_for_its_version_after_that() {
 }
 
 #[test]
-fn what_never_changes_is_not_asked_for() {
+fn without_revalidation_a_cached_object_needs_no_request() {
     let place = Place::with(|cache| cache.revalidate(false));
     let stat = place.store.stat(URL).unwrap();
     place.read();
@@ -271,7 +271,7 @@ fn what_never_changes_is_not_asked_for() {
 }
 
 #[test]
-fn a_changed_object_is_fetched_anew() {
+fn a_changed_object_is_fetched_again() {
     let mut place = Place::new();
     for (version, length) in [("v1", 4500), ("v2", 4500), ("v3", 700), ("v4", 0), ("v1", 4500)] {
         place.content = noise(length);
@@ -288,7 +288,7 @@ fn a_changed_object_is_fetched_anew() {
 }
 
 #[test]
-fn a_change_in_between_is_never_mixed() {
+fn versions_are_never_mixed_within_a_read() {
     let place = Place::new();
     place.desk.hold(Some(1500));
     let mut body = place.store.open(URL).unwrap();
@@ -314,7 +314,7 @@ fn a_change_in_between_is_never_mixed() {
 }
 
 #[test]
-fn threads_that_read_at_once_fetch_once() {
+fn concurrent_threads_fetch_an_object_once() {
     let place = Place::new();
     place.desk.hold(Some(2500));
     let begun = std::sync::Barrier::new(17);
@@ -348,7 +348,7 @@ fn threads_that_read_at_once_fetch_once() {
 
 /// Two of one object and two of others, in one thread, of which none can wait for the other.
 #[test]
-fn bodies_can_be_read_in_turn() {
+fn bodies_can_be_read_alternately() {
     let place = Place::with(|cache| cache.max_bytes(6000));
     place.desk.put("desk://d/1.tar", &place.content, Some("w"));
     let urls = [URL, URL, "desk://d/1.tar", "desk://d/1.tar"];
@@ -371,7 +371,7 @@ fn bodies_can_be_read_in_turn() {
 }
 
 #[test]
-fn what_nobody_reads_any_more_is_not_fetched() {
+fn a_fetch_stops_when_its_last_reader_is_dropped() {
     let place = Place::new();
     place.desk.hold(Some(2500));
     let mut bodies = [place.store.open(URL).unwrap(), place.store.open(URL).unwrap()];
@@ -389,7 +389,7 @@ fn what_nobody_reads_any_more_is_not_fetched() {
 }
 
 #[test]
-fn a_reader_can_be_slower_and_faster_than_the_network() {
+fn readers_may_be_slower_or_faster_than_the_network() {
     let place = Place::new();
     let mut slow = place.store.open(URL).unwrap();
     let first = slow.next().unwrap().unwrap();
@@ -413,7 +413,7 @@ fn a_reader_can_be_slower_and_faster_than_the_network() {
 }
 
 #[test]
-fn what_others_left_in_the_directory_is_not_in_the_way() {
+fn foreign_files_in_the_directory_do_no_harm() {
     let place = Place::with(|cache| cache.max_bytes(12_000));
     let other = "desk://d/1.tar";
     place.desk.put(other, &noise(4500)[..4499], Some("v1"));
@@ -441,7 +441,7 @@ fn what_others_left_in_the_directory_is_not_in_the_way() {
 }
 
 #[test]
-fn the_entries_go_that_were_not_used_for_the_longest_time() {
+fn the_least_recently_used_entries_are_evicted() {
     let place = Place::new();
     let url = |name: &str| format!("desk://d/{name}.tar");
     let fetched = |name: &str| {
@@ -473,7 +473,7 @@ fn the_entries_go_that_were_not_used_for_the_longest_time() {
 }
 
 #[test]
-fn what_is_being_fetched_takes_room_too() {
+fn objects_being_fetched_count_toward_the_size() {
     let place = Place::with(|cache| cache.max_bytes(6000));
     place.desk.put("desk://d/1.tar", &place.content, Some("v1"));
     place.desk.hold(Some(1500));
@@ -494,7 +494,7 @@ fn what_is_being_fetched_takes_room_too() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_read_all_the_same() {
+fn objects_that_cannot_be_cached_are_still_read() {
     let large = Place::with(|cache| cache.max_bytes(4500));
     let unversioned = Place::new();
     unversioned.desk.put(URL, &unversioned.content, None);
@@ -520,7 +520,7 @@ impl Source for Generous {
 }
 
 #[test]
-fn more_than_was_announced_is_not_kept() {
+fn objects_longer_than_announced_are_not_cached() {
     let place = Place::new();
     let store =
         Store::builder().with_source("more", Arc::new(Generous)).cache(place.cache.clone()).build().unwrap();
@@ -532,7 +532,7 @@ fn more_than_was_announced_is_not_kept() {
 }
 
 #[test]
-fn a_directory_that_is_gone_stops_nobody() {
+fn a_deleted_directory_does_not_stop_reading() {
     let place = Place::new();
     place.read();
     fs::remove_dir_all(place.directory.path()).unwrap();
@@ -560,7 +560,7 @@ fn a_directory_that_is_gone_stops_nobody() {
 }
 
 #[test]
-fn damage_is_told_to_all_who_have_read_it() {
+fn all_readers_learn_of_a_wrong_checksum() {
     let place = Place::new();
     place.desk.0.lock().unwrap().checksum = Some(Checksum::Crc32c(1));
     place.desk.hold(Some(2500));
@@ -577,7 +577,7 @@ fn damage_is_told_to_all_who_have_read_it() {
 }
 
 #[test]
-fn a_fault_reaches_all_readers_and_leaves_nothing() {
+fn a_fault_reaches_all_readers_and_leaves_no_file() {
     let place = Place::new();
     place.desk.hold(Some(2500));
     let mut bodies = [0; 3].map(|_| place.store.open(URL).unwrap());
@@ -605,7 +605,7 @@ fn a_fault_reaches_all_readers_and_leaves_nothing() {
 /// Objects of private buckets are nobody else's business.
 #[cfg(unix)]
 #[test]
-fn the_directory_and_its_files_are_for_their_owner() {
+fn only_the_owner_can_read_the_cache() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     let directory = tempfile::tempdir().unwrap();

@@ -139,22 +139,22 @@ fn reader() {
 }
 
 #[test]
-fn a_cut_at_any_byte_is_not_seen() {
+fn retries_hide_a_cut_at_any_byte() {
     both("cuts");
 }
 
 #[test]
-fn a_cut_without_a_version_is_not_seen_or_is_an_error() {
+fn a_cut_without_a_version_is_hidden_or_an_error() {
     both("cuts_without_version");
 }
 
 #[test]
-fn a_cut_without_a_length_is_not_seen_or_is_an_error() {
+fn a_cut_without_a_length_is_hidden_or_an_error() {
     both("cuts_without_length");
 }
 
 #[test]
-fn lies_are_errors() {
+fn contradictory_responses_are_errors() {
     both("lies");
 }
 
@@ -164,12 +164,12 @@ fn versions_are_never_mixed() {
 }
 
 #[test]
-fn overload_that_passes_is_not_seen() {
+fn retries_hide_a_short_overload() {
     both("storms");
 }
 
 #[test]
-fn oddities_are_not_seen() {
+fn unusual_valid_responses_are_read() {
     both("oddities");
 }
 
@@ -185,24 +185,24 @@ fn a_truncated_compressed_shard_is_an_error() {
 }
 
 #[test]
-fn faults_without_an_end_are_an_error() {
+fn endless_faults_are_an_error() {
     both("endless");
 }
 
 #[test]
-fn stalls_are_not_seen_unless_they_are_all_there_is() {
+fn retries_hide_stalls_unless_they_are_endless() {
     both("stalls");
 }
 
 #[test]
-fn damage_is_an_error() {
+fn a_wrong_checksum_is_an_error() {
     both("checksums");
 }
 
 /// The checksum that a store gives with a part is that of the whole.
 #[test]
 #[cfg(feature = "http")]
-fn parts_are_not_taken_for_the_whole() {
+fn a_checksum_of_the_whole_is_not_compared_with_a_range() {
     let server = serve(cases("checksums"));
     let (store, content) = (store(), shard(0));
     for name in ["google", "digest"] {
