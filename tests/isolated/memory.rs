@@ -17,7 +17,7 @@ const LOADERS: usize = 20;
 const THREADS: usize = 2;
 
 /// Waits until a number stands still. A number that it is seen before is too small, and never too large.
-fn settled(number: impl Fn() -> u64) -> u64 {
+fn wait_until_stable(number: impl Fn() -> u64) -> u64 {
     let mut seen = number();
     loop {
         thread::sleep(Duration::from_millis(300));
@@ -88,7 +88,7 @@ fn loaders_of_one_process_share_the_budget() {
     let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
-    let read = settled(|| given.load(Ordering::SeqCst) as u64);
+    let read = wait_until_stable(|| given.load(Ordering::SeqCst) as u64);
     let sample = LARGE as u64 + 4096;
     // Of each stream on its way: two chunks that wait to be read, one in the hand of each end, one that is
     // parsed. Of each loader: the batch that was taken, one ahead and the one in hand.
@@ -114,7 +114,7 @@ fn readers_of_whole_objects_share_the_budget() {
     let mut bodies: Vec<_> =
         (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
     bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
-    let chunks = settled(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
+    let chunks = wait_until_stable(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
     // One was read and one is in hand; four wait for the first reader, which was alone, and two for the last.
     assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
 }
@@ -144,10 +144,11 @@ fn loaders_of_local_files_share_the_budget() {
     let dataset = dataset.topology(Topology::single()).streams(STREAMS).build().unwrap();
     let before = read();
     let open = open(&dataset, 16);
-    let (most_held, held) = (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), settled(|| budget.in_use()));
+    let (most_held, held) =
+        (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), wait_until_stable(|| budget.in_use()));
     assert!(held < most_held, "{} MB in queues, at most {} MB may be", held >> 20, most_held >> 20);
     // Each stream reads its file over and over, and is somewhere in it.
-    let read = settled(read) - before;
+    let read = wait_until_stable(read) - before;
     let batches = (LOADERS * 3 * 16 * SAMPLE * 2) as u64;
     let most = most_held * 5 / 4 + (LOADERS * STREAMS) as u64 * shard + batches;
     assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
@@ -167,7 +168,7 @@ fn a_report_splits_memory_into_network_and_samples() {
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     let dataset = dataset.streams(STREAMS).build().unwrap();
     let open = open(&dataset, 1);
-    settled(|| given.load(Ordering::SeqCst) as u64);
+    wait_until_stable(|| given.load(Ordering::SeqCst) as u64);
     let reports: Vec<_> = open.iter().map(|batches| batches.report().memory).collect();
     let (network, samples) =
         (reports.iter().map(|memory| memory.network), reports.iter().map(|memory| memory.samples));
@@ -207,7 +208,7 @@ fn shuffle_buffers_and_tensors_are_counted() {
     };
     let mut batches = loader.map(raw).collate(columns).batch(ROWS).build().unwrap().epochs(0);
     let batch = batches.next().unwrap().unwrap();
-    settled(|| budget.in_use());
+    wait_until_stable(|| budget.in_use());
     let memory = batches.report().memory;
     // Each buffer has given a sample, and waits for the next one to come in.
     assert_eq!(memory.shuffled, (STREAMS * (SHUFFLE - 1) * SAMPLE) as u64);

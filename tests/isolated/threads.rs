@@ -336,7 +336,7 @@ fn a_dropped_feed_uploads_nothing() {
         });
         assert_eq!(feed.next().unwrap().unwrap().len(), 7);
         // Of two streams of 5 there are some left for another batch, but not enough.
-        let before = settled(&uploaded);
+        let before = wait_until_stable(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "not the samples that are left");
         assert_no_threads();
@@ -384,7 +384,7 @@ fn dropping_waits_only_for_calls_in_progress() {
 }
 
 /// Waits until a counter stands still.
-fn settled(counter: &AtomicUsize) -> usize {
+fn wait_until_stable(counter: &AtomicUsize) -> usize {
     let mut seen = counter.load(Ordering::SeqCst);
     loop {
         thread::sleep(Duration::from_millis(200));
@@ -409,7 +409,7 @@ fn an_idle_consumer_stops_the_readers() {
                 Ok(sample)
             });
             let mut batches = items.batch(batch).prefetch(prefetch).build().unwrap().epoch(0);
-            assert_eq!(settled(&given), 0, "nothing is read ahead of the first call");
+            assert_eq!(wait_until_stable(&given), 0, "nothing is read ahead of the first call");
             for asked in 1..=3 {
                 batches.next().unwrap().unwrap();
                 // The batches given out, those ahead, and the one in hand.
@@ -419,7 +419,7 @@ fn an_idle_consumer_stops_the_readers() {
                 // Of each stream: the chunk in turn, two ahead, the one in hand; the shuffle buffer; and
                 // chunks of bytes on their way from the source, of one sample each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
-                let (given, mapped) = (settled(&given), mapped.load(Ordering::SeqCst));
+                let (given, mapped) = (wait_until_stable(&given), mapped.load(Ordering::SeqCst));
                 assert!((asked * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");
                 assert!((mapped..=in_streams).contains(&given), "{given} read, at most {in_streams}");
             }

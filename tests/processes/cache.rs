@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-const URL: &str = "desk://d/0.tar";
+const URL: &str = "test://d/0.tar";
 const DIRECTORY: &str = "SHARDSTREAM_TEST_DIRECTORY";
 /// Is set where the cache is damaged.
 const DAMAGED: &str = "SHARDSTREAM_TEST_DAMAGED";
@@ -25,9 +25,9 @@ const LENGTH: usize = 950_000;
 /// One object for all processes, in a file. Requests are written down in another, and while there is a third,
 /// nothing comes of the object from its middle on.
 #[derive(Debug)]
-struct Desk(PathBuf);
+struct HeldSource(PathBuf);
 
-impl Source for Desk {
+impl Source for HeldSource {
     fn get(&self, _: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let directory = self.0.clone();
         Box::pin(async move {
@@ -56,9 +56,9 @@ impl Source for Desk {
 
 fn store(directory: &Path) -> (Store, Cache) {
     let cache = Cache::builder(directory.join("cache")).build().unwrap();
-    let desk = Arc::new(Desk(directory.to_owned()));
+    let source = Arc::new(HeldSource(directory.to_owned()));
     let store =
-        Store::builder().range_size(RANGE).with_source("desk", desk).cache(cache.clone()).build().unwrap();
+        Store::builder().range_size(RANGE).with_source("test", source).cache(cache.clone()).build().unwrap();
     (store, cache)
 }
 
@@ -117,7 +117,7 @@ impl Reader {
         Reader(child, said)
     }
 
-    fn begun(&mut self) {
+    fn wait_for_start(&mut self) {
         assert!(self.1.any(|line| line.unwrap() == "begun"), "it has come to its end");
     }
 
@@ -127,14 +127,14 @@ impl Reader {
     }
 }
 
-struct Place(tempfile::TempDir);
+struct CacheFixture(tempfile::TempDir);
 
-impl Place {
+impl CacheFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("object"), crate::support::noise(LENGTH)).unwrap();
         fs::write(directory.path().join("held"), "").unwrap();
-        Place(directory)
+        CacheFixture(directory)
     }
 
     fn start(&self) -> Reader {
@@ -184,82 +184,82 @@ impl Place {
 
 #[test]
 fn concurrent_processes_fetch_an_object_once() {
-    let place = Place::new();
-    let mut readers: Vec<_> = (0..5).map(|_| place.start()).collect();
-    readers.iter_mut().for_each(Reader::begun);
-    place.release();
+    let fixture = CacheFixture::new();
+    let mut readers: Vec<_> = (0..5).map(|_| fixture.start()).collect();
+    readers.iter_mut().for_each(Reader::wait_for_start);
+    fixture.release();
     readers.into_iter().for_each(Reader::end);
-    assert_eq!(place.requests(), LENGTH.div_ceil(RANGE as usize));
-    place.assert_sound();
+    assert_eq!(fixture.requests(), LENGTH.div_ceil(RANGE as usize));
+    fixture.assert_sound();
 }
 
 #[test]
 fn a_killed_process_leaves_no_readable_entry() {
-    let place = Place::new();
-    let mut reader = place.start();
-    reader.begun();
+    let fixture = CacheFixture::new();
+    let mut reader = fixture.start();
+    reader.wait_for_start();
     drop(reader);
-    let left = place.files();
+    let left = fixture.files();
     assert!(left.len() == 1 && left[0].extension().is_some_and(|kind| kind == "partial"), "{left:?}");
-    place.release();
-    place.start().end();
-    place.assert_sound();
+    fixture.release();
+    fixture.start().end();
+    fixture.assert_sound();
 
     // Nor does it if nobody wants the object again.
-    let place = Place::new();
-    let mut reader = place.start();
-    reader.begun();
+    let fixture = CacheFixture::new();
+    let mut reader = fixture.start();
+    reader.wait_for_start();
     drop(reader);
-    store(place.0.path());
-    assert_eq!(place.files(), Vec::<PathBuf>::new());
+    store(fixture.0.path());
+    assert_eq!(fixture.files(), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn another_process_takes_over_the_fetch_of_a_killed_one() {
-    let place = Place::new();
-    let mut first = place.start();
-    first.begun();
-    let mut others = [place.start(), place.start(), place.start()];
-    others.iter_mut().for_each(Reader::begun);
+    let fixture = CacheFixture::new();
+    let mut first = fixture.start();
+    first.wait_for_start();
+    let mut others = [fixture.start(), fixture.start(), fixture.start()];
+    others.iter_mut().for_each(Reader::wait_for_start);
     drop(first);
-    place.release();
+    fixture.release();
     others.into_iter().for_each(Reader::end);
-    assert!(place.requests() <= 2 * LENGTH.div_ceil(RANGE as usize), "{}", place.requests());
-    place.assert_sound();
+    assert!(fixture.requests() <= 2 * LENGTH.div_ceil(RANGE as usize), "{}", fixture.requests());
+    fixture.assert_sound();
 }
 
 /// A flip in each block of 64 KiB, found by a process that reads parts and by one that reads all.
 #[test]
 fn the_process_that_finds_damage_repairs_it() {
-    let place = Place::new();
-    place.release();
-    place.start().end();
-    let sound = fs::read(&place.files()[0]).unwrap();
+    let fixture = CacheFixture::new();
+    fixture.release();
+    fixture.start().end();
+    let sound = fs::read(&fixture.files()[0]).unwrap();
     for (number, block) in (0..LENGTH).step_by(64 << 10).enumerate() {
-        place.flip((block + 999 * number).min(LENGTH - 1));
-        let before = place.requests();
-        place.start_damaged(["reader_of_parts", "reader"][number % 2]).end();
-        assert_eq!(place.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched anew once");
-        assert!(fs::read(&place.files()[0]).unwrap() == sound);
-        place.assert_sound();
+        fixture.flip((block + 999 * number).min(LENGTH - 1));
+        let before = fixture.requests();
+        fixture.start_damaged(["reader_of_parts", "reader"][number % 2]).end();
+        assert_eq!(fixture.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched anew once");
+        assert!(fs::read(&fixture.files()[0]).unwrap() == sound);
+        fixture.assert_sound();
     }
 }
 
 /// One process fills the file, others follow it, and what is on the disk is not what was written.
 #[test]
 fn damage_does_not_reach_other_processes() {
-    let place = Place::new();
-    let mut first = place.start_damaged("reader");
-    first.begun();
-    let mut second = place.start_damaged("reader");
-    second.begun();
+    let fixture = CacheFixture::new();
+    let mut first = fixture.start_damaged("reader");
+    first.wait_for_start();
+    let mut second = fixture.start_damaged("reader");
+    second.wait_for_start();
     // Some of it has been read, and some hasn't.
-    [70_000, 200_000, 400_000].into_iter().for_each(|at| place.flip(at));
-    let mut others = [place.start_damaged("reader"), place.start_damaged("reader")];
-    others.iter_mut().for_each(Reader::begun);
-    place.release();
+    [70_000, 200_000, 400_000].into_iter().for_each(|at| fixture.flip(at));
+    let mut others = [fixture.start_damaged("reader"), fixture.start_damaged("reader")];
+    others.iter_mut().for_each(Reader::wait_for_start);
+    fixture.release();
     [first, second].into_iter().chain(others).for_each(Reader::end);
     // The one that filled it may have read all of it before.
-    place.start_damaged("reader").end();
-    place.assert_sound();
+    fixture.start_damaged("reader").end();
+    fixture.assert_sound();
 }

@@ -3,7 +3,7 @@
 //! and skip what it skips.
 
 use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
-use super::rank::{Rank, orders, read_state, save};
+use super::rank::{Rank, config, read_state, save};
 use crate::support::shards::sorted;
 use serde::{Deserialize, Serialize};
 use shardstream::prelude::*;
@@ -27,11 +27,11 @@ const FAILURES: [&str; 5] = ["decode", "duplicate_member", "not_found", "step", 
 
 /// What a rank is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Orders {
+struct RankConfig {
     pipeline: Pipeline,
     home: PathBuf,
     /// Where it leaves its batches and states.
-    desk: PathBuf,
+    directory: PathBuf,
     /// The step that it resumes after, and the state of all ranks then.
     after: u64,
     state: Option<PathBuf>,
@@ -39,27 +39,27 @@ struct Orders {
     wait_after: Option<u64>,
 }
 
-fn batch_of(desk: &Path, step: u64, rank: usize) -> PathBuf {
-    desk.join(format!("batch-{step}-{rank}"))
+fn batch_of(directory: &Path, step: u64, rank: usize) -> PathBuf {
+    directory.join(format!("batch-{step}-{rank}"))
 }
 
-fn state_of(desk: &Path, step: u64, rank: usize) -> PathBuf {
-    desk.join(format!("state-{step}-{rank}"))
+fn state_of(directory: &Path, step: u64, rank: usize) -> PathBuf {
+    directory.join(format!("state-{step}-{rank}"))
 }
 
-fn end_of(desk: &Path, rank: usize) -> PathBuf {
-    desk.join(format!("end-{rank}"))
+fn end_of(directory: &Path, rank: usize) -> PathBuf {
+    directory.join(format!("end-{rank}"))
 }
 
 /// One process of the job.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn rank() {
-    let Some(orders) = orders::<Orders>() else { return };
-    let Orders { pipeline, desk, after, wait_after, .. } = &orders;
+    let Some(config) = config::<RankConfig>() else { return };
+    let RankConfig { pipeline, directory, after, wait_after, .. } = &config;
     let topology = Topology::detect().unwrap();
-    let loader = pipeline.loader(&orders.home, topology);
-    let mut batches = match &orders.state {
+    let loader = pipeline.loader(&config.home, topology);
+    let mut batches = match &config.state {
         None => pipeline.begin(&loader),
         Some(path) => loader.restore(&read_state(path)).unwrap(),
     };
@@ -72,13 +72,13 @@ fn rank() {
         let Some(batch) = batch else { break };
         let batch = batch.unwrap();
         let state = batch.state().unwrap().clone();
-        save(&batch_of(desk, step, topology.rank()), &batch.into_items().join(" "));
+        save(&batch_of(directory, step, topology.rank()), &batch.into_items().join(" "));
         // The batch counts when its state is there.
-        save(&state_of(desk, step, topology.rank()), &state);
+        save(&state_of(directory, step, topology.rank()), &state);
         // So long takes the step of a trainer.
         thread::sleep(Duration::from_millis(1));
     }
-    save(&end_of(desk, topology.rank()), &batches.state());
+    save(&end_of(directory, topology.rank()), &batches.state());
 }
 
 /// A job over the time of several launches.
@@ -108,9 +108,9 @@ struct Kill {
 
 impl Kill {
     /// Kills the rank, unless it comes to its end before. It must not end in another way.
-    fn strike(&self, mut rank: Rank, desk: &Path, number: usize) {
+    fn kill_or_wait(&self, mut rank: Rank, directory: &Path, number: usize) {
         let deadline = Instant::now() + Duration::from_secs(120);
-        while self.step.is_some_and(|step| !state_of(desk, step, number).exists())
+        while self.step.is_some_and(|step| !state_of(directory, step, number).exists())
             && rank.0.try_wait().unwrap().is_none()
         {
             assert!(Instant::now() < deadline, "rank {number} does not come to the step: {self:?}");
@@ -119,7 +119,7 @@ impl Kill {
         thread::sleep(self.pause);
         rank.0.kill().unwrap();
         let status = rank.0.wait().unwrap();
-        assert!(status.success() && end_of(desk, number).exists() || was_killed(status), "{status}");
+        assert!(status.success() && end_of(directory, number).exists() || was_killed(status), "{status}");
     }
 }
 
@@ -180,41 +180,41 @@ impl Job {
     /// Launches this many ranks from the state of all ranks before, and kills them, or lets them come to
     /// their ends. What counts afterwards is what all of them had done.
     fn launch(&mut self, ranks: usize, killed: bool) {
-        let desk = self.home.path().join(format!("launch-{}", self.launches));
-        fs::create_dir(&desk).unwrap();
+        let directory = self.home.path().join(format!("launch-{}", self.launches));
+        fs::create_dir(&directory).unwrap();
         self.launches += 1;
         let state = self.state.as_ref().map(|state| {
-            save(&desk.join("whole"), state);
-            desk.join("whole")
+            save(&directory.join("whole"), state);
+            directory.join("whole")
         });
         let (most, kills) = self.kills(ranks);
-        let orders = Orders {
+        let config = RankConfig {
             pipeline: self.pipeline,
             home: self.home.path().into(),
-            desk: desk.clone(),
+            directory: directory.clone(),
             after: self.after,
             state,
             wait_after: killed.then_some(most),
         };
-        let start = |rank| Rank::start(module_path!(), rank, ranks, &orders);
+        let start = |rank| Rank::start(module_path!(), rank, ranks, &config);
         let running: Vec<Rank> = (0..ranks).map(start).collect();
         thread::scope(|scope| {
             for (number, (mut rank, kill)) in running.into_iter().zip(&kills).enumerate() {
-                let desk = &desk;
+                let directory = &directory;
                 scope.spawn(move || match killed {
-                    true => kill.strike(rank, desk, number),
+                    true => kill.kill_or_wait(rank, directory, number),
                     false => assert!(rank.0.wait().unwrap().success()),
                 });
             }
         });
-        self.count(&desk, ranks);
+        self.count(&directory, ranks);
     }
 
     /// Continues to the last step that all ranks have done.
-    fn count(&mut self, desk: &Path, ranks: usize) {
-        let is_done = |step: u64, rank: usize| state_of(desk, step, rank).exists();
+    fn count(&mut self, directory: &Path, ranks: usize) {
+        let is_done = |step: u64, rank: usize| state_of(directory, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
-        let ended = |rank: usize| end_of(desk, rank).exists();
+        let ended = |rank: usize| end_of(directory, rank).exists();
         // One that has come to its end waits for nobody.
         let waiting = (0..ranks).filter(|rank| !ended(*rank)).map(done).min();
         let step = waiting.unwrap_or_else(|| (0..ranks).map(done).max().unwrap());
@@ -224,7 +224,7 @@ impl Job {
             return;
         }
         for step in self.after + 1..=step {
-            let items = |rank| match fs::read_to_string(batch_of(desk, step, rank)) {
+            let items = |rank| match fs::read_to_string(batch_of(directory, step, rank)) {
                 Ok(text) => text.split(' ').map(String::from).collect(),
                 Err(_) => Vec::new(),
             };
@@ -232,7 +232,7 @@ impl Job {
         }
         let is_over = |rank: usize| ended(rank) && !is_done(step + 1, rank);
         let state = |rank: usize| {
-            read_state(&if is_over(rank) { end_of(desk, rank) } else { state_of(desk, step, rank) })
+            read_state(&if is_over(rank) { end_of(directory, rank) } else { state_of(directory, step, rank) })
         };
         let whole = State::merge((0..ranks).map(state)).unwrap();
         let alone = if over { &self.end } else { &self.alone[step as usize - 1].1 };

@@ -22,13 +22,13 @@ impl Drop for Rank {
 
 impl Rank {
     /// Starts the ignored test `rank` of `module`, which is `module_path!()`.
-    pub(super) fn start(module: &str, rank: usize, world_size: usize, orders: &impl Serialize) -> Self {
+    pub(super) fn start(module: &str, rank: usize, world_size: usize, config: &impl Serialize) -> Self {
         let child = child(module, "rank")
             // The launcher of the tests, if there is one, launches no ranks of this job.
             .env_clear()
             .env("RANK", rank.to_string())
             .env("WORLD_SIZE", world_size.to_string())
-            .env(ORDERS, serde_json::to_string(orders).unwrap())
+            .env(ORDERS, serde_json::to_string(config).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -37,9 +37,9 @@ impl Rank {
 }
 
 /// What this rank is told, beside its number in `RANK` and `WORLD_SIZE`; none in a process that is no rank.
-pub(super) fn orders<O: DeserializeOwned>() -> Option<O> {
-    let orders = std::env::var(ORDERS).ok()?;
-    Some(serde_json::from_str(&orders).unwrap())
+pub(super) fn config<O: DeserializeOwned>() -> Option<O> {
+    let config = std::env::var(ORDERS).ok()?;
+    Some(serde_json::from_str(&config).unwrap())
 }
 
 /// A file is there whole or not at all.

@@ -4,7 +4,7 @@
 //!
 //! A rank is this program again, with nothing but the ignored test `rank` to run.
 
-use super::rank::{Rank, orders, read_state, save};
+use super::rank::{Rank, config, read_state, save};
 use crate::support::shards::{key, sorted};
 use serde::{Deserialize, Serialize};
 use shardstream::State;
@@ -29,10 +29,10 @@ const SIZES: [usize; 30] = [
 
 /// What a rank is told, beside its number in `RANK` and `WORLD_SIZE`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Orders {
+struct RankConfig {
     shards: PathBuf,
     /// Where it leaves its states and its log.
-    desk: PathBuf,
+    directory: PathBuf,
     /// The step that it resumes after, and the state that was saved then.
     after: u64,
     state: Option<PathBuf>,
@@ -67,33 +67,36 @@ fn begin(loader: &Loader<Batch<String>>, last: Option<u64>) -> Batches<Batch<Str
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn rank() {
-    let Some(orders) = orders::<Orders>() else { return };
+    let Some(config) = config::<RankConfig>() else { return };
     let topology = Topology::detect().unwrap();
-    let loader = loader(&orders.shards, topology);
-    let mut batches = match &orders.state {
-        None => begin(&loader, orders.last),
+    let loader = loader(&config.shards, topology);
+    let mut batches = match &config.state {
+        None => begin(&loader, config.last),
         Some(path) => loader.restore(&read_state(path)).unwrap(),
     };
     let rank = topology.rank();
-    let log = OpenOptions::new().create(true).append(true).open(orders.desk.join(format!("log-{rank}")));
+    let log = OpenOptions::new().create(true).append(true).open(config.directory.join(format!("log-{rank}")));
     let mut log = log.unwrap();
-    for step in orders.after + 1.. {
-        if orders.wait_before == Some(step) {
+    for step in config.after + 1.. {
+        if config.wait_before == Some(step) {
             // It is killed while it saves something.
-            File::create(orders.desk.join(format!("half-{rank}"))).unwrap().write_all(b"{\"shard").unwrap();
+            File::create(config.directory.join(format!("half-{rank}")))
+                .unwrap()
+                .write_all(b"{\"shard")
+                .unwrap();
             println!("\nwaiting");
             let _ = stdin().read(&mut [0]);
             panic!("nobody killed this rank");
         }
-        let batch = if orders.last == Some(step - 1) { None } else { batches.next() };
+        let batch = if config.last == Some(step - 1) { None } else { batches.next() };
         let Some(batch) = batch else { break };
         let batch = batch.unwrap();
         if step % SAVE_EVERY == 0 {
-            save(&orders.desk.join(format!("state-{step}-{rank}.json")), batch.state().unwrap());
+            save(&config.directory.join(format!("state-{step}-{rank}.json")), batch.state().unwrap());
         }
         log.write_all(format!("{step} {}\n", batch.into_items().join(" ")).as_bytes()).unwrap();
     }
-    save(&orders.desk.join(format!("end-{rank}.json")), &batches.state());
+    save(&config.directory.join(format!("end-{rank}.json")), &batches.state());
 }
 
 impl Rank {
@@ -146,25 +149,31 @@ impl Job {
     /// Launches a rank for each of `kills`, which says before which step it is killed. Returns the last step
     /// that counts.
     fn launch(&mut self, kills: &[Option<u64>]) -> u64 {
-        let desk = self.dir.path().join(format!("launch-{}", self.launches));
-        fs::create_dir(&desk).unwrap();
+        let directory = self.dir.path().join(format!("launch-{}", self.launches));
+        fs::create_dir(&directory).unwrap();
         self.launches += 1;
         let start = |(rank, wait_before): (usize, &Option<u64>)| {
             let state = self.states.get(rank).or(self.states.first()).cloned();
-            let (shards, desk) = (self.dir.path().into(), desk.clone());
-            let orders =
-                Orders { shards, desk, after: self.after, state, last: self.last, wait_before: *wait_before };
-            Rank::start(module_path!(), rank, kills.len(), &orders)
+            let (shards, directory) = (self.dir.path().into(), directory.clone());
+            let config = RankConfig {
+                shards,
+                directory,
+                after: self.after,
+                state,
+                last: self.last,
+                wait_before: *wait_before,
+            };
+            Rank::start(module_path!(), rank, kills.len(), &config)
         };
         let ranks: Vec<Rank> = kills.iter().enumerate().map(start).collect();
         ranks.into_iter().zip(kills).for_each(|(rank, kill)| rank.end(kill.is_some()));
 
-        let logs: Vec<_> = (0..kills.len()).map(|rank| log(&desk.join(format!("log-{rank}")))).collect();
+        let logs: Vec<_> = (0..kills.len()).map(|rank| log(&directory.join(format!("log-{rank}")))).collect();
         // One that has come to its end has no more to say at any later step.
         let at = |step: u64, rank: usize| {
-            let end = desk.join(format!("end-{rank}.json"));
+            let end = directory.join(format!("end-{rank}.json"));
             let ended = end.exists() && logs[rank].keys().all(|took| *took <= step);
-            let saved = desk.join(format!("state-{step}-{rank}.json"));
+            let saved = directory.join(format!("state-{step}-{rank}.json"));
             if ended { Some(end) } else { Some(saved).filter(|saved| saved.exists()) }
         };
         let all = |step: u64| (0..kills.len()).map(|rank| at(step, rank)).collect::<Option<Vec<_>>>();

@@ -7,7 +7,7 @@
 //! that differs is a mistake in the code. Where the text of states has changed on purpose, the new text is
 //! added beside the old ones, which must all still be restored.
 
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use serde_json::{Map, Value as Json};
 use shardstream::adapters::random_mix;
 use shardstream::dataset::DatasetBuilder;
@@ -101,8 +101,8 @@ fn plans() {
 #[test]
 fn random_numbers() {
     let mut golden = Golden::default();
-    let shelf = Shelf::of(&SIZES);
-    for sample in shelf.dataset(4).build().unwrap().samples(2).map(Result::unwrap) {
+    let source = VersionedSource::of(&SIZES);
+    for sample in source.dataset(4).build().unwrap().samples(2).map(Result::unwrap) {
         for seed in [0, 42] {
             let mut rng = sample.rng(seed);
             let below = joined([1, 2, 1000, 1 << 40, u64::MAX].map(|bound| rng.below(bound)));
@@ -152,8 +152,8 @@ impl Job {
 }
 
 fn jobs(threads: usize) -> Vec<Job> {
-    let shelf = Shelf::of(&SIZES);
-    let dataset = || shelf.dataset(SIZES.len()).seed(42);
+    let source = VersionedSource::of(&SIZES);
+    let dataset = || source.dataset(SIZES.len()).seed(42);
     let shuffled = || dataset().streams(4).shuffle_shards(true);
     let items = |dataset: DatasetBuilder| Loader::builder(dataset.build().unwrap()).threads(threads);
     let named = |items: LoaderBuilder<Sample>, batch| {

@@ -1,7 +1,7 @@
 //! States that a loader refuses to resume from, and what it says then; and that no document whatsoever makes
 //! it panic or run for ever.
 
-use crate::support::shelf::{Shelf, counts, shard, url};
+use crate::support::versioned_source::{VersionedSource, counts, shard, url};
 use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
 
-fn dataset(shelf: &Arc<Shelf>) -> DatasetBuilder {
-    shelf.dataset(SIZES.len()).streams(4).shuffle_shards(true).seed(42)
+fn dataset(source: &Arc<VersionedSource>) -> DatasetBuilder {
+    source.dataset(SIZES.len()).streams(4).shuffle_shards(true).seed(42)
 }
 
 fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
@@ -35,24 +35,24 @@ fn refused<T>(found: Result<T>, whys: &[&str]) {
 
 #[test]
 fn a_state_of_another_job_is_refused_with_the_difference() {
-    let shelf = Shelf::of(&SIZES);
-    let state = taken(items(dataset(&shelf)).batch(4).build().unwrap().epoch(0), 3);
+    let source = VersionedSource::of(&SIZES);
+    let state = taken(items(dataset(&source)).batch(4).build().unwrap().epoch(0), 3);
     let here = |dataset: DatasetBuilder| items(dataset);
-    let list = |numbers: [usize; 8]| dataset(&shelf).only(numbers);
+    let list = |numbers: [usize; 8]| dataset(&source).only(numbers);
     let cases = [
-        (here(dataset(&shelf).seed(43)), "the seed is 42 in the state, and 43 here"),
-        (here(dataset(&shelf).streams(2)), "the number of streams is 4 in the state, and 2 here"),
+        (here(dataset(&source).seed(43)), "the seed is 42 in the state, and 43 here"),
+        (here(dataset(&source).streams(2)), "the number of streams is 4 in the state, and 2 here"),
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order differ"),
-        (here(shelf.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
-        (here(dataset(&shelf).shuffle_shards(false)), "shuffled in the state, and listed here"),
-        (here(dataset(&shelf).resample_shards(true)), "shuffled in the state, and resampled here"),
-        (here(dataset(&shelf).index(counts(&SIZES))), "without an index, and here is one"),
-        (items(dataset(&shelf)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
-        (items(dataset(&shelf)).shuffle_bytes(99), "unbounded in the state, and 99 here"),
-        (items(dataset(&shelf)).weight(2), "the weight is 1 in the state, and 2 here"),
-        (items(dataset(&shelf)).passes(2), "the passes are 1 in the state, and 2 here"),
+        (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
+        (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
+        (here(dataset(&source).resample_shards(true)), "shuffled in the state, and resampled here"),
+        (here(dataset(&source).index(counts(&SIZES))), "without an index, and here is one"),
+        (items(dataset(&source)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
+        (items(dataset(&source)).shuffle_bytes(99), "unbounded in the state, and 99 here"),
+        (items(dataset(&source)).weight(2), "the weight is 1 in the state, and 2 here"),
+        (items(dataset(&source)).passes(2), "the passes are 1 in the state, and 2 here"),
         (
-            Loader::mix([items(dataset(&shelf)), items(dataset(&shelf))]),
+            Loader::mix([items(dataset(&source)), items(dataset(&source))]),
             "the number of datasets is 1 in the state, and 2 here",
         ),
     ];
@@ -63,18 +63,21 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         );
     }
     let mixed = |weight| {
-        Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).weight(weight)]).batch(4).build().unwrap()
+        Loader::mix([items(dataset(&source)), items(dataset(&source)).weight(weight)])
+            .batch(4)
+            .build()
+            .unwrap()
     };
     refused(
         mixed(2).restore(&taken(mixed(3).epoch(0), 2)),
         &["dataset 1: the weight is 3 in the state, and 2 here"],
     );
 
-    let counting = |sizes: &[usize]| items(dataset(&shelf).index(counts(sizes))).batch(4);
+    let counting = |sizes: &[usize]| items(dataset(&source).index(counts(sizes))).batch(4);
     let counted = |sizes: &[usize]| counting(sizes).build().unwrap();
     let indexed = taken(counted(&SIZES).epoch(0), 3);
     refused(
-        items(dataset(&shelf)).batch(4).build().unwrap().restore(&indexed),
+        items(dataset(&source)).batch(4).build().unwrap().restore(&indexed),
         &["with an index, and here is none"],
     );
     refused(
@@ -91,26 +94,26 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
 
 #[test]
 fn threads_and_batch_size_may_differ_on_a_restore() {
-    let shelf = Shelf::of(&SIZES);
-    let mut batches = items(dataset(&shelf)).batch(4).build().unwrap().epoch(0);
+    let source = VersionedSource::of(&SIZES);
+    let mut batches = items(dataset(&source)).batch(4).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().take(3).count(), 3);
     let state = batches.state();
     let rest = keys(batches);
     for (threads, batch, ahead) in [(0, 4, 1), (2, 4, 3), (1, 1, 2), (3, 32, 1)] {
-        let loader = items(dataset(&shelf)).threads(threads).batch(batch).prefetch(ahead).build().unwrap();
+        let loader = items(dataset(&source)).threads(threads).batch(batch).prefetch(ahead).build().unwrap();
         assert_eq!(keys(loader.restore(&state).unwrap()), rest);
     }
 }
 
 #[test]
 fn states_cover_only_returned_batches_on_any_threads() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let texts = |batches: Batches<Batch<String>>| -> Vec<(Vec<String>, String)> {
         let shown = |batch: Batch<String>| (batch.to_vec(), batch.state().unwrap().to_string());
         batches.map(|batch| shown(batch.unwrap())).collect()
     };
     let loader =
-        |threads, ahead| items(dataset(&shelf)).threads(threads).batch(4).prefetch(ahead).build().unwrap();
+        |threads, ahead| items(dataset(&source)).threads(threads).batch(4).prefetch(ahead).build().unwrap();
     let expected = texts(loader(0, 1).epoch(2));
     for (threads, ahead) in [(1, 1), (2, 3), (3, 9)] {
         assert_eq!(texts(loader(threads, ahead).epoch(2)), expected);
@@ -129,10 +132,10 @@ fn states_cover_only_returned_batches_on_any_threads() {
 /// The random numbers of samples depend on the numbers of their shards.
 #[test]
 fn the_same_shards_under_other_numbers_are_refused() {
-    let shelf = Shelf::of(&SIZES);
-    let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4).build().unwrap();
+    let source = VersionedSource::of(&SIZES);
+    let part = || items(source.dataset(8).only([4, 5, 6, 7])).batch(4).build().unwrap();
     let state = taken(part().epoch(0), 2);
-    let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(shelf.store());
+    let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(source.store());
     refused(
         items(alone.topology(Topology::single())).batch(4).build().unwrap().restore(&state),
         &["the list of shards is another one"],
@@ -146,9 +149,9 @@ fn keys(batches: Batches<Batch<String>>) -> Vec<String> {
 
 #[test]
 fn streams_that_are_missing_are_named() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let rank = |rank, ranks| {
-        items(dataset(&shelf).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
+        items(dataset(&source).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
     };
     let states: Vec<State> = (0..2).map(|number| taken(rank(number, 2).epoch(0), 3)).collect();
     let whys = ["it does not have stream 1, which this rank reads: merge the states of all ranks"];
@@ -164,15 +167,20 @@ fn streams_that_are_missing_are_named() {
 }
 
 /// A loader of one rank of two, without an index, in the order of the list.
-fn rank_of_two(shelf: &Arc<Shelf>, shards: usize, streams: usize, rank: usize) -> LoaderBuilder<String> {
-    items(shelf.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap())).shuffle(0)
+fn rank_of_two(
+    source: &Arc<VersionedSource>,
+    shards: usize,
+    streams: usize,
+    rank: usize,
+) -> LoaderBuilder<String> {
+    items(source.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap())).shuffle(0)
 }
 
 #[test]
 fn ranks_with_other_batch_sizes_do_not_merge() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let state =
-        |rank, batch| taken(rank_of_two(&shelf, 8, 4, rank).batch(batch).build().unwrap().epochs(0), 3);
+        |rank, batch| taken(rank_of_two(&source, 8, 4, rank).batch(batch).build().unwrap().epochs(0), 3);
     let merged = State::merge([state(0, 2), state(1, 4)]);
     refused(merged, &["4 items by state 0, and 8 by state 1: give all ranks batches of the same size"]);
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
@@ -181,9 +189,9 @@ fn ranks_with_other_batch_sizes_do_not_merge() {
 /// Of streams 1 and 3 the first ends early: batches of one item that would be its are left out.
 #[test]
 fn ranks_at_different_steps_resume_in_the_global_order() {
-    let shelf = Shelf::of(&[6, 1, 6, 9]);
+    let source = VersionedSource::of(&[6, 1, 6, 9]);
     let whole = |last: LastBatch| {
-        let loader = items(shelf.dataset(4).streams(4)).shuffle(0).batch(2);
+        let loader = items(source.dataset(4).streams(4)).shuffle(0).batch(2);
         loader.last_batch(last).build().unwrap()
     };
     let order = keys(whole(LastBatch::Keep).epoch(0));
@@ -191,7 +199,7 @@ fn ranks_at_different_steps_resume_in_the_global_order() {
         for steps in 0..=14 {
             let mut before = Vec::new();
             let ranks = [0, 1].map(|rank| {
-                let loader = rank_of_two(&shelf, 4, 4, rank).batch(1);
+                let loader = rank_of_two(&source, 4, 4, rank).batch(1);
                 let mut batches = loader.last_batch(last).build().unwrap().epoch(0);
                 before.extend(batches.by_ref().take(steps).flat_map(|batch| batch.unwrap().into_items()));
                 batches.state()
@@ -221,9 +229,9 @@ fn cut(number: usize, size: usize) -> Vec<u8> {
 #[test]
 fn a_rank_whose_last_item_failed_is_at_its_end() {
     for threads in [0, 2] {
-        let shelf = Shelf::of(&[6, 5]);
-        shelf.put(&url(1), cut(1, 5), Some("v1"));
-        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2).build().unwrap();
+        let source = VersionedSource::of(&[6, 5]);
+        source.put(&url(1), cut(1, 5), Some("v1"));
+        let loader = |rank| rank_of_two(&source, 2, 2, rank).threads(threads).batch(2).build().unwrap();
         let mut errors = Vec::new();
         let states = [0, 1].map(|rank| {
             let mut batches = loader(rank).epoch(0);
@@ -243,11 +251,11 @@ fn a_rank_whose_last_item_failed_is_at_its_end() {
 #[test]
 fn a_rank_that_stopped_early_is_not_at_its_end() {
     for threads in [0, 2] {
-        let shelf = Shelf::of(&[9, 9]);
-        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2).build().unwrap();
+        let source = VersionedSource::of(&[9, 9]);
+        let loader = |rank| rank_of_two(&source, 2, 2, rank).threads(threads).batch(2).build().unwrap();
         let first = taken(loader(0).epoch(0), 1);
         let other = taken(loader(1).epoch(0), 5);
-        shelf.put(&url(0), shard(0, 9), Some("v2"));
+        source.put(&url(0), shard(0, 9), Some("v2"));
         let mut broken = loader(0).restore(&first).unwrap();
         assert!(matches!(broken.next().unwrap().unwrap_err().kind(), ErrorKind::Stale { .. }));
         assert!(broken.next().is_none());
@@ -255,7 +263,7 @@ fn a_rank_that_stopped_early_is_not_at_its_end() {
     }
 }
 
-type Build = dyn Fn(&Arc<Shelf>) -> LoaderBuilder<String>;
+type Build = dyn Fn(&Arc<VersionedSource>) -> LoaderBuilder<String>;
 
 /// Fails unless all that comes is that the shard has changed.
 fn assert_stale(loader: &Loader<Batch<String>>, state: &State, shard: usize, then: &str, now: &str) {
@@ -271,15 +279,15 @@ fn assert_stale(loader: &Loader<Batch<String>>, state: &State, shard: usize, the
 fn a_changed_open_shard_is_the_only_error_of_a_restore() {
     for threads in [0, 2] {
         let loaders: [&Build; 5] = [
-            &|shelf| items(dataset(shelf)).shuffle(0),
-            &|shelf| items(dataset(shelf)),
-            &|shelf| items(dataset(shelf)).shuffle_bytes(900),
-            &|shelf| items(dataset(shelf).index(counts(&SIZES))),
-            &|shelf| items(dataset(shelf).index(counts(&SIZES))).shuffle(0),
+            &|source| items(dataset(source)).shuffle(0),
+            &|source| items(dataset(source)),
+            &|source| items(dataset(source)).shuffle_bytes(900),
+            &|source| items(dataset(source).index(counts(&SIZES))),
+            &|source| items(dataset(source).index(counts(&SIZES))).shuffle(0),
         ];
         for (kind, builder) in loaders.iter().enumerate() {
-            let shelf = Shelf::of(&SIZES);
-            let loader = builder(&shelf).threads(threads).batch(4).build().unwrap();
+            let source = VersionedSource::of(&SIZES);
+            let loader = builder(&source).threads(threads).batch(4).build().unwrap();
             let state = taken(loader.epoch(0), 2);
             // The shard that stream 0 was reading.
             let document: Json = serde_json::from_str(&state.to_string()).unwrap();
@@ -289,15 +297,15 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
             let (content, longer) = (shard(number, SIZES[number]), shard(number, SIZES[number] + 40));
             let rest = keys(loader.restore(&state).unwrap());
 
-            shelf.put(&url(number), content.clone(), Some("v2"));
+            source.put(&url(number), content.clone(), Some("v2"));
             assert_stale(&loader, &state, number, "version v1", "version v2");
-            shelf.put(&url(number), longer.clone(), None);
+            source.put(&url(number), longer.clone(), None);
             let sizes = [content.len(), longer.len()].map(|size| format!("{size} bytes"));
             assert_stale(&loader, &state, number, &sizes[0], &sizes[1]);
             // What cannot be told apart is not refused.
-            shelf.put(&url(number), content.clone(), None);
+            source.put(&url(number), content.clone(), None);
             assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
-            shelf.put(&url(number), content, Some("v1"));
+            source.put(&url(number), content, Some("v1"));
             assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
         }
     }
@@ -346,20 +354,23 @@ fn skipping(items: LoaderBuilder<String>) -> LoaderBuilder<String> {
 
 /// Texts of sound states, and the loaders that they are of.
 fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let loaders = [
-        (items(dataset(&shelf)).batch(4), false),
-        (items(dataset(&shelf)).batch(4), true),
-        (items(dataset(&shelf)).shuffle(0).batch(4), false),
-        (items(dataset(&shelf)).shuffle_bytes(900).batch(4), true),
-        (items(dataset(&shelf).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
-        (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).passes(2)]).batch(4), false),
-        (selected(dataset(&shelf)).batch(4), false),
+        (items(dataset(&source)).batch(4), false),
+        (items(dataset(&source)).batch(4), true),
+        (items(dataset(&source)).shuffle(0).batch(4), false),
+        (items(dataset(&source)).shuffle_bytes(900).batch(4), true),
+        (items(dataset(&source).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
+        (Loader::mix([items(dataset(&source)), items(dataset(&source)).passes(2)]).batch(4), false),
+        (selected(dataset(&source)).batch(4), false),
         // With failures in their ledgers, in the middle of a sample, and of a document.
-        (skipping(items(dataset(&shelf))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4), true),
-        (skipping(items(dataset(&shelf).index(counts(&SIZES)))).last_batch(LastBatch::Drop).batch(3), false),
         (
-            skipping(items(dataset(&shelf)).shuffle_bytes(900))
+            skipping(items(dataset(&source))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4),
+            true,
+        ),
+        (skipping(items(dataset(&source).index(counts(&SIZES)))).last_batch(LastBatch::Drop).batch(3), false),
+        (
+            skipping(items(dataset(&source)).shuffle_bytes(900))
                 .map(|key| Ok(key.into_bytes()))
                 .chunked(5, b'|')
                 .map(|row| Ok(String::from_utf8_lossy(&row).into_owned()))

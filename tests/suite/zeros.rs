@@ -1,6 +1,6 @@
 //! Regions of zeros in shards: nothing is lost without an error, whoever reads them, in whatever way.
 
-use crate::support::shelf::{Shelf, url};
+use crate::support::versioned_source::{VersionedSource, url};
 use crate::support::{archive, noise};
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -69,33 +69,33 @@ fn check(what: &str, found: &[Result<Sample>]) {
     }
 }
 
-fn both_faces(what: &str, dataset: DatasetBuilder) {
+fn check_both_apis(what: &str, dataset: DatasetBuilder) {
     let dataset = dataset.build().unwrap();
     check(what, &dataset.samples(0).collect::<Vec<_>>());
     check(&format!("{what}, as a stream"), &block_on(dataset.stream(0).collect::<Vec<_>>()));
 }
 
-fn index(shelf: &Arc<Shelf>) -> Result<Index> {
-    Index::builder().store(shelf.store()).limits(unpadded()).build(&ShardList::from_urls([url(0)]))
+fn index(source: &Arc<VersionedSource>) -> Result<Index> {
+    Index::builder().store(source.store()).limits(unpadded()).build(&ShardList::from_urls([url(0)]))
 }
 
 #[test]
 fn zeros_over_members_are_an_error_for_every_reader() {
-    let shelf = Shelf::of(&[]);
-    shelf.put(&url(0), shard(), Some("v1"));
-    let sound = index(&shelf).unwrap();
+    let source = VersionedSource::of(&[]);
+    source.put(&url(0), shard(), Some("v1"));
+    let sound = index(&source).unwrap();
     assert_eq!(sound.samples(), SAMPLES as u64);
-    both_faces("sound", shelf.dataset(1).index(sound.clone()).streams(3));
+    check_both_apis("sound", source.dataset(1).index(sound.clone()).streams(3));
     for zeros in runs() {
-        shelf.put(&url(0), zeroed(&zeros), Some("v1"));
-        both_faces(&format!("{zeros:?}"), shelf.dataset(1).limits(unpadded()));
+        source.put(&url(0), zeroed(&zeros), Some("v1"));
+        check_both_apis(&format!("{zeros:?}"), source.dataset(1).limits(unpadded()));
         // An index of the shard as it was before: whole, in slices, and with the numbers of samples alone.
         for streams in [1, 3, SAMPLES] {
-            let dataset = |index| shelf.dataset(1).limits(unpadded()).streams(streams).index(index);
-            both_faces(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));
-            both_faces(&format!("{zeros:?}, {streams} counted slices"), dataset(sound.counts()));
+            let dataset = |index| source.dataset(1).limits(unpadded()).streams(streams).index(index);
+            check_both_apis(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));
+            check_both_apis(&format!("{zeros:?}, {streams} counted slices"), dataset(sound.counts()));
         }
-        match index(&shelf) {
+        match index(&source) {
             Ok(index) => assert_eq!(index.samples(), SAMPLES as u64, "{zeros:?}"),
             Err(error) => assert!(matches!(error.kind(), ErrorKind::ArchiveEnd(_)), "{zeros:?}: {error}"),
         }
@@ -109,16 +109,16 @@ fn an_index_reveals_zeros_that_pass_for_padding() {
     let mut padded = shard();
     let marker = padded.len() - 1024;
     padded.resize(padded.len().next_multiple_of(10_240), 0);
-    let shelf = Shelf::of(&[]);
-    shelf.put(&url(0), padded.clone(), Some("v1"));
-    let sound = Index::builder().store(shelf.store()).build(&ShardList::from_urls([url(0)])).unwrap();
+    let source = VersionedSource::of(&[]);
+    source.put(&url(0), padded.clone(), Some("v1"));
+    let sound = Index::builder().store(source.store()).build(&ShardList::from_urls([url(0)])).unwrap();
     for from in (0..marker).step_by(BLOCK) {
         let mut bytes = padded.clone();
         bytes[from..marker].fill(0);
-        shelf.put(&url(0), bytes, Some("v1"));
+        source.put(&url(0), bytes, Some("v1"));
         for streams in [1, 2, SAMPLES] {
-            let dataset = || shelf.dataset(1).streams(streams).index(sound.clone());
-            both_faces(&format!("{from}.., {streams} slices"), dataset());
+            let dataset = || source.dataset(1).streams(streams).index(sound.clone());
+            check_both_apis(&format!("{from}.., {streams} slices"), dataset());
             // It is the shard that is damaged: an index that was made anew would leave the samples out for
             // good.
             for error in dataset().build().unwrap().samples(0).filter_map(Result::err) {
@@ -197,18 +197,18 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
     // More than a single record.
     let mut odd = archive(&[Sample::new("odd").with("bin", noise(1 << 20))]);
     odd.resize(odd.len() + 512, 0);
-    let shelf = Shelf::of(&[]);
+    let source = VersionedSource::of(&[]);
     let mut limits = [Limits::default(); 3];
     limits[1].archives = 2;
     limits[2].padding = Some(20_000);
     let shards = [("plain", shard()), ("two", [shard(), other].concat()), ("odd", odd)];
     for (name, bytes) in shards {
-        shelf.put(&url(0), bytes, Some("v1"));
+        source.put(&url(0), bytes, Some("v1"));
         for (number, limits) in limits.into_iter().enumerate() {
             let fine = name == "plain" || (name, number) == ("two", 1) || (name, number) == ("odd", 2);
-            let found: Vec<_> = shelf.dataset(1).limits(limits).build().unwrap().samples(0).collect();
+            let found: Vec<_> = source.dataset(1).limits(limits).build().unwrap().samples(0).collect();
             let list = ShardList::from_urls([url(0)]);
-            let index = Index::builder().store(shelf.store()).limits(limits).build(&list);
+            let index = Index::builder().store(source.store()).limits(limits).build(&list);
             let errors: Vec<&Error> =
                 found.iter().filter_map(|item| item.as_ref().err()).chain(index.as_ref().err()).collect();
             assert_eq!(errors.len(), if fine { 0 } else { 2 }, "{name}, {number}: {errors:?}");
@@ -218,7 +218,7 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
                 let count = index.samples();
                 assert_eq!(count, found.len() as u64);
                 for streams in 1..=count as usize {
-                    let dataset = shelf.dataset(1).limits(limits).index(index.clone()).streams(streams);
+                    let dataset = source.dataset(1).limits(limits).index(index.clone()).streams(streams);
                     let sliced: Vec<_> = dataset.build().unwrap().samples(0).map(Result::unwrap).collect();
                     assert_eq!(sliced.len() as u64, count, "{name}, {streams} slices");
                 }
@@ -233,16 +233,16 @@ fn limits_of_a_sample_apply_to_datasets_and_indexes() {
     let many = (0..50).fold(Sample::new("many"), |sample, n| sample.with(format!("f{n}"), b""));
     let large = Sample::new("large").with("bin", noise(5000));
     let bytes = archive(&[Sample::new("a").with("cls", 1), many, large, Sample::new("z").with("cls", 2)]);
-    let shelf = Shelf::of(&[]);
-    shelf.put(&url(0), bytes, Some("v1"));
+    let source = VersionedSource::of(&[]);
+    source.put(&url(0), bytes, Some("v1"));
     let mut limits = Limits::default();
     (limits.members, limits.sample) = (49, 4999);
-    let found: Vec<_> = shelf.dataset(1).limits(limits).build().unwrap().samples(0).collect();
+    let found: Vec<_> = source.dataset(1).limits(limits).build().unwrap().samples(0).collect();
     assert!(matches!(found[1].as_ref().unwrap_err().kind(), ErrorKind::TooManyMembers { limit: 49 }));
     assert!(matches!(found[2].as_ref().unwrap_err().kind(), ErrorKind::TooLarge { size: 5000, .. }));
     assert_eq!((found.len(), found[3].as_ref().unwrap().key()), (4, "z"));
     let index =
-        |limits| Index::builder().store(shelf.store()).limits(limits).build(&ShardList::from_urls([url(0)]));
+        |limits| Index::builder().store(source.store()).limits(limits).build(&ShardList::from_urls([url(0)]));
     assert!(matches!(index(limits).unwrap_err().kind(), ErrorKind::TooManyMembers { .. }));
     (limits.members, limits.sample) = (50, 5000);
     assert_eq!(index(limits).unwrap().samples(), 4);

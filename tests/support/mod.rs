@@ -8,7 +8,7 @@ pub mod names;
 pub mod python;
 pub mod server;
 pub mod shards;
-pub mod shelf;
+pub mod versioned_source;
 
 use bytes::Bytes;
 use shardstream::store::Store;

@@ -16,7 +16,7 @@ pub(crate) struct Request {
     pub(crate) number: usize,
     /// The number of the connection on which it came, and how many requests came on it before.
     pub(crate) connection: usize,
-    pub(crate) turn: usize,
+    pub(crate) request_on_connection: usize,
     pub(crate) method: String,
     /// The path and query, byte for byte.
     pub(crate) target: String,
@@ -259,10 +259,10 @@ impl Shared {
     /// Answers what comes on `stream`, of which `socket` is the end of the line.
     fn serve(&self, stream: impl Read + Write, connection: usize, socket: &TcpStream) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
-        let mut turn = 0;
+        let mut request_on_connection = 0;
         while let Some(mut request) = read_request(&mut stream)? {
-            (request.connection, request.turn) = (connection, turn);
-            turn += 1;
+            (request.connection, request.request_on_connection) = (connection, request_on_connection);
+            request_on_connection += 1;
             match &self.requests {
                 None => request.number = self.count.fetch_add(1, Ordering::SeqCst),
                 Some(requests) => {
@@ -323,7 +323,7 @@ fn read_request(input: &mut BufReader<impl Read + Write>) -> io::Result<Option<R
     let mut request = Request {
         number: 0,
         connection: 0,
-        turn: 0,
+        request_on_connection: 0,
         method: method.to_owned(),
         target: target.to_owned(),
         headers,

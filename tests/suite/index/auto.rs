@@ -1,6 +1,6 @@
 //! Indexes that a dataset keeps by itself.
 
-use super::logged::{Logged, PROBE, keys};
+use super::logged::{LoggedBucket, PROBE, keys};
 use super::*;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
@@ -9,7 +9,7 @@ use std::fs;
 
 #[test]
 fn a_second_start_needs_only_the_listing_and_the_index() {
-    let logged = Logged::of(&[3, 0, 2], true, true);
+    let logged = LoggedBucket::of(&[3, 0, 2], true, true);
     let first = logged.dataset(AutoIndex::beside()).unwrap();
     let mut asked = logged.asked();
     asked[4..7].sort();
@@ -33,7 +33,7 @@ fn a_second_start_needs_only_the_listing_and_the_index() {
 
 #[test]
 fn only_changed_shards_are_indexed_again() {
-    let logged = Logged::of(&[3, 4, 2], true, true);
+    let logged = LoggedBucket::of(&[3, 4, 2], true, true);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
     let auto =
@@ -61,7 +61,7 @@ fn only_changed_shards_are_indexed_again() {
 
 #[test]
 fn versions_missing_from_a_listing_are_requested() {
-    let logged = Logged::of(&[3, 2], false, true);
+    let logged = LoggedBucket::of(&[3, 2], false, true);
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
     logged.asked();
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
@@ -75,7 +75,7 @@ fn versions_missing_from_a_listing_are_requested() {
 /// A document that is cut anywhere, or has another one's bytes, is built again.
 #[test]
 fn a_torn_index_document_is_never_used() {
-    let logged = Logged::of(&[2, 1], true, true);
+    let logged = LoggedBucket::of(&[2, 1], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
     let place = {
         let objects = logged.objects.objects.lock().unwrap();
@@ -181,7 +181,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
 
 #[test]
 fn many_ranks_can_start_concurrently() {
-    let logged = Logged::of(&[3, 4, 2, 5], true, true);
+    let logged = LoggedBucket::of(&[3, 4, 2, 5], true, true);
     let ranks: Vec<_> = (0..8)
         .map(|rank| {
             let logged = Arc::clone(&logged);
@@ -204,7 +204,7 @@ fn many_ranks_can_start_concurrently() {
 
 #[test]
 fn the_automatic_index_has_the_checksums_the_dataset_verifies() {
-    let logged = Logged::of(&[3, 2], true, true);
+    let logged = LoggedBucket::of(&[3, 2], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
     let checked = || {
         let builder = Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).checksums(true);
@@ -218,7 +218,7 @@ fn the_automatic_index_has_the_checksums_the_dataset_verifies() {
 
 #[test]
 fn bad_options_are_errors_before_any_request() {
-    let logged = Logged::of(&[3], true, true);
+    let logged = LoggedBucket::of(&[3], true, true);
     let index = Index::builder().store(logged.store()).build(&ShardList::from_urls(["logged://b/t/s-0.tar"]));
     let index = index.unwrap();
     logged.asked();

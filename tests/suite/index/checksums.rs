@@ -88,7 +88,7 @@ fn checksums_need_an_index_that_has_them() {
 /// Anywhere in an archive: what is given out is what was written, and what is not is an error.
 #[test]
 fn no_sample_with_a_flipped_bit_is_returned() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let store = noted.store();
     let url = "noted://0.tar";
     let archive = crate::support::archive(&samples());
@@ -178,7 +178,7 @@ fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
     let mut writer = ShardWriter::builder(pattern(dir.path(), ".tar.zst")).build().unwrap();
     samples.iter().for_each(|sample| writer.write(sample).unwrap());
     let bytes = fs::read(writer.finish().unwrap().remove(0).url).unwrap();
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let read = |bytes: &[u8]| {
         noted.put("noted://0.tar.zst", bytes.to_vec());
         let dataset = Dataset::builder(ShardList::from_urls(["noted://0.tar.zst"])).store(noted.store());

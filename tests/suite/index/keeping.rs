@@ -95,7 +95,7 @@ fn progress_counts_every_shard_once() {
 /// As storage services have it that take the name of an object for one part of their URL.
 #[test]
 fn a_cached_index_of_a_name_with_a_slash_is_found() {
-    let (noted, cache) = (Arc::new(Noted::default()), tempfile::tempdir().unwrap());
+    let (noted, cache) = (Arc::new(CountingSource::default()), tempfile::tempdir().unwrap());
     let store =
         Store::builder().with_source("https://h", Arc::clone(&noted) as Arc<dyn Source>).build().unwrap();
     let urls = ShardList::from_urls(["https://h/o/train%2F0.tar"]);

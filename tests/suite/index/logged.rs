@@ -11,8 +11,8 @@ pub(super) type Log = Arc<Mutex<Vec<String>>>;
 
 /// Objects in memory that can be listed and written, and a log of what was asked.
 #[derive(Debug, Default)]
-pub(super) struct Logged {
-    pub(super) objects: Arc<Noted>,
+pub(super) struct LoggedBucket {
+    pub(super) objects: Arc<CountingSource>,
     pub(super) log: Log,
     /// Whether its listing tells versions.
     pub(super) versions: bool,
@@ -26,9 +26,9 @@ pub(super) struct Logged {
     pub(super) fault: Mutex<Option<Error>>,
 }
 
-impl Logged {
+impl LoggedBucket {
     pub(super) fn new(versions: bool, writable: bool) -> Arc<Self> {
-        Arc::new(Logged { versions, writable, ..Logged::default() })
+        Arc::new(LoggedBucket { versions, writable, ..LoggedBucket::default() })
     }
 
     /// One with shards of this many samples each, `logged://b/t/s-0.tar` and so on.
@@ -71,7 +71,7 @@ impl Logged {
     }
 }
 
-impl Source for Logged {
+impl Source for LoggedBucket {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         self.note("get", url);
         self.objects.get(url, options)
@@ -93,7 +93,7 @@ impl Source for Logged {
         let (objects, url) = (Arc::clone(&self.objects), url.to_owned());
         let (writable, fixed, log, part) = (self.writable, self.fixed, Arc::clone(&self.log), self.part);
         let fault = self.fault.lock().unwrap().take();
-        let this = Logged { objects, log, ..Logged::default() };
+        let this = LoggedBucket { objects, log, ..LoggedBucket::default() };
         Box::pin(async move {
             if let Some(fault) = fault {
                 return Err(fault);

@@ -26,13 +26,13 @@ use std::sync::{Arc, Mutex};
 
 /// Objects in memory, and how much of them was asked for and taken.
 #[derive(Debug, Default)]
-struct Noted {
+struct CountingSource {
     objects: Mutex<HashMap<String, (Bytes, String)>>,
     requests: AtomicUsize,
     taken: Arc<AtomicUsize>,
 }
 
-impl Noted {
+impl CountingSource {
     fn put(&self, url: &str, content: impl Into<Bytes>) {
         static VERSIONS: AtomicUsize = AtomicUsize::new(0);
         let version = format!("v{}", VERSIONS.fetch_add(1, Ordering::Relaxed));
@@ -49,7 +49,7 @@ impl Noted {
     }
 }
 
-impl Source for Noted {
+impl Source for CountingSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         self.requests.fetch_add(1, Ordering::SeqCst);
         let found = self.objects.lock().unwrap().get(url).cloned();
@@ -82,7 +82,7 @@ fn build(store: &Store, url: &str) -> Result<ShardIndex> {
 }
 
 fn of_bytes(bytes: Vec<u8>) -> Result<ShardIndex> {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     noted.put("noted://s.tar", bytes);
     build(&noted.store(), "noted://s.tar")
 }

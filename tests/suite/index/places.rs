@@ -1,13 +1,13 @@
 //! Places that an index can be kept at, and that cannot be written to.
 
-use super::logged::Logged;
+use super::logged::LoggedBucket;
 use super::*;
 use shardstream::index::AutoIndex;
 use std::fs;
 
 #[test]
 fn an_unwritable_location_is_an_error_with_alternatives() {
-    let logged = Logged::of(&[3, 2], true, false);
+    let logged = LoggedBucket::of(&[3, 2], true, false);
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
@@ -33,7 +33,7 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
 /// As a bucket that takes objects of one part only: the refusal comes while the document is being written.
 #[test]
 fn a_document_refused_during_its_write_goes_to_the_directory() {
-    let mut logged = Logged::of(&[3, 2], true, true);
+    let mut logged = LoggedBucket::of(&[3, 2], true, true);
     Arc::get_mut(&mut logged).unwrap().part = Some(1 << 20);
     // Each shard names the filter, so that the document is longer than what a writer holds.
     let name = "f".repeat(4 << 20);
@@ -53,9 +53,9 @@ fn a_document_refused_during_its_write_goes_to_the_directory() {
 /// Another rank may have saved the whole one, and this one may never come to its end.
 #[test]
 fn a_saved_index_is_replaced_only_by_a_complete_one() {
-    let logged = Logged::of(&[3, 4], true, true);
+    let logged = LoggedBucket::of(&[3, 4], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
-    let kept = |logged: &Logged| {
+    let kept = |logged: &LoggedBucket| {
         let objects = logged.objects.objects.lock().unwrap();
         let mut kept: Vec<_> = objects.iter().filter(|(url, _)| url.ends_with(".index.json")).collect();
         assert_eq!(kept.len(), 1, "{kept:?}");
@@ -76,7 +76,7 @@ fn a_saved_index_is_replaced_only_by_a_complete_one() {
 /// A bucket that takes new objects only, and a job that was stopped before it had saved its index.
 #[test]
 fn a_leftover_probe_does_not_make_a_location_unwritable() {
-    let mut logged = Logged::of(&[3, 2], true, true);
+    let mut logged = LoggedBucket::of(&[3, 2], true, true);
     Arc::get_mut(&mut logged).unwrap().fixed = true;
     logged.dataset(AutoIndex::beside()).unwrap();
     let is_probe = |url: &str| url.contains(".probe.");
@@ -94,7 +94,7 @@ fn a_leftover_probe_does_not_make_a_location_unwritable() {
 /// Many ranks that start at once try the place at the same moment.
 #[test]
 fn a_busy_location_counts_as_writable() {
-    let logged = Logged::of(&[3, 2], true, true);
+    let logged = LoggedBucket::of(&[3, 2], true, true);
     let busy = ErrorKind::Busy { retry_after: None, source: "slow down".into() };
     *logged.fault.lock().unwrap() = Some(busy.into());
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));

@@ -12,7 +12,7 @@ fn large(count: usize, size: usize) -> Vec<u8> {
 
 #[test]
 fn large_bodies_are_not_fetched() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let bytes = large(6, 10 << 20);
     noted.put("noted://s.tar", bytes.clone());
     let index = build(&noted.store(), "noted://s.tar").unwrap();
@@ -25,7 +25,7 @@ fn large_bodies_are_not_fetched() {
 
 #[test]
 fn small_samples_are_indexed_in_few_requests() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let bytes = large(10_000, 3000);
     noted.put("noted://s.tar", bytes.clone());
     let index = build(&noted.store(), "noted://s.tar").unwrap();
@@ -73,7 +73,7 @@ fn damaged_shards_are_not_indexed() {
 /// The first one in the list, whatever the threads do.
 #[test]
 fn an_error_names_the_first_damaged_shard() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let urls: Vec<String> = (0..20).map(|i| format!("noted://{i:02}.tar")).collect();
     for (number, url) in urls.iter().enumerate() {
         noted.put(url, if [7, 8, 15].contains(&number) { files(&["a.b", "a.B"]) } else { large(2, 100) });
@@ -88,7 +88,7 @@ fn an_error_names_the_first_damaged_shard() {
 #[test]
 fn a_shard_that_changes_during_indexing_is_an_error() {
     #[derive(Debug)]
-    struct Changing(Noted);
+    struct Changing(CountingSource);
     impl Source for Changing {
         fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
             if self.0.requests.load(Ordering::SeqCst) > 2 {
@@ -97,7 +97,7 @@ fn a_shard_that_changes_during_indexing_is_an_error() {
             self.0.get(url, options)
         }
     }
-    let source = Changing(Noted::default());
+    let source = Changing(CountingSource::default());
     source.0.put("noted://s.tar", large(4, 2 << 20));
     let store = Store::builder().with_source("noted", Arc::new(source)).build().unwrap();
     let error = build(&store, "noted://s.tar").unwrap_err();
@@ -165,7 +165,7 @@ impl SizeWritten for Sample {
 /// A web server of the plainest kind: no ranges, and perhaps no version and no length.
 #[derive(Debug)]
 struct Plain {
-    objects: Noted,
+    objects: CountingSource,
     sized: bool,
     versioned: bool,
 }
@@ -187,7 +187,7 @@ impl Source for Plain {
 fn objects_without_versions_or_ranges_are_read_whole() {
     let bytes = large(3, 3 << 20);
     for (sized, versioned) in [(false, false), (true, false), (false, true), (true, true)] {
-        let source = Arc::new(Plain { objects: Noted::default(), sized, versioned });
+        let source = Arc::new(Plain { objects: CountingSource::default(), sized, versioned });
         let store =
             Store::builder().with_source("noted", Arc::clone(&source) as Arc<dyn Source>).build().unwrap();
         source.objects.put("noted://s.tar", bytes.clone());

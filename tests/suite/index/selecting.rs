@@ -36,7 +36,7 @@ fn placed(archives: Vec<Vec<u8>>, web: bool) -> (Store, ShardList, Option<Server
         let urls = ShardList::from_urls((0..count).map(|number| server.url(&format!("/s-{number}.tar"))));
         return (Store::default(), urls, Some(server));
     }
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let urls = ShardList::from_urls((0..archives.len()).map(|number| format!("noted://s-{number}.tar")));
     urls.iter().zip(archives).for_each(|(url, archive)| noted.put(url.expose_secret(), archive));
     (noted.store(), urls, None)
@@ -166,7 +166,7 @@ proptest! {
 
 #[test]
 fn bytes_far_from_selected_samples_are_not_read() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     // 0 and 1 near each other, a large one between, 3 alone, near 4 which is not selected, and a large one.
     noted.put(url, archives(&[vec![10, 10, FAR, 10, 10, FAR, 10]]).remove(0));
@@ -196,7 +196,7 @@ fn bytes_far_from_selected_samples_are_not_read() {
 /// first ones, as a state counts them.
 #[test]
 fn damage_in_one_range_ends_its_slice() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let archive = archives(&[vec![10, FAR, 700, 20, FAR, 30, FAR, 40]]).remove(0);
     noted.put(url, archive.clone());
@@ -234,7 +234,7 @@ fn damage_in_one_range_ends_its_slice() {
 /// The body of a sample that is read over, and is not selected, is nobody's matter.
 #[test]
 fn damage_to_unselected_samples_costs_nothing() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let mut archive = archives(&[vec![10, 700, 20]]).remove(0);
     noted.put(url, archive.clone());
@@ -257,7 +257,7 @@ fn damage_to_unselected_samples_costs_nothing() {
 #[test]
 fn a_fault_never_makes_one_sample_pass_for_another() {
     use crate::support::files;
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let document = serde_json::json!({"wids_version": 1, "shardlist": [
         {"url": url, "nsamples": 3, "select": {"name": "f", "runs": [1, 1, 1, 2]}}]});
@@ -287,7 +287,7 @@ fn a_fault_never_makes_one_sample_pass_for_another() {
 /// That nothing is selected in a shard is no reason not to see that it is another one by now.
 #[test]
 fn a_shard_without_selected_samples_is_still_checked() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let urls = ShardList::from_urls(["noted://0.tar", "noted://1.tar"]);
     let put = |number: usize, sizes: &[usize]| {
         let archive = archives(&[vec![], sizes.to_vec()]).remove(1);

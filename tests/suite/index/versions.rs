@@ -103,7 +103,7 @@ fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn an_old_index_reads_no_sample_of_a_rewritten_shard() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let (url, store) = ("noted://s.tar".to_owned(), noted.store());
     let (old, new) = twice_as_many(12);
     assert_eq!(old.len(), new.len());
@@ -137,7 +137,7 @@ fn each_sample_of_a_slice_is_checked_against_the_index() {
         file("c.cls", b"3"),
         directory("d2/"),
     ]);
-    let (url, noted) = ("noted://s.tar".to_owned(), Arc::new(Noted::default()));
+    let (url, noted) = ("noted://s.tar".to_owned(), Arc::new(CountingSource::default()));
     let store = noted.store();
     noted.put(&url, old.clone());
     let index = indexed(&store, std::slice::from_ref(&url)).without_versions();
@@ -186,15 +186,15 @@ fn each_sample_of_a_slice_is_checked_against_the_index() {
 /// Objects that are replaced after this many requests.
 #[derive(Debug)]
 struct Replaced {
-    old: Noted,
-    new: Noted,
+    old: CountingSource,
+    new: CountingSource,
     after: usize,
     requests: AtomicUsize,
 }
 
 impl Replaced {
     fn store(urls: &[String], after: usize) -> Store {
-        let (old, new) = (Noted::default(), Noted::default());
+        let (old, new) = (CountingSource::default(), CountingSource::default());
         for (number, url) in urls.iter().enumerate() {
             old.put(url, shard(number, '1'));
             new.put(url, shard(number, '2'));
@@ -269,7 +269,7 @@ fn versions_are_never_mixed_in_an_epoch() {
 /// A run that begins anew is not held to what another one has found.
 #[test]
 fn a_new_run_reads_the_current_version() {
-    let (noted, url) = (Arc::new(Noted::default()), "noted://0.tar".to_owned());
+    let (noted, url) = (Arc::new(CountingSource::default()), "noted://0.tar".to_owned());
     let store = noted.store();
     noted.put(&url, shard(0, '1'));
     let dataset = dataset(&store, std::slice::from_ref(&url), None, 1);
@@ -445,7 +445,7 @@ fn the_index_of_the_original_reads_copies() {
 
 #[test]
 fn an_index_entry_with_zero_samples_hides_no_shard() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let store = noted.store();
     let urls: Vec<String> = (0..4).map(|shard| format!("noted://{shard}.tar")).collect();
     for (number, url) in urls.iter().enumerate() {

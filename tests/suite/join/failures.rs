@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 const SIZES: [usize; 3] = [6, 6, 6];
 
-fn pair() -> Pair {
-    Pair::new(&SIZES, false, same(&SIZES))
+fn pair() -> JoinedPair {
+    JoinedPair::new(&SIZES, false, same(&SIZES))
 }
 
 fn policies() -> [Missing; 3] {
@@ -22,7 +22,7 @@ fn policies() -> [Missing; 3] {
 }
 
 /// Keys of the samples that come, which must be whole, and the errors by name, key and shard.
-fn come(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String>) {
+fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String>) {
     let (mut keys, mut errors) = (Vec::new(), Vec::new());
     for item in items {
         match item {
@@ -67,7 +67,7 @@ fn damage_in_a_side_is_an_error_of_that_sample_only() {
         let keys = keys.map(|key| (key, key == "01-002"));
         pair.put_side(1, &members(&keys));
         let (keys, errors) =
-            come(pair.primary().join(pair.side().missing(missing)).build().unwrap().samples(0));
+            collect(pair.primary().join(pair.side().missing(missing)).build().unwrap().samples(0));
         assert_eq!(errors, ["duplicate_member 01-002 captions/001.tar"], "{missing:?}");
         assert_eq!(keys.len(), 17);
     }
@@ -85,7 +85,7 @@ fn samples_after_damage_are_errors_under_every_policy() {
         pair.put_side(1, &bytes);
         let side = pair.side().missing(missing);
         let side = if indexed { side.index(index.without_versions()) } else { side };
-        let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+        let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
         // Whether the third is whole, nobody knows.
         assert_eq!(keys.len(), 6 + 2 + 6, "{missing:?} {indexed} {errors:?}");
         assert_eq!(errors[0], "checksum 01-002 captions/001.tar", "{missing:?} {indexed}");
@@ -100,7 +100,7 @@ fn a_missing_shard_of_a_side_is_an_error_of_its_samples() {
     let gone = ShardList::from_urls([pair.side_url(0), "mem://captions/gone.tar".into(), pair.side_url(2)]);
     let side = || Side::new(gone.clone()).store(pair.others.clone()).missing(Missing::None);
     let dataset = pair.primary().join(side()).build().unwrap();
-    let (keys, errors) = come(dataset.samples(0));
+    let (keys, errors) = collect(dataset.samples(0));
     assert_eq!((keys.len(), errors.len()), (12, 6));
     assert_eq!(errors[0], "not_found 01-000 captions/gone.tar");
     assert_eq!(errors[5], "missing_sample 01-005 captions/gone.tar");
@@ -124,7 +124,7 @@ fn scattered_samples_of_a_side_are_reported() {
         .collect();
     bytes.resize(bytes.len() + 1024, 0);
     pair.put_side(1, &bytes);
-    let (keys, errors) = come(pair.primary().join(pair.side()).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     let expected: Vec<String> =
         (0..6).map(|n| format!("scattered_sample {} captions/001.tar", key(1, n))).collect();
     assert_eq!((keys.len(), errors), (18, expected));
@@ -133,23 +133,23 @@ fn scattered_samples_of_a_side_are_reported() {
     pair.put_side(1, &members(&late.map(|key| (key, false))));
     let dataset = pair.primary().join(pair.side().missing(Missing::None)).build().unwrap();
     let scattered = vec!["scattered_sample 01-000 captions/001.tar".to_owned()];
-    let (keys, errors) = come(dataset.samples(0));
+    let (keys, errors) = collect(dataset.samples(0));
     assert_eq!((keys.len(), errors), (18, scattered));
     let mut reader = dataset.read(0, 0);
     assert!(reader.by_ref().any(|item| item.is_err()));
     let rest: Vec<_> = futures::executor::block_on(reader.into_stream().collect());
-    let (keys, _) = come(rest.into_iter());
+    let (keys, _) = collect(rest.into_iter());
     assert_eq!(keys[..2], ["01-002", "01-003"]);
     // Where the second part is seen before the sample is asked for, it is not given.
     let turned: Vec<String> = [5, 4, 3, 2, 1, 0, 3].map(|n| key(1, n)).into();
     let turned: Vec<(&str, bool)> = turned.iter().map(|key| (key.as_str(), false)).collect();
     pair.put_side(1, &members(&[&turned[..6], &[("zz", false)], &turned[6..]].concat()));
     let more = pair.primary().join(pair.side().missing(Missing::Skip));
-    let (keys, errors) = come(more.build().unwrap().samples(0));
+    let (keys, errors) = collect(more.build().unwrap().samples(0));
     assert_eq!((keys.len(), errors), (18, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
     let turned = [("zz", false), ("01-003", false), ("01-002", false), ("01-003", false), ("01-000", false)];
     pair.put_side(1, &members(&turned));
-    let (keys, errors) = come(more_of(&pair).samples(0));
+    let (keys, errors) = collect(more_of(&pair).samples(0));
     assert_eq!((keys.len(), errors), (14, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
 }
 
@@ -161,11 +161,11 @@ fn scattered_samples_are_never_joined_in_part() {
         member(&format!("{key}.{field}"), tar::EntryType::Regular, text.as_bytes())
     };
     let wanted = |order: [usize; 2], bytes: &[u8], buffer: usize| {
-        let pair = Pair::new(&[2], false, |_| Vec::new());
+        let pair = JoinedPair::new(&[2], false, |_| Vec::new());
         let samples = order.map(|n| Sample::new(key(0, n)).with("cls", 1));
         put(&pair.store, &url(0), &archive(&samples));
         pair.put_side(0, bytes);
-        come(pair.primary().join(pair.side().buffer_bytes(buffer)).build().unwrap().samples(0))
+        collect(pair.primary().join(pair.side().buffer_bytes(buffer)).build().unwrap().samples(0))
     };
     let mut bytes: Vec<u8> = [("00-000", "txt"), ("zz", "txt"), ("00-000", "json"), ("00-001", "txt")]
         .iter()
@@ -183,7 +183,7 @@ fn scattered_samples_are_never_joined_in_part() {
     }
 }
 
-fn more_of(pair: &Pair) -> Dataset {
+fn more_of(pair: &JoinedPair) -> Dataset {
     pair.primary().join(pair.side().missing(Missing::Skip)).build().unwrap()
 }
 
@@ -193,14 +193,14 @@ fn damage_after_the_last_sample_of_a_side_is_reported() {
     let mut bytes = archive(&(0..6).map(|n| caption(&key(1, n))).collect::<Vec<_>>());
     bytes.truncate(6 * 1024);
     pair.put_side(1, &bytes);
-    let (keys, errors) = come(pair.primary().join(pair.side()).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated 01-005"), "{errors:?}");
     // The dataset has fewer samples: the end is not needed for them.
     let sizes = [6, 5, 6];
-    let shorter = Pair::new(&sizes, false, same(&SIZES));
+    let shorter = JoinedPair::new(&sizes, false, same(&SIZES));
     shorter.put_side(1, &bytes);
-    let (keys, errors) = come(shorter.primary().join(shorter.side()).build().unwrap().samples(0));
+    let (keys, errors) = collect(shorter.primary().join(shorter.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated"), "{errors:?}");
 }
@@ -213,7 +213,7 @@ fn damage_found_only_by_checksums_is_an_error() {
     bytes[2 * 1024 + 512] ^= 1;
     pair.put_side(1, &bytes);
     let side = pair.side().index(index.without_versions()).checksums(true).missing(Missing::None);
-    let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
     assert_eq!(keys.len(), 6 + 2 + 6);
     assert_eq!(errors[0], "sample_checksum 01-002 captions/001.tar");
 }
@@ -224,7 +224,7 @@ fn a_replaced_side_is_an_error() {
     let index = pair.side_index();
     pair.put_side(1, &archive(&[caption("01-000")]));
     let side = pair.side().index(index).missing(Missing::None);
-    let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
     assert_eq!((keys.len(), &*errors[0]), (12, "stale 01-000 captions/001.tar"));
 }
 
@@ -259,7 +259,7 @@ fn an_endless_side_is_an_error() {
     assert_eq!(error.location().shard(), Some("endless://captions/0.tar"));
     let asked = source.0.load(Ordering::Relaxed);
     assert!(asked < 600, "{asked} chunks were read");
-    let (keys, errors) = come(samples);
+    let (keys, errors) = collect(samples);
     assert_eq!((keys.len(), errors.len()), (0, 17));
 }
 
@@ -343,7 +343,7 @@ fn a_side_in_the_same_order_is_read_once() {
     let list = ShardList::from_urls((0..3).map(|shard| format!("counted://captions/{shard}.tar")));
     let side = Side::new(list).store(pair.others.clone()).missing(Missing::None);
     let dataset = pair.primary().join(side).build().unwrap();
-    let (keys, _) = come(dataset.samples(0));
+    let (keys, _) = collect(dataset.samples(0));
     assert_eq!((keys.len(), asked.load(Ordering::Relaxed)), (18, 3));
     // What it transfers is in the report of a loader.
     let mut batches = Loader::builder(dataset).threads(0).batch(6).build().unwrap().epoch(0);

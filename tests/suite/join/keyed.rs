@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys of a side, cut into shards of this many.
-fn cut(pair: &Pair, keys: &[String], size: usize) -> ShardList {
+fn cut(pair: &JoinedPair, keys: &[String], size: usize) -> ShardList {
     let ending = if pair.compressed { ".gz" } else { "" };
     let url = |shard: usize| format!("mem://cut/{shard:03}.tar{ending}");
     let shards =
@@ -24,12 +24,12 @@ fn cut(pair: &Pair, keys: &[String], size: usize) -> ShardList {
     ShardList::from_urls((0..shards.len()).map(url))
 }
 
-fn keyed(pair: &Pair, shards: &ShardList) -> Side {
+fn keyed(pair: &JoinedPair, shards: &ShardList) -> Side {
     let keys = Index::builder().store(pair.others.clone()).build_keys(shards).unwrap();
     Side::new(shards.clone()).store(pair.others.clone()).keys(keys)
 }
 
-fn come(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<Shown, String>> {
+fn collect(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<SampleText, String>> {
     let described =
         |error: shardstream::Error| format!("{} {:?}", error.kind().name(), error.location().key());
     items.map(|item| item.map(|sample| shown(&sample)).map_err(described)).collect()
@@ -48,7 +48,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         prop_assume!(sizes.iter().sum::<usize>() > 0);
-        let pair = Pair::new(&sizes, compressed, |_| Vec::new());
+        let pair = JoinedPair::new(&sizes, compressed, |_| Vec::new());
         let all = (0..sizes.len()).flat_map(|shard| same(&sizes)(shard));
         let mut keys: Vec<String> = all.zip(&has).filter(|(_, has)| **has).map(|(key, _)| key).collect();
         keys.push("other".into());
@@ -69,9 +69,9 @@ proptest! {
             }
         }).collect();
         let dataset = primary.join(side).build().unwrap();
-        prop_assert_eq!(come(dataset.samples(0)), model.clone());
+        prop_assert_eq!(collect(dataset.samples(0)), model.clone());
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
-        prop_assert_eq!(come(stream.into_iter()), model);
+        prop_assert_eq!(collect(stream.into_iter()), model);
     }
 }
 
@@ -99,7 +99,7 @@ impl Source for Counted {
 #[test]
 fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let sizes = [50, 50, 50];
-    let pair = Pair::new(&sizes, false, |_| Vec::new());
+    let pair = JoinedPair::new(&sizes, false, |_| Vec::new());
     let mut all: Vec<String> = (0..3).flat_map(same(&sizes)).collect();
     all.insert(0, "other".into());
     let content =
@@ -120,7 +120,7 @@ fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
 #[test]
 fn unknown_and_repeated_keys_are_errors() {
     let sizes = [3, 2];
-    let pair = Pair::new(&sizes, false, |shard| vec![key(0, 0), key(1, shard)]);
+    let pair = JoinedPair::new(&sizes, false, |shard| vec![key(0, 0), key(1, shard)]);
     let error = Index::builder().store(pair.others.clone()).build_keys(&pair.side_list()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
     assert_eq!(error.location().shard(), Some(&*pair.side_url(1)));
@@ -145,14 +145,14 @@ fn unknown_and_repeated_keys_are_errors() {
 fn a_side_that_has_changed_is_an_error() {
     let sizes = [3];
     for compressed in [false, true] {
-        let pair = Pair::new(&sizes, compressed, |_| Vec::new());
+        let pair = JoinedPair::new(&sizes, compressed, |_| Vec::new());
         let keys = same(&sizes)(0);
         let shards = cut(&pair, &keys, 5);
         let side = keyed(&pair, &shards).missing(Missing::None);
         // Of the same sizes, so that no header tells; in memory there are versions all the same.
         let keys: Vec<String> = keys.iter().rev().cloned().collect();
         cut(&pair, &keys, 5);
-        let found = come(pair.primary().join(side).build().unwrap().samples(0));
+        let found = collect(pair.primary().join(side).build().unwrap().samples(0));
         assert!(found.iter().all(|item| item.is_err()), "{found:?}");
         assert!(found[0].as_ref().unwrap_err().starts_with("stale"), "{found:?}");
     }
@@ -187,11 +187,11 @@ fn alike() -> [String; 2] {
 #[test]
 fn keys_with_equal_hashes_are_told_apart() {
     let [there, other] = alike();
-    let pair = Pair::new(&[2], false, |_| Vec::new());
+    let pair = JoinedPair::new(&[2], false, |_| Vec::new());
     let both: Vec<Sample> = [&other, &there].map(|key| Sample::new(key.as_str()).with("cls", 1)).into();
     put(&pair.store, &url(0), &archive(&both));
     let side = |missing| keyed(&pair, &cut(&pair, std::slice::from_ref(&there), 5)).missing(missing);
-    let found = come(pair.primary().join(side(Missing::Error)).build().unwrap().samples(0));
+    let found = collect(pair.primary().join(side(Missing::Error)).build().unwrap().samples(0));
     assert_eq!(found[0], Err(format!("missing_sample {:?}", Some(&other))));
     assert_eq!(found[1].as_ref().unwrap().1["txt"], format!("about {there}"));
     // They are alike indeed.
@@ -203,7 +203,7 @@ fn keys_with_equal_hashes_are_told_apart() {
 /// Damage in a sample that nobody asks for costs no other sample, wherever reading begins.
 #[test]
 fn a_damaged_sample_between_two_costs_only_itself() {
-    let pair = Pair::new(&[5, 5], false, |_| Vec::new());
+    let pair = JoinedPair::new(&[5, 5], false, |_| Vec::new());
     let all: Vec<String> =
         same(&[5, 5])(0).into_iter().chain(["zz".into()]).chain(same(&[5, 5])(1)).collect();
     let list = ShardList::from_urls(["counted://0.tar"]);
@@ -215,10 +215,10 @@ fn a_damaged_sample_between_two_costs_only_itself() {
     let keys = Index::builder().store(store(&bytes)).checksums(true).build_keys(&list).unwrap();
     bytes[5 * 1024 + 512] ^= 1;
     let side = || Side::new(list.clone()).store(store(&bytes)).keys(keys.clone()).checksums(true);
-    let found = |primary: DatasetBuilder| come(primary.join(side()).build().unwrap().samples(0));
+    let found = |primary: DatasetBuilder| collect(primary.join(side()).build().unwrap().samples(0));
     let whole = found(pair.primary());
     assert!(whole.len() == 10 && whole.iter().all(std::result::Result::is_ok), "{whole:?}");
-    let keys = |found: &[std::result::Result<Shown, String>]| -> Vec<String> {
+    let keys = |found: &[std::result::Result<SampleText, String>]| -> Vec<String> {
         found.iter().map(|shown| shown.as_ref().unwrap().0.clone()).collect()
     };
     assert_eq!(keys(&found(pair.primary().only([1]))), keys(&whole[5..]));

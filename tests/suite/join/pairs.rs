@@ -56,7 +56,7 @@ fn sides() -> impl Strategy<Value = Vec<(usize, Sorted)>> {
 }
 
 /// What comes, with an error as its key and kind.
-fn come(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<Shown, String>> {
+fn collect(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<SampleText, String>> {
     items.map(|item| item.map(|sample| shown(&sample)).map_err(|error| described(&error))).collect()
 }
 
@@ -76,7 +76,7 @@ proptest! {
         (streams, shuffled) in (1usize..4, any::<bool>()),
     ) {
         let sizes: Vec<usize> = sides.iter().map(|(size, _)| *size).collect();
-        let pair = Pair::new(&sizes, compressed, |shard| sides[shard].1.keys(shard, sizes[shard]));
+        let pair = JoinedPair::new(&sizes, compressed, |shard| sides[shard].1.keys(shard, sizes[shard]));
         let mut primary = pair.primary().shuffle_shards(shuffled);
         let most = if indexed { sizes.iter().sum() } else { sizes.len() };
         prop_assume!(most > 0);
@@ -104,20 +104,20 @@ proptest! {
         if missing == Missing::Skip {
             // What is left out takes no turn.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
-            prop_assert_eq!(sorted(come(dataset.samples(0))), sorted(model.clone()));
-            prop_assert_eq!(sorted(come(stream.into_iter())), sorted(model));
+            prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
+            prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));
             prop_assert_eq!(dataset.len(), None);
         } else {
-            prop_assert_eq!(come(dataset.samples(0)), model.clone());
-            prop_assert_eq!(come(stream.into_iter()), model);
+            prop_assert_eq!(collect(dataset.samples(0)), model.clone());
+            prop_assert_eq!(collect(stream.into_iter()), model);
         }
         // Begun as an iterator and gone on with as a stream, wherever that is.
         for begun in 0..4 {
-            let whole = come(dataset.read(0, 0));
+            let whole = collect(dataset.read(0, 0));
             let mut reader = dataset.read(0, 0);
-            let mut items = come(reader.by_ref().take(begun));
+            let mut items = collect(reader.by_ref().take(begun));
             let rest: Vec<_> = futures::executor::block_on(reader.into_stream().collect());
-            items.extend(come(rest.into_iter()));
+            items.extend(collect(rest.into_iter()));
             prop_assert_eq!(items, whole);
         }
     }
@@ -126,7 +126,7 @@ proptest! {
 #[test]
 fn several_sides_are_joined_in_order() {
     let sizes = [4, 2];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let dataset = pair.primary().join(pair.side().prefix("a.")).join(pair.side().prefix("b.")).build();
     let samples: Vec<Sample> = dataset.unwrap().samples(0).collect::<Result<_>>().unwrap();
     let names: Vec<_> = samples[5].fields().map(|(name, _)| name).collect();
@@ -136,7 +136,7 @@ fn several_sides_are_joined_in_order() {
 #[test]
 fn a_field_in_both_is_an_error_without_a_prefix() {
     let sizes = [3];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let images = || Side::new(pair.list());
     let dataset = pair.primary().join(images()).build().unwrap();
     let errors: Vec<_> = dataset.samples(0).map(Result::unwrap_err).collect();
@@ -152,7 +152,7 @@ fn a_field_in_both_is_an_error_without_a_prefix() {
 #[test]
 fn a_subset_of_the_shards_keeps_their_sides() {
     let sizes = [2, 3, 1, 2];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let dataset = pair.primary().only([3, 1]).join(pair.side()).build().unwrap();
     let expected: Vec<_> = pair.primary().only([3, 1]).build().unwrap().samples(0).collect();
     let expected: Vec<_> = expected.iter().map(|sample| joined(sample.as_ref().unwrap())).collect();
@@ -163,7 +163,7 @@ fn a_subset_of_the_shards_keeps_their_sides() {
 #[test]
 fn bad_options_are_errors() {
     let sizes = [2, 3];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let error = |side: Side| {
         let error = pair.primary().join(side).build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");

@@ -48,7 +48,7 @@ fn a_job_resumes_after_any_batch() {
         (Missing::None, true, false, 8),
         (Missing::None, false, true, 0),
     ] {
-        let pair = Pair::new(&SIZES, compressed, keys);
+        let pair = JoinedPair::new(&SIZES, compressed, keys);
         let dataset = |buffer: usize, threads: usize| {
             let side = pair.side().missing(missing).buffer_bytes(buffer);
             let side = if indexed { side.index(pair.side_index()) } else { side };
@@ -78,7 +78,7 @@ fn a_job_resumes_after_any_batch() {
 
 #[test]
 fn ranks_share_one_sequence() {
-    let pair = Pair::new(&SIZES, false, keys);
+    let pair = JoinedPair::new(&SIZES, false, keys);
     let of = |rank: usize, ranks: usize| {
         let side = pair.side().missing(Missing::None);
         let primary = pair.primary().topology(Topology::new(rank, ranks).unwrap()).streams(4);
@@ -97,7 +97,7 @@ fn ranks_share_one_sequence() {
 
 #[test]
 fn a_state_with_another_side_is_refused_with_the_difference() {
-    let pair = Pair::new(&SIZES, false, keys);
+    let pair = JoinedPair::new(&SIZES, false, keys);
     let side = || pair.side().missing(Missing::None);
     let of = |sides: Vec<Side>| {
         let primary = sides.into_iter().fold(pair.primary(), |primary, side| primary.join(side));

@@ -148,15 +148,15 @@ fn bad_options_of_transforms_are_errors() {
 
 /// A transform of somebody else.
 #[derive(Clone)]
-struct Own;
+struct CustomTransform;
 
-impl Transform for Own {
+impl Transform for CustomTransform {
     fn apply(&self, _: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
         panic!("a transform that was refused gets a picture")
     }
 
     fn check(&self) -> Result<()> {
-        Err(ErrorKind::Config("Own with a radius of 0: make it more".into()).into())
+        Err(ErrorKind::Config("CustomTransform with a radius of 0: make it more".into()).into())
     }
 }
 
@@ -169,8 +169,8 @@ fn bad_transforms_are_errors_of_their_column() {
         column(image().then(crop.clone()), &words);
         column(image().then(Transforms::new().then(crop)), &words);
     }
-    column(image().then(Own), &["radius", "make it more"]);
-    let nested = Transforms::new().then(Transforms::new().then(Own));
+    column(image().then(CustomTransform), &["radius", "make it more"]);
+    let nested = Transforms::new().then(Transforms::new().then(CustomTransform));
     column(image().then(nested.clone()), &["radius", "make it more"]);
     let file = Image::new(ImageMode::L8, 1, vec![0]).unwrap().to_png().unwrap();
     refused(nested.image(&file, ImageMode::L8, &mut Rng::new(0, 0, 0)), &["radius", "make it more"]);

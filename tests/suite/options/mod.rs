@@ -103,9 +103,9 @@ fn bad_options_of_columns_are_errors() {
 }
 
 /// A column of somebody else.
-struct Own(fn() -> Error);
+struct CustomColumn(fn() -> Error);
 
-impl Column for Own {
+impl Column for CustomColumn {
     fn outputs(&self) -> Vec<Output> {
         vec![Output::fixed(DType::U8, [])]
     }
@@ -122,14 +122,14 @@ impl Column for Own {
 #[test]
 fn bad_options_of_custom_columns_are_errors() {
     column(
-        Own(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
+        CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
         &["`depth` of 7: make it even"],
     );
     // Nor does a column get one that others hold.
-    let own = || Own(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
+    let own = || CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
     column(Optional::new(own()), &["`depth` of 7: make it even"]);
     column(Stack::new(["a", "b"], |_| own()), &["`depth` of 7: make it even"]);
-    column(Own(|| Error::step("no such table")), &["no such table"]);
+    column(CustomColumn(|| Error::step("no such table")), &["no such table"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Steps that are skipped: what follows is what would have followed, and nothing between is read.
 
 use super::{all, number, numbers, rank, saved, url};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
@@ -32,15 +32,15 @@ struct Job {
 impl Job {
     fn loader(&self, topology: Topology, threads: usize) -> Loader<Batch<Item>> {
         let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
-            let shelf = Shelf::of(sizes);
+            let source = VersionedSource::of(sizes);
             let index = match self.places {
                 true => {
                     let list = ShardList::from_urls((0..sizes.len()).map(url));
-                    Index::builder().store(shelf.store()).build(&list).unwrap()
+                    Index::builder().store(source.store()).build(&list).unwrap()
                 }
                 false => counts(sizes),
             };
-            let dataset = shelf.dataset(sizes.len()).streams(self.streams).topology(topology).index(index);
+            let dataset = source.dataset(sizes.len()).streams(self.streams).topology(topology).index(index);
             let dataset = dataset.shuffle_shards(true).seed(seed as u64).build().unwrap();
             let items = Loader::builder(dataset).shuffle(self.shuffle).weight(*weight).passes(*passes);
             items.map(move |sample| Ok((sample.position().epoch, 100_000 * seed as u64 + number(&sample))))
@@ -193,10 +193,10 @@ fn steps_can_be_skipped_into_repeated_passes() {
 /// Where samples were lost, places are filled from the beginning with `Drop` too.
 #[test]
 fn steps_can_be_skipped_into_replacements_of_lost_samples() {
-    let shelf = Shelf::of(&[10]);
+    let source = VersionedSource::of(&[10]);
     let loader = |fails: usize| {
         let left = AtomicUsize::new(fails);
-        let dataset = shelf.dataset(1).index(counts(&[10])).build().unwrap();
+        let dataset = source.dataset(1).index(counts(&[10])).build().unwrap();
         let items = numbers(dataset).passes(2).map(move |number| {
             match left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
                 Ok(_) => Err(Error::step("it passes")),
@@ -219,34 +219,35 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     }
 }
 
-/// A shelf that notes what is asked of it.
+/// A source that notes what is asked of it.
 #[derive(Debug)]
-struct Noting {
-    shelf: Arc<Shelf>,
+struct RecordingSource {
+    source: Arc<VersionedSource>,
     asked: Mutex<BTreeSet<String>>,
 }
 
-impl Source for Noting {
+impl Source for RecordingSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         self.asked.lock().unwrap().insert(url.into());
-        self.shelf.get(url, options)
+        self.source.get(url, options)
     }
 }
 
 #[test]
 fn skipped_shards_are_not_read() {
     const SIZES: [usize; 10] = [8; 10];
-    let noting = Arc::new(Noting { shelf: Shelf::of(&SIZES), asked: Mutex::default() });
-    let store = Store::builder().with_source("shelf", Arc::clone(&noting) as _).build().unwrap();
+    let recording =
+        Arc::new(RecordingSource { source: VersionedSource::of(&SIZES), asked: Mutex::default() });
+    let store = Store::builder().with_source("shelf", Arc::clone(&recording) as _).build().unwrap();
     let list = ShardList::from_urls((0..10).map(url));
     let index = Index::builder().store(store.clone()).build(&list).unwrap();
     let dataset = Dataset::builder(list).store(store).index(index).topology(Topology::single()).streams(1);
     let loader = numbers(dataset.build().unwrap()).shuffle(4).threads(0).batch(4).build().unwrap();
     let whole: Vec<Vec<u64>> = super::good(&all(loader.epoch(0), usize::MAX));
-    noting.asked.lock().unwrap().clear();
+    recording.asked.lock().unwrap().clear();
     let rest: Vec<Vec<u64>> = super::good(&all(loader.at(0, 17).unwrap(), usize::MAX));
     assert_eq!(rest, whole[17..]);
-    let asked = noting.asked.lock().unwrap().clone();
+    let asked = recording.asked.lock().unwrap().clone();
     // 68 samples were taken, and the buffer held a few of those before the 72nd.
     assert_eq!(asked, [8, 9].map(url).into(), "what the buffer held, and what follows");
 }
@@ -260,9 +261,9 @@ fn refused<B>(found: Result<Batches<B>>, kind: fn(&ErrorKind) -> bool, why: &str
 #[test]
 fn steps_that_cannot_be_skipped_are_refused() {
     let sizes = [9, 9];
-    let shelf = Shelf::of(&sizes);
-    let bare = || numbers(shelf.dataset(2).build().unwrap());
-    let counted = || numbers(shelf.dataset(2).index(counts(&sizes)).build().unwrap());
+    let source = VersionedSource::of(&sizes);
+    let bare = || numbers(source.dataset(2).build().unwrap());
+    let counted = || numbers(source.dataset(2).index(counts(&sizes)).build().unwrap());
     let at = |items: LoaderBuilder<u64>, step| items.batch(2).build().unwrap().at(0, step);
     let config: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::Config(_));
     let state: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::State(_));
@@ -272,7 +273,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
         config,
         "no stage that changes the number of items",
     );
-    let selected = Loader::builder(shelf.dataset(2).index(counts(&sizes)).build().unwrap()).select(|_| true);
+    let selected = Loader::builder(source.dataset(2).index(counts(&sizes)).build().unwrap()).select(|_| true);
     refused(
         at(selected.map(|sample| Ok(number(&sample))), 1),
         config,

@@ -1,7 +1,7 @@
 //! States that are restored onto another mixture on purpose.
 
 use super::{Found, all, good, next, rank, saved};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::state::{ChangeReport, Changes, DatasetChange, Outcome};
@@ -27,7 +27,8 @@ fn part(kind: u64, name: &'static str, shards: usize, weight: u32) -> Part {
 
 impl Part {
     fn builder(&self, topology: Topology) -> LoaderBuilder<u64> {
-        let dataset = Shelf::of(&self.sizes).dataset(self.sizes.len()).streams(STREAMS).topology(topology);
+        let dataset =
+            VersionedSource::of(&self.sizes).dataset(self.sizes.len()).streams(STREAMS).topology(topology);
         let dataset = dataset.shuffle_shards(true).seed(self.kind);
         let dataset = if self.indexed { dataset.index(counts(&self.sizes)) } else { dataset };
         let builder = Loader::builder(dataset.build().unwrap()).shuffle(5).weight(self.weight);
@@ -301,7 +302,7 @@ fn changes_that_were_not_allowed_are_refused() {
     // Where an epoch ends, it is of the datasets that it began with.
     let finite = loader(&old, 0, (0, 1)).epoch(2).nth(1).unwrap().unwrap().state().unwrap().clone();
     refused(&old[..1], &finite, Changes::new().removed("books"), &["finish the epoch"]);
-    let dataset = Shelf::of(&[6; 5]).dataset(5).streams(2).build().unwrap();
+    let dataset = VersionedSource::of(&[6; 5]).dataset(5).streams(2).build().unwrap();
     let other = super::numbers(dataset).batch(2).build().unwrap();
     let error = other.restore_changed(&state, &Changes::new()).unwrap_err();
     assert!(error.to_string().contains("the number of streams is 4 in the state, and 2 here"), "{error}");

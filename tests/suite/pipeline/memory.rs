@@ -1,7 +1,7 @@
 //! Stages with a memory: they are run again from the first sample that they need.
 
-use super::{Shelf, all, cause, errors, failing, good, numbers, rank, saved};
-use crate::support::shelf::counts;
+use super::{VersionedSource, all, cause, errors, failing, good, numbers, rank, saved};
+use crate::support::versioned_source::counts;
 use shardstream::adapters::{IteratorExt, Stage};
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -77,11 +77,11 @@ fn turned(items: LoaderBuilder<u64>, (window, tells, goes_on): (usize, bool, boo
 /// A loader gives what the adapter gives of each stream and pass.
 #[test]
 fn a_stateful_stage_equals_its_adapter() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     for kind @ (window, tells, goes_on) in KINDS {
         for (threads, shuffle, passes) in [(0, 0, 1), (2, 5, 2), (0, 5, 3)] {
             let items =
-                || numbers(shelf.dataset(6).streams(1).build().unwrap()).shuffle(shuffle).threads(threads);
+                || numbers(source.dataset(6).streams(1).build().unwrap()).shuffle(shuffle).threads(threads);
             let expected: Vec<u64> = (0..passes)
                 .flat_map(|epoch| {
                     let plain = all(items().batch(1).build().unwrap().epoch(epoch), usize::MAX);
@@ -102,14 +102,14 @@ fn a_stateful_stage_equals_its_adapter() {
 /// With failures before it, of its own and behind it.
 #[test]
 fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let policy = || OnError::skip(Failures::all()).in_a_row(100);
     for kind in KINDS {
         for (shuffle, bytes, indexed, threads) in
             [(0, None, false, 0), (5, None, false, 2), (5, None, true, 0), (5, Some(900), false, 0)]
         {
             let loader = |topology: Topology, batch: usize| {
-                let dataset = shelf.dataset(6).streams(2).topology(topology).shuffle_shards(true);
+                let dataset = source.dataset(6).streams(2).topology(topology).shuffle_shards(true);
                 let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
                 let items = failing(dataset.build().unwrap(), |number| number % 10 == 3).shuffle(shuffle);
                 let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).passes(2);
@@ -152,11 +152,11 @@ fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
 /// With an index, what a stage has done with is not read again.
 #[test]
 fn a_restore_rereads_only_what_the_stage_remembers() {
-    let shelf = Shelf::of(&[100]);
+    let source = VersionedSource::of(&[100]);
     let seen = Arc::new(AtomicUsize::new(0));
     for (tells, most) in [(true, 8), (false, 100)] {
         let seen_by = Arc::clone(&seen);
-        let dataset = shelf.dataset(1).streams(1).index(counts(&[100])).build().unwrap();
+        let dataset = source.dataset(1).streams(1).index(counts(&[100])).build().unwrap();
         let items = numbers(dataset).map(move |number| {
             seen_by.fetch_add(1, Relaxed);
             Ok(number * 10)
@@ -184,9 +184,9 @@ impl Stage<u64> for Panics {
 
 #[test]
 fn a_panic_of_a_stage_ends_the_run_and_an_error_does_not() {
-    let shelf = Shelf::of(&[20]);
+    let source = VersionedSource::of(&[20]);
     for threads in [0, 2] {
-        let items = || numbers(shelf.dataset(1).build().unwrap()).threads(threads);
+        let items = || numbers(source.dataset(1).build().unwrap()).threads(threads);
         let loader = items().stage("panics", || Panics(9)).batch(3).build().unwrap();
         let mut found = all(loader.epoch(0), 100);
         assert_eq!(found.pop().unwrap().0, Err("panicked".into()));
@@ -202,9 +202,9 @@ fn a_panic_of_a_stage_ends_the_run_and_an_error_does_not() {
 /// Gives less the second time.
 #[test]
 fn a_nondeterministic_stage_is_an_error() {
-    let shelf = Shelf::of(&[40]);
+    let source = VersionedSource::of(&[40]);
     let items = |window| {
-        let items = numbers(shelf.dataset(1).build().unwrap()).map(|number| Ok(number * 10)).threads(0);
+        let items = numbers(source.dataset(1).build().unwrap()).map(|number| Ok(number * 10)).threads(0);
         items.filter_map(move |item| Ok((window == 1 || item < 100).then_some(item)))
     };
     let loader = |window| items(window).stage("by chance", Turned::default).batch(1).build().unwrap();
@@ -231,8 +231,8 @@ impl Stage<u64> for Refused {
 
 #[test]
 fn impossible_stages_are_errors_of_build() {
-    let shelf = Shelf::of(&[4]);
-    let items = || numbers(shelf.dataset(1).build().unwrap()).batch(1);
+    let source = VersionedSource::of(&[4]);
+    let items = || numbers(source.dataset(1).build().unwrap()).batch(1);
     let refused = |items: LoaderBuilder<u64>, what: &str| {
         let error = items.build().unwrap_err().to_string();
         assert!(error.contains(what), "{what:?} in {error}");

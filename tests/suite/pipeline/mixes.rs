@@ -1,14 +1,14 @@
 //! Datasets that are mixed, each with stages of its own.
 
 use super::{all, good, next, number, rank, saved};
-use crate::support::shelf::Shelf;
+use crate::support::versioned_source::VersionedSource;
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 
 /// Items of two datasets, each with stages of its own.
 fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
     let of = |sizes: &[usize], seed| {
-        let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
+        let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
         Loader::builder(dataset.shuffle_shards(true).seed(seed).build().unwrap()).threads(threads)
     };
     let web = of(&[30; 4], 1).shuffle(7).weight(3).select(|sample| !number(sample).is_multiple_of(3));

@@ -35,13 +35,13 @@ mod steps;
 mod tensors;
 mod weights;
 
-use crate::support::shelf::{Shelf, url};
+use crate::support::versioned_source::{VersionedSource, url};
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, State};
 use std::borrow::BorrowMut;
 
-/// The number of a sample of [`Shelf`]: that of its shard times 1000, and its own.
+/// The number of a sample of [`VersionedSource`]: that of its shard times 1000, and its own.
 fn number(sample: &Sample) -> u64 {
     let (shard, sample) = sample.key().split_once('-').unwrap();
     shard.parse::<u64>().unwrap() * 1000 + sample.parse::<u64>().unwrap()

@@ -1,8 +1,8 @@
 //! What a loader gives, in a few lines without threads, ranks and states: each stream's items one after the
 //! other, dealt in turn.
 
-use super::{Shelf, number, url};
-use crate::support::shelf::counts;
+use super::{VersionedSource, number, url};
+use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::IteratorExt;
 use shardstream::loader::{LastBatch, LoaderBuilder};
@@ -82,8 +82,8 @@ fn document(item: u64) -> Vec<u64> {
 }
 
 impl Job {
-    pub(super) fn builder(&self, shelf: &Arc<Shelf>, topology: Topology) -> LoaderBuilder<Item> {
-        let items = Loader::builder(self.dataset(shelf, topology)).shuffle(self.shuffle);
+    pub(super) fn builder(&self, source: &Arc<VersionedSource>, topology: Topology) -> LoaderBuilder<Item> {
+        let items = Loader::builder(self.dataset(source, topology)).shuffle(self.shuffle);
         let items = self.shuffle_bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let items = match self.select {
             Some((by, rest)) => items.select(move |sample| number(sample) % by != rest),
@@ -101,14 +101,14 @@ impl Job {
         items.last_batch(self.last)
     }
 
-    fn dataset(&self, shelf: &Arc<Shelf>, topology: Topology) -> Dataset {
-        let dataset = shelf.dataset(self.sizes.len()).streams(self.streams).topology(topology);
+    fn dataset(&self, source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
+        let dataset = source.dataset(self.sizes.len()).streams(self.streams).topology(topology);
         let dataset = dataset.shuffle_shards(true).seed(self.seed);
         let list = ShardList::from_urls((0..self.sizes.len()).map(url));
         let dataset = match self.known {
             Known::Nothing => dataset,
             Known::Counts => dataset.index(counts(&self.sizes)),
-            Known::Places => dataset.index(Index::builder().store(shelf.store()).build(&list).unwrap()),
+            Known::Places => dataset.index(Index::builder().store(source.store()).build(&list).unwrap()),
         };
         dataset.build().unwrap()
     }
@@ -116,11 +116,11 @@ impl Job {
     /// The items and failures of a stream in an epoch.
     fn stream(
         &self,
-        shelf: &Arc<Shelf>,
+        source: &Arc<VersionedSource>,
         epoch: u64,
         stream: usize,
     ) -> Vec<std::result::Result<Item, String>> {
-        let samples = self.dataset(shelf, Topology::single()).read(epoch, stream);
+        let samples = self.dataset(source, Topology::single()).read(epoch, stream);
         let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
         let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
         let shuffled = selected.shuffle_with(self.shuffle, Rng::new(self.seed, epoch, stream as u64));
@@ -158,14 +158,14 @@ impl Job {
     /// sequence at which a batch ends. Of a job without an end some of it.
     pub(super) fn expected(
         &self,
-        shelf: &Arc<Shelf>,
+        source: &Arc<VersionedSource>,
         (rank, ranks): (usize, usize),
         batch: usize,
-    ) -> Vec<Given> {
+    ) -> Vec<ModelOutput> {
         let epochs = if self.endless { EPOCHS } else { 1 };
         let lanes = (rank..self.streams).step_by(ranks).map(|stream| {
             (self.epoch..self.epoch + epochs)
-                .flat_map(|epoch| self.stream(shelf, epoch, stream))
+                .flat_map(|epoch| self.stream(source, epoch, stream))
                 .collect::<Vec<_>>()
         });
         let mut lanes: Vec<_> = lanes.map(Vec::into_iter).collect();
@@ -176,7 +176,7 @@ impl Job {
             if ended.iter().all(|ended| *ended) {
                 if !items.is_empty() && !full && !self.endless {
                     let end = (place / ranks as u64).next_multiple_of(batch as u64) * ranks as u64;
-                    given.push(Given::Batch(self.padded(items, batch), end));
+                    given.push(ModelOutput::Batch(self.padded(items, batch), end));
                 }
                 return given;
             }
@@ -185,7 +185,7 @@ impl Job {
                 match lanes[lane].next() {
                     Some(Ok(item)) => items.push(item),
                     Some(Err(error)) => {
-                        given.push(Given::Error(error, place));
+                        given.push(ModelOutput::Error(error, place));
                         continue;
                     }
                     // Nothing is known of what comes after some epochs.
@@ -200,7 +200,7 @@ impl Job {
                 let end = if full { place + 1 } else { place - rank as u64 + ranks as u64 };
                 passed = 0;
                 if !items.is_empty() {
-                    given.push(Given::Batch(self.padded(std::mem::take(&mut items), batch), end));
+                    given.push(ModelOutput::Batch(self.padded(std::mem::take(&mut items), batch), end));
                 }
             }
         }
@@ -221,7 +221,7 @@ const EPOCHS: u64 = 3;
 
 /// A batch and where it ends, or the number that failed and the place that it did not take.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Given {
+pub(super) enum ModelOutput {
     Batch(Vec<Item>, u64),
     Error(String, u64),
 }

@@ -1,30 +1,30 @@
 //! Stages, ranks, threads and stops make no difference to what comes: it is what a few lines of code give.
 
-use super::model::{Given, Item, Job, jobs};
+use super::model::{Item, Job, ModelOutput, jobs};
 use super::{Found, all, next, rank, saved};
-use crate::support::shelf::Shelf;
+use crate::support::versioned_source::VersionedSource;
 use proptest::prelude::*;
 use shardstream::State;
 use shardstream::loader::{Batches, LastBatch};
 use shardstream::prelude::*;
 use std::sync::Arc;
 
-fn shown(given: &[Given]) -> Vec<Found<Item>> {
-    let shown = |given: &Given| match given {
-        Given::Batch(items, _) => Ok(items.clone()),
-        Given::Error(error, _) => Err(error.clone()),
+fn shown(given: &[ModelOutput]) -> Vec<Found<Item>> {
+    let shown = |given: &ModelOutput| match given {
+        ModelOutput::Batch(items, _) => Ok(items.clone()),
+        ModelOutput::Error(error, _) => Err(error.clone()),
     };
     given.iter().map(shown).collect()
 }
 
 fn loader(
     job: &Job,
-    shelf: &Arc<Shelf>,
+    source: &Arc<VersionedSource>,
     topology: Topology,
     threads: usize,
     batch: usize,
 ) -> Loader<Batch<Item>> {
-    job.builder(shelf, topology).threads(threads).batch(batch).build().unwrap()
+    job.builder(source, topology).threads(threads).batch(batch).build().unwrap()
 }
 
 fn begin(job: &Job, loader: &Loader<Batch<Item>>) -> Batches<Batch<Item>> {
@@ -38,27 +38,27 @@ fn found(batches: &mut Batches<Batch<Item>>, job: &Job, expected: usize) -> Vec<
 }
 
 /// What comes from a place of the sequence on.
-fn after(given: &[Given], place: u64) -> Vec<Given> {
-    let comes = |given: &&Given| match given {
-        Given::Batch(_, end) => *end > place,
-        Given::Error(_, at) => *at >= place,
+fn after(given: &[ModelOutput], place: u64) -> Vec<ModelOutput> {
+    let comes = |given: &&ModelOutput| match given {
+        ModelOutput::Batch(_, end) => *end > place,
+        ModelOutput::Error(_, at) => *at >= place,
     };
     given.iter().filter(comes).cloned().collect()
 }
 
 fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<(), TestCaseError> {
-    let shelf = Shelf::of(&job.sizes);
+    let source = VersionedSource::of(&job.sizes);
     let all_ranks = batch * ranks;
-    let whole = job.expected(&shelf, (0, 1), all_ranks);
-    let one = loader(job, &shelf, rank(0, 1), 0, all_ranks);
+    let whole = job.expected(&source, (0, 1), all_ranks);
+    let one = loader(job, &source, rank(0, 1), 0, all_ranks);
     prop_assert_eq!(found(&mut begin(job, &one), job, whole.len()), shown(&whole));
-    let threaded = loader(job, &shelf, rank(0, 1), threads, all_ranks);
+    let threaded = loader(job, &source, rank(0, 1), threads, all_ranks);
     let taken = all(begin(job, &threaded), if job.endless { whole.len() } else { usize::MAX });
     prop_assert_eq!(taken.iter().map(|(item, _)| item.clone()).collect::<Vec<_>>(), shown(&whole));
 
     let team: Vec<_> =
-        (0..ranks).map(|number| loader(job, &shelf, rank(number, ranks), threads, batch)).collect();
-    let each: Vec<_> = (0..ranks).map(|number| job.expected(&shelf, (number, ranks), batch)).collect();
+        (0..ranks).map(|number| loader(job, &source, rank(number, ranks), threads, batch)).collect();
+    let each: Vec<_> = (0..ranks).map(|number| job.expected(&source, (number, ranks), batch)).collect();
     for (loader, given) in team.iter().zip(&each) {
         prop_assert_eq!(found(&mut begin(job, loader), job, given.len()), shown(given));
     }
@@ -70,7 +70,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         let mut rest = one.restore(&state).unwrap();
         prop_assert_eq!(found(&mut rest, job, left.len()), shown(left), "after {}: {:?}", at, item);
         prop_assert_eq!(rest.state().digest(), taken[taken.len() - 1].1.digest());
-        let Given::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
+        let ModelOutput::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
         // Where batches reach over empty places, ranks cut the sequence elsewhere.
         if job.last == LastBatch::Drop && !job.endless {
             continue;

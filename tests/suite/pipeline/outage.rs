@@ -1,7 +1,7 @@
 //! A network that fails ends a run: the error comes, and nothing after it. The state resumes where that was.
 
 use super::{Found, all, cause, good, next, numbers, saved, url};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::dataset::DatasetBuilder;
@@ -16,16 +16,16 @@ const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
 /// What is wrong with a shard.
 type Fault = (String, fn() -> ErrorKind);
 
-/// A shelf of which a shard cannot be had.
+/// A source of which a shard cannot be had.
 #[derive(Debug)]
 struct Failing {
-    shelf: Arc<Shelf>,
+    source: Arc<VersionedSource>,
     fault: Mutex<Option<Fault>>,
 }
 
 impl Failing {
     fn new() -> Arc<Self> {
-        Arc::new(Failing { shelf: Shelf::of(&SIZES), fault: Mutex::default() })
+        Arc::new(Failing { source: VersionedSource::of(&SIZES), fault: Mutex::default() })
     }
 
     fn fails(&self, shard: usize, kind: fn() -> ErrorKind) {
@@ -51,7 +51,7 @@ impl Source for Failing {
                 let error = kind();
                 Box::pin(async move { Err(error.into()) })
             }
-            _ => self.shelf.get(url, options),
+            _ => self.source.get(url, options),
         }
     }
 }

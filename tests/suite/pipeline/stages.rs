@@ -1,6 +1,6 @@
 //! What stages do that no model of a few lines has: they panic, leave everything out, or nearly so.
 
-use super::{Shelf, all, cause, errors, good, number, numbers, saved};
+use super::{VersionedSource, all, cause, errors, good, number, numbers, saved};
 use shardstream::collate::Columns;
 use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -26,7 +26,7 @@ pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
 
 /// Shards of one stream each, in the order of the list.
 fn samples(sizes: &[usize]) -> LoaderBuilder<Sample> {
-    Loader::builder(Shelf::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
+    Loader::builder(VersionedSource::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
 }
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
@@ -240,8 +240,9 @@ fn a_selective_stream_holds_up_none_with_little_memory() {
     watched(|| {
         let sizes = [60; 4];
         let dataset = |bytes| {
-            let store =
-                Store::builder().budget(Budget::new(1, bytes)).with_source("shelf", Shelf::of(&sizes) as _);
+            let store = Store::builder()
+                .budget(Budget::new(1, bytes))
+                .with_source("shelf", VersionedSource::of(&sizes) as _);
             let list = ShardList::from_urls((0..4).map(super::url));
             let dataset = Dataset::builder(list).store(store.build().unwrap()).topology(Topology::single());
             Loader::builder(dataset.streams(4).build().unwrap())
@@ -276,9 +277,9 @@ fn a_selective_stream_holds_up_none_with_little_memory() {
 
 #[test]
 fn a_state_of_other_stages_is_refused_with_the_difference() {
-    let shelf = Shelf::of(&[9, 9]);
+    let source = VersionedSource::of(&[9, 9]);
     let build = |stage: Stage| {
-        let dataset = shelf.dataset(2).streams(2).build().unwrap();
+        let dataset = source.dataset(2).streams(2).build().unwrap();
         stage(Loader::builder(dataset)).threads(0).batch(2).build().unwrap()
     };
     let stages: [(&str, Stage); 6] = [
@@ -347,14 +348,14 @@ fn stages_after_rows_fail_and_panic_per_row() {
 /// it refuses is a failure of that sample.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
-    let shelf: Arc<Shelf> = Shelf::of(&[20, 20]);
+    let source: Arc<VersionedSource> = VersionedSource::of(&[20, 20]);
     let list = ShardList::from_urls([super::url(0), super::url(1)]);
-    let index = Index::builder().store(shelf.store()).build(&list).unwrap();
+    let index = Index::builder().store(source.store()).build(&list).unwrap();
     let mut orders = Vec::new();
     for (shuffle, bytes, indexed) in
         [(0, None, false), (5, None, false), (5, None, true), (5, Some(400), true)]
     {
-        let dataset = shelf.dataset(2).streams(2);
+        let dataset = source.dataset(2).streams(2);
         let dataset = if indexed { dataset.index(index.clone()) } else { dataset };
         let items =
             Loader::builder(dataset.build().unwrap()).select_map(|sample| match number(&sample) % 1000 {
@@ -417,17 +418,18 @@ fn any_failure_before_the_buffer_costs_one_sample() {
 /// On a restore, the next sample is not taken for one that cannot be made just then.
 #[test]
 fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
-    let shelf: Arc<Shelf> = Shelf::of(&[30]);
+    let source: Arc<VersionedSource> = VersionedSource::of(&[30]);
     let away = Arc::new(AtomicBool::new(false));
     let bounds = [None, Some(1000)];
     for (shuffle, bytes) in [(0, None), (6, bounds[0]), (6, bounds[1])] {
         let is_away = Arc::clone(&away);
-        let items = Loader::builder(shelf.dataset(1).build().unwrap()).select_map(move |sample| {
-            match number(&sample) == 4 && is_away.load(Relaxed) {
-                true => Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into()),
-                false => Ok(Some(sample)),
-            }
-        });
+        let items =
+            Loader::builder(source.dataset(1).build().unwrap()).select_map(move |sample| {
+                match number(&sample) == 4 && is_away.load(Relaxed) {
+                    true => Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into()),
+                    false => Ok(Some(sample)),
+                }
+            });
         let items = bytes.into_iter().fold(items.shuffle(shuffle), LoaderBuilder::shuffle_bytes);
         let loader = items.map(|sample| Ok(number(&sample))).threads(0).batch(1).build().unwrap();
         let whole = all(loader.epoch(0), 100);
@@ -445,8 +447,8 @@ fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
 /// Twice the same predicate is one; two are both.
 #[test]
 fn several_selects_are_combined() {
-    let shelf: Arc<Shelf> = Shelf::of(&[12]);
-    let dataset = shelf.dataset(1).build().unwrap();
+    let source: Arc<VersionedSource> = VersionedSource::of(&[12]);
+    let dataset = source.dataset(1).build().unwrap();
     let items = Loader::builder(dataset.clone()).select(|sample| number(sample).is_multiple_of(2));
     let items = items.select(|sample| number(sample).is_multiple_of(3)).map(|sample| Ok(number(&sample)));
     let found = good(&all(items.batch(2).build().unwrap().epoch(0), 100));

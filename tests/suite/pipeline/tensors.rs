@@ -1,7 +1,7 @@
 //! Columns behind stages that change the number of items: the rows are those items, side by side in aligned
 //! memory.
 
-use super::{Shelf, number, saved};
+use super::{VersionedSource, number, saved};
 use shardstream::codec::DType;
 use shardstream::collate::{Cell, Column, Columns, Output, TensorBatch};
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
@@ -13,9 +13,9 @@ const SIZES: [usize; 4] = [30, 30, 30, 30];
 
 /// What each item is: its number and which output of the sample it is; numbers drawn for it; a picture of 200
 /// bytes.
-struct Told;
+struct NumberColumn;
 
-impl Column for Told {
+impl Column for NumberColumn {
     fn outputs(&self) -> Vec<Output> {
         vec![
             Output::fixed(DType::U64, [2]),
@@ -47,7 +47,7 @@ fn many(number: u64) -> u64 {
 }
 
 fn dataset() -> Dataset {
-    Shelf::of(&SIZES).dataset(4).streams(2).shuffle_shards(true).seed(9).build().unwrap()
+    VersionedSource::of(&SIZES).dataset(4).streams(2).shuffle_shards(true).seed(9).build().unwrap()
 }
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>;
@@ -85,7 +85,7 @@ const STAGES: [(Stage, Count); 4] = [
 
 fn loader(stage: Stage, threads: usize, last: LastBatch) -> Loader<TensorBatch> {
     let items = stage(Loader::builder(dataset()).shuffle(8)).threads(threads).batch(6);
-    let items = items.collate(Columns::new().with("x", Told)).last_batch(last);
+    let items = items.collate(Columns::new().with("x", NumberColumn)).last_batch(last);
     items.on_error(OnError::skip(Failures::step())).build().unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Mixtures whose weights change at items of the job.
 
 use super::{Found, all, good, next, rank, saved};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::ErrorKind;
 use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
@@ -19,7 +19,7 @@ fn mix(
     last: LastBatch,
 ) -> LoaderBuilder<u64> {
     let part = |number: u64, weight| {
-        let dataset = Shelf::of(&SIZES).dataset(SIZES.len()).streams(STREAMS).topology(topology);
+        let dataset = VersionedSource::of(&SIZES).dataset(SIZES.len()).streams(STREAMS).topology(topology);
         let dataset = dataset.index(counts(&SIZES)).shuffle_shards(true).seed(number);
         let items = super::numbers(dataset.build().unwrap()).shuffle(5).weight(weight).threads(threads);
         items.map(move |sample| Ok(100_000 * number + sample))
@@ -127,7 +127,8 @@ fn a_state_of_another_schedule_is_refused() {
     let state: shardstream::State = document.to_string().parse().unwrap();
     assert!(plain.restore(&state).unwrap_err().to_string().contains("[2, 2] from item 27 on in the state"));
     // What has no schedule says nothing of it.
-    let none = super::numbers(Shelf::of(&[9]).dataset(1).build().unwrap()).batch(3).build().unwrap();
+    let none =
+        super::numbers(VersionedSource::of(&[9]).dataset(1).build().unwrap()).batch(3).build().unwrap();
     assert!(!none.epoch(0).state().to_string().contains("schedule"));
 }
 

@@ -106,7 +106,7 @@ struct Job {
 
 /// Who reads.
 #[derive(Debug, Clone, Copy)]
-struct Team {
+struct ReaderLayout {
     ranks: usize,
     workers: usize,
     /// The batch of each of them.
@@ -115,9 +115,9 @@ struct Team {
 }
 
 impl Job {
-    fn loader(&self, team: Team, reader: usize) -> Loader<Batch<Item>> {
-        let topology = Topology::new(reader % team.ranks, team.ranks).unwrap();
-        let topology = topology.with_worker(reader / team.ranks, team.workers).unwrap();
+    fn loader(&self, layout: ReaderLayout, reader: usize) -> Loader<Batch<Item>> {
+        let topology = Topology::new(reader % layout.ranks, layout.ranks).unwrap();
+        let topology = topology.with_worker(reader / layout.ranks, layout.workers).unwrap();
         let parts = self.sizes.iter().enumerate().map(|(number, sizes)| {
             let pipe = &self.pipes[number];
             let home = POOL.home.path();
@@ -148,7 +148,7 @@ impl Job {
                 None => builder,
             };
             let loader = Loader::builder(builder.build().unwrap()).shuffle(self.shuffle);
-            let loader = loader.weight(self.weights[number]).passes(self.passes).threads(team.threads);
+            let loader = loader.weight(self.weights[number]).passes(self.passes).threads(layout.threads);
             let loader = match self.shuffle_bytes {
                 Some(bytes) if self.shuffle > 1 => loader.shuffle_bytes(bytes),
                 _ => loader,
@@ -156,7 +156,7 @@ impl Job {
             pipe.stages(loader, number, self.seed)
         });
         let policy = OnError::skip(Failures::all()).in_a_row(100_000);
-        let mix = Loader::mix(parts).batch(team.batch).last_batch(self.rest).on_error(policy);
+        let mix = Loader::mix(parts).batch(layout.batch).last_batch(self.rest).on_error(policy);
         let change = |mix: LoaderBuilder<Item>, (item, weights): &(u64, Vec<u32>)| {
             mix.weights_from(*item, weights.iter().copied().take(self.sizes.len()))
         };
@@ -178,7 +178,7 @@ impl Job {
     }
 }
 
-impl Team {
+impl ReaderLayout {
     fn readers(self) -> usize {
         self.ranks * self.workers
     }
@@ -202,10 +202,15 @@ fn take(batches: &mut Batches<Batch<Item>>, steps: u64) -> Result<Taken> {
 }
 
 /// What all readers of a team take up to this step, from the beginning or where the state says.
-fn run(job: &Job, team: Team, from: Option<&State>, steps: u64) -> Result<(Vec<Taken>, Vec<State>)> {
+fn run(
+    job: &Job,
+    layout: ReaderLayout,
+    from: Option<&State>,
+    steps: u64,
+) -> Result<(Vec<Taken>, Vec<State>)> {
     let (mut all, mut states) = (Vec::new(), Vec::new());
-    for reader in 0..team.readers() {
-        let loader = job.loader(team, reader);
+    for reader in 0..layout.readers() {
+        let loader = job.loader(layout, reader);
         let mut batches = match from {
             Some(state) => loader.restore(state)?,
             None => job.begin(&loader),
@@ -327,22 +332,27 @@ fn schedules() -> impl Strategy<Value = Vec<(u64, Vec<u32>)>> {
     prop_oneof![1 => Just(Vec::new()), 2 => changes.prop_map(|changes| changes.into_iter().collect())]
 }
 
-/// A job with two teams that have the same global batch, and how many batches the first one takes before it
+/// A job with two layouts that have the same global batch, and how many batches the first one takes before it
 /// is stopped.
-fn cases_of_jobs() -> impl Strategy<Value = (Job, [Team; 2], u64)> {
+fn cases_of_jobs() -> impl Strategy<Value = (Job, [ReaderLayout; 2], u64)> {
     let pick = any::<prop::sample::Index>;
     let threads = prop_oneof![15 => Just(0usize), 1 => 1usize..4];
     (jobs(), [(pick(), pick()), (pick(), pick())], 1usize..6, 0u64..25, threads).prop_map(
         |(job, picks, rows, stop, threads)| {
             let readers = picks.map(|(readers, _)| readers.get(&divisors(job.streams)).to_owned());
             let all = rows * least_common_multiple(readers[0], readers[1]);
-            let team = |number: usize| {
+            let layout = |number: usize| {
                 let mut workers = divisors(readers[number]);
                 workers.retain(|workers| *workers <= 8);
                 let workers = *picks[number].1.get(&workers);
-                Team { ranks: readers[number] / workers, workers, batch: all / readers[number], threads }
+                ReaderLayout {
+                    ranks: readers[number] / workers,
+                    workers,
+                    batch: all / readers[number],
+                    threads,
+                }
             };
-            (job, [team(0), team(1)], stop)
+            (job, [layout(0), layout(1)], stop)
         },
     )
 }
@@ -354,9 +364,9 @@ fn least_common_multiple(a: usize, b: usize) -> usize {
 /// Batches of a job without an end that are looked at.
 const STEPS: u64 = 30;
 
-fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
-    let all = (teams[0].batch * teams[0].readers()) as u64;
-    let one = Team { ranks: 1, workers: 1, batch: all as usize, threads: 0 };
+fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCaseError> {
+    let all = (layouts[0].batch * layouts[0].readers()) as u64;
+    let one = ReaderLayout { ranks: 1, workers: 1, batch: all as usize, threads: 0 };
     let steps = if job.endless { STEPS } else { u64::MAX };
     let (whole, ends) = match run(job, one, None, steps) {
         Ok(whole) => whole,
@@ -373,7 +383,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         }
         Err(error) => panic!("{error}"),
     };
-    let (found, team_ends) = run(job, teams[0], None, steps).unwrap();
+    let (found, first_ends) = run(job, layouts[0], None, steps).unwrap();
     let (expected, together) = (global(&whole), global(&found));
     let lengths_known = job.lengths_known();
     // Only then do ranks cut the sequence in other places.
@@ -392,8 +402,8 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         }
     } else {
         prop_assert_eq!(&together, &expected);
-        prop_assert_eq!(digest(&ends), digest(&team_ends));
-        prop_assert_eq!(ledger(&ends), ledger(&team_ends));
+        prop_assert_eq!(digest(&ends), digest(&first_ends));
+        prop_assert_eq!(ledger(&ends), ledger(&first_ends));
     }
 
     // All ranks take the same number of steps, and it is known ahead.
@@ -403,7 +413,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
     }
     if !job.endless && lengths_known && (job.is_plain() || job.rest != LastBatch::Keep) {
         for (reader, count) in counts.iter().enumerate() {
-            prop_assert_eq!(job.loader(teams[0], reader).steps(), Some(*count));
+            prop_assert_eq!(job.loader(layouts[0], reader).steps(), Some(*count));
         }
     }
 
@@ -418,13 +428,13 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
     }
 
     // Stopped anywhere, another team resumes as if nothing had happened.
-    let (before, states) = run(job, teams[0], None, stop.min(steps)).unwrap();
+    let (before, states) = run(job, layouts[0], None, stop.min(steps)).unwrap();
     let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
     // Where batches were left out that had no item, or reach over empty places, ranks are not at one place.
     let apart = states.iter().any(|state| place(state) != place(&states[0]));
     let merged = State::merge(states.clone()).unwrap();
     let merged: State = merged.to_string().parse().unwrap();
-    let (after, last) = run(job, teams[1], Some(&merged), steps).unwrap();
+    let (after, last) = run(job, layouts[1], Some(&merged), steps).unwrap();
     let mut resumed = global(&before);
     for (end, items) in global(&after) {
         let batch = resumed.entry(end).or_default();
@@ -463,22 +473,22 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
 
     // Steps are skipped without reading them: what follows is the same.
     if lengths_known && job.is_plain() && (job.shuffle_bytes.is_none() || job.shuffle < 2) {
-        skips(job, teams, (&merged, stop.min(steps)), (&whole[0], digest(&ends)))?;
+        skips(job, layouts, (&merged, stop.min(steps)), (&whole[0], digest(&ends)))?;
     }
 
     // The same team resumes, each with the whole or with its own state, wherever it was.
     if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
-            let mut batches = job.loader(teams[0], reader).restore(state).unwrap();
+            let mut batches = job.loader(layouts[0], reader).restore(state).unwrap();
             let mut resumed = before[reader].clone();
             resumed.extend(take(&mut batches, steps).unwrap());
             prop_assert_eq!(&resumed, &found[reader]);
-            prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
-            let mut batches = job.loader(teams[0], reader).restore(&merged).unwrap();
+            prop_assert_eq!(batches.state().digest(), first_ends[reader].digest());
+            let mut batches = job.loader(layouts[0], reader).restore(&merged).unwrap();
             let rest = take(&mut batches, steps).unwrap();
             let all: Vec<_> = before[reader].values().chain(rest.values()).collect();
             prop_assert_eq!(all, found[reader].values().collect::<Vec<_>>());
-            prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
+            prop_assert_eq!(batches.state().digest(), first_ends[reader].digest());
         }
     }
     Ok(())
@@ -487,7 +497,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
 /// From a state on, steps are skipped: as many as are there, and the other team continues behind them.
 fn skips(
     job: &Job,
-    teams: [Team; 2],
+    layouts: [ReaderLayout; 2],
     (state, taken): (&State, u64),
     (whole, all): (&Taken, Digest),
 ) -> Result<(), TestCaseError> {
@@ -502,7 +512,7 @@ fn skips(
         }
         let state: State = state.clone().skip(skip).to_string().parse().unwrap();
         let until = if job.endless { STEPS } else { u64::MAX };
-        let (after, states) = run(job, teams[1], Some(&state), until).unwrap();
+        let (after, states) = run(job, layouts[1], Some(&state), until).unwrap();
         let behind = steps[(taken + skip - 1) as usize];
         let mut rest = global(std::slice::from_ref(whole));
         rest.retain(|end, _| *end > behind);
@@ -559,7 +569,8 @@ fn try_jobs(run: u32) {
         failure_persistence: None,
         ..Config::default()
     };
-    let result = TestRunner::new(config).run(&cases_of_jobs(), |(job, teams, stop)| holds(&job, teams, stop));
+    let result =
+        TestRunner::new(config).run(&cases_of_jobs(), |(job, layouts, stop)| holds(&job, layouts, stop));
     if let Err(error) = result {
         panic!("with SHARDSTREAM_SEED={seed}: {error}");
     }

@@ -40,15 +40,15 @@ pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {
 
 /// The object through the blocking and through the asynchronous face, which must agree.
 pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
-    both_faces(url, || store.open(url))
+    read_with_both_apis(url, || store.open(url))
 }
 
 /// A range of the object through both faces.
 pub(crate) fn read_range(store: &Store, url: &str, range: Range<u64>) -> Result<Bytes> {
-    both_faces(url, || store.open_range(url, range.clone()))
+    read_with_both_apis(url, || store.open_range(url, range.clone()))
 }
 
-fn both_faces(url: &str, open: impl Fn() -> Result<Body>) -> Result<Bytes> {
+fn read_with_both_apis(url: &str, open: impl Fn() -> Result<Body>) -> Result<Bytes> {
     let blocking = open()?.read_all();
     let chunks = open()?.into_stream().try_collect::<Vec<_>>();
     let asynchronous = futures::executor::block_on(chunks).map(|chunks| Bytes::from(chunks.concat()));
@@ -331,8 +331,8 @@ fn only_files_are_deleted() {
 /// A source that can only read says so.
 #[test]
 fn objects_that_cannot_be_deleted_are_reported() {
-    let store = crate::support::shelf::Shelf::of(&[1]).store();
-    let url = crate::support::shelf::url(0);
+    let store = crate::support::versioned_source::VersionedSource::of(&[1]).store();
+    let url = crate::support::versioned_source::url(0);
     let error = store.delete(&url).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
     assert!(error.to_string().contains("cannot delete shelf:// URLs"), "{error}");

@@ -45,7 +45,7 @@ fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ve
 /// The same, when the server is not on probation any more. Gives the requests for the second reading.
 fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
-    trust(&server.url("/first.tar"));
+    learn_that_connections_are_clean(&server.url("/first.tar"));
     let before = server.requests().len();
     let store = one_by_one().retries(0).build().unwrap();
     assert!(store.open(&server.url("/a.tar")).unwrap().read_all().unwrap() == noise(4500));
@@ -53,7 +53,7 @@ fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static)
 }
 
 /// Lets the client find out that a server sends nothing behind its answers.
-fn trust(url: &str) {
+fn learn_that_connections_are_clean(url: &str) {
     for _ in 0..2 {
         let store = Store::builder().retries(0).build().unwrap();
         let _ = store.open_range(url, 0..10).unwrap().read_all();
@@ -81,7 +81,7 @@ fn a_connection_closed_while_idle_is_no_fault() {
     let requests = later_requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
     // When the next request was sent already.
-    let requests = later_requests_of(|request| match request.turn {
+    let requests = later_requests_of(|request| match request.request_on_connection {
         0 => honest(request),
         _ if request.path() == "/first.tar" => honest(request),
         _ => Reply::raw("").then_closed(),
@@ -145,7 +145,7 @@ fn surplus_bytes_on_an_idle_connection_end_connection_reuse() {
         "/bad.tar" => honest(request).followed_by(Duration::from_millis(20), wrong_answer()),
         _ => honest(request),
     });
-    trust(&server.url("/a.tar"));
+    learn_that_connections_are_clean(&server.url("/a.tar"));
     let store = Store::builder().retries(0).build().unwrap();
     let read = |path: &str| store.open(&server.url(path)).unwrap().read_all().unwrap();
     assert!(read("/bad.tar") == noise(4500));
@@ -182,7 +182,7 @@ fn redirects_send_credentials_to_the_same_host_only() {
     });
     let store = one_by_one().build().unwrap();
     let url = |path: &str| front.url(path).replace("http://", "http://me:s3cret@");
-    trust(&url("/a.tar"));
+    learn_that_connections_are_clean(&url("/a.tar"));
     for path in ["/a.tar", "/same.tar"] {
         assert!(store.open(&url(path)).unwrap().read_all().unwrap() == noise(4500));
     }
@@ -215,7 +215,7 @@ fn a_busy_server_says_how_long_to_wait() {
 fn reads_in_child() {
     let url = std::env::var(URL).unwrap();
     if url.starts_with("https") {
-        trust(&url);
+        learn_that_connections_are_clean(&url);
     }
     let store = one_by_one().retries(0).build().unwrap();
     match store.open(&url).unwrap().read_all() {

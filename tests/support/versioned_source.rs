@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Default)]
-pub struct Shelf(Mutex<BTreeMap<String, (Bytes, Option<String>)>>);
+pub struct VersionedSource(Mutex<BTreeMap<String, (Bytes, Option<String>)>>);
 
 /// The URL of a shard.
 pub fn url(shard: usize) -> String {
@@ -26,14 +26,14 @@ pub fn shard(shard: usize, size: usize) -> Vec<u8> {
     archive(&(0..size).map(sample).collect::<Vec<_>>())
 }
 
-impl Shelf {
+impl VersionedSource {
     /// Shards of this many samples each, all of version "v1".
     pub fn of(sizes: &[usize]) -> Arc<Self> {
-        let shelf = Arc::new(Shelf::default());
+        let source = Arc::new(VersionedSource::default());
         for (number, &size) in sizes.iter().enumerate() {
-            shelf.put(&url(number), shard(number, size), Some("v1"));
+            source.put(&url(number), shard(number, size), Some("v1"));
         }
-        shelf
+        source
     }
 
     pub fn put(&self, url: &str, content: impl Into<Bytes>, version: Option<&str>) {
@@ -55,7 +55,7 @@ impl Shelf {
     }
 }
 
-impl Source for Shelf {
+impl Source for VersionedSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let found = self.0.lock().unwrap().get(url).cloned();
         Box::pin(async move {
