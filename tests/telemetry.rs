@@ -1,5 +1,4 @@
-//! What a program finds in its log and in its metrics: events of `tracing`, and what a Prometheus exporter
-//! answers to a scrape.
+//! What a program finds in its log and metrics: events of `tracing`, and a scrape of a Prometheus exporter.
 
 #[path = "support/mod.rs"]
 mod support;

@@ -32,7 +32,7 @@ pub(crate) fn start(objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>) -
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let objects = Arc::clone(&objects);
-            // A client that goes away is no error here.
+            // A client that disconnects is no error here.
             thread::spawn(move || serve(connection, &objects));
         }
     });

@@ -1,4 +1,4 @@
-//! What many loaders of one process hold together: their budget, and little beyond it.
+//! The loaders of one process together use no more memory than their budget, and little beyond it.
 
 use crate::alone;
 use crate::support::archive;
@@ -16,20 +16,20 @@ use std::time::Duration;
 const LOADERS: usize = 20;
 const THREADS: usize = 2;
 
-/// Waits until a number stands still. A number that it is seen before is too small, and never too large.
+/// Waits until a number stops changing. A number read too early is too small, never too large.
 fn wait_until_stable(number: impl Fn() -> u64) -> u64 {
     let mut seen = number();
     loop {
         thread::sleep(Duration::from_millis(300));
         match number() {
-            // To look may count too.
+            // Reading the number may change it too.
             now if now < seen + 4096 => return now,
             now => seen = now,
         }
     }
 }
 
-/// Loaders of which one batch has been taken, and which are kept open.
+/// Starts loaders, takes one batch of each and keeps them open.
 fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
     let loader = Loader::builder(dataset.clone()).threads(THREADS).batch(batch).prefetch(1).build().unwrap();
     let opened = (0..LOADERS).map(|_| {
@@ -40,7 +40,7 @@ fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
     opened.collect()
 }
 
-/// Fails unless all is given back, also by requests that are still being called off.
+/// Fails unless all memory is released, also by requests that are still being cancelled.
 fn assert_nothing_in_use(budget: &Budget) {
     for _ in 0..500 {
         if budget.in_use() == 0 {
@@ -51,14 +51,14 @@ fn assert_nothing_in_use(budget: &Budget) {
     panic!("{} bytes are left", budget.in_use());
 }
 
-/// What is in the queues of all loaders when nothing is taken out: a quarter of the budget, and a small chunk
-/// in each place where somebody may need it.
+/// Bytes in the queues of all loaders when no batch is taken: a quarter of the budget, and one small chunk
+/// wherever one must be available.
 fn queues(budget: u64, streams: usize, chunk: u64) -> u64 {
     // Of each stream one in turn and one ahead; of the threads one in turn, and one for each of them.
     budget / 4 + (LOADERS * (2 * streams + 1 + THREADS)) as u64 * chunk
 }
 
-/// An archive without an end, which counts the bytes that were taken of it.
+/// An endless archive that counts the bytes that were read of it.
 #[derive(Debug)]
 struct Endless(Arc<AtomicUsize>);
 
@@ -103,7 +103,7 @@ fn loaders_of_one_process_share_the_budget() {
     assert_nothing_in_use(&budget);
 }
 
-/// Of an object that cannot be read in ranges no more waits than there is memory for one of them.
+/// For an object that cannot be read in ranges, only one reader's memory is granted at a time.
 #[test]
 fn readers_of_whole_objects_share_the_budget() {
     const READERS: usize = 8;
@@ -156,7 +156,7 @@ fn loaders_of_local_files_share_the_budget() {
     assert_nothing_in_use(&budget);
 }
 
-/// Each loader says what it holds, and all of them together hold what the budget says.
+/// Each loader reports the memory it holds, and the sum is what the budget says is in use.
 #[test]
 fn a_report_splits_memory_into_network_and_samples() {
     const STREAMS: usize = 2;
@@ -210,11 +210,11 @@ fn shuffle_buffers_and_tensors_are_counted() {
     let batch = batches.next().unwrap().unwrap();
     wait_until_stable(|| budget.in_use());
     let memory = batches.report().memory;
-    // Each buffer has given a sample, and waits for the next one to come in.
+    // Each buffer has returned a sample, and waits for the next one.
     assert_eq!(memory.shuffled, (STREAMS * (SHUFFLE - 1) * SAMPLE) as u64);
     assert_eq!((memory.network, memory.samples), (0, budget.in_use()));
     assert!(memory.samples > 0 && memory.read_buffers > 0);
-    // Those that were taken, those that wait, and one that has no room there.
+    // The batches that were taken, those in the queue, and one that waits for room.
     let (size, most) = ((ROWS * SAMPLE) as u64, (ROWS * SAMPLE + 256) as u64);
     let count = 1 + PREFETCH + 1;
     assert!((count * size..=count * most).contains(&memory.tensors), "{memory:?}");

@@ -1,6 +1,6 @@
 //! Several processes with one cache: one fetches, all read, and some are killed.
 //!
-//! A reader is this program again, with nothing but the ignored test `reader` to run.
+//! A reader is this program again, which runs only the ignored test `reader`.
 
 use crate::support::child::child;
 use bytes::Bytes;
@@ -17,13 +17,13 @@ use std::time::Duration;
 
 const URL: &str = "test://d/0.tar";
 const DIRECTORY: &str = "SHARDSTREAM_TEST_DIRECTORY";
-/// Is set where the cache is damaged.
+/// Set where the cache is damaged.
 const DAMAGED: &str = "SHARDSTREAM_TEST_DAMAGED";
 const RANGE: u64 = 100_000;
 const LENGTH: usize = 950_000;
 
-/// One object for all processes, in a file. Requests are written down in another, and while there is a third,
-/// nothing comes of the object from its middle on.
+/// Serves one object, from a file, to all processes. Requests are logged in a second file, and while a third
+/// one exists, the second half of the object is withheld.
 #[derive(Debug)]
 struct HeldSource(PathBuf);
 
@@ -62,7 +62,7 @@ fn store(directory: &Path) -> (Store, Cache) {
     (store, cache)
 }
 
-/// One process: it says when it has begun, and checks what it reads.
+/// One process: prints a line when it has started to read, and checks what it reads.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn reader() {
@@ -96,7 +96,7 @@ fn reader_of_parts() {
     assert!(cache.warning().is_some_and(|warning| warning.contains("damaged")));
 }
 
-/// A process that reads; it does not outlive the test.
+/// A process that reads, which is killed when the test ends.
 struct Reader(Child, Lines<BufReader<ChildStdout>>);
 
 impl Drop for Reader {
@@ -141,12 +141,12 @@ impl CacheFixture {
         Reader::start(self.0.path())
     }
 
-    /// A process that meets damage, and says nothing of it.
+    /// A process that expects damage in the cache.
     fn start_damaged(&self, test: &str) -> Reader {
         Reader::run(child(module_path!(), test).env(DIRECTORY, self.0.path()).env(DAMAGED, "1"))
     }
 
-    /// Writes over a byte of the object in the one file of the cache.
+    /// Flips a bit of the object in the one file of the cache.
     fn flip(&self, at: usize) {
         let files = self.files();
         assert_eq!(files.len(), 1, "{files:?}");
@@ -161,7 +161,7 @@ impl CacheFixture {
         fs::remove_file(self.0.path().join("held")).unwrap();
     }
 
-    /// How often each range was asked for, but for those that ask for the version alone.
+    /// Number of requests, without those for the version alone.
     fn requests(&self) -> usize {
         let log = fs::read_to_string(self.0.path().join("log")).unwrap();
         log.lines().filter(|line| *line != "0..1").count()
@@ -172,7 +172,7 @@ impl CacheFixture {
         files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some()).collect()
     }
 
-    /// All is as if nothing had happened.
+    /// Fails unless the cache holds the sound object and reading it takes no request.
     fn assert_sound(&self) {
         let files = self.files();
         assert!(files.len() == 1 && files[0].extension().is_some_and(|kind| kind == "shard"), "{files:?}");
@@ -205,7 +205,7 @@ fn a_killed_process_leaves_no_readable_entry() {
     fixture.start().end();
     fixture.assert_sound();
 
-    // Nor does it if nobody wants the object again.
+    // The partial file is removed even if nobody reads the object again.
     let fixture = CacheFixture::new();
     let mut reader = fixture.start();
     reader.wait_for_start();
@@ -228,7 +228,8 @@ fn another_process_takes_over_the_fetch_of_a_killed_one() {
     fixture.assert_sound();
 }
 
-/// A flip in each block of 64 KiB, found by a process that reads parts and by one that reads all.
+/// A flipped bit in each block of 64 KiB, found by a process that reads parts and by one that reads
+/// everything.
 #[test]
 fn the_process_that_finds_damage_repairs_it() {
     let fixture = CacheFixture::new();
@@ -245,7 +246,7 @@ fn the_process_that_finds_damage_repairs_it() {
     }
 }
 
-/// One process fills the file, others follow it, and what is on the disk is not what was written.
+/// One process fills the file, others follow it, and the disk damages what was written.
 #[test]
 fn damage_does_not_reach_other_processes() {
     let fixture = CacheFixture::new();
@@ -259,7 +260,7 @@ fn damage_does_not_reach_other_processes() {
     others.iter_mut().for_each(Reader::wait_for_start);
     fixture.release();
     [first, second].into_iter().chain(others).for_each(Reader::end);
-    // The one that filled it may have read all of it before.
+    // The process that filled the file may have read all of it before.
     fixture.start_damaged("reader").end();
     fixture.assert_sound();
 }

@@ -1,6 +1,5 @@
-//! Jobs of pipelines over damaged data whose ranks are killed at any moment, all of them, again and again,
-//! each time to be resumed by another number of ranks. They take what one process takes that nobody disturbs,
-//! and skip what it skips.
+//! Jobs of pipelines over damaged data, all of whose ranks are killed repeatedly at any moment, and resumed
+//! each time by another number of ranks. They take and skip the same samples as one undisturbed process.
 
 use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
 use super::rank::{Rank, config, read_state, save};
@@ -16,26 +15,26 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often all ranks are killed.
+/// Number of times that all ranks are killed.
 const ROUNDS: u64 = 10;
-/// How many steps apart.
+/// Steps between kills of the ranks of a launch.
 const APART: u64 = 4;
-/// Numbers of ranks, one after the other.
+/// Number of ranks of each launch, in turn.
 const WORLD_SIZES: [usize; 4] = [1, 2, 4, 3];
 /// What fails in each job.
 const FAILURES: [&str; 5] = ["decode", "duplicate_member", "not_found", "step", "truncated"];
 
-/// What a rank is told.
+/// Configuration of a rank.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RankConfig {
     pipeline: Pipeline,
     home: PathBuf,
-    /// Where it leaves its batches and states.
+    /// Where it writes its batches and states.
     directory: PathBuf,
     /// The step that it resumes after, and the state of all ranks then.
     after: u64,
     state: Option<PathBuf>,
-    /// Behind this step it waits to be killed.
+    /// After this step it waits to be killed.
     wait_after: Option<u64>,
 }
 
@@ -73,19 +72,19 @@ fn rank() {
         let batch = batch.unwrap();
         let state = batch.state().unwrap().clone();
         save(&batch_of(directory, step, topology.rank()), &batch.into_items().join(" "));
-        // The batch counts when its state is there.
+        // The batch counts once its state is written.
         save(&state_of(directory, step, topology.rank()), &state);
-        // So long takes the step of a trainer.
+        // Time of a trainer's step.
         thread::sleep(Duration::from_millis(1));
     }
     save(&end_of(directory, topology.rank()), &batches.state());
 }
 
-/// A job over the time of several launches.
+/// A job over several launches.
 struct Job {
     pipeline: Pipeline,
     home: tempfile::TempDir,
-    /// The steps of one process that nobody disturbs, with the state after each of them, and at its end.
+    /// The steps of one undisturbed process, with the state after each step and at the end.
     alone: Vec<(Vec<String>, State)>,
     end: State,
     rng: Rng,
@@ -93,21 +92,21 @@ struct Job {
     /// The last step that counts, and the state of all ranks then.
     after: u64,
     state: Option<State>,
-    /// What each rank took in each step that counts.
+    /// The batch of each rank in each step that counts.
     taken: Vec<Vec<Vec<String>>>,
 }
 
 /// When a rank is killed.
 #[derive(Debug)]
 struct Kill {
-    /// When this step is done; without one, when it was started.
+    /// After this step; `None` for after its start.
     step: Option<u64>,
-    /// So long afterwards.
+    /// Delay after that.
     pause: Duration,
 }
 
 impl Kill {
-    /// Kills the rank, unless it comes to its end before. It must not end in another way.
+    /// Kills the rank, unless it finishes before. It must not end in another way.
     fn kill_or_wait(&self, mut rank: Rank, directory: &Path, number: usize) {
         let deadline = Instant::now() + Duration::from_secs(120);
         while self.step.is_some_and(|step| !state_of(directory, step, number).exists())
@@ -160,9 +159,8 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// When ranks are killed, each at another moment: some steps later, a few steps apart; and in one launch
-    /// of five when they have hardly begun. Returns the step behind which none of them goes: something is
-    /// left.
+    /// Chooses when each rank is killed: some steps later, a few steps apart, and in one launch of five just
+    /// after the start. Returns the step that no rank passes, so that some steps are left.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);
@@ -177,8 +175,8 @@ impl Job {
         (most, (0..ranks).map(kill).collect())
     }
 
-    /// Launches this many ranks from the state of all ranks before, and kills them, or lets them come to
-    /// their ends. What counts afterwards is what all of them had done.
+    /// Launches this many ranks from the last merged state, and kills them or lets them finish. Only steps
+    /// that all of them completed count.
     fn launch(&mut self, ranks: usize, killed: bool) {
         let directory = self.home.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&directory).unwrap();
@@ -215,7 +213,7 @@ impl Job {
         let is_done = |step: u64, rank: usize| state_of(directory, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
         let ended = |rank: usize| end_of(directory, rank).exists();
-        // One that has come to its end waits for nobody.
+        // A rank that has finished waits for nobody.
         let waiting = (0..ranks).filter(|rank| !ended(*rank)).map(done).min();
         let step = waiting.unwrap_or_else(|| (0..ranks).map(done).max().unwrap());
         println!("{ranks} ranks from {} to {step}", self.after);
@@ -237,7 +235,8 @@ impl Job {
         let whole = State::merge((0..ranks).map(state)).unwrap();
         let alone = if over { &self.end } else { &self.alone[step as usize - 1].1 };
         assert_eq!(whole.digest(), alone.digest(), "step {step}");
-        // What a rank has skipped behind its last batch is in its end, which is not yet that of all.
+        // A rank's final state includes what it skipped after its last batch, which does not count for all
+        // yet.
         if over || !(0..ranks).any(is_over) {
             assert_eq!(whole.ledger(), alone.ledger(), "step {step}");
         }
@@ -254,7 +253,7 @@ impl Job {
                 assert_eq!(&(0..GLOBAL_BATCH).map(at).collect::<Vec<_>>(), alone, "step {}", step + 1);
                 continue;
             }
-            // Each rank has its places of it, in order.
+            // Each rank has its positions of the step, in order.
             assert_eq!(sorted(all), sorted(alone.clone()), "step {}", step + 1);
             for items in ranks {
                 let these: BTreeSet<&String> = items.iter().collect();
@@ -267,7 +266,7 @@ impl Job {
     }
 }
 
-/// Kills a job in all rounds, and lets it come to its end.
+/// Kills a job in each round, then lets it finish.
 fn survives(kind: Kind, steps: Option<u64>) {
     let mut job = Job::new(kind, steps);
     let ledger = job.end.ledger();

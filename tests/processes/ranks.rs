@@ -1,8 +1,8 @@
-//! A job of several processes on one store: some are killed in the middle of an epoch, and others, more or
-//! fewer, resume from the last step that all of them had saved. What was trained on then is what one process
-//! alone would have seen.
+//! A job of several processes on one store: some are killed in the middle of an epoch, and more or fewer
+//! ranks resume from the last step that all of them had saved. Together they train on what one process alone
+//! would have seen.
 //!
-//! A rank is this program again, with nothing but the ignored test `rank` to run.
+//! A rank is this program again, which runs only the ignored test `rank`.
 
 use super::rank::{Rank, config, read_state, save};
 use crate::support::shards::{key, sorted};
@@ -15,34 +15,34 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, stdin};
 use std::path::{Path, PathBuf};
 
-/// Of all numbers of ranks.
+/// The same for every number of ranks.
 const STREAMS: usize = 12;
-/// Samples of a step, of all ranks together.
+/// Number of samples of a step, of all ranks together.
 const GLOBAL_BATCH: usize = 24;
 const SAVE_EVERY: u64 = 2;
 const EPOCH: u64 = 3;
-/// The samples of each shard.
+/// Number of samples of each shard.
 const SIZES: [usize; 30] = [
     17, 3, 28, 11, 40, 9, 22, 1, 35, 14, 6, 19, 31, 8, 25, 12, 0, 27, 5, 38, 16, 21, 10, 33, 7, 13, 29, 4,
     18, 24,
 ];
 
-/// What a rank is told, beside its number in `RANK` and `WORLD_SIZE`.
+/// Configuration of a rank, beside `RANK` and `WORLD_SIZE`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RankConfig {
     shards: PathBuf,
-    /// Where it leaves its states and its log.
+    /// Where it writes its states and its log.
     directory: PathBuf,
     /// The step that it resumes after, and the state that was saved then.
     after: u64,
     state: Option<PathBuf>,
-    /// The last step; without one, the end of the epoch.
+    /// The last step; `None` for the end of the epoch.
     last: Option<u64>,
     /// Before this step it waits to be killed.
     wait_before: Option<u64>,
 }
 
-/// What happens to a sample: which it is, and what was drawn for it.
+/// A loader whose items are text: epoch, key and a random number of each sample.
 fn loader(shards: &Path, topology: Topology) -> Loader<Batch<String>> {
     let pattern = format!("{}/{{00..{:02}}}.tar", shards.display(), SIZES.len() - 1);
     let dataset = Dataset::builder(pattern).streams(STREAMS).shuffle_shards(true).seed(42);
@@ -100,7 +100,7 @@ fn rank() {
 }
 
 impl Rank {
-    /// Kills it as soon as it waits for that, or lets it come to its end.
+    /// Kills it as soon as it waits for that, or lets it finish.
     fn end(mut self, killed: bool) {
         let mut said = BufReader::new(self.0.stdout.take().unwrap()).lines();
         if killed {
@@ -113,7 +113,7 @@ impl Rank {
     }
 }
 
-/// A job over the time of several launches.
+/// A job over several launches.
 struct Job {
     dir: tempfile::TempDir,
     last: Option<u64>,
@@ -121,7 +121,7 @@ struct Job {
     /// The last step that counts, and the states of all ranks after it.
     after: u64,
     states: Vec<PathBuf>,
-    /// What each rank took in each step that counts.
+    /// The batch of each rank in each step that counts.
     taken: BTreeMap<u64, Vec<Vec<String>>>,
 }
 
@@ -136,7 +136,7 @@ impl Job {
         Job { dir, last, launches: 0, after: 0, states: Vec::new(), taken: BTreeMap::new() }
     }
 
-    /// All ranks resume from one state, that of all ranks before.
+    /// All ranks resume from one state, merged from those of all ranks before.
     fn merged(&mut self) -> &mut Self {
         if !self.states.is_empty() {
             let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();
@@ -146,8 +146,8 @@ impl Job {
         self
     }
 
-    /// Launches a rank for each of `kills`, which says before which step it is killed. Returns the last step
-    /// that counts.
+    /// Launches a rank for each of `kills`, the step before which it is killed. Returns the last step that
+    /// counts.
     fn launch(&mut self, kills: &[Option<u64>]) -> u64 {
         let directory = self.dir.path().join(format!("launch-{}", self.launches));
         fs::create_dir(&directory).unwrap();
@@ -169,7 +169,7 @@ impl Job {
         ranks.into_iter().zip(kills).for_each(|(rank, kill)| rank.end(kill.is_some()));
 
         let logs: Vec<_> = (0..kills.len()).map(|rank| log(&directory.join(format!("log-{rank}")))).collect();
-        // One that has come to its end has no more to say at any later step.
+        // A rank that has finished has no later states.
         let at = |step: u64, rank: usize| {
             let end = directory.join(format!("end-{rank}.json"));
             let ended = end.exists() && logs[rank].keys().all(|took| *took <= step);

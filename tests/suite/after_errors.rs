@@ -1,4 +1,4 @@
-//! Jobs that continue after errors, are stopped, and resume: what is left is what would have come.
+//! Jobs that continue after errors, stop and resume: the rest is the same as without the stop.
 
 use crate::support::shards::key;
 use crate::support::versioned_source::{VersionedSource, counts, url};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// A source whose objects break off after this many bytes.
+/// A source whose objects break off after a number of bytes that the test sets.
 #[derive(Debug)]
 struct UnreliableSource {
     source: Arc<VersionedSource>,
@@ -68,13 +68,13 @@ fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
     Loader::builder(dataset.build().unwrap()).threads(0).map(|sample| Ok(sample.key().to_owned()))
 }
 
-/// A batch, or an error.
+/// The keys of a batch, or the text of an error.
 type Found = std::result::Result<Vec<String>, String>;
 
-/// Where epochs continue without an end, this many samples are looked at.
+/// Number of samples that are read of endless epochs.
 const ENOUGH: u64 = 150;
 
-/// What comes, and the state after each of it.
+/// All batches and errors, each with the state after it.
 fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     let mut found = Vec::new();
     while batches.state().samples() <= ENOUGH
@@ -86,7 +86,7 @@ fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     found
 }
 
-/// Fails if anything comes twice.
+/// Fails if a key comes twice.
 fn assert_unique(keys: &[String]) {
     let mut seen = BTreeSet::new();
     keys.iter().for_each(|key| assert!(seen.insert(key), "{key} comes twice"));
@@ -172,7 +172,7 @@ proptest! {
             spoil(&source, *number, *damage);
         }
         let dataset = source.dataset(SIZES.len()).streams(streams).shuffle_shards(true).seed(seed);
-        // An index that is right, or one that has a sample too few or too many.
+        // A correct index, or one with a sample too few or too many.
         let dataset = match counted {
             None => dataset,
             Some(wrong) => {
@@ -184,7 +184,7 @@ proptest! {
             }
         };
         let items = items(dataset).shuffle(shuffle);
-        // A bound is for a buffer that there is.
+        // `shuffle_bytes` needs a shuffle buffer.
         let bytes = bytes.filter(|_| shuffle > 1);
         let loader = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).batch(batch).build().unwrap();
         let whole = all(if endless { loader.epochs(3) } else { loader.epoch(3) });
@@ -193,7 +193,7 @@ proptest! {
                 continue;
             }
             let rest = all(loader.restore(&state.to_string().parse().unwrap()).unwrap());
-            // Batches, errors and states: nothing is missing, and nothing is reported twice.
+            // Compares batches, errors and states: nothing is missing, and nothing is reported twice.
             let items = |found: &[(Found, State)]| found.iter().map(|(item, _)| item.clone()).collect::<Vec<_>>();
             prop_assert_eq!(items(&rest), items(&whole[stop + 1..]), "after {}", stop);
             let states = rest.iter().zip(&whole[stop + 1..]).all(|((_, now), (_, then))| now == then);
@@ -202,14 +202,14 @@ proptest! {
     }
 }
 
-/// The first ones that come, or all there are.
+/// The first `count` results, or all if there are fewer.
 fn some(batches: &mut Batches<Batch<String>>, count: usize) -> Vec<Found> {
     batches.take(count).map(|item| item.map(Batch::into_items).map_err(|error| error.to_string())).collect()
 }
 
 #[test]
 fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
-    // Each stream has one shard, so that an epoch without it is one without a sample.
+    // Each stream has one shard, so that without the shard an epoch has no sample.
     for threads in [0, 2] {
         let source = VersionedSource::of(&[4, 4]);
         let loader = items(source.dataset(2).streams(2)).threads(threads).batch(2).build().unwrap();
@@ -218,7 +218,7 @@ fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
         let found = some(&mut batches, 1);
         assert_eq!(errors_of(&found).len(), 1, "{found:?}");
         source.put(&url(1), crate::support::versioned_source::shard(1, 4), Some("v1"));
-        // What had been read ahead failed too.
+        // Read-ahead of the next epoch failed too.
         let failed = batches.by_ref().take_while(Result::is_err).count();
         assert!(failed < 100, "{failed}");
         for batch in some(&mut batches, 12) {
@@ -255,7 +255,7 @@ fn a_shard_that_stays_missing_eventually_ends_its_stream() {
 
 #[test]
 fn a_wrong_sample_count_in_the_index_is_an_error() {
-    // Of a shard that is said to have no samples nothing is read.
+    // A shard with no samples in the index is not read.
     for shard in (0..SIZES.len()).filter(|shard| SIZES[*shard] > 1) {
         for (wrong, streams) in [(-1, 1), (-1, 2), (-1, 5), (1, 1), (1, 2), (1, 5)] {
             let mut sizes = SIZES;
@@ -323,7 +323,7 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
     }
 }
 
-/// A source that, once it hangs, answers without a body, or not at all.
+/// A source that can be made to hang: its responses then have no body, or never come.
 #[derive(Debug)]
 struct Hanging {
     source: Arc<VersionedSource>,
@@ -372,7 +372,7 @@ fn dropping_while_a_buffer_is_refilled_does_not_hang() {
     }
 }
 
-/// By an index the number of a sample is its place: so nothing may come after one that is not there.
+/// With an index, a sample's number is its position, so no sample of the slice may follow a missing one.
 #[test]
 fn damage_unknown_to_the_index_shifts_no_sample() {
     const SIZE: usize = 40;

@@ -1,4 +1,4 @@
-//! Decoding and encoding against what numpy, Pillow and webdataset do.
+//! Decoding and encoding, compared with numpy, Pillow and webdataset.
 //!
 //! The files in `tests/data/codec` are written by `tests/scripts/make_codec_fixtures.py`.
 
@@ -17,7 +17,7 @@ fn read(path: &Path) -> Bytes {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).into()
 }
 
-/// The files in a folder whose names begin so, by name.
+/// The files of a folder whose names begin with a prefix, sorted.
 fn files(folder: &str, prefix: &str) -> Vec<PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(data(folder))
         .unwrap()
@@ -107,7 +107,7 @@ mod npy {
 mod fields {
     use super::*;
 
-    /// What the standard decoder makes of a field, as text; "raw" where it leaves it.
+    /// The result of the standard decoder as text; "raw" where it leaves the field as it is.
     fn decoded(field: &str, bytes: &[u8]) -> String {
         match Decoder::new().decode_field(field, &Bytes::copy_from_slice(bytes)) {
             Ok(Some(value)) => format!("{value:?}"),
@@ -174,7 +174,7 @@ mod fields {
         assert_eq!(decoded("cls.gz", b"7"), "error");
         assert_eq!(decoded("cls.gz", &seven[..seven.len() - 1]), "error");
         assert_eq!(decoded("txt.gz.gz", &seven), "raw");
-        // Unknown inside: as it was, unless a decoder is set.
+        // An unknown inner extension leaves the bytes as they are, unless a decoder is set.
         let page = gz("html.gz", "<p>".into());
         assert_eq!(decoded("html.gz", &page), "raw");
         let decoder = Decoder::new().with("html", |bytes| Ok(bytes.clone().into()));
@@ -303,7 +303,7 @@ mod images {
         files("images", "").into_iter().filter(|path| path.extension().unwrap() != "npy").collect()
     }
 
-    /// Of each pixel: L, R G B, R G B A, as Pillow has them.
+    /// The samples of each pixel in Pillow's modes: L, RGB, RGBA.
     fn pillow(path: &Path) -> Array {
         array(Path::new(&format!("{}.npy", path.display())))
     }
@@ -354,7 +354,7 @@ mod images {
     #[test]
     fn a_truncated_image_is_an_error() {
         for path in image_files() {
-            // In PNM of text, a number that is cut short is a number.
+            // In text PNM, a truncated number is still a number.
             if path.file_stem().unwrap() == "plain" {
                 continue;
             }
@@ -363,7 +363,7 @@ mod images {
             for end in (0..file.len()).step_by(if file.len() > 1000 { 7 } else { 1 }).chain([file.len() - 1])
             {
                 if let Ok(image) = Image::decode(&file[..end], ImageMode::Rgba8) {
-                    // Nothing but what follows the pixels may be missing.
+                    // Only bytes after the pixels may be missing.
                     assert!(image == whole, "{} cut to {end} of {}", path.display(), file.len());
                     assert_ne!(path.extension().unwrap(), "jpg");
                 }

@@ -1,5 +1,5 @@
-//! What batches of tensors promise: the same bytes whatever the threads, ranks and stops, in memory that is
-//! used again.
+//! Batches of tensors have the same bytes on any threads and ranks and after any stop, in memory that is
+//! reused.
 
 use crate::support::shards::{dataset, key, memory, write};
 use shardstream::codec::DType;
@@ -12,7 +12,8 @@ use std::collections::HashSet;
 const SIZES: [usize; 8] = [7, 20, 3, 33, 16, 1, 40, 5];
 const SAMPLES: usize = 125;
 
-/// The number of the sample in all of its row of 300 bytes, and numbers drawn for it; some samples fail.
+/// Fills a row of 300 bytes with the sample's number, and a second column with random numbers; some samples
+/// fail.
 struct Numbers {
     fails: bool,
 }
@@ -47,7 +48,7 @@ fn columns(fails: bool) -> Columns {
     Columns::new().with("n", Numbers { fails }).with("label", Scalar::<i32>::new("cls"))
 }
 
-/// What a batch holds, whatever the memory.
+/// The content of a batch, independent of its memory.
 fn content(batch: &TensorBatch) -> Vec<(String, String, Vec<u8>)> {
     let of = |(name, tensor): (&str, &shardstream::tensor::Tensor)| {
         (name.to_owned(), tensor.to_string(), tensor.as_bytes().to_vec())
@@ -127,7 +128,7 @@ fn a_padded_batch_repeats_its_last_row() {
         }
     }
     assert_eq!(valid.iter().sum::<usize>(), SAMPLES - padded.epoch(0).filter(Result::is_err).count());
-    // Samples that fail are replaced: there are places without one only where streams have ended.
+    // Failed samples are replaced, so that slots are empty only where streams have ended.
     assert!(
         valid.starts_with(&[8]) && valid.is_sorted_by(|a, b| a >= b) && !valid.ends_with(&[0]),
         "{valid:?}"

@@ -1,4 +1,4 @@
-//! Columns behind a loader: what a batch holds does not depend on threads, and a job resumes where it
+//! Columns of a loader: the content of a batch does not depend on threads, and a job resumes where it
 //! stopped.
 
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn loader(shards: &str, threads: usize) -> Loader<TensorBatch> {
     Loader::builder(dataset).shuffle(16).threads(threads).batch(8).collate(columns()).build().unwrap()
 }
 
-/// All tensors of a batch, with pictures and labels mixed.
+/// All tensors of a batch with mixed images and labels.
 fn content(batch: Result<TensorBatch, Error>) -> (Vec<(String, Vec<u8>)>, State) {
     let mut batch = batch.unwrap();
     Mixup::new(0.3, 5).unwrap().apply(&mut batch, "array", "label", 1).unwrap();
@@ -144,7 +144,7 @@ fn padding_repeats_the_last_sample() {
             .eq(["8", "9", "10", "10", "10", "10", "10", "10"].map(|at| format!("text {at}")))
     );
     assert_eq!(last["tokens.lengths"].as_slice::<i32>().unwrap(), [8, 0, 1, 1, 1, 1, 1, 1]);
-    // Those of 3 samples: 8, 0 and 1 tokens.
+    // The three samples have 8, 0 and 1 tokens.
     let segments = last["packed.segments"].as_slice::<i32>().unwrap();
     assert_eq!(segments.iter().filter(|segment| **segment > 0).count(), 9);
 }

@@ -66,7 +66,7 @@ fn local_glob_patterns_are_expanded() {
     assert_eq!(at("@/{sub,sub/deep}/*.tar"), "sub/d sub/deep/e");
 }
 
-/// What lies deeper than a pattern reaches may be large, or not ours to read.
+/// Directories below the depth of a pattern may be large or unreadable.
 #[cfg(unix)]
 #[test]
 fn patterns_list_no_directory_below_their_depth() {
@@ -137,7 +137,7 @@ fn every_reader_needs_a_shard() {
     assert!(matches!(uneven.unwrap_err().kind(), ErrorKind::Config(_)));
 }
 
-/// The answer of a process that builds a dataset of `pattern`, in a directory and an environment of its own.
+/// The output of a process that builds a dataset of `pattern` in the given directory and environment.
 fn in_child(dir: &Path, pattern: &str, environment: &[(&str, &str)]) -> String {
     let child = child(module_path!(), "keys_in_child")
         .current_dir(dir)
@@ -286,7 +286,7 @@ proptest! {
     }
 }
 
-/// The items of all ranks, by the round in which each stream gives one.
+/// The items of all ranks, grouped by the step in which each stream contributes one.
 fn rounds(items: impl Iterator<Item = Vec<String>>, per_round: usize) -> Vec<Vec<String>> {
     let mut rounds = Vec::<Vec<String>>::new();
     for items in items {
@@ -368,7 +368,7 @@ fn no_message_shows_a_signature() {
     }
 }
 
-/// Putting a long list into order takes a while; it must not be done for each stream anew.
+/// Ordering a long list takes a while, so it must not be repeated for each stream.
 #[test]
 fn thousands_of_streams_read_all_shards_in_order() {
     let shards = ShardList::from_urls((0..6000).map(|n| format!("/nowhere/{n}.tar")));

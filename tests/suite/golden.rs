@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Lines of what was found, each under a name, are what the file has.
+/// Compares named lines with those of the file.
 #[derive(Default)]
 struct Golden {
     found: Map<String, Json>,
@@ -134,9 +134,9 @@ struct Job {
     name: &'static str,
     loader: Loader<Batch<String>>,
     epoch: u64,
-    /// After how many batches it stops, where it is without an end.
+    /// Number of batches after which an endless run stops.
     stop: Option<usize>,
-    /// After how many batches its state is looked at.
+    /// Number of batches after which its state is compared.
     saved: usize,
 }
 
@@ -220,7 +220,7 @@ fn loaders() {
     golden.check("loaders.json");
 }
 
-/// The texts of a state of this name, of all releases.
+/// The texts of the state of this name from all releases.
 fn saved(name: &str) -> Vec<(PathBuf, String)> {
     let paths = (1..).map(|number| folder().join(format!("states/{name}-{number}.json")));
     paths.map_while(|path| Some((path.clone(), fs::read_to_string(path).ok()?))).collect()

@@ -1,4 +1,4 @@
-//! What a loader promises: the same batches whatever the threads, and every sample once or reported.
+//! A loader returns the same batches on any threads, and every sample once or as an error.
 
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
 use crate::support::{archive, member};
@@ -32,7 +32,7 @@ fn collect<T>(batches: impl Iterator<Item = Result<Batch<T>>>) -> Vec<Vec<T>> {
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// The batches that come out of the asynchronous face.
+/// The batches of the asynchronous stream.
 async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Vec<T>> {
     batches.into_stream().map(|batch| batch.unwrap().into_items()).collect().await
 }
@@ -79,8 +79,8 @@ fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
     }
 }
 
-/// This order must never change: a job that resumes after an update would read some samples twice and others
-/// never.
+/// This order must never change: a job that resumes after an update would repeat some samples and lose
+/// others.
 #[test]
 fn golden() {
     let dataset = dataset(&[3, 4, 2, 3]).streams(2).shuffle_shards(true).seed(42).build().unwrap();
@@ -162,7 +162,7 @@ fn epochs_follow_each_other_and_are_reshuffled() {
     assert_eq!(last.iter().flatten().count(), SAMPLES, "there is no epoch after the last");
 }
 
-/// What came of each shard: the keys of its samples, and its errors.
+/// The keys and errors of each shard.
 type Found = BTreeMap<String, (Vec<String>, Vec<Error>)>;
 
 fn by_shard(samples: impl Iterator<Item = Result<Sample>>) -> Found {
@@ -223,8 +223,8 @@ fn damage_is_reported_and_other_samples_are_read() {
     assert!(matches!(error(5), (ErrorKind::DuplicateMember { .. }, 1024)), "{:?}", error(5));
     assert!(matches!(error(7), (ErrorKind::NotFound(_), 0)), "{:?}", error(7));
 
-    // Errors are at the same place for all faces, and with or without threads. In a loader they take no
-    // turn.
+    // Errors are at the same position in blocking and asynchronous reading, with and without threads. In a
+    // loader they take no slot.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());
     let expected: Vec<String> = dataset.samples(0).map(shown).collect();

@@ -1,4 +1,4 @@
-//! Mixtures as documents: what they give, and what is wrong with others.
+//! Mixtures as documents: valid ones, and mistakes in others.
 
 use proptest::prelude::*;
 use shardstream::index::AutoIndex;
@@ -108,7 +108,7 @@ fn a_document_describes_the_same_mix_as_the_builder() {
     let expected = mix.threads(0).batch(5).build().unwrap();
     assert_eq!(rows(&loader, 20), rows(&expected, 20));
     assert!(home.join("kept/code.json").exists(), "the index was kept where the document says");
-    // What the order depends on is the same to the last: a state of one restores with the other.
+    // Everything that the order depends on is equal, so that a state of one restores with the other.
     let state = loader.epochs(0).nth(7).unwrap().unwrap().state().unwrap().clone();
     let later: Vec<_> =
         expected.restore(&state).unwrap().take(9).map(|batch| batch.unwrap().into_items()).collect();

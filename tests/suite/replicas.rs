@@ -1,5 +1,5 @@
-//! Ranks of tensor and pipeline parallelism: those of one data-parallel rank are fed alike, and all of them
-//! together read everything once.
+//! Ranks of tensor and pipeline parallelism: the ranks of one data-parallel rank read the same samples, and
+//! all data-parallel ranks together read everything once.
 
 use crate::support::shards::{all_keys, sorted};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -12,7 +12,7 @@ const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 2, 14, 7];
 /// Items of a batch of all ranks.
 const GLOBAL: usize = 12;
 
-/// What a sample is mapped to: its key, and a number drawn for it.
+/// A mapped sample: its key, and a random number.
 type Item = (String, u64);
 
 fn loader(source: &Arc<VersionedSource>, indexed: bool, topology: Topology) -> Loader<Batch<Item>> {
@@ -27,8 +27,7 @@ fn collect(batches: impl Iterator<Item = Result<Batch<Item>>>) -> Vec<Vec<Item>>
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// Eight ranks of four data-parallel ranks: consecutive ones that read the same, and ones that are four
-/// apart.
+/// Two layouts of eight ranks as four data-parallel ranks: neighbours read the same, or ranks four apart do.
 fn layouts() -> [Vec<Topology>; 2] {
     let rank = |rank, group| Topology::new(rank, 8).unwrap().with_data_parallel(group, 4).unwrap();
     [(0..8).map(|r| rank(r, r / 2)).collect(), (0..8).map(|r| rank(r, r % 4)).collect()]
@@ -111,7 +110,7 @@ fn streams_must_be_a_multiple_of_the_data_parallel_ranks() {
     assert_eq!(build(1, 2, 4).unwrap().streams(), [1, 3]);
     let error = build(2, 3, 4).unwrap_err().to_string();
     assert!(error.contains("3 readers (3 data-parallel ranks with 1 workers each)"), "{error}");
-    // The default follows them too, and two shards feed two replicas of three ranks.
+    // The default number of streams follows them, and two shards feed two replicas of three ranks.
     let topology = Topology::new(5, 6).unwrap().with_data_parallel(1, 2).unwrap();
     assert_eq!(source.dataset(2).topology(topology).build().unwrap().streams().len(), 1);
     let error = source.dataset(1).topology(topology).build().unwrap_err().to_string();

@@ -1,5 +1,4 @@
-//! States that a loader refuses to resume from, and what it says then; and that no document whatsoever makes
-//! it panic or run for ever.
+//! States that a loader refuses, with its messages; and no document makes a loader panic or run forever.
 
 use crate::support::versioned_source::{VersionedSource, counts, shard, url};
 use futures::StreamExt;
@@ -84,7 +83,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         counted(&[7, 12, 3, 9, 6, 1, 14, 6]).restore(&indexed),
         &["sizes, counts or versions of shards have changed"],
     );
-    // An epoch that is repeated to fill the last step up is another sequence than one that is not.
+    // An epoch that repeats samples to fill the last step is another sequence.
     let repeating = counting(&SIZES).last_batch(LastBatch::Repeat).build().unwrap();
     let repeated = taken(repeating.epoch(0), 3);
     let what = "repeated to fill the last step";
@@ -158,7 +157,7 @@ fn streams_that_are_missing_are_named() {
     refused(rank(1, 2).restore(&states[0]), &whys);
     refused(rank(0, 1).restore(&states[0]), &whys);
     assert!(rank(1, 2).restore(&states[1]).is_ok());
-    // A half that happens to have all that a rank of four needs.
+    // The state of one rank of two has all streams that a rank of four needs.
     assert!(rank(2, 4).restore(&states[0]).is_ok());
     let whole = State::merge(states).unwrap();
     for (ranks, number) in [(1, 0), (2, 1), (4, 3)] {
@@ -186,7 +185,7 @@ fn ranks_with_other_batch_sizes_do_not_merge() {
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
 }
 
-/// Of streams 1 and 3 the first ends early: batches of one item that would be its are left out.
+/// Stream 1 ends early, so that rank 1 leaves out the batches of one item that would be its.
 #[test]
 fn ranks_at_different_steps_resume_in_the_global_order() {
     let source = VersionedSource::of(&[6, 1, 6, 9]);
@@ -219,7 +218,7 @@ fn ranks_at_different_steps_resume_in_the_global_order() {
     }
 }
 
-/// A shard that is cut off in its last sample.
+/// A shard that is truncated in its last sample.
 fn cut(number: usize, size: usize) -> Vec<u8> {
     let (mut whole, kept) = (shard(number, size), shard(number, size - 1).len() - 1024);
     whole.truncate(kept + 512);
@@ -247,7 +246,7 @@ fn a_rank_whose_last_item_failed_is_at_its_end() {
     }
 }
 
-/// There is more to come, which nobody has seen.
+/// The rank has more samples, which it has not read.
 #[test]
 fn a_rank_that_stopped_early_is_not_at_its_end() {
     for threads in [0, 2] {
@@ -265,7 +264,7 @@ fn a_rank_that_stopped_early_is_not_at_its_end() {
 
 type Build = dyn Fn(&Arc<VersionedSource>) -> LoaderBuilder<String>;
 
-/// Fails unless all that comes is that the shard has changed.
+/// Fails unless the only result is the error that the shard has changed.
 fn assert_stale(loader: &Loader<Batch<String>>, state: &State, shard: usize, then: &str, now: &str) {
     let found: Vec<_> = loader.restore(state).unwrap().take(1000).collect();
     let [Err(error)] = &found[..] else { panic!("{found:?}") };
@@ -302,7 +301,7 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
             source.put(&url(number), longer.clone(), None);
             let sizes = [content.len(), longer.len()].map(|size| format!("{size} bytes"));
             assert_stale(&loader, &state, number, &sizes[0], &sizes[1]);
-            // What cannot be told apart is not refused.
+            // A version that cannot be told apart is not refused.
             source.put(&url(number), content.clone(), None);
             assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
             source.put(&url(number), content, Some("v1"));
@@ -311,7 +310,7 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
     }
 }
 
-/// Numbers and other values that are where they should not be.
+/// Values that are wrong at their position in a document.
 fn values() -> impl Strategy<Value = Json> {
     let near =
         prop::sample::select(vec![0u64, 1, 2, 3, 5, 8, 13, 21, 1 << 20, 1 << 47, 1 << 48, 1 << 63, u64::MAX]);
@@ -325,7 +324,7 @@ fn values() -> impl Strategy<Value = Json> {
     ]
 }
 
-/// All places in a document, as pointers.
+/// JSON pointers to all values of a document.
 fn places(document: &Json, at: &str, found: &mut Vec<String>) {
     found.push(at.into());
     match document {
@@ -352,7 +351,7 @@ fn skipping(items: LoaderBuilder<String>) -> LoaderBuilder<String> {
     items.map(fail).on_error(OnError::skip(Failures::all()))
 }
 
-/// Texts of sound states, and the loaders that they are of.
+/// Texts of valid states, with their loaders.
 fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     let source = VersionedSource::of(&SIZES);
     let loaders = [
@@ -363,7 +362,7 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
         (items(dataset(&source).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
         (Loader::mix([items(dataset(&source)), items(dataset(&source)).passes(2)]).batch(4), false),
         (selected(dataset(&source)).batch(4), false),
-        // With failures in their ledgers, in the middle of a sample, and of a document.
+        // With failures in their ledgers, in the middle of a sample and of a document.
         (
             skipping(items(dataset(&source))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4),
             true,
@@ -387,7 +386,7 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     loaders.into_iter().map(document).collect()
 }
 
-/// Not as many as it takes for a bug in every place, but each run has others.
+/// One run does not try every position, but each run tries others.
 #[test]
 fn no_state_makes_a_loader_panic_or_run_forever() {
     let sound = sound();
@@ -405,7 +404,7 @@ fn no_state_makes_a_loader_panic_or_run_forever() {
             places(&document, "", &mut found);
             let place = document.pointer_mut(&found[place.index(found.len())]).unwrap();
             match (kind, place) {
-                // A few more or less are the hardest to tell.
+                // Small differences are the hardest to detect.
                 (0, Json::Number(number)) if number.as_u64().is_some_and(|number| number < 1000) => {
                     let few = value.as_u64().unwrap_or_default() % 9;
                     *number = (number.as_u64().unwrap() + few).saturating_sub(4).into();
@@ -430,7 +429,7 @@ fn no_state_makes_a_loader_panic_or_run_forever() {
     outcome.unwrap();
 }
 
-/// A machine that was lost takes its disk with it, and each rank may have a copy of its own.
+/// A lost machine takes its disk with it, and each rank may have its own copy.
 #[test]
 fn a_state_resumes_on_copies_of_local_shards() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());

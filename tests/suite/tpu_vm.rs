@@ -1,4 +1,4 @@
-//! The rank of a TPU VM, by a server that behaves as Google's.
+//! The rank of a TPU VM, from an imitation of Google's metadata server.
 
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::topology::{Launcher, Topology};
@@ -28,7 +28,7 @@ fn detect(server: &Server, variables: &str) -> Result<Topology> {
     })
 }
 
-/// A worker, the list of its slice, and `tpu-env`.
+/// A metadata server with the worker's number, its slice's hosts, and `tpu-env`.
 fn vm(worker: &'static str, endpoints: &'static str, env: &'static str) -> Server {
     Server::start(move |request| {
         let told =

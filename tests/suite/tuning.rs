@@ -9,15 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A machine under load may take its time.
+/// Generous, for machines under load.
 const LONG: Duration = Duration::from_secs(120);
 
 fn loader() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&[400; 8]).streams(8).shuffle_shards(true).seed(7).build().unwrap())
 }
 
-/// Where the rate is enough but not even, more batches are prepared ahead, within the bytes that they may
-/// take.
+/// Where the rate suffices on average but varies, more batches are prefetched, within `prefetch_bytes`.
 #[test]
 fn uneven_batches_raise_the_prefetch() {
     let is_slow = Arc::new(AtomicBool::new(false));

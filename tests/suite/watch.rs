@@ -1,4 +1,4 @@
-//! What a report says while and after a run: what limits it, and what everybody waits for.
+//! Reports during and after a run: they name what limits it and what its threads wait for.
 
 use crate::support::archive;
 use crate::support::shards::{dataset, memory, url, write};
@@ -17,7 +17,7 @@ fn small() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&SIZES).streams(4).build().unwrap()).batch(10)
 }
 
-/// Some directory with shards of small samples.
+/// Writes shards of small samples into a directory.
 fn files(shards: usize) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     for shard in 0..shards {
@@ -54,7 +54,7 @@ fn a_slow_map_on_local_files_is_named() {
     }
 }
 
-/// The wait for the first batch says nothing of those after it, nor does a long rest.
+/// The wait for the first batch does not count for later ones, nor does a pause of the trainer.
 #[test]
 fn a_slow_trainer_is_named() {
     let slow_at_first = |sample: Sample| {
@@ -96,12 +96,12 @@ fn a_slow_selection_is_named() {
     assert_eq!(report.limit(), Limit::Streams, "{report}");
 }
 
-/// Objects in memory that come after a pause, or never.
+/// In-memory objects whose bytes come after a pause, or never.
 #[derive(Debug)]
 struct Slow {
     store: Store,
     pause: Duration,
-    /// No response to requests for this one ends before somebody says so.
+    /// Responses for this object do not end until the test releases them.
     silent: Option<(String, Arc<Mutex<()>>)>,
 }
 
@@ -154,7 +154,7 @@ fn a_slow_network_is_named() {
     assert!(report.times.await_bytes > report.elapsed, "{report:?}");
 }
 
-/// The first warning with this in its text: a busy machine may have been slow before.
+/// The first warning with this text; on a busy machine others may come before.
 fn stall_with(stalls: &Receiver<Stall>, part: &str) -> Stall {
     loop {
         let stall =
@@ -192,12 +192,12 @@ fn a_request_without_a_response_is_named() {
         for part in ["no batch for ", "stream 1", &*format!("shard {shard}"), "bytes 0-", "no response yet"] {
             assert!(text.contains(part), "{threads} threads: no `{part}` in: {text}");
         }
-        // While it waits.
+        // During the wait.
         let report = reporter.report();
         assert!(report.waited >= Duration::from_millis(500) && report.waited <= report.elapsed, "{report}");
         assert_eq!(report.limit(), Limit::Network, "{report}");
         assert!(reporter.diagnose().to_string().contains(&shard));
-        // One warning for one wait.
+        // Each wait has one warning.
         assert!(stalls.recv_timeout(Duration::from_millis(800)).is_err());
         drop(held);
         assert_eq!(trainer.join().unwrap(), 320);
@@ -314,7 +314,7 @@ fn slow_files_are_named() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
 }
 
-/// What a shuffle buffer held is read again, from a source that takes its time.
+/// A restore reads the content of the shuffle buffer again, from a slow source.
 #[test]
 fn a_slow_restore_is_named() {
     let loader = |pause| {
@@ -336,7 +336,7 @@ fn a_slow_restore_is_named() {
     assert_eq!(report.limit(), Limit::Network, "{report}");
 }
 
-/// A stream that nobody polls while a batch is ready waits for nothing.
+/// A stream that is not polled while a batch is ready does not count as waiting.
 #[test]
 fn an_unpolled_stream_does_not_count_as_waiting() {
     let (builder, stalls) = warned(small().threads(1));

@@ -1,4 +1,4 @@
-//! Regions of zeros in shards: nothing is lost without an error, whoever reads them, in whatever way.
+//! Regions of zeros in shards: no way of reading loses samples without an error.
 
 use crate::support::versioned_source::{VersionedSource, url};
 use crate::support::{archive, noise};
@@ -25,7 +25,7 @@ fn shard() -> Vec<u8> {
     bytes
 }
 
-/// No zeros up to the end are taken for padding.
+/// Limits under which no zeros count as padding.
 fn unpadded() -> Limits {
     let mut limits = Limits::default();
     limits.padding = Some(0);
@@ -47,13 +47,13 @@ fn runs() -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The key and fields of a sample, and how large these are.
+/// The key, fields and field sizes of a sample.
 fn shape(sample: &Sample) -> String {
     let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.size())).collect();
     format!("{} {fields:?}", sample.key())
 }
 
-/// Either all samples come, or an error does; and what comes is whole.
+/// Fails unless either all samples come or an error does, and each sample is whole.
 fn check(what: &str, found: &[Result<Sample>]) {
     let mut good: Vec<String> = found.iter().filter_map(|item| item.as_ref().ok().map(shape)).collect();
     good.sort();
@@ -89,7 +89,7 @@ fn zeros_over_members_are_an_error_for_every_reader() {
     for zeros in runs() {
         source.put(&url(0), zeroed(&zeros), Some("v1"));
         check_both_apis(&format!("{zeros:?}"), source.dataset(1).limits(unpadded()));
-        // An index of the shard as it was before: whole, in slices, and with the numbers of samples alone.
+        // An index of the undamaged shard: with layouts, in slices, and with the counts alone.
         for streams in [1, 3, SAMPLES] {
             let dataset = |index| source.dataset(1).limits(unpadded()).streams(streams).index(index);
             check_both_apis(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));
@@ -102,8 +102,7 @@ fn zeros_over_members_are_an_error_for_every_reader() {
     }
 }
 
-/// Padded to a whole record, zeros up to the end can only be told from padding by an index that knows where
-/// members are.
+/// In a shard padded to a whole record, only an index with the members' offsets can tell zeros from padding.
 #[test]
 fn an_index_reveals_zeros_that_pass_for_padding() {
     let mut padded = shard();
@@ -119,8 +118,7 @@ fn an_index_reveals_zeros_that_pass_for_padding() {
         for streams in [1, 2, SAMPLES] {
             let dataset = || source.dataset(1).streams(streams).index(sound.clone());
             check_both_apis(&format!("{from}.., {streams} slices"), dataset());
-            // It is the shard that is damaged: an index that was made anew would leave the samples out for
-            // good.
+            // The error must blame the shard: a rebuilt index would lose the samples for good.
             for error in dataset().build().unwrap().samples(0).filter_map(Result::err) {
                 assert!(
                     matches!(error.kind(), ErrorKind::ArchiveEnd(_)),
@@ -131,7 +129,7 @@ fn an_index_reveals_zeros_that_pass_for_padding() {
     }
 }
 
-/// Compressed shards: zeros that were compressed, and zeros in what was.
+/// Compressed shards: zeros before compression, and zeros in the compressed bytes.
 #[test]
 fn zeros_in_a_compressed_shard_are_an_error() {
     type Compress = fn(&[u8]) -> Vec<u8>;
@@ -213,7 +211,7 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
                 found.iter().filter_map(|item| item.as_ref().err()).chain(index.as_ref().err()).collect();
             assert_eq!(errors.len(), if fine { 0 } else { 2 }, "{name}, {number}: {errors:?}");
             assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::ArchiveEnd(_))));
-            // Slices, too, reach over the end of an archive.
+            // Slices cross the end of an archive too.
             if let Ok(index) = index {
                 let count = index.samples();
                 assert_eq!(count, found.len() as u64);
@@ -227,7 +225,7 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
     }
 }
 
-/// A sample of many members takes what its names and fields take, and none of the headers.
+/// The size of a sample of many members counts its names and fields, not the headers.
 #[test]
 fn limits_of_a_sample_apply_to_datasets_and_indexes() {
     let many = (0..50).fold(Sample::new("many"), |sample, n| sample.with(format!("f{n}"), b""));

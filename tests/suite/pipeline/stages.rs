@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Fails when `test` hangs, rather than hanging too.
+/// Fails when `test` hangs, instead of hanging with it.
 pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     let (done, waiting) = mpsc::channel();
     let test = thread::spawn(move || {

@@ -80,7 +80,7 @@ enum Known {
     Places,
 }
 
-/// A job, but for the number of its ranks.
+/// A job, without its number of ranks.
 #[derive(Debug, Clone)]
 struct Job {
     /// For each dataset how many samples each of its shards has.
