@@ -303,7 +303,7 @@ mod images {
         files("images", "").into_iter().filter(|path| path.extension().unwrap() != "npy").collect()
     }
 
-    /// The samples of each pixel in Pillow's modes: L, RGB, RGBA.
+    /// For each pixel the values of L, R G B and R G B A, as Pillow decodes them.
     fn pillow(path: &Path) -> Array {
         array(Path::new(&format!("{}.npy", path.display())))
     }

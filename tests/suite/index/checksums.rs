@@ -1,4 +1,4 @@
-//! Flipped bits: in samples that an index has checksums of, and in compressed shards.
+//! Flipped bits, in samples whose checksums are in the index and in compressed shards.
 
 use super::*;
 use crate::support::{Content, content, member};
@@ -11,7 +11,7 @@ fn samples() -> Vec<Sample> {
     (0..6).map(sample).collect()
 }
 
-/// What is given out, and the errors.
+/// The samples read, and the errors.
 fn read_all(dataset: &Dataset) -> (Content, Vec<shardstream::Error>) {
     let (mut samples, mut errors) = (Vec::new(), Vec::new());
     for item in dataset.samples(0) {
@@ -45,13 +45,13 @@ fn a_writer_and_a_builder_record_the_same_checksums() {
             assert!((0..built.samples()).all(|sample| built.checksum_of(sample).is_some()));
             assert_eq!(built.checksum_of(built.samples()), None);
         }
-        // They are kept, saved, and left out where only counts are wanted.
+        // Checksums are cached and saved, and omitted from an index of counts.
         let place = dir.path().join("index.json");
         written.save(&Store::default(), place.to_str().unwrap()).unwrap();
         assert_eq!(Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), written);
         assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), written);
         assert_eq!(written.counts().get(urls[0].expose_secret()).unwrap().checksum_of(0), None);
-        // One without is made again.
+        // A cached index without checksums is built again.
         let plain = Index::builder().build(&urls).unwrap();
         assert_ne!(plain, written);
         let sidecar = format!("{}.index.json", urls[0]);
@@ -85,7 +85,7 @@ fn checksums_need_an_index_that_has_them() {
     }
 }
 
-/// Anywhere in an archive: what is given out is what was written, and what is not is an error.
+/// With a bit flipped anywhere in an archive, each sample is as written, or an error.
 #[test]
 fn no_sample_with_a_flipped_bit_is_returned() {
     let noted = Arc::new(CountingSource::default());
@@ -95,7 +95,7 @@ fn no_sample_with_a_flipped_bit_is_returned() {
     noted.put(url, archive.clone());
     let list = ShardList::from_urls([url]);
     let index = Index::builder().store(store.clone()).checksums(true).build(&list).unwrap();
-    // The version says nothing of damage on the way, nor on a disk.
+    // The version reveals no damage in transit or on disk.
     let index = index.without_versions();
     let shard = index.get(url).unwrap();
     let expected = read_all(&verified(&store, &index, 1)).0;
@@ -121,7 +121,7 @@ fn no_sample_with_a_flipped_bit_is_returned() {
         assert_eq!(place.offset(), shard.range(sample..sample + 1).map(|range| range.start));
         assert_eq!(found.len() as u64, sample);
         if at % 60 == 0 {
-            // Other slices are as they were.
+            // Other slices are not affected.
             let (found, errors) = read_all(&verified(&store, &index, 6));
             assert_eq!((found.len(), errors.len()), (5, 1));
             let builder = Dataset::builder(list.clone()).store(store.clone()).index(index.clone());
@@ -134,7 +134,7 @@ fn no_sample_with_a_flipped_bit_is_returned() {
     assert!(seen > 1000, "{seen}");
 }
 
-/// Slices of a compressed shard pass over the samples before them: all of them count the same ones.
+/// Slices of a compressed shard skip the samples before them, and all count the same ones.
 #[cfg(feature = "gzip")]
 #[test]
 fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
@@ -146,7 +146,7 @@ fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     let mut bytes = noise(600);
     bytes[77] ^= 4;
     other[2].set("bin", bytes);
-    // The size of the object is another one, too.
+    // The object has another size, too.
     let text = serde_json::to_value(index.iter().next().unwrap()).unwrap();
     let entry = serde_json::json!({"url": text["url"], "nsamples": 6, "layout": text["layout"]});
     let index: Index = [serde_json::from_value::<ShardIndex>(entry).unwrap()].into_iter().collect();
@@ -164,11 +164,11 @@ fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     }
 }
 
-/// The checksum of the frame is compared when all of it has been decompressed.
+/// The checksum of the frame is compared after all of it was decompressed.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
-    // Text, so that there is something to compress, and flips decompress.
+    // Text, so that it compresses well and data with flipped bits still decompresses.
     let sample = |i: usize| {
         let text: String = (0..200).map(|word| format!("{} ", word * i % 37)).collect();
         Sample::new(format!("s{i}")).with("txt", text).with("bin", noise(i * 20))
@@ -196,14 +196,14 @@ fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
     }
 }
 
-/// How many chunks are held, and were at most.
+/// Number of chunks held now, and at most.
 #[derive(Debug, Default)]
 struct Held {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// A chunk of an object that is counted as long as anybody holds it.
+/// A chunk of an object, counted as long as it is alive.
 struct Chunk(Bytes, Arc<Held>);
 
 impl AsRef<[u8]> for Chunk {
@@ -218,7 +218,7 @@ impl Drop for Chunk {
     }
 }
 
-/// A source of one object, which comes whole and in chunks that are made as they are asked for.
+/// A source of one object, which is sent whole, in chunks that are made on demand.
 #[derive(Debug)]
 struct Chunks(Bytes, Arc<Held>);
 
@@ -240,7 +240,7 @@ impl Source for Chunks {
     }
 }
 
-/// What lies between two samples and belongs to none is not kept until the next one comes.
+/// Bytes between two samples are not kept until the next one.
 #[test]
 fn building_checksums_holds_one_sample_at_a_time() {
     let of_no_sample = member("README", EntryType::Regular, &noise(1 << 20)).repeat(16);
@@ -254,7 +254,7 @@ fn building_checksums_holds_one_sample_at_a_time() {
     let shard = index.iter().next().unwrap();
     check(&archive, shard);
     assert!((0..2).all(|sample| shard.checksum_of(sample).is_some()));
-    // Of 257; some are on their way.
+    // Of 257 chunks; some are in transit.
     let most = held.most.load(Ordering::SeqCst);
     assert!(most < 64, "{most} chunks");
 }

@@ -1,4 +1,4 @@
-//! Indexes as documents: ours, those of `wids`, and those that are none.
+//! Indexes as documents: ours, those of `wids`, and invalid ones.
 
 use super::*;
 use crate::support::python::Python;
@@ -61,7 +61,7 @@ fn a_compact_index_loads_as_the_json_one() {
             matches!(error.kind(), ErrorKind::Index(_)) && error.to_string().contains("i.shidx"),
             "{error}"
         );
-        // What the name says is for those who write.
+        // The extension only matters for writing.
         fs::write(&place, &bytes).unwrap();
         fs::rename(&place, place.with_extension("json")).unwrap();
         assert_eq!(Index::load(&store, place.with_extension("json").to_str().unwrap()).unwrap(), index);
@@ -93,7 +93,7 @@ fn a_dataset_keeps_a_compact_index() {
     let (samples, shards, read) = built("*");
     assert_eq!((samples, read), (Some(40), shards));
     assert!(fs::read(&place).unwrap().starts_with(b"\x89SHIDX"));
-    // The index is no shard, and no shard is read again.
+    // The index is not taken for a shard, and no shard is read again.
     assert_eq!(built("*"), (Some(40), shards, 0));
 }
 
@@ -137,7 +137,7 @@ fn secrets_are_not_saved() {
     assert!(index.get("https://h/0.tar?sig=another").is_some());
 }
 
-/// It could not be loaded.
+/// A saved index without the queries could not be loaded.
 #[test]
 fn shards_that_differ_only_in_their_queries_are_not_saved() {
     let entry =
@@ -154,7 +154,7 @@ fn shards_that_differ_only_in_their_queries_are_not_saved() {
     assert!(!place.exists());
 }
 
-/// What is written is not compressed, and would be decompressed when it is loaded.
+/// The document is written uncompressed, but a load would decompress it by its name.
 #[test]
 fn a_plain_index_is_not_saved_under_a_compressed_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -236,12 +236,12 @@ fn bad_documents_are_errors() {
     assert_eq!(error.location().shard(), place.to_str());
 }
 
-/// `wids` reads the dataset of an index that is saved here, and an index that it makes is read here.
+/// `wids` reads a dataset by an index saved here, and this crate loads an index that `wids` made.
 #[test]
 fn indexes_are_exchanged_with_wids() {
     let Some(python) = Python::find().filter(Python::has_wids) else { return };
     let dir = tempfile::tempdir().unwrap();
-    // It knows plain names only.
+    // `wids` knows plain names only.
     let sample =
         |i: usize| Sample::new(format!("d/{i:04}")).with("cls", i as i64).with("seg.png", noise(i * 300));
     let samples: Vec<Sample> = (0..20).map(sample).collect();
@@ -261,7 +261,7 @@ fn indexes_are_exchanged_with_wids() {
     }
 }
 
-/// What a document claims costs nothing until it is read, and then it is not there.
+/// A claimed number of samples costs nothing until they are read, and then they are missing.
 #[test]
 fn absurd_counts_neither_hang_nor_allocate() {
     use shardstream::loader::LastBatch;

@@ -1,4 +1,4 @@
-//! Indexes that are kept beside shards and in a directory.
+//! Indexes that are cached beside shards and in a directory.
 
 use super::*;
 use crate::support::files;
@@ -22,8 +22,7 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     );
     assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 6);
 
-    // What is kept is taken in place of the shard: of one whose content is gone behind its back, for
-    // instance.
+    // The cached index is used without reading the shard, even one whose content was replaced unnoticed.
     let ruin = |number: usize| {
         let url = &infos[number].url;
         let time = fs::metadata(url).unwrap().modified().unwrap();
@@ -37,7 +36,7 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), expected);
     assert!(Index::builder().build(&urls).is_err());
 
-    // But not when it is damaged, or of another shard.
+    // But a damaged index, or one of another shard, is not used.
     let none = tempfile::tempdir().unwrap();
     for damage in ["", "{", "{}", r#"{"url":"s-000.tar","nsamples":7}"#] {
         fs::write(sidecar(0), damage).unwrap();
@@ -45,7 +44,7 @@ fn indexes_are_cached_beside_shards_or_in_a_directory() {
     }
     fs::copy(sidecar(1), sidecar(0)).unwrap();
     assert!(Index::builder().beside(true).build(&urls).is_err());
-    // The cache knows better, and mends nothing that it was not asked to read.
+    // The cached copy is used first, and repairs nothing that was not read.
     assert_eq!(keeping().build(&urls).unwrap(), expected);
 }
 
@@ -59,7 +58,7 @@ fn an_index_of_an_old_version_is_rebuilt() {
     assert!(fs::exists(&sidecar).unwrap());
     let keeping = || Index::builder().beside(true).cache(cache.path());
     assert_eq!(keeping().build(&urls).unwrap().iter().next(), Some(&infos[0].index));
-    // As long as before, and another archive.
+    // Another archive of the same length.
     let mut other = files(&["x.txt", "y.txt", "z.txt"]);
     other.resize(infos[0].bytes as usize, 0);
     put(&store, url, &other);
@@ -92,7 +91,7 @@ fn progress_counts_every_shard_once() {
     assert_eq!(seen, urls[..6]);
 }
 
-/// As storage services have it that take the name of an object for one part of their URL.
+/// Some storage services encode the name of an object as one component of the URL.
 #[test]
 fn a_cached_index_of_a_name_with_a_slash_is_found() {
     let (noted, cache) = (Arc::new(CountingSource::default()), tempfile::tempdir().unwrap());
@@ -107,8 +106,8 @@ fn a_cached_index_of_a_name_with_a_slash_is_found() {
     assert_eq!(noted.noted().0, 1, "to see that it is the same");
 }
 
-/// What is kept in a directory of the user's own may name the samples of a private bucket; what is beside a
-/// shard is for those who may read the shard.
+/// An index in the user's own directory may name the samples of a private bucket; one beside a shard is for
+/// those who may read the shard.
 #[cfg(unix)]
 #[test]
 fn only_the_owner_can_read_the_index_cache() {

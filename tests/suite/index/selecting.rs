@@ -1,4 +1,4 @@
-//! Indexes of selected samples: reading by one is reading everything and filtering.
+//! Indexes of selected samples: a selection reads what filtering all samples gives.
 
 use super::*;
 use crate::support::server::{Reply, Server};
@@ -9,10 +9,10 @@ use shardstream::prelude::*;
 use shardstream::{Digest, Position, State};
 use std::fs;
 
-/// Bytes between selected samples from which on they are not read.
+/// Gaps between selected samples of at least this many bytes are not read.
 const FAR: usize = 1_100_000;
 
-/// Shards of samples with bodies of these sizes; keys tell shard and number.
+/// Shards of samples with bodies of these sizes; keys contain shard and number.
 fn archives(shards: &[Vec<usize>]) -> Vec<Vec<u8>> {
     let sample = |shard: usize, (number, size): (usize, &usize)| {
         Sample::new(format!("{shard}-{number}"))
@@ -42,7 +42,7 @@ fn placed(archives: Vec<Vec<u8>>, web: bool) -> (Store, ShardList, Option<Server
     (noted.store(), urls, None)
 }
 
-/// A predicate that anybody can repeat: by a hash of the key, true of about this many of 8 samples.
+/// A deterministic predicate by a hash of the key, true for about this many of 8 samples.
 fn chosen(key: &str, salt: u64, of_8: u64) -> bool {
     let hash = key.bytes().fold(salt ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -100,7 +100,7 @@ proptest! {
         index.save(&Store::default(), place.to_str().unwrap()).unwrap();
         prop_assert_eq!(&Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), &index);
 
-        // What the index says of a sample is what is read under its number.
+        // The index entry of a sample agrees with the sample read under its number.
         let mut read = expected.iter();
         for shard in &index {
             prop_assert_eq!(shard.selection(), Some("f"));
@@ -121,7 +121,7 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(dataset.len(), Some(expected.len() as u64));
-        // The streams are pieces of one row.
+        // The streams are consecutive parts of one order.
         let read: Vec<Sample> = (0..streams).flat_map(|stream| all(dataset.read(3, stream))).collect();
         prop_assert_eq!(content(&read), content(&expected));
         prop_assert_eq!(positions(&read), positions(&expected));
@@ -168,7 +168,8 @@ proptest! {
 fn bytes_far_from_selected_samples_are_not_read() {
     let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
-    // 0 and 1 near each other, a large one between, 3 alone, near 4 which is not selected, and a large one.
+    // Samples 0 and 1 are adjacent, a large one follows, 3 is alone beside the unselected 4, and a large one
+    // follows.
     noted.put(url, archives(&[vec![10, 10, FAR, 10, 10, FAR, 10]]).remove(0));
     let urls = ShardList::from_urls([url]);
     let select = |numbers: &'static [&'static str]| {
@@ -192,8 +193,8 @@ fn bytes_far_from_selected_samples_are_not_read() {
     }
 }
 
-/// Nothing of a slice comes after an error in it, of no piece of it; the samples that it has given are its
-/// first ones, as a state counts them.
+/// An error in any range of a slice ends the slice, so that the samples it returned are its first ones, as a
+/// state counts them.
 #[test]
 fn damage_in_one_range_ends_its_slice() {
     let noted = Arc::new(CountingSource::default());
@@ -231,7 +232,7 @@ fn damage_in_one_range_ends_its_slice() {
     }
 }
 
-/// The body of a sample that is read over, and is not selected, is nobody's matter.
+/// Damage in the body of an unselected sample within a range does not matter.
 #[test]
 fn damage_to_unselected_samples_costs_nothing() {
     let noted = Arc::new(CountingSource::default());
@@ -252,8 +253,8 @@ fn damage_to_unselected_samples_costs_nothing() {
     }
 }
 
-/// A sample that cannot be read may have no number, and then those after it are not where the selection has
-/// them.
+/// A sample that cannot be read may have no number, and then later ones have other numbers than in the
+/// selection.
 #[test]
 fn a_fault_never_makes_one_sample_pass_for_another() {
     use crate::support::files;
@@ -284,7 +285,7 @@ fn a_fault_never_makes_one_sample_pass_for_another() {
     assert_eq!(read(&twice("c.txt"), 3), ["b", "error", "error"]);
 }
 
-/// That nothing is selected in a shard is no reason not to see that it is another one by now.
+/// A replaced shard is detected even if nothing is selected in it.
 #[test]
 fn a_shard_without_selected_samples_is_still_checked() {
     let noted = Arc::new(CountingSource::default());
@@ -345,11 +346,11 @@ fn a_filter_with_another_name_makes_a_new_selection() {
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 0));
     assert_eq!(build(at(), Some("from 30, v2"), 20), (20, 40));
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 40));
-    // All samples are known too.
+    // The index knows all samples too.
     let before = fs::read(&place).unwrap();
     assert_eq!(build(at(), None, 0), (40, 0));
     assert_eq!(fs::read(&place).unwrap(), before);
-    // Beside the shards each filter has a document of its own.
+    // Beside the shards, each filter has its own document.
     for (least, selected) in [(30, 10), (20, 20), (30, 10), (20, 20)] {
         assert_eq!(build(AutoIndex::beside(), Some(&format!("from {least}")), least).0, selected);
     }
@@ -402,7 +403,7 @@ fn a_panic_of_the_predicate_names_its_sample() {
     assert!(error.to_string().contains("no class"), "{error}");
 }
 
-/// Two filters that select as many samples are not the same dataset.
+/// Two filters that select the same number of samples are different datasets.
 #[test]
 fn a_state_is_refused_under_another_selection() {
     let (store, urls, _server) = placed(archives(&[vec![1; 8]]), false);

@@ -1,4 +1,4 @@
-//! Sides whose shards are not paired with those of the dataset: an index says where their keys are.
+//! Sides whose shards are not paired with those of the dataset: an index locates their keys.
 
 use super::*;
 use futures::StreamExt;
@@ -113,7 +113,7 @@ fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let dataset = pair.primary().join(Side::new(list).store(store).keys(keys)).build().unwrap();
     assert!(dataset.samples(0).all(|sample| sample.unwrap().get("txt").is_some()));
     let requests = asked.load(Ordering::Relaxed);
-    // From the second sample of the first shard on 1, 2, 4 and so on at a time; the other shards at once.
+    // From the second sample of the first shard on, 1, 2, 4 and so on at a time; the other shards at once.
     assert_eq!(requests, 6 + 2, "requests for 150 samples");
 }
 
@@ -140,7 +140,7 @@ fn unknown_and_repeated_keys_are_errors() {
     );
 }
 
-/// An index of keys that is no longer true.
+/// An outdated index of keys.
 #[test]
 fn a_side_that_has_changed_is_an_error() {
     let sizes = [3];
@@ -149,7 +149,7 @@ fn a_side_that_has_changed_is_an_error() {
         let keys = same(&sizes)(0);
         let shards = cut(&pair, &keys, 5);
         let side = keyed(&pair, &shards).missing(Missing::None);
-        // Of the same sizes, so that no header tells; in memory there are versions all the same.
+        // Of the same sizes, so that no header differs; in-memory stores have versions nevertheless.
         let keys: Vec<String> = keys.iter().rev().cloned().collect();
         cut(&pair, &keys, 5);
         let found = collect(pair.primary().join(side).build().unwrap().samples(0));
@@ -158,7 +158,7 @@ fn a_side_that_has_changed_is_an_error() {
     }
 }
 
-/// The finalizer of SplitMix64, of which hashes of keys are made.
+/// The finalizer of SplitMix64, on which the hashes of keys are based.
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -194,13 +194,13 @@ fn keys_with_equal_hashes_are_told_apart() {
     let found = collect(pair.primary().join(side(Missing::Error)).build().unwrap().samples(0));
     assert_eq!(found[0], Err(format!("missing_sample {:?}", Some(&other))));
     assert_eq!(found[1].as_ref().unwrap().1["txt"], format!("about {there}"));
-    // They are alike indeed.
+    // The hashes are equal.
     let shards = cut(&pair, &[there, other], 5);
     let error = Index::builder().store(pair.others.clone()).build_keys(&shards).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
 }
 
-/// Damage in a sample that nobody asks for costs no other sample, wherever reading begins.
+/// Damage in a sample that is not requested costs no other sample, wherever reading begins.
 #[test]
 fn a_damaged_sample_between_two_costs_only_itself() {
     let pair = JoinedPair::new(&[5, 5], false, |_| Vec::new());

@@ -18,7 +18,7 @@ use shardstream::dataset::{DatasetBuilder, Side};
 use shardstream::prelude::*;
 use std::collections::BTreeMap;
 
-/// A primary dataset of this many samples a shard, and a side of any keys, in two stores.
+/// A primary dataset with shards of these sizes, and a side with any keys, in two stores.
 struct JoinedPair {
     store: Store,
     others: Store,
@@ -26,11 +26,11 @@ struct JoinedPair {
     compressed: bool,
 }
 
-/// A sample as plain text: key, fields, position and a random number of its own.
+/// A sample as plain text: key, fields, position and random number.
 type SampleText = (String, BTreeMap<String, String>, String, u64);
 
 impl JoinedPair {
-    /// Writes shards of this many samples, and beside each a shard with these keys.
+    /// Writes shards of these sizes, and for each a shard of the side with these keys.
     fn new(sizes: &[usize], compressed: bool, keys: impl Fn(usize) -> Vec<String>) -> Self {
         let compressed = compressed && cfg!(feature = "gzip");
         let pair = JoinedPair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };
@@ -109,7 +109,7 @@ fn shown(sample: &Sample) -> SampleText {
     (sample.key().into(), fields, format!("{:?}", sample.position()), sample.rng(3).below(1 << 40))
 }
 
-/// A sample of the dataset as it is when it is joined to a caption.
+/// A sample of the dataset, joined to its caption.
 fn joined(sample: &Sample) -> SampleText {
     let mut shown = shown(sample);
     shown.1.insert("txt".into(), format!("about {}", sample.key()));

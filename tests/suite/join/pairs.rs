@@ -1,4 +1,4 @@
-//! What is joined depends on the keys of two shards alone: against a model that knows all keys.
+//! Only the keys of two shards decide which samples are joined: compared with a model that knows all keys.
 
 use super::*;
 use futures::StreamExt;
@@ -7,7 +7,7 @@ use shardstream::dataset::Missing;
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// A side of one shard: which keys of the dataset it has, others, and their order.
+/// The side of one shard: which keys of the dataset it has, its extra keys, and their order.
 #[derive(Debug, Clone)]
 struct Sorted {
     has: Vec<bool>,
@@ -55,7 +55,7 @@ fn sides() -> impl Strategy<Value = Vec<(usize, Sorted)>> {
     prop::collection::vec((0..MOST, sorted), 1..5)
 }
 
-/// What comes, with an error as its key and kind.
+/// The results; an error as its key and kind.
 fn collect(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<SampleText, String>> {
     items.map(|item| item.map(|sample| shown(&sample)).map_err(|error| described(&error))).collect()
 }
@@ -102,7 +102,7 @@ proptest! {
         }).collect();
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
         if missing == Missing::Skip {
-            // What is left out takes no turn.
+            // A skipped sample takes no slot.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
             prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
             prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));
@@ -111,7 +111,7 @@ proptest! {
             prop_assert_eq!(collect(dataset.samples(0)), model.clone());
             prop_assert_eq!(collect(stream.into_iter()), model);
         }
-        // Begun as an iterator and gone on with as a stream, wherever that is.
+        // Started as an iterator and continued as a stream, at any sample.
         for begun in 0..4 {
             let whole = collect(dataset.read(0, 0));
             let mut reader = dataset.read(0, 0);

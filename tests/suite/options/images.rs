@@ -1,4 +1,4 @@
-//! Options of picture columns and of transforms.
+//! Options of image columns and transforms.
 
 use super::{column, refused};
 use shardstream::codec::DType;
@@ -65,7 +65,7 @@ fn bad_options_of_normalize_are_errors() {
     let half = [0.5f32; 3];
     let float = || image().dtype(DType::F32);
     column(image().normalize(half, half), &["`normalize`", "uint8", "another `dtype`"]);
-    // Whatever comes first.
+    // Whichever transform comes first.
     column(float().normalize(half, half).dtype(DType::U8), &["`normalize`", "uint8", "another `dtype`"]);
     column(float().normalize([0.5], half), &["`normalize`", "1 means and 3", "3 channels"]);
     column(float().normalize(half, []), &["`normalize`", "3 means and 0", "3 channels"]);
@@ -76,7 +76,7 @@ fn bad_options_of_normalize_are_errors() {
     for mean in [f32::NAN, f32::NEG_INFINITY] {
         column(float().normalize([mean, 0.5, 0.5], half), &["`normalize`", "has room"]);
     }
-    // A float32 has room for that.
+    // A float32 column can hold that.
     column(image().dtype(DType::F16).normalize(half, [1e-6; 3]), &["`normalize`", "float16 has room"]);
     let fine = float().normalize(half, [1e-6; 3]);
     Columns::new().with("x", fine).check().unwrap();
@@ -146,7 +146,7 @@ fn bad_options_of_transforms_are_errors() {
     }
 }
 
-/// A transform of somebody else.
+/// A custom transform.
 #[derive(Clone)]
 struct CustomTransform;
 
@@ -184,7 +184,7 @@ fn transforms_to_another_size_than_the_columns_are_errors() {
     column(image().then(CenterCrop::new((6, 7)).unwrap()), &words);
     column(image().then(RandomCrop::new((6, 7)).unwrap()), &words);
     column(image().then(RandomResizedCrop::new((6, 7)).unwrap()), &words);
-    // Those that change no size.
+    // Transforms that keep the size.
     let jitter = ColorJitter::new(0.1, 0.0, 0.0, 0.0).unwrap();
     let then = Transforms::new()
         .then(RandomHorizontalFlip::new(0.5).unwrap())
@@ -205,7 +205,7 @@ fn transforms_to_another_size_than_the_columns_are_errors() {
     good(image().then(then));
     good(image().then(Resize::new(8).unwrap()));
     good(image().then(exact()).then(CenterCrop::new(8).unwrap()));
-    // What a closure makes is not known before.
+    // The size that a closure returns is not known in advance.
     good(
         image()
             .then(exact())

@@ -1,5 +1,5 @@
-//! Options that make no sense are errors of `check` and `build`, before the first sample: with the name of
-//! the column, that of the option, and what to do about it.
+//! Bad options are errors of `check` and `build`, before the first sample, that name the column, the option,
+//! and the remedy.
 
 #[cfg(feature = "image")]
 mod images;
@@ -19,7 +19,7 @@ use shardstream::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Refused with all of the words.
+/// Fails unless the result is an error with all of the words.
 #[track_caller]
 fn refused<T>(result: Result<T>, words: &[&str]) {
     let error: Error = result.err().unwrap_or_else(|| panic!("accepted: {words:?}"));
@@ -28,7 +28,7 @@ fn refused<T>(result: Result<T>, words: &[&str]) {
     assert!(words.iter().all(|word| text.contains(word)), "{text:?} lacks one of {words:?}");
 }
 
-/// Refused under the column's name, by whoever makes batches of it, without a sample.
+/// Fails unless every user of the column refuses it by its name, before any sample.
 #[track_caller]
 fn column(column: impl Column + 'static, words: &[&str]) {
     let columns = Columns::new().with("good", Blob::new("bin")).with("bad one", column);
@@ -75,7 +75,7 @@ fn bad_options_of_columns_are_errors() {
     }
     column(PackedTokens::<i32>::new("bin", 0, 4), &["0 rows", "at least 1"]);
     column(PackedTokens::<i32>::new("bin", usize::MAX, 4), &["rows", "fewer `rows`"]);
-    // It is the segments, which are wider than the tokens, that have no room.
+    // The segments, which are wider than the tokens, do not fit.
     column(PackedTokens::<i8>::new("bin", isize::MAX as usize / 16, 4), &["rows", "fewer `rows`"]);
     column(ArrayColumn::new("npy", DType::F32, vec![1; 65]), &["65 axes", "at most 64"]);
 
@@ -102,7 +102,7 @@ fn bad_options_of_columns_are_errors() {
     refused(Columns::new().check(), &["without columns", "at least one"]);
 }
 
-/// A column of somebody else.
+/// A custom column.
 struct CustomColumn(fn() -> Error);
 
 impl Column for CustomColumn {
@@ -125,7 +125,7 @@ fn bad_options_of_custom_columns_are_errors() {
         CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
         &["`depth` of 7: make it even"],
     );
-    // Nor does a column get one that others hold.
+    // Nor inside columns that wrap it.
     let own = || CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
     column(Optional::new(own()), &["`depth` of 7: make it even"]);
     column(Stack::new(["a", "b"], |_| own()), &["`depth` of 7: make it even"]);
@@ -193,7 +193,7 @@ fn bad_options_of_writers_are_errors() {
     refused(ShardWriter::builder("%d.tar").max_count(0).build(), &["`max_count`", "at least 1"]);
     refused(ShardWriter::builder("%d.tar").max_bytes(0).build(), &["`max_bytes`", "at least 1"]);
 
-    // A series that has no number left does not write over its last shard.
+    // A series without a number left does not overwrite its last shard.
     let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap();
     let writer = ShardWriter::builder("mem://a/%d.tar").store(store).start_shard(u64::MAX).max_count(1);
     let mut writer = writer.build().unwrap();

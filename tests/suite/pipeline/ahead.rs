@@ -1,4 +1,4 @@
-//! Steps that are skipped: what follows is what would have followed, and nothing between is read.
+//! Skipped steps: the next batches are those after the skipped ones, whose shards are not read.
 
 use super::{all, number, numbers, rank, saved, url};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -17,9 +17,9 @@ type Item = (u64, u64);
 
 #[derive(Debug, Clone)]
 struct Job {
-    /// Of each dataset the sizes of its shards, its weight and how often it is read.
+    /// For each dataset the sizes of its shards, its weight and its number of passes.
     parts: Vec<(Vec<usize>, u32, u64)>,
-    /// Which weights hold from which item on.
+    /// The weight schedule: each item at which weights change, and the new weights.
     schedule: Vec<(u64, [u32; 2])>,
     places: bool,
     streams: usize,
@@ -65,7 +65,7 @@ fn slots(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
 }
 
-/// How far the streams are: passes, samples, and those that are in their buffers.
+/// The position of each stream: passes, samples, and samples in its buffer.
 fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
     let document = serde_json::to_value(state).unwrap();
     let stream = |at: &serde_json::Value| {
@@ -76,7 +76,7 @@ fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
 }
 
 fn jobs() -> impl Strategy<Value = Job> {
-    // Small ones begin again and again to fill places.
+    // Small datasets are repeated many times to fill slots.
     let sizes = prop_oneof![prop::collection::vec(1usize..3, 4..6), prop::collection::vec(1usize..12, 4..8)];
     let part = (sizes, 1u32..4, 1u64..5);
     let last =
@@ -117,11 +117,11 @@ proptest! {
         };
         let step = job.batch as u64;
         for (stop, skip) in stops {
-            // From the beginning, or behind a batch.
+            // From the start, or after a batch.
             let stop = stop.index(whole.len() + 1);
             let begun = if job.endless { loader.epochs(1) } else { loader.epoch(1) };
             let state = if stop == 0 { begun.state() } else { whole[stop - 1].1.clone() };
-            // Where there is not even one full batch, there is nothing to skip.
+            // Without a full batch there is nothing to skip.
             let end = whole.last().map_or(0, |(_, state)| slots(state));
             let left = end.saturating_sub(slots(&state)) / step;
             let steps = skip.index(left as usize + 1) as u64;
@@ -145,7 +145,7 @@ proptest! {
                 let at: Vec<_> = loader.at(1, steps).unwrap().map(|batch| batch.unwrap().into_items()).collect();
                 prop_assert_eq!(&at, &expected, "at {}", steps);
             }
-            // Each rank skips as many of its own steps.
+            // Each rank skips the same number of its own steps.
             let ranks = job.streams;
             let team: Vec<Vec<Vec<Item>>> = (0..ranks)
                 .map(|number| {
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// Streams that begin again to fill places make one more pass of each dataset, and then one more.
+/// To fill slots, streams make one more pass of each dataset, and then another one.
 #[test]
 fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
@@ -190,7 +190,7 @@ fn steps_can_be_skipped_into_repeated_passes() {
     }
 }
 
-/// Where samples were lost, places are filled from the beginning with `Drop` too.
+/// Where samples failed, slots are filled from the start of the epoch with `Drop` too.
 #[test]
 fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     let source = VersionedSource::of(&[10]);
@@ -211,7 +211,7 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     assert_eq!(numbers, (3..10).chain(0..10).chain(0..3).collect::<Vec<_>>());
     for (at, (_, state)) in whole.iter().enumerate() {
         for steps in 0..whole.len() - at {
-            // Before all have failed, nobody knows that they will.
+            // Until all samples have failed, the loader cannot know that they will.
             let rest = loader(0).restore(&saved(&state.clone().skip(steps as u64))).unwrap();
             let rest: Vec<u64> = super::good(&all(rest, 100)).concat();
             assert_eq!(rest, numbers[at + 1 + steps..], "{steps} after {at}");
@@ -219,7 +219,7 @@ fn steps_can_be_skipped_into_replacements_of_lost_samples() {
     }
 }
 
-/// A source that notes what is asked of it.
+/// A source that records the requested URLs.
 #[derive(Debug)]
 struct RecordingSource {
     source: Arc<VersionedSource>,
@@ -282,7 +282,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
     refused(at(counted().shuffle(3).shuffle_bytes(99), 1), config, "bound the buffer by `shuffle` alone");
     refused(at(counted(), 10), state, "10 steps are to be skipped, and the epoch has 9 more");
     refused(at(counted(), u64::MAX), state, "");
-    // Nothing to skip is nothing to know.
+    // Skipping no steps needs no index.
     assert_eq!(at(bare(), 0).unwrap().count(), 9);
     assert_eq!(at(counted(), 9).unwrap().count(), 0);
     let loader = counted().batch(2).build().unwrap();

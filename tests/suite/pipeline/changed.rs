@@ -10,14 +10,14 @@ use shardstream::{Error, ErrorKind, State};
 const STREAMS: usize = 4;
 const BATCH: usize = 8;
 
-/// A dataset with items of its own: numbers from `100_000 * kind` on.
+/// A dataset whose items are the numbers from `100_000 * kind` on.
 #[derive(Debug, Clone)]
 struct Part {
     kind: u64,
     name: Option<&'static str>,
     sizes: Vec<usize>,
     weight: u32,
-    /// With an index, or with three items of each sample.
+    /// Whether it has an index; otherwise each sample becomes three items.
     indexed: bool,
 }
 
@@ -41,7 +41,7 @@ impl Part {
         if indexed { items } else { items.flat_map(|item| Ok([item, item + 30_000, item + 60_000])) }
     }
 
-    /// What a stream gives of it alone, from an epoch on.
+    /// The items of a stream when it reads this dataset alone, from an epoch on.
     fn alone(&self, stream: usize, epoch: u64, count: usize) -> Vec<u64> {
         let loader = self.builder(rank(stream, STREAMS)).weight(1).threads(0).batch(1).build().unwrap();
         good(&all(loader.epochs(epoch), count)).concat()
@@ -94,7 +94,7 @@ fn of(rows: &[Vec<u64>], stream: usize, part: &Part) -> Vec<u64> {
     items.copied().filter(|item| part.has(*item)).collect()
 }
 
-/// The shares of all windows of a stream from the first of these items on.
+/// Fails unless each window of a stream from these items on has exact shares.
 fn shares_are_exact(rows: &[Vec<u64>], parts: &[Part]) {
     let length = parts.iter().map(|part| part.weight as usize).sum();
     for stream in 0..STREAMS {
@@ -125,7 +125,7 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
     for indexed in [true, false] {
         let with = |part: Part| Part { indexed, ..part };
         let old = [with(part(1, "web", 5, 3)), with(part(2, "books", 6, 1)), with(part(5, "gone", 5, 1))];
-        // Two shards more, another order, and one that is new.
+        // Two more shards, another order, and a new dataset.
         let new = [with(part(3, "code", 5, 2)), with(part(2, "books", 6, 1)), with(part(1, "web", 7, 1))];
         let changes = Changes::new().added("code").restarted("web").removed("gone");
         for (steps, before) in [(0, 1), (1, 2), (7, 1), (16, 4), (33, 2)] {
@@ -140,7 +140,7 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
                 later.extend(rows(&mut runs, 1));
                 states.push(merged(&runs));
             }
-            // What continues does so, and what begins does at the epoch that is said.
+            // Each dataset continues, or begins at the epoch that the report says.
             let Outcome::Restarted { epoch, difference } = outcome(&report, "web") else {
                 panic!("{report:?}")
             };
@@ -165,7 +165,7 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
             shares_are_exact(&later, &new);
             let last = states.last().unwrap();
             assert_eq!(last.samples() as usize, BATCH * (past.len() + later.len()));
-            // The same on other ranks and threads; and its states restore as any other.
+            // The result is the same on other ranks and threads, and its states restore like any other.
             for (threads, ranks) in [(2, 1), (0, 2), (1, 4)] {
                 let (mut runs, other) = change(&new, (threads, ranks), &state, &changes);
                 assert_eq!(other, report);
@@ -238,7 +238,7 @@ fn unambiguous_datasets_need_no_names() {
     let mut runs = begin(&old, 0, 1);
     let past = rows(&mut runs, 4);
     let state = merged(&runs);
-    // The other way round; and named by now.
+    // In the other order, and with names now.
     let new = [part(2, "books", 6, 1), part(1, "web", 5, 1)];
     let (mut runs, report) = change(&new, (0, 1), &state, &Changes::new());
     let numbers = |DatasetChange { before, number, .. }: &DatasetChange| (*before, *number);
@@ -251,11 +251,11 @@ fn unambiguous_datasets_need_no_names() {
         let found = [of(&past, stream, part), of(&later, stream, part)].concat();
         assert_eq!(found, part.alone(stream, 2, found.len()));
     }
-    // One that has changed is known by its number.
+    // A changed dataset is recognised by its number.
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restarted("1"));
     assert!(matches!(outcome(&report, "1"), Outcome::Restarted { epoch: 3, .. }), "{report}");
-    // Or is another one, if the caller says so: then it begins with the first epoch.
+    // If the caller says that it is another dataset, it starts with the first epoch.
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().added("1").removed("1"));
     assert_eq!(outcome(&report, "1"), Outcome::Added { epoch: 2 });
 }
@@ -292,14 +292,14 @@ fn changes_that_were_not_allowed_are_refused() {
         );
         refused(&old, &state, changes, &[&why]);
     }
-    // Another seed, buffer or index is another order.
+    // Another seed, buffer or index gives another order.
     let seeded = Part { kind: 4, sizes: old[0].sizes.clone(), ..old[0].clone() };
     refused(&[seeded, old[1].clone()], &state, Changes::new(), &["the seed is 1 in the state, and 4 here"]);
     let plain = Part { indexed: false, ..old[0].clone() };
     refused(&[plain, old[1].clone()], &state, Changes::new(), &["taken with an index, and here is none"]);
-    // A state of one rank says nothing of the others.
+    // The state of a single rank is refused.
     refused(&old, &runs[0].state(), Changes::new(), &["merge the states of all ranks"]);
-    // Where an epoch ends, it is of the datasets that it began with.
+    // A finite epoch keeps the datasets that it began with.
     let finite = loader(&old, 0, (0, 1)).epoch(2).nth(1).unwrap().unwrap().state().unwrap().clone();
     refused(&old[..1], &finite, Changes::new().removed("books"), &["finish the epoch"]);
     let dataset = VersionedSource::of(&[6; 5]).dataset(5).streams(2).build().unwrap();

@@ -1,4 +1,4 @@
-//! Stages with a memory: they are run again from the first sample that they need.
+//! Stateful stages: a restore runs them again from the first sample that they need.
 
 use super::{VersionedSource, all, cause, errors, failing, good, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -12,28 +12,28 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// Collects this many items, and gives them the other way round, with how many it gave before in place of
-/// each fifth.
+/// Collects a window of items and emits it in reverse order, with every fifth item replaced by the number of
+/// earlier outputs.
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,
-    /// Whether it says when it remembers nothing. It never does where numbers continue.
+    /// Whether it reports when it remembers nothing. Stages that count over windows never do.
     tells: bool,
-    goes_on: bool,
+    counts_on: bool,
     given: u64,
     held: Vec<u64>,
     ready: VecDeque<u64>,
 }
 
 impl Turned {
-    fn of(window: usize, tells: bool, goes_on: bool) -> Self {
-        Turned { window, tells, goes_on, ..Turned::default() }
+    fn of(window: usize, tells: bool, counts_on: bool) -> Self {
+        Turned { window, tells, counts_on, ..Turned::default() }
     }
 
     fn turn(&mut self) {
         for item in self.held.drain(..).rev() {
             self.given += 1;
-            self.ready.push_back(if self.goes_on && item % 5 == 0 { 1_000_000 + self.given } else { item });
+            self.ready.push_back(if self.counts_on && item % 5 == 0 { 1_000_000 + self.given } else { item });
         }
     }
 }
@@ -62,23 +62,23 @@ impl Stage<u64> for Turned {
     }
 
     fn is_fresh(&self) -> bool {
-        self.tells && !self.goes_on && self.held.is_empty() && self.ready.is_empty()
+        self.tells && !self.counts_on && self.held.is_empty() && self.ready.is_empty()
     }
 }
 
-/// Window, whether it tells, whether it continues.
+/// Window, whether it reports that it remembers nothing, whether its count continues.
 const KINDS: [(usize, bool, bool); 4] =
     [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
 
-fn turned(items: LoaderBuilder<u64>, (window, tells, goes_on): (usize, bool, bool)) -> LoaderBuilder<u64> {
-    items.stage(format!("turned({window})"), move || Turned::of(window, tells, goes_on))
+fn turned(items: LoaderBuilder<u64>, (window, tells, counts_on): (usize, bool, bool)) -> LoaderBuilder<u64> {
+    items.stage(format!("turned({window})"), move || Turned::of(window, tells, counts_on))
 }
 
-/// A loader gives what the adapter gives of each stream and pass.
+/// A loader returns what the adapter returns for each stream and pass.
 #[test]
 fn a_stateful_stage_equals_its_adapter() {
     let source = VersionedSource::of(&SIZES);
-    for kind @ (window, tells, goes_on) in KINDS {
+    for kind @ (window, tells, counts_on) in KINDS {
         for (threads, shuffle, passes) in [(0, 0, 1), (2, 5, 2), (0, 5, 3)] {
             let items =
                 || numbers(source.dataset(6).streams(1).build().unwrap()).shuffle(shuffle).threads(threads);
@@ -86,7 +86,7 @@ fn a_stateful_stage_equals_its_adapter() {
                 .flat_map(|epoch| {
                     let plain = all(items().batch(1).build().unwrap().epoch(epoch), usize::MAX);
                     let plain = good(&plain).concat().into_iter().map(Ok);
-                    let staged = plain.stage(Turned::of(window, tells, goes_on));
+                    let staged = plain.stage(Turned::of(window, tells, counts_on));
                     staged.filter_map(Result::ok).collect::<Vec<_>>()
                 })
                 .collect();
@@ -99,7 +99,7 @@ fn a_stateful_stage_equals_its_adapter() {
     }
 }
 
-/// With failures before it, of its own and behind it.
+/// With failures before, in and after the stage.
 #[test]
 fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
     let source = VersionedSource::of(&SIZES);
@@ -149,7 +149,7 @@ fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
     }
 }
 
-/// With an index, what a stage has done with is not read again.
+/// With an index, a restore does not read samples that the stage no longer needs.
 #[test]
 fn a_restore_rereads_only_what_the_stage_remembers() {
     let source = VersionedSource::of(&[100]);
@@ -169,7 +169,7 @@ fn a_restore_rereads_only_what_the_stage_remembers() {
     }
 }
 
-/// Panics when it is given this.
+/// Panics on this item.
 #[derive(Debug)]
 struct Panics(u64);
 
@@ -199,7 +199,7 @@ fn a_panic_of_a_stage_ends_the_run_and_an_error_does_not() {
     }
 }
 
-/// Gives less the second time.
+/// A pipeline that returns fewer items the second time.
 #[test]
 fn a_nondeterministic_stage_is_an_error() {
     let source = VersionedSource::of(&[40]);
@@ -213,7 +213,7 @@ fn a_nondeterministic_stage_is_an_error() {
     assert!(matches!(error.kind(), ErrorKind::State(what) if what.contains("less than")), "{error}");
 }
 
-/// Options that a stage refuses.
+/// A stage that refuses its options.
 #[derive(Debug)]
 struct Refused;
 

@@ -1,11 +1,11 @@
-//! Datasets that are mixed, each with stages of its own.
+//! Mixed datasets, each with its own stages.
 
 use super::{all, good, next, number, rank, saved};
 use crate::support::versioned_source::VersionedSource;
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 
-/// Items of two datasets, each with stages of its own.
+/// Items of two datasets, each with its own stages.
 fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
     let of = |sizes: &[usize], seed| {
         let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
@@ -35,7 +35,7 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
         let whole = all(begin(&loader(0, 0, 1), endless), most);
         let rows = good(&whole);
         assert_eq!(rows.len(), whole.len());
-        // 3 to 1 in every stream, until one of them has ended.
+        // 3 to 1 in every stream, until one dataset has ended.
         for turn in 0..3 {
             let stream = |lane: usize| (0..4).map(move |at| 16 * turn + 4 * at + lane);
             let item = |place: usize| &rows[place / 8][place % 8];
@@ -54,7 +54,7 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
                     let each: Vec<_> =
                         runs.iter_mut().map(|run| next(run).unwrap_or(Ok(vec![])).unwrap()).collect();
                     if row.len() < 8 {
-                        // Empty places are not told from each other.
+                        // Empty slots cannot be told apart.
                         break;
                     }
                     let dealt: Vec<_> = (0..8).map(|g| each[g % ranks][g / ranks].clone()).collect();

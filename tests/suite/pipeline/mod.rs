@@ -51,16 +51,16 @@ fn numbers(dataset: Dataset) -> LoaderBuilder<u64> {
     Loader::builder(dataset).map(|sample| Ok(number(&sample)))
 }
 
-/// Fails for these numbers.
+/// A loader of numbers whose map fails where `fails` is true.
 fn failing(dataset: Dataset, fails: impl Fn(u64) -> bool + Send + Sync + 'static) -> LoaderBuilder<u64> {
     numbers(dataset)
         .map(move |number| if fails(number) { Err(Error::step(number.to_string())) } else { Ok(number) })
 }
 
-/// A batch, or what is wrong.
+/// The items of a batch, or the cause of an error.
 type Found<T = u64> = std::result::Result<Vec<T>, String>;
 
-/// What comes next: a batch, or the innermost cause of an error.
+/// The next result: the items of a batch, or the innermost cause of an error.
 fn next<T: Send + 'static>(batches: &mut Batches<Batch<T>>) -> Option<Found<T>> {
     Some(batches.next()?.map(Batch::into_items).map_err(|error| cause(&error)))
 }
@@ -72,7 +72,7 @@ fn cause(error: &Error) -> String {
     }
 }
 
-/// All that comes, with the state after each of it.
+/// The next results, each with the state after it.
 fn all<T: Send + 'static>(
     mut batches: impl BorrowMut<Batches<Batch<T>>>,
     most: usize,
@@ -95,7 +95,7 @@ fn errors<T>(found: &[(Found<T>, State)]) -> Vec<String> {
     found.iter().filter_map(|(item, _)| item.as_ref().err().cloned()).collect()
 }
 
-/// The state as it is saved.
+/// The state after a round trip through its text.
 fn saved(state: &State) -> State {
     state.to_string().parse().unwrap()
 }

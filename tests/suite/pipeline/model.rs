@@ -1,5 +1,4 @@
-//! What a loader gives, in a few lines without threads, ranks and states: each stream's items one after the
-//! other, dealt in turn.
+//! A model of a loader in a few lines without threads, ranks and states: the items of the streams, in turn.
 
 use super::{VersionedSource, number, url};
 use crate::support::versioned_source::counts;
@@ -10,18 +9,18 @@ use shardstream::prelude::*;
 use shardstream::{Error, Index, Rng};
 use std::sync::Arc;
 
-/// A stage, as numbers: which ones it concerns.
+/// A stage on numbers; its parameters say which numbers it affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
     /// `map`: doubles, and adds this.
     Add(u64),
-    /// `map`: fails where the remainder by the first is the second.
+    /// `map`: fails where the remainder by the first parameter equals the second.
     Fail(u64, u64),
-    /// `filter_map`: leaves those out, and adds one to the others.
+    /// `filter_map`: skips those numbers, and adds one to the others.
     Drop(u64, u64),
-    /// `filter_map`: fails for those, and leaves every other one out.
+    /// `filter_map`: fails for those numbers, and skips every second other one.
     DropOrFail(u64, u64),
-    /// `flat_map`: as many of each as the remainder.
+    /// `flat_map`: repeats each number as often as its remainder.
     Split(u64),
 }
 
@@ -32,17 +31,17 @@ pub(super) enum Known {
     Places,
 }
 
-/// A job of one dataset, but for who reads it.
+/// A job of one dataset, without ranks and threads.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) sizes: Vec<usize>,
     pub(super) streams: usize,
     pub(super) seed: u64,
-    /// What an index says: nothing, how many samples there are, or also where they are.
+    /// What the index knows: nothing, the sample counts, or also the offsets.
     pub(super) known: Known,
     pub(super) shuffle: usize,
     pub(super) shuffle_bytes: Option<usize>,
-    /// Only those whose remainder by the first is not the second.
+    /// Selects samples whose remainder by the first number is not the second.
     pub(super) select: Option<(u64, u64)>,
     pub(super) ops: Vec<Op>,
     /// Documents of as many tokens as the remainder by 5, in rows of this length, with a separator or none;
@@ -113,7 +112,7 @@ impl Job {
         dataset.build().unwrap()
     }
 
-    /// The items and failures of a stream in an epoch.
+    /// Items and failures of a stream in an epoch.
     fn stream(
         &self,
         source: &Arc<VersionedSource>,
@@ -154,8 +153,8 @@ impl Job {
         rows
     }
 
-    /// What a rank gives in batches of a number of items: a batch or an error, and the place of the
-    /// sequence at which a batch ends. Of a job without an end some of it.
+    /// The batches and errors of a rank, each batch with the sequence number at which it ends; the first
+    /// epochs only of an endless job.
     pub(super) fn expected(
         &self,
         source: &Arc<VersionedSource>,
@@ -188,7 +187,7 @@ impl Job {
                         given.push(ModelOutput::Error(error, place));
                         continue;
                     }
-                    // Nothing is known of what comes after some epochs.
+                    // The model ends after some epochs.
                     None if self.endless => return given,
                     None => ended[lane] = true,
                 }
@@ -216,10 +215,11 @@ impl Job {
     }
 }
 
-/// Number of epochs of a job without an end that are looked at.
+/// Number of epochs of an endless job that are compared.
 const EPOCHS: u64 = 3;
 
-/// A batch and where it ends, or the number that failed and the place that it did not take.
+/// A batch and the sequence number at which it ends, or a failed number and the sequence number that it did
+/// not take.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ModelOutput {
     Batch(Vec<Item>, u64),
@@ -253,10 +253,10 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
             |((sizes, streams, seed), (known, shuffle, select), (ops, rows), (last, endless, epoch))| {
                 let ((shuffle, bytes), counted) = (shuffle, known != Known::Nothing);
                 let is_counting = |op: &Op| !matches!(op, Op::Add(_) | Op::Fail(..));
-                // Where the lengths of streams are known, epochs end in another way: `steps` is about that.
+                // Where the lengths of streams are known, epochs end differently, which `steps` tests.
                 let unknown = rows.is_some() || select.is_some() || ops.iter().any(is_counting);
                 let select = if counted && !unknown { Some((3, 1)) } else { select };
-                // Streams are dealt the samples that there are.
+                // Every stream needs a sample.
                 let enough = !counted || sizes.iter().sum::<usize>() >= streams;
                 let sizes = if enough { sizes } else { vec![5; 4] };
                 let shuffle_bytes = bytes.filter(|_| shuffle > 1);

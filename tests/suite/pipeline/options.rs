@@ -1,4 +1,4 @@
-//! Every option that makes no sense is an error of `build`, which says what to do.
+//! Every bad option is an error of `build` that says what to do.
 
 use super::{VersionedSource, rank};
 use crate::support::versioned_source::counts;

@@ -1,4 +1,4 @@
-//! Stages, ranks, threads and stops make no difference to what comes: it is what a few lines of code give.
+//! Stages on any ranks and threads and after any stop return what the model returns.
 
 use super::model::{Item, Job, ModelOutput, jobs};
 use super::{Found, all, next, rank, saved};
@@ -31,13 +31,13 @@ fn begin(job: &Job, loader: &Loader<Batch<Item>>) -> Batches<Batch<Item>> {
     if job.endless { loader.epochs(job.epoch) } else { loader.epoch(job.epoch) }
 }
 
-/// What comes, of a job without an end as much as is expected.
+/// The results of a job; of an endless one as many as expected.
 fn found(batches: &mut Batches<Batch<Item>>, job: &Job, expected: usize) -> Vec<Found<Item>> {
     let most = if job.endless { expected } else { usize::MAX };
     std::iter::from_fn(|| next(batches)).take(most).collect()
 }
 
-/// What comes from a place of the sequence on.
+/// The results from a sequence number on.
 fn after(given: &[ModelOutput], place: u64) -> Vec<ModelOutput> {
     let comes = |given: &&ModelOutput| match given {
         ModelOutput::Batch(_, end) => *end > place,
@@ -63,7 +63,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         prop_assert_eq!(found(&mut begin(job, loader), job, given.len()), shown(given));
     }
 
-    // Restored behind every batch, by one rank and by all of them.
+    // Restores after every batch, on one rank and on all of them.
     for (at, (item, state)) in taken.iter().enumerate().filter(|(_, (item, _))| item.is_ok()) {
         let state = saved(state);
         let left = &whole[at + 1..];
@@ -71,7 +71,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         prop_assert_eq!(found(&mut rest, job, left.len()), shown(left), "after {}: {:?}", at, item);
         prop_assert_eq!(rest.state().digest(), taken[taken.len() - 1].1.digest());
         let ModelOutput::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
-        // Where batches reach over empty places, ranks cut the sequence elsewhere.
+        // Where batches span empty slots, ranks divide the sequence differently.
         if job.last == LastBatch::Drop && !job.endless {
             continue;
         }
@@ -85,7 +85,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
     if job.last == LastBatch::Drop && !job.endless {
         return Ok(());
     }
-    // And the other way round, where all ranks have come equally far.
+    // And from all ranks to one, where all ranks are at the same step.
     let mut runs: Vec<_> = team.iter().map(|loader| begin(job, loader)).collect();
     while let Some(states) = step(&mut runs) {
         let place = slots(&states[0]);
@@ -104,7 +104,7 @@ fn slots(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
 }
 
-/// A batch of each rank; none when one of them has ended, or after some of them.
+/// One batch of each rank; `None` when one of them has ended, or after enough steps.
 fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
     runs.iter_mut()
         .map(|run| {
@@ -117,7 +117,7 @@ fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
         .collect()
 }
 
-/// How many cases are tried: a case takes as long as fifty of those that `SHARDSTREAM_CASES` counts.
+/// Number of cases: one takes as long as fifty of those that `SHARDSTREAM_CASES` counts.
 fn cases() -> u32 {
     std::env::var("SHARDSTREAM_CASES").ok().map_or(150, |text| text.parse::<u32>().expect("a number") / 50)
 }

@@ -1,4 +1,4 @@
-//! A network that fails ends a run: the error comes, and nothing after it. The state resumes where that was.
+//! A network outage ends a run with an error, and the state resumes at that sample.
 
 use super::{Found, all, cause, good, next, numbers, saved, url};
 use crate::support::versioned_source::{VersionedSource, counts};
@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
 
-/// What is wrong with a shard.
+/// Makes the error for a shard.
 type Fault = (String, fn() -> ErrorKind);
 
-/// A source of which a shard cannot be had.
+/// A source one of whose shards fails.
 #[derive(Debug)]
 struct Failing {
     source: Arc<VersionedSource>,
@@ -79,7 +79,7 @@ fn an_outage_ends_the_run_and_its_state_resumes() {
     for (name, kind) in outages() {
         for (threads, shuffle, indexed) in [(0, 0, false), (2, 0, true), (0, 6, true), (2, 6, false)] {
             let dataset = if indexed { source.dataset().index(counts(&SIZES)) } else { source.dataset() };
-            // Not even where all failures are skipped that can be.
+            // An outage is not skipped even under `Failures::all`.
             let items = numbers(dataset.build().unwrap()).on_error(OnError::skip(Failures::all()));
             let loader = items.shuffle(shuffle).threads(threads).batch(4).build().unwrap();
             let whole = good(&all(loader.epoch(1), usize::MAX));
@@ -117,7 +117,7 @@ fn an_outage_names_its_shard_in_both_iterations() {
     assert_eq!(cause(last.as_ref().unwrap_err()), "store");
 }
 
-/// A shard that is not there, or another one than it was, is not the network: the others are read.
+/// A missing or changed shard is no outage: the others are read.
 #[test]
 fn a_fault_of_one_shard_does_not_end_the_run() {
     let source = Failing::new();
@@ -139,7 +139,7 @@ fn a_fault_of_one_shard_does_not_end_the_run() {
         }
     }
     source.mend();
-    // The index says how many there were.
+    // The index has the number of samples.
     let mut sizes = SIZES;
     sizes[3] += 1;
     let loader = numbers(source.dataset().index(counts(&sizes)).build().unwrap()).batch(1).build().unwrap();

@@ -1,4 +1,4 @@
-//! Failures that are skipped: which ones, how many, and the ledger of them.
+//! Skipped failures: which ones, how many, and their ledger.
 
 use super::{Found, VersionedSource, all, errors, failing, good, number, numbers, rank, saved, url};
 use crate::support::{member, shards::key};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const SIZES: [usize; 8] = [9, 9, 9, 9, 9, 9, 9, 9];
 
-/// Sample 2 of shards 1 and 6 has a member twice, and shard 5 is not there.
+/// Sample 2 of shards 1 and 6 has a duplicate member, and shard 5 is missing.
 fn source() -> Arc<VersionedSource> {
     let source = VersionedSource::of(&SIZES);
     for shard in [1, 6] {
@@ -30,7 +30,7 @@ fn dataset(source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
     source.dataset(8).streams(4).shuffle_shards(true).seed(3).topology(topology).build().unwrap()
 }
 
-/// Numbers that end in 4 cannot be decoded, and those that end in 7 are the fault of a step.
+/// Numbers that end in 4 fail to decode, and those that end in 7 fail in a step.
 fn items(dataset: Dataset) -> LoaderBuilder<u64> {
     numbers(dataset).map(|number| match number % 10 {
         4 => Err(Error::decode("cls", "no number")),
@@ -63,7 +63,7 @@ fn skipped_failures_are_in_the_ledger_and_others_are_items() {
             let loader =
                 items(dataset(&source, rank(0, 1))).on_error(OnError::skip(failures)).threads(threads);
             let found = all(loader.batch(5).build().unwrap().epoch(0), usize::MAX);
-            // What is skipped is replaced in the same way as what is reported.
+            // Skipped failures are replaced in the same way as reported ones.
             assert_eq!(good(&found), good(&stopped));
             let ledger = found.last().unwrap().1.ledger();
             let skipped: Vec<_> = wanted.iter().filter(|(name, _)| names.contains(name)).collect();
@@ -115,7 +115,7 @@ fn ledgers_of_ranks_merge_into_that_of_the_job() {
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         batches.state()
     };
-    // Batches of 1: none waits for a failure behind it.
+    // In batches of 1, no batch waits for a failure after it.
     let whole = ended(0, 1, 1).ledger();
     for ranks in [2, 4] {
         let states: Vec<State> = (0..ranks).map(|number| ended(number, ranks, 1)).collect();
@@ -155,7 +155,7 @@ fn no_skip_is_counted_twice_after_a_restore() {
     }
 }
 
-/// What comes of stages that fail for these numbers of one stream, in batches of 1.
+/// The results of one stream in batches of 1, where the stage fails for these numbers.
 fn limited(
     policy: OnError,
     fails: impl Fn(u64) -> bool + Send + Sync + Clone + 'static,
@@ -189,7 +189,7 @@ fn limited(
 #[test]
 fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     let skip = || OnError::skip(Failures::step());
-    // Two and two, and three in a row.
+    // Two failures, two more, and three in a row.
     let rows = |n: u64| [5, 6, 10, 11, 20, 21, 22, 30].contains(&n);
     let found = limited(skip().in_a_row(2), rows);
     let (last, before) = found.split_last().unwrap();
@@ -213,7 +213,7 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     );
     assert_eq!(good(&limited(skip().share(0.34, 12), rows)).len(), 32);
 
-    // Nobody wants a hundred in a row, and it is not said that anybody does.
+    // A hundred failures in a row end the run by default.
     let found = limited(skip(), |_| true);
     assert!(good(&found).is_empty() && errors(&found).len() <= 1, "{:?}", errors(&found));
 }

@@ -1,4 +1,4 @@
-//! Streams that begin their epoch again, as often as it takes, while others wait for them.
+//! Streams that make many passes while the others wait for them.
 
 use super::stages::watched;
 use super::{VersionedSource, number, rank};
@@ -6,7 +6,7 @@ use crate::support::versioned_source::counts;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 
-/// Two streams of many samples, of which the second has `good` ones: far fewer than are ever on the way.
+/// Two streams of many samples; the second has only `good` good ones, far fewer than fit into the queues.
 fn batches(good: u64, threads: usize, last: LastBatch) -> Result<(Vec<Vec<u64>>, State)> {
     const SIZES: [usize; 2] = [700, 700];
     let dataset =

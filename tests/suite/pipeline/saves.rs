@@ -1,4 +1,4 @@
-//! Stages that save what they need: they are given their last inputs again, and nothing before them.
+//! Stages that save what they need: a restore feeds them only their last inputs again.
 
 use super::{VersionedSource, all, cause, errors, failing, good, number, numbers, rank, saved};
 use crate::support::versioned_source::counts;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// What a stage gives, as numbers.
+/// The output of a stage, as numbers.
 type Numbers = Vec<u64>;
 
-/// A loader of small numbers, with failures among them and several outputs of each.
+/// A loader of small numbers, with failures and several outputs per sample.
 fn items(source: &Arc<VersionedSource>, topology: Topology, indexed: bool) -> LoaderBuilder<u64> {
     let dataset = source.dataset(6).streams(2).topology(topology).shuffle_shards(true);
     let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
@@ -53,7 +53,7 @@ fn buckets() -> Buckets<1> {
     Buckets::lengths([4, 8, 12]).shares([2, 3, 4]).look_ahead(9)
 }
 
-/// Behind every batch, a restore gives the rest: here, with other threads and on two ranks.
+/// After every batch, a restore returns the rest: here, with other threads, and on two ranks.
 fn resumes<T: Ord + Clone + Debug + Send + 'static>(
     loader: impl Fn(Topology, usize, usize, bool) -> Loader<Batch<T>>,
     what: &str,
@@ -104,7 +104,7 @@ fn groups_resume_anywhere() {
     ] {
         let loader = |topology, batch, threads, indexed| {
             let items = grouped(items(&source, topology, indexed), most, partial, adjacent);
-            // With failures behind the stage, and groups that are left out.
+            // With failures after the stage, and skipped groups.
             let items = items.filter_map(|group| match group[0] % 17 {
                 5 => Err(Error::step("behind it")),
                 6 => Ok(None),
@@ -153,7 +153,7 @@ fn buckets_resume_anywhere() {
     resumes(loader, "buckets with sizes of their own");
 }
 
-/// A loader gives what the adapter gives of each stream.
+/// A loader returns what the adapter returns for each stream.
 #[test]
 fn saving_stages_equal_their_adapters() {
     let source = VersionedSource::of(&SIZES);
@@ -166,7 +166,7 @@ fn saving_stages_equal_their_adapters() {
     assert_eq!(found, groups.collect::<Vec<_>>());
 }
 
-/// With an index, what a stage has done with is not read again.
+/// With an index, a restore does not read samples that the stage no longer needs.
 #[test]
 fn a_restore_rereads_only_what_the_stage_needs() {
     let source = VersionedSource::of(&[300]);
@@ -197,7 +197,7 @@ fn a_restore_rereads_only_what_the_stage_needs() {
     }
 }
 
-/// Which shape each step has, and what is in it.
+/// The bucket of each step, and its items.
 fn steps(source: &Arc<VersionedSource>, ranks: usize, count: usize, batch: usize) -> Vec<(usize, Numbers)> {
     let mut steps: Vec<(usize, Numbers)> = vec![(usize::MAX, Vec::new()); count];
     for number in 0..ranks {
@@ -233,7 +233,7 @@ fn all_ranks_have_the_same_bucket_at_each_step() {
     }
 }
 
-/// A run of some ranks that stops and resumes, maybe on others: what each step has, of which shape.
+/// Runs ranks that stop and resume, possibly on other ranks; returns the bucket and items of each step.
 fn run(
     loader: impl Fn(usize, usize) -> Loader<Batch<Numbers>>,
     stops: &[(usize, usize)],
@@ -302,7 +302,7 @@ proptest! {
     }
 }
 
-/// Every item that has a shape comes once in an epoch, on any number of ranks.
+/// Every item that fits a bucket comes once in an epoch, on any number of ranks.
 #[test]
 fn a_bucketed_epoch_has_every_item_once() {
     let source = VersionedSource::of(&SIZES);
@@ -371,8 +371,7 @@ fn tensors_have_the_shape_of_their_bucket() {
     assert!(one.unwrap_err().to_string().contains("collate_each"));
 }
 
-/// Behind a stage with a memory samples are written when their batch is complete; one that fails is skipped
-/// then.
+/// After a stateful stage, samples are collated when their batch is complete; a failed one is skipped then.
 #[test]
 fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
     let source = VersionedSource::of(&[20]);
@@ -401,8 +400,8 @@ fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
     assert!(matches!(error.kind(), ErrorKind::MissingField { .. }), "{error}");
 }
 
-/// Where most items are too large for the shape of a step, its places stay empty, or are padded with what
-/// fits.
+/// Where most items are too large for the bucket of a step, its slots stay empty, or are padded with items
+/// that fit.
 #[test]
 fn padded_batches_fit_their_shape() {
     let source = VersionedSource::of(&SIZES);
@@ -426,7 +425,7 @@ fn padded_batches_fit_their_shape() {
     assert!(shapes[0].iter().any(|(_, valid)| *valid == 0) && shapes[0].iter().any(|(_, valid)| *valid == 3));
 }
 
-/// Few samples, and many that must wait together: that is no stream without items.
+/// A stream of few samples of which many must be collected for one output is not exhausted.
 #[test]
 fn an_item_may_wait_for_over_a_hundred_epochs() {
     let source = VersionedSource::of(&[1]);
@@ -444,7 +443,7 @@ fn an_item_may_wait_for_over_a_hundred_epochs() {
     );
 }
 
-/// Samples that fail one after the other in their batches end the run as others do.
+/// Consecutive failures during collation end the run like other failures.
 #[test]
 fn consecutive_failures_of_batches_are_counted() {
     let source = VersionedSource::of(&[20]);
@@ -462,7 +461,7 @@ fn consecutive_failures_of_batches_are_counted() {
     }
 }
 
-/// Holds whatever it is given, for ever.
+/// Keeps every item forever.
 struct Hoards(Vec<u64>);
 
 impl Stage<u64> for Hoards {
@@ -506,7 +505,7 @@ fn bad_buckets_are_errors_of_build() {
     refused(with(Buckets::lengths([2])), "batch size");
     refused(Loader::mix([with(buckets()), with(buckets())]).batch(1), "of a mix");
     refused(with(buckets()).batch(1).last_batch(LastBatch::Drop), "LastBatch::Drop");
-    // A state is of the same steps.
+    // The state was saved at the same step.
     let loader = |size| with(buckets()).batch(size).build().unwrap();
     let state = saved(&loader(2).epochs(0).state());
     let error = loader(3).restore(&state).unwrap_err();

@@ -1,4 +1,4 @@
-//! What stages do that no model of a few lines has: they panic, leave everything out, or nearly so.
+//! Stages outside the model: they panic, or skip all or nearly all samples.
 
 use super::{VersionedSource, all, cause, errors, good, number, numbers, saved};
 use shardstream::collate::Columns;
@@ -24,7 +24,7 @@ pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Shards of one stream each, in the order of the list.
+/// One stream for each shard, in the order of the list.
 fn samples(sizes: &[usize]) -> LoaderBuilder<Sample> {
     Loader::builder(VersionedSource::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
 }
@@ -135,7 +135,7 @@ fn streams_keep_the_order_of_outputs_and_batches_interleave_them() {
     }
 }
 
-/// Stages that leave every sample out.
+/// Stages that skip every sample.
 fn nothing() -> [(&'static str, Stage); 6] {
     [
         ("select", |items| items.select(|_| false).map(|sample| Ok(number(&sample)))),
@@ -192,10 +192,10 @@ fn a_map_that_always_fails_eventually_ends_the_run() {
     });
 }
 
-/// Leaves out the numbers for which a function is false.
+/// Filters numbers by a predicate.
 type Keeping = fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>;
 
-/// One stream leaves out nearly everything: the others wait for it, with little on the way.
+/// One stream skips nearly everything: the others wait for it, with little in their queues.
 #[test]
 fn a_selective_stream_does_not_hold_up_others() {
     watched(|| {
@@ -207,7 +207,7 @@ fn a_selective_stream_does_not_hold_up_others() {
             |items, keeps| {
                 items.filter_map(move |sample| Ok(Some(number(&sample)).filter(|number| keeps(*number))))
             },
-            // And all others make many of each.
+            // All other streams make many items of each sample.
             |items, keeps| {
                 items.flat_map(move |sample| {
                     let number = number(&sample);
@@ -234,7 +234,7 @@ fn a_selective_stream_does_not_hold_up_others() {
     });
 }
 
-/// Queues that have room for one small chunk each, and rows of which few may wait.
+/// Queues with room for one small chunk each, and few queued rows.
 #[test]
 fn a_selective_stream_holds_up_none_with_little_memory() {
     watched(|| {
@@ -317,7 +317,7 @@ fn a_state_of_other_stages_is_refused_with_the_difference() {
             assert!(error.to_string().contains(&why), "{error}");
         }
     }
-    // A map nobody can compare.
+    // A map, which states cannot compare.
     assert!(build(|items| items.map(|sample| Ok(number(&sample) + 1))).restore(&state(stages[0].1)).is_ok());
 }
 
@@ -344,8 +344,8 @@ fn stages_after_rows_fail_and_panic_per_row() {
     }
 }
 
-/// What `select_map` gives is what is shuffled and restored, at the place of the sample that was read; what
-/// it refuses is a failure of that sample.
+/// The outputs of `select_map` are shuffled and restored, at the position of the sample; its error is a
+/// failure of that sample.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[20, 20]);
@@ -364,7 +364,7 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
                 _ => Ok(Some(Sample::new(sample.key()).with("drawn", sample.rng(3).below(1 << 30) as i64))),
             });
         let items = match bytes {
-            // They fit as they are made, and would not as they were read.
+            // The mapped samples fit into the buffer; the samples as read would not.
             Some(bytes) => items.shuffle(shuffle).shuffle_bytes(bytes),
             None => items.shuffle(shuffle),
         };
@@ -393,7 +393,7 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
     assert_eq!(orders[1], (0..20).chain(1000..1020).filter(kept).collect::<Vec<_>>());
 }
 
-/// What it fails with says nothing of the shard or the network.
+/// Whatever the kind of its error, it is no fault of the shard or the network.
 #[test]
 fn any_failure_before_the_buffer_costs_one_sample() {
     let kinds: [fn() -> Error; 2] =
@@ -415,7 +415,7 @@ fn any_failure_before_the_buffer_costs_one_sample() {
     }
 }
 
-/// On a restore, the next sample is not taken for one that cannot be made just then.
+/// On a restore, the next sample does not take the place of one that cannot be read.
 #[test]
 fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[30]);
@@ -444,7 +444,7 @@ fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
     }
 }
 
-/// Twice the same predicate is one; two are both.
+/// Two predicates select samples for which both are true.
 #[test]
 fn several_selects_are_combined() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[12]);

@@ -1,4 +1,4 @@
-//! How an epoch ends: samples that fail are replaced, batches are full, and all ranks take the same number of
+//! The end of an epoch: failed samples are replaced, batches are full, and all ranks take the same number of
 //! steps.
 
 use super::{Found, VersionedSource, all, errors, failing, good, next, number, numbers, rank, saved, url};
@@ -15,17 +15,17 @@ const SIZE: usize = 12;
 const STREAMS: usize = 4;
 const LAST: [LastBatch; 4] = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat];
 
-/// Sample 3 of shard 1 and sample 5 of shard 4 have a member twice, and so have all but one of shard 7.
+/// Sample 3 of shard 1, sample 5 of shard 4 and all but one of shard 7 have a duplicate member.
 fn is_damaged(number: u64) -> bool {
     matches!(number, 1003 | 4005) || number / 1000 == 7 && number != 7002
 }
 
-/// These are read, and fail behind that.
+/// These samples are read, and fail in the map.
 fn fails(number: u64) -> bool {
     number % 5 == 1 || number / 1000 == 2 && !number.is_multiple_of(3)
 }
 
-/// A stream of all, with the index of what should be there.
+/// The dataset, with an index of the undamaged shards.
 fn dataset(source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
     let dataset = source.dataset(SHARDS).streams(STREAMS).topology(topology);
     dataset.index(counts(&[SIZE; SHARDS])).build().unwrap()
@@ -49,7 +49,7 @@ fn items(source: &Arc<VersionedSource>, topology: Topology) -> LoaderBuilder<u64
     failing(dataset(source, topology), fails)
 }
 
-/// What each stream gives: an item, or the cause of a failure.
+/// The results of each stream: an item, or the cause of a failure.
 fn streams(source: &Arc<VersionedSource>) -> Vec<Vec<Result<u64, String>>> {
     let plan = dataset(source, rank(0, 1)).plan().clone();
     let one = |number: u64| match number {
@@ -65,7 +65,7 @@ fn streams(source: &Arc<VersionedSource>) -> Vec<Vec<Result<u64, String>>> {
     (0..STREAMS).map(stream).collect()
 }
 
-/// What a rank of this many gives in an epoch.
+/// The expected results of a rank in an epoch.
 fn expected(
     source: &Arc<VersionedSource>,
     (rank, ranks): (usize, usize),
@@ -75,7 +75,7 @@ fn expected(
     let streams: Vec<_> = streams(source).into_iter().skip(rank).step_by(ranks).collect();
     let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();
     let mut lanes: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
-    // By their index the streams are of one length, and end together.
+    // According to the index the streams have one length, and end together.
     let all = SHARDS * SIZE / ranks;
     let steps = if last == LastBatch::Drop { all / batch } else { all.div_ceil(batch) };
     let refilled = matches!(last, LastBatch::Drop | LastBatch::Repeat);
@@ -112,7 +112,7 @@ fn expected(
     found
 }
 
-/// How many places of an epoch by the index have no item of their own, on all ranks together.
+/// Number of slots of an epoch without an item of their own, on all ranks together.
 fn filled(source: &Arc<VersionedSource>, steps: usize, batch: usize) -> u64 {
     let places = |stream_number: usize| {
         (stream_number..steps * batch).step_by(STREAMS).take(SHARDS * SIZE / STREAMS).count()
@@ -126,7 +126,7 @@ fn filled(source: &Arc<VersionedSource>, steps: usize, batch: usize) -> u64 {
     missing as u64
 }
 
-/// How many places the ledger says were padded, and filled from the beginning.
+/// Number of slots that the ledger counts as padded, and as filled from the start of the epoch.
 fn padded_and_repeated(state: &State) -> (u64, u64) {
     (state.ledger().padded(), state.ledger().repeated())
 }
@@ -135,7 +135,7 @@ fn good_of(found: &[Found]) -> Vec<&Vec<u64>> {
     found.iter().flatten().collect()
 }
 
-/// Those that have failed, each once: what fails may fail again where an epoch begins again to fill places.
+/// The failed numbers, each once: a failure may repeat where another pass fills slots.
 fn failed(found: &[Found]) -> Vec<&String> {
     let mut failed: Vec<_> = found.iter().filter_map(|item| item.as_ref().err()).collect();
     failed.sort_unstable();
@@ -161,7 +161,7 @@ fn failures_are_replaced_under_every_last_batch_option() {
                 let found: Vec<Found> = std::iter::from_fn(|| next(&mut batches)).collect();
                 assert_eq!(good_of(&found), good_of(&expected), "{what}");
                 assert_eq!(failed(&found), failed(&expected), "{what}");
-                // Until a stream has ended, and where nothing is filled up, errors come in their places.
+                // Until a stream has ended, and where nothing is filled, errors come at their positions.
                 let ordered = if last == LastBatch::Keep { found.len() } else { 12 };
                 assert_eq!(found[..ordered], expected[..ordered], "{what}");
                 let full = good_of(&found).iter().filter(|items| items.len() == batch).count();
@@ -180,8 +180,8 @@ fn failures_are_replaced_under_every_last_batch_option() {
     }
 }
 
-/// Streams are of very different lengths in the end: stream 3 has one sample of shard 7, stream 0 lost few.
-/// A sample that fails again where places are filled counts as one of the last pass: a state is read again.
+/// The streams end up with very different lengths: stream 3 has one sample of shard 7, stream 0 lost few. A
+/// sample that fails again where slots are filled counts as one of the last pass.
 #[test]
 fn the_ledger_lists_skips_in_the_order_of_epochs() {
     let dataset = VersionedSource::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
@@ -251,7 +251,7 @@ fn a_filled_epoch_resumes_after_any_batch_on_any_ranks() {
                         })
                         .collect();
                     assert!(rest.iter().all(|rows| rows.len() == rest[0].len()), "{what}: as many steps");
-                    // Of a padded batch it depends on the rank what it is padded with.
+                    // The padding of a batch depends on the rank.
                     if last == LastBatch::Pad {
                         continue;
                     }
@@ -289,7 +289,7 @@ fn states_of_ranks_with_replaced_failures_merge() {
     }
 }
 
-/// More than once, where an index promises several times as much as there is.
+/// Several passes, where the index promises several times the samples that exist.
 #[test]
 fn an_epoch_repeats_until_its_batches_are_full() {
     let source = VersionedSource::of(&[12, 12]);
@@ -308,7 +308,7 @@ fn an_epoch_repeats_until_its_batches_are_full() {
     }
 }
 
-/// Without an index there is no number of steps: each rank fills its batches, and leaves out what is left.
+/// Without an index the number of steps is unknown: each rank fills its batches and drops the rest.
 #[test]
 fn batches_are_full_without_an_index_too() {
     let source = source();
@@ -347,7 +347,7 @@ fn each_dataset_of_a_mix_is_repeated_by_itself() {
         let found = good(&whole);
         assert!(found.len() == 4 && found.iter().all(|items| items.len() == 6), "{found:?}");
         assert_eq!(found.concat()[..22], kept);
-        // What follows is from the beginning of each of them.
+        // The following items are from the start of each dataset.
         for is_first in [true, false] {
             let of = |items: &[u64]| -> Vec<u64> {
                 items.iter().copied().filter(|number| (*number < 9000) == is_first).collect()
@@ -361,7 +361,7 @@ fn each_dataset_of_a_mix_is_repeated_by_itself() {
     }
 }
 
-/// Of the samples themselves as well, where there is no map.
+/// Failures of the samples themselves are replaced, without a map too.
 #[test]
 fn damaged_samples_are_replaced_without_stages_too() {
     let source = source();
@@ -382,8 +382,8 @@ fn damaged_samples_are_replaced_without_stages_too() {
     }
 }
 
-/// Rank 1 has one item, of the second dataset: what pads its batches is the first item of the epoch that can
-/// be made, and be it another rank's.
+/// Rank 1 has one item, of the second dataset: its batches are padded with the first item of the epoch that
+/// can be made, even if it is another rank's.
 #[test]
 fn an_empty_batch_is_padded_from_the_first_dataset_with_an_item() {
     let part = |fails: fn(u64) -> bool| {
@@ -405,7 +405,7 @@ fn an_empty_batch_is_padded_from_the_first_dataset_with_an_item() {
     }
 }
 
-/// Both datasets are much shorter than their index says, and begin again together.
+/// Both datasets are much shorter than their index says, and repeat together.
 #[test]
 fn a_filled_mix_resumes_after_any_batch() {
     let part = |seed: u64, weight, threads| {
@@ -420,7 +420,7 @@ fn a_filled_mix_resumes_after_any_batch() {
     let whole = all(loader(0).epoch(0), usize::MAX);
     let rows = good(&whole);
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
-    // 2 and 3 of each stream, then once more, all of them before any of them comes again.
+    // 2 and 3 items of each stream, then all of them once more before any repeats again.
     for round in rows.concat().chunks_exact(10) {
         let mut round = round.to_vec();
         round.sort_unstable();

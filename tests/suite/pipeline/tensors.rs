@@ -1,4 +1,4 @@
-//! Columns behind stages that change the number of items: the rows are those items, side by side in aligned
+//! Columns after stages that change the number of items: the rows are those items, contiguous in aligned
 //! memory.
 
 use super::{VersionedSource, number, saved};
@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 const SIZES: [usize; 4] = [30, 30, 30, 30];
 
-/// What each item is: its number and which output of the sample it is; numbers drawn for it; a picture of 200
+/// Tensors of an item: its number and which output of the sample it is; random numbers; an image of 200
 /// bytes.
 struct NumberColumn;
 
@@ -51,10 +51,10 @@ fn dataset() -> Dataset {
 }
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>;
-/// How many rows a sample becomes.
+/// Number of rows of a sample.
 type Count = fn(u64) -> u64;
 
-/// The stages, and how many rows each sample is.
+/// The stages, and the number of rows of each sample.
 const STAGES: [(Stage, Count); 4] = [
     (|items| items.select(|sample| kept(number(sample))), |number| u64::from(kept(number))),
     (
@@ -70,7 +70,7 @@ const STAGES: [(Stage, Count); 4] = [
         },
         many,
     ),
-    // Samples made anew have the same rows.
+    // Rebuilt samples have the same rows.
     (
         |items| {
             let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));
@@ -89,10 +89,10 @@ fn loader(stage: Stage, threads: usize, last: LastBatch) -> Loader<TensorBatch> 
     items.on_error(OnError::skip(Failures::step())).build().unwrap()
 }
 
-/// Number, part and what was drawn.
+/// Number, part and random number.
 type Rows = Vec<(u64, u64, u64)>;
 
-/// The rows of a batch, each of which is whole.
+/// The rows of a batch; fails unless each row is consistent.
 fn rows(batch: &TensorBatch) -> Rows {
     let told = batch["x"].as_slice::<u64>().unwrap();
     let drawn = batch["x.drawn"].as_slice::<u64>().unwrap();
@@ -131,7 +131,7 @@ fn rows_are_the_remaining_items() {
         let expected = every.flat_map(|number| (0..times(number)).map(move |part| (number, part)));
         assert_eq!(numbers, expected.collect::<Vec<_>>());
         assert!(found[..found.len() - 3].iter().all(|rows| rows.len() == 6), "batches are full");
-        // Each row has random numbers of its own.
+        // Each row has its own random numbers.
         let drawn: HashSet<u64> = found.concat().iter().map(|(_, _, drawn)| *drawn).collect();
         assert_eq!(drawn.len(), numbers.len());
     }

@@ -7,7 +7,7 @@ use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
 
 const STREAMS: usize = 4;
-/// The second dataset comes in at item 27, alone from item 66 on, and the first one is back at item 93.
+/// The second dataset starts at item 27 and is alone from item 66 on; the first one returns at item 93.
 const CHANGES: [(u64, [u32; 2]); 3] = [(27, [2, 1]), (66, [0, 1]), (93, [1, 1])];
 const SIZES: [usize; 5] = [9; 5];
 
@@ -32,7 +32,7 @@ fn is_second(item: &u64) -> bool {
     *item >= 100_000
 }
 
-/// The weights that an item of the job is given by.
+/// The weights at an item of the job.
 fn weights(item: usize) -> [u32; 2] {
     let past = CHANGES.iter().take_while(|(from, _)| *from <= item as u64);
     past.last().map_or([1, 0], |(_, weights)| *weights)
@@ -65,7 +65,7 @@ fn weights_change_at_the_same_item_on_any_ranks_and_threads() {
     let whole = all(loader(0, 0, 1, 8).epochs(0), 18);
     let rows = good(&whole);
     assert_eq!(all(loader(3, 0, 1, 8).epochs(0), 18), whole, "on threads");
-    // The size of batches has no say in it.
+    // The batch size has no influence.
     let other = good(&all(loader(0, 0, 1, 12).epochs(0), 12)).concat();
     assert_eq!(other, rows.concat()[..other.len()]);
     for (at, (_, state)) in whole.iter().enumerate() {
@@ -95,7 +95,7 @@ fn an_epoch_has_all_samples_under_any_weights() {
         found.sort_unstable();
         assert_eq!(found, each, "{changes:?}");
         assert_eq!(loader.steps(), Some(12));
-        // Steps are skipped over changes and ends alike.
+        // Steps can be skipped across changes and ends of epochs.
         let rows: Vec<Found> = loader.epoch(3).map(|batch| Ok(batch.unwrap().into_items())).collect();
         for step in 0..=rows.len() {
             let later = all(loader.at(3, step as u64).unwrap(), usize::MAX);
@@ -126,7 +126,7 @@ fn a_state_of_another_schedule_is_refused() {
     document["of"]["schedule"] = serde_json::json!([{"from": 27, "weights": [2, 2]}]);
     let state: shardstream::State = document.to_string().parse().unwrap();
     assert!(plain.restore(&state).unwrap_err().to_string().contains("[2, 2] from item 27 on in the state"));
-    // What has no schedule says nothing of it.
+    // States without a schedule do not mention one.
     let none =
         super::numbers(VersionedSource::of(&[9]).dataset(1).build().unwrap()).batch(3).build().unwrap();
     assert!(!none.epoch(0).state().to_string().contains("schedule"));

@@ -1,5 +1,5 @@
-//! Blocking calls in a source, whose futures run on the threads that move bytes: they would wait for
-//! themselves.
+//! Blocking calls in a source, whose futures run on the I/O threads: such a call would wait for its own
+//! thread.
 
 use crate::support::shards::{memory, put, url, write};
 use futures::future::{BoxFuture, FutureExt};
@@ -16,11 +16,11 @@ use std::time::Duration;
 
 type Call = dyn Fn(&Store) -> Result<String> + Send + Sync;
 
-/// A source that makes a call of the blocking face for each request, and answers with its outcome.
+/// A source that makes a blocking call for each request, and responds with its outcome.
 struct Calling {
     store: Store,
     call: Arc<Call>,
-    /// Whether the call is made where it may block.
+    /// Whether the call is made on a thread that may block.
     elsewhere: bool,
 }
 
@@ -131,7 +131,7 @@ fn every_blocking_call_on_an_io_thread_is_an_error() {
     }
 }
 
-/// What need not wait harms nobody: a file that is read, bytes in memory.
+/// Calls that need not wait are allowed: reading a file, bytes in memory.
 #[test]
 fn calls_that_do_not_block_are_allowed() {
     let home = tempfile::tempdir().unwrap();

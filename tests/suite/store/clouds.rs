@@ -1,7 +1,7 @@
-//! Clients of clouds against servers of the tests' own: what they send to whom, and what they say of what
-//! comes back.
+//! Clients of cloud stores against test servers: what they send to which server, and how they report
+//! responses.
 //!
-//! They take their settings from the environment, so each test reads and lists in a process of its own.
+//! The clients take their settings from the environment, so each test reads and lists in its own process.
 
 use crate::support::child::child;
 use crate::support::noise;
@@ -39,7 +39,7 @@ fn kind(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// What the child says of reading and of listing.
+/// The output of the child for reading and for listing.
 fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
     let mut command = child(module_path!(), "read_and_list");
     for (name, _) in std::env::vars() {
@@ -75,14 +75,14 @@ fn s3_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
     child_says("s3://bucket", &account.chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
-/// The endpoint of a bucket at `server`, which gives out tokens too.
+/// The endpoint of a bucket at `server`, which issues tokens too.
 fn gs_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
     let (url, host) = (server.url(""), server.url("").replace("http://", ""));
     let account = [("GOOGLE_BASE_URL", url.as_str()), ("GCE_METADATA_HOST", &host)];
     child_says("gs://bucket", &[&account[..], more].concat())
 }
 
-/// An object and a listing with nothing in it; a token for whoever asks for one.
+/// Serves an object, an empty listing, and tokens.
 fn bucket(request: &Request) -> Reply {
     match request.path() {
         path if path.ends_with("/token") => {
@@ -119,7 +119,7 @@ fn credentials_do_not_follow_a_redirect_to_another_server() {
     }
 }
 
-/// As S3 does for a bucket that is too new to be known everywhere.
+/// S3 redirects like this for a bucket that is too new to be known everywhere.
 #[test]
 fn a_refusal_after_a_redirect_says_what_is_missing() {
     let other = Server::start(|_| Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"));
@@ -179,7 +179,7 @@ fn the_billing_project_is_sent_when_set() {
     }
     let paid = [("GOOGLE_USER_PROJECT", "payer")];
     assert_eq!(gs_says(&server, &paid), ["reading gave 100", "listing gave 0"]);
-    // What gives out tokens is not told.
+    // The token server does not get the header.
     let requests = server.requests();
     let mut tokens = requests.iter().filter(|request| is_token(request));
     assert!(tokens.all(|request| request.header("x-goog-user-project").is_none()));
@@ -240,7 +240,7 @@ fn missing_credentials_are_denied_and_say_what_to_set() {
     assert_eq!(server.requests().len(), 0);
 }
 
-/// Credentials that are named and cannot be read, and a machine whose own are refused.
+/// Credentials files that cannot be read, and a machine whose own credentials are refused.
 #[test]
 fn unusable_credentials_are_denied_and_say_what_to_set() {
     let refusing = Server::start(|request| match is_token(request) {
@@ -271,7 +271,7 @@ fn unusable_credentials_are_denied_and_say_what_to_set() {
     }
 }
 
-/// A bucket that nothing answers for.
+/// A bucket whose server refuses connections.
 #[test]
 fn a_listing_gives_up_on_refused_connections() {
     let url = format!("http://{}", nobody());

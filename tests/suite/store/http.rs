@@ -1,4 +1,4 @@
-//! Web servers, well-behaved and not. Whatever a server does, what is read is the object or a typed error.
+//! Web servers, correct and faulty. Whatever a server does, the result is the object or a typed error.
 
 use crate::store::conformance::{read, reading, small_ranges};
 use crate::support::noise;
@@ -180,7 +180,7 @@ fn ranges_may_be_chunked_or_end_by_closing() {
     for framing in [Framing::Chunked, Framing::Close] {
         let (result, _) = misbehaving(move |request, content| honest(request, content).framed(framing));
         result.unwrap();
-        // Closing too early looks like an end: the length of the range tells.
+        // An early close looks like an end; the length of the range reveals it.
         let (result, _) = misbehaving(move |request, content| {
             let reply = honest(request, content).framed(framing);
             if request.number == 1 { reply.cut(100) } else { reply }
@@ -301,7 +301,7 @@ fn refused_connections_end_in_an_error_with_the_number_of_tries() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    // By default this takes about two seconds; without a bound on time it would take for ever.
+    // By default this takes about two seconds; without a time limit it would never end.
     let store = Store::builder().retries(u32::MAX).build().unwrap();
     let error = store.open(&format!("http://{address}/a.tar")).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
@@ -334,7 +334,7 @@ fn the_time_limit_bounds_all_tries_together() {
     }
 }
 
-/// A body that is compressed on the way, or that was stored so under a name that does not say it.
+/// A body that is compressed in transit, or that was stored compressed under a name that does not say so.
 #[test]
 fn unrequested_content_codings_are_refused_by_name() {
     for coding in ["gzip", "x-gzip", "br", "zstd", "deflate", "identity, gzip"] {
@@ -356,7 +356,7 @@ fn unrequested_content_codings_are_refused_by_name() {
             misbehaving(move |request, content| honest(request, content).with("Content-Encoding", harmless));
         result.unwrap();
     }
-    // Some servers say so of every file with such a name; the bytes are those of the file.
+    // Some servers send this header for every file with such a name; the bytes are those of the file.
     let server = Server::start(|request| honest(request, &noise(900)).with("Content-Encoding", "x-gzip"));
     let store = Store::default();
     assert!(store.open_range(&server.url("/a.bin"), 0..900).unwrap().read_all().is_err());

@@ -1,8 +1,7 @@
-//! How often and how long a store tries what is not the reading of bytes: listings, uploads, deletions,
-//! credentials.
+//! Retries of requests other than reads: listings, uploads, deletions, credentials.
 //!
-//! Clients of clouds take their settings from the environment, so each of these tests makes its requests in a
-//! process of its own.
+//! Clients of cloud stores take their settings from the environment, so each of these tests makes its
+//! requests in its own process.
 
 use crate::support::bucket;
 use crate::support::child::child;
@@ -48,7 +47,7 @@ fn write_list_read_delete() {
     }
 }
 
-/// What the child says of each of its calls.
+/// The output of the child for each of its calls.
 fn child_says(size: usize, retries: u32, environment: &[(&str, &str)]) -> Vec<String> {
     let mut command = child(module_path!(), "write_list_read_delete");
     for (name, _) in std::env::vars() {
@@ -104,12 +103,12 @@ fn all_requests_respect_retry_after() {
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
-/// A server that is the bucket and gives out tokens too.
+/// A server of the bucket that issues tokens too.
 fn metadata<'a>(url: &'a str, host: &'a str) -> [(&'static str, &'a str); 3] {
     [("GOOGLE_BASE_URL", url), ("GCE_METADATA_HOST", host), ("GCE_METADATA_IP", host)]
 }
 
-/// A response whose head has come and whose body breaks off, of a listing and of the server of credentials.
+/// A response whose body breaks off after its head, of a listing and of the credential server.
 #[test]
 fn a_short_response_that_breaks_off_is_requested_again() {
     let (page, token) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -138,8 +137,8 @@ fn a_short_response_that_breaks_off_is_requested_again() {
     assert!(says[1].contains("input/output error") && says[1].contains("after 2 tries"), "{says:?}");
 }
 
-/// The machine's server of credentials is away for longer than it is asked at one go: it has answered before,
-/// so that reading continues as after any other fault.
+/// The machine's credential server is down for longer than one series of tries: it has answered before, so
+/// that reading continues as after any other fault.
 #[test]
 fn a_short_outage_of_the_credential_server_ends_no_reading() {
     let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -160,7 +159,7 @@ fn a_short_outage_of_the_credential_server_ends_no_reading() {
     assert_eq!(says, ["writing gave 3", "listing gave 0", "reading gave 3", "deleting gave 0"]);
 }
 
-/// A connection whose other end reads nothing for a while, after this many bytes.
+/// A connection whose other end stops reading for a while, after this many bytes.
 struct Resting {
     stream: TcpStream,
     before: usize,
@@ -188,8 +187,7 @@ impl Write for Resting {
     }
 }
 
-/// More than sockets hold, so that it is still being sent when the time is over in which a response must
-/// come.
+/// The object is larger than socket buffers, so that it is still being sent when the response timeout ends.
 #[test]
 fn a_slow_upload_does_not_time_out() {
     let rest = |stream| Resting { stream, before: 1 << 20, time: Duration::from_millis(900) };
@@ -203,7 +201,7 @@ fn a_slow_upload_does_not_time_out() {
     assert_eq!(child_says(length, 0, &environment)[0], format!("writing gave {length}"));
 }
 
-/// A source that never answers, but for bodies that break off.
+/// A source that never responds, except with bodies that stall.
 #[derive(Debug, Default)]
 struct Mute(AtomicUsize);
 
@@ -244,7 +242,7 @@ fn a_source_that_never_responds_times_out() {
     }
 }
 
-/// The source is read as far as there is room for what it sends, and then waits for its reader.
+/// The source is read as far as there is room, and then waits for its reader.
 #[test]
 fn an_idle_reader_uses_up_no_retry_time() {
     let mut body = mute().open("mute://a").unwrap();

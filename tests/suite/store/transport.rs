@@ -1,8 +1,6 @@
-//! The crate's own HTTP client on real connections: which it uses again, whom it trusts, where it lets itself
-//! be sent.
+//! The crate's own HTTP client on real connections: reuse, trust and redirects.
 //!
-//! What depends on the environment is tried in a process of its own, as the environment of a running one
-//! cannot be changed safely.
+//! Tests of the environment run in their own process, as that of a running process cannot be changed safely.
 
 use crate::store::conformance::small_ranges;
 use crate::support::child::child;
@@ -33,7 +31,7 @@ fn honest(request: &Request) -> Reply {
     Reply::object(request, &noise(4500), TAG)
 }
 
-/// Reads an object of 4500 bytes from a server that follows `script`, without second tries.
+/// Reads an object of 4500 bytes from a server that follows `script`, without retries.
 fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
     let store = one_by_one().retries(0).build().unwrap();
@@ -42,7 +40,8 @@ fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ve
     server.requests()
 }
 
-/// The same, when the server is not on probation any more. Gives the requests for the second reading.
+/// Like [`requests_of`], once the client reuses the server's connections. Returns the requests of the second
+/// read.
 fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
     learn_that_connections_are_clean(&server.url("/first.tar"));
@@ -52,7 +51,7 @@ fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static)
     server.requests().split_off(before)
 }
 
-/// Lets the client find out that a server sends nothing behind its answers.
+/// Lets the client learn that a server sends no surplus bytes, so that it reuses connections.
 fn learn_that_connections_are_clean(url: &str) {
     for _ in 0..2 {
         let store = Store::builder().retries(0).build().unwrap();
@@ -77,10 +76,10 @@ fn connections_are_reused() {
 
 #[test]
 fn a_connection_closed_while_idle_is_no_fault() {
-    // Without a word, after a response that said nothing of it.
+    // Closed without notice, after a response that did not announce it.
     let requests = later_requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
-    // When the next request was sent already.
+    // Closed when the next request was already sent.
     let requests = later_requests_of(|request| match request.request_on_connection {
         0 => honest(request),
         _ if request.path() == "/first.tar" => honest(request),
@@ -89,8 +88,7 @@ fn a_connection_closed_while_idle_is_no_fault() {
     assert_eq!((requests.len(), connections(&requests)), (10, 6));
 }
 
-/// The beginning of a response, or something else that nobody asked for, must not be taken for the next
-/// answer.
+/// Surplus bytes, such as the beginning of a response, must not be taken for the next response.
 #[test]
 fn a_connection_with_surplus_bytes_is_not_reused() {
     let followed = |request: &Request| {
@@ -107,7 +105,7 @@ fn a_connection_with_surplus_bytes_is_not_reused() {
     };
     let requests = requests_of(followed);
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
-    // A server that was trusted until then.
+    // A server whose connections were reused until then.
     let requests = later_requests_of(move |request| match request.path() {
         "/first.tar" => honest(request),
         _ => followed(request),
@@ -115,7 +113,7 @@ fn a_connection_with_surplus_bytes_is_not_reused() {
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
 }
 
-/// A response that would do for any of the requests below, but for its bytes.
+/// A response that fits any of the requests below, except for its bytes.
 fn wrong_answer() -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"
@@ -123,7 +121,7 @@ fn wrong_answer() -> Vec<u8> {
     [head.as_bytes(), &[b'x'; 4500]].concat()
 }
 
-/// The second response comes when the next request may have been sent already.
+/// The second response comes when the next request may already be sent.
 #[test]
 fn surplus_responses_never_answer_the_next_request() {
     for pause in [0, 1, 5] {
@@ -138,7 +136,7 @@ fn surplus_responses_never_answer_the_next_request() {
     }
 }
 
-/// A server that begins to send surplus bytes when its connections are used again already.
+/// A server that begins to send surplus bytes when its connections are already reused.
 #[test]
 fn surplus_bytes_on_an_idle_connection_end_connection_reuse() {
     let server = Server::start(|request| match request.path() {
@@ -224,7 +222,7 @@ fn reads_in_child() {
     }
 }
 
-/// What the child says when it reads `url` in this environment.
+/// The output of the child that reads `url` in this environment.
 fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
     let mut command = child(module_path!(), "reads_in_child");
     for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
@@ -244,7 +242,7 @@ fn proxies_of_the_environment_are_used() {
     assert_eq!(proxy.requests()[0].target, "http://shards.invalid/a.tar?b=c");
 }
 
-/// Behind a proxy other code sends the requests: the rules are the same.
+/// Through a proxy, other code sends the requests, under the same rules.
 #[test]
 fn a_redirect_through_a_proxy_reveals_no_secret() {
     let proxy = Server::start(|request| match request.target.as_str() {
@@ -271,7 +269,7 @@ fn a_redirect_through_a_proxy_reveals_no_secret() {
 #[test]
 #[cfg(feature = "gcs")]
 fn expired_credentials_are_refreshed_once() {
-    // The first this many tokens that are given out are good for nothing.
+    // The server refuses this many tokens, the first that it issues.
     for (expired, expected) in [(1, "read it right"), (9, "access denied")] {
         let tokens = AtomicUsize::new(0);
         let server = Server::start(move |request| {
@@ -312,7 +310,7 @@ fn openssl(directory: &std::path::Path, arguments: &str) -> bool {
     }
 }
 
-/// A certificate for this machine, and a file that says to trust it; `None` without `openssl`.
+/// A certificate for this machine, and a file of trusted certificates with it; `None` without `openssl`.
 fn certified() -> Option<(Arc<ServerConfig>, tempfile::TempDir, String)> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -348,7 +346,7 @@ fn secure(config: Arc<ServerConfig>, script: impl Fn(&Request) -> Reply + Send +
     Server::over(Arc::new(wrap), script)
 }
 
-/// A proxy that leads every tunnel to this server of the same machine; its URL.
+/// Starts a proxy that leads every tunnel to this server of the same machine; returns its URL.
 fn tunnel_to(port: u16) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -412,7 +410,7 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
                 .iter()
                 .all(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
         );
-        // Without the variable it is trusted by nobody.
+        // Without the variable the certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
     }
@@ -431,7 +429,7 @@ fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
             let mut client = client.unwrap();
             connections.fetch_add(1, Ordering::SeqCst);
             let _ = client.read(&mut [0; 4096]);
-            // A fatal alert of TLS 1.2 and 1.3 before there are keys.
+            // A fatal alert of TLS 1.2 and 1.3, before keys are exchanged.
             let _ = client.write_all(&[21, 3, 3, 0, 2, 2, alert]);
             let _ = client.read(&mut [0; 4096]);
         }

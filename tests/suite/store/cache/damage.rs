@@ -1,4 +1,4 @@
-//! Files of the cache that are not what was written: whatever reads them gets the right bytes, or an error.
+//! Damaged files of the cache: every way of reading them gives the right bytes, or an error.
 
 use super::{CacheFixture, URL, until};
 use crate::store::conformance::{read, read_range};
@@ -9,14 +9,14 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// Bytes that share a checksum.
+/// Number of bytes under one checksum.
 const BLOCK: usize = 64 << 10;
-/// Four blocks and a piece of one.
+/// Four blocks and part of one.
 const LENGTH: usize = 4 * BLOCK + 20_000;
-/// Requests that fetch such an object.
+/// Number of requests that fetch such an object.
 const REQUESTS: usize = LENGTH.div_ceil(50_000);
 
-/// A large object that has been cached, its entry, and where in that the object begins.
+/// A large object in the cache, the bytes of its entry, and the offset of the object in them.
 fn large() -> (CacheFixture, Vec<u8>, usize) {
     let mut fixture = CacheFixture::of(LENGTH, |cache| cache.revalidate(false));
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
@@ -26,12 +26,12 @@ fn large() -> (CacheFixture, Vec<u8>, usize) {
     (fixture, sound, begins)
 }
 
-/// Where the object begins in a file of the cache.
+/// Offset of the object in a file of the cache.
 fn begins(file: &[u8], content: &[u8]) -> usize {
     file.windows(9).position(|bytes| *bytes == content[..9]).unwrap()
 }
 
-/// A process that has seen no damage yet.
+/// The fixture as in a new process, which has seen no damage yet.
 fn anew(fixture: CacheFixture) -> CacheFixture {
     let mut fixture = fixture.again();
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
@@ -44,7 +44,7 @@ fn flip(path: &Path, sound: &[u8], at: usize) {
     fs::write(path, damaged).unwrap();
 }
 
-/// Parts of the object, which begin and end everywhere.
+/// Ranges of the object with all sorts of bounds.
 fn parts() -> Vec<Range<usize>> {
     let ends = [1, 999, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7, 3 * BLOCK, LENGTH - 1, LENGTH];
     std::iter::once(0).chain(ends).zip(ends).map(|(start, end)| start..end).collect()
@@ -77,8 +77,7 @@ fn ways() -> [fn(&CacheFixture); 4] {
     [whole, parts, backwards, stream]
 }
 
-/// Reads all of an object whose entry is `damaged`, in each way: with the right bytes, after which it is as
-/// before.
+/// Damages the entry and reads the object, in each way: the bytes must be right, and the entry repaired.
 fn heals(mut fixture: CacheFixture, sound: &[u8], what: &str, damage: impl Fn(&Path)) -> CacheFixture {
     let entry = fixture.entry();
     for (way, read) in ways().into_iter().enumerate() {
@@ -118,7 +117,7 @@ fn a_flipped_bit_outside_the_object_is_repaired() {
     }
 }
 
-/// As preallocated files, and those of a power failure.
+/// Zeros as in preallocated files, or after a power failure.
 #[test]
 fn zeroed_parts_of_an_entry_are_repaired() {
     let (mut fixture, sound, begins) = large();
@@ -151,7 +150,7 @@ fn files_of_the_wrong_length_are_repaired() {
     heals(fixture, &sound, "longer", damage);
 }
 
-/// One block twice, which is sound in itself.
+/// One block in place of another, sound by itself.
 #[test]
 fn misplaced_blocks_are_repaired() {
     let (fixture, sound, begins) = large();
@@ -176,7 +175,7 @@ fn sound_blocks_are_read_without_a_request() {
     assert_eq!((fixture.source.requested(), fixture.cache.warning()), (vec![], None));
 }
 
-/// The file is damaged while it is being read, and bytes of it have been handed out.
+/// The file is damaged during a read, after some of its bytes were returned.
 #[test]
 fn damage_during_a_read_is_detected() {
     let (fixture, ..) = large();
@@ -210,8 +209,7 @@ fn assert_names_the_file(error: &Error, entry: &Path) {
     assert!(shown.contains(entry.to_str().unwrap()) && shown.contains(URL), "{shown}");
 }
 
-/// A disk that damages an object again and again is not to be trusted, and fetching it again and again costs
-/// money.
+/// A disk that damages an object repeatedly cannot be trusted, and fetching it repeatedly costs money.
 #[test]
 fn damage_that_returns_after_a_repair_is_an_error() {
     for range in [0..u64::MAX, 10..5000, LENGTH as u64 - 10..LENGTH as u64] {
@@ -233,14 +231,14 @@ fn damage_that_returns_after_a_repair_is_an_error() {
         assert_names_the_file(&error, &entry);
         assert_eq!(error.location().offset(), Some(range.start));
         until(|| fixture.files().is_empty());
-        // Nothing is lost for good: it is fetched like an object that was never there.
+        // The object is not lost: it is fetched like one that was never cached.
         fixture.read();
         assert!(read().is_ok());
         assert!(fs::read(&entry).unwrap() == sound);
     }
 }
 
-/// Others that read the object at the same time have met the same damage, and not another one.
+/// Concurrent readers of the object meet the same damage, which counts once.
 #[test]
 fn damage_met_by_many_readers_is_counted_once() {
     let (fixture, sound, begins) = large();
@@ -266,7 +264,7 @@ fn damage_met_by_many_readers_is_counted_once() {
     assert!(fs::read(fixture.entry()).unwrap() == sound);
 }
 
-/// What is read of a file that is being filled is checked as well, the piece of a block at its end included.
+/// Bytes read from a file that is being filled are verified too, including the incomplete block at its end.
 #[test]
 fn damage_in_a_growing_file_is_not_returned() {
     for at in [0, BLOCK - 1, 3 * BLOCK - 1, 3 * BLOCK, 199_000] {
@@ -284,7 +282,7 @@ fn damage_in_a_growing_file_is_not_returned() {
         write_byte(&path, begins(&file, &fixture.content) + at, flipped);
         let read = |body: Body| std::thread::spawn(|| body.map(Result::unwrap).collect::<Vec<_>>());
         let readers = bodies.map(read);
-        // As far as they come while the last block is there in part.
+        // The bytes available while the last block is incomplete.
         std::thread::sleep(std::time::Duration::from_millis(100));
         fixture.source.hold(None);
         for (first, reader) in firsts.iter().zip(readers) {
@@ -292,8 +290,7 @@ fn damage_in_a_growing_file_is_not_returned() {
             assert!([&first[..], &rest.concat()].concat() == fixture.content, "damaged at {at}");
         }
         fixture.cache.flush();
-        // Whether it was seen in time or not: what is in the cache then is either sound, or found to be
-        // damaged.
+        // Whether or not the damage was seen in time, the entry is then either sound, or found to be damaged.
         let fixture = anew(fixture);
         fixture.read();
         for part in parts() {
@@ -307,7 +304,7 @@ fn damage_in_a_growing_file_is_not_returned() {
     }
 }
 
-/// Writes over a file that is open elsewhere.
+/// Overwrites a byte of a file that is open elsewhere.
 fn write_byte(path: &Path, at: usize, byte: u8) {
     use std::io::{Seek, SeekFrom, Write};
     let mut file = fs::File::options().write(true).open(path).unwrap();
@@ -338,13 +335,13 @@ fn a_damaged_entry_never_passes_for_the_object() {
         fixture = fixture.again();
         fixture.read();
         fixture.read();
-        // What seems to be of another layout is removed before it is looked for.
+        // A file that seems to have another format is removed before it is looked for.
         assert_eq!(fixture.source.bodies(), 5, "damaged at {at}");
         assert!(fs::read(&entry).unwrap() == sound, "damaged at {at}");
     }
 }
 
-/// The disk, or somebody, takes the end of an entry away that is being read.
+/// An entry is truncated while it is being read.
 #[test]
 fn missing_blocks_of_an_entry_are_fetched_again() {
     for changed in [false, true] {
@@ -379,7 +376,7 @@ fn missing_blocks_of_an_entry_are_fetched_again() {
     }
 }
 
-/// An entry as the first layout had it: a head, the object, and one checksum of each.
+/// An entry in the first file format: a header, the object, and one checksum of each.
 fn first_layout(key: &str, content: &[u8]) -> Vec<u8> {
     let magic = b"shardstream\n";
     let document = serde_json::json!({

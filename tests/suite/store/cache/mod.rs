@@ -1,4 +1,4 @@
-//! A directory between the sources and their readers: what is read is the object, from wherever it comes.
+//! The cache: readers get the bytes of the object, from the directory or from the source.
 
 mod damage;
 
@@ -19,8 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Objects with versions, which remembers what it was asked for, and holds back bytes until it is told to go
-/// on.
+/// A source of versioned objects that records its requests and withholds bytes until the test releases them.
 #[derive(Debug, Default)]
 struct ControlledSource(Arc<Mutex<SourceState>>);
 
@@ -28,15 +27,15 @@ struct ControlledSource(Arc<Mutex<SourceState>>);
 struct SourceState {
     objects: BTreeMap<String, (Bytes, Option<String>)>,
     requested: Vec<(String, Range<u64>)>,
-    /// No byte from this on is handed out yet.
+    /// Bytes from this offset on are withheld.
     held: Option<u64>,
-    /// No byte from this on comes at all.
+    /// Bytes from this offset on fail.
     broken: Option<u64>,
     checksum: Option<Checksum>,
 }
 
 const URL: &str = "test://d/0.tar";
-/// What is asked for where only the version matters.
+/// The range of a request for the version alone.
 const VERSION: Range<u64> = 0..1;
 /// Bytes of one chunk.
 const CHUNK: usize = 100;
@@ -57,7 +56,7 @@ impl ControlledSource {
         self.0.lock().unwrap().held = from;
     }
 
-    /// The ranges that were asked for since the last time, but for those that ask for the version alone.
+    /// Number of ranges requested since the last call, without requests for the version alone.
     fn bodies(&self) -> usize {
         self.requested().into_iter().filter(|range| *range != VERSION).count()
     }
@@ -123,7 +122,7 @@ impl Source for ControlledSource {
     }
 }
 
-/// A source that takes its time before it says anything.
+/// A source that waits before each response.
 #[derive(Debug)]
 struct Late(Arc<ControlledSource>, Duration);
 
@@ -137,7 +136,7 @@ impl Source for Late {
     }
 }
 
-/// Of whoever fills the cache, and of whoever asks whether what is in it is still right.
+/// Both for the reader that fills the cache, and for one that revalidates an entry.
 #[test]
 fn the_wait_for_a_first_response_is_counted_once() {
     let (directory, time) = (tempfile::tempdir().unwrap(), Duration::from_millis(150));
@@ -172,12 +171,12 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The bytes of all files, the partial ones included.
+/// The size of all files, including partial ones.
 fn taken(directory: &Path) -> u64 {
     files(directory).iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum()
 }
 
-/// Waits for something that happens by itself.
+/// Waits until a condition holds.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::sleep(Duration::from_millis(1));
@@ -220,7 +219,7 @@ impl CacheFixture {
         CacheFixture { store: self.source.store(&cache), cache, ..self }
     }
 
-    /// Reads the object as it should be, until it is an entry.
+    /// Reads the whole object correctly, so that it becomes an entry.
     fn read(&self) {
         assert!(self.store.open(URL).unwrap().read_all().unwrap() == self.content);
         self.cache.flush();
@@ -264,7 +263,7 @@ fn without_revalidation_a_cached_object_needs_no_request() {
     assert!(body.next().unwrap().is_ok());
     assert_eq!(body.object(), Some(stat));
     assert_eq!(fixture.source.requested(), []);
-    // Another process, later.
+    // As in another process, later.
     let again = Cache::builder(fixture.directory.path()).revalidate(false).build().unwrap();
     assert!(fixture.source.store(&again).open(URL).unwrap().read_all().unwrap() == fixture.content);
     assert_eq!(fixture.source.requested(), []);
@@ -295,7 +294,7 @@ fn versions_are_never_mixed_within_a_read() {
     let mut found = body.next().unwrap().unwrap().to_vec();
     let after = noise(4501)[1..].to_vec();
     fixture.source.put(URL, &after, Some("v2"));
-    // It is asked for while that of another version comes.
+    // The object is requested while another version of it is being fetched.
     let mut second = fixture.store.open(URL).unwrap();
     let other = second.next().unwrap().unwrap();
     assert!(after.starts_with(&other));
@@ -346,7 +345,7 @@ fn concurrent_threads_fetch_an_object_once() {
     fixture.entry();
 }
 
-/// Two of one object and two of others, in one thread, of which none can wait for the other.
+/// Two bodies of each of two objects, in one thread, so that none may wait for another.
 #[test]
 fn bodies_can_be_read_alternately() {
     let fixture = CacheFixture::with(|cache| cache.max_bytes(6000));
@@ -423,7 +422,7 @@ fn foreign_files_in_the_directory_do_no_harm() {
     fixture.cache.flush();
     let second = fixture.files().into_iter().find(|path| *path != entry).unwrap();
 
-    // An entry under the name of another, a directory, and a partial file that nobody fills.
+    // An entry under the name of another, a directory, and an abandoned partial file.
     fs::copy(&entry, &second).unwrap();
     fs::write(fixture.directory.path().join("notes.txt"), "mine").unwrap();
     fs::create_dir(fixture.directory.path().join("0123456789abcdef0123456789abcdeg.shard")).unwrap();
@@ -508,7 +507,7 @@ fn objects_that_cannot_be_cached_are_still_read() {
     }
 }
 
-/// A source that tells the size of its objects, and gives more.
+/// A source that sends more bytes than it announces.
 #[derive(Debug)]
 struct Generous;
 
@@ -605,7 +604,7 @@ fn a_fault_reaches_all_readers_and_leaves_no_file() {
     }
 }
 
-/// Objects of private buckets are nobody else's business.
+/// Objects of private buckets must not be readable by other users.
 #[cfg(unix)]
 #[test]
 fn only_the_owner_can_read_the_cache() {
@@ -628,7 +627,7 @@ fn only_the_owner_can_read_the_cache() {
         assert_eq!(mode(&entry.unwrap().path()), 0o600);
     }
 
-    // One that somebody has made to be shared stays as it is, and its files are private all the same.
+    // A directory that was made to be shared keeps its mode, and its files are still private.
     let shared = directory.path().join("shared");
     fs::create_dir(&shared).unwrap();
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,10 +1,8 @@
-//! A server that misbehaves in every way it can, under the reading of samples: what comes out is what a clean
-//! reading gives, or a part of it from the beginning and then a typed error; never fewer samples without one,
-//! and never a mix.
+//! Reads samples from a server that misbehaves in every way: the result is what a clean read gives, or the
+//! beginning of it and then a typed error; never fewer samples without an error, and never a mix of versions.
 //!
-//! The name of an object says what happens to its requests, so that `http://` and `gs://` URLs meet the same
-//! faults. The client of `gs://` takes its address from the environment, so that it reads in a process of its
-//! own.
+//! The name of an object selects the fault of its requests, so that `http://` and `gs://` URLs meet the same
+//! faults. The client of `gs://` takes its address from the environment, so that it reads in its own process.
 
 mod cases;
 
@@ -21,12 +19,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes in a request: a shard has several ranges.
+/// Bytes per request: a shard has several ranges.
 const RANGE: usize = 2000;
-/// Most cases wait for a retry, and not for a processor.
+/// Number of concurrent cases: most wait for a retry, not for a processor.
 const READERS: usize = 64;
 
-/// How long a response may be silent: so short that a busy machine may meet it too, and tries again.
+/// Longest silence of a response: so short that a busy machine may exceed it too, and retries.
 const STALL: Duration = Duration::from_millis(500);
 
 fn store() -> Store {
@@ -199,7 +197,7 @@ fn a_wrong_checksum_is_an_error() {
     both("checksums");
 }
 
-/// The checksum that a store gives with a part is that of the whole.
+/// A store sends the checksum of the whole object with each range.
 #[test]
 #[cfg(feature = "http")]
 fn a_checksum_of_the_whole_is_not_compared_with_a_range() {
