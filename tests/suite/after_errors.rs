@@ -186,7 +186,8 @@ proptest! {
         let items = items(dataset).shuffle(shuffle);
         // `shuffle_bytes` needs a shuffle buffer.
         let bytes = bytes.filter(|_| shuffle > 1);
-        let loader = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).batch(batch).build().unwrap();
+        let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
+        let loader = items.batch(batch).build().unwrap();
         let whole = all(if endless { loader.epochs(3) } else { loader.epoch(3) });
         for (stop, (item, state)) in whole.iter().enumerate() {
             if item.is_err() || state.samples() > ENOUGH {
@@ -194,7 +195,9 @@ proptest! {
             }
             let rest = all(loader.restore(&state.to_string().parse().unwrap()).unwrap());
             // Compares batches, errors and states: nothing is missing, and nothing is reported twice.
-            let items = |found: &[(Found, State)]| found.iter().map(|(item, _)| item.clone()).collect::<Vec<_>>();
+            let items = |found: &[(Found, State)]| -> Vec<Found> {
+                found.iter().map(|(item, _)| item.clone()).collect()
+            };
             prop_assert_eq!(items(&rest), items(&whole[stop + 1..]), "after {}", stop);
             let states = rest.iter().zip(&whole[stop + 1..]).all(|((_, now), (_, then))| now == then);
             prop_assert!(states, "another state after {}", stop);

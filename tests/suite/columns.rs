@@ -153,7 +153,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_bytes_decode_to_a_row_or_an_error(mut data in prop::collection::vec(any::<u8>(), 0..80), npy: bool) {
+    fn any_bytes_decode_to_a_row_or_an_error(
+        mut data in prop::collection::vec(any::<u8>(), 0..80), npy: bool,
+    ) {
         if npy {
             data.splice(0..0, *b"\x93NUMPY\x01\x00");
         }

@@ -273,7 +273,8 @@ proptest! {
 
     #[test]
     fn all_readers_together_read_each_sample_once(
-        world_size in 1usize..5, workers in 1usize..4, rounds in 1usize..4, seed: u64, epoch: u64, shuffled: bool,
+        world_size in 1usize..5, workers in 1usize..4, rounds in 1usize..4, seed: u64, epoch: u64,
+        shuffled: bool,
         sizes in proptest::collection::vec(0usize..5, 0..12),
     ) {
         let streams = world_size * workers * rounds;

@@ -153,7 +153,8 @@ proptest! {
         }
         let sample = sample((height, width), [0, 0, 1, 1]).with("png", png.clone()).with("seg.png", png);
         let batch = collate(column, sample.numbered(0, number)).unwrap();
-        let differ = batch["x"].as_bytes().iter().zip(batch["x.mask"].as_bytes()).filter(|(a, b)| a != b).count();
+        let pairs = batch["x"].as_bytes().iter().zip(batch["x.mask"].as_bytes());
+        let differ = pairs.filter(|(pixel, label)| pixel != label).count();
         prop_assert_eq!(differ, 0);
     }
 

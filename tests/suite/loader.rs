@@ -186,7 +186,8 @@ fn damage_is_reported_and_other_samples_are_read() {
     const SAMPLE: usize = 1024; // a header, and content that is padded
     let store = memory();
     let shards = write(&store, &[6; 7]);
-    let shards: Vec<String> = shards.iter().map(|url| url.to_string()).chain([url(7)]).collect(); // 7 is missing
+    // Shard 7 is missing.
+    let shards: Vec<String> = shards.iter().map(|url| url.to_string()).chain([url(7)]).collect();
     let sound = |shard| {
         archive(&(0..6).map(|i| Sample::new(key(shard, i)).with("cls", i as i64)).collect::<Vec<_>>())
     };

@@ -247,7 +247,9 @@ fn documents_in_the_documentation_are_valid() {
 
 proptest! {
     #[test]
-    fn no_document_panics(cut: prop::sample::Index, length in 0usize..9, with in "[a-z0-9\"=\\[\\]{},.\n ]{0,9}") {
+    fn no_document_panics(
+        cut: prop::sample::Index, length in 0usize..9, with in "[a-z0-9\"=\\[\\]{},.\n ]{0,9}",
+    ) {
         let at = cut.index(DOCUMENT.len());
         let end = (at + length).min(DOCUMENT.len());
         let text = format!("{}{with}{}", &DOCUMENT[..at], &DOCUMENT[end..]);

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 /// A shared access signature for the well-known account of azurite, whose key is public: all services, until
 /// the end of the century.
-const AZURE_SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&spr=https%2Chttp&sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
+const AZURE_SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
+                               &spr=https%2Chttp&sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
 
 /// A server with an empty bucket, in its own process, which ends with the test.
 #[derive(Debug)]

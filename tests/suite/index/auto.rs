@@ -248,7 +248,7 @@ fn bad_options_are_errors_before_any_request() {
         let error = builder.build(&list).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)) && error.to_string().contains(why), "{error}");
     }
-    // A number of streams that is too large is an error before anything is indexed.
+    // A bad number of streams is an error before anything is indexed.
     let builder =
         || Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).auto_index(AutoIndex::beside());
     for builder in [

@@ -109,7 +109,8 @@ proptest! {
                 prop_assert_eq!(shard.position_of(number), Some(sample.position().sample));
                 prop_assert_eq!(shard.size_of(number), Some(sample.size() as u64));
                 prop_assert_eq!(shard.checksum_of(number).is_some(), checksums);
-                let fields: Vec<_> = shard.members(number).unwrap().map(|member| member.field.to_owned()).collect();
+                let members = shard.members(number).unwrap();
+                let fields: Vec<_> = members.map(|member| member.field.to_owned()).collect();
                 prop_assert_eq!(fields, sample.fields().map(|(name, _)| name.to_owned()).collect::<Vec<_>>());
             }
         }
@@ -141,7 +142,8 @@ proptest! {
         sizes in prop::collection::vec(prop_oneof![6 => 0usize..900, 1 => Just(FAR)], 12..40),
         salt: u64, of_8 in 2u64..8, shuffle in 0usize..12, stop in 0usize..9, counts: bool,
     ) {
-        let (store, urls, _server) = placed(archives(&sizes.chunks(9).map(<[usize]>::to_vec).collect::<Vec<_>>()), false);
+        let sizes: Vec<_> = sizes.chunks(9).map(<[usize]>::to_vec).collect();
+        let (store, urls, _server) = placed(archives(&sizes), false);
         let index = Index::builder().store(store.clone());
         let index = index.select("f", move |sample| chosen(sample.key(), salt, of_8)).build(&urls).unwrap();
         prop_assume!(index.samples() >= 2);
@@ -150,16 +152,20 @@ proptest! {
         let loader = |epoch_batch: usize| {
             let builder = Dataset::builder(urls.clone()).store(store.clone()).index(index.clone()).streams(2);
             let dataset = builder.shuffle_shards(true).topology(Topology::single()).build().unwrap();
-            Loader::builder(dataset).shuffle(shuffle).map(|sample| Ok(sample.key().to_owned())).batch(epoch_batch)
+            let loader = Loader::builder(dataset).shuffle(shuffle);
+            loader.map(|sample| Ok(sample.key().to_owned())).batch(epoch_batch)
         };
-        let whole: Vec<Vec<String>> = loader(3).build().unwrap().epoch(1).map(|batch| batch.unwrap().to_vec()).collect();
+        let keys = |batches: shardstream::loader::Batches<Batch<String>>| -> Vec<Vec<String>> {
+            batches.map(|batch| batch.unwrap().to_vec()).collect()
+        };
+        let whole = keys(loader(3).build().unwrap().epoch(1));
         prop_assert_eq!(loader(3).last_batch(LastBatch::Pad).build().unwrap().steps(), Some(steps as u64));
         prop_assert_eq!(whole.concat().len() as u64, index.samples());
         let stop = stop.min(whole.len());
         let mut first = loader(3).build().unwrap().epoch(1);
         first.by_ref().take(stop).for_each(|batch| drop(batch.unwrap()));
         let state: State = first.state().to_string().parse().unwrap();
-        let rest: Vec<Vec<String>> = loader(3).build().unwrap().restore(&state).unwrap().map(|batch| batch.unwrap().to_vec()).collect();
+        let rest = keys(loader(3).build().unwrap().restore(&state).unwrap());
         prop_assert_eq!(&rest[..], &whole[stop..]);
     }
 }

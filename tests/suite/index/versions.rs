@@ -231,7 +231,7 @@ fn versions_are_never_mixed_in_an_epoch() {
                 let builder = builder.topology(Topology::single()).seed(7);
                 match &index {
                     Some(index) => builder.streams(5).shuffle_shards(true).index(index.clone()),
-                    // Each stream reads a shard that another stream reads too.
+                    // Streams draw shards with replacement, and may draw the same one.
                     None => builder.streams(2).resample_shards(true),
                 }
             };

@@ -53,7 +53,8 @@ proptest! {
         let mut keys: Vec<String> = all.zip(&has).filter(|(_, has)| **has).map(|(key, _)| key).collect();
         keys.push("other".into());
         if mixed {
-            keys.sort_by_key(|key| key.bytes().fold(seed, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            let mix = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            keys.sort_by_key(|key| key.bytes().fold(seed, mix));
         }
         let side = keyed(&pair, &cut(&pair, &keys, size)).missing(missing).buffer_bytes(buffer);
         let primary = pair.primary();

@@ -138,11 +138,13 @@ proptest! {
                 prop_assert_eq!(digest.samples() + digest.skipped(), there.digest().samples());
                 prop_assert_eq!(digest.samples(), state.digest().samples());
             }
-            let found: Vec<_> = rest.by_ref().take(expected.len()).map(|batch| batch.unwrap().into_items()).collect();
+            let found = rest.by_ref().take(expected.len());
+            let found: Vec<_> = found.map(|batch| batch.unwrap().into_items()).collect();
             prop_assert_eq!(&found, &expected, "{} after {}", steps, stop);
             prop_assert!(job.endless || rest.next().is_none());
             if !job.endless && stop == 0 {
-                let at: Vec<_> = loader.at(1, steps).unwrap().map(|batch| batch.unwrap().into_items()).collect();
+                let at = loader.at(1, steps).unwrap();
+                let at: Vec<_> = at.map(|batch| batch.unwrap().into_items()).collect();
                 prop_assert_eq!(&at, &expected, "at {}", steps);
             }
             // Each rank skips the same number of its own steps.

@@ -132,7 +132,8 @@ proptest! {
         batch in 1usize..5,
         ranks in any::<prop::sample::Index>(),
     ) {
-        let teams: Vec<usize> = [1, 2, 4].into_iter().filter(|ranks| job.streams.is_multiple_of(*ranks)).collect();
-        holds(&job, threads, (batch, *ranks.get(&teams)))?;
+        let fits = |ranks: &usize| job.streams.is_multiple_of(*ranks);
+        let world_sizes: Vec<usize> = [1, 2, 4].into_iter().filter(fits).collect();
+        holds(&job, threads, (batch, *ranks.get(&world_sizes)))?;
     }
 }

@@ -276,15 +276,19 @@ proptest! {
         limits in prop::collection::btree_set(1usize..20, 1..4),
         shares in prop::collection::vec(1u32..5, 3), sizes in prop::collection::vec(1usize..3, 3),
         (look_ahead, shuffle, threads) in (1usize..20, 0usize..9, 0usize..3),
-        stops in prop::collection::vec((prop::sample::select(vec![1usize, 2, 3, 6]), prop_oneof![1usize..4, 0usize..25]), 1..6),
+        stops in prop::collection::vec(
+            (prop::sample::select(vec![1usize, 2, 3, 6]), prop_oneof![1usize..4, 0usize..25]),
+            1..6,
+        ),
         fails: bool,
     ) {
         let source = VersionedSource::of(&[17, 30, 29, 0, 11, 23]);
         let limits: Vec<usize> = limits.into_iter().collect();
         let count = limits.len();
         let loader = |number: usize, ranks: usize| {
-            let buckets = Buckets::lengths(limits.clone()).shares(shares[..count].to_vec()).look_ahead(look_ahead);
-            let buckets = buckets.batches(sizes[..count].iter().map(|size| size * 6 / ranks).collect::<Vec<_>>());
+            let buckets = Buckets::lengths(limits.clone()).shares(shares[..count].to_vec());
+            let batches: Vec<_> = sizes[..count].iter().map(|size| size * 6 / ranks).collect();
+            let buckets = buckets.look_ahead(look_ahead).batches(batches);
             let dataset = source.dataset(6).streams(6).topology(rank(number, ranks)).shuffle_shards(true);
             let items = numbers(dataset.build().unwrap()).shuffle(shuffle).threads(threads);
             let items = items.buckets(buckets, |item| Ok([(item * 7 % 23) as usize]));

@@ -66,7 +66,7 @@ impl Seen {
         }
     }
 
-    /// Collects the error of a result that must fail.
+    /// Collects the value or the error of a result.
     fn result<T: Debug>(&mut self, what: impl Display, result: Result<T>) {
         match result {
             Ok(value) => self.debug(&what, &value),

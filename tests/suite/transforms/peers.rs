@@ -177,7 +177,8 @@ fn results_match_pillow() {
         .collect();
     let shown = |image: &Image| {
         let (width, height) = (image.width(), image.height());
-        json!({"channels": image.mode().channels(), "width": width, "height": height, "pixels": hex(image.pixels())})
+        let (channels, pixels) = (image.mode().channels(), hex(image.pixels()));
+        json!({"channels": channels, "width": width, "height": height, "pixels": pixels})
     };
     let dir = tempfile::tempdir().unwrap();
     let request = dir.path().join("request.json");

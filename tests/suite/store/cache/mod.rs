@@ -1,126 +1,21 @@
 //! The cache: readers get the bytes of the object, from the directory or from the source.
 
 mod damage;
+mod fixture;
 
+use self::fixture::{CHUNK, CacheFixture, ControlledSource, URL, VERSION, files, until};
 use crate::store::conformance::{read, read_range, reading, small_ranges, write};
 use crate::support::noise;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::store::object_store::memory::InMemory;
-use shardstream::store::{
-    Cache, CacheBuilder, Checksum, GetOptions, GetResponse, Source, Store, StoreBuilder,
-};
+use shardstream::store::{Cache, Checksum, GetOptions, GetResponse, Source, Store};
 use shardstream::{ErrorKind, Result};
-use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
-
-/// A source of versioned objects that records its requests and withholds bytes until the test releases them.
-#[derive(Debug, Default)]
-struct ControlledSource(Arc<Mutex<SourceState>>);
-
-#[derive(Debug, Default)]
-struct SourceState {
-    objects: BTreeMap<String, (Bytes, Option<String>)>,
-    requested: Vec<(String, Range<u64>)>,
-    /// Bytes from this offset on are withheld.
-    held: Option<u64>,
-    /// Bytes from this offset on fail.
-    broken: Option<u64>,
-    checksum: Option<Checksum>,
-}
-
-const URL: &str = "test://d/0.tar";
-/// The range of a request for the version alone.
-const VERSION: Range<u64> = 0..1;
-/// Bytes of one chunk.
-const CHUNK: usize = 100;
-
-impl ControlledSource {
-    fn of(content: &[u8]) -> Arc<Self> {
-        let source = Arc::new(ControlledSource::default());
-        source.put(URL, content, Some("v1"));
-        source
-    }
-
-    fn put(&self, url: &str, content: &[u8], version: Option<&str>) {
-        let object = (Bytes::copy_from_slice(content), version.map(Into::into));
-        self.0.lock().unwrap().objects.insert(url.into(), object);
-    }
-
-    fn hold(&self, from: Option<u64>) {
-        self.0.lock().unwrap().held = from;
-    }
-
-    /// Number of ranges requested since the last call, without requests for the version alone.
-    fn bodies(&self) -> usize {
-        self.requested().into_iter().filter(|range| *range != VERSION).count()
-    }
-
-    fn requested(&self) -> Vec<Range<u64>> {
-        std::mem::take(&mut self.0.lock().unwrap().requested).into_iter().map(|(_, range)| range).collect()
-    }
-
-    fn store(self: &Arc<Self>, cache: &Cache) -> Store {
-        self.builder(cache).build().unwrap()
-    }
-
-    fn builder(self: &Arc<Self>, cache: &Cache) -> StoreBuilder {
-        small_ranges().retries(0).with_source("test", Arc::clone(self) as _).cache(cache.clone())
-    }
-}
-
-impl Source for ControlledSource {
-    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let state = Arc::clone(&self.0);
-        let range = options.range.unwrap_or(0..u64::MAX);
-        let (found, checksum) = {
-            let mut state = state.lock().unwrap();
-            state.requested.push((url.into(), range.clone()));
-            (state.objects.get(url).cloned(), state.checksum)
-        };
-        Box::pin(async move {
-            let (content, version) = found.ok_or_else(|| ErrorKind::NotFound("no such object".into()))?;
-            if let (Some(before), Some(after)) = (&options.if_version, &version)
-                && before != after
-            {
-                return Err(ErrorKind::Changed { before: before.clone(), after: after.clone() }.into());
-            }
-            let length = content.len() as u64;
-            let whole = range == (0..u64::MAX);
-            let range = range.start.min(length)..range.end.min(length);
-            let (state, start, end) = (Arc::clone(&state), range.start, range.end);
-            let body = futures::stream::unfold(start, move |at| {
-                let (state, content) = (Arc::clone(&state), content.clone());
-                async move {
-                    if at == end {
-                        return None;
-                    }
-                    while state.lock().unwrap().held.is_some_and(|held| held <= at) {
-                        tokio::time::sleep(Duration::from_millis(1)).await;
-                    }
-                    if state.lock().unwrap().broken.is_some_and(|broken| broken <= at) {
-                        return Some((Err(std::io::Error::other("the line is cut").into()), end));
-                    }
-                    let next = end.min(at + CHUNK as u64);
-                    Some((Ok(content.slice(at as usize..next as usize)), next))
-                }
-            });
-            let response = GetResponse::new(body.boxed()).with_size(length);
-            let response = if whole { response } else { response.with_range(range) };
-            let checksum = checksum.into_iter();
-            let response = checksum.fold(response, GetResponse::with_checksum);
-            Ok(match version {
-                Some(version) => response.with_version(version),
-                None => response,
-            })
-        })
-    }
-}
 
 /// A source that waits before each response.
 #[derive(Debug)]
@@ -164,73 +59,9 @@ fn conformance() {
     assert!(!files(directory.path()).is_empty());
 }
 
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
-    files.retain(|path| path.file_name().is_some_and(|name| name != "lock"));
-    files.sort();
-    files
-}
-
 /// The size of all files, including partial ones.
 fn taken(directory: &Path) -> u64 {
     files(directory).iter().filter_map(|path| Some(path.metadata().ok()?.len())).sum()
-}
-
-/// Waits until a condition holds.
-fn until(what: impl Fn() -> bool) {
-    while !what() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-struct CacheFixture {
-    directory: tempfile::TempDir,
-    source: Arc<ControlledSource>,
-    cache: Cache,
-    store: Store,
-    content: Vec<u8>,
-}
-
-impl CacheFixture {
-    fn new() -> Self {
-        Self::with(|builder| builder)
-    }
-
-    fn with(settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
-        Self::of(4500, settings)
-    }
-
-    fn of(length: usize, settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let content = noise(length);
-        let source = ControlledSource::of(&content);
-        let cache = settings(Cache::builder(directory.path())).build().unwrap();
-        let store = source.store(&cache);
-        CacheFixture { directory, source, cache, store, content }
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        files(self.directory.path())
-    }
-
-    /// The same fixture with another cache in the directory, as in another process.
-    fn again(self) -> Self {
-        let cache = Cache::builder(self.directory.path()).revalidate(false).build().unwrap();
-        CacheFixture { store: self.source.store(&cache), cache, ..self }
-    }
-
-    /// Reads the whole object correctly, so that it becomes an entry.
-    fn read(&self) {
-        assert!(self.store.open(URL).unwrap().read_all().unwrap() == self.content);
-        self.cache.flush();
-    }
-
-    fn entry(&self) -> PathBuf {
-        let files = self.files();
-        assert_eq!(files.len(), 1, "{files:?}");
-        assert_eq!(files[0].extension().unwrap(), "shard");
-        files[0].clone()
-    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(super) fn shard(version: usize) -> Vec<u8> {
         if n == 2 { sample } else { sample.with("cls", (10 * n + version) as i64) }
     };
     let mut shard = archive(&[sample(0), sample(1), sample(2)]);
-    // Padding of the last record, as tar writers add it.
+    // Removes the padding of the last record behind the end marker.
     let end = shard.iter().rposition(|byte| *byte != 0).unwrap_or_default();
     shard.truncate((end + 1).next_multiple_of(512) + 1024);
     shard
