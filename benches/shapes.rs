@@ -85,7 +85,7 @@ fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
             let mut batches = loader.epoch(0);
             let count = batches.by_ref().filter(Result::is_ok).count();
             let fill = batches.report().fill.unwrap_or_default();
-            used = (used.0 + fill.used, used.1 + fill.room, used.2 + count);
+            used = (used.0 + fill.used, used.1 + fill.capacity, used.2 + count);
         }
         let (share, seconds) = (percent(used.0 as usize, used.1 as usize), begun.elapsed().as_secs_f64());
         println!(

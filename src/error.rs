@@ -1,4 +1,4 @@
-//! One error type for the whole crate: what went wrong, where, and what to do about it.
+//! The error type of the crate: what went wrong, where, and what to do about it.
 
 mod name;
 
@@ -10,18 +10,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The result of anything in this crate that can fail.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+/// What [`ErrorKind::TooLarge`] says of an index and of the head of a response. Neither belongs to one shard,
+/// so no policy skips it.
+pub(crate) const INDEX: &str = "an index";
+pub(crate) const RESPONSE_HEAD: &str = "the head of a response";
 
-/// An error with the place at which it happened.
+type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
+
+/// An error with its location.
 ///
-/// [`kind`](Error::kind) says what went wrong and is what code matches on; [`location`](Error::location) says
-/// where: the shard, the byte offset in it, the tar member and the sample key, as far as they are known.
+/// [`kind`](Error::kind) says what went wrong: match on it. [`location`](Error::location) says where: the
+/// shard, the byte offset in it, the tar member and the sample key, as far as they are known.
 ///
-/// As is the custom, `{}` shows this error alone, and [`source`](std::error::Error::source) its cause. `{:#}`
-/// shows all causes in one line, which is what a log wants, and so does `{:?}`, which people see where `main`
+/// As usual, `{}` shows this error alone, and [`source`](std::error::Error::source) returns its cause. `{:#}`
+/// shows the error with all causes in one line, for logs, and so does `{:?}`, which is shown if `main`
 /// returns an error.
 ///
 /// None of them shows user information or queries of URLs: see [`SecretUrl`].
@@ -33,25 +38,26 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// assert_eq!(error.location().offset(), Some(10_240));
 /// assert!(error.to_string().contains("train-000007.tar"));
 /// ```
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorDetails>);
 
-struct Inner {
+struct ErrorDetails {
     kind: ErrorKind,
     location: Location,
     attempts: Option<Attempts>,
 }
 
-/// How often and how long a request was tried before it was given up.
+/// The number and duration of the tries of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempts {
-    /// The number of tries, the first included.
+    /// The number of tries, including the first.
     pub tries: u32,
-    /// The time from the first try to the end of the last, less the time in which a reader rested.
+    /// The time from the first try to the end of the last, without the time in which the reader did not ask
+    /// for data.
     pub elapsed: Duration,
 }
 
-/// Where an error happened. Each part is present where it is known.
+/// Where an error happened. Parts that are unknown are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Location {
@@ -62,14 +68,14 @@ pub struct Location {
 }
 
 impl Location {
-    /// The URL or path of the shard, without [what may be secret](SecretUrl) in it.
+    /// The URL or path of the shard, without [secrets](SecretUrl).
     #[must_use]
     pub fn shard(&self) -> Option<&str> {
         self.shard.as_deref()
     }
 
-    /// The byte offset in the uncompressed shard: of the tar header at fault, or of the first byte that is
-    /// missing.
+    /// The byte offset in the uncompressed shard: that of the tar header at fault, or of the first missing
+    /// byte.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offset
@@ -117,10 +123,10 @@ pub enum ErrorKind {
         /// The name of the variable.
         name: String,
     },
-    /// A shard list or listing came out empty.
+    /// A list of shards is empty.
     #[error("no shards: {0}")]
     NoShards(String),
-    /// The topology (ranks, workers) is contradictory or could not be read.
+    /// The topology (ranks, workers) is contradictory or cannot be detected.
     #[error("bad topology: {0}")]
     Topology(String),
     /// There are fewer shards than readers that each need at least one.
@@ -136,19 +142,19 @@ pub enum ErrorKind {
         /// What the readers are: "ranks", "workers", "streams".
         what: &'static str,
     },
-    /// An option or a combination of options makes no sense.
+    /// An option or a combination of options is invalid.
     #[error("bad option: {0}")]
     Config(String),
     /// A [`State`](crate::State) cannot be read, merged or restored.
     #[error("the state does not fit: {0}")]
     State(String),
-    /// No object or file is at this place.
+    /// There is no such object or file.
     #[error("not found")]
-    NotFound(#[source] Source),
+    NotFound(#[source] ErrorSource),
     /// The store refused access.
     #[error("access denied: check the credentials, and that they may read or write this place")]
-    Denied(#[source] Source),
-    /// The scheme of a URL is not known, or its feature is not compiled in.
+    Denied(#[source] ErrorSource),
+    /// The scheme of a URL is unknown, or its feature is not compiled in.
     #[error("cannot open {scheme}:// URLs: {hint}")]
     UnsupportedScheme {
         /// The scheme, without `://`.
@@ -156,36 +162,36 @@ pub enum ErrorKind {
         /// What to do.
         hint: String,
     },
-    /// The place cannot do what was asked of it, such as listing a web server.
+    /// The store does not support the operation, such as listing a web server.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// The compression of a shard or a field is not known, or its feature is not compiled in.
+    /// The compression of a shard or a field is unknown, or its feature is not compiled in.
     #[error("{0}")]
     UnsupportedCompression(String),
-    /// The compressed data of a shard is damaged or cut short. Faults of the disk or the network have other
+    /// The compressed data of a shard is damaged or truncated. Errors of the disk or the network have other
     /// kinds.
     ///
-    /// [`Location::offset`] is the number of bytes that were decompressed before.
+    /// [`Location::offset`] is the number of bytes that were decompressed before the error.
     #[error("damaged {compression} data: the object cannot be decompressed from about its byte {offset} on")]
     Decompress {
         /// The compression: "gzip" or "zstd".
         compression: &'static str,
-        /// How many bytes of the object the decoder had used up without an error. Damage that only a checksum
-        /// at the end of the data shows may lie before.
+        /// Number of bytes of the object that the decoder had consumed without an error. Damage that is found
+        /// by a checksum at the end of the data may be before.
         offset: u64,
         /// The decoder's own error.
         #[source]
         source: std::io::Error,
     },
-    /// An object's bytes did not add up to its length.
+    /// The number of bytes received differs from the object's length.
     #[error("the object has {expected} bytes, but {received} were received")]
     Length {
         /// The length that the store announced.
         expected: u64,
-        /// The bytes that came.
+        /// The number of bytes received.
         received: u64,
     },
-    /// The object changed while it was read.
+    /// The object changed while it was being read.
     #[error("the object changed while it was being read (version {before} became {after})")]
     Changed {
         /// The version (ETag, generation or modification time) when reading began.
@@ -193,11 +199,11 @@ pub enum ErrorKind {
         /// The version found later.
         after: String,
     },
-    /// A shard is not what it was when it was indexed, or when a state was taken.
+    /// A shard has changed since it was indexed, or since a state was taken.
     #[error(
         "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, \
-         or build the index again and begin an epoch anew (for a copy of it, whose version is another one, \
-         `Index::without_versions` will do)"
+         or build the index again and begin an epoch anew (for a copy, which has a version of its own, use \
+         `Index::without_versions`)"
     )]
     Stale {
         /// Its size and version, or number of samples, then.
@@ -210,30 +216,30 @@ pub enum ErrorKind {
     Io(#[from] std::io::Error),
     /// The object store reported an error.
     #[error("object store error")]
-    Store(#[source] Source),
-    /// The store asks its clients to slow down, or is not available for a while.
+    Store(#[source] ErrorSource),
+    /// The store asks its clients to slow down, or is temporarily unavailable.
     #[error("the store is busy{}", pause(*retry_after))]
     Busy {
-        /// How long the store asks to wait before the next try.
+        /// The time that the store asks to wait before the next try.
         retry_after: Option<Duration>,
-        /// What it said.
-        source: Source,
+        /// The error of the store.
+        source: ErrorSource,
     },
-    /// The bytes of an object do not have the checksum that its store keeps of them.
+    /// The bytes of an object do not match the checksum in its store.
     #[error(
-        "the object is damaged, or was damaged on the way: its checksum should be {expected} and is \
-         {received}; samples of it that came before this error may be wrong"
+        "the object is damaged, or was damaged in transit: its checksum should be {expected} and is \
+         {received}; samples that were read from it before this error may be wrong"
     )]
     Damaged {
-        /// The checksum that the store keeps.
+        /// The checksum in the store.
         expected: String,
-        /// The checksum of the bytes that came.
+        /// The checksum of the received bytes.
         received: String,
     },
-    /// The bytes of a sample do not have the checksum that the index has of it.
+    /// The bytes of a sample do not match the checksum in the index.
     #[error(
         "the sample is damaged: the CRC-32C of what was read is {received:08x}, and {expected:08x} in the \
-         index; read it again to see whether it was damaged on the way, or fetch or write the shard anew"
+         index; read it again to see whether it was damaged in transit, or fetch or write the shard again"
     )]
     SampleChecksum {
         /// The checksum in the index.
@@ -241,11 +247,11 @@ pub enum ErrorKind {
         /// The checksum of the bytes that were read.
         received: u32,
     },
-    /// A file of a [`Cache`](crate::store::Cache) holds other bytes than were written to it, and so did the
-    /// one before it. None of them has been handed out.
+    /// A file of a [`Cache`](crate::store::Cache) does not contain the bytes that were written to it, and
+    /// neither did the file before it. None of these bytes have been returned.
     #[error(
-        "the cache file {} was damaged again after it was fetched anew: the checksum of a block should be \
-         {expected} and is {received}; check the disk, or keep the cache on another one",
+        "the cache file {} was damaged again after it was refetched: the checksum of a block should be \
+         {expected} and is {received}; check the disk, or use another disk for the cache",
         file.display()
     )]
     DamagedCache {
@@ -253,22 +259,22 @@ pub enum ErrorKind {
         file: std::path::PathBuf,
         /// The checksum with which the block was written.
         expected: String,
-        /// The checksum of what was read.
+        /// The checksum of the bytes that were read.
         received: String,
     },
-    /// Reading was stopped before the end: by a [`Stopper`](crate::store::Stopper), or because what it was
-    /// for has been dropped.
+    /// Reading was stopped before the end: by a [`Stopper`](crate::store::Stopper), or because its consumer
+    /// was dropped.
     #[error("the reading was stopped")]
     Stopped,
-    /// The shard ends in the middle of something, or has no end-of-archive marker.
+    /// The shard ends inside a member, or has no end-of-archive marker.
     #[error("the tar archive is truncated: at least {missing} more bytes are needed")]
     Truncated {
-        /// How many bytes are missing at the least.
+        /// Number of missing bytes, at least.
         missing: u64,
     },
-    /// The end of a tar archive is not where it may be, or data or too many zeros follow it: a region of the
-    /// shard was probably overwritten with zeros, and samples are missing. The offset is that of the first
-    /// byte at fault.
+    /// The end of a tar archive is in the wrong place, or is followed by data or too many zeros: a region of
+    /// the shard was probably overwritten with zeros, and samples are missing. The offset is that of the
+    /// first byte at fault.
     #[error("bad end of the tar archive: {0}")]
     ArchiveEnd(String),
     /// A tar header's checksum does not match its bytes.
@@ -277,11 +283,11 @@ pub enum ErrorKind {
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
-    /// An index of shards is no such document, or contradicts itself.
+    /// A document is no index of shards, or contradicts itself.
     #[error("bad index of shards: {0}")]
     Index(String),
     /// A length in the input exceeds a limit of the reader.
-    #[error("{what} of {size} bytes exceeds the limit of {limit} bytes{}", setting(what))]
+    #[error("{what} of {size} bytes exceeds the limit of {limit} bytes{}", limit_hint(what))]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -299,23 +305,22 @@ pub enum ErrorKind {
         /// The limit.
         limit: u64,
     },
-    /// A sample has two members of the same extension.
+    /// A sample has two members with the same extension.
     #[error("duplicate member: the sample already has a field {field:?}")]
     DuplicateMember {
-        /// The field (extension) that came twice.
+        /// The field (extension) that occurs twice.
         field: String,
     },
     /// The members of one sample are not adjacent in the shard.
     #[error("the members of this key are not adjacent in the shard; sort the shard's members by name")]
     ScatteredSample,
     /// A [side](crate::dataset::Side) has no sample of this key.
-    #[error("the joined shard has no sample of this key{}", lacks(*damaged))]
+    #[error("the joined shard has no sample of this key{}", missing_sample_hint(*damaged))]
     MissingSample {
-        /// Whether the side's shard is damaged, so that the sample may be in what cannot be read of it.
+        /// Whether the side's shard is damaged, so that the sample may be in the part that cannot be read.
         damaged: bool,
     },
-    /// A sample and the one of a [side](crate::dataset::Side) that is joined to it have a field of the same
-    /// name.
+    /// A sample and the joined sample of a [side](crate::dataset::Side) have a field of the same name.
     #[error("the sample that is joined has a field {field:?} too: give the side a `Side::prefix`")]
     FieldConflict {
         /// The field.
@@ -334,11 +339,11 @@ pub enum ErrorKind {
     MissingTensor {
         /// The tensor asked for.
         name: String,
-        /// The tensors that the batch has, those that were taken out not included.
+        /// The tensors that the batch has, without those that were taken out.
         available: String,
     },
-    /// A field holds another type of value than was asked for.
-    #[error("the field {field:?} holds {found}, not {wanted}{}", hint(wanted, found))]
+    /// The value of a field has another type than the requested one.
+    #[error("the field {field:?} holds {found}, not {wanted}{}", type_hint(wanted, found))]
     WrongType {
         /// The field.
         field: String,
@@ -354,7 +359,7 @@ pub enum ErrorKind {
         field: String,
         /// The decoder's own error.
         #[source]
-        source: Source,
+        source: ErrorSource,
     },
     /// A field could not be encoded.
     #[error("cannot encode the field {field:?}")]
@@ -363,9 +368,9 @@ pub enum ErrorKind {
         field: String,
         /// The encoder's own error.
         #[source]
-        source: Source,
+        source: ErrorSource,
     },
-    /// A field holds a Python pickle, which could run any code.
+    /// A field contains a Python pickle, which could run any code.
     #[error(
         "the field {field:?} is a Python pickle, which can run any code when it is loaded: shardstream does \
          not read it; leave the field undecoded, add a decoder of your own for it, or rewrite the shards \
@@ -375,15 +380,15 @@ pub enum ErrorKind {
         /// The field.
         field: String,
     },
-    /// An array is of another type or shape than was asked for.
+    /// An array has another type or shape than the requested one.
     #[error("{0}")]
-    Array(Source),
-    /// A sample could not be written, because it would not read back as it is.
+    Array(ErrorSource),
+    /// A sample was not written, because it would not read back as it is.
     #[error("this sample would not read back as it is: {0}")]
     Unwritable(String),
     /// A step supplied by the caller failed.
     #[error("a pipeline step failed")]
-    Step(#[source] Source),
+    Step(#[source] ErrorSource),
     /// A thread of the pipeline panicked.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
@@ -395,7 +400,7 @@ pub enum ErrorKind {
     TooManySkipped {
         /// The limit that was reached.
         limit: String,
-        /// How many failures were skipped before the last one, as that limit counts them.
+        /// Number of failures that were skipped before the last one, as counted by that limit.
         skipped: u64,
         /// The failure that was not skipped.
         #[source]
@@ -403,13 +408,13 @@ pub enum ErrorKind {
     },
 }
 
-/// How long a store asks to wait, if it does.
+/// The time that a store asks to wait, for the end of a message.
 fn pause(time: Option<Duration>) -> String {
     time.map_or_else(String::new, |time| format!(": it asks to wait {time:?}"))
 }
 
-/// What to do when a field holds `found` where `wanted` was asked for.
-fn hint(wanted: &str, found: &str) -> &'static str {
+/// The hint of a field that holds `found` instead of `wanted`, for the end of a message.
+fn type_hint(wanted: &str, found: &str) -> &'static str {
     match (wanted, found) {
         ("an image", "raw bytes") => "; images are decoded by a `Decoder` with `images(…)`",
         (_, "raw bytes") => "; is a `decode` step missing, or a decoder for this extension?",
@@ -421,12 +426,12 @@ fn hint(wanted: &str, found: &str) -> &'static str {
 impl Error {
     /// Wraps the error of a step that the caller supplies, such as a closure given to
     /// [`try_map`](crate::adapters::IteratorExt::try_map).
-    pub fn step(source: impl Into<Source>) -> Self {
+    pub fn step(source: impl Into<ErrorSource>) -> Self {
         ErrorKind::Step(source.into()).into()
     }
 
     /// Makes the error of a decoder for `field`.
-    pub fn decode(field: impl Into<String>, source: impl Into<Source>) -> Self {
+    pub fn decode(field: impl Into<String>, source: impl Into<ErrorSource>) -> Self {
         ErrorKind::Decode { field: field.into(), source: source.into() }.into()
     }
 
@@ -452,49 +457,48 @@ impl Error {
         &self.0.location
     }
 
-    /// How often and how long the request was tried without anything coming of it; `None` where it was tried
-    /// once.
+    /// The number and duration of the tries of the failed request; `None` if it was tried once.
     #[must_use]
     pub fn attempts(&self) -> Option<Attempts> {
         self.0.attempts
     }
 
-    /// Says how often and how long it was tried.
+    /// Sets the number and duration of the tries.
     #[must_use]
     pub(crate) fn after(mut self, tries: u32, elapsed: Duration) -> Self {
         self.0.attempts = Some(Attempts { tries, elapsed });
         self
     }
 
-    /// Says where it went wrong.
+    /// Sets the location.
     #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
     pub(crate) fn located(mut self, location: Location) -> Self {
         self.0.location = location;
         self
     }
 
-    /// Adds the shard, unless one is known already. Of its URL only what is [no secret](SecretUrl) is kept.
+    /// Adds the shard, unless there is one already. [Secrets](SecretUrl) in its URL are removed.
     #[must_use]
     pub fn in_shard(mut self, shard: impl Into<SecretUrl>) -> Self {
         self.0.location.shard.get_or_insert_with(|| shard.into().shown());
         self
     }
 
-    /// Adds the byte offset, unless one is known already.
+    /// Adds the byte offset, unless there is one already.
     #[must_use]
     pub fn at_offset(mut self, offset: u64) -> Self {
         self.0.location.offset.get_or_insert(offset);
         self
     }
 
-    /// Adds the tar member, unless one is known already.
+    /// Adds the tar member, unless there is one already.
     #[must_use]
     pub fn in_member(mut self, member: impl Into<String>) -> Self {
         self.0.location.member.get_or_insert_with(|| member.into());
         self
     }
 
-    /// Adds the sample key, unless one is known already.
+    /// Adds the sample key, unless there is one already.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.0.location.key.get_or_insert_with(|| key.into());
@@ -504,7 +508,7 @@ impl Error {
 
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
-        Error(Box::new(Inner { kind, location: Location::default(), attempts: None }))
+        Error(Box::new(ErrorDetails { kind, location: Location::default(), attempts: None }))
     }
 }
 
@@ -516,7 +520,7 @@ impl From<std::io::Error> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, location, attempts } = &*self.0;
+        let ErrorDetails { kind, location, attempts } = &*self.0;
         kind.fmt(f)?;
         let mut separator = " (";
         let mut part = |name: &str, value: Option<&dyn fmt::Display>| -> fmt::Result {
@@ -542,7 +546,7 @@ impl fmt::Display for Error {
             while let Some(error) = cause {
                 match error.is::<Error>() {
                     true => write!(f, ": {error}")?,
-                    // Of a library, or of the caller's own source.
+                    // Errors of libraries and of the caller may contain secrets.
                     false => write!(f, ": {}", secret_url::redact_text(&error.to_string()))?,
                 }
                 cause = error.source();
@@ -552,7 +556,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The message with all causes, in one line: this is what is seen where `main` returns an error.
+/// The message with all causes in one line, as it is shown if `main` returns an error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:#}")
@@ -565,18 +569,16 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a side lacks a sample, or what to do.
-fn lacks(damaged: bool) -> &'static str {
+/// The hint of a missing sample of a side, for the end of a message.
+fn missing_sample_hint(damaged: bool) -> &'static str {
     match damaged {
-        true => {
-            ": it is damaged, which an error before this one tells, and what else is in it cannot be read"
-        }
+        true => ": it is damaged, as an earlier error says, and the rest of it cannot be read",
         false => ": write it there, or choose by `Side::missing` what happens to this sample",
     }
 }
 
-/// Where the limit is set that such a thing exceeds, for the end of a message.
-fn setting(what: &str) -> &'static str {
+/// The option that sets a limit, for the end of a message.
+fn limit_hint(what: &str) -> &'static str {
     match what {
         "a sample" => ": set `tar::Limits::sample` if the shard is to be trusted",
         "a tar member" => ": set `tar::Limits::member` if the shard is to be trusted",
@@ -588,80 +590,4 @@ fn setting(what: &str) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shows_what_and_where() {
-        let error = Error::from(ErrorKind::DuplicateMember { field: "jpg".into() })
-            .in_shard("s.tar")
-            .at_offset(512)
-            .in_member("a.jpg")
-            .with_key("a");
-        assert_eq!(
-            error.to_string(),
-            "duplicate member: the sample already has a field \"jpg\" (shard s.tar, byte 512, member a.jpg, \
-             sample a)"
-        );
-    }
-
-    #[test]
-    fn shows_how_often_and_how_long() {
-        let error = Error::from(std::io::Error::other("refused")).after(5, Duration::from_millis(2040));
-        assert_eq!(format!("{error:#}"), "input/output error (after 5 tries in 2.0 s): refused");
-        assert_eq!(error.attempts(), Some(Attempts { tries: 5, elapsed: Duration::from_millis(2040) }));
-        let error = error.in_shard("s.tar");
-        assert_eq!(error.to_string(), "input/output error (shard s.tar, after 5 tries in 2.0 s)");
-    }
-
-    #[test]
-    fn the_alternate_form_shows_the_causes() {
-        let inner = Error::from(std::io::Error::other("line lost")).in_shard("b.tar");
-        let error = Error::decode("png", inner).with_key("a");
-        assert_eq!(error.to_string(), "cannot decode the field \"png\" (sample a)");
-        assert_eq!(
-            format!("{error:#}"),
-            "cannot decode the field \"png\" (sample a): input/output error (shard b.tar): line lost"
-        );
-    }
-
-    #[test]
-    fn main_shows_the_message_with_its_causes() {
-        let error = Error::from(std::io::Error::other("line lost")).in_shard("b.tar").at_offset(7);
-        assert_eq!(format!("{error:?}"), "input/output error (shard b.tar, byte 7): line lost");
-        assert_eq!(format!("{error:#?}"), format!("{error:?}"));
-        assert!(matches!(error.kind(), ErrorKind::Io(_)) && error.location().offset() == Some(7));
-    }
-
-    #[test]
-    fn secrets_of_shards_and_causes_are_not_shown() {
-        let error = std::io::Error::other("GET https://me:s3cret@h/a?s3cret failed");
-        let error = Error::from(error).in_shard("https://me:s3cret@h/a?s3cret");
-        assert_eq!(error.location().shard(), Some("https://[redacted]@h/a?[redacted]"));
-        assert_eq!(
-            format!("{error:?}"),
-            "input/output error (shard https://[redacted]@h/a?[redacted]): GET \
-             https://[redacted]@h/a?[redacted] failed"
-        );
-    }
-
-    #[test]
-    fn the_first_location_stays() {
-        let error = Error::from(ErrorKind::Checksum).in_shard("inner").in_shard("outer");
-        assert_eq!(error.location().shard(), Some("inner"));
-    }
-
-    #[test]
-    fn the_caret_points_at_the_character() {
-        let error =
-            Error::from(ErrorKind::Pattern { pattern: "é{a".into(), position: 2, message: "open".into() });
-        assert_eq!(error.to_string(), "bad shard pattern: open\n  é{a\n   ^");
-    }
-
-    #[test]
-    fn is_small_and_crosses_threads() {
-        fn crosses<T: Send + Sync + 'static>() {}
-        crosses::<Error>();
-        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
-    }
-}
+mod tests;

@@ -6,18 +6,18 @@
 //! | stage | module | what it knows |
 //! |---|---|---|
 //! | which shards | [`shards`] | brace notation, wildcards, lists |
-//! | who reads what, in which order | [`topology`], [`plan`] | ranks and workers; a pure function of the seed |
+//! | which rank reads what, in which order | [`topology`], [`plan`] | ranks and workers; a pure function of the seed |
 //! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, compression |
 //! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
-//! | what is where in the shards | [`index`] | counts and offsets of samples, without reading them |
+//! | contents of the shards | [`index`] | counts and offsets of samples, without reading them |
 //! | all of the above as one | [`dataset`] | the samples of this rank |
 //! | items | [`adapters`], [`codec`], [`image`] | shuffle, decode, map, batch, mix |
 //! | batches for a device | [`collate`], [`tensor`] | samples written into slots of aligned memory |
 //! | threads | [`loader`] | all of it, ahead of the trainer |
 //! | mixtures as documents | `mixture` (feature `mixture`) | datasets, weights and their schedule in TOML |
-//! | batches on devices | [`feed`] | uploads ahead of the step, and whether they were in time |
-//! | stop and resume | [`mod@state`] | where a job is, on any number of ranks |
-//! | the other direction | [`mod@write`] | shards that read back as they are |
+//! | batches on devices | [`feed`] | uploads ahead of the step, and the share that was in time |
+//! | stop and resume | [`mod@state`] | how far a job has come, on any number of ranks |
+//! | writing | [`mod@write`] | shards that read back as they are |
 //! | the pages of the documentation | [`guide`] | how all of this is used |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -66,13 +66,13 @@ pub use shards::ShardList;
 pub use state::{Digest, State};
 pub use topology::Topology;
 
-/// What most programs use: `use shardstream::prelude::*;`.
+/// The names that most programs use: `use shardstream::prelude::*;`.
 ///
-/// It has what reads, decodes, batches, writes and resumes, all columns, and all transforms of pictures. Not
-/// in it are [`Result`] and [`Error`], which would hide others of these names, traits to implement
-/// ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), and what few programs name.
-/// [`StreamExt`](crate::adapters::StreamExt) comes without its name, so that it can be beside that of
-/// `futures`.
+/// The prelude has everything to read, decode, batch, write and resume, all columns, and all image
+/// transforms. It has neither [`Result`] and [`Error`], which would hide others of these names, nor traits to
+/// implement ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), nor names that few
+/// programs use. [`StreamExt`](crate::adapters::StreamExt) is imported as `_`, so that it does not clash with
+/// that of `futures`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
     pub use crate::codec::{Array, DType, Decoder, Encoder};

@@ -1,6 +1,6 @@
 //! `with_epoch`: cuts an endless source into epochs of a fixed length.
 
-use super::{Slice, Staged};
+use super::{Sliced, Staged};
 
 /// A source cut into epochs of a fixed length, each of which resumes where the last one stopped.
 ///
@@ -19,16 +19,16 @@ use super::{Slice, Staged};
 #[derive(Debug)]
 #[must_use = "adapters are lazy: call `epoch`"]
 pub struct Epochs<S> {
-    source: Staged<S, Slice>,
+    source: Staged<S, Sliced>,
     length: usize,
 }
 
 /// One of the [`Epochs`] of a source.
-pub type Epoch<'a, S> = Staged<&'a mut Staged<S, Slice>, Slice>;
+pub type Epoch<'a, S> = Staged<&'a mut Staged<S, Sliced>, Sliced>;
 
 impl<S> Epochs<S> {
     pub(super) fn new(source: S, length: usize) -> Self {
-        Epochs { source: Staged::new(source, Slice::new(..)), length }
+        Epochs { source: Staged::new(source, Sliced::new(..)), length }
     }
 
     /// The next epoch: as many items of the source as the length says, or fewer if the source ends. Errors
@@ -38,7 +38,7 @@ impl<S> Epochs<S> {
     /// and has its full length. An epoch is a stream only if the source is `Unpin`: put any other source into
     /// a `Box::pin`.
     pub fn epoch(&mut self) -> Epoch<'_, S> {
-        Staged::new(&mut self.source, Slice::new(..self.length))
+        Staged::new(&mut self.source, Sliced::new(..self.length))
     }
 
     /// Whether the source has ended. It is known once an epoch was shorter than its length.

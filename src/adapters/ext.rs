@@ -1,7 +1,7 @@
 //! The extension traits: one list of adapters, for iterators and for streams.
 
 use super::{
-    Background, Batch, Batched, Chunked, Epochs, FromFields, MapItem, Rename, Select, Shuffle, Slice, Stage,
+    Background, Batch, Batched, Chunked, Epochs, FromFields, MapItem, Rename, Select, Shuffle, Sliced, Stage,
     Staged, ToTuple, TryMap, Unbatched, parallel,
 };
 use crate::codec::Decoder;
@@ -307,11 +307,11 @@ macro_rules! extension {
             /// assert_eq!(items.collect::<shardstream::Result<Vec<_>>>()?, [2, 3, 4]);
             /// # Ok::<_, shardstream::Error>(())
             /// ```
-            fn slice<T>(self, range: impl RangeBounds<usize>) -> Staged<Self, Slice>
+            fn slice<T>(self, range: impl RangeBounds<usize>) -> Staged<Self, Sliced>
             where
                 Self: $base<Item = Result<T>>,
             {
-                self.stage(Slice::new(range))
+                self.stage(Sliced::new(range))
             }
 
             /// Cuts a source, usually an endless one, into epochs of `length` items. Each epoch resumes where

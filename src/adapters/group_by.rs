@@ -12,9 +12,9 @@ const MAX_WAITING: usize = 1000;
 /// A [`Stage`] that groups items of the same key: `size` samples of one class, one speaker, one customer. A
 /// group is returned when it is full.
 ///
-/// Items that wait for others of their key are held in memory, at most [`most`](GroupBy::most) of them.
-/// Beyond that number, and at the end, groups that are not full are returned, the oldest first; or they are
-/// dropped, as [`partial`](GroupBy::partial) says.
+/// Items that wait for others of their key are held in memory, at most [`max_waiting`](GroupBy::max_waiting)
+/// of them. Beyond that number, and at the end, groups that are not full are returned, the oldest first; or
+/// they are dropped, as [`partial`](GroupBy::partial) says.
 ///
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};
@@ -84,12 +84,12 @@ where
     /// use shardstream::adapters::{GroupBy, IteratorExt};
     ///
     /// let words = ["ant", "bee", "cat", "ape"].into_iter().map(Ok);
-    /// let pairs = words.stage(GroupBy::new(2, |word: &&str| Ok(word.chars().next())).most(2));
+    /// let pairs = words.stage(GroupBy::new(2, |word: &&str| Ok(word.chars().next())).max_waiting(2));
     /// let pairs = pairs.collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(pairs, [["ant"], ["bee"], ["cat"], ["ape"]]); // "ant" did not wait for "ape"
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn most(self, items: usize) -> Self {
+    pub fn max_waiting(self, items: usize) -> Self {
         GroupBy { max_waiting: items, ..self }
     }
 
@@ -230,7 +230,7 @@ where
         let bad = |what: &str| Err(ErrorKind::Config(what.into()).into());
         match (self.size, self.max_waiting) {
             (0, _) => bad("groups of 0 items: the size must be at least 1"),
-            (_, 0) => bad("no item may wait for its group: let `most` be at least 1"),
+            (_, 0) => bad("no item may wait for its group: let `max_waiting` be at least 1"),
             _ => Ok(()),
         }
     }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     fn stage(size: usize, most: usize, partial: Partial, adjacent: bool) -> GroupBy<(u64, u64), u64, Key> {
-        let stage = GroupBy::new(size, key as Key).most(most).partial(partial);
+        let stage = GroupBy::new(size, key as Key).max_waiting(most).partial(partial);
         if adjacent { stage.adjacent() } else { stage }
     }
 

@@ -71,7 +71,7 @@ mod parallel;
 mod rename;
 mod select;
 mod shuffle;
-mod slice;
+mod sliced;
 mod stage;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -98,7 +98,7 @@ pub use rename::Rename;
 pub use select::Select;
 pub use shuffle::Shuffle;
 pub(crate) use shuffle::{ReplayedBuffer, replay};
-pub use slice::Slice;
+pub use sliced::Sliced;
 pub use stage::{SavedStage, Stage, Staged};
 pub use to_tuple::{FromFields, ToTuple};
 pub use unbatched::Unbatched;

@@ -34,7 +34,7 @@ fn adapters_are_send_if_the_source_is() {
     is_send::<Staged<Numbers, MapItem<fn(i32) -> i32>>>();
     is_send::<Staged<Numbers, Select<fn(&i32) -> bool>>>();
     is_send::<Staged<Staged<Numbers, Batched<i32>>, Unbatched<i32>>>();
-    is_send::<Staged<Numbers, Slice>>();
+    is_send::<Staged<Numbers, Sliced>>();
     is_send::<Epochs<Numbers>>();
     is_send::<Epoch<'_, Numbers>>();
     is_send::<Mix<Numbers>>();

@@ -12,7 +12,7 @@ use crate::sample::{ArrayError, DType, Sample};
 /// A column of arrays that all have the same type and shape: the field's numbers are copied into the slot.
 ///
 /// The field is an npy file or a decoded [`Array`](crate::Array), unless another option is called. Nothing is
-/// converted: an array of another type or shape is an error, [`ArrayError::Unlike`], that names both.
+/// converted: an array of another type or shape is an error, [`ArrayError::Mismatch`], that names both.
 ///
 /// Raw bytes and npy files as numpy writes them need no allocation. An npy file in Fortran order or of
 /// big-endian numbers does, because it is converted, and so does a safetensors file, because its header is
@@ -67,7 +67,7 @@ impl ArrayColumn {
         };
         let bare = matches!(self.field.form, Form::Raw(_)) && found.shape.len() == 1;
         if found.dtype != self.dtype || !(bare || found.shape[..] == self.shape[..]) {
-            return Err(ArrayError::Unlike {
+            return Err(ArrayError::Mismatch {
                 wanted: self.dtype,
                 wanted_shape: self.shape.clone(),
                 found: found.dtype,

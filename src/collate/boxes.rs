@@ -62,7 +62,7 @@ impl BoxFormat {
         }
     }
 
-    fn from_corners(self, [left, top, right, bottom]: Corners) -> [f64; 4] {
+    fn encode_corners(self, [left, top, right, bottom]: Corners) -> [f64; 4] {
         let (width, height) = (right - left, bottom - top);
         match self {
             BoxFormat::Xyxy => [left, top, right, bottom],
@@ -283,7 +283,8 @@ impl Boxes {
         let size = geometry.after();
         let (width, height) =
             if self.relative { (size.width.into(), size.height.into()) } else { (1.0, 1.0) };
-        let numbers = self.format.from_corners([left / width, top / height, right / width, bottom / height]);
+        let numbers =
+            self.format.encode_corners([left / width, top / height, right / width, bottom / height]);
         Some(numbers.map(|number| number as f32))
     }
 }

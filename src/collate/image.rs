@@ -129,8 +129,8 @@ impl ImageColumn {
 
     /// Applies the EXIF orientation. Default: no, as in torchvision and Pillow.
     #[must_use]
-    pub fn upright(mut self, upright: bool) -> Self {
-        self.options.apply_orientation = upright;
+    pub fn apply_orientation(mut self, apply: bool) -> Self {
+        self.options.apply_orientation = apply;
         self
     }
 
@@ -166,7 +166,7 @@ impl ImageColumn {
     /// Adds the boxes of the picture, which are cropped, flipped, resized and rotated with it: tensors with
     /// the suffix `.boxes` and, if there are labels, `.labels` (see [`Boxes`]). Their coordinates in the
     /// field are those of the decoded picture, after the EXIF orientation if
-    /// [`upright`](ImageColumn::upright) is set.
+    /// [`apply_orientation`](ImageColumn::apply_orientation) is set.
     ///
     /// Boxes follow the crops, flips and resizes of a transform of your own, and its calls of
     /// [`functional`](crate::image::functional). A transform that calls [`Frame::redraw`] is an error of the

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 /// The field is a PNG that is grey (of 1 to 16 bits) or has a palette, whose indices are the labels, as in
 /// Pascal VOC; or an npy file or a decoded [`Array`](crate::Array) of whole numbers or truth values,
 /// `[height, width]`. It must be as large as the picture before its transforms, after the EXIF orientation if
-/// [`upright`](super::ImageColumn::upright) is set.
+/// [`apply_orientation`](super::ImageColumn::apply_orientation) is set.
 ///
 /// The name of the tensor is that of the image column, followed by `.mask`: `[samples, height, width]`.
 #[derive(Debug, Clone)]

@@ -122,7 +122,7 @@ pub(super) fn one_hot(batch: &TensorBatch, name: &str, classes: usize) -> Result
     if labels.shape() != [batch.len()] {
         let (found, found_shape) = (labels.dtype(), labels.shape().to_vec());
         let (wanted, wanted_shape) = (DType::F32, vec![batch.len(), classes]);
-        return Err(ArrayError::Unlike { wanted, wanted_shape, found, found_shape }.into());
+        return Err(ArrayError::Mismatch { wanted, wanted_shape, found, found_shape }.into());
     }
     let mut hot = Tensor::zeros(DType::F32, vec![batch.len(), classes])?;
     let to = hot.as_mut_slice::<f32>()?;

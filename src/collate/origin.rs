@@ -97,7 +97,7 @@ impl Column for ShardColumn {
 /// outputs of a stage, all from 0.
 ///
 /// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key. The
-/// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [numbered](Sample::numbered). A
+/// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [set](Sample::with_position). A
 /// number that does not fit `int64`, which no shard has, is an error,
 /// [`ErrorKind::Config`](crate::ErrorKind::Config).
 ///
@@ -106,7 +106,7 @@ impl Column for ShardColumn {
 /// use shardstream::collate::{Columns, PositionColumn};
 ///
 /// let columns = Columns::new().with("at", PositionColumn::new());
-/// let batch = columns.collate([Sample::new("a").numbered(2, 7), Sample::new("b").numbered(2, 8)])?;
+/// let batch = columns.collate([Sample::new("a").with_position(2, 7), Sample::new("b").with_position(2, 8)])?;
 /// assert_eq!(batch["at"].shape(), [2, 4]);
 /// assert_eq!(batch["at"].as_slice::<i64>()?, [2, 0, 7, 0, 2, 0, 8, 0]);
 /// # Ok::<(), shardstream::Error>(())
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_number_that_no_shard_has_is_an_error() {
-        let sample = Sample::new("k").numbered(0, 1 << 63);
+        let sample = Sample::new("k").with_position(0, 1 << 63);
         let error = columns().collate([sample]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
         let text = error.to_string();

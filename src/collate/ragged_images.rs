@@ -209,8 +209,9 @@ mod tests {
         };
         let columns =
             Columns::new().with("all", RaggedImages::new(column("*.png"))).with("one", column("0.png"));
-        let sample =
-            |at| Sample::new("k").numbered(0, at).with("0.png", file.clone()).with("1.png", file.clone());
+        let sample = |at| {
+            Sample::new("k").with_position(0, at).with("0.png", file.clone()).with("1.png", file.clone())
+        };
         let batch = columns.seed(3).collate((0..4).map(sample)).unwrap();
         assert_eq!(batch["all"].to_string(), "float32[8, 3, 2, 3]");
         assert_eq!(batch["all.offsets"].as_slice::<i64>().unwrap(), [0, 2, 4, 6, 8]);

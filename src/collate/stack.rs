@@ -231,8 +231,9 @@ mod tests {
                 .then(RandomHorizontalFlip::new(0.5).unwrap())
         };
         let columns = Columns::new().with("x", Stack::new(["0.png", "1.png", "2.png"], column)).seed(5);
-        let sample =
-            |at| Sample::new("k").numbered(0, at).with("0.png", file.clone()).with("2.png", file.clone());
+        let sample = |at| {
+            Sample::new("k").with_position(0, at).with("0.png", file.clone()).with("2.png", file.clone())
+        };
         let batch = columns.collate((0..4).map(sample)).unwrap();
         assert_eq!(batch["x"].shape(), [4, 3, 5, 6, 1]);
         let samples: Vec<&[u8]> = batch["x"].as_slice::<u8>().unwrap().chunks(90).collect();

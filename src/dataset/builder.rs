@@ -1,86 +1,73 @@
-//! The options of a dataset, and the checks that they make sense together.
+//! The options of a dataset, and the checks of their combinations.
 
-use super::{Dataset, Inner, Joined, Numbers, Shards, Side, Versions};
+use super::shard_set::ShardSetOptions;
+use super::side::ResolvedSide;
+use super::versions::Versions;
+use super::{Dataset, DatasetState, Shards, Side};
 use crate::error::{ErrorKind, Result};
 use crate::index::{AutoIndex, Index, ShardIndex};
 use crate::plan::{Plan, check_enough};
-use crate::secret_url::shown;
-use crate::shards::ShardList;
-use crate::state::hash_texts;
-use crate::store::{Store, is_local};
+use crate::store::Store;
 use crate::tar::Limits;
 use crate::topology::Topology;
-use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
+
+impl Dataset {
+    /// Begins a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
+    /// `/data/**/*.tar`, or a [`ShardList`](crate::ShardList).
+    pub fn builder(shards: impl Into<Shards>) -> DatasetBuilder {
+        DatasetBuilder::new(shards.into())
+    }
+}
 
 /// The options of a [`Dataset`].
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct DatasetBuilder {
-    shards: Shards,
-    only: Option<Vec<usize>>,
-    index: Option<Index>,
-    auto_index: Option<AutoIndex>,
-    store: Option<Store>,
+    shards: ShardSetOptions,
     topology: Option<Topology>,
     streams: Option<usize>,
     shuffle: bool,
     resample: bool,
     seed: u64,
-    limits: Limits,
-    checksums: bool,
     sides: Vec<Side>,
-    is_side: bool,
 }
 
 impl DatasetBuilder {
-    pub(super) fn new(shards: Shards) -> Self {
+    fn new(shards: Shards) -> Self {
         DatasetBuilder {
-            shards,
-            only: None,
-            index: None,
-            auto_index: None,
-            store: None,
+            shards: ShardSetOptions::new(shards),
             topology: None,
             streams: None,
             shuffle: false,
             resample: false,
             seed: 0,
-            limits: Limits::default(),
-            checksums: false,
             sides: Vec::new(),
-            is_side: false,
         }
-    }
-
-    /// Begins a [side](Side), which has no plan of its own.
-    pub(super) fn for_side(self) -> Self {
-        DatasetBuilder { is_side: true, ..self }
     }
 
     /// Where the shards are opened. Default: [`Store::default`].
     pub fn store(mut self, store: Store) -> Self {
-        self.store = Some(store);
+        self.shards.store = Some(store);
         self
     }
 
-    /// Which rank and worker this process is. Default: the only one; but where the environment says that
-    /// there are several ranks or workers, this must be said, so that no job reads everything on every rank
-    /// by mistake. Give [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
-    /// Where ranks of tensor or pipeline parallelism read the same, say so by
-    /// [`Topology::with_data_parallel`].
+    /// Which rank and worker this process is. Default: the only one, unless the environment says that there
+    /// are several ranks or workers: then this option is required, so that no job reads everything on every
+    /// rank by mistake. Pass [`Topology::detect`] to split the shards, [`Topology::single`] to read them all.
+    /// If ranks of tensor or pipeline parallelism read the same data, add [`Topology::with_data_parallel`].
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
         self
     }
 
-    /// Reads only the shards of these numbers in the list, in this order: for a part of a dataset, or for a
+    /// Reads only the shards with these numbers in the list, in this order: for a part of a dataset, or for a
     /// splitter of your own. Default: all.
     ///
     /// The samples keep their [positions](crate::Sample::position) in the whole list, and with them their
-    /// random numbers. What is left is dealt by the [topology](DatasetBuilder::topology) as ever, so that a
-    /// splitter which has dealt with the ranks goes with a single one:
+    /// random numbers. The selected shards are dealt by the [topology](DatasetBuilder::topology) as usual, so
+    /// that a splitter which has split by rank is used with a single one:
     ///
     /// ```
     /// use shardstream::plan::split_by;
@@ -98,34 +85,34 @@ impl DatasetBuilder {
     /// # Ok::<(), shardstream::Error>(())
     /// ```
     pub fn only(mut self, numbers: impl IntoIterator<Item = usize>) -> Self {
-        self.only = Some(numbers.into_iter().collect());
+        self.shards.only = Some(numbers.into_iter().collect());
         self
     }
 
-    /// What is known of the shards: then they are cut into slices, so that all streams, and with them all
+    /// The index of the shards. With it, shards are cut into slices, so that all streams, and with them all
     /// ranks, get the same number of samples (one more or less), few shards can feed many ranks, and
-    /// [`Dataset::len`] is known. It must know all shards that are read. Default: none; whole shards are
+    /// [`Dataset::len`] is known. It must contain all shards that are read. Default: none; whole shards are
     /// dealt.
     ///
-    /// The order depends on whether there is one. A shard that is not as it was indexed is
-    /// [an error](ErrorKind::Stale) when it is read: one of another size or version, with other samples in a
-    /// slice, or with samples where the index says there are none. Of copies in another place the version is
-    /// not compared; for copies in the same place there is [`Index::without_versions`]. Where a sample is
-    /// damaged that has a place in the index, what comes after it in the slice is left out.
+    /// The order depends on whether there is an index. A shard that is not as it was indexed is [an
+    /// error](ErrorKind::Stale) when it is read: if its size or version differs, if a slice has other
+    /// samples, or if there are samples where the index has none. The version of a copy in another place is
+    /// not compared; for a copy in the same place there is [`Index::without_versions`]. After a damaged
+    /// sample whose place is in the index, the rest of the slice is left out.
     pub fn index(mut self, index: Index) -> Self {
-        self.index = Some(index);
+        self.shards.index = Some(index);
         self
     }
 
-    /// Loads the [index](DatasetBuilder::index) from where it is kept; builds it, and keeps it there, if it
-    /// is missing or the shards are others by now. Only shards that are new or have changed are indexed then.
+    /// Loads the [index](DatasetBuilder::index) from where it is saved. If it is missing, or the shards have
+    /// changed, builds and saves it; only shards that are new or have changed are then indexed.
     ///
-    /// The pattern is listed once, as without an index. Where the listing tells the size and version of each
+    /// The pattern is listed once, as without an index. Where the listing has the size and version of each
     /// shard, as those of buckets and directories do, a start with a current index takes the listing and the
-    /// index, and no request for a shard; shards that were not listed (a brace pattern, a list) are asked for
-    /// one byte each. Shards of a web server that tells no versions are indexed at every start.
+    /// index, and no request for a shard. Shards that were not listed (a brace pattern, a list) take a
+    /// request for one byte each. Shards of a web server that sends no versions are indexed at every start.
     ///
-    /// The index is of the whole list, also where [`only`](DatasetBuilder::only) a part of it is read.
+    /// The index covers the whole list, even if [`only`](DatasetBuilder::only) a part of it is read.
     ///
     /// ```
     /// use shardstream::index::AutoIndex;
@@ -143,71 +130,69 @@ impl DatasetBuilder {
     /// ```
     ///
     /// # Errors
-    /// They come from [`build`](DatasetBuilder::build): those of
+    /// [`build`](DatasetBuilder::build) returns those of
     /// [`IndexBuilder::build`](crate::index::IndexBuilder::build), since a damaged shard has no index, and
-    /// [`ErrorKind::Config`] where the index cannot be kept.
+    /// [`ErrorKind::Config`] where the index cannot be saved.
     pub fn auto_index(mut self, auto: AutoIndex) -> Self {
-        self.auto_index = Some(auto);
+        self.shards.auto_index = Some(auto);
         self
     }
 
-    /// Compares each sample with the CRC-32C that the [index](DatasetBuilder::index) has of it: one whose
-    /// bytes are others is [an error](ErrorKind::SampleChecksum). Default: no.
+    /// Compares each sample with its CRC-32C in the [index](DatasetBuilder::index). A difference is
+    /// [an error](ErrorKind::SampleChecksum). Default: no.
     ///
-    /// A tar archive has checksums of its headers alone, so that a bit that was flipped in a body is not
-    /// noticed without.
+    /// A tar archive has checksums of its headers alone, so that a flipped bit in a body goes unnoticed
+    /// without this option.
     pub fn checksums(mut self, checksums: bool) -> Self {
-        self.checksums = checksums;
+        self.shards.checksums = checksums;
         self
     }
 
-    /// The number of logical streams of all ranks together; it must be a multiple of the ranks times the
+    /// The number of logical streams of all ranks together. It must be a multiple of the ranks times the
     /// workers, and there must be at least as many shards, or samples with an [index](DatasetBuilder::index).
     ///
-    /// The order depends on this number, and not on that of the ranks: say it, and keep it, where the number
-    /// of ranks may change. Several streams are read in parallel by a loader, each with a shuffle buffer of
-    /// its own, and mix samples of several shards; many streams divide among many numbers of ranks (48 among
-    /// 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), and take memory and threads on few.
+    /// The order depends on this number, and not on the number of ranks: set it, and keep it, if the number
+    /// of ranks may change. A loader reads several streams in parallel, each with a shuffle buffer of its
+    /// own, which mixes samples of several shards. More streams divide evenly among more numbers of ranks (48
+    /// among 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48), but take memory and threads if there are few ranks.
     ///
-    /// Default: where the shards are in the order of the list, one per rank and worker, so that one process
-    /// reads them as they are listed. Where they are shuffled or resampled, 8, so that the order is the same
-    /// on 1, 2, 4 and 8 ranks; for other numbers of ranks and workers, the least number that they and 8
-    /// divide; fewer where there are not as many shards.
+    /// Default: for shards in the order of the list, one per rank and worker, so that one process reads them
+    /// as they are listed. For shuffled or resampled shards, 8, so that the order is the same on 1, 2, 4 and
+    /// 8 ranks; for other numbers of ranks and workers, the least number that they and 8 divide; fewer if
+    /// there are fewer shards.
     pub fn streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
         self
     }
 
-    /// Whether the shards are permuted anew in every epoch, over all ranks, before they are dealt. Default:
-    /// no.
+    /// Whether each epoch permutes the shards, across all ranks, before they are dealt. Default: no.
     pub fn shuffle_shards(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self
     }
 
-    /// Whether every stream draws its shards at random and with replacement, anew in every epoch, instead of
-    /// being dealt some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs).
-    /// Default: no.
+    /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt
+    /// some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs). Default: no.
     ///
-    /// A shard that is drawn twice in an epoch gives its samples the same [random
-    /// numbers](crate::Sample::rng) both times.
+    /// If a shard is drawn twice in an epoch, its samples have the same [random numbers](crate::Sample::rng)
+    /// both times.
     pub fn resample_shards(mut self, resample: bool) -> Self {
         self.resample = resample;
         self
     }
 
-    /// The seed of all that is random in the order. Default: 0.
+    /// The seed of the order. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Joins the samples of other shards to those of the same keys: see [`Side`]. Several sides are joined
-    /// one after the other.
+    /// Adds the fields of other shards' samples to the samples of the same keys: see [`Side`]. Several sides
+    /// are joined one after the other.
     ///
-    /// Whatever reads the dataset gets whole samples: filters, shuffle buffers, stages and batches come
-    /// behind the join. Damage in a side is an error of the sample that lacks its fields; an outage while a
-    /// side is read ends a loader's run as one of the dataset itself does.
+    /// The join comes first: filters, shuffle buffers, stages and batches get joined samples. Damage in a
+    /// side is an error of the sample that lacks its fields. An outage while a side is read ends a loader's
+    /// run, as an outage of the dataset itself does.
     pub fn join(mut self, side: Side) -> Self {
         self.sides.push(side);
         self
@@ -216,7 +201,7 @@ impl DatasetBuilder {
     /// Limits on what is accepted of a shard: sizes, padding, concatenated archives. Default:
     /// [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.shards.limits = limits;
         self
     }
 
@@ -225,57 +210,35 @@ impl DatasetBuilder {
     ///
     /// # Errors
     /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
-    /// the ranks cannot share evenly, a topology that should have been said, [`only`](DatasetBuilder::only)
-    /// with a number that no shard has, [limits](Limits) of 0, [`checksums`](DatasetBuilder::checksums)
-    /// without an index that has them, two indexes, a [side](DatasetBuilder::join) with another number of
-    /// shards or options that make no sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// the ranks cannot share evenly, a missing topology in a job of several ranks,
+    /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0,
+    /// [`checksums`](DatasetBuilder::checksums) without an index that has them, two indexes, a
+    /// [side](DatasetBuilder::join) with another number of shards or options that make no sense, or what
+    /// [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
-            None => single_unless_told_otherwise()?,
+            None => default_topology()?,
         };
-        self.check(&topology)?;
-        let store = self.store.unwrap_or_default();
-        let expanded = matches!(self.shards, Shards::Pattern(_));
-        let listed = self.shards.listed(&store)?;
-        let shards = listed.shards.clone();
-        if shards.is_empty() {
-            return Err(ErrorKind::NoShards("the list is empty".into()).into());
+        self.shards.check()?;
+        if let Some(streams) = self.streams {
+            Plan::new(streams, streams, self.seed)?.streams_of(&topology).map(drop)?;
         }
-        let beyond = |only: &Vec<usize>| only.iter().copied().find(|number| *number >= shards.len());
-        if let Some(number) = self.only.as_ref().and_then(beyond) {
-            let message = format!(
-                "`only` names shard {number}, but the last of {} is {}",
-                shards.len(),
-                shards.len() - 1
-            );
-            return Err(ErrorKind::Config(message).into());
-        }
-        let numbers = Numbers::new(self.only, shards.len());
-        let index = match &self.auto_index {
-            Some(auto) => Some(auto.index(&store, self.limits, self.checksums, &listed)?),
-            None => self.index,
-        };
-        let index = index.map(|index| indexed(&index, &shards, &numbers)).transpose()?;
-        // An index of the same URLs shares their memory.
-        let same = index.as_ref().filter(|index| expanded && index.is_of(shards.iter()));
-        let shards = same.map_or(shards, Index::shards);
-        if self.checksums {
-            check_checksums(index.as_ref())?;
-        }
+        let shards = self.shards.build()?;
+        let (index, numbers) = (&shards.index, &shards.numbers);
         let readers = topology.readers();
         let random = self.shuffle || self.resample;
-        let join = |side: Side| side.build(&store, shards.len()).map(Arc::new);
-        let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<Joined>>>>()?;
-        let plan = match &index {
-            Some(index) if !self.is_side => {
+        let join = |side: Side| side.build(&shards.store, shards.list.len()).map(Arc::new);
+        let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<ResolvedSide>>>>()?;
+        let plan = match index {
+            Some(index) => {
                 let counts: Vec<u64> = index.iter().map(ShardIndex::samples).collect();
-                let most = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
-                let most = usize::try_from(most).unwrap_or(usize::MAX);
-                let streams = self.streams.unwrap_or_else(|| default_streams(readers, most, random));
+                let samples = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+                let samples = usize::try_from(samples).unwrap_or(usize::MAX);
+                let streams = self.streams.unwrap_or_else(|| default_streams(readers, samples, random));
                 Plan::counted(counts, streams, self.seed)?
             }
-            _ => {
+            None => {
                 let replicated = topology.data_parallel_size() != topology.world_size();
                 let what = match (topology.workers() > 1, replicated) {
                     (true, _) => "workers of all ranks",
@@ -291,111 +254,20 @@ impl DatasetBuilder {
         let streams = plan.streams_of(&topology)?.collect();
         let counts = plan.counts().filter(|_| !plan.is_resampled()).unwrap_or_default();
         let empty = (0..counts.len()).filter(|planned| counts[*planned] == 0).collect();
-        Ok(Dataset(Arc::new(Inner {
-            names: names(&shards, &numbers),
-            fingerprint: index.as_ref().map(fingerprint),
-            shards,
-            numbers,
-            index,
+        Ok(Dataset(Arc::new(DatasetState {
+            shards: Arc::new(shards),
             empty,
-            store,
             plan,
             streams,
             topology,
             seed: self.seed,
-            limits: self.limits,
-            checksums: self.checksums,
             sides,
             versions: Versions::default(),
         })))
     }
-
-    /// Refuses options that contradict each other or make no sense, before anything is listed or indexed.
-    fn check(&self, topology: &Topology) -> Result<()> {
-        self.limits.check()?;
-        if let Some(streams) = self.streams {
-            Plan::new(streams, streams, self.seed)?.streams_of(topology).map(drop)?;
-        }
-        let config = |message: &str| Err(ErrorKind::Config(message.into()).into());
-        if self.index.is_some() && self.auto_index.is_some() {
-            return config("`index` and `auto_index` both give an index: leave one of them out");
-        }
-        self.auto_index.as_ref().map_or(Ok(()), AutoIndex::check)
-    }
 }
 
-/// What the index says of the shards that are read, in their order.
-fn indexed(index: &Index, shards: &ShardList, numbers: &Numbers) -> Result<Index> {
-    if matches!(numbers, Numbers::All(_)) && index.is_of(shards.iter()) {
-        return Ok(index.clone());
-    }
-    let urls = numbers.iter().filter_map(|number| shards.get(number));
-    urls.map(|url| {
-        index.get(url.expose_secret()).cloned().ok_or_else(|| {
-            let message =
-                format!("the index of {} shards does not know this one: build it again", index.len());
-            crate::Error::from(ErrorKind::Config(message)).in_shard(url)
-        })
-    })
-    .collect()
-}
-
-fn check_checksums(index: Option<&Index>) -> Result<()> {
-    let config = |message: &str| crate::Error::from(ErrorKind::Config(message.into()));
-    let Some(index) = index else {
-        return Err(config(
-            "`checksums` compares samples with an index, and there is none: give the dataset one",
-        ));
-    };
-    match index.iter().find(|shard| !shard.has_checksums()) {
-        Some(shard) => {
-            let message =
-                "`checksums`: the index has none of this shard; build it with `IndexBuilder::checksums`";
-            Err(config(message).in_shard(shard.url()))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Stands for what an index says of the shards. Ranks may have copies of their own, with other times of
-/// writing.
-fn fingerprint(index: &Index) -> String {
-    let shown = |shard: &ShardIndex| {
-        let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
-        let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
-        let text = format!("{} {bytes} {version}", shard.samples());
-        match shard.selection_fingerprint() {
-            Some(selection) => format!("{text} {selection:016x}"),
-            None => text,
-        }
-    };
-    format!("{:016x}", hash_texts(index.iter().map(shown)))
-}
-
-/// A hash of the names of the shards that are read, and for their numbers, which the samples' random
-/// numbers depend on: where they lie is no part of it, so that a dataset can be moved as a whole.
-fn names(shards: &ShardList, numbers: &Numbers) -> u64 {
-    let urls =
-        || numbers.iter().filter_map(|number| shards.get(number)).map(|url| shown(url.expose_secret()));
-    let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
-    let first = urls().next().unwrap_or_default();
-    let mut common = &first[..directory(&first)];
-    for url in urls() {
-        while !url.starts_with(common) {
-            common = &common[..directory(&common[..common.len() - 1])];
-        }
-    }
-    let names = urls().map(|url| match url {
-        Cow::Borrowed(url) => Cow::Borrowed(&url[common.len()..]),
-        Cow::Owned(url) => Cow::Owned(url[common.len()..].to_owned()),
-    });
-    match numbers.iter().eq(0..numbers.len()) {
-        true => hash_texts(names),
-        false => hash_texts(names.chain(numbers.iter().map(|number| Cow::Owned(number.to_string())))),
-    }
-}
-
-/// How many streams there are where it was not said.
+/// The default number of streams.
 fn default_streams(readers: usize, shards: usize, random: bool) -> usize {
     let doubled = iter::successors(Some(readers), |streams| streams.checked_mul(2));
     let enough = |streams: &usize| streams.is_multiple_of(8);
@@ -410,12 +282,12 @@ fn default_streams(readers: usize, shards: usize, random: bool) -> usize {
     found
 }
 
-/// The topology of a process that was not told one.
-fn single_unless_told_otherwise() -> Result<Topology> {
+/// The default topology: a single process, which is an error if the environment has several.
+fn default_topology() -> Result<Topology> {
     let found = Topology::detect()?;
     if found.readers() > 1 {
         let message = format!(
-            "the environment says that this is {found}, and the dataset was not told what that means: give \
+            "the environment says that this is {found}, and the dataset has no topology: give \
              it `.topology(Topology::detect()?)` to split the shards, or `.topology(Topology::single())` to \
              read all of them here and everywhere else"
         );

@@ -1,55 +1,56 @@
-//! What is read, by whom, in which order: shards, a store, a plan, and the samples that they give.
+//! Datasets: which shards are read, by which process, in which order, and the samples in them.
 
 mod builder;
-mod check;
-mod current;
-mod held;
-mod join;
-mod numbers;
+mod current_shard;
 mod opener;
 mod pairing;
-mod part;
 mod reader;
+mod shard_numbers;
+mod shard_set;
 mod shards;
 mod side;
+mod side_buffer;
+mod side_join;
 mod side_shard;
-mod stop;
+mod slice_check;
+mod slice_reader;
+mod slice_samples;
+mod stop_handle;
 mod versions;
 
 pub use builder::DatasetBuilder;
-pub(crate) use current::CurrentShard;
-use numbers::Numbers;
+pub(crate) use current_shard::CurrentShard;
 pub use reader::{ShardReader, ShardReaderStream};
+use shard_set::ShardSet;
 pub use shards::Shards;
-use side::Joined;
+use side::ResolvedSide;
 pub use side::{Missing, Side};
-pub(crate) use stop::Stop;
+pub(crate) use stop_handle::StopHandle;
 pub(crate) use versions::Versions;
 
 use crate::adapters::{Mix, round_robin};
-use crate::error::{ErrorKind, Result};
-use crate::index::{Index, ShardIndex};
+use crate::error::Result;
+use crate::index::ShardIndex;
 use crate::plan::{Plan, Slice};
 use crate::sample::Position;
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
-use crate::state::{DatasetHeader, Digest, Order};
+use crate::state::{DatasetHeader, Digest, ShardOrder};
 use crate::store::Store;
-use crate::tar::Limits;
 use crate::topology::Topology;
 use std::fmt;
 use std::sync::Arc;
 
 /// The samples of a list of shards, in an order that is a pure function of the seed and the epoch.
 ///
-/// A dataset knows which shards there are, where to open them, and which of them this process reads. Every
-/// epoch is dealt to *logical streams*: sequences of shards that are read one after the other. The ranks (and
-/// the workers within a rank) take whole streams, so that what a stream gives depends on the seed, the epoch
-/// and the number of streams, and not on how many nodes or threads share the work.
+/// A dataset knows its shards, the store in which they are opened, and the part that this process reads.
+/// Every epoch is dealt to *logical streams*: sequences of shards that are read one after the other. The
+/// ranks (and the workers within a rank) take whole streams, so that the samples of a stream depend on the
+/// seed, the epoch and the number of streams, and not on how many nodes or threads share the work.
 ///
 /// [`samples`](Dataset::samples) is a plain blocking iterator and [`stream`](Dataset::stream) an asynchronous
-/// stream; both give the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader) reads
-/// the same streams on threads.
+/// stream; both return the samples of this process's streams in turn. A [`Loader`](crate::loader::Loader)
+/// reads the same streams on threads.
 ///
 /// ```
 /// use shardstream::prelude::*;
@@ -72,87 +73,71 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Dataset(Arc<Inner>);
+pub struct Dataset(Arc<DatasetState>);
 
-struct Inner {
-    shards: ShardList,
-    /// The numbers of the shards that the plan deals.
-    numbers: Numbers,
-    /// What is known of each of these shards, in their order.
-    index: Option<Index>,
-    /// Those of them, by their numbers in the plan, that the index says have no sample.
+struct DatasetState {
+    shards: Arc<ShardSet>,
+    /// Numbers in the plan of the shards that have no sample according to the index.
     empty: Vec<usize>,
-    store: Store,
     plan: Plan,
     /// The logical streams that this process reads.
     streams: Vec<usize>,
     topology: Topology,
     seed: u64,
-    /// Stands for the names of the shards.
-    names: u64,
-    /// Stands for what the index says of them.
-    fingerprint: Option<String>,
-    limits: Limits,
-    /// Whether samples are compared with the checksums of the index.
-    checksums: bool,
-    /// What is joined to the samples.
-    sides: Vec<Arc<Joined>>,
-    /// What was found by readers that were asked for one by one.
+    /// The sides that are joined to the samples.
+    sides: Vec<Arc<ResolvedSide>>,
+    /// The versions that [`Dataset::read`] has found.
     versions: Versions,
 }
 
 impl Dataset {
-    /// Begins a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
-    /// `/data/**/*.tar`, or a [`ShardList`].
-    pub fn builder(shards: impl Into<Shards>) -> DatasetBuilder {
-        DatasetBuilder::new(shards.into())
-    }
-
-    /// The shards, of all ranks: the whole list, with those that are not [read](DatasetBuilder::only) too.
+    /// The whole list of shards: those of all ranks, including shards that are not
+    /// [read](DatasetBuilder::only).
     #[must_use]
     pub fn shards(&self) -> &ShardList {
-        &self.0.shards
+        &self.0.shards.list
     }
 
-    /// Where the shards are opened.
+    /// The store in which the shards are opened.
     #[must_use]
     pub fn store(&self) -> &Store {
-        &self.0.store
+        &self.0.shards.store
     }
 
-    /// The seed of all that is random in the order.
+    /// The seed of the order.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.0.seed
     }
 
-    /// The plan by which the shards are dealt to streams. The numbers that it deals are places in the list;
-    /// under [`only`](DatasetBuilder::only), places among the shards which that names.
+    /// The plan that deals the shards to streams. It numbers the shards by their places in the list or, under
+    /// [`only`](DatasetBuilder::only), in that selection.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0.plan
     }
 
-    /// How many samples an epoch has in this process; none where that is not known, because there is no
+    /// Number of samples of an epoch in this process. `None` if it is not known, because there is no
     /// [index](DatasetBuilder::index), because shards are drawn with replacement, or because samples that a
     /// [side](DatasetBuilder::join) lacks are [left out](Missing::Skip).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no dataset is known to be empty")]
     pub fn len(&self) -> Option<u64> {
-        if self.leaves_out() {
+        if self.skips_missing() {
             return None;
         }
         self.streams().iter().map(|stream| self.0.plan.samples(*stream)).sum()
     }
 
-    /// What the [content](Digest::content) of an epoch is in which all ranks together see each sample once;
-    /// none where [`len`](Dataset::len) is. It goes through the numbers of all samples.
+    /// The digest of an epoch in which all ranks together see each sample once, to compare
+    /// [contents](Digest::content). `None` if [`len`](Dataset::len) is. Takes time in proportion to the
+    /// number of samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
         self.len()?;
         let mut digest = Digest::default();
         for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
-            let shard = self.0.numbers.get(planned)? as u64;
+            let shard = self.0.shards.numbers.get(planned)? as u64;
             let index = self.indexed(planned)?;
             for sample in (0..*count).filter_map(|sample| index.position_of(sample)) {
                 digest.add(digest.samples(), 0, Position { epoch, shard, sample, part: 0 });
@@ -161,7 +146,7 @@ impl Dataset {
         Some(digest)
     }
 
-    /// The logical streams that this process reads, by number.
+    /// The numbers of the logical streams that this process reads.
     #[must_use]
     pub fn streams(&self) -> &[usize] {
         &self.0.streams
@@ -169,51 +154,51 @@ impl Dataset {
 
     /// Reads one logical stream of an epoch: its shards one after the other.
     ///
-    /// All streams of an epoch read the same version of a shard: where it was replaced meanwhile, the second
-    /// stream that reads of it gives [`ErrorKind::Changed`]. That counts from one stream to the next for the
-    /// last epochs that were read; [`samples`](Dataset::samples), [`stream`](Dataset::stream) and the runs of
-    /// a loader begin anew.
+    /// All streams of an epoch read the same version of a shard: if it was replaced meanwhile, the second
+    /// stream that reads it returns [`ErrorKind::Changed`](crate::ErrorKind::Changed). The versions of the
+    /// last epochs are remembered between calls of `read`. Each call of [`samples`](Dataset::samples) or
+    /// [`stream`](Dataset::stream) and each run of a loader starts without them.
     pub fn read(&self, epoch: u64, stream: usize) -> ShardReader {
         self.read_together(epoch, stream, &self.0.versions)
     }
 
-    /// Reads one logical stream of an epoch, with all that are given the same `versions`.
+    /// Reads one logical stream of an epoch. Readers with the same `versions` read the same version of a
+    /// shard.
     pub(crate) fn read_together(&self, epoch: u64, stream: usize, versions: &Versions) -> ShardReader {
         let slices = self.0.plan.stream(epoch, stream);
-        ShardReader::new(self.clone(), epoch, slices, versions).after_empty(self.empty(stream))
+        self.read_slices(epoch, slices, versions).after_empty(self.empty(stream))
     }
 
-    /// The shards of the plan that the index says have no sample, and that a stream looks into.
+    /// The shards of the plan without a sample, according to the index, that a stream checks.
     ///
-    /// They are in no slice: without a look at them, an index that is wrong would hide them.
+    /// They are in no slice: unless they are opened, a wrong index would hide their samples.
     fn empty(&self, stream: usize) -> impl Iterator<Item = usize> {
         self.0.empty.iter().copied().skip(stream).step_by(self.0.plan.streams())
     }
 
-    /// Reads slices of shards, by the numbers of the plan.
+    /// Reads slices of shards, which are numbered as in the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
-        ShardReader::new(self.clone(), epoch, slices, versions)
+        ShardReader::new(Arc::clone(&self.0.shards), &self.0.sides, epoch, slices, versions)
     }
 
-    /// A shard of the plan: its number in the list, and its URL.
+    /// The number in the list, and the URL, of a shard of the plan.
     pub(crate) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
-        let found = self.0.numbers.get(planned).and_then(|number| Some((number, self.0.shards.get(number)?)));
-        found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
+        self.0.shards.shard(planned)
     }
 
-    /// What a state says of the dataset; what is done with its samples is for others to fill in.
+    /// What a state records of the dataset. The loader fills in what it does with the samples.
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
         let order = match (plan.is_resampled(), plan.is_shuffled()) {
-            (true, _) => Order::Resampled,
-            (false, true) => Order::Shuffled,
-            (false, false) => Order::Listed,
+            (true, _) => ShardOrder::Resampled,
+            (false, true) => ShardOrder::Shuffled,
+            (false, false) => ShardOrder::Listed,
         };
         DatasetHeader {
             seed: self.0.seed,
             shards: plan.shards(),
-            names: self.0.names,
-            index: self.0.fingerprint.clone(),
+            names: self.0.shards.names,
+            index: self.0.shards.fingerprint.clone(),
             order,
             shuffle: 0,
             shuffle_bytes: None,
@@ -226,45 +211,38 @@ impl Dataset {
         }
     }
 
-    /// What is joined to the samples.
-    fn sides(&self) -> &[Arc<Joined>] {
-        &self.0.sides
-    }
-
-    /// Where its shards and those of its sides are opened.
+    /// The stores of its shards and of its sides' shards.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Store> {
-        std::iter::once(self.store()).chain(self.sides().iter().map(|side| side.dataset.store()))
+        std::iter::once(self.store()).chain(self.0.sides.iter().map(|side| &side.shards.store))
     }
 
-    /// Whether anything is joined to the samples, so that more of them may fail than those that cannot be
-    /// read.
+    /// Whether sides are joined to the samples. Then readable samples may fail too.
     pub(crate) fn is_joined(&self) -> bool {
         !self.0.sides.is_empty()
     }
 
-    /// Whether samples are left out that a side lacks.
-    pub(crate) fn leaves_out(&self) -> bool {
+    /// Whether samples that a side lacks are left out.
+    pub(crate) fn skips_missing(&self) -> bool {
         self.0.sides.iter().any(|side| side.missing == Missing::Skip)
     }
 
-    /// What is known of a shard of the plan.
+    /// The index entry of a shard of the plan.
     pub(crate) fn indexed(&self, planned: usize) -> Option<&ShardIndex> {
-        self.0.index.as_ref()?.at(planned)
+        self.0.shards.indexed(planned)
     }
 
-    /// Which reader this process is, and of how many.
+    /// Which rank and worker this process is.
     pub(crate) fn topology(&self) -> &Topology {
         &self.0.topology
     }
 
     /// The samples of an epoch: one from each of this process's streams in turn, until all have ended.
     ///
-    /// After an error the iteration continues: with the next sample of the shard, or with the next shard
-    /// where the rest of one can't be read. Stop at the first error (`?`) unless you mean to do without
-    /// samples.
+    /// After an error the iteration continues with the next sample of the shard, or with the next shard where
+    /// the rest of one can't be read. Stop at the first error (`?`) unless samples may be missing.
     ///
-    /// A [`Loader`](crate::Loader) gives the same samples in the same order as long as there is no error,
-    /// which takes a turn here and none there.
+    /// A [`Loader`](crate::Loader) returns the same samples in the same order as long as there is no error:
+    /// an error takes its stream's turn here, but not in a loader.
     pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
         round_robin(self.readers(epoch)).longest()
     }
@@ -283,7 +261,7 @@ impl Dataset {
 impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dataset")
-            .field("shards", &self.0.shards.len())
+            .field("shards", &self.0.shards.list.len())
             .field("streams", &self.0.streams)
             .field("seed", &self.0.seed)
             .finish_non_exhaustive()

@@ -1,105 +1,117 @@
 //! One logical stream: its slices of shards, parsed one after the other, with the samples of joined sides.
 
-use super::join::Join;
-use super::opener::Opener;
-use super::part::Part;
-use super::{CurrentShard, Dataset, Stop, Versions};
+use super::current_shard::CurrentShard;
+use super::shard_set::ShardSet;
+use super::side::ResolvedSide;
+use super::side_join::SideJoin;
+use super::slice_reader::{BodyStream, SliceEvent, SliceReader};
+use super::slice_samples::SliceSamples;
+use super::stop_handle::StopHandle;
+use super::versions::Versions;
 use crate::error::Result;
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::{Body, ObjectVersion};
-use bytes::Bytes;
-use futures::stream::{BoxStream, Stream, StreamExt};
+use futures::stream::{Stream, StreamExt};
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// The samples of one logical stream, as a blocking iterator; see [`Dataset::read`].
+/// The samples of one logical stream, as a blocking iterator; see [`Dataset::read`](super::Dataset::read).
 #[derive(Debug)]
 #[must_use = "a reader reads nothing unless it is iterated"]
-pub struct ShardReader(Reader<Body>);
+pub struct ShardReader(JoinedReader<Body>);
 
 impl ShardReader {
     /// Readers that are given the same `versions` read the same version of each shard.
-    pub(super) fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
-        ShardReader(Reader::new(dataset, epoch, slices, versions))
+    pub(super) fn new(
+        shards: Arc<ShardSet>,
+        sides: &[Arc<ResolvedSide>],
+        epoch: u64,
+        slices: Vec<Slice>,
+        versions: &Versions,
+    ) -> Self {
+        let body = |body| body;
+        let join = SideJoin::new(sides, &shards, epoch, &slices, versions, body);
+        ShardReader(JoinedReader { slices: SliceReader::new(shards, epoch, slices, versions, body), join })
     }
 
-    /// Looks first whether these shards have no sample indeed. An error of one counts as one of the first
+    /// Checks first that these shards have no sample indeed. An error of one counts as one of the first
     /// slice.
     pub(super) fn after_empty(mut self, shards: impl IntoIterator<Item = usize>) -> Self {
-        self.0.slices.empty = shards.into_iter().collect();
+        self.0.slices.opener.empty = shards.into_iter().collect();
         self
     }
 
     /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
     pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
-        let slices = &mut self.0.slices;
-        (slices.next, slices.passed, slices.current) = (slice, passed, slice);
+        let opener = &mut self.0.slices.opener;
+        (opener.next, opener.passed, opener.current) = (slice, passed, slice);
         self
     }
 
-    /// Gives nothing of the slice of this number unless its shard is what it was.
+    /// Gives nothing of the slice of this number unless its shard is still this object.
     pub(crate) fn expecting(mut self, slice: usize, object: ObjectVersion) -> Self {
-        self.0.slices.expected.push((slice, object));
+        self.0.slices.opener.expected.push((slice, object));
         self
     }
 
     /// Lets `stop` end this reader. `number` tells it from the other readers of the same `stop`.
-    pub(crate) fn stopped_by(mut self, stop: Stop, number: usize) -> Self {
+    pub(crate) fn stopped_by(mut self, stop: StopHandle, number: usize) -> Self {
         self.0.join.stopped_by(&stop, number);
-        self.0.slices.stop = Some((stop, (number, 0)));
+        self.0.slices.opener.stop = Some((stop, (number, 0)));
         self
     }
 
-    /// Tells which shard is read.
+    /// Stores in `shard` which shard is being read.
     pub(crate) fn showing(mut self, shard: CurrentShard) -> Self {
-        self.0.slices.shard = shard;
+        self.0.slices.opener.shard = shard;
         self
     }
 
-    /// Whether all of its slices are open, so that what is read after them may [begin](Self::begin_behind).
+    /// Whether all of its slices are open, so that the reader after it may [begin](Self::begin_behind).
     pub(crate) fn has_room_behind(&self) -> bool {
-        self.0.slices.room_behind() > 0
+        self.0.slices.opener.room_behind() > 0
     }
 
     /// Says that another reader will [begin behind](Self::begin_behind) this one.
     pub(crate) fn set_followed(&mut self, followed: bool) {
-        self.0.slices.followed = followed;
+        self.0.slices.opener.followed = followed;
     }
 
     /// Begins to read while `before`, whose slices come first, is still being read.
     pub(crate) fn begin_behind(&mut self, before: &ShardReader) {
-        self.0.slices.begin_behind(&before.0.slices);
+        self.0.slices.opener.begin_behind(&before.0.slices.opener);
     }
 
     /// Leaves out the rest of the slice that is being read.
     pub(crate) fn give_up(&mut self) {
-        self.0.current = None;
-        // Of a filtered slice, the pieces that follow as well.
-        self.0.slices.leave_pieces();
+        self.0.slices.current = None;
+        // Also the later pieces of a filtered slice.
+        self.0.slices.opener.leave_pieces();
         self.0.join.give_up();
     }
 
-    /// Which of the slices the last item came from.
+    /// Number of the slice that the last item came from.
     pub(crate) fn slice(&self) -> usize {
-        self.0.slices.current
+        self.0.slices.opener.current
     }
 
     /// The object that is being read, as far as its source tells what it is.
     pub(crate) fn object(&self) -> Option<ObjectVersion> {
-        self.0.current.as_ref()?.object()
+        self.0.slices.current.as_ref()?.object()
     }
 
-    /// Whether the object that is being read is another one than [`ShardReader::expecting`] was told.
+    /// Whether the object that is being read is not the [expected](ShardReader::expecting) one.
     pub(crate) fn is_replaced(&self) -> bool {
-        self.0.current.as_ref().is_some_and(Part::is_replaced)
+        self.0.slices.current.as_ref().is_some_and(SliceSamples::is_replaced)
     }
 
-    /// The next sample, without waiting for the network: local files are read, and compressed bytes are
-    /// expanded, on the thread that asks.
+    /// The next sample, without waiting for the network. Local files are read, and compressed bytes are
+    /// decompressed, on the calling thread.
     pub(crate) fn poll_sample(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Sample>>> {
-        self.0.poll_next(&mut |part| part.poll_sample(|body| body.poll_here(cx)))
+        self.0.poll_sample(&mut |samples| samples.poll_sample(|body| body.poll_here(cx)))
     }
 
     /// The same samples as a stream for any executor.
@@ -112,9 +124,9 @@ impl Iterator for ShardReader {
     type Item = Result<Sample>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.0.poll_next(&mut |part| part.poll_sample(|body| Poll::Ready(body.next()))) {
+        match self.0.poll_sample(&mut |samples| samples.poll_sample(|body| Poll::Ready(body.next()))) {
             Poll::Ready(item) => item,
-            // A blocking part is never pending.
+            // A blocking body is never pending.
             Poll::Pending => None,
         }
     }
@@ -122,16 +134,13 @@ impl Iterator for ShardReader {
 
 /// The samples of one logical stream, as a [`Stream`]; see [`ShardReader::into_stream`].
 #[must_use = "a stream does nothing unless it is polled"]
-pub struct ShardReaderStream(Reader<Chunks>);
-
-/// The bytes of a shard as a stream.
-pub(super) type Chunks = BoxStream<'static, Result<Bytes>>;
+pub struct ShardReaderStream(JoinedReader<BodyStream>);
 
 impl Stream for ShardReaderStream {
     type Item = Result<Sample>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().0.poll_next(&mut |part| part.poll_next_unpin(cx))
+        self.get_mut().0.poll_sample(&mut |samples| samples.poll_next_unpin(cx))
     }
 }
 
@@ -141,88 +150,46 @@ impl fmt::Debug for ShardReaderStream {
     }
 }
 
-/// What both faces share. `C` is what the bytes of a shard are read from.
-pub(super) struct Reader<C> {
-    pub(super) slices: Opener,
-    current: Option<Part<C>>,
-    face: fn(Body) -> C,
-    join: Join<C>,
+/// What the blocking and the asynchronous reader share. `C` gives the bytes of a shard.
+struct JoinedReader<C> {
+    slices: SliceReader<C>,
+    join: SideJoin<C>,
 }
 
-impl Reader<Body> {
-    fn new(dataset: Dataset, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> Self {
-        Reader::with_face(dataset, epoch, slices, versions, |body| body)
-    }
-
-    pub(super) fn into_stream(self) -> Reader<Chunks> {
-        let current = self.current.map(|part| part.map_chunks(stream));
-        Reader { slices: self.slices, current, face: stream, join: self.join.into_stream() }
+impl JoinedReader<Body> {
+    fn into_stream(self) -> JoinedReader<BodyStream> {
+        JoinedReader { slices: self.slices.into_stream(), join: self.join.into_stream() }
     }
 }
 
-/// The asynchronous face of a body.
-pub(super) fn stream(body: Body) -> Chunks {
-    body.into_stream().boxed()
-}
-
-impl<C> Reader<C> {
-    pub(super) fn with_face(
-        dataset: Dataset,
-        epoch: u64,
-        slices: Vec<Slice>,
-        versions: &Versions,
-        face: fn(Body) -> C,
-    ) -> Self {
-        let join = Join::new(&dataset, epoch, &slices, versions, face);
-        Reader { slices: Opener::new(dataset, epoch, slices, versions), current: None, face, join }
-    }
-
-    /// Goes to the slice of this number, past those before it, and ends where it does.
-    pub(super) fn go_to(&mut self, slice: usize) {
-        self.current = None;
-        self.slices.go_to(slice);
-    }
-
-    /// The next sample. `poll` asks a part for its next one, of this reader or of those of the sides.
-    pub(super) fn poll_next<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
+impl<C> JoinedReader<C> {
+    /// The next sample. `poll` asks an open slice, of the dataset or of a side, for its next sample.
+    fn poll_sample<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
     where
-        F: FnMut(&mut Part<C>) -> Poll<Option<Result<Sample>>>,
+        F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
     {
+        if self.join.is_empty() {
+            return self.slices.poll_sample(poll);
+        }
         loop {
-            if let Some(item) = ready!(self.join.poll_next(poll)) {
+            if let Some(item) = ready!(self.join.poll_sample(poll)) {
                 return Poll::Ready(Some(item));
             }
-            let item = match &mut self.current {
-                Some(part) => ready!(poll(part)),
-                None => match self.slices.open_next() {
-                    Some(Ok(part)) => {
-                        self.current = Some(part.map_chunks(self.face));
-                        continue;
-                    }
-                    Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                    None => return Poll::Ready(None),
-                },
-            };
-            match item {
-                Some(Ok(sample)) if self.join.is_empty() => return Poll::Ready(Some(Ok(sample))),
-                Some(Ok(sample)) => self.join.begin(sample, self.slices.current),
-                Some(Err(error)) => {
-                    self.slices.leave_pieces();
-                    return Poll::Ready(Some(Err(error)));
-                }
-                None => {
-                    self.current = None;
-                    if !self.join.is_empty() && self.slices.ends_shard() {
-                        self.join.end(self.slices.current);
-                    }
-                }
+            let event = ready!(self.slices.poll_event(poll));
+            let opener = &self.slices.opener;
+            match event {
+                SliceEvent::Item(Ok(sample)) => self.join.begin(sample, opener.current),
+                SliceEvent::Item(Err(error)) => return Poll::Ready(Some(Err(error))),
+                SliceEvent::SliceEnd if opener.ends_shard() => self.join.end(opener.current),
+                SliceEvent::SliceEnd => {}
+                SliceEvent::End => return Poll::Ready(None),
             }
         }
     }
 }
 
-impl<C> fmt::Debug for Reader<C> {
+impl<C> fmt::Debug for JoinedReader<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("slices", &self.slices).finish_non_exhaustive()
+        f.debug_struct("JoinedReader").field("slices", &self.slices).finish_non_exhaustive()
     }
 }

@@ -1,30 +1,29 @@
-//! Which shards a dataset is of: a pattern or a list.
+//! The shards of a dataset, as a pattern or a list.
 
 use crate::error::Result;
-use crate::index::{Listed, is_kept};
+use crate::index::{ListedShards, is_index_name};
 use crate::secret_url::SecretUrl;
 use crate::shards::{ShardList, glob};
 use crate::store::{ObjectVersion, Store};
 use std::collections::HashMap;
 
-/// Which shards: a pattern that is yet to be expanded, or a list.
+/// The shards of a dataset: a pattern, which is expanded later, or a list.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Shards {
     /// Brace notation, `::` and `${NAME}`, as in [`ShardList::expand`], and [wildcards](glob).
     Pattern(SecretUrl),
-    /// A list that is taken as it is.
+    /// A list that is used as it is.
     List(ShardList),
 }
 
 impl Shards {
-    /// The list of shards: a pattern is expanded, and where it has wildcards, the directory or bucket is
-    /// listed, once. Names that end in `.index.json` or `.shidx`, as those of kept indexes do, are left out
-    /// then. Blocks.
+    /// Expands the pattern to a list of shards. If it has wildcards, the directory or bucket is listed once,
+    /// and names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. Blocks.
     ///
     /// [`DatasetBuilder::build`](super::DatasetBuilder::build) does this by itself, and
-    /// [`auto_index`](super::DatasetBuilder::auto_index) indexes what was listed. It is needed where the list
-    /// comes first, as for an index of your own:
+    /// [`auto_index`](super::DatasetBuilder::auto_index) indexes what was listed. Call it where you need the
+    /// list first, as for an index of your own:
     ///
     /// ```
     /// use shardstream::dataset::Shards;
@@ -50,10 +49,12 @@ impl Shards {
         Ok(self.listed(store)?.shards)
     }
 
-    /// [`resolve`](Shards::resolve), with what the listing says of the shards.
-    pub(super) fn listed(self, store: &Store) -> Result<Listed> {
+    /// The same as [`resolve`](Shards::resolve), with the objects that the listing gave.
+    pub(super) fn listed(self, store: &Store) -> Result<ListedShards> {
         match self {
-            Shards::List(list) => Ok(Listed { objects: Vec::new(), patterns: list.clone(), shards: list }),
+            Shards::List(list) => {
+                Ok(ListedShards { objects: Vec::new(), patterns: list.clone(), shards: list })
+            }
             Shards::Pattern(pattern) => listed(pattern.expose_secret(), store),
         }
     }
@@ -83,8 +84,8 @@ impl From<ShardList> for Shards {
     }
 }
 
-/// Expands a pattern; what has wildcards is listed in the store.
-fn listed(pattern: &str, store: &Store) -> Result<Listed> {
+/// Expands a pattern. Wildcards are looked up in a listing of the store.
+fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
     let patterns = ShardList::expand_to_list(pattern)?;
     let mut urls: Vec<SecretUrl> = Vec::with_capacity(patterns.len());
     let mut objects = Vec::with_capacity(patterns.len());
@@ -94,9 +95,10 @@ fn listed(pattern: &str, store: &Store) -> Result<Listed> {
             objects.push(ObjectVersion::default());
             continue;
         };
-        // What is relative is listed in the working directory, which the names then begin with.
+        // A relative pattern is listed in the working directory, with which the listed names then begin.
         let (root, shown) = if prefix.is_empty() { (".", "./") } else { (prefix, "") };
-        let found = store.list_within(root, depth(wild))?.into_iter().filter(|info| !is_kept(&info.url));
+        let found =
+            store.list_within(root, depth(wild))?.into_iter().filter(|info| !is_index_name(&info.url));
         let mut found: HashMap<String, ObjectVersion> = found
             .map(|info| {
                 let name = info.url.strip_prefix(shown).unwrap_or(&info.url).to_owned();
@@ -109,10 +111,10 @@ fn listed(pattern: &str, store: &Store) -> Result<Listed> {
             urls.push(url.clone());
         }
     }
-    Ok(Listed { shards: urls.into_iter().collect(), objects, patterns })
+    Ok(ListedShards { shards: urls.into_iter().collect(), objects, patterns })
 }
 
-/// How many directories deep names can match a pattern of this rest.
+/// Number of directories between the listed one and names that match the rest of the pattern.
 fn depth(wild: &str) -> usize {
     if wild.contains("**") { usize::MAX } else { wild.matches('/').count() }
 }

@@ -1,13 +1,15 @@
 //! The options of a side: other shards, whose samples are joined to those of a dataset by key.
 
-use super::{Dataset, DatasetBuilder, Shards};
+use super::shard_set::{ShardSet, ShardSetOptions};
+use super::shards::Shards;
 use crate::error::{ErrorKind, Result};
 use crate::index::{AutoIndex, Index, KeyIndex, ShardIndex};
+use crate::plan::Slice;
 use crate::state::SideHeader;
 use crate::store::Store;
 use crate::tar::Limits;
-use crate::topology::Topology;
 use bytestring::ByteString;
+use std::sync::Arc;
 
 /// Shards that [`DatasetBuilder::join`] pairs with those of a dataset: captions, labels or embeddings beside
 /// images, with the same keys.
@@ -16,13 +18,13 @@ use bytestring::ByteString;
 /// key: the fields of the side's sample are added to the sample of the dataset. Everything else, such as
 /// order, plan, [positions](crate::Sample::position) and random numbers, is as without the side.
 ///
-/// Which samples are joined depends on the keys of the two shards alone: they may be in any order, and the
-/// side may have more samples. It costs least where both are in the same order. Then the two shards are read
-/// in lockstep, and nothing is kept. Samples of the side that come before their turn are kept in [a
-/// buffer](Side::buffer_bytes). A key that the side lacks is known when the side's shard has been read to its
-/// end, so the first one costs that once for each slice; what did not fit into the buffer meanwhile is read a
-/// second time. Without an index, each shard of the side is read to its end when the dataset's has ended,
-/// so that damage there is seen.
+/// Which samples are joined depends on the keys of the two shards alone: the keys may be in any order, and
+/// the side may have more samples. A join costs least where both shards are in the same order: they are read
+/// in lockstep, and nothing is buffered. Samples of the side that are read before they are needed are kept in
+/// [a buffer](Side::buffer_bytes). A missing key is known only when the side's shard has been read to its
+/// end, so the first missing key of each slice costs that; samples that did not fit into the buffer
+/// meanwhile are read a second time. Without an index, each shard of the side is read to its end when the
+/// dataset's has ended, so that damage there is found.
 ///
 /// ```
 /// use shardstream::dataset::{Missing, Side};
@@ -42,11 +44,12 @@ use bytestring::ByteString;
 /// assert_eq!(sample.fields().map(|(name, _)| name).collect::<Vec<_>>(), ["jpg", "txt"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// [`DatasetBuilder::join`]: super::DatasetBuilder::join
 #[derive(Debug, Clone)]
 #[must_use = "a side does nothing until it is joined"]
 pub struct Side {
-    shards: DatasetBuilder,
-    has_store: bool,
+    options: ShardSetOptions,
     keys: Option<KeyIndex>,
     missing: Missing,
     prefix: Option<ByteString>,
@@ -61,19 +64,19 @@ pub enum Missing {
     /// It is [an error](ErrorKind::MissingSample).
     #[default]
     Error,
-    /// It is left out, as by [`select`](crate::loader::LoaderBuilder::select): how many samples an epoch has
-    /// is not known then.
+    /// It is left out, as by [`select`](crate::loader::LoaderBuilder::select). The number of samples of an
+    /// epoch is then unknown.
     Skip,
     /// It comes without the fields of this side.
     None,
 }
 
-/// A side that has been checked, with its list of shards.
+/// A side whose options have been checked, and whose shards are listed.
 #[derive(Debug)]
-pub(super) struct Joined {
-    /// Its shards, which are dealt by the plan of the dataset that it is joined to.
-    pub(super) dataset: Dataset,
-    /// Where its keys are, if that is known.
+pub(super) struct ResolvedSide {
+    /// Its shards, numbered as those of the dataset's list.
+    pub(super) shards: Arc<ShardSet>,
+    /// Says where each key is, if there is an index of keys.
     pub(super) keys: Option<KeyIndex>,
     pub(super) missing: Missing,
     pub(super) prefix: Option<ByteString>,
@@ -86,8 +89,7 @@ impl Side {
     /// dataset unless [`keys`](Side::keys) says where the keys are.
     pub fn new(shards: impl Into<Shards>) -> Self {
         Side {
-            shards: DatasetBuilder::new(shards.into()).for_side(),
-            has_store: false,
+            options: ShardSetOptions::new(shards.into()),
             keys: None,
             missing: Missing::Error,
             prefix: None,
@@ -97,8 +99,9 @@ impl Side {
     }
 
     /// Where the shards are opened. Default: where those of the dataset are.
-    pub fn store(self, store: Store) -> Self {
-        Side { shards: self.shards.store(store), has_store: true, ..self }
+    pub fn store(mut self, store: Store) -> Self {
+        self.options.store = Some(store);
+        self
     }
 
     /// What happens to samples whose key the side lacks. Default: [`Missing::Error`].
@@ -115,21 +118,22 @@ impl Side {
         Side { prefix: Some(prefix.into()), ..self }
     }
 
-    /// What is known of the side's shards. Then a slice that begins in the middle of a shard is looked for
-    /// there in the side's shard, instead of from its beginning, where that is not compressed. The side is
-    /// compared with the index as [that of a dataset](DatasetBuilder::index) is. Default: none.
-    pub fn index(self, index: Index) -> Self {
-        Side { shards: self.shards.index(index), ..self }
+    /// The index of the side's shards. With it, a slice that begins in the middle of a shard is looked for
+    /// from there in the side's shard, instead of from its beginning, unless that is compressed. The side is
+    /// compared with the index as [that of a dataset](super::DatasetBuilder::index) is. Default: none.
+    pub fn index(mut self, index: Index) -> Self {
+        self.options.index = Some(index);
+        self
     }
 
-    /// Says where the keys of the side are, so that its shards need not be paired with those of the dataset:
-    /// a sample of the side is found in any of them. The index must be of the shards of the side, in their
-    /// order. It is the [index](Side::index) of the side as well. Default: none; shards are paired.
+    /// An index of the side's keys, so that its shards need not be paired with those of the dataset: a sample
+    /// is found in any shard of the side. The index must be of the shards of the side, in their order. It
+    /// serves as the [index](Side::index) of the side as well. Default: none; shards are paired.
     ///
-    /// A key that the side lacks costs nothing then. Where the side is in the order of the dataset, with
-    /// other sizes of shards say, it is read in lockstep as ever. In any other order, each sample is a
-    /// request of its own (and in a compressed side, a reading of its shard from the beginning): write such a
-    /// side anew, or keep it on a local disk.
+    /// A missing key then costs nothing. Where the side is in the order of the dataset (with shards of
+    /// another size, say), it is read in lockstep as usual. In any other order, each sample is a request of
+    /// its own (and in a compressed side, its shard is read from the beginning): rewrite such a side in the
+    /// dataset's order, or keep it on a local disk.
     ///
     /// ```
     /// use shardstream::dataset::Side;
@@ -153,37 +157,41 @@ impl Side {
         Side { keys: Some(keys), ..self }
     }
 
-    /// Loads the [index](Side::index), or builds it: see [`DatasetBuilder::auto_index`].
-    pub fn auto_index(self, auto: AutoIndex) -> Self {
-        Side { shards: self.shards.auto_index(auto), ..self }
+    /// Loads the [index](Side::index), or builds it: see [`auto_index`](super::DatasetBuilder::auto_index)
+    /// of a dataset.
+    pub fn auto_index(mut self, auto: AutoIndex) -> Self {
+        self.options.auto_index = Some(auto);
+        self
     }
 
     /// Compares each sample of the side with the checksum in its [index](Side::index): see
-    /// [`DatasetBuilder::checksums`]. Default: no.
-    pub fn checksums(self, checksums: bool) -> Self {
-        Side { shards: self.shards.checksums(checksums), ..self }
+    /// [`checksums`](super::DatasetBuilder::checksums) of a dataset. Default: no.
+    pub fn checksums(mut self, checksums: bool) -> Self {
+        self.options.checksums = checksums;
+        self
     }
 
     /// Limits on what is accepted of a shard of the side. Default: [`Limits::default`].
-    pub fn limits(self, limits: Limits) -> Self {
-        Side { shards: self.shards.limits(limits), ..self }
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.options.limits = limits;
+        self
     }
 
-    /// How many bytes of samples that come before their turn are kept, by each stream that is read. What does
-    /// not fit is read again when its turn comes; the samples are the same with any size. Default: 64 MiB.
+    /// Number of bytes, for each stream that is read, in which samples are kept that are read before they are
+    /// needed. Samples that do not fit are read again; the result is the same with any size. Default: 64 MiB.
     pub fn buffer_bytes(self, bytes: usize) -> Self {
         Side { buffer_bytes: bytes, ..self }
     }
 
-    /// How many bytes the keys of one shard of the side may take, with 64 bytes for each in addition; more
-    /// are [an error](ErrorKind::TooLarge). They are remembered while the shard is read. Default: 256 MiB,
-    /// enough for about 3 million keys.
+    /// Limit in bytes on the keys of one shard of the side, which are remembered while the shard is read;
+    /// each key counts 64 bytes in addition to its text. More are [an error](ErrorKind::TooLarge). Default:
+    /// 256 MiB, enough for about 3 million keys.
     pub fn key_bytes(self, bytes: usize) -> Self {
         Side { key_bytes: bytes, ..self }
     }
 
-    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `shards` shards.
-    pub(super) fn build(self, store: &Store, count: usize) -> Result<Joined> {
+    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `count` shards.
+    pub(super) fn build(self, store: &Store, count: usize) -> Result<ResolvedSide> {
         let config = |message: String| Err(ErrorKind::Config(message).into());
         if self.buffer_bytes == 0 || self.key_bytes == 0 {
             return config(
@@ -191,52 +199,72 @@ impl Side {
             );
         }
         if self.prefix.as_ref().is_some_and(|prefix| prefix.contains(';')) {
-            return config(
-                "`Side::prefix`: a semicolon stands between alternatives of a field's name".into(),
-            );
+            return config("`Side::prefix`: a semicolon separates alternatives of a field's name".into());
         }
-        let Side { shards: mut builder, keys, missing, prefix, buffer_bytes, key_bytes, has_store } = self;
-        if !has_store {
-            builder = builder.store(store.clone());
-        }
+        let Side { mut options, keys, missing, prefix, buffer_bytes, key_bytes } = self;
+        options.store.get_or_insert_with(|| store.clone());
         if let Some(keys) = &keys {
-            builder = builder.index(keys.index().clone());
+            options.index = Some(keys.index().clone());
         }
-        let dataset = builder.topology(Topology::single()).build()?;
-        let urls = || dataset.shards().iter().map(|url| url.expose_secret());
+        options.check()?;
+        let shards = options.build()?;
         if let Some(keys) = &keys {
-            if !urls().eq(keys.index().iter().map(ShardIndex::url)) {
+            let urls = shards.list.iter().map(|url| url.expose_secret());
+            if !urls.eq(keys.index().iter().map(ShardIndex::url)) {
                 let what = "`Side::keys`: the keys are of other shards than the side, or in another order; \
                             build them of its list";
                 return config(what.into());
             }
-        } else if dataset.shards().len() != count {
+        } else if shards.list.len() != count {
             return config(format!(
                 "a side has {} shards and the dataset {count}: shard n of a side belongs to shard n of the \
                  dataset, so that the lists must be equally long, unless `Side::keys` says where the keys \
                  are",
-                dataset.shards().len()
+                shards.list.len()
             ));
         }
-        Ok(Joined { dataset, keys, missing, prefix, buffer_bytes, key_bytes })
+        Ok(ResolvedSide { shards: Arc::new(shards), keys, missing, prefix, buffer_bytes, key_bytes })
     }
 }
 
-impl Joined {
-    /// What a state says of it. The sizes of buffers make no difference.
+impl ResolvedSide {
+    /// What a state records of the side. The sizes of buffers do not change the samples, and are left out.
     pub(super) fn header(&self) -> SideHeader {
-        let header = self.dataset.header();
         let missing = match self.missing {
             Missing::Error => "error",
             Missing::Skip => "skip",
             Missing::None => "none",
         };
         SideHeader {
-            names: header.names,
+            names: self.shards.names,
             keys: self.keys.is_some(),
-            index: header.index,
+            index: self.shards.fingerprint.clone(),
             missing: missing.into(),
             prefix: self.prefix.as_ref().map(ToString::to_string),
         }
+    }
+
+    /// What is read of the side for a slice of the dataset: samples of the same numbers, where an index says
+    /// where they are, else the shard from its beginning.
+    pub(super) fn slice(&self, dataset: &ShardSet, slice: &Slice) -> Slice {
+        // A shard that does not exist is an error when it is opened.
+        let shard = dataset.shard(slice.shard).map_or(usize::MAX, |(number, _)| number);
+        let Some(count) = self.located_samples(shard) else {
+            let all = self.shards.indexed(shard).map_or(u64::MAX, |index| index.samples());
+            return Slice { shard, samples: 0..all };
+        };
+        let samples = match dataset.indexed(slice.shard) {
+            Some(index) => index.span(&slice.samples),
+            None => slice.samples.clone(),
+        };
+        let samples = samples.start..samples.end.min(count);
+        Slice { shard, samples: if samples.is_empty() { 0..count } else { samples } }
+    }
+
+    /// Number of samples of a shard, where an index says at which bytes they are.
+    pub(super) fn located_samples(&self, shard: usize) -> Option<u64> {
+        let index = self.shards.indexed(shard)?;
+        let count = index.samples();
+        index.range(0..count).map(|_| count)
     }
 }

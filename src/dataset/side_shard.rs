@@ -1,101 +1,105 @@
-//! What is known of one shard of a side, from what was read of it.
+//! One shard of a side: what has been read of it, and what has not.
 
-use super::held::Held;
-use super::reader::Reader;
+use super::side_buffer::SideBuffer;
+use super::slice_reader::SliceReader;
 use crate::error::{Error, ErrorKind};
 use smol_str::SmolStr;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What a key that is remembered takes beside its text, and a fault.
+/// Bytes counted for a remembered key or fault in addition to the key's text.
 const ENTRY: usize = 64;
 
-/// What is known of the side's shard in which samples are looked for.
+/// The side's shard in which samples are looked for.
+///
+/// Two readers take turns: the main reader, which reads the slices that are paired with the dataset's, and a
+/// range reader for everything else.
 pub(super) struct SideShard<C> {
-    /// Its number.
-    pub(super) place: Option<usize>,
-    /// The slice of the reader that it is paired with.
+    /// The shard's number in the side.
+    pub(super) number: Option<usize>,
+    /// Number of the reader's slice that the shard is paired with.
     pub(super) slice: Option<usize>,
-    /// The number of each sample that was read, by key, and whether it was given.
+    /// The number of each sample that was read, by key, and whether it was returned.
     pub(super) seen: HashMap<SmolStr, (u64, bool)>,
-    /// What these take.
+    /// Bytes counted for the keys of `seen` and `faults`.
     pub(super) key_bytes: usize,
-    pub(super) held: Held,
-    /// What is wrong with samples, by key.
+    pub(super) buffer: SideBuffer,
+    /// The errors of samples that could not be read, by key.
     pub(super) faults: HashMap<String, Error>,
-    /// The number of the next sample of `main`; none after its end.
+    /// The number of the main reader's next sample; none after its end.
     pub(super) main: Option<u64>,
-    /// Samples that are in no slice of `main`, and have not been read.
+    /// Samples outside the main reader's slice that have not been read.
     pub(super) unread: Vec<Range<u64>>,
-    pub(super) again: Option<Again<C>>,
-    /// What went wrong last in what is read: with one sample if others follow, else with the rest of it.
-    pub(super) doubts: [Option<Error>; 2],
+    pub(super) range: Option<RangeReader<C>>,
+    /// The last error of each reader: it concerns one sample if others follow, else the rest of the range.
+    pub(super) last_errors: [Option<Error>; 2],
     pub(super) damage: Damage,
 }
 
-/// Reads what `main` does not, or what was read before.
-pub(super) struct Again<C> {
-    pub(super) reader: Reader<C>,
+/// Reads samples that the main reader does not cover, or that have been read before.
+pub(super) struct RangeReader<C> {
+    pub(super) reader: SliceReader<C>,
+    /// Number of the next sample.
     pub(super) next: u64,
     pub(super) end: u64,
-    /// How many samples it was opened for.
+    /// Number of samples that it was opened for.
     pub(super) window: u64,
-    /// Whether it is read for the first time.
+    /// Whether these samples are read for the first time.
     pub(super) first: bool,
 }
 
-/// Why a key that was not found may be in the shard all the same.
+/// Damage that may have hidden a key which was not found.
 pub(super) enum Damage {
     None,
     Found(Error),
     Reported,
 }
 
-/// What a sample is read by.
+/// Which reader reads a sample.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Via {
+pub(super) enum SideReader {
     Main,
-    Again,
+    Range,
 }
 
 impl<C> SideShard<C> {
-    /// A shard of which nothing was read.
-    pub(super) fn new(place: Option<usize>, room: usize) -> Self {
+    /// A shard of which nothing was read, with a buffer of `capacity` bytes.
+    pub(super) fn new(number: Option<usize>, capacity: usize) -> Self {
         SideShard {
-            place,
+            number,
             slice: None,
             seen: HashMap::new(),
             key_bytes: 0,
-            held: Held::new(room),
+            buffer: SideBuffer::new(capacity),
             faults: HashMap::new(),
             main: None,
             unread: Vec::new(),
-            again: None,
-            doubts: [None, None],
+            range: None,
+            last_errors: [None, None],
             damage: Damage::None,
         }
     }
 
-    /// Whether what is read now is read for the first time.
-    pub(super) fn is_first(&self, from: Via) -> bool {
-        from == Via::Main || self.again.as_ref().is_some_and(|again| again.first)
+    /// Whether what this reader reads now is read for the first time.
+    pub(super) fn is_first(&self, from: SideReader) -> bool {
+        from == SideReader::Main || self.range.as_ref().is_some_and(|range| range.first)
     }
 
-    /// What went wrong last went wrong with one sample, since others follow. Returned is what is wrong with a
-    /// sample that was given.
-    pub(super) fn settle(&mut self, from: Via) -> Option<Error> {
-        // What is read again has been reported.
+    /// Attributes the reader's last error to one sample, since others follow. Returns the error if that
+    /// sample was returned before.
+    pub(super) fn settle(&mut self, from: SideReader) -> Option<Error> {
+        // Errors of samples that are read again have been reported.
         let first = self.is_first(from);
-        let error = self.doubts[from as usize].take().filter(|_| first)?;
+        let error = self.last_errors[from as usize].take().filter(|_| first)?;
         let Some(key) = error.location().key().map(str::to_owned) else {
             self.damage = Damage::Found(error);
             return None;
         };
-        if self.seen.get(&*key).is_some_and(|(_, given)| *given) {
+        if self.seen.get(&*key).is_some_and(|(_, returned)| *returned) {
             return Some(error);
         }
-        // What is held of it is a part of it.
-        self.held.take(&key);
+        // The buffer may have a part of it.
+        self.buffer.take(&key);
         self.key_bytes += ENTRY + key.len();
         self.faults.insert(key, error);
         None
@@ -107,20 +111,20 @@ impl<C> SideShard<C> {
         self.seen.entry(key.clone()).or_insert((number, false));
     }
 
-    /// The sample of this key is given.
-    pub(super) fn give(&mut self, key: &str) {
-        if let Some((_, given)) = self.seen.get_mut(key) {
-            *given = true;
+    /// Marks the sample of this key as returned.
+    pub(super) fn mark_returned(&mut self, key: &str) {
+        if let Some((_, returned)) = self.seen.get_mut(key) {
+            *returned = true;
         }
     }
 
-    /// What is wrong where the keys take more than `limit` bytes.
-    pub(super) fn beyond(&self, limit: usize) -> Option<ErrorKind> {
+    /// The error if the keys take more than `limit` bytes.
+    pub(super) fn too_many_keys(&self, limit: usize) -> Option<ErrorKind> {
         let (size, limit) = (self.key_bytes as u64, limit as u64);
         (size > limit).then_some(ErrorKind::TooLarge { what: "the keys of a side's shard", size, limit })
     }
 
-    /// The damage that is yet to be reported.
+    /// Takes damage that has not been reported.
     pub(super) fn report(&mut self) -> Option<Error> {
         match std::mem::replace(&mut self.damage, Damage::Reported) {
             Damage::Found(error) => Some(error),
@@ -131,10 +135,10 @@ impl<C> SideShard<C> {
         }
     }
 
-    /// No more of the shard can be read than was.
-    pub(super) fn damaged(&mut self, error: Error) {
+    /// Notes that no more of the shard can be read.
+    pub(super) fn set_damaged(&mut self, error: Error) {
         self.damage = Damage::Found(error);
-        (self.main, self.again) = (None, None);
+        (self.main, self.range) = (None, None);
         self.unread.clear();
     }
 }

@@ -1,4 +1,4 @@
-//! One version of each shard in an epoch, however often it is opened.
+//! Ensures that an epoch reads one version of each shard, however often it is opened.
 
 use crate::memory::Gauge;
 use crate::secret_url::SecretUrl;
@@ -6,37 +6,38 @@ use crate::store::ObjectVersion;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of epochs that are remembered when nobody reads them: streams may be read one after the other.
-const KEPT: usize = 2;
+/// Number of epochs that are remembered after their last reader is gone: streams may be read one after the
+/// other.
+const MAX_EPOCHS: usize = 2;
 
-/// What the readers of a run share: which version of each shard they have found, by epoch, and what they hold
-/// of the network's bytes. Clones are the same.
+/// What the readers of a run share: the version of each shard that they have found, by epoch, and a gauge of
+/// the bytes from the network that they hold. Clones share both.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Versions {
     epochs: Arc<Mutex<BTreeMap<u64, EpochVersions>>>,
     network: Gauge,
 }
 
-/// Which version of each shard the readers of one epoch have found, by URL. Clones are the same.
+/// The version of each shard that the readers of one epoch have found, by URL. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EpochVersions(Arc<Mutex<HashMap<SecretUrl, ObjectVersion>>>);
 
 impl Versions {
-    /// Those of readers that hold bytes of the network for this owner.
+    /// For readers whose bytes from the network count for this owner.
     pub(crate) fn owned_by(network: &Gauge) -> Self {
         Versions { network: network.clone(), ..Versions::default() }
     }
 
-    /// What the readers hold of the network's bytes.
+    /// The bytes from the network that the readers hold.
     pub(super) fn network(&self) -> &Gauge {
         &self.network
     }
 
-    /// Those of an epoch. They are remembered as long as somebody has them, and somewhat longer.
+    /// The versions of an epoch. They are remembered while a clone exists, and somewhat longer.
     pub(super) fn of(&self, epoch: u64) -> EpochVersions {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
         let found = epochs.entry(epoch).or_default().clone();
-        while epochs.len() > KEPT {
+        while epochs.len() > MAX_EPOCHS {
             let mut unused = epochs.iter().filter(|(_, versions)| Arc::strong_count(&versions.0) == 1);
             let Some(oldest) = unused.next().map(|(epoch, _)| *epoch) else { break };
             epochs.remove(&oldest);
@@ -46,8 +47,8 @@ impl Versions {
 }
 
 impl EpochVersions {
-    /// Notes which object was found at `url`, or returns the one that was found there before, if it is
-    /// another one.
+    /// Records the object that was found at `url`. Returns the one that was found there before if it is
+    /// different.
     pub(super) fn check(&self, url: &SecretUrl, found: &ObjectVersion) -> Result<(), ObjectVersion> {
         let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(before) = versions.get_mut(url) else {
@@ -95,6 +96,6 @@ mod tests {
             assert!(versions.of(epoch).check(&url, &object(epoch + 1, None)).is_err(), "it is still known");
         }
         assert!(read.check(&url, &object(1, None)).is_err());
-        assert!(versions.epochs.lock().unwrap().len() <= KEPT + 1);
+        assert!(versions.epochs.lock().unwrap().len() <= MAX_EPOCHS + 1);
     }
 }

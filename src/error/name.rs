@@ -63,7 +63,7 @@ impl ErrorKind {
     }
 }
 
-/// One error of each kind, for tests that must know all of them.
+/// One error of each kind, for tests of all kinds.
 #[cfg(test)]
 pub(crate) fn one_of_each() -> Vec<ErrorKind> {
     use crate::error::Error;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What `Debug` calls the variant, in snake case.
+    /// The name of the variant in `Debug`, in snake case.
     fn snake_case(kind: &ErrorKind) -> String {
         let shown = format!("{kind:?}");
         let name = shown.split(|c: char| !c.is_alphanumeric()).next().unwrap();

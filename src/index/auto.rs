@@ -1,11 +1,10 @@
-//! An index that is loaded from where it is kept, and built and kept where it is not there or no longer
-//! current.
+//! An index that is loaded from where it is saved, and built and saved if it is missing or outdated.
 
+use super::assembly::{IndexAssembly, ListedShards};
 use super::build::{IndexBuilder, check_directory, check_options};
-use super::finding::{Finding, Listed};
-use super::place::{Document, first_writable};
-use super::select::Filter;
-use super::sidecar::{SUFFIX, lasting};
+use super::sample_filter::SampleFilter;
+use super::save_target::{SaveTarget, first_writable};
+use super::sidecar::{SUFFIX, canonical};
 use super::{Index, ShardIndex};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
@@ -19,12 +18,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How often a document is read that another process replaces meanwhile.
-const TRIES: usize = 3;
+/// Number of attempts to read a document that other processes replace meanwhile.
+const MAX_TRIES: usize = 3;
 
-type OnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
+type SharedOnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 
-/// Where the index of a dataset is kept, and how it is built where it is not there: see
+/// Where the index of a dataset is saved, and how it is built if it is missing: see
 /// [`DatasetBuilder::auto_index`](crate::dataset::DatasetBuilder::auto_index). Cheap to clone.
 ///
 /// | place | for |
@@ -33,27 +32,27 @@ type OnShard = Arc<dyn Fn(&ShardIndex) + Send + Sync>;
 /// | [`in_directory`](AutoIndex::in_directory), a local one | shards of a web server, and where only reading is allowed |
 /// | [`at`](AutoIndex::at) a URL or path | another bucket, or a name of your own |
 ///
-/// Many ranks may start at once: each that finds no index builds it and writes the same one, as a whole, so
-/// that the last one stays. To read the shards once only, let one rank build its dataset before the others.
+/// Many ranks may start at once: each rank that finds no index builds it, and all write the same document as
+/// a whole. To read the shards only once, let one rank build its dataset before the others.
 ///
-/// Before anything is indexed, the place is tried: a file is made and removed in a directory, and in a bucket
-/// a small object such as `train-0123456789abcdef.probe.index.json` is written beside the document, and
-/// deleted where that is allowed. An index that is kept there is not touched until the new one is whole.
+/// Before anything is indexed, the place is checked: in a directory, a file is created and removed; in a
+/// bucket, a small object such as `train-0123456789abcdef.probe.index.json` is written beside the document,
+/// and deleted if that is allowed. An index that is saved there is not touched until the new one is complete.
 ///
 /// The names of documents beside shards and in directories depend on the pattern or list of shards and on the
 /// name of the [filter](AutoIndex::select); a dataset that is moved as a whole finds its index again.
 #[derive(Clone)]
 #[must_use]
 pub struct AutoIndex {
-    places: Vec<Place>,
+    places: Vec<AutoPlace>,
     threads: usize,
     checksums: bool,
-    filter: Option<Filter>,
-    on_shard: Option<OnShard>,
+    filter: Option<SampleFilter>,
+    on_shard: Option<SharedOnShard>,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum AutoPlace {
     Beside,
     Directory(PathBuf),
     At(SecretUrl),
@@ -66,151 +65,153 @@ impl Default for AutoIndex {
 }
 
 impl AutoIndex {
-    /// Keeps the index beside the shards: in the directory that all of them are in or below, under a name
+    /// Saves the index beside the shards: in the lowest directory that contains all of them, under a name
     /// such as `train-0123456789abcdef.index.json`.
     pub fn beside() -> Self {
-        Self::of(Place::Beside)
+        Self::of(AutoPlace::Beside)
     }
 
-    /// Keeps the index in a local directory, which is made if it is missing and may be shared by datasets.
-    /// The directory, if it is made, and its files are for their owner only.
+    /// Saves the index in a local directory, which is created if it is missing and may be shared by datasets.
+    /// The directory, if created, and its files are readable by their owner only.
     pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
-        Self::of(Place::Directory(directory.into()))
+        Self::of(AutoPlace::Directory(directory.into()))
     }
 
-    /// Keeps the index in the document at this URL or path, which [`Index::load`] reads too. A place is for
-    /// one dataset: another one would replace the index. Under a name that ends in `.shidx` it is
-    /// [compact](Index::save).
+    /// Saves the index in the document at this URL or path, which [`Index::load`] reads too. Each dataset
+    /// needs a document of its own: another dataset would replace the index. Under a name that ends in
+    /// `.shidx` it is [compact](Index::save).
     pub fn at(url: impl Into<SecretUrl>) -> Self {
-        Self::of(Place::At(url.into()))
+        Self::of(AutoPlace::At(url.into()))
     }
 
-    fn of(place: Place) -> Self {
+    fn of(place: AutoPlace) -> Self {
         AutoIndex { places: vec![place], threads: 16, checksums: false, filter: None, on_shard: None }
     }
 
-    /// Keeps the index in a local directory where the place before cannot be written to; what is kept there
-    /// is used all the same.
+    /// Saves the index in a local directory if the place before cannot be written to. An index that is saved
+    /// there is still used.
     ///
     /// ```
     /// use shardstream::index::AutoIndex;
     ///
-    /// let kept = AutoIndex::beside().or_in_directory("/var/cache/indexes");
+    /// let auto = AutoIndex::beside().or_in_directory("/var/cache/indexes");
     /// ```
     pub fn or_in_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.places.push(Place::Directory(directory.into()));
+        self.places.push(AutoPlace::Directory(directory.into()));
         self
     }
 
-    /// How many shards are indexed at a time: see [`IndexBuilder::threads`]. Default: 16.
+    /// Number of shards that are indexed at a time: see [`IndexBuilder::threads`]. Default: 16.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Notes the CRC-32C of each sample, for which the shards are read whole: see
-    /// [`IndexBuilder::checksums`]. Default: where the dataset
-    /// [compares them](crate::dataset::DatasetBuilder::checksums). An index without them is built again.
+    /// Records the CRC-32C of each sample, which reads the shards whole: see [`IndexBuilder::checksums`].
+    /// Default: yes if the dataset [compares them](crate::dataset::DatasetBuilder::checksums). An index
+    /// without them is built again.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
     }
 
-    /// Selects the samples of which `predicate` is true, for which the shards are read whole, once: see
+    /// Selects the samples of which `predicate` is true, which reads the shards whole, once: see
     /// [`IndexBuilder::select`]. Default: all samples.
     ///
-    /// What was selected is kept with the index. `name` says which filter that was: under another name the
-    /// samples are selected anew, and under the same name they are not, even if the predicate is another one.
+    /// The selection is saved with the index, under the filter's `name`. A new name selects the samples
+    /// again; under the same name the saved selection is used, even if the predicate has changed.
     pub fn select(
         mut self,
         name: impl Into<String>,
         predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.filter = Some(Filter::new(name.into(), predicate));
+        self.filter = Some(SampleFilter::new(name.into(), predicate));
         self
     }
 
-    /// Is called for each shard that is indexed, and not for those whose index was kept, in no particular
-    /// order, on the thread that builds the dataset: to show progress.
+    /// Calls `call` for each shard that is indexed, but not for shards whose index was saved: to show
+    /// progress. Calls are in no particular order, on the thread that builds the dataset.
     pub fn on_shard(mut self, call: impl Fn(&ShardIndex) + Send + Sync + 'static) -> Self {
         self.on_shard = Some(Arc::new(call));
         self
     }
 
-    /// Refuses options that no index can be built with.
+    /// Checks the options.
     pub(crate) fn check(&self) -> Result<()> {
         for place in &self.places {
             match place {
-                Place::Directory(directory) => check_directory(directory)?,
-                Place::At(url) if url.expose_secret().is_empty() => {
+                AutoPlace::Directory(directory) => check_directory(directory)?,
+                AutoPlace::At(url) if url.expose_secret().is_empty() => {
                     return Err(ErrorKind::Config("`AutoIndex::at`: the place is empty".into()).into());
                 }
-                Place::Beside | Place::At(_) => {}
+                AutoPlace::Beside | AutoPlace::At(_) => {}
             }
         }
         check_options(self.threads, self.filter.as_ref())
     }
 
-    /// The index of the shards: what is kept of them, and what is missing, which is then kept too. Blocks.
+    /// The index of the shards. Shards without a saved index are indexed, and the whole index is saved.
+    /// Blocks.
     pub(crate) fn index(
         &self,
         store: &Store,
         limits: Limits,
         checksums: bool,
-        listed: &Listed,
+        listed: &ListedShards,
     ) -> Result<Index> {
         let checksums = checksums || self.checksums;
-        let places = self.places.iter().map(|place| self.document(place, &listed.patterns));
-        let places: Vec<Document> = places.collect::<Result<_>>()?;
-        let mut finding = Finding::new(store, listed, checksums, self.filter.as_ref());
-        finding = finding.with_threads(self.threads);
-        for place in &places {
-            if let Some(kept) = load(store, place.url.expose_secret())? {
-                finding.take(&kept)?;
+        let targets = self.places.iter().map(|place| self.target(place, &listed.patterns));
+        let targets: Vec<SaveTarget> = targets.collect::<Result<_>>()?;
+        let mut assembly = IndexAssembly::new(store, listed, checksums, self.filter.as_ref());
+        assembly = assembly.with_threads(self.threads);
+        for target in &targets {
+            if let Some(saved) = load(store, target.url.expose_secret())? {
+                assembly.take(&saved)?;
             }
-            if let Some(index) = finding.index() {
+            if let Some(index) = assembly.index() {
                 return Ok(index);
             }
         }
         // Hours of indexing must not end with a place that cannot be written to.
-        let writable = first_writable(&places, |place| place.probe(store))?;
+        let writable = first_writable(&targets, |target| target.probe(store))?;
         let mut builder = IndexBuilder::new().store(store.clone()).limits(limits).checksums(checksums);
         builder = builder.threads(self.threads).filtered_by(self.filter.clone());
         if let Some(call) = self.on_shard.clone() {
             builder = builder.on_shard(move |shard| call(shard));
         }
-        let built = builder.build(&finding.missing())?;
-        let index = finding.completed_by(&built);
-        first_writable(&places[writable..], |place| {
-            index.save_for(store, place.url.expose_secret(), place.private)
+        let built = builder.build(&assembly.missing())?;
+        let index = assembly.completed_by(&built);
+        first_writable(&targets[writable..], |target| {
+            index.save_for(store, target.url.expose_secret(), target.private)
         })?;
         Ok(index)
     }
 
-    /// Where the index of these patterns is kept.
-    fn document(&self, place: &Place, patterns: &ShardList) -> Result<Document> {
+    /// The document in which the index of these patterns is saved.
+    fn target(&self, place: &AutoPlace, patterns: &ShardList) -> Result<SaveTarget> {
         match place {
-            Place::At(url) => Ok(Document { url: url.clone(), private: false }),
-            Place::Beside => {
+            AutoPlace::At(url) => Ok(SaveTarget { url: url.clone(), private: false }),
+            AutoPlace::Beside => {
                 if patterns.iter().any(|url| matches!(without_secrets(url.expose_secret()), Cow::Owned(_))) {
-                    let message = "`AutoIndex::beside`: signed URLs are of the shards alone, so that nothing \
-                                   can be kept beside them; use `AutoIndex::in_directory`";
+                    let message = "`AutoIndex::beside`: signed URLs give access to the shards alone, so that \
+                                   no index can be saved beside them; use `AutoIndex::in_directory`";
                     return Err(ErrorKind::Config(message.into()).into());
                 }
                 let patterns: Vec<&str> = patterns.iter().map(SecretUrl::expose_secret).collect();
                 let directory = common_directory(&patterns);
                 let names = patterns.iter().map(|url| url.strip_prefix(directory).unwrap_or(url).into());
                 let url = format!("{directory}{}", self.name(names));
-                Ok(Document { url: url.into(), private: false })
+                Ok(SaveTarget { url: url.into(), private: false })
             }
-            Place::Directory(directory) => {
-                let path = directory.join(self.name(patterns.iter().map(|url| lasting(url.expose_secret()))));
-                Ok(Document { url: path.to_string_lossy().into_owned().into(), private: true })
+            AutoPlace::Directory(directory) => {
+                let path =
+                    directory.join(self.name(patterns.iter().map(|url| canonical(url.expose_secret()))));
+                Ok(SaveTarget { url: path.to_string_lossy().into_owned().into(), private: true })
             }
         }
     }
 
-    /// The name of the document of these patterns: one that people can read, and one that tells patterns and
+    /// The name of the document of these patterns: a readable part, and a hash that tells patterns and
     /// filters apart.
     fn name<'a>(&self, patterns: impl Iterator<Item = Cow<'a, str>>) -> String {
         let patterns: Vec<Cow<'a, str>> = patterns.collect();
@@ -239,17 +240,17 @@ impl fmt::Debug for AutoIndex {
     }
 }
 
-/// The index that is kept at `url`; none where there is none that can be read as one.
+/// The index that is saved at `url`; none if there is none or it cannot be parsed.
 ///
 /// # Errors
-/// Faults of the network or a disk, which say nothing about whether there is an index.
+/// Faults of the network or a disk, which do not show whether there is an index.
 fn load(store: &Store, url: &str) -> Result<Option<Index>> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         match Index::load(store, url) {
             Ok(index) => return Ok(Some(index)),
             Err(error) => match error.kind() {
                 ErrorKind::Changed { .. } => {}
-                // A bucket that may not be listed calls all denied that is not there.
+                // A bucket that may not be listed denies access to objects that do not exist.
                 ErrorKind::NotFound(_)
                 | ErrorKind::Denied(_)
                 | ErrorKind::Index(_)
@@ -262,7 +263,7 @@ fn load(store: &Store, url: &str) -> Result<Option<Index>> {
     Ok(None)
 }
 
-/// The directory that all of these are in or below, up to its last slash; where there is none, that of the
+/// The lowest directory that contains all of these, up to its last slash; if there is none, that of the
 /// first.
 fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
     let directory = |pattern: &'a str| {
@@ -277,9 +278,9 @@ fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
             common = &common[..common[..common.len() - 1].rfind('/').map_or(0, |slash| slash + 1)];
         }
     }
-    let is_place =
+    let is_directory =
         !common.ends_with("://") && (!common.is_empty() || patterns.iter().all(|url| is_local(url)));
-    if is_place { common } else { first }
+    if is_directory { common } else { first }
 }
 
 #[cfg(test)]
@@ -307,7 +308,7 @@ mod tests {
     fn names_of_documents_are_stable_and_tell_datasets_apart() {
         let place = |auto: &AutoIndex, patterns: &[&str]| {
             let place =
-                auto.document(&auto.places[0], &ShardList::from_urls(patterns.iter().copied())).unwrap();
+                auto.target(&auto.places[0], &ShardList::from_urls(patterns.iter().copied())).unwrap();
             place.url.expose_secret().to_owned()
         };
         let beside = AutoIndex::beside();
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(place(&within, &["d/0.tar"]), place(&within, &[elsewhere.to_str().unwrap()]));
         assert_eq!(place(&AutoIndex::at("x.json"), &["0.tar"]), "x.json");
         let signed = ShardList::from_urls(["https://h/0.tar?sig=s3cret"]);
-        let error = beside.document(&Place::Beside, &signed).err().unwrap().to_string();
+        let error = beside.target(&AutoPlace::Beside, &signed).err().unwrap().to_string();
         assert!(error.contains("AutoIndex::in_directory") && !error.contains("s3cret"), "{error}");
     }
 }

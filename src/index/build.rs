@@ -1,13 +1,14 @@
-//! Indexing many shards, several at a time.
+//! Builds the index of many shards, several at a time.
 
-use super::scan::{self, Wanted};
-use super::select::Filter;
-use super::{Index, KeyIndex, ShardIndex, hash_of, sidecar};
+use super::sample_filter::SampleFilter;
+use super::scan::Wanted;
+use super::shard_indexer::{IndexedShard, KeyOf, ShardIndexer};
+use super::{Index, KeyIndex, ShardIndex, hash_of};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
-use crate::store::{ObjectVersion, Store};
+use crate::store::Store;
 use crate::tar::Limits;
 use crate::wait;
 use std::collections::HashMap;
@@ -17,13 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// What is known of a shard, and what is kept of its keys if they are wanted.
-type Indexed<K> = (ShardIndex, Vec<K>);
-
-/// What is kept of a key.
-type OfKey<K> = Option<fn(&str) -> K>;
-
-type OnShard = Box<dyn FnMut(&ShardIndex) + Send>;
+type OnIndexed = Box<dyn FnMut(&ShardIndex) + Send>;
 
 /// The options of an [`Index`] that is built from shards; see [`Index::builder`].
 #[must_use = "nothing is indexed until the index is built"]
@@ -34,8 +29,8 @@ pub struct IndexBuilder {
     cache: Option<PathBuf>,
     limits: Limits,
     checksums: bool,
-    filter: Option<Filter>,
-    on_shard: OnShard,
+    filter: Option<SampleFilter>,
+    on_shard: OnIndexed,
 }
 
 impl Index {
@@ -84,68 +79,68 @@ impl IndexBuilder {
         }
     }
 
-    /// Where the shards are opened. Default: [`Store::default`].
+    /// The store in which the shards are opened. Default: [`Store::default`].
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
     }
 
-    /// How many shards are indexed at a time: 16 unless set, since most of the time is spent waiting for the
-    /// network. None is an error of [`build`](IndexBuilder::build). Each takes up to 16 MiB of memory, and
-    /// with [checksums](Self::checksums) one sample more. A compressed shard is read whole, within the
-    /// store's [budget](crate::store::Budget).
+    /// Number of shards that are indexed at a time. Default: 16, since most of the time is spent waiting for
+    /// the network. 0 is an error of [`build`](IndexBuilder::build). Each thread takes up to 16 MiB of
+    /// memory, and one more sample with [checksums](Self::checksums). A compressed shard is read whole,
+    /// within the store's [budget](crate::store::Budget).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Keeps the index of each shard beside it, at the shard's URL with `.index.json` added, and takes what
-    /// is found there in place of reading the shard. Default: no.
+    /// Saves the index of each shard beside it, at the shard's URL with `.index.json` added, and uses an
+    /// index that is found there instead of reading the shard. Default: no.
     ///
-    /// What is kept is used only while the shard has the size and the version that it had then; an old one is
-    /// made again. Where the place cannot be written to, nothing is kept.
+    /// A saved index is used only while the shard has the same size and version; otherwise it is built again.
+    /// If the place cannot be written to, nothing is saved.
     pub fn beside(mut self, beside: bool) -> Self {
         self.beside = beside;
         self
     }
 
-    /// Keeps the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside
-    /// it. The directory may be shared by processes and datasets. It, if it is made, and its files are for
-    /// their owner only.
+    /// Saves the index of each shard in a local directory, as [`beside`](IndexBuilder::beside) does beside
+    /// the shard. The directory may be shared by processes and datasets. The directory, if created, and its
+    /// files are readable by their owner only.
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Self {
         self.cache = Some(directory.into());
         self
     }
 
-    /// Sets the limits on what is accepted of a shard: those of the [dataset](crate::dataset::DatasetBuilder)
-    /// that will read the shards. Default: [`Limits::default`].
+    /// Limits on what is accepted of a shard. Set those of the [dataset](crate::dataset::DatasetBuilder) that
+    /// will read the shards. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Notes the CRC-32C of each sample, for which the shards are read whole, so that
+    /// Records the CRC-32C of each sample, which reads the shards whole, so that
     /// [a dataset can compare them](crate::dataset::DatasetBuilder::checksums). Default: no.
     ///
-    /// They are of the shards as they are now: build them where the shards are known to be sound, or have
-    /// them [written with the shards](crate::write::ShardWriterBuilder::checksums).
+    /// They are checksums of the shards as they are now: build them while the shards are known to be sound,
+    /// or [write them with the shards](crate::write::ShardWriterBuilder::checksums).
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
     }
 
-    /// Selects the samples of which `predicate` is true: the index has no others, and neither has a dataset
-    /// that is given it. So the number of samples, of steps, and what each rank reads are exact, where a
-    /// filter after reading would make them differ. Default: all samples.
+    /// Selects the samples of which `predicate` is true: only these are in the index, and in a dataset that
+    /// reads by it. The number of samples and of steps, and each rank's share, are then exact; a filter after
+    /// reading would leave ranks uneven. Default: all samples.
     ///
-    /// The shards are read whole, once, on [several threads](IndexBuilder::threads). Fields are as they are
-    /// stored, not decoded. `name` names the filter in the index and should have a version in it, since the
-    /// predicate itself cannot be compared: [`AutoIndex`](super::AutoIndex) selects anew when the name
-    /// changes. What is kept [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) has
-    /// all samples, and is not read where samples are to be selected.
+    /// The shards are read whole, once, on [several threads](IndexBuilder::threads). Fields are as stored,
+    /// not decoded. `name` names the filter in the index. Put a version in it, since the predicate itself
+    /// cannot be compared: [`AutoIndex`](super::AutoIndex) selects again when the name changes. Indexes that
+    /// are saved [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) have all
+    /// samples, and are not used with a filter.
     ///
-    /// Of a selected sample, the [position](crate::Sample::position) is still the number in its archive. A
-    /// panic of the predicate is [an error](ErrorKind::Panicked), with the shard and the key.
+    /// The [position](crate::Sample::position) of a selected sample is still the number in its archive. A
+    /// panic of the predicate is [an error](ErrorKind::Panicked) with the shard and the key.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -167,17 +162,17 @@ impl IndexBuilder {
         name: impl Into<String>,
         predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.filter = Some(Filter::new(name.into(), predicate));
+        self.filter = Some(SampleFilter::new(name.into(), predicate));
         self
     }
 
-    pub(super) fn filtered_by(mut self, filter: Option<Filter>) -> Self {
+    pub(super) fn filtered_by(mut self, filter: Option<SampleFilter>) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Is called for each shard when its index is there, in no particular order, on the thread that builds:
-    /// to show progress.
+    /// Calls `call` for each shard when it is indexed: to show progress. Calls are in no particular order, on
+    /// the thread that builds.
     pub fn on_shard(mut self, call: impl FnMut(&ShardIndex) + Send + 'static) -> Self {
         self.on_shard = Box::new(call);
         self
@@ -186,17 +181,17 @@ impl IndexBuilder {
     /// Indexes the shards. Blocks.
     ///
     /// # Errors
-    /// Whatever reading the shards would meet, in the first shard of the list that has a fault: damage to an
-    /// archive, a fault of any sample, and errors of the store. Nothing is indexed then, but what was
-    /// [kept](IndexBuilder::beside) stays. [`ErrorKind::Config`] for no threads, limits of 0, a
-    /// filter or directory without a name, and a directory whose name is not UTF-8.
+    /// The error that reading the shards would give, of the first shard in the list that has one: damage to
+    /// an archive, an error of any sample, and errors of the store. Indexes of single shards that were
+    /// [saved](IndexBuilder::beside) stay. [`ErrorKind::Config`] for 0 threads, limits of 0, a filter or
+    /// directory with an empty name, and a directory whose name is not UTF-8.
     pub fn build(mut self, shards: &ShardList) -> Result<Index> {
         let found = self.indexed::<()>(shards, None)?;
         Ok(found.into_iter().map(|(shard, _)| shard).collect())
     }
 
-    /// Indexes the shards with the keys of their samples, which takes their headers: indexes that are kept
-    /// have no keys, and are neither used nor written.
+    /// Indexes the shards with the keys of their samples. This reads their headers: saved indexes have no
+    /// keys, and are neither used nor written.
     ///
     /// ```
     /// # use shardstream::{Index, ShardList, prelude::*};
@@ -210,14 +205,14 @@ impl IndexBuilder {
     /// ```
     ///
     /// # Errors
-    /// Those of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] where a key comes twice.
+    /// Those of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] if a key occurs twice.
     pub fn build_keys(mut self, shards: &ShardList) -> Result<KeyIndex> {
         KeyIndex::new(self.indexed(shards, Some(hash_of))?)
     }
 
-    /// Indexes the shards and lists the keys of their samples, in the order of the list and of each shard:
-    /// for those who select samples by key. As for [`build_keys`](IndexBuilder::build_keys), the headers are
-    /// read, and indexes that are kept are neither used nor written. Keys may come more than once.
+    /// Indexes the shards and lists the keys of their samples, in the order of the list and of each shard,
+    /// for a selection by key. As for [`build_keys`](IndexBuilder::build_keys), the headers are read, and
+    /// saved indexes are neither used nor written. A key may occur more than once.
     ///
     /// ```
     /// # use shardstream::{Index, ShardList, prelude::*};
@@ -237,8 +232,12 @@ impl IndexBuilder {
         self.indexed(shards, Some(|key| key.into()))
     }
 
-    /// What is known of each shard of the list, with what is kept of its keys.
-    fn indexed<K: Clone + Send>(&mut self, shards: &ShardList, key: OfKey<K>) -> Result<Vec<Indexed<K>>> {
+    /// The index of each shard of the list, with its keys.
+    fn indexed<K: Clone + Send>(
+        &mut self,
+        shards: &ShardList,
+        key_of: KeyOf<K>,
+    ) -> Result<Vec<IndexedShard<K>>> {
         check_options(self.threads, self.filter.as_ref())?;
         self.limits.check()?;
         self.cache.as_deref().map_or(Ok(()), check_directory)?;
@@ -250,39 +249,39 @@ impl IndexBuilder {
                 urls.len() - 1
             });
         }
-        let found = self.index(&urls, key)?;
+        let found = self.index(&urls, key_of)?;
         Ok(shards.iter().filter_map(|url| found.get(*numbers.get(url.expose_secret())?)?.clone()).collect())
     }
 
-    /// The indexes of the shards, in their order.
+    /// The indexes of distinct shards, in their order.
     fn index<K: Clone + Send>(
         &mut self,
         urls: &[&SecretUrl],
-        key: OfKey<K>,
-    ) -> Result<Vec<Option<Indexed<K>>>> {
+        key_of: KeyOf<K>,
+    ) -> Result<Vec<Option<IndexedShard<K>>>> {
         wait::may_block()?;
         let mut on_shard = std::mem::replace(&mut self.on_shard, Box::new(|_| ()));
-        let worker = Worker {
+        let indexer = ShardIndexer {
             store: &self.store,
             limits: self.limits,
             wanted: Wanted { checksums: self.checksums, filter: self.filter.as_ref() },
-            key,
+            key_of,
             beside: self.beside,
             cache: self.cache.as_ref(),
         };
         let next = AtomicUsize::new(0);
         let mut found = vec![None; urls.len()];
-        // The first one in the list. Shards are begun in order and ended once begun: it does not depend on
-        // the threads.
+        // The error of the first such shard in the list. Shards are started in order, and each one that is
+        // started is finished, so that this error does not depend on the threads.
         let mut failed: Option<(usize, crate::Error)> = None;
         thread::scope(|scope| {
             let (sender, done) = mpsc::channel();
             for number in 0..self.threads.min(urls.len()) {
-                let (sender, next, worker) = (sender.clone(), &next, &worker);
+                let (sender, next, indexer) = (sender.clone(), &next, &indexer);
                 let work = move || {
                     while let number = next.fetch_add(1, Ordering::Relaxed)
                         && let Some(url) = urls.get(number)
-                        && sender.send((number, worker.shard(url.expose_secret()))).is_ok()
+                        && sender.send((number, indexer.index(url.expose_secret()))).is_ok()
                     {
                     }
                 };
@@ -312,19 +311,19 @@ impl IndexBuilder {
     }
 }
 
-/// Refuses a directory whose files have no URL, and an empty name, which is that of a variable that is not
-/// set.
+/// Refuses a directory whose name is not UTF-8, since its files have no URL, and an empty name, as that of an
+/// unset variable.
 pub(super) fn check_directory(directory: &Path) -> Result<()> {
     let bad = |message: String| Err(ErrorKind::Config(message).into());
     match directory.to_str() {
         None => bad(format!("the directory {} is not UTF-8", directory.display())),
-        Some("") => bad("the directory that indexes are kept in has an empty name: `.` is this one".into()),
+        Some("") => bad("the directory for saved indexes has an empty name: `.` is this one".into()),
         Some(_) => Ok(()),
     }
 }
 
-/// Refuses options that nothing can be indexed with.
-pub(super) fn check_options(threads: usize, filter: Option<&Filter>) -> Result<()> {
+/// Checks the number of threads and the filter.
+pub(super) fn check_options(threads: usize, filter: Option<&SampleFilter>) -> Result<()> {
     let bad = |message: &str| Err(ErrorKind::Config(message.into()).into());
     if threads == 0 {
         return bad("`threads`: shards are indexed by at least one thread");
@@ -333,70 +332,6 @@ pub(super) fn check_options(threads: usize, filter: Option<&Filter>) -> Result<(
         return bad("`select`: the filter has no name, by which an index of its samples is found again");
     }
     Ok(())
-}
-
-/// What indexes one shard after the other.
-struct Worker<'a, K> {
-    store: &'a Store,
-    limits: Limits,
-    wanted: Wanted<'a>,
-    key: OfKey<K>,
-    beside: bool,
-    cache: Option<&'a PathBuf>,
-}
-
-impl<K> Worker<'_, K> {
-    fn shard(&self, url: &str) -> Result<Indexed<K>> {
-        if let Some(of) = self.key {
-            let mut keys = Vec::new();
-            let mut keep = |key: &str| keys.push(of(key));
-            let shard = scan::scan(self.store, url, self.limits, self.wanted, Some(&mut keep))?;
-            return Ok((shard, keys));
-        }
-        Ok((self.kept_or_scanned(url)?, Vec::new()))
-    }
-
-    fn kept_or_scanned(&self, url: &str) -> Result<ShardIndex> {
-        let mut places = Vec::new();
-        if let Some(directory) = self.cache {
-            places.extend(sidecar::cached(directory, url));
-        }
-        places.extend(sidecar::beside(url).filter(|_| self.beside));
-        if places.is_empty() {
-            return self.scan(url);
-        }
-        let kept = match self.wanted.filter {
-            // What is kept does not say which samples it selects.
-            Some(_) => None,
-            None => {
-                let now = self.store.stat(url)?;
-                let mut kept = places.iter().enumerate();
-                kept.find_map(|(at, place)| Some((at, self.find(place, url, &now)?)))
-            }
-        };
-        let (missing, shard) = match kept {
-            Some((at, shard)) => (at, shard),
-            None => (places.len(), self.scan(url)?),
-        };
-        for (number, place) in places[..missing].iter().enumerate() {
-            let in_cache = self.cache.is_some() && number == 0;
-            let keep = if in_cache { sidecar::keep_cached } else { sidecar::keep };
-            match keep(self.store, place, &shard) {
-                // Where nobody may write there is nothing to be done, and the index is as good.
-                Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {}
-                kept => kept?,
-            }
-        }
-        Ok(shard)
-    }
-
-    fn scan(&self, url: &str) -> Result<ShardIndex> {
-        scan::scan(self.store, url, self.limits, self.wanted, None)
-    }
-
-    fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
-        sidecar::find(self.store, place, url, now, self.wanted.checksums)
-    }
 }
 
 impl fmt::Debug for IndexBuilder {

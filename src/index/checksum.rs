@@ -2,10 +2,10 @@
 
 use crate::sample::{Sample, Value};
 
-/// The CRC-32C of a sample: of its key and a zero byte, then of each field, in the order of the shard, its
-/// name, a zero byte, the number of its bytes as 8 bytes (little-endian), and the bytes.
+/// The CRC-32C of a sample: of its key and a zero byte, then of each field, in the order of the shard: its
+/// name, a zero byte, its size in 8 bytes (little-endian), and its content.
 ///
-/// Names and sizes are part of it, since extension headers can change them and have no checksum of their own.
+/// Names and sizes are included, since extension headers can change them and have no checksum of their own.
 pub(crate) fn sample_checksum<'a>(key: &str, fields: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> u32 {
     let mut sum = crc32c::crc32c(key.as_bytes());
     let mut add = |bytes: &[u8]| sum = crc32c::crc32c_append(sum, bytes);
@@ -19,7 +19,7 @@ pub(crate) fn sample_checksum<'a>(key: &str, fields: impl IntoIterator<Item = (&
     sum
 }
 
-/// The checksum of a sample that was read and not decoded.
+/// The checksum of a sample that has not been decoded.
 pub(crate) fn checksum_of(sample: &Sample) -> u32 {
     let content = |value| Value::as_bytes(value).map_or(&[][..], |bytes| bytes);
     sample_checksum(sample.key(), sample.fields().map(|(name, value)| (name, content(value))))

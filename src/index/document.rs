@@ -1,30 +1,30 @@
-//! An index as a JSON document.
+//! Loads and saves an index as a document.
 
-use super::compact;
-use super::entry::{Entry, MAX_SHARDS};
+use super::compact::{self, CompactReader};
+use super::relative_url::{directory, relative, resolved};
+use super::shard_entry::{MAX_SHARDS, ShardEntry};
 use super::{Index, ShardIndex};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, INDEX, Result};
 use crate::secret_url::{redact_text, without_secrets};
 use crate::store::{Store, file_name, write_to};
 use serde::Deserialize;
 use std::borrow::Cow;
-use std::path::Path;
 
 const KIND: &str = "wids-shard-index-v1";
 
-/// The kind of a document with selected samples. It has another name, and no `wids_version`, since whoever
-/// does not know selections would read other samples.
+/// The kind of a document with selected samples. It has another name, and no `wids_version`, since a reader
+/// that does not know selections would read other samples.
 const SELECTED: &str = "shardstream-selected-index-v1";
 
-/// The longest document that is read, in bytes.
+/// Size in bytes of the longest document that is read.
 const MAX_DOCUMENT: u64 = 4 << 30;
 
-/// Least size of the pieces in which text is written, in bytes.
-const PIECE: usize = 256 << 10;
+/// Smallest size in bytes of the pieces in which text is written.
+const MIN_PIECE: usize = 256 << 10;
 
-/// An index in JSON, as far as it is looked at.
+/// The parts of an index in JSON that are read.
 #[derive(Debug, Deserialize)]
-struct Document {
+struct IndexDocument {
     #[serde(default, rename = "__kind__")]
     kind: Option<String>,
     wids_version: Option<u64>,
@@ -35,7 +35,7 @@ struct Document {
     shardlist: Option<Vec<ShardIndex>>,
 }
 
-/// The entry of one shard, in a document of its own.
+/// Reads the entry of one shard from a document of its own.
 pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
     let text = read(store, url)?;
     serde_json::from_slice(&text).map_err(|error| malformed(&error))
@@ -53,24 +53,24 @@ fn json(shard: &ShardIndex) -> Result<Vec<u8>> {
     serde_json::to_vec(shard).map_err(|error| malformed(&error))
 }
 
-/// Reads a document, unless it is absurdly long.
+/// Reads a document of at most [`MAX_DOCUMENT`] bytes.
 fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    read_by(store, url, |chunk| {
+    read_chunks(store, url, |chunk| {
         text.extend_from_slice(chunk);
         Ok(())
     })?;
     Ok(text)
 }
 
-/// Reads a document piece by piece, unless it is absurdly long.
-fn read_by(store: &Store, url: &str, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+/// Reads a document of at most [`MAX_DOCUMENT`] bytes in chunks.
+fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut size = 0;
     for chunk in store.open(url)? {
         let chunk = chunk?;
         size += chunk.len() as u64;
         if size > MAX_DOCUMENT {
-            return Err(ErrorKind::TooLarge { what: "an index", size, limit: MAX_DOCUMENT }.into());
+            return Err(ErrorKind::TooLarge { what: INDEX, size, limit: MAX_DOCUMENT }.into());
         }
         take(&chunk)?;
     }
@@ -82,28 +82,27 @@ fn malformed(error: &dyn std::fmt::Display) -> Error {
 }
 
 impl Index {
-    /// Reads an index from its document: one that was [saved](Index::save), or a `wids-shard-index-v1`
-    /// document of Python's `wids`, which knows the number of samples of each shard and not where they are.
-    /// Its beginning tells whether it is JSON or compact. One that is compact is read as it comes, and is
-    /// never in memory as a whole.
+    /// Loads an index that was [saved](Index::save), or a `wids-shard-index-v1` document of Python's `wids`,
+    /// which has the number of samples of each shard, but not where they are. The first bytes tell JSON from
+    /// the compact form. A compact document is parsed while it is read, and is never in memory as a whole.
     ///
-    /// A URL that is relative is that of a shard below the document's directory, or below the document's
-    /// `base` where it has one. Keys that are not known are passed over.
+    /// A relative URL is below the document's directory, or below the document's `base` if it has one.
+    /// Unknown keys are ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] for what is no such document or contradicts itself, [`ErrorKind::TooLarge`] for
-    /// one of more than 4 GiB, and what [`Store::open`] and reading give.
+    /// [`ErrorKind::Index`] if the document is no index or contradicts itself, [`ErrorKind::TooLarge`] if it
+    /// has more than 4 GiB, and the errors of [`Store::open`] and of reading.
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         let load = || {
-            let (mut text, mut compact) = (Vec::new(), None::<compact::Reader>);
-            read_by(store, url, |chunk| {
+            let (mut text, mut compact) = (Vec::new(), None::<CompactReader>);
+            read_chunks(store, url, |chunk| {
                 if let Some(reader) = &mut compact {
-                    return reader.push(chunk, |shard| below(directory(url), shard));
+                    return reader.push(chunk, |shard| resolve_shard(directory(url), shard));
                 }
                 text.extend_from_slice(chunk);
                 if text.starts_with(compact::MAGIC) {
-                    let reader = compact.insert(compact::Reader::default());
-                    reader.push(&std::mem::take(&mut text), |shard| below(directory(url), shard))?;
+                    let reader = compact.insert(CompactReader::default());
+                    reader.push(&std::mem::take(&mut text), |shard| resolve_shard(directory(url), shard))?;
                 }
                 Ok(())
             })?;
@@ -115,8 +114,8 @@ impl Index {
         load().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Reads an index from the bytes of its compact document, as [`load`](Index::load) does from a document
-    /// in `directory`, which is the beginning of URLs or a path, or empty for the working directory.
+    /// Reads an index from the bytes of a compact document, as [`load`](Index::load) reads a document in
+    /// `directory`: the beginning of URLs or a path, or empty for the working directory.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -130,25 +129,25 @@ impl Index {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] for what is no such document, was damaged, is of another version or contradicts
-    /// itself.
+    /// [`ErrorKind::Index`] if the document is no compact index, is damaged, is of another version or
+    /// contradicts itself.
     pub fn from_compact(bytes: &[u8], directory: &str) -> Result<Self> {
-        let mut reader = compact::Reader::default();
-        reader.push(bytes, |shard| below(directory, shard))?;
+        let mut reader = CompactReader::default();
+        reader.push(bytes, |shard| resolve_shard(directory, shard))?;
         Self::read_compact(reader)
     }
 
-    fn read_compact(reader: compact::Reader) -> Result<Self> {
+    fn read_compact(reader: CompactReader) -> Result<Self> {
         reader.finish()?.into_iter().collect::<Index>().consistent()
     }
 
-    /// Reads an index from the text of its JSON document, as [`load`](Index::load) does from a document in
-    /// `directory`, which is the beginning of URLs or a path, or empty for the working directory.
+    /// Reads an index from the text of a JSON document, as [`load`](Index::load) reads a document in
+    /// `directory`: the beginning of URLs or a path, or empty for the working directory.
     ///
     /// # Errors
     /// [`ErrorKind::Index`].
     pub fn from_json(text: &[u8], directory: &str) -> Result<Self> {
-        let document: Document = serde_json::from_slice(text).map_err(|error| malformed(&error))?;
+        let document: IndexDocument = serde_json::from_slice(text).map_err(|error| malformed(&error))?;
         let bad = |what: &str| Err(ErrorKind::Index(what.into()).into());
         let kind = (document.kind.as_deref(), document.wids_version);
         let known = matches!(kind, (None | Some(KIND), Some(1)) | (Some(SELECTED), None));
@@ -165,10 +164,11 @@ impl Index {
         let base =
             document.base.filter(|base| !base.is_empty()).map(|base| resolved(directory, &base).into_owned());
         let base = base.as_deref().unwrap_or(directory);
-        let shards = shards.into_iter().map(|shard| below(base, shard));
+        let shards = shards.into_iter().map(|shard| resolve_shard(base, shard));
         shards.collect::<Index>().consistent()
     }
 
+    /// The index, unless two entries of one shard differ.
     fn consistent(self) -> Result<Self> {
         if self.is_ascending() {
             return Ok(self);
@@ -182,27 +182,26 @@ impl Index {
         }
     }
 
-    /// Writes the index as a JSON document, which [`load`](Index::load) reads, and Python's `wids` too,
-    /// unless samples were [selected](super::IndexBuilder::select); or in a compact form, which `load` alone
-    /// reads, where the name ends in `.shidx`.
+    /// Saves the index as a JSON document. [`load`](Index::load) reads it, and so does Python's `wids`,
+    /// unless samples were [selected](super::IndexBuilder::select). Under a name that ends in `.shidx`, saves
+    /// the compact form, which only `load` reads.
     ///
     /// Shards below the document's directory are named relative to it, so that they can be moved together.
-    /// Passwords and the queries of signed URLs are left out. The document has all that is known of the
-    /// shards, one on each line: of 10 000 samples of two fields it takes 65 KB where they have 1 KB each,
-    /// 0.2 % of the shard, and 85 KB where they have 100 KB, 0.01 %. Of 1300 such shards it takes 85 to 110
-    /// MB, and is loaded in some two seconds. Where that is too much, save the [`counts`](Index::counts). The
-    /// compact form has half of the bytes, and of shards without layouts an eighth: a million of them take
-    /// some 15 MB.
+    /// Passwords and the queries of signed URLs are left out. The document has one shard on each line. The
+    /// line of a shard with 10 000 samples of two fields takes 65 KB if samples have 1 KB (0.2 % of the
+    /// shard), and 85 KB if they have 100 KB (0.01 %). The document of 1300 such shards takes 85 to 110 MB
+    /// and loads in about two seconds. If that is too much, save the [`counts`](Index::counts). The compact
+    /// form takes half of the bytes, and an eighth without layouts: a million such shards take about 15 MB.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`] for shards that cannot be told apart without what is left out,
-    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since nothing is compressed, and what
-    /// [`Store::create`] and writing give.
+    /// [`ErrorKind::Index`] if shards differ only in the parts of their URLs that are left out,
+    /// [`ErrorKind::Unsupported`] for a name such as `train.json.gz`, since nothing is compressed, and the
+    /// errors of [`Store::create`] and of writing.
     pub fn save(&self, store: &Store, url: &str) -> Result<()> {
         self.save_for(store, url, false)
     }
 
-    /// [`save`](Index::save); of a private document that is a local file, other users may not read it.
+    /// The same as [`save`](Index::save). If `private`, a local file is readable by its owner only.
     pub(super) fn save_for(&self, store: &Store, url: &str, private: bool) -> Result<()> {
         let write = || {
             let named =
@@ -211,7 +210,7 @@ impl Index {
             let mut object = store.create_plain(url, private)?;
             let name = file_name(url);
             if name.ends_with(compact::SUFFIX) {
-                let entries = index.iter().cloned().map(Entry::from);
+                let entries = index.iter().cloned().map(ShardEntry::from);
                 compact::write(index.len(), entries, |bytes| write_to(&mut *object, bytes))?;
                 return object.finish().map(drop);
             }
@@ -226,7 +225,7 @@ impl Index {
             for (number, shard) in index.iter().enumerate() {
                 text.extend_from_slice(if number > 0 { b",\n" } else { b"\n" });
                 serde_json::to_writer(&mut text, shard).map_err(|error| malformed(&error))?;
-                if text.len() >= PIECE {
+                if text.len() >= MIN_PIECE {
                     write_to(&mut *object, &text)?;
                     text.clear();
                 }
@@ -239,114 +238,18 @@ impl Index {
     }
 }
 
-/// The part of a URL or path before its last slash.
-fn directory(url: &str) -> &str {
-    let url = match url.split_once("://") {
-        Some(("http" | "https", _)) => url.split(['?', '#']).next().unwrap_or(url),
-        _ => url,
-    };
-    match url.rfind('/') {
-        // The root itself.
-        Some(0) => "/",
-        Some(slash) => &url[..slash],
-        None => "",
-    }
-}
-
-fn is_relative(url: &str) -> bool {
-    !(url.contains("://") || url.starts_with("file:") || Path::new(url).is_absolute() || url.starts_with('/'))
-}
-
-/// What `url` means in a document in `directory`.
-fn resolved<'a>(directory: &str, url: &'a str) -> Cow<'a, str> {
-    let path = url.strip_prefix("./").unwrap_or(url);
-    match directory {
-        _ if !is_relative(url) => Cow::Borrowed(url),
-        "" => Cow::Borrowed(path),
-        directory if directory.ends_with('/') => Cow::Owned(format!("{directory}{path}")),
-        directory => Cow::Owned(format!("{directory}/{path}")),
-    }
-}
-
-/// The shard that a document in `directory` names so.
-fn below(directory: &str, shard: ShardIndex) -> ShardIndex {
+/// The shard with the URL that its entry means in a document in `directory`.
+fn resolve_shard(directory: &str, shard: ShardIndex) -> ShardIndex {
     match resolved(directory, shard.url()) {
         Cow::Borrowed(url) if url == shard.url() => shard,
         url => shard.at(url),
     }
 }
 
-/// How a document in `directory` names `url`: what is below the directory without it, another path in full.
-fn relative(directory: &str, url: &str) -> String {
-    let below = |directory: &str, url: &str| {
-        let rest = match directory {
-            "" => url,
-            "/" => url.strip_prefix('/')?,
-            directory => url.strip_prefix(directory)?.strip_prefix('/')?,
-        };
-        let plain = is_relative(rest) && !rest.split('/').any(|part| matches!(part, "" | "." | ".."));
-        plain.then(|| rest.to_owned())
-    };
-    let absolute = |path: &str| std::path::absolute(path).ok()?.to_str().map(str::to_owned);
-    let local = |url: &str| !url.contains("://") && !url.starts_with("file:");
-    below(directory, url)
-        .or_else(|| {
-            let url = local(url).then(|| absolute(url))??;
-            let here = if directory.is_empty() { "." } else { directory };
-            let directory = local(directory).then(|| absolute(here)).flatten();
-            directory.and_then(|directory| below(&directory, &url)).or(Some(url))
-        })
-        .unwrap_or_else(|| url.to_owned())
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn urls_are_relative_below_the_directory() {
-        for (directory, url, expected) in [
-            ("gs://b/d", "gs://b/d/x/a.tar", "x/a.tar"),
-            ("gs://b/d", "gs://b/dx/a.tar", "gs://b/dx/a.tar"),
-            ("gs://b/d", "gs://b/d//a.tar", "gs://b/d//a.tar"),
-            ("gs://b/d", "gs://b/d/../a.tar", "gs://b/d/../a.tar"),
-            ("gs://b/d", "gs://c/a.tar", "gs://c/a.tar"),
-            ("gs://b/d", "gs://b/d/gs://c/a.tar", "gs://b/d/gs://c/a.tar"),
-            ("gs://b/d", "/x/a.tar", "/x/a.tar"),
-            ("/x/d", "/x/d/a.tar", "a.tar"),
-            ("/x/d", "/x/e/a.tar", "/x/e/a.tar"),
-            ("/x/d", "gs://b/a.tar", "gs://b/a.tar"),
-            ("/", "/a.tar", "a.tar"),
-            ("", "d/a.tar", "d/a.tar"),
-            ("d", "d/a.tar", "a.tar"),
-            ("./d", "d/a.tar", "a.tar"),
-            ("file:///x", "file:///x/a%20b.tar", "a%20b.tar"),
-        ] {
-            assert_eq!(relative(directory, url), expected, "{url} in {directory}");
-            if directory.starts_with('.') {
-                continue;
-            }
-            assert_eq!(resolved(directory, expected), url, "{expected} in {directory}");
-        }
-        let elsewhere = std::path::absolute("d/a.tar").unwrap();
-        assert_eq!(relative("e", "d/a.tar"), elsewhere.to_str().unwrap());
-        assert_eq!(relative("gs://b", "d/a.tar"), elsewhere.to_str().unwrap());
-        assert_eq!(resolved("/x", "./a.tar"), "/x/a.tar");
-    }
-
-    #[test]
-    fn directories() {
-        for (url, expected) in [
-            ("gs://b/d/i.json", "gs://b/d"),
-            ("https://h/d/i.json?x=a/b", "https://h/d"),
-            ("i.json", ""),
-            ("/i.json", "/"),
-            ("d/i.json", "d"),
-        ] {
-            assert_eq!(directory(url), expected);
-        }
-    }
 
     /// A document with everything in it, to be damaged.
     const WHOLE: &str = r#"{"__kind__":"wids-shard-index-v1","wids_version":1,"name":"n","base":"b","shardlist":[

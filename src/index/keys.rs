@@ -1,4 +1,4 @@
-//! Where the samples of many shards are, by key.
+//! An index of the keys of many shards.
 
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,22 +8,22 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-/// An [`Index`] that knows the key of each sample, for [sides](crate::dataset::Side::keys) whose shards are
-/// not paired with those of a dataset. [Built](super::IndexBuilder::build_keys) from headers. Cheap to clone.
+/// An [`Index`] with the key of each sample, for [sides](crate::dataset::Side::keys) whose shards are not
+/// paired with those of a dataset. [Built](super::IndexBuilder::build_keys) from headers. Cheap to clone.
 ///
-/// Of each key there is a hash of 64 bits and where its sample is, which takes 20 to 40 bytes of memory. It
-/// is not saved: build it at the start of a job.
+/// Each key takes 20 to 40 bytes of memory, for a hash of 64 bits and the place of its sample. A key index
+/// cannot be saved: build it at the start of a job.
 #[derive(Clone)]
-pub struct KeyIndex(Arc<Inner>);
+pub struct KeyIndex(Arc<KeyTable>);
 
-struct Inner {
+struct KeyTable {
     index: Index,
     /// The shard and the number of each sample, by the hash of its key.
     places: HashMap<u64, (u32, u32)>,
 }
 
 impl KeyIndex {
-    /// What is known of these shards, with the hashes of the keys of all samples.
+    /// A key index of these shards, with the hashes of the keys of all their samples.
     pub(super) fn new(shards: Vec<(ShardIndex, Vec<u64>)>) -> Result<Self> {
         let mut places = HashMap::with_capacity(shards.iter().map(|(_, keys)| keys.len()).sum());
         for (number, (shard, keys)) in shards.iter().enumerate() {
@@ -40,7 +40,7 @@ impl KeyIndex {
                             .map_or_else(|| "".into(), |(shard, _)| shard.url.shown());
                         let what = format!(
                             "its sample {sample} has the key of sample {at} of {first}, or one of the same \
-                             hash: a key is looked for in all shards, and must be there once"
+                             hash: keys must be unique across all shards"
                         );
                         return Err(refused(shard, what));
                     }
@@ -48,10 +48,10 @@ impl KeyIndex {
             }
         }
         let index = shards.into_iter().map(|(shard, _)| shard).collect();
-        Ok(KeyIndex(Arc::new(Inner { index, places })))
+        Ok(KeyIndex(Arc::new(KeyTable { index, places })))
     }
 
-    /// What is known of the shards beside the keys.
+    /// The index of the shards.
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.0.index
@@ -69,8 +69,8 @@ impl KeyIndex {
         self.0.places.is_empty()
     }
 
-    /// The number of the shard, and of the sample in it, that this key has, if there is one. The key of that
-    /// sample is to be compared: another one may have the same hash.
+    /// The number of the shard, and of the sample in it, of this key. The caller must compare the sample's
+    /// key, since another key may have the same hash.
     pub(crate) fn find(&self, key: &str) -> Option<(usize, u64)> {
         let (shard, sample) = self.0.places.get(&hash_of(key))?;
         Some((*shard as usize, u64::from(*sample)))

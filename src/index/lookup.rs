@@ -1,33 +1,34 @@
-//! Finding shards by a text of theirs.
+//! A hash table from texts, such as URLs, to shards.
 
 use foldhash::quality::RandomState;
 use std::hash::BuildHasher;
 
-/// Numbers of shards in a hash table of 4 bytes a slot. Their texts are asked for, and not held.
-pub(super) struct Lookup {
-    /// Linear probing: 0 is free, otherwise the number of a shard and 1, and [`AMBIGUOUS`] perhaps.
+/// A hash table of shard numbers with 4 bytes per slot. It does not store the texts, but asks for them.
+pub(super) struct ShardLookup {
+    /// Open addressing with linear probing. 0 is a free slot; otherwise a shard's number plus 1, with
+    /// [`AMBIGUOUS`] set if several shards have the text.
     slots: Box<[u32]>,
     hashes: RandomState,
 }
 
-/// Marks a text of several shards.
+/// Set in the slot of a text that several shards have.
 const AMBIGUOUS: u32 = 1 << 31;
 
-/// More shards are not looked up: their numbers have no room in a slot.
-const MOST: usize = AMBIGUOUS as usize - 2;
+/// Largest number of shards: a slot has no room for higher numbers, so that later shards are not found.
+const MAX_SHARDS: usize = AMBIGUOUS as usize - 2;
 
-impl Lookup {
-    /// Takes in `count` shards. Where two have the same text, `same` tells whether they are the same shard:
-    /// then the later one counts, and otherwise neither does.
+impl ShardLookup {
+    /// A table of `count` shards. If two have the same text, `same` says whether they are the same shard: if
+    /// so, the later one is found, and otherwise neither.
     pub(super) fn new<T: AsRef<str>>(
         count: usize,
         text: impl Fn(usize) -> T,
         same: impl Fn(usize, usize) -> bool,
     ) -> Self {
-        let count = count.min(MOST);
+        let count = count.min(MAX_SHARDS);
         // At least a quarter of the slots is free.
         let slots = vec![0; (count + count / 3 + 1).next_power_of_two()].into_boxed_slice();
-        let mut lookup = Lookup { slots, hashes: RandomState::default() };
+        let mut lookup = ShardLookup { slots, hashes: RandomState::default() };
         for number in 0..count {
             let mine = text(number);
             let at = lookup.slot(mine.as_ref(), &text);
@@ -73,8 +74,8 @@ mod tests {
         fn finds_what_a_map_finds(texts in prop::collection::vec("[ab]{0,3}", 0..40)) {
             let text = |number: usize| texts[number].as_str();
             let last: HashMap<&str, usize> = texts.iter().enumerate().map(|(at, text)| (text.as_str(), at)).collect();
-            let same = Lookup::new(texts.len(), text, |_, _| true);
-            let other = Lookup::new(texts.len(), text, |_, _| false);
+            let same = ShardLookup::new(texts.len(), text, |_, _| true);
+            let other = ShardLookup::new(texts.len(), text, |_, _| false);
             for wanted in texts.iter().map(String::as_str).chain(["a", "ab", "c"]) {
                 prop_assert_eq!(same.get(wanted, text), last.get(wanted).copied());
                 let count = texts.iter().filter(|text| *text == wanted).count();
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn a_slot_takes_four_bytes() {
         let text = |number: usize| number.to_string();
-        let lookup = Lookup::new(100_000, text, |_, _| true);
+        let lookup = ShardLookup::new(100_000, text, |_, _| true);
         assert!(lookup.slots.len() <= 1 << 18);
         assert!((0..100_000).all(|number| lookup.get(&number.to_string(), text) == Some(number)));
     }

@@ -1,11 +1,11 @@
-//! Finds out where the samples of one shard are, and fetches as little of it as is worth while.
+//! Indexes one shard, and fetches no more of it than is needed.
 //!
-//! A shard is read in windows, each of which is one request. Where bodies are small, windows follow one
-//! another and double, as far as one request may go: their headers are so close together that passing over
-//! what lies between would take longer than receiving it. Where a body reaches far beyond its window, the
-//! next window begins behind it, and is small.
+//! A shard is read in windows of one request each. If bodies are small, windows follow one another and double
+//! in size, up to the largest request: headers are then so close together that skipping the bodies would take
+//! longer than receiving them. If a body reaches far beyond its window, the next window begins behind it, and
+//! is small.
 
-use super::select::Filter;
+use super::sample_filter::SampleFilter;
 use super::selection::SelectionBuilder;
 use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,41 +14,41 @@ use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// The first window, and the first one behind a large body.
-const SMALL: u64 = 64 << 10;
-/// The largest window: what a [`Store`] asks for in one request, unless told otherwise.
-const LARGE: u64 = 8 << 20;
-/// A body that reaches further than this beyond the window is worth a new request: it would take about as
-/// long to receive that many bytes.
-const JUMP: u64 = 1 << 20;
+/// Size in bytes of the first window, and of the first one behind a large body.
+const MIN_WINDOW: u64 = 64 << 10;
+/// Size in bytes of the largest window: that of a [`Store`]'s requests by default.
+const MAX_WINDOW: u64 = 8 << 20;
+/// A body that reaches further than this many bytes beyond the window is skipped by a new request, which
+/// takes about as long as receiving that many bytes.
+const MIN_GAP: u64 = 1 << 20;
 
-/// What is noted of each sample, beside where it is.
+/// What is computed of each sample, in addition to its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// Its checksum.
+    /// The checksum of each sample.
     pub(super) checksums: bool,
-    /// Whether it is selected.
-    pub(super) filter: Option<&'a Filter>,
+    /// Whether each sample is selected.
+    pub(super) filter: Option<&'a SampleFilter>,
 }
 
 impl Wanted<'_> {
-    /// Whether the samples' bodies are read for it.
+    /// Whether the samples' bodies are needed.
     fn is_whole(self) -> bool {
         self.checksums || self.filter.is_some()
     }
 }
 
-/// What was noted of a sample.
+/// What was computed of a sample.
 #[derive(Debug, Clone, Copy)]
-struct Note {
+struct SampleNote {
     checksum: Option<u32>,
     is_selected: bool,
 }
 
-/// Indexes the shard at `url`; for [`Wanted`] bodies it is read whole. `keys` takes each key.
+/// Indexes the shard at `url`. It is read whole if bodies are [`Wanted`]. Calls `keys` with each key.
 ///
 /// # Errors
-/// Whatever reading the shard would meet: the first fault of any sample; and a panic of the filter.
+/// The first error that reading the shard would give, and a panic of the filter.
 pub(super) fn scan(
     store: &Store,
     url: &str,
@@ -58,9 +58,9 @@ pub(super) fn scan(
 ) -> Result<ShardIndex> {
     let outline = Outline::new(url).with_limits(limits);
     let parser = wanted.is_whole().then(|| SampleParser::new(url).with_limits(limits));
-    let mut machines = Machines { wanted, outline, parser, notes: VecDeque::new(), fault: None };
+    let mut parsers = Parsers { wanted, outline, parser, notes: VecDeque::new(), fault: None };
     let mut windows = match Windows::open(store, url) {
-        // A compressed shard has no ranges, and its samples no place in the object.
+        // A compressed shard has no ranges, and its samples have no offset in the object.
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Windows::whole(store, url, true)?,
         Ok(_) if wanted.is_whole() => Windows::whole(store, url, false)?,
         windows => windows?,
@@ -68,16 +68,16 @@ pub(super) fn scan(
     let mut layout = LayoutBuilder::default();
     let mut selection = wanted.filter.map(|filter| SelectionBuilder::new(filter.name().clone()));
     loop {
-        match machines.outline.next()? {
-            Outlined::NeedInput => windows.feed(&mut machines)?,
+        match parsers.outline.next()? {
+            Outlined::NeedInput => windows.feed(&mut parsers)?,
             Outlined::Sample(sample) => {
                 layout.push_outline(&sample);
-                let note = machines.note()?;
+                let note = parsers.note()?;
                 let is_selected = note.is_none_or(|note| note.is_selected || selection.is_none());
                 if let Some(keys) = keys.as_deref_mut().filter(|_| is_selected) {
                     keys(&sample.key);
                 }
-                if let Some(Note { checksum, is_selected }) = note {
+                if let Some(SampleNote { checksum, is_selected }) = note {
                     checksum.into_iter().for_each(|checksum| layout.push_checksum(checksum));
                     if let Some(selection) = &mut selection {
                         selection.push(is_selected);
@@ -87,10 +87,10 @@ pub(super) fn scan(
             Outlined::End => break,
         }
     }
-    let outline = machines.outline;
+    let outline = parsers.outline;
     let seekable = outline.seekable() && !windows.compressed;
     let object = windows.object.unwrap_or_default();
-    // Where the source does not say it, the size is what came, which was all of it.
+    // If the source does not give the size, it is the number of bytes read, which was the whole object.
     let bytes = object.size.or((!windows.compressed).then_some(windows.at));
     let shard = ShardIndex::new(url, bytes, object.version.as_deref(), layout.finish(seekable));
     Ok(match selection {
@@ -99,19 +99,19 @@ pub(super) fn scan(
     })
 }
 
-/// What takes in the bytes: the outline, and for what is noted of bodies the parser, to which the same bytes
-/// give the same samples. The parser takes them in at once, so that it holds no more than one sample.
-struct Machines<'a> {
+/// Takes the bytes of the shard. The outline finds the samples; if bodies are wanted, a parser reads the same
+/// samples from the same bytes. The parser consumes each chunk at once, so that it holds one sample at most.
+struct Parsers<'a> {
     wanted: Wanted<'a>,
     outline: Outline,
     parser: Option<SampleParser>,
-    /// Of samples that the parser has given, and the outline has not.
-    notes: VecDeque<Note>,
-    /// What the parser found wrong, which the outline finds too, or a panic of the filter.
+    /// Notes of samples that the parser has returned, and the outline has not.
+    notes: VecDeque<SampleNote>,
+    /// The parser's error, which the outline finds too, or a panic of the filter.
     fault: Option<Error>,
 }
 
-impl Machines<'_> {
+impl Parsers<'_> {
     fn push(&mut self, chunk: Bytes) {
         if let Some(parser) = &mut self.parser {
             parser.push(chunk.clone());
@@ -139,7 +139,7 @@ impl Machines<'_> {
                         Err(error) => break error,
                     };
                     let checksum = checksums.then(|| checksum_of(&sample));
-                    self.notes.push_back(Note { checksum, is_selected });
+                    self.notes.push_back(SampleNote { checksum, is_selected });
                 }
                 Ok(Parsed::NeedInput | Parsed::End) => return,
                 Err(error) => break error,
@@ -149,8 +149,8 @@ impl Machines<'_> {
         self.parser = None;
     }
 
-    /// What was noted of the sample that the outline gave last, where anything is wanted.
-    fn note(&mut self) -> Result<Option<Note>> {
+    /// The note of the sample that the outline returned last; none if no bodies are wanted.
+    fn note(&mut self) -> Result<Option<SampleNote>> {
         match (self.notes.pop_front(), self.fault.take()) {
             (None, Some(fault)) => Err(fault),
             (note, fault) => {
@@ -161,38 +161,47 @@ impl Machines<'_> {
     }
 }
 
-/// Where the bytes come from.
+/// The windows of the object.
 struct Windows<'a> {
     store: &'a Store,
     url: &'a str,
     compressed: bool,
     body: Body,
-    /// The offset of the next byte of the body, and that at which its window ends.
+    /// The offset of the next byte of the body, and the offset at which its window ends.
     at: u64,
     end: u64,
     /// The size of the window.
     size: u64,
-    /// What the first window said of the object; the others must say the same.
+    /// The object of the first window. The other windows must be of the same one.
     object: Option<ObjectVersion>,
 }
 
 impl<'a> Windows<'a> {
     fn open(store: &'a Store, url: &'a str) -> Result<Self> {
-        let body = store.open_range(url, 0..SMALL)?;
-        Ok(Windows { store, url, compressed: false, body, at: 0, end: SMALL, size: SMALL, object: None })
+        let body = store.open_range(url, 0..MIN_WINDOW)?;
+        Ok(Windows {
+            store,
+            url,
+            compressed: false,
+            body,
+            at: 0,
+            end: MIN_WINDOW,
+            size: MIN_WINDOW,
+            object: None,
+        })
     }
 
-    /// One window over all of the object, decompressed.
+    /// One window over the whole object, decompressed.
     fn whole(store: &'a Store, url: &'a str, compressed: bool) -> Result<Self> {
         let body = store.open(url)?;
         Ok(Windows { store, url, compressed, body, at: 0, end: u64::MAX, size: u64::MAX, object: None })
     }
 
-    /// Gives the outline what it needs next.
-    fn feed(&mut self, machines: &mut Machines<'_>) -> Result<()> {
-        let outline = &mut machines.outline;
+    /// Feeds the outline its next bytes.
+    fn feed(&mut self, parsers: &mut Parsers<'_>) -> Result<()> {
+        let outline = &mut parsers.outline;
         if outline.wanted() >= self.end && !self.next(outline)? {
-            machines.finish();
+            parsers.finish();
             return Ok(());
         }
         match self.body.next() {
@@ -200,29 +209,29 @@ impl<'a> Windows<'a> {
                 let chunk = chunk.map_err(|error| outline.broken(error))?;
                 self.check()?;
                 self.at += chunk.len() as u64;
-                machines.push(chunk);
+                parsers.push(chunk);
             }
-            None if self.at < self.end => machines.finish(),
+            None if self.at < self.end => parsers.finish(),
             None => {}
         }
         Ok(())
     }
 
-    /// Opens the next window. False where the object ends before it.
+    /// Opens the next window. Returns false if the object ends before it.
     fn next(&mut self, outline: &mut Outline) -> Result<bool> {
         let pinned = self.object.as_ref().filter(|object| object.version.is_some());
         let ranged = pinned.filter(|_| !self.body.object_cell().is_unranged());
         let Some(length) = ranged.and_then(|object| object.size) else {
-            // That several requests give the same object cannot be checked, or each one would give it from
-            // its beginning: there is one more, for all the rest.
+            // Either the server gives no version, so that nothing shows whether several requests read the
+            // same object, or it ignores ranges: make one more request, for all the rest.
             self.end = u64::MAX;
             self.body = self.store.open_range(self.url, self.at..self.end)?;
             return Ok(true);
         };
         let wanted = outline.wanted();
-        self.size = match wanted > self.end.saturating_add(JUMP) {
-            true => SMALL,
-            false => (self.size * 2).min(LARGE),
+        self.size = match wanted > self.end.saturating_add(MIN_GAP) {
+            true => MIN_WINDOW,
+            false => (self.size * 2).min(MAX_WINDOW),
         };
         self.at = wanted.min(length);
         self.end = self.at.saturating_add(self.size).min(length);
@@ -233,7 +242,7 @@ impl<'a> Windows<'a> {
         Ok(self.at < length)
     }
 
-    /// Checks that the body is still that of the object with which the reading began.
+    /// Checks that the body is still of the object that the first window was of.
     fn check(&mut self) -> Result<()> {
         let now = self.body.object();
         match (&self.object, now) {

@@ -5,15 +5,14 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which samples of an archive a filter selected, as runs of adjacent ones.
+/// The samples of an archive that a filter selected, as runs of adjacent ones.
 ///
-/// A selected sample has two numbers: the one it is asked for by, which counts the selected samples, and the
-/// *stored* one, which counts all samples of the archive and is that of its
-/// [position](crate::Sample::position).
+/// A selected sample has two numbers: its number among the selected samples, and its *stored* number among
+/// all samples of the archive, which is that of its [position](crate::Sample::position).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Selection {
     name: Arc<str>,
-    runs: Vec<Run>,
+    runs: Vec<SelectionRun>,
     /// The number of samples in the archive.
     stored: u64,
     /// The number of samples that were selected.
@@ -22,7 +21,7 @@ pub(crate) struct Selection {
 
 /// Selected samples that are adjacent in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct SelectionRun {
     /// The number of the first one in the archive.
     stored: u64,
     /// Its number among the selected ones.
@@ -60,10 +59,10 @@ impl Selection {
             .is_some_and(|run| stored - run.stored < run.count)
     }
 
-    /// The samples of the archive from the first to the last of some selected ones.
+    /// The stored numbers from the first to the last of some selected samples.
     ///
-    /// Of none, and of more than there are, it is what begins at the first one, or as far beyond the end of
-    /// the archive.
+    /// An empty range gives an empty one at the stored number of its start. Numbers beyond the last selected
+    /// sample give numbers as far beyond the end of the archive.
     pub(super) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         let beyond = |sample: u64| self.stored.saturating_add(sample - self.selected.min(sample));
         let start = self.position_of(samples.start).unwrap_or_else(|| beyond(samples.start));
@@ -76,7 +75,7 @@ impl Selection {
         start..end
     }
 
-    /// Some selected samples, cut where `is_far` says so of those of the archive between two of them.
+    /// Some selected samples, cut where `is_far` is true of the stored numbers between two of them.
     pub(super) fn pieces(
         &self,
         samples: &Range<u64>,
@@ -99,7 +98,7 @@ impl Selection {
         pieces
     }
 
-    /// Stands for the filter's name and the samples that it selected.
+    /// A hash of the filter's name and of the samples that it selected.
     pub(super) fn fingerprint(&self) -> u64 {
         let runs: Vec<String> = self.document().runs.iter().map(u64::to_string).collect();
         hash_texts(std::iter::once(&*self.name).chain(runs.iter().map(String::as_str)))
@@ -119,7 +118,7 @@ impl Selection {
     }
 }
 
-/// Puts a [`Selection`] together, sample by sample.
+/// Builds a [`Selection`] sample by sample.
 #[derive(Debug)]
 pub(super) struct SelectionBuilder(Selection);
 
@@ -128,13 +127,13 @@ impl SelectionBuilder {
         SelectionBuilder(Selection { name, runs: Vec::new(), stored: 0, selected: 0 })
     }
 
-    /// Takes in whether the next sample of the archive is selected.
+    /// Adds the next sample of the archive.
     pub(super) fn push(&mut self, is_selected: bool) {
         let Selection { runs, stored, selected, .. } = &mut self.0;
         if is_selected {
             match runs.last_mut() {
                 Some(run) if run.stored + run.count == *stored => run.count += 1,
-                _ => runs.push(Run { stored: *stored, selected: *selected, count: 1 }),
+                _ => runs.push(SelectionRun { stored: *stored, selected: *selected, count: 1 }),
             }
             *selected += 1;
         }
@@ -150,13 +149,13 @@ impl SelectionBuilder {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SelectionDocument {
     pub(super) name: Arc<str>,
-    /// How many samples are left out, how many are selected, and so on in turn.
+    /// The number of samples that are left out, the number that are selected, and so on in turn.
     pub(super) runs: Vec<u64>,
 }
 
 impl SelectionDocument {
-    /// The selection, of no more than `most` samples.
-    pub(super) fn read(self, most: u64) -> Result<Selection, &'static str> {
+    /// The selection, of an archive of at most `max_samples` samples.
+    pub(super) fn read(self, max_samples: u64) -> Result<Selection, &'static str> {
         let SelectionDocument { name, runs: lengths } = self;
         if name.is_empty() {
             return Err("no name");
@@ -167,10 +166,13 @@ impl SelectionDocument {
                 return Err("an empty run");
             }
             if number % 2 == 1 {
-                runs.push(Run { stored, selected, count });
+                runs.push(SelectionRun { stored, selected, count });
                 selected = selected.saturating_add(count);
             }
-            stored = stored.checked_add(count).filter(|stored| *stored <= most).ok_or("too many samples")?;
+            stored = stored
+                .checked_add(count)
+                .filter(|stored| *stored <= max_samples)
+                .ok_or("too many samples")?;
         }
         Ok(Selection { name, runs, stored, selected })
     }
@@ -200,7 +202,7 @@ mod tests {
             for number in 0..count + 2 {
                 prop_assert_eq!(selection.position_of(number), stored.get(number as usize).copied());
             }
-            // Gaps that are far are told by the bits of a number.
+            // The bits of a number say which gaps are far.
             let is_far = |gap: Range<u64>| far >> (gap.start % 64) & 1 == 1;
             for start in 0..count {
                 for end in start + 1..=count {

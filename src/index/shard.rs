@@ -1,7 +1,7 @@
-//! What is known of one shard.
+//! The index of one shard.
 
 use super::checksum::checksum_of;
-use super::layout::{Layout, Member};
+use super::layout::{Member, ShardLayout};
 use super::selection::Selection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
@@ -11,30 +11,29 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is known of one shard without reading it: how many samples it has, and where they are. Cheap to
-/// clone.
+/// The index of one shard: the number of its samples, and where they are. Cheap to clone.
 ///
-/// In JSON it is one object, which is an entry of the `shardlist` of a `wids` index, with keys of its own in
-/// addition: see [`Index`](super::Index). What serde makes of it has the URL without user information and
-/// signature, as what [`Index::save`](super::Index::save) writes has.
+/// In JSON it is one object: an entry of the `shardlist` of a `wids` index, with additional keys: see
+/// [`Index`](super::Index). It is serialized without the user information and the signature of the URL, as by
+/// [`Index::save`](super::Index::save).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShardIndex {
     pub(super) url: SecretUrl,
     pub(super) samples: u64,
     pub(super) bytes: Option<u64>,
     pub(super) version: Option<Arc<str>>,
-    pub(super) layout: Option<Arc<Layout>>,
-    /// Which samples of the archive are the samples of this index; all of them where there is none.
+    pub(super) layout: Option<Arc<ShardLayout>>,
+    /// The samples of the archive that belong to the index; all of them if none.
     pub(super) selection: Option<Arc<Selection>>,
 }
 
 impl ShardIndex {
-    /// A shard whose archive was gone through: `bytes` is its size as stored.
+    /// The index of a shard that has been scanned. `bytes` is the size of the stored object.
     pub(crate) fn new(
         url: impl Into<SecretUrl>,
         bytes: Option<u64>,
         version: Option<&str>,
-        layout: Layout,
+        layout: ShardLayout,
     ) -> Self {
         ShardIndex {
             url: url.into(),
@@ -46,39 +45,39 @@ impl ShardIndex {
         }
     }
 
-    /// The same shard with only those samples that were selected.
+    /// The same shard with only the selected samples.
     pub(super) fn with_selection(self, selection: Selection) -> Self {
         ShardIndex { samples: selection.selected(), selection: Some(Arc::new(selection)), ..self }
     }
 
-    /// Where the shard is: the whole URL, with a password or signature that it may have.
+    /// The whole URL of the shard, including a password or signature if it has one.
     #[must_use]
     pub fn url(&self) -> &str {
         self.url.expose_secret()
     }
 
-    /// The number of samples in it: of those that were [selected](ShardIndex::selection), if any were.
+    /// The number of samples; of [selected](ShardIndex::selection) samples if a filter selected some.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The name of the [filter](super::IndexBuilder::select) that selected the samples; `None` where no
-    /// filter did.
+    /// The name of the [filter](super::IndexBuilder::select) that selected the samples; `None` if there was
+    /// no filter.
     #[must_use]
     pub fn selection(&self) -> Option<&str> {
         self.selection.as_deref().map(Selection::name)
     }
 
-    /// The number of samples in the archive, with those that were not [selected](ShardIndex::selection).
+    /// The number of samples in the archive, including those that were not [selected](ShardIndex::selection).
     #[must_use]
     pub fn stored_samples(&self) -> u64 {
         self.selection.as_deref().map_or(self.samples, Selection::stored)
     }
 
-    /// The number in the archive of a sample: what its [position](crate::Sample::position) says. It is the
-    /// same number unless a filter [selected](ShardIndex::selection) the samples. `None` where there is no
-    /// such sample.
+    /// The number of a sample in the archive, as in its [position](crate::Sample::position). It is the same
+    /// number unless a filter [selected](ShardIndex::selection) the samples. `None` if there is no such
+    /// sample.
     #[must_use]
     pub fn position_of(&self, sample: u64) -> Option<u64> {
         match &self.selection {
@@ -87,42 +86,42 @@ impl ShardIndex {
         }
     }
 
-    /// Its size as it is stored, in bytes, where that is known.
+    /// The size of the stored object in bytes, if known.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.bytes
     }
 
-    /// What told the version of the shard from others when it was indexed: an ETag, a generation or a
-    /// modification time. A dataset reads no other version of it.
+    /// The version of the shard when it was indexed: an ETag, a generation or a modification time. A dataset
+    /// reads no other version.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// Where in the archive the samples of these numbers stand: from the first header of the first of them to
-    /// the first header of the sample after the last of them, or to the end of the object where there is
-    /// none. Samples between them that were not [selected](ShardIndex::selection) are there too.
+    /// The bytes of the archive with the samples of these numbers: from the first header of the first sample
+    /// to the first header of the sample after the last, or to the end of the object if there is none.
+    /// Samples between them that were not [selected](ShardIndex::selection) are included.
     ///
-    /// These bytes are what a [`SampleParser`](crate::tar::SampleParser) takes that is
+    /// These bytes can be parsed by a [`SampleParser`](crate::tar::SampleParser) that is
     /// [`starting`](crate::tar::SampleParser::starting) there, and is [`cut`](crate::tar::SampleParser::cut)
-    /// unless they reach to the end. `None` where there are fewer samples, and where their places are
-    /// not known or are no use: in shards of which only the number of samples is known, in compressed shards,
-    /// and in archives whose samples mean something else without a global header that is before them.
+    /// unless they reach to the end. `None` if there are fewer samples, and if their offsets are unknown or
+    /// cannot be used: in shards of which only the number of samples is known, in compressed shards, and in
+    /// archives whose samples depend on a global header before them.
     #[must_use]
     pub fn range(&self, samples: Range<u64>) -> Option<Range<u64>> {
         self.stored_range(self.span(&samples))
     }
 
-    /// The bytes that the fields of a sample hold; `None` where there is no such sample, and where only the
-    /// number of samples is known.
+    /// The total size of a sample's fields in bytes. `None` if there is no such sample, or only the number of
+    /// samples is known.
     #[must_use]
     pub fn size_of(&self, sample: u64) -> Option<u64> {
         self.layout.as_ref()?.size_of(self.position_of(sample)?)
     }
 
-    /// The names and sizes of the fields of a sample, in the order of the shard, of compressed shards too.
-    /// `None` where there is no such sample, and where only the number of samples is known.
+    /// The names and sizes of the fields of a sample, in the order of the shard; available for compressed
+    /// shards too. `None` if there is no such sample, or only the number of samples is known.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -133,7 +132,7 @@ impl ShardIndex {
     /// let index = Index::builder().build(&shards)?; // such as of "gs://bucket/train-{000000..000146}.tar.gz"
     /// let shard = index.iter().next().unwrap();
     /// assert!(shard.fields(0).unwrap().eq([("cls", 1), ("txt", 5)]));
-    /// assert!(shard.members(0).is_none()); // a compressed shard has no places
+    /// assert!(shard.members(0).is_none()); // a compressed shard has no offsets
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -141,23 +140,23 @@ impl ShardIndex {
         self.layout.as_ref()?.fields_of(self.position_of(sample)?)
     }
 
-    /// The fields of a sample in the order of the shard, and where in the archive they are. `None` where
+    /// The fields of a sample in the order of the shard, with their offsets in the archive. `None` where
     /// [`range`](ShardIndex::range) is.
     #[must_use]
     pub fn members(&self, sample: u64) -> Option<impl Iterator<Item = Member<'_>>> {
         self.seekable()?.members(self.position_of(sample)?)
     }
 
-    /// The CRC-32C of a sample; `None` where there is no such sample, and in an index without
+    /// The CRC-32C of a sample. `None` if there is no such sample, and in an index without
     /// [checksums](super::IndexBuilder::checksums).
     #[must_use]
     pub fn checksum_of(&self, sample: u64) -> Option<u32> {
         self.stored_checksum(self.position_of(sample)?)
     }
 
-    /// Compares a sample that was read of this shard, and not decoded, with what is known of the one of its
-    /// [position](crate::Sample::position): the names and sizes of its fields, and its checksum, as far as
-    /// the index has them.
+    /// Compares a sample of this shard, which must not have been decoded, with the index: the names and sizes
+    /// of its fields, and its checksum, as far as the index has them. The sample's
+    /// [position](crate::Sample::position) says which one it is.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -178,8 +177,8 @@ impl ShardIndex {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Stale`] for another sample, and for one that the index does not know;
-    /// [`ErrorKind::SampleChecksum`] for other bytes.
+    /// [`ErrorKind::Stale`] if the fields differ or the index has no such sample,
+    /// [`ErrorKind::SampleChecksum`] if the bytes differ.
     pub fn check(&self, sample: &Sample) -> Result<()> {
         let number = sample.position().sample;
         let error = |kind| {
@@ -203,9 +202,9 @@ impl ShardIndex {
         }
     }
 
-    /// Compares what a store says now of the object at `url` with what is known of this shard: the size, and
-    /// the version if it is the place that was indexed, under any name of it and with any signature. A copy
-    /// in another place has a version of its own. What is not known is not compared.
+    /// Compares the object that is now at `url` with the indexed one: its size, and its version if `url` is
+    /// the indexed place, under any name of it and with any signature. A copy in another place has a version
+    /// of its own. Unknown sizes and versions are not compared.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -224,7 +223,7 @@ impl ShardIndex {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Stale`] if it is another object.
+    /// [`ErrorKind::Stale`] if the objects differ.
     pub fn check_object(&self, url: &str, now: &ObjectVersion) -> Result<()> {
         let then = self.object_at(url);
         let sizes = matches!((then.size, now.size), (Some(then), Some(now)) if then != now);
@@ -241,12 +240,12 @@ impl ShardIndex {
         Err(Error::from(ErrorKind::Stale { then, now }).in_shard(url))
     }
 
-    /// The samples of the archive from the first to the last of these: what is read for them.
+    /// The stored numbers from the first to the last of these samples: what is read for them.
     pub(crate) fn span(&self, samples: &Range<u64>) -> Range<u64> {
         self.selection.as_deref().map_or_else(|| samples.clone(), |selection| selection.span(samples))
     }
 
-    /// These samples, cut where at least `gap` bytes of the archive that were not selected lie between two of
+    /// These samples, cut where at least `gap` bytes of samples that were not selected are between two of
     /// them.
     pub(crate) fn pieces(&self, samples: Range<u64>, gap: u64) -> Vec<Range<u64>> {
         let far = |between| self.stored_range(between).is_some_and(|bytes| bytes.end - bytes.start >= gap);
@@ -271,7 +270,7 @@ impl ShardIndex {
         self.layout.as_ref()?.checksum_of(stored)
     }
 
-    /// Stands for the filter and the samples that it selected.
+    /// A hash of the filter's name and of the samples that it selected.
     pub(crate) fn selection_fingerprint(&self) -> Option<u64> {
         self.selection.as_deref().map(Selection::fingerprint)
     }
@@ -281,23 +280,23 @@ impl ShardIndex {
         self.layout.as_ref().is_some_and(|layout| layout.has_checksums())
     }
 
-    /// The offset in the archive of the first header of the sample of this number in the archive, also where
-    /// that is no place to read from.
+    /// The offset of a sample's first header, by the number in the archive, even if reading cannot start
+    /// there.
     pub(crate) fn stored_offset(&self, stored: u64) -> Option<u64> {
         self.layout.as_ref()?.offset_of(stored)
     }
 
-    /// What an object at `url` must be for the index to hold.
+    /// The object that must be at `url` for the index to hold.
     ///
-    /// In another place than the one that was indexed, the object is a copy: it has the same size, and a
-    /// version of its own.
+    /// An object in another place than the indexed one is a copy: it has the same size, and a version of its
+    /// own.
     pub(crate) fn object_at(&self, url: &str) -> ObjectVersion {
         let version = self.version().filter(|_| is_same_place(url, self.url()));
         ObjectVersion { size: self.bytes, version: version.map(Into::into) }
     }
 
-    /// What tells a sample of the shard from the one that was indexed under its number, as (then, now): the
-    /// first field of another name or size. `None` where nothing does, or nothing is known of it.
+    /// The difference between a sample of the shard and the indexed one of its number, as (then, now): the
+    /// first field of another name or size. `None` if there is no difference, or no layout.
     pub(crate) fn difference(&self, sample: &Sample) -> Option<(String, String)> {
         let number = sample.position().sample;
         let then = self.layout.as_ref()?.fields_of(number)?;
@@ -320,13 +319,13 @@ impl ShardIndex {
         ShardIndex { version: None, ..self.clone() }
     }
 
-    /// Where in the archive, decompressed, the last member of the last sample ends.
+    /// The offset in the decompressed archive at which the last member of the last sample ends.
     pub(crate) fn end(&self) -> Option<u64> {
         Some(self.layout.as_deref()?.end())
     }
 
-    /// The same shard with the number of its samples alone: `range`, `size_of`, `members` and `checksum_of`
-    /// say `None`.
+    /// The same shard with only the number of its samples: `range`, `size_of`, `fields`, `members` and
+    /// `checksum_of` return `None`.
     #[must_use]
     pub fn counts(&self) -> Self {
         ShardIndex { layout: None, ..self.clone() }
@@ -342,7 +341,7 @@ impl ShardIndex {
         ShardIndex { url: url.into(), ..self.clone() }
     }
 
-    fn seekable(&self) -> Option<&Layout> {
+    fn seekable(&self) -> Option<&ShardLayout> {
         self.layout.as_deref().filter(|layout| layout.seekable())
     }
 }

@@ -1,23 +1,24 @@
-//! Indexes that are kept where they are found again: beside their shard, or in a local directory.
+//! Saved indexes of single shards: beside their shard, or in a local directory.
 
+use super::compact;
 use super::document::{read_entry, write_entry};
-use super::{ShardIndex, compact};
+use super::shard::ShardIndex;
 use crate::error::Result;
 use crate::secret_url::without_secrets;
 use crate::store::{ObjectVersion, Store, file_name};
 use std::borrow::Cow;
 use std::path::Path;
 
-/// What is added to the name of a shard.
+/// Suffix of the index that is saved beside a shard.
 pub(super) const SUFFIX: &str = ".index.json";
 
-/// The URL of the index beside the shard at `url`; none for URLs with a query.
+/// The URL of the index beside the shard at `url`; none if the URL has a query.
 pub(crate) fn beside(url: &str) -> Option<String> {
     matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
 }
 
-/// What names the shard at `url` in any working directory, and under any signature.
-pub(super) fn lasting(url: &str) -> Cow<'_, str> {
+/// The URL without a signature, or the absolute path: the same in any working directory.
+pub(super) fn canonical(url: &str) -> Cow<'_, str> {
     let url = without_secrets(url);
     let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
     match (!url.contains("://") && !url.starts_with("file:")).then(absolute).flatten() {
@@ -26,15 +27,15 @@ pub(super) fn lasting(url: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether `url` is named as indexes are that are kept beside shards.
-pub(crate) fn is_kept(url: &str) -> bool {
+/// Whether `url` is named as an index that is saved beside shards.
+pub(crate) fn is_index_name(url: &str) -> bool {
     url.ends_with(SUFFIX) || url.ends_with(compact::SUFFIX)
 }
 
-/// Where in a local directory the index of the shard at `url` is kept: a name that people can read, and one
-/// that is the same on every run and tells shards of the same name apart.
+/// The path in a local directory of the index of the shard at `url`. Its name is readable, is the same on
+/// every run, and has a hash that tells shards of the same name apart.
 pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
-    let url = lasting(url);
+    let url = canonical(url);
     // FNV-1a.
     let hash = url.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -44,10 +45,10 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
     directory.join(format!("{hash:016x}-{name}{SUFFIX}")).to_str().map(str::to_owned)
 }
 
-/// The index that is kept at `place`, if it is one of the shard as it is `now`, with the checksums of its
-/// samples where they are asked for.
+/// The index that is saved at `place`, if it is of the shard as it is `now`, and has the checksums of its
+/// samples if `checksums` asks for them.
 ///
-/// Whatever is wrong with it, the shard itself can be asked.
+/// Any error counts as no index: the shard itself can be indexed instead.
 pub(super) fn find(
     store: &Store,
     place: &str,
@@ -55,28 +56,28 @@ pub(super) fn find(
     now: &ObjectVersion,
     checksums: bool,
 ) -> Option<ShardIndex> {
-    let kept = read_entry(store, place).ok()?;
-    let same_shard = kept.url() == file_name(&without_secrets(url));
-    // A shard that is written again is often as long as it was: without a version nothing can be told.
+    let saved = read_entry(store, place).ok()?;
+    let same_shard = saved.url() == file_name(&without_secrets(url));
+    // A rewritten shard often has the same size: without a version, a change would go unnoticed.
     let same_version =
-        now.version.is_some() && now.version.as_deref() == kept.version() && now.size == kept.bytes;
-    let enough = kept.layout.is_some() && (kept.has_checksums() || !checksums);
-    (same_shard && same_version && enough).then(|| kept.unselected().at(url))
+        now.version.is_some() && now.version.as_deref() == saved.version() && now.size == saved.bytes;
+    let enough = saved.layout.is_some() && (saved.has_checksums() || !checksums);
+    (same_shard && same_version && enough).then(|| saved.unselected().at(url))
 }
 
-/// Keeps an index at `place`.
-pub(crate) fn keep(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
-    keep_for(store, place, shard, false)
+/// Saves an index at `place`.
+pub(crate) fn save_sidecar(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
+    save(store, place, shard, false)
 }
 
-/// Keeps an index in a local directory, for the owner only: names of samples may be as private as their
+/// Saves an index in a local directory, for the owner only: names of samples may be as private as their
 /// shard.
-pub(super) fn keep_cached(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
-    keep_for(store, place, shard, true)
+pub(super) fn save_cached(store: &Store, place: &str, shard: &ShardIndex) -> Result<()> {
+    save(store, place, shard, true)
 }
 
-fn keep_for(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
-    // Shard and index may be moved together; and who finds it may want other samples.
+fn save(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
+    // Shard and index may be moved together, and later readers may want other samples.
     let shard = shard.unselected().at(file_name(&without_secrets(shard.url())));
     write_entry(store, place, &shard, private).map_err(|error| error.in_shard(place))
 }

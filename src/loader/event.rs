@@ -3,7 +3,7 @@
 use super::shapes::Shapes;
 use crate::error::Error;
 use crate::sample::{Position, Sample};
-use crate::state::{Opened, Saved};
+use crate::state::{OpenSlice, StageRecord};
 
 /// What a stream gives to the stages that run on threads.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub(super) struct Replay {
     /// Number of failures since then, which a restore meets again.
     pub(super) skips: u64,
     /// What the stage has saved, if it saves its state.
-    pub(super) saved: Option<Saved>,
+    pub(super) saved: Option<StageRecord>,
 }
 
 /// Where the stages of a stream start.
@@ -143,7 +143,7 @@ pub(super) struct Tag {
 #[derive(Debug, Default)]
 pub(super) struct StreamNote {
     /// The slices that were opened.
-    pub(super) opened: Vec<Opened>,
+    pub(super) opened: Vec<OpenSlice>,
     /// All samples of the stream with a lower number have been emitted.
     pub(super) oldest: u64,
     /// Number of samples in the pass, once it has ended.

@@ -49,7 +49,7 @@ pub use crate::activity::Activity;
 
 use crate::dataset::Dataset;
 use crate::error::Result;
-use crate::state::{ChangeReport, Changes, Header, Run, State, misfit};
+use crate::state::{ChangeReport, Changes, EpochRange, JobHeader, State, misfit};
 use prepare::PreparedRun;
 use report::MemoryGauges;
 use settings::Settings;
@@ -168,7 +168,7 @@ impl<B: Send + 'static> Loader<B> {
     /// streams have ended, so do the batches. If the stages give no item of a stream in a hundred epochs,
     /// that error ends the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
-        self.begin(Run::EpochsFrom(first))
+        self.begin(EpochRange::EpochsFrom(first))
     }
 
     /// The batches that were not consumed when `state` was taken: the rest of its epoch, or of all epochs.
@@ -251,7 +251,7 @@ impl<B: Send + 'static> Loader<B> {
     ///     "from item 8 of the job on:\n\
     ///      books continues after 4 items\n\
     ///      code is new, and begins with epoch 0\n\
-    ///      web is read no more after 4 items\n\
+    ///      web is removed after 4 items\n\
     ///      weights [3, 1] instead of [1, 1]"
     /// );
     /// let mut batch = batches.next().unwrap()?.into_items();
@@ -266,10 +266,10 @@ impl<B: Send + 'static> Loader<B> {
     }
 
     /// The header of this loader's states, for the same run as that of `state`.
-    fn header_for(&self, state: &State) -> Header {
+    fn header_for(&self, state: &State) -> JobHeader {
         let run = match state.header().run {
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => self.settings.epoch_run(epoch),
-            run @ Run::EpochsFrom(_) => run,
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => self.settings.epoch_run(epoch),
+            run @ EpochRange::EpochsFrom(_) => run,
         };
         self.settings.header(run)
     }
@@ -312,7 +312,7 @@ impl<B: Send + 'static> Loader<B> {
         self.restore(&State::new(header, reached, 0, streams.into()).skip(step))
     }
 
-    fn begin(&self, run: Run) -> Batches<B> {
+    fn begin(&self, run: EpochRange) -> Batches<B> {
         let header = self.settings.header(run);
         match self.settings.prepare(header.clone(), None) {
             Ok(begun) => (self.start)(&self.settings, begun),

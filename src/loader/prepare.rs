@@ -7,10 +7,10 @@ use super::sequence::{Batching, DatasetOrder, MixedStream, SequenceConfig, Strea
 use super::settings::{DatasetSettings, Settings};
 use super::stream::{Gate, StreamConfig, StreamEpochs, StreamReader};
 use super::watch::StreamId;
-use crate::dataset::{CurrentShard, Stop, Versions};
+use crate::dataset::{CurrentShard, StopHandle, Versions};
 use crate::error::Result;
 use crate::memory::Gauge;
-use crate::state::{Header, Reached, Run, State, StreamState, misfit};
+use crate::state::{EpochRange, JobHeader, Reached, State, StreamState, misfit};
 use std::sync::Arc;
 
 /// Where a rank is in its run.
@@ -33,7 +33,7 @@ pub(super) struct PreparedRun {
     pub(super) owners: MemoryGauges,
     /// By source.
     pub(super) streams: Vec<StreamId>,
-    pub(super) stop: Stop,
+    pub(super) stop: StopHandle,
     /// Whether the run continues over all epochs, without end.
     pub(super) endless: bool,
     /// Whether the run had ended when its state was taken.
@@ -49,8 +49,8 @@ pub(super) type AllStreams = Box<dyn Fn() -> Vec<StreamConfig> + Send>;
 
 impl Settings {
     /// Prepares the streams of this rank, from the beginning or from a state.
-    pub(super) fn prepare(&self, header: Header, state: Option<&State>) -> Result<PreparedRun> {
-        let (stop, run) = (Stop::default(), header.run);
+    pub(super) fn prepare(&self, header: JobHeader, state: Option<&State>) -> Result<PreparedRun> {
+        let (stop, run) = (StopHandle::default(), header.run);
         let mine = self.streams().to_vec();
         let at = RankPosition {
             streams: self.stream_states(&mine, state)?,
@@ -74,10 +74,10 @@ impl Settings {
             let Some(part) = self.parts.get(dataset) else { continue };
             let of_stream = || states.iter().skip(local_stream).step_by(mine.len().max(1));
             let epochs = match run {
-                Run::EpochsFrom(first) => {
+                EpochRange::EpochsFrom(first) => {
                     StreamEpochs::Sequential(first.saturating_add(header.begins(dataset)), None)
                 }
-                Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+                EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
                     let first = epoch.saturating_mul(part.passes);
                     if sequence.repeat_streams {
                         StreamEpochs::Repeating(
@@ -111,7 +111,7 @@ impl Settings {
         });
         let progress = RankProgress::new(Arc::new(header), (reached, batches), mixed_streams.len(), states);
         let progress = progress.promised(promised);
-        let endless = matches!(run, Run::EpochsFrom(_));
+        let endless = matches!(run, EpochRange::EpochsFrom(_));
         let ended = state.is_some_and(State::has_ended);
         Ok(PreparedRun {
             sources,
@@ -131,9 +131,9 @@ impl Settings {
     fn all_streams(
         &self,
         mine: Vec<usize>,
-        header: Header,
+        header: JobHeader,
         versions: Vec<Versions>,
-        stop: Stop,
+        stop: StopHandle,
     ) -> AllStreams {
         let settings = self.clone();
         Box::new(move || {
@@ -144,8 +144,10 @@ impl Settings {
             let parts = settings.parts.iter().enumerate().zip(&versions);
             let of_dataset = |((dataset, part), versions): ((usize, &DatasetSettings), &Versions)| {
                 let first = match header.run {
-                    Run::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
-                    Run::Epoch(epoch) | Run::EpochRepeated(epoch) => epoch.saturating_mul(part.passes),
+                    EpochRange::EpochsFrom(first) => first.saturating_add(header.begins(dataset)),
+                    EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
+                        epoch.saturating_mul(part.passes)
+                    }
                 };
                 let stream = |stream: &usize| {
                     let epochs = StreamEpochs::Sequential(first, Some(1));
@@ -163,7 +165,7 @@ impl Settings {
         &self,
         dataset: usize,
         stream: usize,
-        (epochs, stop): (StreamEpochs, Stop),
+        (epochs, stop): (StreamEpochs, StopHandle),
         versions: Versions,
     ) -> StreamConfig {
         let part = &self.parts[dataset];
@@ -190,10 +192,10 @@ impl Settings {
     }
 
     /// The order of the items that are left, and where batches end.
-    fn sequence_config(&self, run: Run, reached: Reached) -> Result<SequenceConfig> {
+    fn sequence_config(&self, run: EpochRange, reached: Reached) -> Result<SequenceConfig> {
         let steps = |lengths: StreamLengths| lengths.equal_steps(self.last, self.step_size(), reached.slots);
         let batching = match (run, self.last) {
-            (Run::EpochsFrom(_), _) => Batching::Aligned,
+            (EpochRange::EpochsFrom(_), _) => Batching::Aligned,
             (_, last) => match (self.lengths().and_then(steps), last) {
                 (Some(steps), _) => Batching::Steps(steps),
                 (None, LastBatch::Drop) => Batching::WhenFull,
@@ -225,7 +227,7 @@ impl Settings {
         let all = numbers.flat_map(|dataset| mine.iter().map(move |stream| (dataset, *stream)));
         all.map(|(dataset, stream)| match state {
             Some(state) => match (state.stream(dataset, stream), state.header().run) {
-                (Some(at), Run::Epoch(_))
+                (Some(at), EpochRange::Epoch(_))
                     if at.pass >= self.parts[dataset].passes && self.last != LastBatch::Drop =>
                 {
                     let (pass, what) = (at.pass, "passes, more than an epoch has: the state is damaged");
@@ -242,7 +244,7 @@ impl Settings {
     }
 
     /// Which dataset gives which item of a stream.
-    pub(super) fn dataset_order(&self, stream: usize, header: &Header) -> DatasetOrder {
+    pub(super) fn dataset_order(&self, stream: usize, header: &JobHeader) -> DatasetOrder {
         let (seed, streams) =
             self.first().map_or((0, 1), |dataset| (dataset.seed(), dataset.plan().streams()));
         DatasetOrder::scheduled((&self.weights(), &self.schedule), header.origin, (stream, streams), seed)

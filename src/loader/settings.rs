@@ -12,7 +12,7 @@ use super::watch::{OnStall, RunMonitor, StreamId};
 use crate::adapters::BucketPlan;
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
-use crate::state::{Header, Reached, Run, State, WeightChange};
+use crate::state::{EpochRange, JobHeader, Reached, State, WeightChange};
 use std::fmt;
 use std::sync::Arc;
 
@@ -135,10 +135,10 @@ impl Settings {
     }
 
     /// The run of one epoch, as a state calls it.
-    pub(super) fn epoch_run(&self, epoch: u64) -> Run {
+    pub(super) fn epoch_run(&self, epoch: u64) -> EpochRange {
         match self.last {
-            LastBatch::Repeat => Run::EpochRepeated(epoch),
-            _ => Run::Epoch(epoch),
+            LastBatch::Repeat => EpochRange::EpochRepeated(epoch),
+            _ => EpochRange::Epoch(epoch),
         }
     }
 
@@ -186,8 +186,8 @@ impl Settings {
         tuning: Arc<Tuning>,
     ) -> RunMonitor {
         let steps = match state.header().run {
-            Run::EpochsFrom(_) => None,
-            Run::Epoch(_) | Run::EpochRepeated(_) => self.steps_from(state.slots()),
+            EpochRange::EpochsFrom(_) => None,
+            EpochRange::Epoch(_) | EpochRange::EpochRepeated(_) => self.steps_from(state.slots()),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
         RunMonitor::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
@@ -205,7 +205,7 @@ impl Settings {
 
     /// Number of items that each stream of the job has in an epoch, if it is known.
     pub(super) fn lengths(&self) -> Option<StreamLengths> {
-        let changes = |part: &DatasetSettings| !part.stages.is_empty() || part.dataset.leaves_out();
+        let changes = |part: &DatasetSettings| !part.stages.is_empty() || part.dataset.skips_missing();
         if self.buckets.is_some() || self.parts.iter().any(changes) {
             return None;
         }
@@ -232,7 +232,7 @@ impl Settings {
     }
 
     /// The header of this loader's states.
-    pub(super) fn header(&self, run: Run) -> Header {
+    pub(super) fn header(&self, run: EpochRange) -> JobHeader {
         let datasets = self.parts.iter().map(|part| {
             let mut header = part.dataset.header();
             header.shuffle = part.shuffle;
@@ -248,7 +248,7 @@ impl Settings {
             header.name.clone_from(&part.name);
             header
         });
-        Header {
+        JobHeader {
             streams: self.first().map_or(0, |dataset| dataset.plan().streams()),
             run,
             datasets: datasets.collect(),

@@ -6,7 +6,7 @@ use super::sequence::DatasetOrder;
 use super::settings::{DatasetSettings, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
-use crate::state::{Header, Opened, Run, StreamState, misfit};
+use crate::state::{EpochRange, JobHeader, OpenSlice, StreamState, misfit};
 
 impl Settings {
     /// The position `steps` steps later.
@@ -14,7 +14,12 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::Config`] if the lengths of the streams or the content of the shuffle buffers are not
     /// known without reading; [`ErrorKind::State`] if the epoch has fewer steps.
-    pub(super) fn skip_steps(&self, at: RankPosition, header: &Header, steps: u64) -> Result<RankPosition> {
+    pub(super) fn skip_steps(
+        &self,
+        at: RankPosition,
+        header: &JobHeader,
+        steps: u64,
+    ) -> Result<RankPosition> {
         let run = header.run;
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
         let Some(lengths) = self.lengths() else {
@@ -34,7 +39,7 @@ impl Settings {
         let Some(next_number) = next_number else {
             return Err(misfit(format!("{steps} steps are more than can be counted")));
         };
-        if !matches!(run, Run::EpochsFrom(_)) {
+        if !matches!(run, EpochRange::EpochsFrom(_)) {
             let left = lengths.equal_steps(self.last, self.step_size(), reached.slots);
             let left = left
                 .unwrap_or_else(|| lengths.end().saturating_sub(reached.slots).div_ceil(self.step_size()));
@@ -70,9 +75,9 @@ impl Settings {
         of_stream: &[&mut StreamState],
         mut order: DatasetOrder,
         (taken, until): (u64, u64),
-        run: Run,
+        run: EpochRange,
     ) -> Result<Vec<u64>> {
-        let endless = matches!(run, Run::EpochsFrom(_));
+        let endless = matches!(run, EpochRange::EpochsFrom(_));
         let repeats = self.repeats(of_stream.iter().map(|at| &**at));
         let length = |(at, part): (&&mut StreamState, &DatasetSettings)| {
             let pass = part.dataset.plan().samples(at.stream)?;
@@ -104,17 +109,17 @@ impl Settings {
 impl DatasetSettings {
     /// The epoch of the dataset that a pass reads. The dataset starts `offset` epochs after the first
     /// one of the run.
-    fn epoch(&self, pass: u64, run: Run, offset: u64) -> u64 {
+    fn epoch(&self, pass: u64, run: EpochRange, offset: u64) -> u64 {
         match run {
-            Run::EpochsFrom(first) => first.saturating_add(offset).saturating_add(pass),
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+            EpochRange::EpochsFrom(first) => first.saturating_add(offset).saturating_add(pass),
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
                 epoch.saturating_mul(self.passes).saturating_add(pass % self.passes.max(1))
             }
         }
     }
 
     /// The state of a stream `inputs` inputs later.
-    fn skip_inputs(&self, at: &StreamState, inputs: u64, header: &Header) -> Result<StreamState> {
+    fn skip_inputs(&self, at: &StreamState, inputs: u64, header: &JobHeader) -> Result<StreamState> {
         let epoch_of = |pass| self.epoch(pass, header.run, header.begins(at.dataset));
         let plan = self.dataset.plan();
         let length = plan.samples(at.stream).filter(|length| *length > 0);
@@ -158,7 +163,7 @@ impl DatasetSettings {
                 let index = self.dataset.indexed(slice.shard);
                 let object = index.map(|index| index.object_at(url.expose_secret())).unwrap_or_default();
                 let version = object.version.map(Into::into);
-                open.push(Opened { slice: number, start, size: object.size, version });
+                open.push(OpenSlice { slice: number, start, size: object.size, version });
             }
             start = end;
         }

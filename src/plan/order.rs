@@ -1,4 +1,4 @@
-//! The order of an epoch, worked out once for all streams that read it.
+//! The order of an epoch, computed once for all streams that read it.
 
 use crate::rng::{Purpose, Rng};
 use std::fmt;
@@ -6,43 +6,43 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of epochs whose order is kept: streams enter the next epoch one after the other.
-const KEPT: usize = 2;
+/// Number of epochs whose order is cached: streams enter the next epoch one after the other.
+const MAX_EPOCHS: usize = 2;
 
-/// Number of shards from one sum of samples that is kept to the next.
+/// Number of shards between two cached sums of samples.
 const STRIDE: usize = 64;
 
-/// The shards of an epoch in order, in 4 bytes each, and how many samples come before them.
-pub(super) struct Order {
-    shards: Numbers,
-    /// The samples before every [`STRIDE`]-th shard; empty where samples were not counted.
+/// The shards of an epoch in order, in 4 bytes each, with the number of samples before them.
+pub(super) struct EpochOrder {
+    shards: OrderedShards,
+    /// Number of samples before every [`STRIDE`]-th shard; empty if samples are not counted.
     sums: Vec<u64>,
 }
 
-enum Numbers {
+enum OrderedShards {
     Listed(usize),
     Shuffled(Box<[u32]>),
-    /// More than 32 bits can number.
-    Many(Box<[usize]>),
+    /// Shuffled shards whose numbers do not fit into 32 bits.
+    ShuffledWide(Box<[usize]>),
 }
 
-impl Order {
+impl EpochOrder {
     /// The order of `shards` shards, listed or shuffled by this seed and epoch.
     pub(super) fn new(shards: usize, shuffled: Option<(u64, u64)>, counts: Option<&[u64]>) -> Self {
         let shards = match (shuffled, u32::try_from(shards)) {
-            (None, _) => Numbers::Listed(shards),
-            (Some(key), Ok(shards)) => Numbers::Shuffled(shuffle((0..shards).collect(), key)),
-            (Some(key), Err(_)) => Numbers::Many(shuffle((0..shards).collect(), key)),
+            (None, _) => OrderedShards::Listed(shards),
+            (Some(key), Ok(shards)) => OrderedShards::Shuffled(shuffle((0..shards).collect(), key)),
+            (Some(key), Err(_)) => OrderedShards::ShuffledWide(shuffle((0..shards).collect(), key)),
         };
-        let mut order = Order { shards, sums: Vec::new() };
+        let mut order = EpochOrder { shards, sums: Vec::new() };
         if let Some(counts) = counts {
             order.sums.reserve_exact(order.len().div_ceil(STRIDE));
             let mut sum = 0;
-            for place in 0..order.len() {
-                if place % STRIDE == 0 {
+            for number in 0..order.len() {
+                if number % STRIDE == 0 {
                     order.sums.push(sum);
                 }
-                sum += counts.get(order.at(place)).copied().unwrap_or_default();
+                sum += counts.get(order.at(number)).copied().unwrap_or_default();
             }
         }
         order
@@ -50,35 +50,36 @@ impl Order {
 
     pub(super) fn len(&self) -> usize {
         match &self.shards {
-            Numbers::Listed(shards) => *shards,
-            Numbers::Shuffled(shards) => shards.len(),
-            Numbers::Many(shards) => shards.len(),
+            OrderedShards::Listed(shards) => *shards,
+            OrderedShards::Shuffled(shards) => shards.len(),
+            OrderedShards::ShuffledWide(shards) => shards.len(),
         }
     }
 
-    /// The shard at a place, which is less than [`len`](Order::len).
-    pub(super) fn at(&self, place: usize) -> usize {
+    /// The shard at `number` in the order, which is less than [`len`](EpochOrder::len).
+    pub(super) fn at(&self, number: usize) -> usize {
         match &self.shards {
-            Numbers::Listed(_) => place,
-            Numbers::Shuffled(shards) => shards[place] as usize,
-            Numbers::Many(shards) => shards[place],
+            OrderedShards::Listed(_) => number,
+            OrderedShards::Shuffled(shards) => shards[number] as usize,
+            OrderedShards::ShuffledWide(shards) => shards[number],
         }
     }
 
-    /// The shards that have samples in `piece` of the row of all samples, each with those that it has there.
-    pub(super) fn slices(&self, counts: &[u64], piece: Range<u64>) -> Vec<(usize, Range<u64>)> {
+    /// The shards with samples in `share`, a range of the samples of all shards in this order, each with its
+    /// samples in that range.
+    pub(super) fn slices(&self, counts: &[u64], share: Range<u64>) -> Vec<(usize, Range<u64>)> {
         let mut found = Vec::new();
-        let Some(block) = self.sums.partition_point(|sum| *sum <= piece.start).checked_sub(1) else {
+        let Some(block) = self.sums.partition_point(|sum| *sum <= share.start).checked_sub(1) else {
             return found;
         };
         let mut at = self.sums[block];
-        for shard in (block * STRIDE..self.len()).map(|place| self.at(place)) {
-            if at >= piece.end {
+        for shard in (block * STRIDE..self.len()).map(|number| self.at(number)) {
+            if at >= share.end {
                 break;
             }
             let count = counts.get(shard).copied().unwrap_or_default();
             let inside = |bound: u64| bound.clamp(at, at + count) - at;
-            let samples = inside(piece.start)..inside(piece.end);
+            let samples = inside(share.start)..inside(share.end);
             if !samples.is_empty() {
                 found.push((shard, samples));
             }
@@ -93,44 +94,44 @@ fn shuffle<T>(mut shards: Box<[T]>, (seed, epoch): (u64, u64)) -> Box<[T]> {
     shards
 }
 
-/// The orders of the epochs that were asked for last. Clones share them. They are no part of what a plan is,
-/// so that any two are equal.
+/// The orders of the last epochs that were asked for. Clones share them. All caches are equal, since a cache
+/// does not change what a plan is.
 #[derive(Clone, Default)]
-pub(super) struct Orders(Arc<Mutex<Kept>>);
+pub(super) struct OrderCache(Arc<Mutex<CachedOrders>>);
 
-/// Orders with their epochs.
-type Kept = Vec<(u64, Arc<Order>)>;
+/// OrderCache with their epochs.
+type CachedOrders = Vec<(u64, Arc<EpochOrder>)>;
 
-impl Orders {
-    /// The order of an epoch. Whoever asks while another thread makes it waits.
-    pub(super) fn of(&self, epoch: u64, make: impl FnOnce() -> Order) -> Arc<Order> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = kept.iter().position(|(of, _)| *of == epoch).map(|at| kept.remove(at));
+impl OrderCache {
+    /// The order of an epoch. Waits while another thread makes it.
+    pub(super) fn get_or_make(&self, epoch: u64, make: impl FnOnce() -> EpochOrder) -> Arc<EpochOrder> {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = cached.iter().position(|(of, _)| *of == epoch).map(|at| cached.remove(at));
         let (epoch, order) = found.unwrap_or_else(|| {
-            kept.truncate(KEPT - 1);
+            cached.truncate(MAX_EPOCHS - 1);
             (epoch, Arc::new(make()))
         });
-        // The one that was asked for last comes first.
-        kept.insert(0, (epoch, Arc::clone(&order)));
+        // The most recent order comes first.
+        cached.insert(0, (epoch, Arc::clone(&order)));
         order
     }
 }
 
-impl PartialEq for Orders {
+impl PartialEq for OrderCache {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Orders {}
+impl Eq for OrderCache {}
 
-impl Hash for Orders {
+impl Hash for OrderCache {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-impl fmt::Debug for Orders {
+impl fmt::Debug for OrderCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Orders")
+        f.write_str("OrderCache")
     }
 }
 
@@ -142,11 +143,11 @@ mod tests {
 
     #[test]
     fn an_order_is_made_once_while_its_epoch_is_read() {
-        let (orders, made) = (Orders::default(), Cell::new(0));
+        let (orders, made) = (OrderCache::default(), Cell::new(0));
         let ask = |epoch| {
-            orders.of(epoch, || {
+            orders.get_or_make(epoch, || {
                 made.set(made.get() + 1);
-                Order::new(9, Some((42, epoch)), None)
+                EpochOrder::new(9, Some((42, epoch)), None)
             })
         };
         // Streams go from epoch to epoch at different times.
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(made.get(), 3);
         ask(0);
         assert_eq!(made.get(), 4, "epochs that nobody reads are forgotten");
-        assert_eq!(orders.0.lock().unwrap().len(), KEPT);
+        assert_eq!(orders.0.lock().unwrap().len(), MAX_EPOCHS);
     }
 
     #[test]
@@ -176,7 +177,7 @@ mod tests {
             counts in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5], 0..300),
             shuffled: bool, start in 0u64..700, length in 0u64..700,
         ) {
-            let order = Order::new(counts.len(), shuffled.then_some((1, 2)), Some(&counts));
+            let order = EpochOrder::new(counts.len(), shuffled.then_some((1, 2)), Some(&counts));
             let row = (0..order.len()).map(|place| order.at(place));
             let row = row.flat_map(|shard| (0..counts[shard]).map(move |sample| (shard, sample)));
             let expected: Vec<_> = row.skip(start as usize).take(length as usize).collect();

@@ -1,11 +1,11 @@
-//! Splitters: which of the items, in practice shards, this rank or worker reads.
+//! Splitters: the items, usually shards, that this rank or worker reads.
 
 use crate::Topology;
 use crate::error::{ErrorKind, Result};
 use std::iter::{Skip, StepBy};
 
-/// Every `world_size`-th item, from the `rank`-th on: what this process reads. Where several ranks [read the
-/// same](Topology::with_data_parallel), it is dealt to the data-parallel ranks.
+/// The items that this process reads: every `world_size`-th one, from the `rank`-th on. If several ranks
+/// [read the same](Topology::with_data_parallel), items are split among the data-parallel ranks.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -19,7 +19,7 @@ pub fn split_by_node<I: IntoIterator>(items: I, topology: &Topology) -> StepBy<S
     items.into_iter().skip(topology.data_parallel_rank()).step_by(topology.data_parallel_size())
 }
 
-/// Every `workers`-th item, from the `worker`-th on: what this worker reads of what its process reads.
+/// The items that this worker reads of those of its process: every `workers`-th one, from the `worker`-th on.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -33,9 +33,10 @@ pub fn split_by_worker<I: IntoIterator>(items: I, topology: &Topology) -> StepBy
     items.into_iter().skip(topology.worker()).step_by(topology.workers())
 }
 
-/// The items which a splitter of your own keeps. It is asked with the number of each item and who is asking.
+/// The items that a splitter of your own keeps. `keeps` is called with the number of each item and the
+/// topology.
 ///
-/// A splitter should keep each item for exactly one reader; nothing here checks that it does.
+/// Each item should be kept for exactly one reader; this is not checked.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -55,14 +56,14 @@ pub fn split_by<I: IntoIterator>(
     numbered.filter_map(move |(index, item)| keeps(index, topology).then_some(item))
 }
 
-/// Checks that each of `readers` gets a shard: one without would end its epoch at once and leave the others
-/// waiting for it in their next collective operation.
+/// Checks that there is a shard for each of `readers`: a reader without one would end its epoch at once, and
+/// the others would wait for it in their next collective operation.
 ///
 /// `what` names the readers in the error: "ranks", "workers".
 ///
 /// # Errors
 /// [`ErrorKind::TooFewShards`].
-pub fn check_enough(shards: usize, readers: usize, what: &'static str) -> Result<()> {
+pub(crate) fn check_enough(shards: usize, readers: usize, what: &'static str) -> Result<()> {
     if shards >= readers {
         return Ok(());
     }

@@ -51,7 +51,7 @@ pub enum ArrayError {
     },
     /// The array is of another type or shape than was declared.
     #[error("the array is {found}{found_shape:?}, and {wanted}{wanted_shape:?} is declared")]
-    Unlike {
+    Mismatch {
         /// The type that is declared.
         wanted: DType,
         /// The shape that is declared.

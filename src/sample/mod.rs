@@ -87,12 +87,12 @@ impl Sample {
     ///
     /// ```
     /// # use shardstream::Sample;
-    /// let draw = |epoch, number| Sample::new("a").numbered(epoch, number).rng(42).below(1000);
+    /// let draw = |epoch, number| Sample::new("a").with_position(epoch, number).rng(42).below(1000);
     /// assert_eq!(draw(0, 7), draw(0, 7));
     /// assert_ne!([draw(0, 7), draw(1, 7)], [draw(0, 8), draw(1, 8)]);
     /// ```
     #[must_use]
-    pub fn numbered(mut self, epoch: u64, number: u64) -> Self {
+    pub fn with_position(mut self, epoch: u64, number: u64) -> Self {
         self.0.position = Position { epoch, shard: 0, sample: number, part: 0 };
         self
     }

@@ -1,4 +1,4 @@
-//! URLs that may hold secrets, and what of them may be shown.
+//! URLs that may contain secrets, and what may be shown of them.
 
 mod parts;
 #[cfg(test)]
@@ -12,15 +12,15 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is shown in place of a secret.
+/// The text shown in place of a secret.
 const HIDDEN: &str = "[redacted]";
 
-/// A URL or path, or a pattern of them, that may hold a password, a token or a signature.
+/// A URL or path, or a pattern of them, that may contain a password, a token or a signature.
 ///
-/// `Display` and `Debug` show it without the user information (`user:password@`), and without the query and
-/// fragment, in which there may be a signature. Keys of buckets (`gs://`, `s3://`) and names of files are
-/// shown whole, since a `?` is nothing special in them. Of a command (`pipe:`), nothing is shown. The whole
-/// text is asked for by name: [`expose_secret`](SecretUrl::expose_secret).
+/// `Display` and `Debug` leave out the user information (`user:password@`), and the query and fragment, which
+/// may contain a signature. Keys of buckets (`gs://`, `s3://`) and names of files are shown whole, since a
+/// `?` has no special meaning in them. Nothing is shown of a command (`pipe:`).
+/// [`expose_secret`](SecretUrl::expose_secret) returns the whole text.
 ///
 /// ```
 /// use shardstream::SecretUrl;
@@ -33,13 +33,13 @@ const HIDDEN: &str = "[redacted]";
 pub struct SecretUrl(Arc<str>);
 
 impl SecretUrl {
-    /// The whole text, with all secrets: to open the URL, and for no message.
+    /// The whole text, including all secrets. Use it to open the URL, never in a message.
     #[must_use]
     pub fn expose_secret(&self) -> &str {
         &self.0
     }
 
-    /// What may be shown of it.
+    /// The text without its secrets.
     pub(crate) fn shown(&self) -> Arc<str> {
         match shown(&self.0) {
             Cow::Borrowed(_) => Arc::clone(&self.0),
@@ -47,7 +47,7 @@ impl SecretUrl {
         }
     }
 
-    /// How many characters of what is shown are before byte `position` of the whole text.
+    /// Number of characters of the shown text that are before byte `position` of the whole text.
     pub(crate) fn shown_before(&self, position: usize) -> usize {
         let mut hidden = 0;
         let mut marks = 0;
@@ -75,14 +75,14 @@ impl fmt::Debug for SecretUrl {
     }
 }
 
-/// The whole texts are compared.
+/// Compares the whole texts.
 impl PartialEq<str> for SecretUrl {
     fn eq(&self, other: &str) -> bool {
         *self.0 == *other
     }
 }
 
-/// The whole texts are compared.
+/// Compares the whole texts.
 impl PartialEq<&str> for SecretUrl {
     fn eq(&self, other: &&str) -> bool {
         *self.0 == **other
@@ -119,7 +119,7 @@ impl From<&SecretUrl> for SecretUrl {
     }
 }
 
-/// What may be shown of a URL or pattern.
+/// The text of a URL or pattern with [`HIDDEN`] in place of each secret.
 pub(crate) fn shown(url: &str) -> Cow<'_, str> {
     let secrets = secrets(url);
     if secrets.is_empty() {
@@ -136,7 +136,7 @@ pub(crate) fn shown(url: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A URL without its secrets and what marks them off: what may be saved, and names the same place.
+/// A URL without its secrets and their delimiters. It may be saved, and names the same object.
 pub(crate) fn without_secrets(url: &str) -> Cow<'_, str> {
     let secrets = secrets(url);
     if secrets.is_empty() {

@@ -1,18 +1,18 @@
-//! Which parts of a URL are secret.
+//! The parts of a URL that are secret.
 
 use std::ops::Range;
 
-fn is_of_scheme(c: char) -> bool {
+fn is_scheme_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
 }
 
-/// Where the scheme begins whose `:` is at byte `colon`.
+/// The start of the scheme whose `:` is at byte `colon`.
 pub(super) fn scheme_start(text: &str, colon: usize) -> usize {
-    text[..colon].trim_end_matches(is_of_scheme).len()
+    text[..colon].trim_end_matches(is_scheme_char).len()
 }
 
-/// The scheme with which a URL begins, in lower case, and where what follows its slashes begins. There may be
-/// too few of them: what is meant for a URL may not be shown either.
+/// The scheme of a URL, in lower case, and the position behind its slashes. There may be too few slashes:
+/// secrets of a misspelt URL are hidden too.
 fn scheme(url: &str) -> Option<(String, usize)> {
     let colon = url.find(':').filter(|colon| *colon > 1 && scheme_start(url, *colon) == 0)?;
     let scheme = url[..colon].to_ascii_lowercase();
@@ -30,13 +30,13 @@ fn scheme(url: &str) -> Option<(String, usize)> {
     url.starts_with(|c: char| c.is_ascii_alphabetic()).then_some((scheme, colon + 1 + skipped))
 }
 
-/// The secrets in a URL, or in a pattern of URLs: byte ranges in order.
+/// The secrets of a URL, or of a pattern of URLs: byte ranges in order.
 pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut start = 0;
     for (at, colons) in text.match_indices("::") {
         let next = at + colons.len();
-        // Another URL of a pattern. Anywhere else it is part of an address or a name.
+        // Here `::` begins another URL of a pattern. Elsewhere it is part of an address or a name.
         if at >= start && (scheme(&text[next..]).is_some() || is_command(&text[next..])) {
             found
                 .extend(secrets_of_one(&text[start..at]).map(|range| range.start + start..range.end + start));
@@ -47,7 +47,7 @@ pub(super) fn secrets(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The secrets of one URL, or of a pattern that has one piece: those before, and those behind the path.
+/// The secrets of one URL, or of a pattern of one piece: those before the path, and those behind it.
 fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
     let [user, query] = if is_command(url) {
         [None, Some(PIPE.len()..url.len())]
@@ -59,14 +59,14 @@ fn secrets_of_one(url: &str) -> impl Iterator<Item = Range<usize>> {
     user.into_iter().chain(query)
 }
 
-/// What a command begins with.
+/// The prefix of commands.
 const PIPE: &str = "pipe:";
 
 fn is_command(url: &str) -> bool {
     url.get(..PIPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(PIPE))
 }
 
-/// The secrets of a URL of this scheme, whose authority begins at byte `start`.
+/// The secrets of a URL with this scheme, whose authority begins at byte `start`.
 fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>; 2] {
     let all = Some(start..url.len());
     let rest = &url[start..];
@@ -76,14 +76,14 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
     let (user, host) =
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let port = odd_port(host, names);
-    // A password with a slash, or one of several alternatives in braces.
+    // A password that contains a slash, or several alternatives in braces.
     if path.contains('@') && (port.is_some() || authority.contains(['{', '}', '$', '\\'])) {
         return [None, all];
     }
-    // The name of a container, which is no secret.
+    // The user information of these is the name of a container, which is no secret.
     let container = matches!(scheme, "az" | "azure" | "adl" | "abfs" | "abfss");
     let user = user.filter(|user| !container || user.contains(':')).map(|user| start..start + user.len());
-    // A name and password where the host is missing.
+    // Where the host is missing, this is a name and password.
     let host_at = start + authority.len() - host.len();
     let port = port.map(|at| host_at + at..start + authority.len());
     let query = path.find(['?', '#']).filter(|_| !names);
@@ -100,14 +100,14 @@ fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>
     }
 }
 
-/// Where in a host its port begins, if that is none. A bucket has no port.
+/// The start of the port in a host, if it is no valid port: then it may be a password. A bucket has no port.
 fn odd_port(host: &str, is_bucket: bool) -> Option<usize> {
     let address = host.rfind(']').map_or(0, |end| end + 1);
     let port = address + host[address..].find(':')? + 1;
     (is_bucket || !host[port..].bytes().all(|byte| byte.is_ascii_digit())).then_some(port)
 }
 
-/// The secrets of what begins with no scheme: a path, or a pattern whose scheme is in a variable or in
+/// The secrets of a text that begins with no scheme: a path, or a pattern whose scheme is in a variable or in
 /// braces.
 fn secrets_without_scheme(text: &str) -> [Option<Range<usize>>; 2] {
     let inner = text.find("://").map(|at| at + "://".len());

@@ -146,13 +146,16 @@ proptest! {
 
     #[test]
     fn no_well_formed_url_shows_its_secrets(
-        user in "[a-z]{0,3}", host in "[a-z]{1,3}(:[0-9]{1,4})?", path in "(/[a-z@{},]{0,5}){0,3}", port in "[?#]",
+        user in "[a-z]{0,3}",
+        host in "[a-z]{1,3}(:[0-9]{1,4})?",
+        path in "(/[a-z@{},]{0,5}){0,3}",
+        mark in "[?#]",
     ) {
         for scheme in ["http", "https", "HTTPS", "odd"] {
-            let url = format!("{scheme}://{user}:S3CRET@{host}{path}{port}sig=S3CRET@S3CRET/S3CRET");
+            let url = format!("{scheme}://{user}:S3CRET@{host}{path}{mark}sig=S3CRET@S3CRET/S3CRET");
             let shown = SecretUrl::from(url).to_string();
             prop_assert!(!shown.contains("S3CRET"), "{}", shown);
-            prop_assert!(shown.ends_with(&format!("@{host}{path}{port}{HIDDEN}")), "{}", shown);
+            prop_assert!(shown.ends_with(&format!("@{host}{path}{mark}{HIDDEN}")), "{}", shown);
         }
     }
 }

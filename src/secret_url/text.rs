@@ -1,12 +1,12 @@
-//! What others say, without the secrets of URLs in it.
+//! Texts of servers and libraries, without the secrets of URLs in them.
 
 use super::parts::{scheme_start, secrets};
 use super::{HIDDEN, shown};
 
-/// Shorter values of a URL's secrets are not looked for in texts: they would be found in words.
-const SHORTEST: usize = 6;
+/// Minimum length of a value that is searched for in texts. Shorter ones would be found in words.
+const MIN_VALUE: usize = 6;
 
-/// What a server or a library says, without the secrets of URLs in it.
+/// Hides the secrets of URLs in the text of a server or a library.
 pub(crate) fn redact_text(text: &str) -> String {
     let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
     let mut shown_text = String::with_capacity(text.len());
@@ -25,15 +25,16 @@ pub(crate) fn redact_text(text: &str) -> String {
     shown_text
 }
 
-/// [`redact_text`] of what is said of requests for `urls`, without the values of their secrets either.
+/// Hides the secrets of URLs in the text of a response to requests for `urls`, and the values of their
+/// secrets wherever they occur.
 pub(crate) fn redact_answer(text: &str, urls: &[&str]) -> String {
     let mut text = redact_text(text);
     for url in urls {
         for range in secrets(url) {
-            // A password may have a `=` too.
+            // A password may contain a `=` too.
             let values = url[range].split(['&', ':']);
             let values = values.flat_map(|pair| [Some(pair), pair.split_once('=').map(|(_, value)| value)]);
-            for value in values.flatten().filter(|value| value.len() >= SHORTEST) {
+            for value in values.flatten().filter(|value| value.len() >= MIN_VALUE) {
                 let decoded = percent_encoding::percent_decode_str(value).decode_utf8_lossy();
                 text = text.replace(value, HIDDEN).replace(&*decoded, HIDDEN);
             }
@@ -42,8 +43,8 @@ pub(crate) fn redact_answer(text: &str, urls: &[&str]) -> String {
     text
 }
 
-/// Where the secret begins in a word that is no URL: the query of a path, the value of an option of a telling
-/// name, or what follows the word before it in an `Authorization`.
+/// The start of the secret in a word that is no URL: the query of a path, the value of an option whose name
+/// is that of a secret, or the word behind `Basic` or `Bearer` in an `Authorization`.
 fn hidden_in_word(before: &str, word: &str) -> Option<usize> {
     if word.contains("://") {
         return None;
@@ -60,12 +61,12 @@ fn hidden_in_word(before: &str, word: &str) -> Option<usize> {
     {
         return Some(path.len() + 1);
     }
-    let telling = ["sig", "signature", "token", "secret", "password", "credential", "_key"];
+    let secret_names = ["sig", "signature", "token", "secret", "password", "credential", "_key"];
     let mut at = 0;
     for pair in word.split('&') {
         if let Some((name, value)) = pair.split_once('=')
             && !value.is_empty()
-            && telling.iter().any(|end| name.to_ascii_lowercase().ends_with(end))
+            && secret_names.iter().any(|end| name.to_ascii_lowercase().ends_with(end))
         {
             return Some(at + name.len() + 1);
         }

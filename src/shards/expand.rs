@@ -1,22 +1,22 @@
-//! From a pattern to URLs: `::`, then `${NAME}`, then braces; errors point into the pattern as it was
-//! written.
+//! Expands a pattern to URLs: `::`, then `${NAME}`, then braces. Errors have positions in the original
+//! pattern.
 
-use super::braces::{Budget, Fault, expand_traced};
+use super::braces::{ExpansionBudget, PatternFault, expand_traced};
 use super::glob;
 use crate::error::{Error, ErrorKind, Result};
 use std::ops::Range;
 
-/// How often variables in the values of variables are looked up.
-const ROUNDS: usize = 10;
-/// The longest text that variables may make, in bytes.
+/// Largest depth of variables in the values of variables.
+const MAX_ROUNDS: usize = 10;
+/// Largest length in bytes of a text with its variables replaced.
 const MAX_LENGTH: usize = 1 << 20;
 
-/// What happens to wildcards.
+/// How wildcards are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wildcards {
     /// They are an error.
     Refused,
-    /// They stay as they are, to be listed. Those of web servers, which cannot be listed, are an error.
+    /// They stay, to be listed later. In URLs of web servers, which cannot be listed, they are an error.
     Listed,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn expand(
     pattern: &str,
     variable: &dyn Fn(&str) -> Option<String>,
     wildcards: Wildcards,
-    budget: &mut Budget,
+    budget: &mut ExpansionBudget,
     urls: &mut Vec<String>,
 ) -> Result<()> {
     let mut offset = 0;
@@ -35,9 +35,9 @@ pub(super) fn expand(
         let expanded = expand_traced(&text.text, budget);
         urls.extend(expanded.map_err(|fault| fault.traced(&text.origin).in_pattern(pattern))?);
         if urls[before..].iter().any(String::is_empty) {
-            return Err(Fault::new(offset, "this gives an empty URL").in_pattern(pattern));
+            return Err(PatternFault::new(offset, "this gives an empty URL").in_pattern(pattern));
         }
-        if let Some(fault) = text.wildcard(&urls[before..], wildcards) {
+        if let Some(fault) = text.wildcard_fault(&urls[before..], wildcards) {
             return Err(fault.in_pattern(pattern));
         }
         offset += piece.len() + "::".len();
@@ -45,7 +45,7 @@ pub(super) fn expand(
     Ok(())
 }
 
-/// A text, each byte of which knows from which byte of the pattern it came.
+/// A text with the position in the pattern from which each byte came.
 #[derive(Default)]
 struct Traced {
     text: String,
@@ -58,7 +58,7 @@ impl Traced {
     }
 
     fn substitute_all(mut self, pattern: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             if find_variable(&self.text, 0).is_none() {
                 return Ok(self);
             }
@@ -68,16 +68,16 @@ impl Traced {
             None => Ok(self),
             Some(at) => {
                 let message = format!(
-                    "the values of variables refer to further variables more than {ROUNDS} deep, perhaps in \
+                    "the values of variables refer to further variables more than {MAX_ROUNDS} deep, perhaps in \
                      a circle"
                 );
-                Err(Fault::new(self.origin[at.start], message).in_pattern(pattern))
+                Err(PatternFault::new(self.origin[at.start], message).in_pattern(pattern))
             }
         }
     }
 
-    /// The wildcard that cannot stay in one of the URLs that this text gives.
-    fn wildcard(&self, urls: &[String], wildcards: Wildcards) -> Option<Fault> {
+    /// The error of a wildcard that is not allowed in one of the URLs that this text expands to.
+    fn wildcard_fault(&self, urls: &[String], wildcards: Wildcards) -> Option<PatternFault> {
         if !self.text.contains(glob::WILDCARDS) {
             return None;
         }
@@ -99,8 +99,8 @@ impl Traced {
             let (before, wildcard) = (&url[..at], url[at..].chars().next()?);
             let number = before.matches(wildcard).count();
             let place = |number| self.text.match_indices(wildcard).nth(number).map(|(at, _)| self.origin[at]);
-            // Braces may have made fewer of them.
-            Some(Fault::new(place(number).or_else(|| place(0))?, message))
+            // Braces may have removed some of them.
+            Some(PatternFault::new(place(number).or_else(|| place(0))?, message))
         })
     }
 
@@ -117,7 +117,7 @@ impl Traced {
             replaced.origin.resize(replaced.text.len(), origin);
             if replaced.text.len() > MAX_LENGTH {
                 let message = format!("variables make this longer than {MAX_LENGTH} bytes");
-                return Err(Fault::new(origin, message).in_pattern(pattern));
+                return Err(PatternFault::new(origin, message).in_pattern(pattern));
             }
             done = found.end;
         }
@@ -131,7 +131,7 @@ impl Traced {
     }
 }
 
-/// Where the first `${NAME}` from byte `start` on stands.
+/// The position of the first `${NAME}` from byte `start` on.
 fn find_variable(text: &str, start: usize) -> Option<Range<usize>> {
     let in_name = |char: char| char.is_alphanumeric() || char == '_';
     text[start..].match_indices("${").find_map(|(at, open)| {
@@ -172,7 +172,8 @@ mod tests {
             Some(value.to_owned())
         };
         let mut urls = Vec::new();
-        expand(pattern, &variables, Wildcards::Listed, &mut Budget::new(1000), &mut urls).map(|()| urls)
+        expand(pattern, &variables, Wildcards::Listed, &mut ExpansionBudget::new(1000), &mut urls)
+            .map(|()| urls)
     }
 
     fn position(pattern: &str) -> usize {

@@ -1,20 +1,20 @@
-//! Patterns that are answered by listing: `gs://bucket/train/*.tar`.
+//! Patterns that are matched with a listing: `gs://bucket/train/*.tar`.
 //!
 //! `?` is one character, `*` any number of them within one part of the path, `**` as a whole part any number
-//! of parts, and `[a-z]`, `[!a-z]` one character of a set; `[*]` is a `*` without its meaning. What is
-//! expanded by listing is the path only, never the scheme, host or bucket.
+//! of parts, and `[a-z]`, `[!a-z]` one character of a set; `[*]` is a literal `*`. Wildcards are allowed in
+//! the path only, not in the scheme, host or bucket.
 
 use crate::error::{ErrorKind, Result};
 use glob::{MatchOptions, Pattern};
 
-/// The characters with a meaning.
+/// The wildcard characters.
 pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-/// Splits a pattern into the directory that is to be listed and the rest, which has the wildcards.
+/// Splits a pattern into the directory to list, and the rest, which has the wildcards.
 ///
-/// None when there is nothing to list: the path has no wildcards, or it cannot have any. HTTP has no listing,
-/// and a `?` starts the query there (a `*` in the path is refused where patterns are expanded); `pipe:` names
-/// a command.
+/// Returns none if there is nothing to list, because the path has no wildcards or cannot have any. HTTP has
+/// no listing, and a `?` starts the query there (a `*` in the path is refused where patterns are expanded);
+/// `pipe:` names a command.
 ///
 /// ```
 /// use shardstream::shards::glob;
@@ -32,7 +32,7 @@ pub fn split(pattern: &str) -> Option<(&str, &str)> {
 
 /// Whether `name` matches `pattern`, both written in full, with the scheme if there is one.
 ///
-/// A pattern that is malformed matches nothing; [`Glob::new`] says why.
+/// A malformed pattern matches nothing; [`Glob::new`] returns the error.
 ///
 /// ```
 /// use shardstream::shards::glob::matches;
@@ -46,10 +46,11 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     Glob::new(pattern).is_ok_and(|glob| glob.matches(name))
 }
 
-/// Each `*` multiplies the time that a match can take, up to minutes for a few dozen of them.
+/// Largest number of `*` in a pattern: each one multiplies the time of a match, which takes minutes for a few
+/// dozen.
 const MAX_STARS: usize = 8;
 
-/// A pattern ready to be matched against many names.
+/// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct Glob {
     prefix: String,
@@ -57,10 +58,10 @@ pub struct Glob {
 }
 
 impl Glob {
-    /// Compiles a pattern. One without wildcards matches itself alone.
+    /// Compiles a pattern. A pattern without wildcards matches only itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] when a `[` is not closed, `**` is not a whole part of the path, or there are
+    /// [`ErrorKind::Pattern`] if a `[` is not closed, `**` is not a whole part of the path, or there are
     /// more than 8 `*`.
     pub fn new(pattern: &str) -> Result<Self> {
         let (prefix, rest) = split(pattern).unwrap_or((pattern, ""));
@@ -89,13 +90,14 @@ impl Glob {
     }
 }
 
-/// Where the first wildcard is of those that are answered by listing.
+/// The position of the first wildcard in a path that can be listed.
 pub(super) fn first_wildcard(pattern: &str) -> Option<usize> {
     let path = path_start(pattern)?;
     Some(path + pattern[path..].find(WILDCARDS)?)
 }
 
-/// Where the first `*` is in the path of a web server's URL. Queries and hosts may have wildcards in them.
+/// The position of the first `*` in the path of a web server's URL. Queries and hosts may contain wildcard
+/// characters.
 pub(super) fn star_of_web(url: &str) -> Option<usize> {
     let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| is_web(scheme))?;
     let rest = rest.split(['?', '#']).next()?;
@@ -107,7 +109,7 @@ fn is_web(scheme: &str) -> bool {
     ["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
 }
 
-/// Where the path begins; none where paths have no wildcards.
+/// The position at which the path begins; none if the path cannot have wildcards.
 fn path_start(pattern: &str) -> Option<usize> {
     if pattern.starts_with("pipe:") {
         return None;

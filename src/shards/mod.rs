@@ -1,9 +1,9 @@
-//! What to read: shard URLs in brace notation, lists and listings.
+//! Lists of shard URLs: brace notation, lists and listings.
 //!
 //! | to read | use |
 //! |---|---|
 //! | `gs://bucket/train-{000..146}.tar` | [`ShardList::expand`] |
-//! | URLs that are taken as they are | [`ShardList::from_urls`] |
+//! | URLs that are used as they are | [`ShardList::from_urls`] |
 //! | a text file with a pattern on each line | [`ShardList::from_lines`] |
 //! | `gs://bucket/train/*.tar` | [`glob::split`], a listing of the store, and [`ShardList::from_listing`] |
 
@@ -13,20 +13,20 @@ pub mod glob;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret_url::SecretUrl;
-use braces::Budget;
+use braces::ExpansionBudget;
 use expand::Wildcards;
 use std::fmt;
 use std::ops::Index;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The most shards that patterns may expand to.
+/// Largest number of shards that patterns may expand to.
 const MAX_SHARDS: usize = 10_000_000;
 
 /// The URLs or paths of the shards of a dataset, in order. Cheap to clone.
 ///
-/// URLs may be signed or have a password in them: each is a [`SecretUrl`], which shows neither. What opens it
-/// is [`expose_secret`](SecretUrl::expose_secret).
+/// URLs may be signed or contain a password: each is a [`SecretUrl`], which shows neither. The whole URL is
+/// returned by [`expose_secret`](SecretUrl::expose_secret).
 ///
 /// ```
 /// use shardstream::ShardList;
@@ -40,25 +40,23 @@ const MAX_SHARDS: usize = 10_000_000;
 pub struct ShardList(Arc<[SecretUrl]>);
 
 impl ShardList {
-    /// Expands a pattern, as WebDataset does: it is split at each `::`, in each piece `${NAME}` is replaced
-    /// by the environment variable `WDS_NAME`, and then the [braces] are expanded. A value may use variables
-    /// itself, up to 10 deep.
+    /// Expands a pattern, as WebDataset does: splits it at each `::`, replaces `${NAME}` by the environment
+    /// variable `WDS_NAME`, and then expands the [braces]. A value may use variables itself, up to 10 deep.
     ///
-    /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are refused, since nothing is listed here:
-    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve) lists, and so does a dataset that is
-    /// built of a pattern. Names that have these characters in them are given to
-    /// [`from_urls`](ShardList::from_urls).
+    /// Wildcards ([`*`, `?`, `[a-z]`](glob)) are refused, since nothing is listed here: use
+    /// [`dataset::Shards::resolve`](crate::dataset::Shards::resolve), or build a dataset of the pattern, to
+    /// list them. Pass names that contain these characters to [`from_urls`](ShardList::from_urls).
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] with the place in the pattern when it is malformed, has wildcards, gives an
-    /// empty URL, or more than 10 million of them; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`]
-    /// when the pattern is empty.
+    /// [`ErrorKind::Pattern`] with the position in the pattern if it is malformed, has wildcards, gives an
+    /// empty URL, or more than 10 million URLs; [`ErrorKind::MissingVariable`]; [`ErrorKind::NoShards`] if
+    /// the pattern is empty.
     pub fn expand(pattern: &str) -> Result<Self> {
         Self::expand_with(pattern, |_| None)
     }
 
-    /// [`expand`](ShardList::expand), with `${NAME}` replaced by what `vars` says for `NAME`. Where that is
-    /// none, the environment variable `WDS_NAME` is asked.
+    /// The same as [`expand`](ShardList::expand), with `${NAME}` replaced by `vars(NAME)` or, if that is
+    /// none, by the environment variable `WDS_NAME`.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -74,7 +72,8 @@ impl ShardList {
         Self::expanded(pattern, vars, Wildcards::Refused)
     }
 
-    /// [`expand`](ShardList::expand) for who lists: wildcards stay where they can be listed.
+    /// The same as [`expand`](ShardList::expand), for patterns that are listed afterwards: wildcards that can
+    /// be listed stay.
     pub(crate) fn expand_to_list(pattern: &str) -> Result<Self> {
         Self::expanded(pattern, |_| None, Wildcards::Listed)
     }
@@ -85,12 +84,12 @@ impl ShardList {
         }
         let variable = |name: &str| vars(name).or_else(|| std::env::var(format!("WDS_{name}")).ok());
         let mut urls = Vec::new();
-        expand::expand(pattern, &variable, wildcards, &mut Budget::new(MAX_SHARDS), &mut urls)?;
+        expand::expand(pattern, &variable, wildcards, &mut ExpansionBudget::new(MAX_SHARDS), &mut urls)?;
         Ok(urls.into_iter().collect())
     }
 
-    /// Reads a list of patterns, one on each line, each of which is [expanded](ShardList::expand). Empty
-    /// lines, and lines that start with `#`, are skipped.
+    /// Reads a list with one pattern on each line, and [expands](ShardList::expand) them. Empty lines, and
+    /// lines that start with `#`, are skipped.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -101,10 +100,10 @@ impl ShardList {
     /// ```
     ///
     /// # Errors
-    /// As [`expand`](ShardList::expand); [`ErrorKind::NoShards`] when no line has a pattern.
+    /// As [`expand`](ShardList::expand); [`ErrorKind::NoShards`] if no line has a pattern.
     pub fn from_lines(text: &str) -> Result<Self> {
         let variable = |name: &str| std::env::var(format!("WDS_{name}")).ok();
-        let mut budget = Budget::new(MAX_SHARDS);
+        let mut budget = ExpansionBudget::new(MAX_SHARDS);
         let mut urls = Vec::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             expand::expand(line, &variable, Wildcards::Refused, &mut budget, &mut urls)?;
@@ -115,11 +114,11 @@ impl ShardList {
         Ok(urls.into_iter().collect())
     }
 
-    /// Picks the names that match a pattern with [wildcards](glob), and sorts them by their bytes, so that
-    /// the list does not depend on the order in which the store lists.
+    /// Selects the names that match a pattern with [wildcards](glob), and sorts them by their bytes, so that
+    /// the list does not depend on the order of the listing.
     ///
-    /// The pattern and the names are written in full, with the scheme. Names that end with `/` stand for
-    /// directories and are no shards.
+    /// The pattern and the names are complete, including the scheme. Names that end with `/` are directories,
+    /// and are left out.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -131,7 +130,7 @@ impl ShardList {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] when the pattern is malformed, [`ErrorKind::NoShards`] when no name matches.
+    /// [`ErrorKind::Pattern`] if the pattern is malformed, [`ErrorKind::NoShards`] if no name matches.
     pub fn from_listing(pattern: &str, names: impl IntoIterator<Item = String>) -> Result<Self> {
         let glob = glob::Glob::new(pattern)?;
         let mut found: Vec<String> =
@@ -144,7 +143,7 @@ impl ShardList {
         Ok(found.into_iter().collect())
     }
 
-    /// A list of URLs or paths that are taken as they are: braces and variables are not expanded.
+    /// A list of URLs or paths as they are: braces and variables are not expanded.
     #[must_use]
     pub fn from_urls<S: Into<SecretUrl>>(urls: impl IntoIterator<Item = S>) -> Self {
         urls.into_iter().collect()
@@ -193,7 +192,7 @@ impl Index<usize> for ShardList {
     type Output = SecretUrl;
 
     /// # Panics
-    /// When there is no shard of this number, as for slices.
+    /// If there is no shard of this number, as for slices.
     fn index(&self, index: usize) -> &SecretUrl {
         &self.0[index]
     }
@@ -208,7 +207,7 @@ impl<'a> IntoIterator for &'a ShardList {
     }
 }
 
-/// The number of shards with the first and the last of them, without what may be secret in their URLs.
+/// The number of shards with the first and the last one, without secrets in their URLs.
 impl fmt::Display for ShardList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {

@@ -1,10 +1,9 @@
-//! Whether a document can be the state of any loader.
+//! Checks that a document can be the state of a loader.
 //!
-//! Documents come from disks and from other people. What does not fit together is refused when it is read, so
-//! that a loader need not fear to count beyond the last number, or to look for ever for a place that nobody
-//! has been at.
+//! Documents come from disks and from other people. A state that contradicts itself is refused when it is
+//! read, so that a loader cannot overflow a count, or search forever for a slot that no rank has passed.
 
-use super::{MOST, Reached, State, StreamState};
+use super::{MAX_COUNT, Reached, State, StreamState};
 use std::collections::BTreeMap;
 
 impl State {
@@ -16,10 +15,10 @@ impl State {
             return Err("its streams are out of order, or not those of the job".into());
         }
         let Reached { slots, furthest, step: _ } = *reached;
-        if furthest > MOST || *batches > furthest {
+        if furthest > MAX_COUNT || *batches > furthest {
             return Err(format!("{furthest} slots and {batches} batches are more than there can be"));
         }
-        if *skip > MOST {
+        if *skip > MAX_COUNT {
             return Err(format!("{skip} steps to skip are more than there can be"));
         }
         if furthest < slots {
@@ -27,8 +26,9 @@ impl State {
                 "no rank has come further than {furthest} slots, and all have passed {slots}"
             ));
         }
-        if header.origin > Some(furthest) || header.datasets.iter().any(|dataset| dataset.begins > MOST) {
-            return Err("its mixture begins where nobody has been".into());
+        if header.origin > Some(furthest) || header.datasets.iter().any(|dataset| dataset.begins > MAX_COUNT)
+        {
+            return Err("its mixture begins beyond the slots that have been passed".into());
         }
         let mut taken = BTreeMap::new();
         for at in streams.iter() {
@@ -52,7 +52,7 @@ impl State {
 }
 
 impl StreamState {
-    /// `whole` where no stage makes several items of a sample.
+    /// `whole` says that no stage makes several items of a sample.
     fn check(&self, whole: bool) -> Result<(), &'static str> {
         let StreamState {
             dataset,
@@ -79,15 +79,15 @@ impl StreamState {
         let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));
         let largest =
             largest.chain(saved.iter().flat_map(|saved| [saved.past, saved.inputs, saved.seen, saved.part]));
-        if largest.max() > Some(MOST) {
+        if largest.max() > Some(MAX_COUNT) {
             return Err("a number is larger than there can be samples");
         }
-        ledger.check_stream(dataset, stream, MOST)?;
+        ledger.check_stream(dataset, stream, MAX_COUNT)?;
         if part.is_some_and(|part| part.given == 0 && part.used == 0) {
-            return Err("of a part nothing was given");
+            return Err("no output of its partial input was taken");
         }
         if again > digest.samples() || (whole || part.is_some() || saved.is_some()) && again > 0 {
-            return Err("items were given again that never were");
+            return Err("more items are to be made again than were taken");
         }
         if whole && pass == 0 && taken < digest.places() {
             return Err("the samples of the digest are not those that were taken");

@@ -1,21 +1,21 @@
-//! Proof that two runs saw the same: a hash of what was consumed.
+//! A hash of the consumed samples, which proves that two runs saw the same.
 
 use crate::sample::Position;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 
-/// A hash of the samples that were consumed, in which order.
+/// A hash of the samples that were consumed, and of their order.
 ///
-/// Every sample adds two numbers: a hash of the sample (its dataset, epoch, shard and number), and
-/// one of the sample at its place in the sequence of the whole job. Sums don't care for the order in
-/// which they are made, so the digests of all ranks [add up](Digest::merge) to that of the job, whatever
-/// their number. Two jobs that agree in [`order`](Digest::order) have seen the same samples in the same
-/// order; an epoch whose [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest)
-/// has seen each sample exactly once.
+/// Every sample adds two numbers: a hash of the sample (its dataset, epoch, shard and number), and a hash of
+/// the sample and its slot in the sequence of the whole job. A sum does not depend on the order of its terms,
+/// so the digests of all ranks [add up](Digest::merge) to that of the job, for any number of ranks. Two jobs
+/// with the same [`order`](Digest::order) have seen the same samples in the same order. An epoch whose
+/// [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest) has seen each sample
+/// exactly once.
 ///
-/// It guards against mistakes, not against an adversary: sums of 64 bits, by chance equal once in 10^19
-/// times.
+/// A digest guards against mistakes, not against an adversary: it has sums of 64 bits, which are equal by
+/// chance once in 10^19 cases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Digest {
@@ -29,42 +29,42 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// How many samples there were.
+    /// The number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// A hash of the samples and their places.
+    /// A hash of the samples and their order.
     #[must_use]
     pub fn order(&self) -> u64 {
         self.order
     }
 
-    /// A hash of the samples, in whatever order.
+    /// A hash of the samples, in any order.
     #[must_use]
     pub fn content(&self) -> u64 {
         self.content
     }
 
-    /// How many samples were passed over without being read, because [steps were
-    /// skipped](crate::State::skip). They count in nothing else.
+    /// The number of samples that were not read because [steps were skipped](crate::State::skip). They are
+    /// not included in the other numbers.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// How many samples there were, those that were passed over among them.
+    /// The number of samples, including those that were skipped.
     pub(crate) fn places(&self) -> u64 {
         self.samples.saturating_add(self.skipped)
     }
 
-    /// Skips a number of samples.
+    /// Counts skipped samples.
     pub(crate) fn pass_over(&mut self, samples: u64) {
         self.skipped = self.skipped.wrapping_add(samples);
     }
 
-    /// This and what was consumed elsewhere: by other ranks, or before.
+    /// The digest of both: of what other ranks consumed, or of what was consumed before.
     #[must_use]
     pub fn merge(self, other: Digest) -> Digest {
         Digest {
@@ -79,7 +79,7 @@ impl Digest {
     pub(crate) fn add(&mut self, slot: u64, dataset: usize, position: Position) {
         let Position { epoch, shard, sample, part } = position;
         let identity = hash([dataset as u64, epoch, shard, sample]);
-        // Those of samples that are whole are of the first release.
+        // The hash of a whole sample is that of the first release.
         let identity = if part == 0 { identity } else { hash([identity, part]) };
         self.samples += 1;
         self.content = self.content.wrapping_add(identity);
@@ -94,8 +94,8 @@ impl Sum for Digest {
 }
 
 impl fmt::Display for Digest {
-    /// As `1281167-9f86d081884c7d65-6b86b273ff34fce1`: the samples, the order, the content. Where samples
-    /// were passed over, `+skipped 512` follows.
+    /// Such as `1281167-9f86d081884c7d65-6b86b273ff34fce1`: number of samples, order, content. If samples
+    /// were skipped, `+skipped 512` follows.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{:016x}-{:016x}", self.samples, self.order, self.content)?;
         match self.skipped {
@@ -141,7 +141,7 @@ mod tests {
         digest
     }
 
-    /// It is in checkpoints: it must never change.
+    /// Digests are in checkpoints: they must never change.
     #[test]
     fn golden() {
         assert_eq!(digest(&[(0, 0), (1, 5), (2, 3)]).to_string(), "3-cc2350531e8f8688-7856f2b047010a65");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_over_is_told_and_counts_in_nothing_else() {
+    fn skipped_samples_are_counted_and_change_no_other_number() {
         let whole = digest(&[(0, 0), (1, 5)]);
         assert_eq!(serde_json::to_value(whole).unwrap().as_object().unwrap().len(), 3, "none is not written");
         let mut skipped = whole;

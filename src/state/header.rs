@@ -1,25 +1,25 @@
-//! What a state and a loader must agree on.
+//! The description of a job, in which a state and a loader must agree.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The job that a state is of.
+/// The job that a state belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Header {
+pub(crate) struct JobHeader {
     pub(crate) streams: usize,
     #[serde(rename = "read")]
-    pub(crate) run: Run,
+    pub(crate) run: EpochRange,
     pub(crate) datasets: Vec<DatasetHeader>,
-    /// How the weights of the datasets change.
+    /// The changes of the datasets' weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) schedule: Vec<WeightChange>,
-    /// The item of the job at which the mixture was changed last, in a restore, and its windows began anew.
+    /// The item of the job at which a restore changed the mixture last, and its windows started again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<u64>,
 }
 
-/// Weights of all datasets that hold from an item of the job on.
+/// Weights of all datasets, in effect from an item of the job on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WeightChange {
@@ -34,67 +34,69 @@ impl WeightChange {
     }
 }
 
-/// Which epochs are read.
+/// The epochs that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Run {
-    /// One, to its end.
+pub(crate) enum EpochRange {
+    /// One epoch.
     Epoch(u64),
-    /// One, and its beginning again to fill the last step up.
+    /// One epoch, and its beginning again to fill the last step.
     EpochRepeated(u64),
-    /// This one and all after it.
+    /// This epoch and all later ones.
     EpochsFrom(u64),
 }
 
-impl Run {
+impl EpochRange {
     pub(crate) fn epoch(self) -> u64 {
         match self {
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) | Run::EpochsFrom(epoch) => epoch,
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) | EpochRange::EpochsFrom(epoch) => {
+                epoch
+            }
         }
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for EpochRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Run::Epoch(epoch) => write!(f, "epoch {epoch}"),
-            Run::EpochRepeated(epoch) => write!(f, "epoch {epoch}, repeated to fill the last step"),
-            Run::EpochsFrom(epoch) => write!(f, "the epochs from {epoch} on"),
+            EpochRange::Epoch(epoch) => write!(f, "epoch {epoch}"),
+            EpochRange::EpochRepeated(epoch) => write!(f, "epoch {epoch}, repeated to fill the last step"),
+            EpochRange::EpochsFrom(epoch) => write!(f, "the epochs from {epoch} on"),
         }
     }
 }
 
-/// One of the datasets that are mixed, or the only one.
+/// One of the datasets of a mixture, or the only dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DatasetHeader {
     pub(crate) seed: u64,
-    /// How many shards are read.
+    /// Number of shards that are read.
     pub(crate) shards: usize,
-    /// Stands for their names and numbers.
+    /// Hash of their names and numbers.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
-    /// Stands for the sizes and versions that the index knows, where there is one.
+    /// Hash of the counts, sizes and versions in the index, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
-    pub(crate) order: Order,
+    pub(crate) order: ShardOrder,
     /// The size of the shuffle buffer of each stream.
     pub(crate) shuffle: usize,
-    /// Its bound in bytes.
+    /// The limit of the shuffle buffer in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shuffle_bytes: Option<usize>,
     pub(crate) weight: u32,
     pub(crate) repeats: u64,
-    /// The stages that are not one to one, by their names.
+    /// The names of the stages that are not one to one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stages: Vec<String>,
-    /// What the caller calls it.
+    /// The name that the caller gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// How many epochs later than those of the run its first one is.
+    /// Number of epochs by which its first epoch is later than that of the run.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub(crate) begins: u64,
-    /// What is joined to the samples.
+    /// The sides that are joined to the samples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) sides: Vec<SideHeader>,
 }
@@ -103,10 +105,10 @@ pub(crate) struct DatasetHeader {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SideHeader {
-    /// Stands for the names of its shards.
+    /// Hash of the names of its shards.
     #[serde(with = "super::hex")]
     pub(crate) names: u64,
-    /// Stands for the sizes and versions that its index knows, where there is one.
+    /// Hash of the counts, sizes and versions in its index, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
     /// Whether keys are looked for in all of its shards.
@@ -114,23 +116,23 @@ pub(crate) struct SideHeader {
     pub(crate) keys: bool,
     /// What happens to samples that it lacks.
     pub(crate) missing: String,
-    /// What comes before the names of its fields.
+    /// The prefix of its fields' names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
 }
 
-/// In which order the shards are read.
+/// The order in which the shards are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum ShardOrder {
     Listed,
     Shuffled,
     Resampled,
 }
 
-impl Header {
-    /// The same with what no option says, but earlier restores did.
-    pub(crate) fn carrying(mut self, from: &Header) -> Self {
+impl JobHeader {
+    /// The same job with what earlier restores have changed, which is not in the options.
+    pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
         self.origin = from.origin;
         for (here, there) in self.datasets.iter_mut().zip(&from.datasets) {
             here.begins = there.begins;
@@ -138,24 +140,24 @@ impl Header {
         self
     }
 
-    /// How many epochs later than those of the run the first one of a dataset is.
+    /// Number of epochs by which a dataset's first epoch is later than that of the run.
     pub(crate) fn begins(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.begins)
     }
 
-    /// What makes the state of this job unfit for the job `here`, in words.
-    pub(crate) fn difference(&self, here: &Header) -> Option<String> {
-        let told = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
+    /// The first difference between this job, of a state, and the job `here`, in words.
+    pub(crate) fn difference(&self, here: &JobHeader) -> Option<String> {
+        let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
         if self.streams != here.streams {
-            return told("the number of streams is", &self.streams, &here.streams);
+            return differs("the number of streams is", &self.streams, &here.streams);
         }
         if self.run != here.run {
-            return told("what is read is", &self.run, &here.run);
+            return differs("what is read is", &self.run, &here.run);
         }
         if self.datasets.len() != here.datasets.len() {
-            return told("the number of datasets is", &self.datasets.len(), &here.datasets.len());
+            return differs("the number of datasets is", &self.datasets.len(), &here.datasets.len());
         }
         let several = self.datasets.len() > 1;
         let datasets = self.datasets.iter().zip(&here.datasets).enumerate();
@@ -164,12 +166,12 @@ impl Header {
             Some(if several { format!("dataset {number}: {difference}") } else { difference })
         });
         if different.is_none() && self.schedule != here.schedule {
-            return told("the changes of weights are", &shown(&self.schedule), &shown(&here.schedule));
+            return differs("the changes of weights are", &shown(&self.schedule), &shown(&here.schedule));
         }
         if different.is_none() && self.origin != here.origin {
             let since =
                 |origin: Option<u64>| origin.map_or("item 0".into(), |origin| format!("item {origin}"));
-            return told("the mixture holds since", &since(self.origin), &since(here.origin));
+            return differs("the mixture holds since", &since(self.origin), &since(here.origin));
         }
         different
     }
@@ -187,58 +189,56 @@ pub(crate) fn shown(schedule: &[WeightChange]) -> String {
 
 impl DatasetHeader {
     pub(super) fn difference(&self, here: &DatasetHeader) -> Option<String> {
-        let told = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
+        let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
         if self.shards != here.shards {
-            return told("the number of shards is", &self.shards, &here.shards);
+            return differs("the number of shards is", &self.shards, &here.shards);
         }
         if self.names != here.names {
-            return Some("the list of shards is another one: names or their order differ".into());
+            return Some("the list of shards differs: names or their order have changed".into());
         }
         match (&self.index, &here.index) {
             (Some(_), None) => return Some("the state was taken with an index, and here is none".into()),
             (None, Some(_)) => return Some("the state was taken without an index, and here is one".into()),
             (Some(there), Some(here)) if there != here => {
-                return Some(
-                    "the index is another one: sizes, counts or versions of shards have changed".into(),
-                );
+                return Some("the index differs: sizes, counts or versions of shards have changed".into());
             }
             _ => {}
         }
         if self.seed != here.seed {
-            return told("the seed is", &self.seed, &here.seed);
+            return differs("the seed is", &self.seed, &here.seed);
         }
         if self.order != here.order {
             let name = |order| format!("{order:?}").to_lowercase();
-            return told("the order of shards is", &name(self.order), &name(here.order));
+            return differs("the order of shards is", &name(self.order), &name(here.order));
         }
         if self.shuffle != here.shuffle {
-            return told("the shuffle buffer is", &self.shuffle, &here.shuffle);
+            return differs("the shuffle buffer is", &self.shuffle, &here.shuffle);
         }
         if self.shuffle_bytes != here.shuffle_bytes {
             let shown = |bytes: Option<usize>| bytes.map_or("unbounded".into(), |bytes| bytes.to_string());
-            return told("the bytes in it are", &shown(self.shuffle_bytes), &shown(here.shuffle_bytes));
+            return differs("the bytes in it are", &shown(self.shuffle_bytes), &shown(here.shuffle_bytes));
         }
         if self.weight != here.weight {
-            return told("the weight is", &self.weight, &here.weight);
+            return differs("the weight is", &self.weight, &here.weight);
         }
         if self.begins != here.begins {
-            return told("the epochs before its first one are", &self.begins, &here.begins);
+            return differs("the epochs before its first one are", &self.begins, &here.begins);
         }
         if self.repeats != here.repeats {
-            return told("the passes are", &self.repeats, &here.repeats);
+            return differs("the passes are", &self.repeats, &here.repeats);
         }
         if self.stages != here.stages {
             let shown = |stages: &[String]| if stages.is_empty() { "none".into() } else { stages.join(", ") };
-            return told(
+            return differs(
                 "the stages that change the number of items are",
                 &shown(&self.stages),
                 &shown(&here.stages),
             );
         }
         if self.sides.len() != here.sides.len() {
-            return told("the number of sides that are joined is", &self.sides.len(), &here.sides.len());
+            return differs("the number of sides that are joined is", &self.sides.len(), &here.sides.len());
         }
         self.sides
             .iter()
@@ -251,12 +251,12 @@ impl DatasetHeader {
 impl SideHeader {
     fn difference(&self, here: &SideHeader) -> Option<String> {
         if self.names != here.names {
-            return Some("the list of shards is another one: names or their order differ".into());
+            return Some("the list of shards differs: names or their order have changed".into());
         }
         if self.index != here.index {
             let known = |index: &Option<String>| if index.is_some() { "an index" } else { "no index" };
             return Some(match (&self.index, &here.index) {
-                (Some(_), Some(_)) => "the index is another one".into(),
+                (Some(_), Some(_)) => "the index differs".into(),
                 (there, here) => {
                     format!("the state was taken with {}, and here is {}", known(there), known(here))
                 }

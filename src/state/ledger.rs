@@ -1,4 +1,4 @@
-//! A record of the samples that were skipped.
+//! The record of the failures that were skipped.
 
 use crate::error::{Error, Location};
 use crate::secret_url::redact_text;
@@ -9,15 +9,15 @@ use std::fmt;
 use std::iter::Sum;
 use std::sync::Arc;
 
-/// How many skips of each stream are kept in full: its first ones. Those of all ranks are then the same,
-/// whatever their number.
-pub(super) const KEPT: usize = 16;
-/// The most bytes of a message, and of each name.
-const LONGEST: usize = 300;
-/// The most kinds of errors that a document may have.
-const MOST_KINDS: usize = 200;
+/// Number of skips of each stream that are kept in full: its first ones. The entries of all ranks together
+/// are then the same for any number of ranks.
+pub(super) const MAX_ENTRIES: usize = 16;
+/// Length limit in bytes of a message, and of each name.
+const MAX_TEXT: usize = 300;
+/// Largest number of kinds of errors in a document.
+const MAX_KINDS: usize = 200;
 
-/// The samples that were skipped, and the places of batches that were filled with other samples.
+/// The failures that were skipped, and the number of slots of batches that were filled with other samples.
 ///
 /// A loader that [skips failures](crate::loader::OnError) records each of them here;
 /// [`State::ledger`](crate::State::ledger) returns the record. The first 16 of each stream of each dataset
@@ -26,14 +26,14 @@ const MOST_KINDS: usize = 200;
 /// any number of ranks.
 ///
 /// `Display` shows the counts and the first entries, for a log at the end of an epoch; `{:#}` shows all
-/// entries. Serde makes a document of it, which shows no secrets of URLs.
+/// entries. A ledger can be serialized, and contains no secrets of URLs.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Document", into = "Document")]
-pub struct Ledger(Option<Arc<Inner>>);
+#[serde(try_from = "LedgerDocument", into = "LedgerDocument")]
+pub struct Ledger(Option<Arc<LedgerRecord>>);
 
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Inner {
-    /// By dataset, epoch, stream and number. Apart from the counts, because clones are made of those at each
+struct LedgerRecord {
+    /// Sorted by dataset, epoch, stream and number. They are shared, because the counts are cloned at each
     /// skip.
     entries: Arc<[Skip]>,
     kinds: BTreeMap<Cow<'static, str>, u64>,
@@ -49,13 +49,13 @@ pub struct Skip {
     /// The number of the dataset among those that are mixed.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub dataset: usize,
-    /// The epoch of the dataset: of what fills places at the end, that of its last pass.
+    /// The epoch of the dataset. For samples that fill slots at the end, the epoch of its last pass.
     pub epoch: u64,
     /// The logical stream.
     pub stream: usize,
-    /// How many skips of the same stream of the same dataset were before.
+    /// Number of earlier skips in the same stream of the same dataset.
     pub number: u64,
-    /// The shard, without what may be secret in its URL.
+    /// The shard, without secrets in its URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<String>,
     /// The byte offset in the uncompressed shard.
@@ -69,14 +69,14 @@ pub struct Skip {
     pub key: Option<String>,
     /// The [name](crate::ErrorKind::name) of the error's kind.
     pub kind: String,
-    /// The error with its causes, cut after 300 bytes.
+    /// The error with its causes, cut to 300 bytes.
     pub message: String,
 }
 
-/// What serde makes of it.
+/// A [`Ledger`] as it is serialized.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct LedgerDocument {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     entries: Vec<Skip>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -94,88 +94,89 @@ impl Ledger {
         self.0.is_none()
     }
 
-    /// How many failures were skipped. One of them may be the rest of a shard, with any number of samples.
+    /// Number of failures that were skipped. One failure may be the rest of a shard, with any number of
+    /// samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
-    /// How many failures of each kind were skipped, by the [names](crate::ErrorKind::name) of their kinds.
+    /// Number of failures that were skipped, by the [name](crate::ErrorKind::name) of their kind.
     pub fn by_kind(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().flat_map(|inner| &inner.kinds).map(|(kind, count)| (&**kind, *count))
+        self.0.iter().flat_map(|record| &record.kinds).map(|(kind, count)| (&**kind, *count))
     }
 
-    /// The first skips of each stream, by dataset, epoch, stream and number.
+    /// The first skips of each stream, sorted by dataset, epoch, stream and number.
     #[must_use]
     pub fn entries(&self) -> &[Skip] {
-        self.0.as_deref().map_or(&[], |inner| &inner.entries)
+        self.0.as_deref().map_or(&[], |record| &record.entries)
     }
 
-    /// How many places at the end of an epoch were filled with copies of another sample, because streams were
-    /// shorter than their index says.
+    /// Number of slots at the end of an epoch that were filled with copies of another sample, because streams
+    /// were shorter than in the index.
     #[must_use]
     pub fn padded(&self) -> u64 {
-        self.0.as_deref().map_or(0, |inner| inner.padded)
+        self.0.as_deref().map_or(0, |record| record.padded)
     }
 
-    /// How many places at the end of an epoch were filled with samples of its beginning, because streams were
-    /// shorter than their index says.
+    /// Number of slots at the end of an epoch that were filled with samples of its beginning, because streams
+    /// were shorter than in the index.
     #[must_use]
     pub fn repeated(&self) -> u64 {
-        self.0.as_deref().map_or(0, |inner| inner.repeated)
+        self.0.as_deref().map_or(0, |record| record.repeated)
     }
 
-    /// This and what was skipped by ranks that read other streams, in any order.
+    /// The ledger of both, for ranks that read different streams, in any order.
     ///
-    /// Where several ranks read the same streams, [merge their states](crate::State::merge) instead: a state
+    /// If several ranks read the same streams, [merge their states](crate::State::merge) instead: a state
     /// counts each stream once.
     #[must_use]
     pub fn merge(self, other: Ledger) -> Ledger {
         [self, other].into_iter().sum()
     }
 
-    /// Records that this failure was skipped.
+    /// Records a skipped failure.
     pub(crate) fn skip(&mut self, dataset: usize, stream: usize, epoch: u64, error: &Error) {
         let number = self.skipped();
-        self.change(|inner| {
-            if inner.entries.len() < KEPT {
+        self.change(|record| {
+            if record.entries.len() < MAX_ENTRIES {
                 let skip = Skip::new((dataset, stream, epoch, number), error);
-                inner.entries = inner.entries.iter().cloned().chain([skip]).collect();
+                record.entries = record.entries.iter().cloned().chain([skip]).collect();
             }
-            add(inner.kinds.entry(error.kind().name().into()).or_default(), 1);
+            add(record.kinds.entry(error.kind().name().into()).or_default(), 1);
         });
     }
 
-    /// Records the number of places that were filled with copies of another sample.
+    /// Records a number of slots that were filled with copies of another sample.
     pub(crate) fn pad(&mut self, places: u64) {
         if places > 0 {
-            self.change(|inner| add(&mut inner.padded, places));
+            self.change(|record| add(&mut record.padded, places));
         }
     }
 
-    /// Records the number of places that were filled with samples of the beginning of the epoch.
+    /// Records a number of slots that were filled with samples of the beginning of the epoch.
     pub(crate) fn repeat(&mut self, places: u64) {
         if places > 0 {
-            self.change(|inner| add(&mut inner.repeated, places));
+            self.change(|record| add(&mut record.repeated, places));
         }
     }
 
-    /// The same of a dataset that has another number by now.
+    /// The same ledger, of a dataset whose number has changed.
     pub(super) fn of_dataset(mut self, dataset: usize) -> Ledger {
         if self.entries().iter().any(|skip| skip.dataset != dataset) {
-            self.change(|inner| {
-                inner.entries = inner.entries.iter().map(|skip| Skip { dataset, ..skip.clone() }).collect();
+            self.change(|record| {
+                record.entries = record.entries.iter().map(|skip| Skip { dataset, ..skip.clone() }).collect();
             });
         }
         self
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut Inner)) {
+    fn change(&mut self, change: impl FnOnce(&mut LedgerRecord)) {
         change(Arc::make_mut(self.0.get_or_insert_default()));
     }
 
-    /// Whether another rank that read the same has this ledger: messages may differ, since the caller's own
-    /// errors may say anything.
+    /// Whether `other` can be the ledger of another rank that read the same. Messages may differ, since the
+    /// caller's own errors may contain anything.
     pub(super) fn is_twin(&self, other: &Ledger) -> bool {
         let alike = |(a, b): (&Skip, &Skip)| {
             Skip { message: String::new(), ..a.clone() } == Skip { message: String::new(), ..b.clone() }
@@ -186,8 +187,8 @@ impl Ledger {
             && self.entries().iter().zip(other.entries()).all(alike)
     }
 
-    /// Of two twins, keeps the one whose messages come first in the alphabet, so that it does not depend on
-    /// the order in which states are merged.
+    /// Keeps the ledger of the two whose messages are less, so that the result does not depend on the order
+    /// in which states are merged.
     pub(super) fn keep_least(&mut self, twin: &Ledger) {
         fn messages(ledger: &Ledger) -> impl Iterator<Item = &str> {
             ledger.entries().iter().map(|skip| skip.message.as_str())
@@ -197,13 +198,13 @@ impl Ledger {
         }
     }
 
-    /// Whether it can be the ledger of this stream, of which no more than `most` samples were read.
-    pub(super) fn check_stream(&self, dataset: usize, stream: usize, most: u64) -> Result<(), &'static str> {
+    /// Checks that this can be the ledger of a stream of which at most `max` samples were read.
+    pub(super) fn check_stream(&self, dataset: usize, stream: usize, max: u64) -> Result<(), &'static str> {
         let numbers = [self.skipped(), self.padded(), self.repeated()];
-        if numbers.iter().any(|number| *number > most) {
+        if numbers.iter().any(|number| *number > max) {
             return Err("more was skipped than there can be samples");
         }
-        let kept = (KEPT as u64).min(self.skipped());
+        let kept = (MAX_ENTRIES as u64).min(self.skipped());
         let mine = |(at, skip): (usize, &Skip)| {
             (skip.dataset, skip.stream, skip.number) == (dataset, stream, at as u64)
         };
@@ -219,19 +220,19 @@ impl Sum for Ledger {
         let mut ledgers = ledgers.filter(|ledger| !ledger.is_empty());
         let Some(mut sum) = ledgers.next() else { return Ledger::default() };
         let mut entries = Vec::new();
-        for inner in ledgers.filter_map(|ledger| ledger.0) {
-            entries.extend(inner.entries.iter().cloned());
+        for record in ledgers.filter_map(|ledger| ledger.0) {
+            entries.extend(record.entries.iter().cloned());
             sum.change(|sum| {
-                for (kind, count) in &inner.kinds {
+                for (kind, count) in &record.kinds {
                     add(sum.kinds.entry(kind.clone()).or_default(), *count);
                 }
-                add(&mut sum.padded, inner.padded);
-                add(&mut sum.repeated, inner.repeated);
+                add(&mut sum.padded, record.padded);
+                add(&mut sum.repeated, record.repeated);
             });
         }
         if !entries.is_empty() {
             entries.extend(sum.entries().iter().cloned());
-            entries.sort_by(|a, b| a.place().cmp(&b.place()).then_with(|| a.message.cmp(&b.message)));
+            entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()).then_with(|| a.message.cmp(&b.message)));
             sum.change(|sum| sum.entries = entries.into());
         }
         sum
@@ -266,18 +267,18 @@ impl Skip {
         }
     }
 
-    /// What entries are ordered by.
-    fn place(&self) -> (usize, u64, usize, u64) {
+    /// The sort key of entries.
+    fn sort_key(&self) -> (usize, u64, usize, u64) {
         (self.dataset, self.epoch, self.stream, self.number)
     }
 }
 
-/// One line of text, of no more than [`LONGEST`] bytes.
+/// The text in one line of at most [`MAX_TEXT`] bytes.
 fn line(text: &str) -> String {
     const CUT: char = '…';
     let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.len() > LONGEST {
-        let mut end = LONGEST - CUT.len_utf8();
+    if line.len() > MAX_TEXT {
+        let mut end = MAX_TEXT - CUT.len_utf8();
         while !line.is_char_boundary(end) {
             end -= 1;
         }
@@ -287,29 +288,29 @@ fn line(text: &str) -> String {
     line
 }
 
-impl From<Ledger> for Document {
+impl From<Ledger> for LedgerDocument {
     fn from(ledger: Ledger) -> Self {
         let kinds = ledger.by_kind().map(|(kind, count)| (kind.to_owned(), count)).collect();
         let (padded, repeated) = (ledger.padded(), ledger.repeated());
-        Document { entries: ledger.entries().to_vec(), kinds, padded, repeated }
+        LedgerDocument { entries: ledger.entries().to_vec(), kinds, padded, repeated }
     }
 }
 
-/// What no ledger can say is an error, so that whoever reads one need not fear a large or contradictory one.
-impl TryFrom<Document> for Ledger {
+/// A ledger that is too large or contradicts itself is an error.
+impl TryFrom<LedgerDocument> for Ledger {
     type Error = &'static str;
 
-    fn try_from(document: Document) -> Result<Self, Self::Error> {
-        let Document { entries, kinds, padded, repeated } = document;
+    fn try_from(document: LedgerDocument) -> Result<Self, Self::Error> {
+        let LedgerDocument { entries, kinds, padded, repeated } = document;
         let is_line = |text: &String| line(text) == *text;
         let is_sound = |skip: &Skip| {
             let texts = [&skip.shard, &skip.member, &skip.key].into_iter().flatten();
             texts.chain([&skip.kind, &skip.message]).all(is_line)
         };
-        if !entries.iter().all(is_sound) || !kinds.keys().all(is_line) || kinds.len() > MOST_KINDS {
+        if !entries.iter().all(is_sound) || !kinds.keys().all(is_line) || kinds.len() > MAX_KINDS {
             return Err("a ledger has texts or kinds that are too long or too many");
         }
-        if !entries.is_sorted_by_key(Skip::place) {
+        if !entries.is_sorted_by_key(Skip::sort_key) {
             return Err("the entries of a ledger are out of order");
         }
         let mut left = kinds.clone();
@@ -327,12 +328,12 @@ impl TryFrom<Document> for Ledger {
             return Ok(Ledger::default());
         }
         let kinds = kinds.into_iter().map(|(kind, count)| (kind.into(), count)).collect();
-        Ok(Ledger(Some(Arc::new(Inner { entries: entries.into(), kinds, padded, repeated }))))
+        Ok(Ledger(Some(Arc::new(LedgerRecord { entries: entries.into(), kinds, padded, repeated }))))
     }
 }
 
-/// Entries that are shown unless all are asked for.
-const SHOWN: usize = 8;
+/// Number of entries that `Display` shows.
+const MAX_SHOWN: usize = 8;
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -350,7 +351,7 @@ impl fmt::Display for Ledger {
                 write!(f, "; {places} places {what}")?;
             }
         }
-        let shown = if f.alternate() { usize::MAX } else { SHOWN };
+        let shown = if f.alternate() { usize::MAX } else { MAX_SHOWN };
         for skip in self.entries().iter().take(shown) {
             write!(f, "\n  {skip}")?;
         }

@@ -1,4 +1,4 @@
-//! One state out of those of all ranks.
+//! Merges the states of all ranks.
 
 use super::{Reached, State, StreamState, misfit};
 use crate::error::Result;
@@ -7,18 +7,18 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 impl State {
-    /// The state of a job out of those of its ranks, in any order. They must have been taken at the same
-    /// step, on every rank: after the same number of batches, or after its last one on a rank that has fewer.
+    /// Merges the states of all ranks, in any order, to the state of the job. They must have been taken at
+    /// the same step: after the same number of batches, or after the last batch of a rank that has fewer.
     ///
-    /// Ranks need not have come equally far in the sequence, as they do not where a rank leaves out batches
-    /// in which it has nothing: what each of them has yet to take comes at its own place.
+    /// Ranks may have reached different slots of the sequence, since a rank leaves out batches in which it
+    /// has nothing: each stream resumes at its own slot.
     ///
     /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states
-    /// must agree in them, and each stream counts once; one of these states is enough.
+    /// must agree, and each stream counts once; one of these states is enough.
     ///
     /// # Errors
-    /// [`ErrorKind::State`](crate::ErrorKind::State) when they are not of one job or not of one step, when
-    /// their batches are not of one size, when two of them differ in a stream, or when a rank is missing.
+    /// [`ErrorKind::State`](crate::ErrorKind::State) if the states are of different jobs or steps, if their
+    /// batches have different sizes, if two of them differ in a stream, or if a rank is missing.
     pub fn merge(states: impl IntoIterator<Item = State>) -> Result<State> {
         let states: Vec<State> = states.into_iter().collect();
         let Some(batches) = states.iter().map(|state| state.batches).max() else {
@@ -44,7 +44,7 @@ impl State {
             return Err(misfit(message));
         }
         for (rank, state) in states.iter().enumerate() {
-            // One that has come to its end waits for nobody.
+            // A rank that has come to its end takes no further steps.
             if state.batches != batches && !state.ended {
                 let message = format!(
                     "state {rank} was taken after {} batches and before its end, another one after \
@@ -65,7 +65,7 @@ impl State {
                     Entry::Occupied(entry) => {
                         let (first, twin) = entry.into_mut();
                         if let Some(difference) = twin.difference(stream) {
-                            return Err(misfit(apart((*first, rank), stream, &difference)));
+                            return Err(misfit(disagreement((*first, rank), stream, &difference)));
                         }
                         twin.ledger.keep_least(&stream.ledger);
                     }
@@ -80,14 +80,14 @@ impl State {
         };
         let (skip, streams) = (states[0].skip, streams.into_values().map(|(_, stream)| stream).collect());
         let merged = State { header, reached, batches, ended, skip, streams };
-        match merged.missing() {
+        match merged.missing_stream() {
             Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
             None => Ok(merged),
         }
     }
 
-    /// A stream that is not in it.
-    fn missing(&self) -> Option<usize> {
+    /// A stream that the state lacks.
+    fn missing_stream(&self) -> Option<usize> {
         if self.is_whole() {
             return None;
         }
@@ -97,8 +97,8 @@ impl State {
     }
 }
 
-/// What is wrong where two states have a stream, and do not agree in it.
-fn apart((first, second): (usize, usize), stream: &StreamState, difference: &str) -> String {
+/// The message for two states that differ in a stream.
+fn disagreement((first, second): (usize, usize), stream: &StreamState, difference: &str) -> String {
     let StreamState { dataset, stream, .. } = stream;
     let dataset = if *dataset > 0 { format!("dataset {dataset}, ") } else { String::new() };
     format!(

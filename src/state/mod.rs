@@ -1,20 +1,20 @@
-//! Where a job is: a small document that a loader resumes from, on any number of ranks.
+//! The state of a job: a small document from which a loader resumes, on any number of ranks.
 
-mod changed;
+mod changes;
 mod check;
 mod digest;
 mod header;
 mod ledger;
 mod merge;
-mod stream;
+mod stream_state;
 mod zero;
 
-pub use changed::{ChangeReport, Changes, DatasetChange, Outcome};
+pub use changes::{ChangeReport, Changes, DatasetChange, Outcome};
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
-pub(crate) use header::{DatasetHeader, Header, Order, Run, SideHeader, WeightChange};
+pub(crate) use header::{DatasetHeader, EpochRange, JobHeader, ShardOrder, SideHeader, WeightChange};
 pub use ledger::{Ledger, Skip};
-pub(crate) use stream::{Opened, Part, Saved, StreamState};
+pub(crate) use stream_state::{OpenSlice, PartialInput, StageRecord, StreamState};
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -23,18 +23,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 use zero::is_zero;
 
-/// No loader has counted as far as this.
-const MOST: u64 = 1 << 48;
+/// Largest count that a state may have. No loader gets this far.
+const MAX_COUNT: u64 = 1 << 48;
 
 /// How far a loader's batches have been consumed.
 ///
-/// It says what was *taken*, whatever was prepared ahead of that; [`Loader::restore`](crate::Loader::restore)
-/// gives the rest. It is a few numbers for each logical stream and for each shard that has samples in its
-/// shuffle buffer, and cheap to take and to clone: every [`Batch`](crate::adapters::Batch) carries one. Its
-/// text is one JSON document, and so is what serde makes of it, to be saved with the weights of the model.
+/// A state counts the batches that were *taken*, not those that were prepared ahead;
+/// [`Loader::restore`](crate::Loader::restore) returns the rest. It has a few numbers for each logical stream
+/// and for each shard with samples in the shuffle buffer. It is cheap to take and to clone: every
+/// [`Batch`](crate::adapters::Batch) carries one. Save it with the weights of the model: `Display` and serde
+/// write it as one JSON document.
 ///
-/// Each rank has the state of its own streams. With the same number of ranks each restores its own; for any
-/// other number, [merge](State::merge) them first, and give all ranks the whole.
+/// Each rank has the state of its own streams. With the same number of ranks, each restores its own state.
+/// For another number, [merge](State::merge) the states, and restore the merged state on all ranks.
 ///
 /// ```
 /// use shardstream::State;
@@ -68,47 +69,47 @@ const MOST: u64 = 1 << 48;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    header: Arc<Header>,
+    header: Arc<JobHeader>,
     reached: Reached,
-    /// How many batches were taken.
+    /// Number of batches that were taken.
     batches: u64,
-    /// Whether nothing is left on the rank that it was taken on.
+    /// Whether nothing is left on the rank of this state.
     ended: bool,
-    /// How many steps to leave out when it is restored.
+    /// Number of steps that a restore skips.
     skip: u64,
-    /// By dataset and stream.
+    /// Sorted by dataset and stream.
     streams: Arc<[StreamState]>,
 }
 
-/// Which slots of the job's sequence have been passed.
+/// The slots of the job's sequence that have been passed.
 ///
-/// Ranks are not always at the same one: where the lengths of streams are not known, a rank leaves out
-/// batches in which its own streams have nothing left, or reaches over the empty slots. Of each stream it is
-/// known how many samples were taken, and with that which of its slots hold one that is yet to come.
+/// Ranks may have reached different slots: if the lengths of streams are unknown, a rank leaves out batches
+/// in which its own streams have nothing left, or skips the empty slots. The number of samples taken of each
+/// stream says which of its slots have not been passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// How many slots have been passed by all ranks.
+    /// Number of slots that all ranks have passed.
     pub(crate) slots: u64,
-    /// How many slots have been passed by the rank that has come furthest: no fewer.
+    /// Number of slots that the furthest rank has passed; at least `slots`.
     pub(crate) furthest: u64,
-    /// How many slots a batch of all ranks has. A state of an earlier release does not say.
+    /// Number of slots of a batch of all ranks. Unknown in a state of an earlier release.
     pub(crate) step: Option<u64>,
 }
 
 impl Reached {
-    /// The same further on.
+    /// The same, after `slots` slots.
     pub(crate) fn at(self, slots: u64) -> Self {
         Reached { slots, furthest: self.furthest.max(slots), ..self }
     }
 }
 
-/// The document.
+/// A [`State`] as it is serialized.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct StateDocument {
     shardstream_state: Version,
     #[serde(rename = "of")]
-    header: Arc<Header>,
+    header: Arc<JobHeader>,
     slots: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     furthest: Option<u64>,
@@ -123,13 +124,13 @@ struct Document {
     streams: Arc<[StreamState]>,
 }
 
-/// The version of the document. It comes first, so that one of another version is told before its other keys
+/// The version of the document. It is the first key, so that another version is reported before unknown keys
 /// are.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 struct Version;
 
-/// What is written.
+/// The version that is written.
 const VERSION: u32 = 1;
 
 impl From<Version> for u32 {
@@ -154,7 +155,7 @@ impl TryFrom<u32> for Version {
 
 impl State {
     pub(crate) fn new(
-        header: Arc<Header>,
+        header: Arc<JobHeader>,
         reached: Reached,
         batches: u64,
         streams: Arc<[StreamState]>,
@@ -162,16 +163,15 @@ impl State {
         State { header, reached, batches, ended: false, skip: 0, streams }
     }
 
-    /// The same, to be resumed `steps` steps later, without reading the samples of the steps between.
+    /// The same state, resumed `steps` steps later, without reading the samples of these steps.
     ///
-    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or as
-    /// many of the state of each rank. What this state says of the past does not change;
-    /// [`Loader::restore`](crate::Loader::restore) passes over the steps, and from then on
-    /// [`Digest::skipped`] counts their samples. Since they are not read, one that would have failed counts
-    /// as one that was taken. Where samples of an earlier shard of the epoch could not be read, a restore
-    /// refuses to skip; those that the open shard has lost so far it cannot know of, and it passes over as
-    /// many samples less. Of a dataset that is joined to others, a restore may end with the error of a key
-    /// that a side lacks: then skip a few steps more or less.
+    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or
+    /// the same number of the state of each rank. The counts of this state do not change:
+    /// [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on [`Digest::skipped`]
+    /// counts their samples. Since they are not read, a sample that would have failed counts as taken. If
+    /// samples of an earlier shard of the epoch could not be read, a restore refuses to skip. Samples that
+    /// the open shard has lost so far are unknown, and that many samples fewer are skipped. If a dataset has
+    /// sides, a restore may return the error of a missing key: then skip a few steps more or less.
     ///
     /// ```
     /// # use shardstream::State;
@@ -182,41 +182,41 @@ impl State {
     /// ```
     #[must_use]
     pub fn skip(self, steps: u64) -> Self {
-        State { skip: self.skip.saturating_add(steps).min(MOST), ..self }
+        State { skip: self.skip.saturating_add(steps).min(MAX_COUNT), ..self }
     }
 
-    /// How many steps to skip on restore.
+    /// Number of steps that a restore skips.
     pub(crate) fn steps_to_skip(&self) -> u64 {
         self.skip
     }
 
-    /// The same, with nothing left to come.
+    /// The same state, with nothing left.
     pub(crate) fn ended(self) -> Self {
         State { ended: true, ..self }
     }
 
-    /// Whether nothing was left on the rank that it was taken on.
+    /// Whether nothing is left on the rank of this state.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended && self.skip == 0
     }
 
-    pub(crate) fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &JobHeader {
         &self.header
     }
 
-    /// How many slots have been passed by all ranks whose streams these are.
+    /// Number of slots that all ranks whose streams these are have passed.
     pub(crate) fn slots(&self) -> u64 {
         self.reached.slots
     }
 
-    /// How many slots have been passed by any of them.
+    /// Number of slots that the furthest of them has passed.
     pub(crate) fn furthest(&self) -> u64 {
         self.reached.furthest
     }
 
-    /// A number that is another one after every batch, and on every rank.
+    /// A number that differs after every batch, and between ranks.
     pub(crate) fn place(&self) -> u64 {
-        // Where the numbers are larger than that, some of them are the same, and nothing breaks.
+        // With larger numbers some of these are equal, which breaks nothing.
         let stream = self.streams.first().map_or(0, |first| first.stream as u64);
         (self.slots() << 20) ^ stream
     }
@@ -226,46 +226,45 @@ impl State {
         self.streams.get(at.ok()?)
     }
 
-    /// The epoch that was asked for: the one that the batches are of, or the first one where they continue
-    /// without end.
+    /// The epoch of the batches, or the first epoch if they continue without end.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.header.run.epoch()
     }
 
-    /// How many batches were taken on a rank, those before a restore among them: the number of the next one,
-    /// from 0.
+    /// Number of batches that were taken on a rank, including those before a restore. This is the number of
+    /// the next batch, from 0.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// How many samples were taken, by the ranks whose streams these are.
+    /// Number of samples that were taken, by the ranks whose streams these are.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.digest().samples()
     }
 
-    /// What was taken, by the ranks whose streams these are.
+    /// The digest of the samples that were taken, by the ranks whose streams these are.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.streams.iter().map(|stream| stream.digest.merge(stream.before)).sum()
     }
 
-    /// What was skipped, by the ranks whose streams these are.
+    /// The failures that were skipped, by the ranks whose streams these are.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.streams.iter().map(|stream| stream.ledger.clone()).sum()
     }
 
-    /// Whether these are the streams of all ranks.
+    /// Whether this state has the streams of all ranks.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         Some(self.streams.len()) == self.header.streams.checked_mul(self.header.datasets.len())
     }
 }
 
-/// The state can't be used, and this is why.
+/// The error of a state that cannot be used.
 pub(crate) fn misfit(why: impl Into<String>) -> Error {
     ErrorKind::State(why.into()).into()
 }
@@ -292,7 +291,7 @@ impl Serialize for State {
         let State { header, reached, batches, ended, skip, streams } = self.clone();
         let Reached { slots, furthest, step } = reached;
         let furthest = Some(furthest).filter(|furthest| *furthest > slots);
-        let document = Document {
+        let document = StateDocument {
             shardstream_state: Version,
             header,
             slots,
@@ -310,7 +309,7 @@ impl Serialize for State {
 impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
-        let Document {
+        let StateDocument {
             shardstream_state: Version,
             header,
             slots,
@@ -320,7 +319,7 @@ impl<'de> Deserialize<'de> for State {
             ended,
             skip,
             streams,
-        } = Document::deserialize(deserializer)?;
+        } = StateDocument::deserialize(deserializer)?;
         let reached = Reached { slots, furthest: furthest.unwrap_or(slots), step };
         let state = State { header, reached, batches, ended, skip, streams };
         state.check().map_err(D::Error::custom)?;
@@ -328,7 +327,7 @@ impl<'de> Deserialize<'de> for State {
     }
 }
 
-/// Numbers of 64 bits as text, because many readers of JSON make floats of them.
+/// Numbers of 64 bits as hexadecimal text, because many JSON parsers turn numbers into floats.
 mod hex {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;

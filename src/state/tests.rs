@@ -158,7 +158,7 @@ fn a_rank_that_has_ended_waits_for_nobody() {
     later["batches"] = json!(12);
     let later = parse(&later).unwrap();
     let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-    // What the first rank may have left comes where it would have come.
+    // Samples that the first rank may have left keep their slots.
     assert_eq!((whole.slots(), whole.furthest(), whole.batches(), whole.ended), (24, 96, 12, false));
     assert_eq!(whole.to_string().parse::<State>().unwrap(), whole);
     ended["batches"] = json!(13);
@@ -200,7 +200,7 @@ fn every_difference_between_jobs_is_named() {
         ("/of/read".into(), json!({"epoch_repeated": 3}), "repeated to fill the last step in the state"),
         (format!("{dataset}/seed"), json!(43), "dataset 1: the seed is 43"),
         (format!("{dataset}/shards"), json!(10), "dataset 1: the number of shards is 10"),
-        (format!("{dataset}/names"), json!("0f"), "dataset 1: the list of shards is another one"),
+        (format!("{dataset}/names"), json!("0f"), "dataset 1: the list of shards differs"),
         (
             format!("{dataset}/index"),
             json!("0f"),
@@ -261,7 +261,7 @@ fn what_is_not_known_is_refused() {
     assert!(found.contains("version 2, and this release knows version 1"), "{found}");
     let text = document(0).to_string().replacen("\"shardstream_state\":1", "\"later\":[]", 1);
     assert!(error(text.parse::<State>()).contains("later"));
-    // Of another version, nothing else is looked at.
+    // The other keys of another version are not read.
     assert!(error("{\"shardstream_state\": 9, \"other\": 1}".parse::<State>()).contains("version 9"));
     for path in [
         "/other",
@@ -296,8 +296,8 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/furthest", json!(23), "no rank has come further than 23 slots, and all have passed 24"),
         ("/furthest", json!(huge), "more than there can be"),
         ("/batches", json!(huge), "more than there can be"),
-        ("/of/origin", json!(25), "begins where nobody has been"),
-        ("/of/datasets/0/begins", json!(huge), "begins where nobody has been"),
+        ("/of/origin", json!(25), "begins beyond the slots that have been passed"),
+        ("/of/datasets/0/begins", json!(huge), "begins beyond the slots that have been passed"),
         ("/of/schedule", json!([{"from": 1, "weights": [1, -1]}]), "cannot be read"),
         ("/at/1/before", json!({"samples": huge, "order": "0f", "content": "0f"}), "larger than"),
         ("/at/1/before", json!({"samples": 1, "order": "0f", "content": "0f"}), "7 samples were taken"),
@@ -331,8 +331,7 @@ fn what_no_loader_can_have_seen_is_refused() {
             error(parse(&with(0, path, value.clone())));
         }
     }
-    // Of a job with nothing in it, nothing is missing; and nobody looks through as many streams as there are
-    // numbers.
+    // An empty job misses nothing, and checks do not loop over the largest number of streams.
     let none = json!({"shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
                       "slots": 0, "batches": 0, "at": []});
     assert!(parse(&none).unwrap().is_whole());
@@ -378,12 +377,15 @@ fn what_was_skipped_is_saved_and_restored() {
     assert_eq!(text.parse::<State>().unwrap(), state);
     assert_eq!(serde_json::from_str::<Json>(&text).unwrap(), extended());
     let at = state.stream(0, 0).unwrap();
-    assert_eq!((at.part, at.skips, at.ledger.skipped()), (Some(Part { number: 5, given: 2, used: 0 }), 2, 2));
+    assert_eq!(
+        (at.part, at.skips, at.ledger.skipped()),
+        (Some(PartialInput { number: 5, given: 2, used: 0 }), 2, 2)
+    );
     assert_eq!((state.ledger().skipped(), state.ledger().padded()), (2, 1));
     assert_eq!(state.steps_to_skip(), 7);
     assert_eq!((state.digest().skipped(), state.samples()), (1, 11));
     assert!(state.digest().to_string().ends_with("+skipped 1"), "{}", state.digest());
-    // What has none of it says none of it.
+    // A state without these has no such keys.
     let plain = State::merge([self::state(0), self::state(1)]).unwrap().to_string();
     assert!(["skip", "part", "ledger"].iter().all(|key| !plain.contains(key)), "{plain}");
     assert!(!self::state(0).digest().to_string().contains('+'));
@@ -423,7 +425,7 @@ fn a_record_that_no_loader_can_have_made_is_refused() {
         ("/skip", json!(huge), "steps to skip are more than there can be"),
         ("/at/0/part/number", json!(huge), "larger than"),
         ("/at/0/part/given", json!(huge), "larger than"),
-        ("/at/0/part/given", json!(0), "of a part nothing was given"),
+        ("/at/0/part/given", json!(0), "no output of its partial input was taken"),
         ("/at/0/part/other", json!(0), "unknown field"),
         ("/at/0/skips", json!(huge), "larger than"),
         ("/at/0/ledger/kinds/checksum", json!(huge), "more was skipped than"),

@@ -20,8 +20,8 @@ use std::task::{Context, Poll};
 /// The bytes of an object, decompressed, in order, in chunks of any size above zero.
 ///
 /// It is a blocking iterator, and [`into_stream`](Body::into_stream) turns it into a stream for any executor.
-/// Nothing is read before the first chunk is asked for. After an error there is no more chunk; a body that
-/// ends without an error was whole.
+/// Nothing is read before the first chunk is requested. After an error no chunk follows; a body that ends
+/// without an error is whole.
 ///
 /// ```
 /// use shardstream::store::Body;
@@ -32,49 +32,49 @@ use std::task::{Context, Poll};
 /// ```
 #[must_use = "a body reads nothing unless it is consumed"]
 pub struct Body {
-    state: State,
+    state: BodyState,
     compression: Option<Decompressor>,
     expansion: Expansion,
     url: Option<SecretUrl>,
-    /// The place in the object at which the body begins.
+    /// The offset in the object at which the body begins.
     start: u64,
     object: ObjectCell,
-    stop: Arc<Stop>,
+    stop: Arc<StopFlag>,
 }
 
-enum State {
-    Idle(Chunks),
-    Running(Running),
+enum BodyState {
+    Idle(ChunkSource),
+    Running(RunningBody),
     Taken,
 }
 
-/// Where that is read which may block.
+/// The thread on which sources that may block are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reads {
-    /// By the one who polls.
-    Here,
-    /// By the one who polls, as long as it takes no time.
-    WhileQuick,
-    /// On a thread of its own.
-    Elsewhere,
+enum ReadOn {
+    /// The thread that polls.
+    Caller,
+    /// The thread that polls, until a read takes long; from then on a thread of its own.
+    CallerWhileQuick,
+    /// A thread of its own.
+    OwnThread,
 }
 
 /// Where the chunks of a body come from.
-pub(super) enum Chunks {
+pub(super) enum ChunkSource {
     /// An iterator that may block.
     Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
     /// A stream that any executor can poll.
     Stream(BoxStream<'static, Result<Bytes>>),
-    /// Ranged requests of an object, which can begin earlier.
+    /// Ranged requests for an object, which can begin before the first chunk is requested.
     Fetch(Box<Fetch>),
-    /// A source read through a cache, or a file of it.
+    /// An object read through the cache.
     Cached(Box<CachedRead>),
 }
 
 impl Body {
-    pub(super) fn new(chunks: Chunks) -> Self {
+    pub(super) fn new(chunks: ChunkSource) -> Self {
         Body {
-            state: State::Idle(chunks),
+            state: BodyState::Idle(chunks),
             compression: None,
             expansion: Expansion::default(),
             url: None,
@@ -84,19 +84,19 @@ impl Body {
         }
     }
 
-    /// A body of chunks made by the caller: for tests, and for bytes that are in memory already. The iterator
-    /// may block.
+    /// Makes a body of the caller's chunks: for tests, and for bytes that are in memory. The iterator may
+    /// block.
     pub fn from_chunks<I>(chunks: I) -> Self
     where
         I: IntoIterator<Item = Result<Bytes>>,
         I::IntoIter: Send + 'static,
     {
-        Body::new(Chunks::Blocking(Box::new(chunks.into_iter())))
+        Body::new(ChunkSource::Blocking(Box::new(chunks.into_iter())))
     }
 
-    /// A body of chunks from a stream made by the caller, which is polled by whoever consumes the body.
+    /// Makes a body of the caller's stream of chunks. It is polled by the consumer of the body.
     pub fn from_stream(chunks: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Self {
-        Body::new(Chunks::Stream(chunks.boxed()))
+        Body::new(ChunkSource::Stream(chunks.boxed()))
     }
 
     pub(super) fn compressed(mut self, compression: Option<Decompressor>, expansion: Expansion) -> Self {
@@ -109,34 +109,34 @@ impl Body {
         self
     }
 
-    /// Begins to ask for the bytes, as far as others leave room for it, so that they are there when they are
-    /// read. Says how many of the objects that are read after this one should begin too.
+    /// Begins to request the bytes, as far as the budget allows, so that they have arrived when they are
+    /// read. Returns the number of objects behind this one that should begin too.
     pub(crate) fn begin(&mut self) -> usize {
         match &mut self.state {
-            // What is asked for is up to the budget: enough of them, that even small ones fill the line.
-            State::Idle(Chunks::Fetch(chunks)) => {
+            // The budget decides what is requested: enough objects that even small ones fill the line.
+            BodyState::Idle(ChunkSource::Fetch(chunks)) => {
                 chunks.begin();
                 16
             }
-            // It is written down as fast as it comes. What goes wrong here does so again when it is read.
-            State::Idle(Chunks::Cached(cached)) => cached.begin().map_or(0, |()| 3),
-            // A local file is read when it is read.
+            // The cache is filled as fast as bytes arrive. An error here occurs again when the body is read.
+            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin().map_or(0, |()| 3),
+            // Local files are not read ahead.
             _ => 0,
         }
     }
 
-    /// Says where in the object the body begins, and where its chunks tell which object that is.
+    /// Sets the offset in the object at which the body begins, and the cell that its chunks fill with the
+    /// object's version.
     pub(super) fn part_of(mut self, object: ObjectCell, start: u64) -> Self {
         self.object = object;
         self.start = start;
         self
     }
 
-    /// What is known of the object that is read, of which the body may be a range: its size as stored, and
-    /// its version.
+    /// The size (as stored) and version of the object that is read. The body may be a range of it.
     ///
-    /// `None` before the first chunk, and where nothing is known: pipes, sources that do not say, bodies of
-    /// the caller's own chunks.
+    /// `None` before the first chunk, and where nothing is known: pipes, sources that do not say, and bodies
+    /// of the caller's own chunks.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -154,20 +154,20 @@ impl Body {
         self.object_cell().get()
     }
 
-    /// Where [`object`](Body::object) can be looked up when the body has become a stream.
+    /// The cell that holds [`object`](Body::object), for use when the body has become a stream.
     pub(crate) fn object_cell(&self) -> ObjectCell {
         self.object.clone()
     }
 
-    /// The asynchronous face of the same bytes.
+    /// Turns the body into an asynchronous stream of the same chunks.
     ///
-    /// It can be polled by any executor. What keeps it busy or blocks it, such as decompression and the
-    /// reading of local files, happens on a thread of its own, a few chunks ahead.
+    /// Any executor can poll it. What takes CPU time or blocks, such as decompression and reading local
+    /// files, runs on a thread of its own, a few chunks ahead.
     pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
-        self.start(Reads::Elsewhere)
+        self.start(ReadOn::OwnThread)
     }
 
-    /// Reads all that is left into one buffer. For small objects: shards are read chunk by chunk.
+    /// Reads the rest of the body into one buffer. For small objects: read shards chunk by chunk.
     ///
     /// # Errors
     ///
@@ -180,42 +180,44 @@ impl Body {
         }
     }
 
-    /// The next chunk, for those who have other work while the network is slow, and may be blocked by what is
-    /// read or expanded on their own thread.
+    /// Polls for the next chunk, for callers that have other work while the network is slow. May block while
+    /// a chunk is read from a file or decompressed.
     pub(crate) fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
-        let mut running = self.start(Reads::WhileQuick);
+        let mut running = self.start(ReadOn::CallerWhileQuick);
         let item = running.poll_next_unpin(cx);
-        self.state = State::Running(running);
+        self.state = BodyState::Running(running);
         item
     }
 
-    /// A handle with which another thread can end the reading.
+    /// Returns a handle with which another thread can stop the reading.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The running body. Where what blocks is read is settled if it isn't running yet.
-    fn start(&mut self, reads: Reads) -> Running {
-        let may_block = reads != Reads::Elsewhere;
+    /// Takes the running body, after starting it if it is idle: `read_on` counts only then.
+    fn start(&mut self, read_on: ReadOn) -> RunningBody {
+        let may_block = read_on != ReadOn::OwnThread;
         let decoded = self.compression.is_some();
-        let (chunks, blocks) = match std::mem::replace(&mut self.state, State::Taken) {
-            State::Idle(Chunks::Blocking(chunks)) if reads == Reads::WhileQuick => {
+        let (chunks, blocks) = match std::mem::replace(&mut self.state, BodyState::Taken) {
+            BodyState::Idle(ChunkSource::Blocking(chunks)) if read_on == ReadOn::CallerWhileQuick => {
                 (offload_when_slow(chunks).boxed(), true)
             }
-            State::Idle(Chunks::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
-            State::Idle(Chunks::Cached(cached)) => (cached.into_stream(may_block || decoded), decoded),
-            State::Idle(Chunks::Stream(chunks)) => (chunks, decoded),
-            State::Idle(Chunks::Fetch(chunks)) => (chunks.boxed(), decoded),
-            State::Running(running) => return running,
-            State::Taken => (stream::empty().boxed(), false),
+            BodyState::Idle(ChunkSource::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
+            BodyState::Idle(ChunkSource::Cached(cached)) => {
+                (cached.into_stream(may_block || decoded), decoded)
+            }
+            BodyState::Idle(ChunkSource::Stream(chunks)) => (chunks, decoded),
+            BodyState::Idle(ChunkSource::Fetch(chunks)) => (chunks.boxed(), decoded),
+            BodyState::Running(running) => return running,
+            BodyState::Taken => (stream::empty().boxed(), false),
         };
         let chunks = match self.compression {
             Some(compression) => compression.decode(chunks, self.expansion),
             None => chunks,
         };
         let chunks = if blocks && !may_block { offload(chunks) } else { chunks };
-        Running {
+        RunningBody {
             chunks: Some(chunks),
             position: self.start,
             url: self.url.clone(),
@@ -228,12 +230,12 @@ impl Iterator for Body {
     type Item = Result<Bytes>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut running = self.start(Reads::Here);
+        let mut running = self.start(ReadOn::Caller);
         let item = match running.chunks {
             None => None,
             Some(_) => wait::block_on(running.next()).unwrap_or_else(|error| Some(Err(running.fail(error)))),
         };
-        self.state = State::Running(running);
+        self.state = BodyState::Running(running);
         item
     }
 }
@@ -247,16 +249,16 @@ impl fmt::Debug for Body {
     }
 }
 
-/// A body that is being read: errors get their location here, and a stop takes effect.
-struct Running {
+/// A body that is being read. It adds the location to errors, and ends when a [`Stopper`] stops it.
+struct RunningBody {
     /// `None` after the end.
     chunks: Option<BoxStream<'static, Result<Bytes>>>,
     position: u64,
     url: Option<SecretUrl>,
-    stop: Arc<Stop>,
+    stop: Arc<StopFlag>,
 }
 
-impl Running {
+impl RunningBody {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
         self.stop.waker.register(cx.waker());
@@ -286,7 +288,7 @@ impl Running {
     }
 }
 
-impl Stream for Running {
+impl Stream for RunningBody {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -305,16 +307,16 @@ impl Stream for Running {
     }
 }
 
-/// Ends the reading of a [`Body`] from another thread.
+/// Stops the reading of a [`Body`] from another thread.
 ///
-/// After [`stop`](Stopper::stop) a waiting or later read gives [`ErrorKind::Stopped`] once and then nothing
-/// more; an error and not a plain end, so that half an object is never taken for a whole one. A read of a
-/// local file is not interrupted, but it is the last.
+/// After [`stop`](Stopper::stop), a waiting or later read returns [`ErrorKind::Stopped`] once, and the body
+/// ends. It is an error so that half an object is never taken for a whole one. A read of a local file is not
+/// interrupted, but it is the last.
 #[derive(Clone, Debug)]
-pub struct Stopper(Arc<Stop>);
+pub struct Stopper(Arc<StopFlag>);
 
 impl Stopper {
-    /// Ends the reading.
+    /// Stops the reading.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::Release);
         self.0.waker.wake();
@@ -322,7 +324,7 @@ impl Stopper {
 }
 
 #[derive(Debug, Default)]
-struct Stop {
+struct StopFlag {
     stopped: AtomicBool,
     waker: AtomicWaker,
 }

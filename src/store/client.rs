@@ -1,61 +1,59 @@
-//! The one place that builds clients of `reqwest`, for what the crate's own transport does not do: proxies,
-//! uploads, listings, tokens.
+//! Clients of `reqwest`, for all that the native transport does not do: proxies, uploads, listings, tokens.
+//! They are built here alone.
 //!
-//! None of them follows redirects by itself: [`Target`](super::transport::Target) decides for every request,
-//! however it is sent, where it may be sent next and with which headers.
+//! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
+//! request, whichever client sends it, where it is sent next and with which headers.
 
 use super::location::Failure;
-use super::transport::{AGENT, addresses, is_final};
+use super::transport::{USER_AGENT, addresses, network_fault};
 use crate::{Error, ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
-use std::error::Error as StdError;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{io, iter};
-use tokio_rustls::rustls;
 
-/// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Time limit for opening a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn builder() -> ClientBuilder {
     Client::builder()
         .redirect(Policy::none())
-        // A URL may be signed, and a `Referer` would show it to the next server.
+        // A `Referer` would show a signed URL to the next server.
         .referer(false)
-        // Where another crate turns decompression on, it would make bytes of a range that are not in the
-        // object.
+        // Another crate may enable the features of decompression, which would turn a range into bytes that
+        // are not in the object.
         .no_gzip()
         .no_brotli()
         .no_zstd()
         .no_deflate()
-        .user_agent(AGENT)
+        .user_agent(USER_AGENT)
 }
 
 fn built(builder: ClientBuilder) -> Result<Client> {
     builder.build().map_err(|error| ErrorKind::Store(Failure::boxed(&error.without_url())).into())
 }
 
-/// A client for web servers behind the proxies that the environment names.
+/// Builds a client for web servers. It uses the proxies that the environment names.
 #[cfg(feature = "http")]
 pub(super) fn web() -> Result<Client> {
     // Many connections carry more than many streams of one.
-    built(builder().connect_timeout(CONNECT).http1_only().dns_resolver(Arc::new(InTurn)))
+    built(builder().connect_timeout(CONNECT_TIMEOUT).http1_only().dns_resolver(Arc::new(RotatingResolver)))
 }
 
-/// How long nothing may come of a request, as the environment says it to `object_store`. The client does not
-/// watch it: `reqwest` would count the time in which a request is sent, which a slow line takes for the part
-/// of an upload.
+/// The `READ_TIMEOUT` of a cloud: the time for which a request may be unanswered, or a body silent. It is not
+/// set on the client, because `reqwest` would count the time in which a request is sent, and sending a part
+/// of an upload over a slow line takes long.
 #[cfg(feature = "cloud")]
 pub(super) fn read_timeout(options: &ClientOptions) -> Result<Option<Duration>> {
     parsed(options, ClientConfigKey::ReadTimeout, |text| humantime::parse_duration(text).ok())
 }
 
-/// A client for a cloud, with the options that the environment gave to `object_store`, but for the time in
-/// which [nothing may come](read_timeout).
+/// Builds a client for a cloud, with the options that `object_store` read from the environment, but for the
+/// [`READ_TIMEOUT`](read_timeout).
 #[cfg(feature = "cloud")]
 pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     use ClientConfigKey as Key;
@@ -64,7 +62,7 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     let value = |key: Key| options.get_config_value(&key);
     let time = |key: Key| parsed(options, key, |text| humantime::parse_duration(text).ok());
     let mut builder = builder()
-        .connect_timeout(time(Key::ConnectTimeout)?.unwrap_or(CONNECT))
+        .connect_timeout(time(Key::ConnectTimeout)?.unwrap_or(CONNECT_TIMEOUT))
         .https_only(!is_set(options, Key::AllowHttp))
         .http2_keep_alive_interval(time(Key::Http2KeepAliveInterval)?)
         .http2_keep_alive_while_idle(is_set(options, Key::Http2KeepAliveWhileIdle))
@@ -81,8 +79,8 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     if let Some(time) = time(Key::Http2KeepAliveTimeout)? {
         builder = builder.http2_keep_alive_timeout(time);
     }
-    if let Some(most) = parsed(options, Key::PoolMaxIdlePerHost, |text| text.parse().ok())? {
-        builder = builder.pool_max_idle_per_host(most);
+    if let Some(max) = parsed(options, Key::PoolMaxIdlePerHost, |text| text.parse().ok())? {
+        builder = builder.pool_max_idle_per_host(max);
     }
     if let Some(url) = value(Key::ProxyUrl) {
         let mut proxy = reqwest::Proxy::all(url).map_err(|error| config(error.without_url()))?;
@@ -102,7 +100,7 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
         builder = builder.tls_danger_accept_invalid_certs(true);
     }
     if is_set(options, Key::RandomizeAddresses) {
-        builder = builder.dns_resolver(Arc::new(InTurn));
+        builder = builder.dns_resolver(Arc::new(RotatingResolver));
     }
     if is_set(options, Key::Http1Only) {
         builder = builder.http1_only();
@@ -113,7 +111,7 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     built(builder)
 }
 
-/// Whether an option that is true or false is true, as `object_store` reads it.
+/// Whether a boolean option is true, by the words that `object_store` accepts.
 #[cfg(feature = "cloud")]
 pub(super) fn is_set(options: &ClientOptions, key: ClientConfigKey) -> bool {
     let yes = |value: String| matches!(&*value.to_ascii_lowercase(), "1" | "true" | "on" | "yes" | "y");
@@ -131,43 +129,25 @@ fn parsed<T>(
     parse(&text).map(Some).ok_or_else(|| bad().into())
 }
 
-/// The connections of a client begin with different addresses of their host.
-struct InTurn;
+/// Resolves names so that each connection begins with another address of its host.
+struct RotatingResolver;
 
-impl Resolve for InTurn {
+impl Resolve for RotatingResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            // Port 0 means that of the URL.
+            // Port 0 stands for the port of the URL.
             let found: Addrs = Box::new(addresses(name.as_str(), 0).await?.into_iter());
             Ok(found)
         })
     }
 }
 
-/// What a failed request means: a fault of the network, which may pass, or a request that cannot be made.
+/// Converts an error of `reqwest`: a fault of the network, which may pass, or a request that cannot be made.
 pub(super) fn fault(error: reqwest::Error) -> Error {
-    let (impossible, late) = (error.is_builder() || error.is_redirect(), error.is_timeout());
+    let (impossible, timed_out) = (error.is_builder() || error.is_redirect(), error.is_timeout());
     let error = error.without_url();
     match impossible {
         true => ErrorKind::Store(Failure::boxed(&error)).into(),
-        false => network_fault(&error, late.then_some(io::ErrorKind::TimedOut)),
+        false => network_fault(&error, timed_out.then_some(io::ErrorKind::TimedOut)),
     }
-}
-
-/// A fault of the network, of this kind or of that which the system gave to its cause. It may pass, unless
-/// TLS says that the next connection will fail in the same way.
-pub(super) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
-    let causes = || iter::successors(Some(error), |error| (**error).source());
-    let of_system = || causes().filter_map(|error| error.downcast_ref::<io::Error>());
-    // What is no TLS at all is as final as a refusal.
-    let is_final =
-        |error: &rustls::Error| is_final(error) || matches!(error, rustls::Error::InvalidMessage(_));
-    let final_of_tls = |error: Option<&rustls::Error>| error.is_some_and(is_final);
-    if causes().any(|error| final_of_tls(error.downcast_ref()))
-        || of_system().filter_map(io::Error::get_ref).any(|inner| final_of_tls(inner.downcast_ref()))
-    {
-        return ErrorKind::Store(Failure::boxed(error)).into();
-    }
-    let kind = kind.or_else(|| of_system().last().map(io::Error::kind)).unwrap_or(io::ErrorKind::Other);
-    io::Error::new(kind, Failure::new(error)).into()
 }

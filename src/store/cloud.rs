@@ -1,7 +1,9 @@
 //! Clients for buckets, configured from the environment as the tools of each cloud are.
 
+use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
+#[cfg(feature = "cloud")]
 use super::fetch::FetchLimits;
 #[cfg(feature = "cloud")]
 use super::fetch::retry::MAX_PAUSE;
@@ -19,29 +21,30 @@ use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 use std::env;
 use std::sync::Arc;
 
-/// A client for the bucket that `base` names (`gs://bucket`), or `None` if its scheme is not that of a cloud.
+/// Makes a client for the bucket that `base` names (`gs://bucket`); `None` if its scheme is not that of a
+/// cloud.
 ///
-/// No request is made here.
-pub(super) fn client(base: &str, limits: &FetchLimits) -> Result<Option<Arc<dyn ObjectStore>>> {
+/// Makes no request.
+pub(super) fn client(base: &str, settings: &ClientSettings) -> Result<Option<Arc<dyn ObjectStore>>> {
     let scheme = super::location::scheme(base).unwrap_or_default();
     match scheme {
-        "gs" => gcs(base, limits).map(Some),
-        "s3" | "s3a" => s3(base, limits).map(Some),
-        "az" | "azure" | "adl" | "abfs" | "abfss" => azure(base, limits).map(Some),
+        "gs" => gcs(base, settings).map(Some),
+        "s3" | "s3a" => s3(base, settings).map(Some),
+        "az" | "azure" | "adl" | "abfs" | "abfss" => azure(base, settings).map(Some),
         _ => Ok(None),
     }
 }
 
 #[cfg(feature = "gcs")]
-fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
     let payer = env::var("GOOGLE_USER_PROJECT").ok();
-    let connector = Connector::new(GOOGLE, limits).with_header("x-goog-user-project", payer)?;
+    let connector = Connector::new(GOOGLE, settings).with_header("x-goog-user-project", payer)?;
     let mut builder = GoogleCloudStorageBuilder::from_env()
         .with_url(base)
         .with_http_connector(connector)
-        .with_retry(retry(limits));
+        .with_retry(retry(&settings.limits));
     for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
@@ -50,8 +53,8 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
         builder = builder
             .with_base_url(url.trim_end_matches('/'))
             .with_skip_signature(true)
-            // Writes ask for a token all the same; without this one they would ask the machine's metadata
-            // server.
+            // Writes need a token all the same; without this one they would request it from the machine's
+            // metadata server.
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
@@ -59,14 +62,16 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
 }
 
 #[cfg(feature = "s3")]
-fn s3(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
+fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = endpoint.into_iter().find_map(|name| env::var(name).ok());
-    let connector = Connector::new(AMAZON, limits);
-    let mut builder =
-        AmazonS3Builder::from_env().with_url(base).with_http_connector(connector).with_retry(retry(limits));
+    let connector = Connector::new(AMAZON, settings);
+    let mut builder = AmazonS3Builder::from_env()
+        .with_url(base)
+        .with_http_connector(connector)
+        .with_retry(retry(&settings.limits));
     for (key, value) in client_options("AWS", endpoint.as_deref()) {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
@@ -74,15 +79,15 @@ fn s3(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
 }
 
 #[cfg(feature = "azure")]
-fn azure(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
+fn azure(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
     let endpoint = env::var("AZURE_STORAGE_ENDPOINT").ok();
-    let connector = Connector::new(MICROSOFT, limits);
+    let connector = Connector::new(MICROSOFT, settings);
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_url(base)
         .with_http_connector(connector)
-        .with_retry(retry(limits));
+        .with_retry(retry(&settings.limits));
     for (key, value) in client_options("AZURE", endpoint.as_deref()) {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
@@ -96,7 +101,7 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
         Err(error) => {
             let failure = Failure::new(&error);
             let text = failure.to_string();
-            // There is no kind for it.
+            // Missing credentials have no kind of their own in `object_store`.
             match ["redential", "AccessKey", "service account", "Account must be specified"]
                 .iter()
                 .any(|word| text.contains(word))
@@ -108,8 +113,8 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
     }
 }
 
-/// How `object_store` tries again what only it sees: a success of S3 whose body says that it is none. All
-/// other failures have been tried again by the [`Connector`]'s clients.
+/// How `object_store` retries the one failure that only it sees: an S3 response with a status of success
+/// whose body is an error. The clients of the [`Connector`] have retried all others.
 #[cfg(feature = "cloud")]
 fn retry(limits: &FetchLimits) -> RetryConfig {
     RetryConfig {
@@ -119,7 +124,7 @@ fn retry(limits: &FetchLimits) -> RetryConfig {
     }
 }
 
-/// What to set where there are no credentials for the bucket that `base` names.
+/// The variables to set where there are no credentials for the bucket that `base` names.
 #[cfg(feature = "cloud")]
 pub(super) fn hint(base: &str) -> &'static str {
     match super::location::scheme(base).unwrap_or_default() {
@@ -140,9 +145,9 @@ const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_S
 const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \
                          AZURE_STORAGE_SAS_KEY; for a public container, set AZURE_SKIP_SIGNATURE=true";
 
-/// What differs from the library's defaults, unless the environment sets it: no limit on the time of a whole
-/// body, which would punish slow lines, but one on the silence in it; and plain HTTP where an endpoint asks
-/// for it by name.
+/// The options that differ from the defaults of `object_store`, unless the environment sets them: no limit on
+/// the time of a whole body, which slow lines would exceed, but one on the silence in it; and HTTP without
+/// TLS for endpoints that name it.
 #[cfg(feature = "cloud")]
 fn client_options(prefix: &str, endpoint: Option<&str>) -> Vec<(ClientConfigKey, &'static str)> {
     let insecure = endpoint.is_some_and(|url| url.starts_with("http://"));
@@ -151,24 +156,24 @@ fn client_options(prefix: &str, endpoint: Option<&str>) -> Vec<(ClientConfigKey,
         (ClientConfigKey::ReadTimeout, "30 seconds", true),
         (ClientConfigKey::AllowHttp, "true", insecure),
     ];
-    let unset = |key: &ClientConfigKey| {
+    let is_unset = |key: &ClientConfigKey| {
         env::var_os(format!("{prefix}_{}", key.as_ref().to_ascii_uppercase())).is_none()
     };
-    let wanted = defaults.into_iter().filter(|(key, _, wanted)| *wanted && unset(key));
+    let wanted = defaults.into_iter().filter(|(key, _, wanted)| *wanted && is_unset(key));
     wanted.map(|(key, value, _)| (key, value)).collect()
 }
 
 #[cfg(not(feature = "gcs"))]
-fn gcs(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(_: &str, _: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("gs", "gcs"))
 }
 
 #[cfg(not(feature = "s3"))]
-fn s3(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
+fn s3(_: &str, _: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("s3", "s3"))
 }
 
 #[cfg(not(feature = "azure"))]
-fn azure(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
+fn azure(_: &str, _: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("az", "azure"))
 }

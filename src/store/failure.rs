@@ -1,14 +1,17 @@
-//! Errors of the crate `object_store` as errors of this one.
+//! Errors of the crate `object_store` as errors of this one. Responses that a client of this crate received
+//! are in `response.rs`.
 
 #[cfg(feature = "cloud")]
 use super::connector;
 use super::location::Failure;
+use super::source::{GetOptions, Refusal};
 use crate::{Error, ErrorKind};
+use std::io;
 
-/// What an error of the library says of a request for `url`.
+/// Converts an error of a request for the object at `url`.
 pub(super) fn failed(url: &str, error: object_store::Error) -> Error {
     #[cfg(feature = "cloud")]
-    if let Some(error) = connector::kept(&error) {
+    if let Some(error) = connector::carried_error(&error) {
         return error;
     }
     let failure = Box::new(Failure::of(url, &error));
@@ -20,4 +23,23 @@ pub(super) fn failed(url: &str, error: object_store::Error) -> Error {
         _ => ErrorKind::Store(failure),
     }
     .into()
+}
+
+/// Converts an error of a request for bytes of the object at `url`.
+pub(super) fn refusal(url: &str, error: object_store::Error, options: &GetOptions) -> Refusal {
+    match error {
+        // The range may begin after the end, as every range of an empty object does, and some servers know no
+        // ranges at all. If the version is known, an earlier response has settled both.
+        object_store::Error::Generic { .. } if options.range.is_some() && options.if_version.is_none() => {
+            Refusal::Beyond
+        }
+        object_store::Error::Unauthenticated { .. } => Refusal::Unauthenticated(failed(url, error)),
+        object_store::Error::Precondition { .. } => Refusal::changed(options, None),
+        error => Refusal::Other(failed(url, error)),
+    }
+}
+
+/// Converts an error in the body of the object at `url`: a fault that may pass.
+pub(super) fn body_fault(url: &str, error: &object_store::Error) -> Error {
+    io::Error::other(Failure::of(url, error)).into()
 }

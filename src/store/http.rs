@@ -1,10 +1,10 @@
 //! Web servers: `http://` and `https://`, signed URLs included.
 //!
-//! This is a client of the crate's own because [`object_store`]'s drops the query of a URL and needs a
-//! length.
+//! [`object_store`] has a client for them too, but it drops the query of a URL and requires a length.
 
 use super::source::{GetOptions, GetResponse, Refusal, Source};
-use super::transport::{self, Route};
+use super::transport::{BodyClient, request_uri};
+use super::transport_choice::Transport;
 use super::{client, response};
 use crate::{Error, ErrorKind, Result};
 use base64::Engine as _;
@@ -12,27 +12,27 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::{BoxFuture, FutureExt};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+/// Web servers, whose objects have URLs of their own.
 #[derive(Debug)]
 pub(super) struct HttpSource {
-    route: Route,
+    client: BodyClient,
 }
 
 impl HttpSource {
-    pub(super) fn new() -> Result<Self> {
-        let route = if transport::is_proxied() { Route::Proxied(client::web()?) } else { Route::Direct };
-        Ok(HttpSource { route })
+    pub(super) fn new(transport: Transport) -> Result<Self> {
+        Ok(HttpSource { client: BodyClient::new(transport, client::web)? })
     }
 }
 
 impl Source for HttpSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let (route, url) = (self.route.clone(), url::Url::parse(url));
+        let (client, url) = (self.client.clone(), url::Url::parse(url));
         async move {
             let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
-            match get(&route, &url, &options).await {
+            match get(&client, &url, &options).await {
                 Err(Refusal::Beyond) => {
                     let options = GetOptions { range: None, ..options };
-                    get(&route, &url, &options).await.map_err(Error::from)
+                    get(&client, &url, &options).await.map_err(Error::from)
                 }
                 result => result.map_err(Error::from),
             }
@@ -41,25 +41,26 @@ impl Source for HttpSource {
     }
 }
 
-async fn get(route: &Route, url: &url::Url, asked: &GetOptions) -> Result<GetResponse, Refusal> {
-    let answer = async {
-        let headers = headers(url, asked)?;
-        transport::get(route, transport::parsed(url.clone())?, headers).await
+async fn get(client: &BodyClient, url: &url::Url, options: &GetOptions) -> Result<GetResponse, Refusal> {
+    let response = async {
+        let headers = headers(url, options)?;
+        client.get(request_uri(url.clone())?, headers).await
     };
-    response::read(answer.await.map_err(Refusal::Other)?, url.as_str(), asked, version).await
+    response::read(response.await.map_err(Refusal::Other)?, url.as_str(), options, version).await
 }
 
-fn headers(url: &url::Url, asked: &GetOptions) -> Result<HeaderMap> {
+/// The headers of a request: range, condition and credentials.
+fn headers(url: &url::Url, options: &GetOptions) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     let value = |text: &str| {
         let value = HeaderValue::from_str(text);
         value.map_err(|error| Error::from(ErrorKind::Config(format!("cannot be sent to a server: {error}"))))
     };
-    if let Some(range) = &asked.range {
+    if let Some(range) = &options.range {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         headers.insert(header::RANGE, value(&range)?);
     }
-    if let Some((name, version)) = asked.if_version.as_deref().and_then(condition) {
+    if let Some((name, version)) = options.if_version.as_deref().and_then(condition) {
         headers.insert(name, value(version)?);
     }
     if !url.username().is_empty() || url.password().is_some() {
@@ -73,14 +74,14 @@ fn headers(url: &url::Url, asked: &GetOptions) -> Result<HeaderMap> {
     Ok(headers)
 }
 
-/// The ETag, or else the modification time.
+/// The version of an object: its ETag, or else its modification time.
 fn version(headers: &HeaderMap) -> Option<String> {
     let changed = || headers.get(header::LAST_MODIFIED)?.to_str().ok().map(str::to_owned);
     response::etag(headers).or_else(changed)
 }
 
-/// The header that asks for a version and no other (RFC 9110, 13.1). A weak ETag would never match; the
-/// reader compares the version of each response in any case.
+/// The header that requests this version and no other (RFC 9110, 13.1). None for a weak ETag, which would
+/// never match; the reader compares the version of each response in any case.
 fn condition(version: &str) -> Option<(HeaderName, &str)> {
     if version.starts_with("W/") {
         None

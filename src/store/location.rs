@@ -1,4 +1,4 @@
-//! Reading URLs: schemes, local paths, and what was meant where they are misspelt.
+//! Parsing URLs: schemes, local paths, and suggestions for misspelt ones.
 
 use crate::secret_url::{redact_answer, shown, without_secrets};
 use crate::{Error, ErrorKind, Result};
@@ -6,27 +6,27 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::path::PathBuf;
 
-/// The scheme of a URL, without `://`; `None` for a plain path.
+/// The scheme of a URL, without `://`; `None` for a path.
 pub(super) fn scheme(url: &str) -> Option<&str> {
     let (scheme, _) = url.split_once("://")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(plain)).then_some(scheme)
 }
 
-/// The error of a scheme that nothing serves, with what to do.
+/// The error for a scheme that no source serves. `hint` says what to do.
 pub(super) fn unsupported(scheme: &str, hint: impl Into<String>) -> Error {
     ErrorKind::UnsupportedScheme { scheme: scheme.to_owned(), hint: hint.into() }.into()
 }
 
-/// The error of a scheme whose feature is not compiled in.
+/// The error for a scheme whose feature is not compiled in.
 #[allow(dead_code, reason = "unused when all schemes are compiled in")]
 pub(super) fn missing(scheme: &str, feature: &str) -> Error {
     unsupported(scheme, format!("enable the feature `{feature}` of shardstream"))
 }
 
-/// The file that a plain path or a `file:` URL names; `None` for other URLs.
+/// The file that a path or a `file:` URL names; `None` for other URLs.
 ///
-/// Plain paths are taken as they are; `file://` URLs (RFC 8089) and `file:` before a relative path are
+/// A path is taken as it is; `file://` URLs (RFC 8089) and `file:` before a relative path are
 /// percent-decoded.
 pub(super) fn local_path(url: &str) -> Option<Result<PathBuf>> {
     match scheme(url) {
@@ -39,13 +39,13 @@ pub(super) fn local_path(url: &str) -> Option<Result<PathBuf>> {
     }
 }
 
-/// Whether `url` is that of a local file.
+/// Whether `url` names a local file.
 pub(crate) fn is_local(url: &str) -> bool {
     matches!(scheme(url), None | Some("file"))
 }
 
-/// Whether two URLs name the same place: without their secrets and under any name of their scheme, or as the
-/// same local path. An index is saved without the secrets of its URLs.
+/// Whether two URLs name the same object: secrets and aliases of schemes make no difference, and local paths
+/// are compared as absolute ones. An index is saved without the secrets of its URLs.
 pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
     let path = |url: &str| std::path::absolute(local_path(url)?.ok()?).ok();
     let place = |url| {
@@ -76,9 +76,9 @@ fn percent_decoded(path: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(path.as_ref()))
 }
 
-/// The schemes that are known, in the words of the user; see [`meant`].
+/// The known schemes, besides `file`.
 const SCHEMES: [&str; 10] = ["gs", "s3", "s3a", "az", "azure", "adl", "abfs", "abfss", "http", "https"];
-/// What other tools call them, and what is easily mistyped.
+/// Names of other tools for these schemes, and common typing errors.
 const MISSPELT: [(&str, &str); 13] = [
     ("gcs", "gs"),
     ("gcp", "gs"),
@@ -95,9 +95,9 @@ const MISSPELT: [(&str, &str); 13] = [
     ("httpss", "https"),
 ];
 
-/// What may be shown of the URL that is meant by one of an unknown scheme.
+/// The URL that was probably meant by one of an unknown scheme, without its secrets.
 pub(super) fn meant(url: &str) -> Option<String> {
-    // First, since what is no secret in the URL that is meant may be one in that which is written.
+    // First of all: what is no secret in the suggestion may be one in the URL as it was written.
     let url = shown(url);
     let (scheme, rest) = url.split_once(':')?;
     let scheme = scheme.to_ascii_lowercase();
@@ -110,12 +110,11 @@ pub(super) fn meant(url: &str) -> Option<String> {
     }
 }
 
-/// Refuses what would be the path of a local file, but begins as a URL without its slashes does:
-/// `s3:/bucket/key`.
+/// Refuses a path that begins as a URL without its two slashes: `s3:/bucket/key`.
 pub(super) fn check_slashes(path: &str) -> Result<()> {
     let scheme = path.split(':').next().filter(|start| start.len() < path.len()).unwrap_or_default();
-    let known = |known: &&str| known.eq_ignore_ascii_case(scheme);
-    match meant(path).filter(|_| SCHEMES.iter().chain(&["gcs"]).any(known)) {
+    let is_scheme = |known: &&str| known.eq_ignore_ascii_case(scheme);
+    match meant(path).filter(|_| SCHEMES.iter().chain(&["gcs"]).any(is_scheme)) {
         None => Ok(()),
         Some(meant) => {
             let why = format!(
@@ -134,7 +133,7 @@ pub(super) fn authority(url: &str) -> &str {
     url[start..].find('/').map_or(url, |at| &url[..start + at])
 }
 
-/// The last part of a URL, without the query and percent-encoding of those URLs that have them.
+/// The last part of a URL, without query and percent-encoding where its scheme has them.
 pub(crate) fn file_name(url: &str) -> Cow<'_, str> {
     let path = match scheme(url) {
         Some("http" | "https") => url.split(['?', '#']).next().unwrap_or(url),
@@ -147,7 +146,7 @@ pub(crate) fn file_name(url: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a library's error and its causes say, on one line, without the secrets of URLs.
+/// The text of another library's error and its causes, on one line, without the secrets of URLs.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Failure(String);
@@ -158,7 +157,7 @@ impl Failure {
         Self::of("", error)
     }
 
-    /// What an error says of a request for `url`.
+    /// The text of an error of a request for `url`.
     pub(super) fn of(url: &str, error: &dyn StdError) -> Self {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn near_misses_are_told() {
+    fn misspelt_schemes_are_recognised() {
         for (url, expected) in [
             ("gcs://bucket/x", Some("gs://bucket/x")),
             ("S3://bucket/X", Some("s3://bucket/X")),

@@ -1,4 +1,4 @@
-//! The counters of one place that objects lie in.
+//! The counters of one bucket or host.
 
 use super::report::SourceReport;
 use super::requests::{RequestEntry, RequestPhase, RequestReport, Requests};
@@ -9,38 +9,38 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The counters of one place, shared by all that reads from it.
+/// The counters of one bucket or host, shared by all its readers.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct SourceMeter {
     requests: AtomicU64,
-    answers: AtomicU64,
+    responses: AtomicU64,
     bytes: AtomicU64,
     retries: AtomicU64,
     throttled: AtomicU64,
     hedges: AtomicU64,
     wasted: AtomicU64,
     cached: AtomicU64,
-    /// In nanoseconds.
+    /// Sum of the times to the first byte, in nanoseconds.
     first_bytes: AtomicU64,
-    /// Whether the place has ever answered anything.
-    reached: AtomicBool,
-    waits: Mutex<Waits>,
-    active: Mutex<Active>,
-    pace: Mutex<Pace>,
-    requests_now: Arc<Requests>,
-    objects: Mutex<Objects>,
+    /// Whether the server has ever answered anything.
+    is_reached: AtomicBool,
+    waits: Mutex<WaitingReaders>,
+    active: Mutex<ActiveTime>,
+    latency: Mutex<Latency>,
+    requests_in_flight: Arc<Requests>,
+    objects: Mutex<ObjectWaits>,
 }
 
-/// The readers that wait, and the time that all have waited up to `at`.
+/// The number of readers that wait, and the total time that readers have waited up to `at`.
 #[derive(Debug, Default)]
-struct Waits {
+struct WaitingReaders {
     readers: u32,
     total: Duration,
     at: Option<Instant>,
 }
 
-impl Waits {
-    /// The time that all have waited up to now.
+impl WaitingReaders {
+    /// The total time up to now.
     fn total(&mut self) -> Duration {
         let now = Instant::now();
         let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now - at);
@@ -49,89 +49,92 @@ impl Waits {
     }
 }
 
+/// The time in which at least one request was in flight.
 #[derive(Debug, Default)]
-struct Active {
+struct ActiveTime {
     requests: usize,
     since: Option<Instant>,
     total: Duration,
 }
 
-/// How long answers take to begin, smoothed, and how far from that they usually are (RFC 6298), in seconds.
+/// The time until a response begins: its smoothed mean and mean deviation (as in RFC 6298), in seconds.
 #[derive(Debug, Default)]
-struct Pace {
-    answers: u32,
+struct Latency {
+    responses: u32,
     mean: f64,
     deviation: f64,
-    /// Bytes that were asked for a second time.
+    /// Number of bytes that were requested a second time.
     hedged: u64,
 }
 
-/// How long objects are waited for while they are read, in seconds for each megabyte, smoothed.
+/// The time that readers wait for an object, in seconds per megabyte, smoothed.
 #[derive(Debug, Default)]
-struct Objects {
+struct ObjectWaits {
     seen: u32,
     usual: f64,
 }
 
-/// Objects after which it is known how long they are waited for.
-const KNOWN_OBJECTS: u32 = 8;
-/// An object is slow that is waited for this many times as long as usual, and at least this long.
-const SLOW: (f64, Duration) = (8.0, Duration::from_secs(2));
+/// Number of objects after which the usual wait is known.
+const MIN_OBJECTS: u32 = 8;
+/// An object is slow if readers wait for it this many times as long as usual, and at least [`SLOW_WAIT`].
+const SLOW_FACTOR: f64 = 8.0;
+/// Minimum wait for a slow object.
+const SLOW_WAIT: Duration = Duration::from_secs(2);
 
-/// What is waited for less than this, in seconds for each megabyte, is not waited for.
-const LEAST_PACE: f64 = 0.001;
+/// A wait of less than this, in seconds per megabyte, counts as none.
+const MIN_PACE: f64 = 0.001;
 
-impl Objects {
-    /// Whether an object was slow that was waited for so long.
+impl ObjectWaits {
+    /// Adds an object of `bytes` that was waited for. Returns whether it was slow.
     fn is_slow(&mut self, bytes: u64, waited: Duration) -> bool {
         let pace = waited.as_secs_f64() / (bytes.max(1) as f64 / 1e6);
         let is_slow =
-            self.seen >= KNOWN_OBJECTS && waited >= SLOW.1 && pace > SLOW.0 * self.usual.max(LEAST_PACE);
+            self.seen >= MIN_OBJECTS && waited >= SLOW_WAIT && pace > SLOW_FACTOR * self.usual.max(MIN_PACE);
         self.seen = self.seen.saturating_add(1);
         self.usual = match self.usual {
             _ if self.seen == 1 => pace,
             usual if pace < usual => (usual + pace) / 2.0,
-            // One that is slow says little of the others.
-            usual => usual + (pace.min(2.0 * usual.max(LEAST_PACE)) - usual) / 16.0,
+            // A slow object says little about the others.
+            usual => usual + (pace.min(2.0 * usual.max(MIN_PACE)) - usual) / 16.0,
         };
         is_slow
     }
 }
 
-/// Answers after which it is known how long they take.
-const KNOWN: u32 = 16;
-/// A response is not late before this, however fast others were.
-const NEVER_LATE: Duration = Duration::from_millis(20);
+/// Number of responses after which their latency is known.
+const MIN_RESPONSES: u32 = 16;
+/// Minimum time after which a response is late, however fast others were.
+const MIN_LATE: Duration = Duration::from_millis(20);
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Meter {
-    /// A request is sent. It is being answered until what this gives is dropped.
-    pub(super) fn request(self: &Arc<Self>, url: &SecretUrl, range: Option<Range<u64>>) -> Answering {
-        let entry = self.requests_now.begin(url, range, RequestPhase::AwaitsResponse);
+impl SourceMeter {
+    /// Notes that a request is sent. It is in flight until the returned value is dropped.
+    pub(super) fn request(self: &Arc<Self>, url: &SecretUrl, range: Option<Range<u64>>) -> RequestTimer {
+        let entry = self.requests_in_flight.begin(url, range, RequestPhase::AwaitsResponse);
         self.requests.fetch_add(1, Relaxed);
         count!("shardstream_requests_total", 1);
         let mut active = self.active();
         active.requests += 1;
         active.since.get_or_insert_with(Instant::now);
-        Answering { meter: Arc::clone(self), sent: Instant::now(), entry }
+        RequestTimer { meter: Arc::clone(self), sent: Instant::now(), entry }
     }
 
-    /// A request failed, and pauses until what this gives is dropped.
+    /// Notes that a request has failed, and pauses until the returned entry is dropped.
     pub(super) fn pause(
         &self,
         url: &SecretUrl,
         range: Option<Range<u64>>,
         (tries, error): (u32, String),
     ) -> RequestEntry {
-        self.requests_now.begin(url, range, RequestPhase::Pause { tries, error })
+        self.requests_in_flight.begin(url, range, RequestPhase::Pause { tries, error })
     }
 
-    /// The requests that are under way.
+    /// Lists the requests in flight and in pauses.
     pub(super) fn requests(&self) -> Vec<RequestReport> {
-        self.requests_now.report()
+        self.requests_in_flight.report()
     }
 
     pub(super) fn received(&self, bytes: usize) {
@@ -158,28 +161,27 @@ impl Meter {
         count!("shardstream_throttled_total", 1);
     }
 
-    /// How long after a request its response is late: later than nearly all others. `None` before that is
-    /// known.
+    /// Time after which a response is late: later than nearly all others. `None` before that is known.
     pub(super) fn late(&self) -> Option<Duration> {
-        let pace = self.pace();
-        let late = Duration::from_secs_f64(pace.mean + 4.0 * pace.deviation);
-        (pace.answers >= KNOWN).then(|| late.max(NEVER_LATE))
+        let latency = self.latency();
+        let late = Duration::from_secs_f64(latency.mean + 4.0 * latency.deviation);
+        (latency.responses >= MIN_RESPONSES).then(|| late.max(MIN_LATE))
     }
 
-    /// Whether `bytes` may be asked for a second time, when no more than this `share` of all may be. Counts
+    /// Whether `bytes` may be requested a second time, if at most this `share` of all bytes may be. Counts
     /// them if so.
     pub(super) fn try_hedge(&self, bytes: u64, share: f64) -> bool {
-        let mut pace = self.pace();
-        let hedged = pace.hedged.saturating_add(bytes);
+        let mut latency = self.latency();
+        let hedged = latency.hedged.saturating_add(bytes);
         let may = hedged as f64 <= self.bytes.load(Relaxed) as f64 * share;
         if may {
-            pace.hedged = hedged;
+            latency.hedged = hedged;
             self.hedges.fetch_add(1, Relaxed);
         }
         may
     }
 
-    /// An object has been read, and was waited for so long.
+    /// Notes that an object has been read, and for how long readers waited for it. Logs slow ones.
     pub(super) fn was_read(&self, url: &SecretUrl, bytes: u64, waited: Duration) {
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
         let usual = objects.usual;
@@ -197,7 +199,7 @@ impl Meter {
         }
     }
 
-    /// A reader waits until what this gives is dropped.
+    /// Notes that a reader waits until the returned value is dropped.
     pub(super) fn wait(self: &Arc<Self>) -> ReaderWait {
         let mut waits = self.waits();
         waits.total();
@@ -205,24 +207,24 @@ impl Meter {
         ReaderWait(Arc::clone(self))
     }
 
-    fn waits(&self) -> MutexGuard<'_, Waits> {
+    fn waits(&self) -> MutexGuard<'_, WaitingReaders> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place has answered something, if only that it fails.
-    pub(super) fn reached(&self) {
-        self.reached.store(true, Relaxed);
+    /// Notes that the server has answered, with whatever status.
+    pub(super) fn set_reached(&self) {
+        self.is_reached.store(true, Relaxed);
     }
 
     pub(super) fn is_reached(&self) -> bool {
-        self.reached.load(Relaxed)
+        self.is_reached.load(Relaxed)
     }
 
-    fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    fn latency(&self) -> MutexGuard<'_, Latency> {
+        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn active(&self) -> MutexGuard<'_, Active> {
+    fn active(&self) -> MutexGuard<'_, ActiveTime> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,11 +232,11 @@ impl Meter {
         let active = self.active();
         let running = active.since.map_or(Duration::ZERO, |since| since.elapsed());
         let of = |counter: &AtomicU64| counter.load(Relaxed);
-        let first_byte = of(&self.first_bytes).checked_div(of(&self.answers)).unwrap_or_default();
+        let first_byte = of(&self.first_bytes).checked_div(of(&self.responses)).unwrap_or_default();
         SourceReport {
             source,
             requests: of(&self.requests),
-            answers: of(&self.answers),
+            responses: of(&self.responses),
             bytes: of(&self.bytes),
             retries: of(&self.retries),
             throttled: of(&self.throttled),
@@ -248,40 +250,40 @@ impl Meter {
     }
 }
 
-/// A request that is being answered.
+/// A request in flight, and the time since it was sent.
 #[derive(Debug)]
-pub(super) struct Answering {
-    meter: Arc<Meter>,
+pub(super) struct RequestTimer {
+    meter: Arc<SourceMeter>,
     sent: Instant,
     entry: RequestEntry,
 }
 
-impl Answering {
-    /// The first byte of the response is there; gives how long it took.
+impl RequestTimer {
+    /// Notes that the response has begun. Returns the time that it took.
     pub(super) fn answered(&self) -> Duration {
         let time = self.sent.elapsed();
         self.entry.answered();
-        self.meter.reached();
-        self.meter.answers.fetch_add(1, Relaxed);
+        self.meter.set_reached();
+        self.meter.responses.fetch_add(1, Relaxed);
         observe!("shardstream_first_byte_seconds", time.as_secs_f64());
         self.meter.first_bytes.fetch_add(nanoseconds(time), Relaxed);
-        let (mut pace, seconds) = (self.meter.pace(), time.as_secs_f64());
-        if pace.answers == 0 {
-            (pace.mean, pace.deviation) = (seconds, seconds / 2.0);
+        let (mut latency, seconds) = (self.meter.latency(), time.as_secs_f64());
+        if latency.responses == 0 {
+            (latency.mean, latency.deviation) = (seconds, seconds / 2.0);
         }
-        pace.deviation += ((seconds - pace.mean).abs() - pace.deviation) / 4.0;
-        pace.mean += (seconds - pace.mean) / 8.0;
-        pace.answers = pace.answers.saturating_add(1);
+        latency.deviation += ((seconds - latency.mean).abs() - latency.deviation) / 4.0;
+        latency.mean += (seconds - latency.mean) / 8.0;
+        latency.responses = latency.responses.saturating_add(1);
         time
     }
 
-    /// Bytes of the body have come.
+    /// Notes that bytes of the body have arrived.
     pub(super) fn received(&self, bytes: usize) {
         self.entry.received(bytes);
     }
 }
 
-impl Drop for Answering {
+impl Drop for RequestTimer {
     fn drop(&mut self) {
         let mut active = self.meter.active();
         active.requests -= 1;
@@ -293,9 +295,9 @@ impl Drop for Answering {
     }
 }
 
-/// A reader that waits for bytes.
+/// A reader that waits for bytes, until this is dropped.
 #[derive(Debug)]
-pub(super) struct ReaderWait(Arc<Meter>);
+pub(super) struct ReaderWait(Arc<SourceMeter>);
 
 impl Drop for ReaderWait {
     fn drop(&mut self) {
@@ -313,28 +315,28 @@ mod tests {
     #[test]
     fn an_object_that_is_waited_for_much_longer_than_others_is_slow() {
         let seconds = Duration::from_secs_f64;
-        let mut objects = Objects::default();
+        let mut objects = ObjectWaits::default();
         assert!(!objects.is_slow(1_000_000, seconds(60.0)), "nothing is known of others");
         assert!((0..40).all(|_| !objects.is_slow(1_000_000, seconds(0.1))));
         assert!(objects.is_slow(1_000_000, seconds(3.0)));
         assert!(!objects.is_slow(50_000_000, seconds(3.0)), "it is larger");
         assert!(!objects.is_slow(1000, seconds(0.1)), "it is nothing to speak of");
-        // All are slow now: that is what is usual.
+        // If all are slow, slow is usual.
         let slow = (0..100).filter(|_| objects.is_slow(1_000_000, seconds(3.0))).count();
         assert!(slow < 30, "{slow}");
     }
 
-    fn report(meter: &Meter) -> StoreReport {
+    fn report(meter: &SourceMeter) -> StoreReport {
         StoreReport { sources: vec![meter.report("gs://bucket".into())], ..StoreReport::default() }
     }
 
-    fn request(meter: &Arc<Meter>) -> Answering {
+    fn request(meter: &Arc<SourceMeter>) -> RequestTimer {
         meter.request(&"gs://bucket/a.tar".into(), None)
     }
 
     #[test]
     fn a_later_report_less_an_earlier_one_is_what_came_between() {
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(SourceMeter::default());
         let first = request(&meter);
         first.answered();
         meter.received(1000);
@@ -352,7 +354,7 @@ mod tests {
 
     #[test]
     fn waits_count_while_they_last() {
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(SourceMeter::default());
         let waited = || report(&meter).total().waited;
         let pause = Duration::from_millis(20);
         assert_eq!(waited(), Duration::ZERO);
@@ -372,12 +374,12 @@ mod tests {
 
     #[test]
     fn only_a_share_is_asked_for_twice() {
-        let meter = Arc::new(Meter::default());
+        let meter = Arc::new(SourceMeter::default());
         assert_eq!(meter.late(), None);
-        for _ in 0..KNOWN {
+        for _ in 0..MIN_RESPONSES {
             request(&meter).answered();
         }
-        assert_eq!(meter.late(), Some(NEVER_LATE));
+        assert_eq!(meter.late(), Some(MIN_LATE));
         meter.received(1000);
         assert!(!meter.try_hedge(51, 0.05));
         assert!(meter.try_hedge(30, 0.05) && meter.try_hedge(20, 0.05) && !meter.try_hedge(1, 0.05));

@@ -1,4 +1,4 @@
-//! Uploads in several parts, which are called off unless they are completed.
+//! Uploads in several parts, which are aborted unless they are completed.
 
 use super::failure::failed;
 use super::runtime::{panicked, spawn_cleanup};
@@ -10,84 +10,83 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Parts of one object in flight.
-const PARTS_IN_FLIGHT: usize = 4;
-/// How long parts in flight may take to arrive before an upload is called off without them.
-const GRACE: Duration = Duration::from_secs(5);
+/// Maximum number of parts of one object in flight.
+const MAX_IN_FLIGHT: usize = 4;
+/// Time for which an abort waits for parts in flight.
+const ABORT_GRACE: Duration = Duration::from_secs(5);
 
-/// An upload in parts. Dropped before it is complete, it is called off, also if that is while it begins.
+/// An upload in parts. Dropping it before it is complete aborts it, even while it begins.
 #[derive(Debug)]
-pub(super) struct Upload(Option<Running>);
+pub(super) struct PartsUpload(Option<RunningUpload>);
 
 #[derive(Debug)]
-struct Running {
-    /// Where the object will be.
+struct RunningUpload {
+    /// The URL of the object.
     url: SecretUrl,
     upload: Box<dyn MultipartUpload>,
     in_flight: JoinSet<object_store::Result<()>>,
 }
 
-impl Upload {
-    /// Begins an upload, on the I/O runtime.
+impl PartsUpload {
+    /// Begins an upload. Must be polled on the crate's runtime.
     pub(super) async fn begin(store: Arc<dyn ObjectStore>, path: Path, url: &str) -> Result<Self> {
-        // In a task of its own: a request that is under way may begin an upload though nobody waits for it
-        // any more.
+        // In a task of its own: a request in flight may begin an upload even if its caller has gone away.
         let at = SecretUrl::from(url);
         let beginning = tokio::spawn(async move {
             let upload = store.put_multipart_opts(&path, PutMultipartOptions::default()).await?;
-            Ok(Upload(Some(Running { url: at, upload, in_flight: JoinSet::new() })))
+            Ok(PartsUpload(Some(RunningUpload { url: at, upload, in_flight: JoinSet::new() })))
         });
-        Beginning(Some(beginning)).end(url).await
+        BeginningUpload(Some(beginning)).begun(url).await
     }
 
-    /// Sends a part, when there is room for it in flight.
+    /// Sends a part, and waits until fewer than [`MAX_IN_FLIGHT`] are in flight.
     pub(super) async fn put(&mut self, part: PutPayload) -> Result<()> {
-        let Running { url, upload, in_flight } = self.running()?;
+        let RunningUpload { url, upload, in_flight } = self.running()?;
         in_flight.spawn(upload.put_part(part));
-        while in_flight.len() >= PARTS_IN_FLIGHT {
-            arrived(url, in_flight).await?;
+        while in_flight.len() >= MAX_IN_FLIGHT {
+            part_sent(url, in_flight).await?;
         }
         Ok(())
     }
 
-    /// Makes an object of all parts.
+    /// Completes the object from all parts.
     pub(super) async fn complete(&mut self) -> Result<PutResult> {
-        let Running { url, upload, in_flight } = self.running()?;
+        let RunningUpload { url, upload, in_flight } = self.running()?;
         while !in_flight.is_empty() {
-            arrived(url, in_flight).await?;
+            part_sent(url, in_flight).await?;
         }
         let result = upload.complete().await.map_err(|error| failed(url.expose_secret(), error))?;
         self.0 = None;
         Ok(result)
     }
 
-    /// Calls the upload off. That continues if this is dropped.
-    pub(super) async fn call_off(mut self) {
+    /// Aborts the upload. Dropping this future does not stop that.
+    pub(super) async fn abort(mut self) {
         if let Some(running) = self.0.take()
-            && let Ok(cleanup) = spawn_cleanup(running.call_off())
+            && let Ok(cleanup) = spawn_cleanup(running.abort())
         {
             let _ = cleanup.await;
         }
     }
 
-    fn running(&mut self) -> Result<&mut Running> {
+    fn running(&mut self) -> Result<&mut RunningUpload> {
         self.0.as_mut().ok_or_else(|| ErrorKind::Stopped.into())
     }
 }
 
-impl Drop for Upload {
+impl Drop for PartsUpload {
     fn drop(&mut self) {
         if let Some(running) = self.0.take() {
-            let _ = spawn_cleanup(running.call_off());
+            let _ = spawn_cleanup(running.abort());
         }
     }
 }
 
-/// An upload that is about to begin. Dropped before it has, it is called off as soon as it has.
-struct Beginning(Option<JoinHandle<object_store::Result<Upload>>>);
+/// An upload that is about to begin. If it is dropped before, the upload is aborted as soon as it has begun.
+struct BeginningUpload(Option<JoinHandle<object_store::Result<PartsUpload>>>);
 
-impl Beginning {
-    async fn end(mut self, url: &str) -> Result<Upload> {
+impl BeginningUpload {
+    async fn begun(mut self, url: &str) -> Result<PartsUpload> {
         let Some(beginning) = &mut self.0 else { return Err(ErrorKind::Stopped.into()) };
         let begun = beginning.await;
         self.0 = None;
@@ -95,20 +94,20 @@ impl Beginning {
     }
 }
 
-impl Drop for Beginning {
+impl Drop for BeginningUpload {
     fn drop(&mut self) {
         if let Some(beginning) = self.0.take() {
             let _ = spawn_cleanup(async move {
                 if let Ok(Ok(upload)) = beginning.await {
-                    upload.call_off().await;
+                    upload.abort().await;
                 }
             });
         }
     }
 }
 
-/// Waits for one part in flight.
-async fn arrived(url: &SecretUrl, in_flight: &mut JoinSet<object_store::Result<()>>) -> Result<()> {
+/// Waits until one of the parts in flight has been sent.
+async fn part_sent(url: &SecretUrl, in_flight: &mut JoinSet<object_store::Result<()>>) -> Result<()> {
     match in_flight.join_next().await {
         Some(Ok(result)) => result.map_err(|error| failed(url.expose_secret(), error)),
         Some(Err(error)) => Err(panicked(error)),
@@ -116,19 +115,18 @@ async fn arrived(url: &SecretUrl, in_flight: &mut JoinSet<object_store::Result<(
     }
 }
 
-impl Running {
-    async fn call_off(self) {
-        let Running { mut upload, mut in_flight, .. } = self;
-        // A part that arrives after the upload was called off would be kept, and paid for.
+impl RunningUpload {
+    async fn abort(self) {
+        let RunningUpload { mut upload, mut in_flight, .. } = self;
+        // A part that arrives after the abort would be stored, and billed.
         let arriving = async { while in_flight.join_next().await.is_some() {} };
-        let late = tokio::time::timeout(GRACE, arriving).await.is_err();
+        let late = tokio::time::timeout(ABORT_GRACE, arriving).await.is_err();
         in_flight.shutdown().await;
         let _ = upload.abort().await;
         if late {
-            // A server that had all of a part, and was slow, may keep it after all. S3 advises to call off
-            // again then.
+            // A slow server that had received all of a part may still store it. S3 advises to abort again.
             tokio::spawn(async move {
-                tokio::time::sleep(GRACE).await;
+                tokio::time::sleep(ABORT_GRACE).await;
                 let _ = upload.abort().await;
             });
         }

@@ -1,17 +1,20 @@
-//! Object stores (Google Cloud Storage, S3, Azure) and anything else behind [`object_store::ObjectStore`].
+//! Object stores: Google Cloud Storage, S3, Azure, and anything else behind [`object_store::ObjectStore`].
 
+use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
-use super::connector::{self, Slot};
-use super::failure::failed;
-use super::fetch::FetchLimits;
+use super::connector::{self, ResponseSlot};
+use super::failure::{body_fault, failed, refusal};
 use super::key;
+#[cfg(feature = "cloud")]
 use super::location::Failure;
-use super::multipart::Upload;
+use super::multipart::PartsUpload;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 #[cfg(feature = "cloud")]
 use super::{cloud, response};
+#[cfg(feature = "cloud")]
+use crate::ErrorKind;
 use crate::secret_url::SecretUrl;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -21,19 +24,19 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes in one part of an upload: with at most 10,000 parts, as S3 allows, objects of 160 GiB.
-const PART: usize = 16 << 20;
-/// How long credentials that were read anew are not read again.
-const RENEWAL: Duration = Duration::from_secs(5);
+/// Bytes in one part of an upload. S3 allows 10,000 parts, so objects can have 160 GiB.
+const PART_SIZE: usize = 16 << 20;
+/// Time between two readings of the credentials.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
-type Make = fn(&str, &FetchLimits) -> Result<Option<Client>>;
-type Client = Arc<dyn ObjectStore>;
+type MakeClient = fn(&str, &ClientSettings) -> Result<Option<BucketClient>>;
+type BucketClient = Arc<dyn ObjectStore>;
 
-/// A bucket or other object store whose objects have URLs of the form `base/key`.
+/// A bucket, or another object store whose objects have URLs of the form `base/key`.
 pub(super) struct ObjectSource(Arc<Bucket>);
 
-/// Clients have credentials.
+/// Shows no client: clients have credentials.
 impl fmt::Debug for ObjectSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectSource").field("base", &self.0.base).finish_non_exhaustive()
@@ -42,42 +45,42 @@ impl fmt::Debug for ObjectSource {
 
 struct Bucket {
     base: SecretUrl,
-    client: Mutex<Renewed>,
-    /// With what it makes clients by.
-    make: Option<(Make, FetchLimits)>,
+    client: Mutex<RenewableClient>,
+    /// How a new client is made, unless the client is the caller's own.
+    make: Option<(MakeClient, ClientSettings)>,
 }
 
-struct Renewed {
-    client: Client,
-    at: Option<Instant>,
+struct RenewableClient {
+    client: BucketClient,
+    renewed_at: Option<Instant>,
 }
 
 impl Bucket {
-    fn renewed(&self) -> MutexGuard<'_, Renewed> {
+    fn lock(&self) -> MutexGuard<'_, RenewableClient> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn client(&self) -> Client {
-        Arc::clone(&self.renewed().client)
+    fn client(&self) -> BucketClient {
+        Arc::clone(&self.lock().client)
     }
 
-    /// A client other than `refused`, whose credentials are no longer good: they are read again from where
-    /// they come from, unless that was a moment ago or the client is the caller's own.
-    fn renew(&self, refused: &Client) -> Option<Client> {
-        let mut renewed = self.renewed();
-        if Arc::ptr_eq(&renewed.client, refused) {
-            if renewed.at.is_some_and(|at| at.elapsed() < RENEWAL) {
+    /// Replaces the client `refused`, whose credentials are not valid any more: the new one reads them again
+    /// from their source. `None` if they were read a moment ago, or if the client is the caller's own.
+    fn renew(&self, refused: &BucketClient) -> Option<BucketClient> {
+        let mut current = self.lock();
+        if Arc::ptr_eq(&current.client, refused) {
+            if current.renewed_at.is_some_and(|at| at.elapsed() < RENEWAL_INTERVAL) {
                 return None;
             }
-            renewed.at = Some(Instant::now());
-            let (make, limits) = self.make?;
-            renewed.client = make(self.base.expose_secret(), &limits).ok()??;
+            current.renewed_at = Some(Instant::now());
+            let (make, settings) = self.make?;
+            current.client = make(self.base.expose_secret(), &settings).ok()??;
         }
-        Some(Arc::clone(&renewed.client))
+        Some(Arc::clone(&current.client))
     }
 
-    /// Keys are in URLs as they are, without percent-encoding, as all tools for `gs://` and `s3://` have
-    /// it.
+    /// The key as a path of `object_store`. Keys appear in URLs as they are, without percent-encoding, as in
+    /// all tools for `gs://` and `s3://`.
     fn path(&self, url: &str) -> Result<Path> {
         key::path(self.key(url))
     }
@@ -95,35 +98,35 @@ impl Bucket {
         client: &dyn ObjectStore,
         url: &str,
         path: &Path,
-        asked: &GetOptions,
+        options: &GetOptions,
     ) -> Result<GetResponse, Refusal> {
-        let GetOptions { range, if_version } = asked;
-        #[allow(unused_mut, reason = "what comes back is told by clients that the crate makes itself")]
-        let mut options = object_store::GetOptions {
+        let GetOptions { range, if_version } = options;
+        #[allow(unused_mut, reason = "only clients that the crate makes return responses in a slot")]
+        let mut request = object_store::GetOptions {
             range: range.clone().map(Into::into),
-            // A weak ETag never matches by the rules of HTTP; the version of the response is compared in any
+            // A weak ETag never matches by the rules of HTTP. The version of the response is compared in any
             // case.
             if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
             ..Default::default()
         };
         #[cfg(feature = "cloud")]
-        let slot = Slot::of(&mut options);
+        let slot = ResponseSlot::attach(&mut request);
         #[cfg(feature = "cloud")]
-        let result = connector::reading(client.get_opts(path, options)).await;
+        let result = connector::reading(client.get_opts(path, request)).await;
         #[cfg(not(feature = "cloud"))]
-        let result = client.get_opts(path, options).await;
+        let result = client.get_opts(path, request).await;
         #[cfg(feature = "cloud")]
-        if let Some(answer) = slot.take() {
-            return response::read(answer.map_err(Refusal::Other)?, url, asked, response::etag).await;
+        if let Some(response) = slot.take() {
+            return response::read(response.map_err(Refusal::Other)?, url, options, response::etag).await;
         }
         #[cfg(feature = "cloud")]
         if let Err(error) = &result
-            && let Some(error) = connector::kept(error)
+            && let Some(error) = connector::carried_error(error)
         {
             return Err(Refusal::Other(error));
         }
         let result = result.map_err(|error| match error {
-            // A client of the crate's own that has not sent the request could not sign it.
+            // A client that the crate made and that has not sent the request could not sign it.
             #[cfg(feature = "cloud")]
             object_store::Error::Generic { .. } if self.make.is_some() => {
                 let why = format!(
@@ -133,36 +136,41 @@ impl Bucket {
                 );
                 Refusal::Other(ErrorKind::Denied(why.into()).into())
             }
-            // The range may begin after the end, as every range of an empty object does, and some servers
-            // know no ranges at all. An object of a known version is past such questions.
-            object_store::Error::Generic { .. } if range.is_some() && if_version.is_none() => Refusal::Beyond,
-            object_store::Error::Unauthenticated { .. } => Refusal::Unauthenticated(failed(url, error)),
-            object_store::Error::Precondition { .. } => Refusal::Other(changed(if_version.clone())),
-            error => Refusal::Other(failed(url, error)),
+            error => refusal(url, error, options),
         })?;
         let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
         response.version = result.meta.e_tag.clone();
         response.range = range.is_some().then(|| result.range.clone());
-        // Requests are repeated by the store itself; a body that breaks is continued by the reader of ranges.
+        // The caller's store repeats requests by itself; the reader of ranges continues a body that breaks
+        // off.
         let url = url.to_owned();
-        response.body = result.into_stream().map_err(move |error| broken(&url, &error)).boxed();
+        response.body = result.into_stream().map_err(move |error| body_fault(&url, &error)).boxed();
         Ok(response)
     }
 }
 
 impl ObjectSource {
-    /// `base` is the URL of the bucket without a `/` at the end.
-    pub(super) fn new(base: SecretUrl, client: Client) -> Self {
-        Self::made(base, client, None)
+    /// A bucket with the caller's own client. `base` is its URL without a `/` at the end.
+    pub(super) fn new(base: SecretUrl, client: BucketClient) -> Self {
+        Self::with_client(base, client, None)
     }
 
-    /// One whose client is made anew when its credentials have expired.
-    pub(super) fn renewable(base: SecretUrl, client: Client, make: Make, limits: &FetchLimits) -> Self {
-        Self::made(base, client, Some((make, *limits)))
+    /// A bucket whose client is made anew when its credentials have expired.
+    pub(super) fn renewable(
+        base: SecretUrl,
+        client: BucketClient,
+        make: MakeClient,
+        settings: &ClientSettings,
+    ) -> Self {
+        Self::with_client(base, client, Some((make, *settings)))
     }
 
-    fn made(base: SecretUrl, client: Client, make: Option<(Make, FetchLimits)>) -> Self {
-        let client = Mutex::new(Renewed { client, at: None });
+    fn with_client(
+        base: SecretUrl,
+        client: BucketClient,
+        make: Option<(MakeClient, ClientSettings)>,
+    ) -> Self {
+        let client = Mutex::new(RenewableClient { client, renewed_at: None });
         ObjectSource(Arc::new(Bucket { base, client, make }))
     }
 }
@@ -171,10 +179,10 @@ impl Source for ObjectSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let (bucket, path, url) = (Arc::clone(&self.0), self.0.path(url), url.to_owned());
         async move {
-            let (path, mut client, mut asked, mut renewed) = (path?, bucket.client(), options, false);
+            let (path, mut client, mut options, mut renewed) = (path?, bucket.client(), options, false);
             loop {
-                match bucket.get(&*client, &url, &path, &asked).await {
-                    Err(Refusal::Beyond) if asked.range.is_some() => asked.range = None,
+                match bucket.get(&*client, &url, &path, &options).await {
+                    Err(Refusal::Beyond) if options.range.is_some() => options.range = None,
                     Err(Refusal::Unauthenticated(error)) if !renewed => {
                         client = bucket.renew(&client).ok_or(error)?;
                         renewed = true;
@@ -195,11 +203,11 @@ impl Source for ObjectSource {
         };
         let objects = self.0.client().list((!path.is_root()).then_some(&path));
         let prefix = prefix.to_owned();
-        // The caller's own clients know nothing of marks.
-        let marked = self.0.make.is_some();
+        // Only the crate's own clients mark keys that `object_store` could not read.
+        let has_marks = self.0.make.is_some();
         objects
             .map_ok(move |meta| ObjectInfo {
-                url: match marked {
+                url: match has_marks {
                     true => format!("{}/{}", base.expose_secret(), key::unmark(meta.location.as_ref())),
                     false => format!("{}/{}", base.expose_secret(), meta.location),
                 },
@@ -229,17 +237,9 @@ impl Source for ObjectSource {
     }
 }
 
-fn changed(before: Option<String>) -> Error {
-    ErrorKind::Changed { before: before.unwrap_or_default(), after: "another one".into() }.into()
-}
-
-fn broken(url: &str, error: &object_store::Error) -> Error {
-    std::io::Error::other(Failure::of(url, error)).into()
-}
-
-/// Stores a body in one request if it fits into a part, and in several parts if not.
+/// Uploads a body: in one request if it fits into a part, else in several parts.
 async fn put(
-    store: Client,
+    store: BucketClient,
     url: &str,
     path: Path,
     mut body: BoxStream<'static, Result<Bytes>>,
@@ -249,19 +249,19 @@ async fn put(
         let size = first.content_length() as u64;
         return Ok((size, store.put(&path, first).await.map_err(|error| failed(url, error))?));
     }
-    let mut upload = Upload::begin(store, path, url).await?;
+    let mut upload = PartsUpload::begin(store, path, url).await?;
     match put_parts(&mut upload, first, body).await {
         Ok(put) => Ok(put),
         Err(error) => {
-            // What failed first is what matters.
-            upload.call_off().await;
+            // The first error is the one to report.
+            upload.abort().await;
             Err(error)
         }
     }
 }
 
 async fn put_parts(
-    upload: &mut Upload,
+    upload: &mut PartsUpload,
     first: PutPayload,
     mut body: BoxStream<'static, Result<Bytes>>,
 ) -> Result<(u64, PutResult)> {
@@ -276,11 +276,11 @@ async fn put_parts(
     Ok((size, upload.complete().await?))
 }
 
-/// The next [`PART`] bytes or more, and whether there may be more after them.
+/// Takes the next [`PART_SIZE`] bytes or more. Returns them, and whether more may follow.
 async fn next_part(body: &mut BoxStream<'static, Result<Bytes>>) -> Result<(PutPayload, bool)> {
     let mut part = Vec::new();
     let mut size = 0;
-    while size < PART {
+    while size < PART_SIZE {
         match body.try_next().await? {
             Some(chunk) => {
                 size += chunk.len();

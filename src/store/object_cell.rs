@@ -1,35 +1,36 @@
-//! What is known of an object while it is read.
+//! What is known about an object while it is read.
 
 use super::source::ObjectVersion;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What the first response tells of an object, for all who read it.
+/// What the first response says about an object, shared by its readers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ObjectCell(Arc<Known>);
+pub(crate) struct ObjectCell(Arc<ObjectFacts>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct ObjectFacts {
     object: OnceLock<ObjectVersion>,
-    unranged: AtomicBool,
+    is_unranged: AtomicBool,
 }
 
 impl ObjectCell {
+    /// The size and version, once they are known.
     pub(crate) fn get(&self) -> Option<ObjectVersion> {
         self.0.object.get().cloned()
     }
 
-    /// Whether the source answers with the whole object whatever range it is asked for, so that every further
-    /// range costs all that is before it.
+    /// Whether the source returns the whole object for any range, so that each further range costs all bytes
+    /// before it.
     pub(crate) fn is_unranged(&self) -> bool {
-        self.0.unranged.load(Ordering::Acquire)
+        self.0.is_unranged.load(Ordering::Acquire)
     }
 
     pub(super) fn set_unranged(&self) {
-        self.0.unranged.store(true, Ordering::Release);
+        self.0.is_unranged.store(true, Ordering::Release);
     }
 
-    /// The first time counts; that an object stays the same is checked by those who read it.
+    /// Sets the size and version; later calls do nothing. Readers check that the object stays the same.
     pub(super) fn set(&self, object: ObjectVersion) {
         if object != ObjectVersion::default() {
             let _ = self.0.object.set(object);

@@ -1,4 +1,4 @@
-//! What was asked of the places that objects lie in, and what came: counters that are always on.
+//! Reports of what was transferred. The counters behind them are always on.
 
 use serde::Serialize;
 use std::fmt;
@@ -6,65 +6,63 @@ use std::time::Duration;
 
 /// What has been transferred since a [`Store`](super::Store) was made, or [since](StoreReport::since) an
 /// earlier report.
-///
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StoreReport {
     /// One report for each bucket, registered prefix, or web server, sorted by name.
     pub sources: Vec<SourceReport>,
-    /// Local files that were read, which nobody bills.
+    /// Local files that were read.
     pub files: FileReport,
 }
 
-/// What has been read of local files.
+/// What has been read from local files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FileReport {
-    /// Number of files that were opened, each time counted.
+    /// Number of times that a file was opened.
     pub opened: u64,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub bytes: u64,
-    /// Time that reading them took, added up over the threads that read.
+    /// Time spent reading, summed over all threads.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub reading: Duration,
 }
 
-/// What has been transferred from one place.
+/// What has been transferred from one bucket or host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SourceReport {
     /// The bucket, registered prefix, or scheme and host.
     pub source: String,
-    /// Requests that were sent for bytes of objects, those that failed included.
+    /// Number of requests for bytes of objects, including those that failed.
     pub requests: u64,
-    /// Requests that have been answered, whatever the response.
-    pub answers: u64,
-    /// Bytes of objects that were received, those that were of no use included: what a provider bills as
-    /// egress.
+    /// Number of responses, whatever their status.
+    pub responses: u64,
+    /// Number of bytes of objects that were received, including wasted ones: what a provider bills as egress.
     pub bytes: u64,
-    /// Requests that were tries after a fault.
+    /// Number of requests that were retries after a fault.
     pub retries: u64,
-    /// Answers that asked to slow down (429, 503).
+    /// Number of responses that asked to slow down (429, 503).
     pub throttled: u64,
-    /// Second requests for a range whose first was late.
+    /// Number of second requests for a range, sent because the first was late.
     pub hedges: u64,
-    /// Bytes that were received for nothing: twice, or before the place that was wanted.
+    /// Number of bytes that were received for nothing: twice, or before the requested range.
     pub wasted: u64,
-    /// Bytes that were read from the cache instead of being asked for.
+    /// Number of bytes that were read from the cache instead of being requested.
     pub cached: u64,
-    /// How long readers waited for bytes, added up over all readers, those that wait now included.
+    /// Time that readers have waited for bytes, summed over all readers, including waits in progress.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub waited: Duration,
-    /// How long at least one request was being answered.
+    /// Time in which at least one request was in flight.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub active: Duration,
-    /// From a request to the first byte of its response, on average.
+    /// Mean time from a request to the first byte of its response.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub first_byte: Duration,
 }
 
 impl SourceReport {
-    /// Bytes per second while there was anything to receive.
+    /// Bytes per second of the time in which a request was in flight.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         match self.active.as_secs_f64() {
@@ -73,19 +71,20 @@ impl SourceReport {
         }
     }
 
+    /// Combines each number with that of `other`, by addition or subtraction.
     fn combine(
         &mut self,
         other: &SourceReport,
-        sign: impl Fn(u64, u64) -> u64,
+        count: impl Fn(u64, u64) -> u64,
         time: impl Fn(Duration, Duration) -> Duration,
     ) {
         let first_bytes = |report: &SourceReport| {
-            report.first_byte.saturating_mul(u32::try_from(report.answers).unwrap_or(u32::MAX))
+            report.first_byte.saturating_mul(u32::try_from(report.responses).unwrap_or(u32::MAX))
         };
         let waited = time(first_bytes(self), first_bytes(other));
         for (mine, others) in [
             (&mut self.requests, other.requests),
-            (&mut self.answers, other.answers),
+            (&mut self.responses, other.responses),
             (&mut self.bytes, other.bytes),
             (&mut self.retries, other.retries),
             (&mut self.throttled, other.throttled),
@@ -93,17 +92,17 @@ impl SourceReport {
             (&mut self.wasted, other.wasted),
             (&mut self.cached, other.cached),
         ] {
-            *mine = sign(*mine, others);
+            *mine = count(*mine, others);
         }
         self.waited = time(self.waited, other.waited);
         self.active = time(self.active, other.active);
         self.first_byte =
-            waited.checked_div(u32::try_from(self.answers).unwrap_or(u32::MAX)).unwrap_or_default();
+            waited.checked_div(u32::try_from(self.responses).unwrap_or(u32::MAX)).unwrap_or_default();
     }
 }
 
 impl StoreReport {
-    /// What has been transferred since `earlier`, a report of the same store.
+    /// Returns what has been transferred since `earlier`, a report of the same store.
     #[must_use]
     pub fn since(mut self, earlier: &StoreReport) -> StoreReport {
         for report in &mut self.sources {
@@ -115,7 +114,7 @@ impl StoreReport {
         self
     }
 
-    /// All places together, without local files. `active` is the sum of theirs.
+    /// Returns the sum over all sources, without local files. Its `active` is the sum of theirs.
     #[must_use]
     pub fn total(&self) -> SourceReport {
         let mut total = SourceReport { source: "all".into(), ..SourceReport::default() };
@@ -125,7 +124,7 @@ impl StoreReport {
         total
     }
 
-    /// The reports of two stores in one.
+    /// Returns the reports of two stores as one.
     #[must_use]
     pub(crate) fn with(mut self, other: StoreReport) -> StoreReport {
         for report in other.sources {
@@ -150,11 +149,11 @@ impl FileReport {
     fn combine(
         &mut self,
         other: &FileReport,
-        sign: impl Fn(u64, u64) -> u64,
+        count: impl Fn(u64, u64) -> u64,
         time: impl Fn(Duration, Duration) -> Duration,
     ) {
-        self.opened = sign(self.opened, other.opened);
-        self.bytes = sign(self.bytes, other.bytes);
+        self.opened = count(self.opened, other.opened);
+        self.bytes = count(self.bytes, other.bytes);
         self.reading = time(self.reading, other.reading);
     }
 }
@@ -166,7 +165,7 @@ impl fmt::Display for FileReport {
     }
 }
 
-/// One line for each place, for a log.
+/// One line for each bucket or host, for a log.
 impl fmt::Display for StoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, report) in self.sources.iter().enumerate() {
@@ -217,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_there_is_to_say() {
+    fn a_line_leaves_out_what_is_zero() {
         let quiet = SourceReport { source: "mem:".into(), ..SourceReport::default() };
         assert_eq!(
             quiet.to_string(),
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn two_stores_of_one_bucket_are_one_place() {
+    fn reports_of_one_bucket_are_added() {
         let of = |source: &str, bytes| StoreReport {
             sources: vec![SourceReport { source: source.into(), bytes, ..SourceReport::default() }],
             files: FileReport { opened: 1, bytes, ..FileReport::default() },

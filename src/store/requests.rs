@@ -1,4 +1,4 @@
-//! The requests that are under way, for whoever asks why nothing comes.
+//! The requests in flight, for diagnosis when nothing arrives.
 
 use crate::SecretUrl;
 use serde::{Serialize, Serializer};
@@ -8,26 +8,26 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A request for bytes of an object that is under way, or a pause before it is tried again; from
+/// A request for bytes of an object that is in flight, or that pauses before a retry; from
 /// [`Store::requests`](super::Store::requests).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RequestReport {
-    /// The object, as far as its URL may be shown.
+    /// The URL of the object. It is serialised without its secrets.
     #[serde(serialize_with = "shown_url")]
     pub url: SecretUrl,
-    /// The bytes that were asked for; none for the whole object.
+    /// The range of bytes that was requested; `None` for the whole object.
     pub range: Option<Range<u64>>,
-    /// Where the request is.
+    /// The phase of the request.
     #[serde(flatten)]
     pub phase: RequestPhase,
-    /// Since the request was sent, or the pause began.
+    /// Time since the request was sent, or the pause began.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub elapsed: Duration,
-    /// Since bytes came last, or the request was sent if none have come.
+    /// Time since the last bytes arrived, or since the request was sent if none have.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub idle: Duration,
-    /// Bytes of the body that have come.
+    /// Number of bytes of the body that have arrived.
     pub received: u64,
 }
 
@@ -35,20 +35,20 @@ fn shown_url<S: Serializer>(url: &SecretUrl, serializer: S) -> Result<S::Ok, S::
     serializer.collect_str(url)
 }
 
-/// Where a request is.
+/// The phase of a request.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case", tag = "phase")]
 pub enum RequestPhase {
-    /// It was sent, and no response has begun.
+    /// The request was sent, and no response has begun.
     AwaitsResponse,
-    /// A response has begun, and its body is coming.
+    /// A response has begun, and its body is being received.
     Body,
-    /// It failed, and is tried again after a pause.
+    /// The request failed, and is retried after a pause.
     Pause {
-        /// Number of times that it has failed.
+        /// Number of times that the request has failed.
         tries: u32,
-        /// Why it failed last.
+        /// The last error.
         error: String,
     },
 }
@@ -74,18 +74,18 @@ impl fmt::Display for RequestReport {
     }
 }
 
-/// All requests of a place that are under way.
+/// All requests in flight to one bucket or host.
 #[derive(Debug, Default)]
-pub(super) struct Requests(Mutex<All>);
+pub(super) struct Requests(Mutex<RequestTable>);
 
 #[derive(Debug, Default)]
-struct All {
+struct RequestTable {
     next: u64,
-    by_number: BTreeMap<u64, Request>,
+    by_number: BTreeMap<u64, OpenRequest>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct OpenRequest {
     url: SecretUrl,
     range: Option<Range<u64>>,
     phase: RequestPhase,
@@ -95,7 +95,7 @@ struct Request {
 }
 
 impl Requests {
-    /// Notes a request until the entry is dropped.
+    /// Adds a request, until the entry is dropped.
     pub(super) fn begin(
         self: &Arc<Self>,
         url: &SecretUrl,
@@ -103,16 +103,16 @@ impl Requests {
         phase: RequestPhase,
     ) -> RequestEntry {
         let begun = Instant::now();
-        let mut all = self.lock();
-        let number = all.next;
-        all.next += 1;
-        let request = Request { url: url.clone(), range, phase, begun, last: begun, received: 0 };
-        all.by_number.insert(number, request);
+        let mut table = self.lock();
+        let number = table.next;
+        table.next += 1;
+        let request = OpenRequest { url: url.clone(), range, phase, begun, last: begun, received: 0 };
+        table.by_number.insert(number, request);
         RequestEntry { requests: Arc::clone(self), number }
     }
 
     pub(super) fn report(&self) -> Vec<RequestReport> {
-        let report = |request: &Request| RequestReport {
+        let report = |request: &OpenRequest| RequestReport {
             url: request.url.clone(),
             range: request.range.clone(),
             phase: request.phase.clone(),
@@ -123,12 +123,12 @@ impl Requests {
         self.lock().by_number.values().map(report).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, RequestTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request that is noted.
+/// A request in the table.
 #[derive(Debug)]
 pub(super) struct RequestEntry {
     requests: Arc<Requests>,
@@ -136,17 +136,17 @@ pub(super) struct RequestEntry {
 }
 
 impl RequestEntry {
-    /// The server has answered.
+    /// Notes that the response has begun.
     pub(super) fn answered(&self) {
         self.change(|request| request.phase = RequestPhase::Body);
     }
 
-    /// Bytes of the body have come.
+    /// Notes that bytes of the body have arrived.
     pub(super) fn received(&self, bytes: usize) {
         self.change(|request| request.received += bytes as u64);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Request)) {
+    fn change(&self, change: impl FnOnce(&mut OpenRequest)) {
         if let Some(request) = self.requests.lock().by_number.get_mut(&self.number) {
             request.last = Instant::now();
             change(request);

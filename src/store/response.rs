@@ -1,4 +1,5 @@
-//! What the response of a web server or bucket means: an object or a part of it, or why there is none.
+//! What an HTTP response means: an object or a range of it, or an error. Whichever client received it, it
+//! comes through here.
 
 use super::checksum::Checksum;
 use super::location::file_name;
@@ -15,18 +16,20 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-/// Bytes that are read of what a server says about a refusal, and how long it may take to say it.
-const EXPLANATION: usize = 16 << 10;
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum number of bytes that are read of the body of an error response.
+const MAX_EXPLANATION: usize = 16 << 10;
+/// Time limit for reading it.
+const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What `answer` holds of the object at `url`; `version` is what tells versions apart in this place.
+/// Reads the head of a response to a request for the object at `url` with these options. `version` takes the
+/// version of the object from the headers.
 pub(super) async fn read(
-    answer: Response,
+    response: Response,
     url: &str,
-    asked: &GetOptions,
+    options: &GetOptions,
     version: fn(&HeaderMap) -> Option<String>,
 ) -> Result<GetResponse, Refusal> {
-    let Response { status, headers, body, note, uri } = answer;
+    let Response { status, headers, body, note, uri } = response;
     if status.is_success() {
         refuse_coding(&headers, url).map_err(Refusal::Other)?;
     }
@@ -34,9 +37,8 @@ pub(super) async fn read(
         StatusCode::OK => (None, content_length(&headers)),
         StatusCode::PARTIAL_CONTENT => match content_range(&headers) {
             Some((range, size)) => (Some(range), size),
-            // A part with nothing in it, which cannot be said otherwise: so some emulators answer for empty
-            // objects.
-            None if asked.range.is_some() && content_length(&headers) == Some(0) => {
+            // Some emulators answer so for empty objects: `Content-Range` has no form for an empty range.
+            None if options.range.is_some() && content_length(&headers) == Some(0) => {
                 return Err(Refusal::Beyond);
             }
             None => {
@@ -44,20 +46,16 @@ pub(super) async fn read(
                 return Err(Refusal::Other(ErrorKind::Store(why.into()).into()));
             }
         },
-        StatusCode::RANGE_NOT_SATISFIABLE if asked.range.is_some() => return Err(Refusal::Beyond),
-        StatusCode::PRECONDITION_FAILED => {
-            let before = asked.if_version.clone().unwrap_or_default();
-            let after = version(&headers).unwrap_or_else(|| "another one".into());
-            return Err(Refusal::Other(ErrorKind::Changed { before, after }.into()));
-        }
+        StatusCode::RANGE_NOT_SATISFIABLE if options.range.is_some() => return Err(Refusal::Beyond),
+        StatusCode::PRECONDITION_FAILED => return Err(Refusal::changed(options, version(&headers))),
         _ => return Err(refused(Response { status, headers, body, note, uri }, url).await),
     };
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
 }
 
-/// Every request asks for the bytes as they are stored. Bytes of another coding, and ranges of them, are not
-/// those of the object, unless its name says that it is stored in this coding.
+/// Refuses a body with a content coding, which is not the bytes of the object: every request asks for the
+/// bytes as they are stored. Allowed is the coding in which the object is stored by its name.
 fn refuse_coding(headers: &HeaderMap, url: &str) -> Result<()> {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
@@ -68,7 +66,7 @@ fn refuse_coding(headers: &HeaderMap, url: &str) -> Result<()> {
             "gzip" | "x-gzip" => &[".gz", ".tgz"],
             "zstd" => &[".zst", ".tzst"],
             "br" | "deflate" | "compress" | "x-compress" => &[],
-            // No compression, or nothing that a reader could take back.
+            // No compression, or nothing that a reader could undo.
             _ => continue,
         };
         if codings.len() > 1 || !suffixes.iter().any(|suffix| name.ends_with(suffix)) {
@@ -90,7 +88,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The part and, if known, the size of the whole (RFC 9110, 14.4).
+/// The range of the body and, if known, the size of the object (RFC 9110, 14.4).
 fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
     let (range, size) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
@@ -100,59 +98,59 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     Some((first..last.checked_add(1)?, size))
 }
 
-/// Why there is no object at `url`, from a response that is none. Its words may repeat what was asked, and
-/// are shown without its secrets.
-pub(super) async fn refused(answer: Response, url: &str) -> Refusal {
-    let Response { status, headers, mut body, note, uri } = answer;
+/// Reads an error response to a request for `url`. Its text may repeat the request, and is shown without the
+/// secrets of its URLs.
+pub(super) async fn refused(response: Response, url: &str) -> Refusal {
+    let Response { status, headers, mut body, note, uri } = response;
     let mut text = Vec::new();
     let reading = async {
         while let Ok(Some(chunk)) = body.try_next().await {
-            text.extend_from_slice(&chunk[..chunk.len().min(EXPLANATION - text.len())]);
-            if text.len() == EXPLANATION {
+            text.extend_from_slice(&chunk[..chunk.len().min(MAX_EXPLANATION - text.len())]);
+            if text.len() == MAX_EXPLANATION {
                 break;
             }
         }
     };
-    // The status says most of it, and is not worth a long wait.
-    let _ = tokio::time::timeout(PATIENCE, reading).await;
+    // The status says most of it: the rest is not worth a long wait.
+    let _ = tokio::time::timeout(EXPLANATION_TIMEOUT, reading).await;
     let text = String::from_utf8_lossy(&text);
     let explanation = explanation(&text);
     let code = explanation[0].as_str();
-    let mut said = format!("the server answered {status}");
+    let mut message = format!("the server answered {status}");
     for part in explanation.iter().filter(|part| !part.is_empty()) {
-        said = format!("{said}: {part}");
+        message = format!("{message}: {part}");
     }
-    let mut said = redact_answer(&said, &[url, &uri.to_string()]);
-    said.extend(note.map(|note| format!("; {note}")));
-    said += &advice(code, &text, &headers);
+    let mut message = redact_answer(&message, &[url, &uri.to_string()]);
+    message.extend(note.map(|note| format!("; {note}")));
+    message += &advice(code, &text, &headers);
     let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let expired = matches!(code, "ExpiredToken" | "RequestExpired" | "TokenRefreshRequired");
     let kind = match status {
-        StatusCode::NOT_FOUND | StatusCode::GONE => ErrorKind::NotFound(said.into()),
+        StatusCode::NOT_FOUND | StatusCode::GONE => ErrorKind::NotFound(message.into()),
         _ if expired || status == StatusCode::UNAUTHORIZED => {
-            return Refusal::Unauthenticated(ErrorKind::Denied(said.into()).into());
+            return Refusal::Unauthenticated(ErrorKind::Denied(message.into()).into());
         }
-        _ if code == "UserProjectMissing" => ErrorKind::Denied(said.into()),
-        StatusCode::FORBIDDEN => ErrorKind::Denied(said.into()),
+        _ if code == "UserProjectMissing" => ErrorKind::Denied(message.into()),
+        StatusCode::FORBIDDEN => ErrorKind::Denied(message.into()),
         _ if busy || matches!(code, "SlowDown" | "ServerBusy") => {
-            ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: said.into() }
+            ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: message.into() }
         }
-        StatusCode::REQUEST_TIMEOUT => ErrorKind::Io(io::Error::other(said)),
-        status if status.is_server_error() => ErrorKind::Io(io::Error::other(said)),
-        _ => ErrorKind::Store(said.into()),
+        StatusCode::REQUEST_TIMEOUT => ErrorKind::Io(io::Error::other(message)),
+        status if status.is_server_error() => ErrorKind::Io(io::Error::other(message)),
+        _ => ErrorKind::Store(message.into()),
     };
     Refusal::Other(kind.into())
 }
 
-/// What to set where a cloud refuses for a reason that its own words do not tell users of this crate how to
-/// meet.
+/// What to set where a cloud refuses for a reason, as the end of a message: its own text does not name the
+/// variables that users of this crate set.
 fn advice(code: &str, text: &str, headers: &HeaderMap) -> String {
     match code {
-        // Of Google Cloud Storage.
+        // From Google Cloud Storage.
         "UserProjectMissing" => {
             "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
         }
-        // Of S3, which says no more where the requester pays.
+        // From S3, which says no more where the requester pays.
         "AccessDenied" if headers.contains_key("x-amz-request-id") => {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
         }
@@ -169,39 +167,37 @@ fn advice(code: &str, text: &str, headers: &HeaderMap) -> String {
     }
 }
 
-/// The code and the message of the document with which a cloud explains itself: XML, or JSON where it is
-/// about a token.
+/// The code and the message in the body of a cloud's error response: XML, or JSON from a server of tokens.
 fn explanation(text: &str) -> [String; 2] {
     let document = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     let error = &document["error"];
-    let of = |name: &str, of_json: [&serde_json::Value; 2]| {
-        let said = element(text, name).or_else(|| of_json.into_iter().find_map(serde_json::Value::as_str));
-        said.unwrap_or_default().to_owned()
+    let find = |name: &str, in_json: [&serde_json::Value; 2]| {
+        let found = element(text, name).or_else(|| in_json.into_iter().find_map(serde_json::Value::as_str));
+        found.unwrap_or_default().to_owned()
     };
     [
-        of("Code", [error, &error["status"]]),
-        of("Message", [&document["error_description"], &error["message"]]),
+        find("Code", [error, &error["status"]]),
+        find("Message", [&document["error_description"], &error["message"]]),
     ]
 }
 
-/// What is in an element of the documents with which all clouds explain themselves. There is one of each
-/// name.
+/// The text of the first XML element of this name in a cloud's error response.
 fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0.trim())
 }
 
-/// How long the server asks to wait: in seconds, or until a time (RFC 9110, 10.2.3).
+/// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3).
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     match value.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => Some(date(value)?.duration_since(now).unwrap_or_default()),
+        Err(_) => Some(parse_date(value)?.duration_since(now).unwrap_or_default()),
     }
 }
 
-/// A time as HTTP writes it, `Sun, 06 Nov 1994 08:49:37 GMT`; the two older forms are not read.
-fn date(text: &str) -> Option<SystemTime> {
+/// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`. The two older forms are not read.
+fn parse_date(text: &str) -> Option<SystemTime> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let (_, text) = text.split_once(", ")?;
     let mut parts = text.split([' ', ':']);
@@ -214,17 +210,17 @@ fn date(text: &str) -> Option<SystemTime> {
     if parts.next() != Some("GMT") || parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
         return None;
     }
-    // Years begin with March here, so that the day that only some have is their last.
+    // Years begin with March here, so that a leap day is the last day of its year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
-    // The first of January 1970 is 719,468 days after the first of March of the year 0.
+    // 1 January 1970 is 719,468 days after 1 March of the year 0.
     let seconds = (days.checked_sub(719_468)? * 24 + hours) * 3600 + minutes * 60 + seconds;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// The checksum of the whole object, if the response says it. `whole` says whether the response holds the
-/// whole object: some headers are of what is sent, and some of what is stored.
-fn checksum(headers: &HeaderMap, whole: bool) -> Option<Checksum> {
+/// The checksum of the whole object, if the response has it. `is_whole` says whether the body is the whole
+/// object: some headers are checksums of what is sent, some of what is stored.
+fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
     let values = |name: &str| -> Vec<&str> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim).collect()
@@ -235,7 +231,7 @@ fn checksum(headers: &HeaderMap, whole: bool) -> Option<Checksum> {
         [value] => Some(value),
         _ => None,
     };
-    // An object that is stored compressed may be sent decompressed, and these are sums of what is stored.
+    // An object that is stored compressed may be sent decompressed; these are checksums of what is stored.
     let google =
         if is("x-goog-stored-content-encoding", "identity") { values("x-goog-hash") } else { Vec::new() };
     let of_google = |name: &str| google.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix('='));
@@ -245,18 +241,18 @@ fn checksum(headers: &HeaderMap, whole: bool) -> Option<Checksum> {
         let value = digests.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix("=:"));
         value.and_then(|value| value.strip_suffix(':'))
     };
-    // That of an object that was uploaded in parts may be one of the sums of its parts.
+    // The checksum of an object that was uploaded in parts may be one over the checksums of its parts.
     let of_parts = !values("x-amz-checksum-type").is_empty() && is("x-amz-checksum-type", "COMPOSITE");
-    let amazon = single("x-amz-checksum-crc32c").filter(|_| whole && !of_parts);
-    let sent = single("content-md5").filter(|_| whole);
+    let amazon = single("x-amz-checksum-crc32c").filter(|_| is_whole && !of_parts);
+    let sent = single("content-md5").filter(|_| is_whole);
     let crc = of_google("crc32c").or(amazon).or_else(|| digest("crc32c"));
     let md5 = of_google("md5").or_else(|| digest("md5")).or_else(|| single("x-ms-blob-content-md5")).or(sent);
-    let crc = crc.and_then(decoded).map(|sum| Checksum::Crc32c(u32::from_be_bytes(sum)));
-    crc.or_else(|| md5.and_then(decoded).map(Checksum::Md5))
+    let crc = crc.and_then(decode_base64).map(|sum| Checksum::Crc32c(u32::from_be_bytes(sum)));
+    crc.or_else(|| md5.and_then(decode_base64).map(Checksum::Md5))
 }
 
-/// A checksum of exactly `N` bytes.
-fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
+/// Decodes base64 of exactly `N` bytes.
+fn decode_base64<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64.decode(text).ok()?.try_into().ok()
 }
 
@@ -276,7 +272,7 @@ mod tests {
     #[test]
     fn checksums_are_those_of_the_whole_object() {
         // Of "123456789": CRC-32C e3069283, MD5 25f9e794323b453885f5181f1b624d0b.
-        let md5 = Some(Checksum::Md5(decoded("JfnnlDI7RTiF9RgfG2JNCw==").unwrap()));
+        let md5 = Some(Checksum::Md5(decode_base64("JfnnlDI7RTiF9RgfG2JNCw==").unwrap()));
         let both = "crc32c=4waSgw==,md5=JfnnlDI7RTiF9RgfG2JNCw==";
         let (goog, blob, amz) = ("x-goog-hash", "x-ms-blob-content-md5", "x-amz-checksum-crc32c");
         let sum = "JfnnlDI7RTiF9RgfG2JNCw==";
@@ -303,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn pauses_come_as_seconds_or_as_a_time() {
-        let now = date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+    fn pauses_come_as_seconds_or_as_a_date() {
+        let now = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         assert_eq!(now, SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
         for (value, expected) in [
             ("120", Some(120)),
@@ -324,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_by_their_first_and_last_byte() {
+    fn ranges_have_a_first_and_a_last_byte() {
         for (value, expected) in [
             ("bytes 0-0/1", Some((0..1, Some(1)))),
             ("bytes 5-9/*", Some((5..10, None))),

@@ -1,8 +1,7 @@
-//! The one runtime on which all network I/O of the process happens.
+//! The tokio runtime of all network I/O of the process.
 //!
-//! It is started by the first object that is read from a network, and it lives as long as the process, so
-//! that no caller's runtime is needed and none can be dropped under a read. Nothing that costs CPU time runs
-//! on it except TLS.
+//! It starts when the first object is read from a network, and lives as long as the process: so no caller
+//! needs a runtime, and none can be dropped during a read. Nothing that takes CPU time runs on it except TLS.
 
 use crate::panic;
 use crate::wait::{self, block_on};
@@ -19,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 
-/// How many [cleanups](spawn_cleanup) have not come to their end.
+/// Number of [cleanups](spawn_cleanup) that have not ended.
 static CLEANUPS: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
 static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
@@ -38,13 +37,13 @@ fn start() -> io::Result<Runtime> {
     let counter = Arc::clone(&started);
     let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
-        // Every local file that is open as a stream keeps one; beyond the bound they would wait for each
+        // Each local file that is open as a stream occupies one; beyond the limit they would wait for each
         // other.
         .max_blocking_threads(1 << 16)
         .thread_name("shardstream-io")
         .on_thread_park(move || {
-            // Only threads that run tasks rest here. Which ones they are cannot be told when they start: each
-            // takes whatever is to be done next, a loop that runs tasks or blocking work, which may wait.
+            // Only threads that run tasks park. Which ones these are is not known when they start: each takes
+            // the next work, be it a loop that runs tasks, or blocking work, which may wait.
             if wait::mark_io_thread() {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
@@ -57,25 +56,25 @@ fn start() -> io::Result<Runtime> {
     Ok(runtime)
 }
 
-/// Runs `future` on the I/O runtime, from any thread and any executor.
+/// Spawns `future` on the I/O runtime, from any thread and any executor.
 pub(super) fn spawn<T: Send + 'static>(
     future: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<Task<T>> {
     Ok(Task::new(runtime()?.spawn(future)))
 }
 
-/// Runs blocking work on a thread of its own. The work is not cancelled when the task is dropped.
+/// Spawns blocking work on a thread of its own. The work is not cancelled when the task is dropped.
 pub(super) fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<Task<T>> {
     Ok(Task::new(runtime()?.spawn_blocking(work)))
 }
 
-/// Runs work that is to come to its end even if whoever began it goes away, and with it what this returns.
+/// Spawns work that runs to its end even if the returned handle is dropped.
 pub(super) fn spawn_cleanup(work: impl Future<Output = ()> + Send + 'static) -> Result<JoinHandle<()>> {
-    struct Counted;
+    struct CountedCleanup;
 
-    impl Drop for Counted {
+    impl Drop for CountedCleanup {
         fn drop(&mut self) {
             CLEANUPS.send_modify(|cleanups| *cleanups -= 1);
         }
@@ -83,41 +82,41 @@ pub(super) fn spawn_cleanup(work: impl Future<Output = ()> + Send + 'static) -> 
 
     let runtime = runtime()?;
     CLEANUPS.send_modify(|cleanups| *cleanups += 1);
-    let counted = Counted;
+    let counted = CountedCleanup;
     Ok(runtime.spawn(async move {
         let _counted = counted;
         work.await;
     }))
 }
 
-/// Runs `future` on the I/O runtime and waits for it, from any thread, asynchronous contexts included.
+/// Runs `future` on the I/O runtime and waits for it, from any thread, including asynchronous contexts.
 pub(super) fn run<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     block_on(spawn(future)?)?
 }
 
-/// Something that runs on the I/O runtime. Dropping it cancels it, unless it is detached.
+/// A task of the I/O runtime. Dropping it cancels it, unless it is detached.
 #[derive(Debug)]
 pub(super) struct Task<T> {
     handle: JoinHandle<Result<T>>,
-    detached: bool,
+    is_detached: bool,
 }
 
 impl<T> Task<T> {
     fn new(handle: JoinHandle<Result<T>>) -> Self {
-        Task { handle, detached: false }
+        Task { handle, is_detached: false }
     }
 
-    /// Waits until it has ended, for `patience` at most: then it is cancelled. After that, waits for all
-    /// cleanups, which it may have left behind, for `limit` at most. On a thread that runs I/O tasks all this
-    /// happens without a wait.
-    pub(super) fn end_within(mut self, patience: Duration, limit: Duration) -> Result<()>
+    /// Waits up to `end_timeout` for the task to end, then cancels it. Then waits up to `cleanup_timeout` for
+    /// all cleanups, which it may have left behind. On a thread that runs I/O tasks all this happens in the
+    /// background.
+    pub(super) fn end_within(mut self, end_timeout: Duration, cleanup_timeout: Duration) -> Result<()>
     where
         T: Send + 'static,
     {
         let (ended, waiting) = mpsc::channel();
-        let deadline = Instant::now() + patience + limit;
+        let deadline = Instant::now() + end_timeout + cleanup_timeout;
         let ending = async move {
-            if tokio::time::timeout(patience, &mut self.handle).await.is_err() {
+            if tokio::time::timeout(end_timeout, &mut self.handle).await.is_err() {
                 self.handle.abort();
                 let _ = (&mut self.handle).await;
             }
@@ -126,7 +125,7 @@ impl<T> Task<T> {
             Ok(())
         };
         spawn(ending)?.detach();
-        // What runs on the runtime may be waiting for this very thread.
+        // Tasks of the runtime may be waiting for this very thread.
         if wait::may_block().is_err() {
             return Ok(());
         }
@@ -134,9 +133,9 @@ impl<T> Task<T> {
         Ok(())
     }
 
-    /// Lets it run to its end with nobody waiting for it.
+    /// Lets the task run to its end without waiting for it.
     pub(super) fn detach(mut self) {
-        self.detached = true;
+        self.is_detached = true;
     }
 }
 
@@ -150,13 +149,13 @@ impl<T> Future for Task<T> {
 
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
-        if !self.detached {
+        if !self.is_detached {
             self.handle.abort();
         }
     }
 }
 
-/// What a task that did not end by itself comes to.
+/// The error of a task that panicked or was cancelled.
 pub(super) fn panicked(error: JoinError) -> Error {
     let Ok(payload) = error.try_into_panic() else { return ErrorKind::Stopped.into() };
     panic::panicked(payload)
@@ -174,7 +173,7 @@ mod tests {
         assert_eq!(tokio.block_on(async { nested() }).unwrap(), 7);
     }
 
-    /// What a task may do before it must yield is bounded in tokio, and a blocking wait never yields.
+    /// Tokio bounds what a task may do before it yields, and a blocking wait never yields.
     #[test]
     fn waits_any_number_of_times_in_one_task() {
         let (done, waited) = std::sync::mpsc::channel();
@@ -188,18 +187,18 @@ mod tests {
         waited.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
     }
 
-    /// On one core it would wait for itself.
+    /// On one core the task would wait for itself.
     #[test]
-    fn a_task_that_waits_for_another_is_refused_and_blocking_work_is_not() {
+    fn a_task_may_not_wait_for_another_and_blocking_work_may() {
         let nested = || run(async { Ok(7) });
         let error = run(async move { nested() }).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         assert_eq!(run(async move { spawn_blocking(nested)?.await }).unwrap(), 7);
     }
 
-    /// A thread of the runtime takes whatever is to be done next, and not what it was started for.
+    /// A thread of the runtime takes the next work, which may be other work than it was started for.
     #[test]
-    fn whoever_runs_tasks_knows_it_however_soon_blocking_work_comes() {
+    fn threads_that_run_tasks_are_known_however_soon_blocking_work_comes() {
         for _ in 0..300 {
             let runtime = start().unwrap();
             let work = runtime.spawn_blocking(|| wait::may_block().is_ok());

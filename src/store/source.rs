@@ -1,4 +1,4 @@
-//! The seam between the readers of shards and the places they lie in.
+//! The trait of places that objects are read from, listed in and written to.
 
 use super::checksum::Checksum;
 use crate::secret_url::shown;
@@ -12,29 +12,33 @@ use std::ops::Range;
 /// A place that objects are read from, listed in and written to.
 ///
 /// Implement it to read shards from a system of your own, and register it with
-/// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). Ranges, retries, checks of length and
-/// version, and decompression are added by the [`Store`](super::Store): a source answers single requests. Its
-/// futures and streams are polled on a tokio runtime of the crate's own, with timers and I/O enabled. Its
-/// threads are few: a blocking call of this crate that would have to wait there, such as
+/// [`StoreBuilder::with_source`](super::StoreBuilder::with_source). A source answers single requests; the
+/// [`Store`](super::Store) adds ranges, retries, checks of length and version, and decompression.
+///
+/// Futures and streams of a source are polled on a tokio runtime of the crate, with timers and I/O enabled.
+/// It has few threads: a blocking call of this crate that would have to wait there, such as
 /// [`Body::read_all`](super::Body::read_all), is [`ErrorKind::Unsupported`]. Await
 /// [`Body::into_stream`](super::Body::into_stream), or make the call in `tokio::task::spawn_blocking`.
 ///
-/// What an error's [`kind`](crate::Error::kind) says decides what happens next: after [`ErrorKind::Io`], a
-/// fault that may pass by itself, and after [`ErrorKind::Busy`] a [`get`](Source::get) is tried again; every
-/// other kind is final. So `get` need not try again itself, and need not watch the time: a response that does
-/// not come, or stops coming, for [`stall_timeout`](super::StoreBuilder::stall_timeout) is given up. The
-/// other requests are made once, and try again themselves where that makes sense: [`list`](Source::list) is
-/// given up when no object comes, and [`delete`](Source::delete) when it has not ended, for
+/// The [`kind`](crate::Error::kind) of an error decides what happens next: a [`get`](Source::get) is retried
+/// after [`ErrorKind::Io`], a fault that may pass, and after [`ErrorKind::Busy`]; every other kind is final.
+/// So `get` need neither retry nor watch the time: a response of which nothing arrives for
+/// [`stall_timeout`](super::StoreBuilder::stall_timeout) is given up.
+///
+/// The other requests are made once, so sources retry them where that makes sense. [`list`](Source::list) is
+/// given up when no object arrives, and [`delete`](Source::delete) when it has not ended, for
 /// [`retry_timeout`](super::StoreBuilder::retry_timeout). A [`put`](Source::put) watches its own time, since
 /// only the source knows how fast it sends.
 pub trait Source: fmt::Debug + Send + Sync + 'static {
-    /// Reads an object or a range of it. `url` is whole, with the prefix under which the source is
-    /// registered.
+    /// Reads an object or a range of it. `url` is the whole URL, including the prefix under which the source
+    /// is registered.
     ///
-    /// [`ErrorKind::NotFound`] says that there is no such object; the shard's URL is added to any error.
+    /// A range that begins at or after the end of the object is no error: the response has the size, and
+    /// holds the whole object or an empty range. So any range of an empty object can be read.
     ///
-    /// A range that begins at or after the end of the object is no fault: the response says the size, and
-    /// holds the whole object or an empty range. So an empty object is readable whatever the range.
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such object. The URL is added to any error.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
     /// Lists all objects under the directory `prefix`, at any depth and in any order.
@@ -47,8 +51,8 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 
     /// Writes an object from its bytes.
     ///
-    /// The object appears whole when the body ends, and not at all when the body gives an error or the future
-    /// is dropped. The default says that this source cannot be written to.
+    /// The object appears whole when the body ends, and never if the body returns an error or the future is
+    /// dropped. The default says that this source cannot be written to.
     fn put(
         &self,
         url: &str,
@@ -59,8 +63,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
         future::ready(Err(error)).boxed()
     }
 
-    /// Deletes an object. That there is none is no fault, and may be told by [`ErrorKind::NotFound`] or not
-    /// at all.
+    /// Deletes an object. If there is none, returns `Ok` or [`ErrorKind::NotFound`]: both count as success.
     ///
     /// The default says that this source cannot delete.
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
@@ -74,28 +77,28 @@ fn unsupported(action: &str, url: &str, hint: &str) -> Error {
     ErrorKind::Unsupported(format!("cannot {action} {scheme}:// URLs: {hint}")).into()
 }
 
-/// What part and version of an object is asked for. The default asks for the whole object as it is now.
+/// The range and version of an object that a request asks for. The default is the whole object as it is now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GetOptions {
-    /// The bytes wanted; may reach beyond the end of the object. A source may answer with the whole object
+    /// The range of bytes, which may reach beyond the end of the object. A source may return the whole object
     /// instead.
     pub range: Option<Range<u64>>,
-    /// Only this version is wanted; [`ErrorKind::Changed`] if the object has another one by now.
+    /// The only version that is accepted: [`ErrorKind::Changed`] if the object has another one by now.
     pub if_version: Option<String>,
 }
 
-/// A source's answer to a request: what is known of the object, and its bytes.
+/// A source's response to a request: what it knows about the object, and the bytes.
 #[non_exhaustive]
 pub struct GetResponse {
     /// The size of the whole object in bytes, if the source knows it.
     pub size: Option<u64>,
     /// The range that `body` holds; `None` if it holds the whole object.
     pub range: Option<Range<u64>>,
-    /// What tells this version of the object from others (an ETag, generation or modification time), if
-    /// anything does. An object without a version is never read in more than one request.
+    /// The version of the object (an ETag, generation or modification time), if it is known. An object
+    /// without a version is never read in more than one request.
     pub version: Option<String>,
-    /// The checksum of the whole object, whatever range the body holds, if it is known. It is compared where
+    /// The checksum of the whole object, whichever range the body holds, if it is known. It is compared where
     /// the whole object is read.
     pub checksum: Option<Checksum>,
     /// The bytes. The chunks become the [`Bytes`] that samples share: 64 KiB and more work best.
@@ -103,34 +106,34 @@ pub struct GetResponse {
 }
 
 impl GetResponse {
-    /// A response that holds the whole object, of unknown size and version.
+    /// Makes a response that holds the whole object, of unknown size and version.
     #[must_use]
     pub fn new(body: BoxStream<'static, Result<Bytes>>) -> Self {
         Self { size: None, range: None, version: None, checksum: None, body }
     }
 
-    /// Says how many bytes the whole object has.
+    /// Sets the size of the whole object in bytes.
     #[must_use]
     pub fn with_size(mut self, size: u64) -> Self {
         self.size = Some(size);
         self
     }
 
-    /// Says which range of the object the body holds.
+    /// Sets the range of the object that the body holds.
     #[must_use]
     pub fn with_range(mut self, range: Range<u64>) -> Self {
         self.range = Some(range);
         self
     }
 
-    /// Says which version of the object this is.
+    /// Sets the version of the object.
     #[must_use]
     pub fn with_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
     }
 
-    /// Says what the checksum of the whole object is.
+    /// Sets the checksum of the whole object.
     #[must_use]
     pub fn with_checksum(mut self, checksum: Checksum) -> Self {
         self.checksum = Some(checksum);
@@ -149,15 +152,24 @@ impl fmt::Debug for GetResponse {
     }
 }
 
-/// Why a response is not the object that was asked for.
+/// Why a response is not the requested object.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The range begins at the end or after it, as every range of an empty object does: the response for the
-    /// whole object tells its size.
+    /// The range begins at the end of the object or after it, as every range of an empty object does. A
+    /// request for the whole object finds out its size.
     Beyond,
-    /// The credentials are not good, or no longer.
+    /// The credentials are not valid, or not any more.
     Unauthenticated(Error),
     Other(Error),
+}
+
+impl Refusal {
+    /// The object has another version than the one that was asked for: `after`, if the server says so.
+    pub(super) fn changed(options: &GetOptions, after: Option<String>) -> Self {
+        let before = options.if_version.clone().unwrap_or_default();
+        let after = after.unwrap_or_else(|| "another one".into());
+        Refusal::Other(ErrorKind::Changed { before, after }.into())
+    }
 }
 
 impl From<Refusal> for Error {
@@ -169,37 +181,37 @@ impl From<Refusal> for Error {
     }
 }
 
-/// What is known of an object that is being read: how large it is and which version.
+/// The size and version of an object, as far as they are known.
 ///
-/// Two answers that are equal and have a version are of the same bytes.
+/// If two of them are equal and have a version, the bytes of their objects are the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectVersion {
     /// The size of the whole object in bytes, as stored: before decompression, and whatever range is read.
     pub size: Option<u64>,
-    /// What tells this version of the object from others (an ETag or modification time), if anything does.
+    /// The version of the object (an ETag or modification time), if it is known.
     pub version: Option<String>,
 }
 
 impl ObjectVersion {
     /// Whether both have the same version, and sizes that do not differ.
     ///
-    /// Without a version that cannot be told: an object that is written again is often as long as it was.
+    /// False if a version is unknown: an object that is written again often keeps its length.
     pub(crate) fn is_same_version(&self, other: &ObjectVersion) -> bool {
         let (Some(one), Some(now)) = (&self.version, &other.version) else { return false };
         tag(one) == tag(now) && !self.contradicts(other)
     }
 
-    /// Whether the two cannot be the same object, as far as the size and the version of both are known.
+    /// Whether the two cannot be the same object, as far as both sizes and both versions are known.
     ///
     /// ETags are compared weakly (RFC 9110, 8.8.3.2), since a server may name the same bytes in both ways.
-    /// The modification time of a file is compared with other such times alone: it says nothing of the ETag
-    /// that the same bytes have in a bucket.
+    /// The modification time of a file is compared with other such times alone: it says nothing about the
+    /// ETag that the same bytes have in a bucket.
     pub(crate) fn contradicts(&self, other: &ObjectVersion) -> bool {
         let sizes = matches!((self.size, other.size), (Some(one), Some(other)) if one != other);
         let (Some(one), Some(other)) = (&self.version, &other.version) else { return sizes };
         let versions = match (modification_time(one), modification_time(other)) {
-            // Many tools that copy files keep the seconds alone.
+            // Many tools that copy files keep only the seconds.
             (Some((one, 0)), Some((other, _))) | (Some((one, _)), Some((other, 0))) => one != other,
             (Some(one), Some(other)) => one != other,
             (None, None) => tag(one) != tag(other),
@@ -217,32 +229,32 @@ fn modification_time(version: &str) -> Option<(u64, u32)> {
     Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
 }
 
-/// The part of an ETag that tells versions apart; any other version as it is.
+/// The part of an ETag that identifies the version; any other version as it is.
 fn tag(version: &str) -> &str {
     version.strip_prefix("W/").unwrap_or(version).trim_matches('"')
 }
 
-/// What a listing or a finished write tells about an object.
+/// An object of a listing, or one that was written.
 ///
-/// `Debug` shows its URL without [what may be secret](crate::SecretUrl) in it.
+/// `Debug` shows its URL without the [secrets](crate::SecretUrl) in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ObjectInfo {
-    /// The URL or path that opens the object: whole, with a password or signature that it may have.
+    /// The URL or path that opens the object: the whole text, including a password or signature.
     pub url: String,
     /// The size in bytes, as stored: compressed objects are not looked into.
     pub size: u64,
-    /// What tells this version of the object from others (an ETag or modification time), if anything does.
+    /// The version of the object (an ETag or modification time), if it is known.
     pub version: Option<String>,
 }
 
 impl ObjectInfo {
-    /// An object of unknown version.
+    /// Makes an object of unknown version.
     pub fn new(url: impl Into<String>, size: u64) -> Self {
         Self { url: url.into(), size, version: None }
     }
 
-    /// Says which version of the object this is.
+    /// Sets the version of the object.
     #[must_use]
     pub fn with_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
@@ -306,7 +318,7 @@ mod tests {
             (object(None, Some("1764000000.123456789")), object(None, Some("1764000000.123456780")), true),
             (object(None, time), object(None, Some("\"a\"")), false),
             (object(Some(1), time), object(Some(2), Some("\"a\"")), true),
-            // Other numbers with a point are no times of files.
+            // Other numbers with a point are not times of files.
             (object(None, Some("1.5")), object(None, Some("1.6")), true),
             (object(None, Some("1.5")), object(None, time), false),
         ] {

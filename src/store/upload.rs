@@ -1,4 +1,4 @@
-//! Writing objects: the blocking face over a source's `put`.
+//! Writing objects: blocking writers over the asynchronous `put` of a source.
 
 use super::runtime::{self, Task};
 use super::source::{ObjectInfo, Source};
@@ -12,68 +12,69 @@ use std::time::Duration;
 
 /// A new object that is being written.
 ///
-/// It appears whole when [`finish`](ObjectWriter::finish) returns, replacing what was there before. Dropped
-/// without that, or after a write that failed, it never appears: an upload to an object store is called off,
-/// so that none of its parts is kept, and the drop waits for that up to 10 seconds. An upload that ends with
-/// its process, or that cannot be called off in this time, may leave parts behind that nobody sees but that
-/// cost money: give the bucket a lifecycle rule that ends incomplete multipart uploads.
+/// It appears whole when [`finish`](ObjectWriter::finish) returns, and replaces an earlier object. If the
+/// writer is dropped without that, or a write has failed, it never appears: an upload to an object store is
+/// aborted, so that none of its parts is kept, and the drop waits for that up to 10 seconds. An upload that
+/// ends with its process, or that cannot be aborted in this time, may leave parts behind that cannot be seen
+/// but are billed: give the bucket a lifecycle rule that aborts incomplete multipart uploads.
 pub trait ObjectWriter: Write + Send {
     /// Completes the object.
     ///
     /// # Errors
     ///
-    /// If any byte could not be stored, or a write failed before; the object has not appeared then.
+    /// If any byte could not be stored, or an earlier write failed. Then the object does not appear.
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
-/// Writes all of `bytes`. Why an upload was refused is told by the kind of the error, while [`Write`] can
-/// only wrap it in an [`io::Error`], which would become [`ErrorKind::Io`].
+/// Writes all of `bytes`. Returns the error of the upload itself, which [`Write`] wraps in an [`io::Error`],
+/// so that its kind is not [`ErrorKind::Io`].
 pub(crate) fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
     object.write_all(bytes).map_err(|error| error.downcast::<Error>().unwrap_or_else(Error::from))
 }
 
-/// Bytes that are handed to the upload at once.
-const CHUNK: usize = 1 << 20;
-/// How long an upload whose writer has been dropped may take to see that its body breaks off, before it is
-/// cancelled.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a dropped writer waits for the upload to be called off after that.
-const LIMIT: Duration = Duration::from_secs(9);
+/// Bytes that are passed to the upload at once.
+const CHUNK_SIZE: usize = 1 << 20;
+/// Time for which an upload whose writer was dropped may take to notice that its body breaks off, before it
+/// is cancelled.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for which a dropped writer waits for the abort of the upload after that.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);
 
-enum Part {
+/// What a writer sends to its upload.
+enum UploadMessage {
     Data(Bytes),
-    /// Only this ends an object. A writer that just goes away abandons it.
+    /// The end of the object. A writer that is dropped without it abandons the object.
     End,
 }
 
-/// Feeds the bytes written to an upload that runs on the I/O runtime.
+/// Passes the written bytes to an upload that runs on the I/O runtime.
 #[derive(Debug)]
 pub(super) struct UploadWriter {
     url: SecretUrl,
     buffer: BytesMut,
-    parts: Sender<Part>,
+    messages: Sender<UploadMessage>,
     /// `None` once it has ended.
     upload: Option<Task<ObjectInfo>>,
 }
 
 impl UploadWriter {
     pub(super) fn create(source: &dyn Source, url: &str) -> Result<Self> {
-        let (parts, receiver) = async_channel::bounded(4);
+        let (messages, receiver) = async_channel::bounded(4);
         let upload = Some(runtime::spawn(source.put(url, body(receiver)))?);
-        Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), parts, upload })
+        Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload })
     }
 
-    fn send(&mut self, part: Part) -> Result<()> {
-        match wait::block_on(self.parts.send(part)) {
+    fn send(&mut self, message: UploadMessage) -> Result<()> {
+        match wait::block_on(self.messages.send(message)) {
             Ok(Ok(())) => Ok(()),
-            // The upload drops its end of the channel only when it failed.
+            // The upload drops its end of the channel only when it has failed.
             Ok(Err(_)) => {
                 self.end()?;
                 Err(stopped())
             }
             Err(error) => {
-                // The part is lost. Without it there must be no object, whatever is written after it.
-                self.parts.close();
+                // The chunk is lost. Without it there must be no object, whatever is written after it.
+                self.messages.close();
                 Err(error)
             }
         }
@@ -81,17 +82,17 @@ impl UploadWriter {
 
     fn send_buffer(&mut self) -> Result<()> {
         let chunk = self.buffer.split().freeze();
-        if chunk.is_empty() { Ok(()) } else { self.send(Part::Data(chunk)) }
+        if chunk.is_empty() { Ok(()) } else { self.send(UploadMessage::Data(chunk)) }
     }
 
-    /// Waits for the end of the upload.
+    /// Waits for the upload to end.
     fn end(&mut self) -> Result<ObjectInfo> {
         let Some(upload) = &mut self.upload else { return Err(stopped()) };
         let end = wait::block_on(upload);
         if end.is_ok() {
             self.upload = None;
         }
-        // A wait that was interrupted leaves the upload to the drop, which waits until it is called off.
+        // If the wait was interrupted, the upload is left to the drop, which waits until it is aborted.
         end.and_then(|end| end).map_err(|error| error.in_shard(&self.url))
     }
 }
@@ -103,17 +104,17 @@ fn stopped() -> Error {
 impl Write for UploadWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.buffer.capacity() == 0 {
-            self.buffer.reserve(CHUNK);
+            self.buffer.reserve(CHUNK_SIZE);
         }
-        let length = bytes.len().min(CHUNK - self.buffer.len());
+        let length = bytes.len().min(CHUNK_SIZE - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..length]);
-        if self.buffer.len() == CHUNK {
+        if self.buffer.len() == CHUNK_SIZE {
             self.send_buffer().map_err(io::Error::other)?;
         }
         Ok(length)
     }
 
-    /// Does nothing: an object has no visible part before it is whole.
+    /// Does nothing: no part of an object is visible before it is whole.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -121,11 +122,11 @@ impl Write for UploadWriter {
 
 impl Drop for UploadWriter {
     fn drop(&mut self) {
-        // The source sees that the body breaks off, and cleans up behind itself. A process that ends now, as
-        // after an error or a panic, must not end before.
-        self.parts.close();
+        // The source notices that the body breaks off, and cleans up. A process that is about to end, as
+        // after an error or a panic, must wait for that.
+        self.messages.close();
         if let Some(upload) = self.upload.take() {
-            let _ = upload.end_within(PATIENCE, LIMIT);
+            let _ = upload.end_within(END_TIMEOUT, CLEANUP_TIMEOUT);
         }
     }
 }
@@ -133,16 +134,16 @@ impl Drop for UploadWriter {
 impl ObjectWriter for UploadWriter {
     fn finish(mut self: Box<Self>) -> Result<ObjectInfo> {
         self.send_buffer()?;
-        self.send(Part::End)?;
+        self.send(UploadMessage::End)?;
         self.end()
     }
 }
 
-/// The parts as a body that ends without an error only after [`Part::End`].
-fn body(parts: Receiver<Part>) -> BoxStream<'static, Result<Bytes>> {
-    stream::try_unfold(parts, async |parts| match parts.recv().await {
-        Ok(Part::Data(chunk)) => Ok(Some((chunk, parts))),
-        Ok(Part::End) => Ok(None),
+/// The messages as a body, which ends without an error only after [`UploadMessage::End`].
+fn body(messages: Receiver<UploadMessage>) -> BoxStream<'static, Result<Bytes>> {
+    stream::try_unfold(messages, async |messages| match messages.recv().await {
+        Ok(UploadMessage::Data(chunk)) => Ok(Some((chunk, messages))),
+        Ok(UploadMessage::End) => Ok(None),
         Err(_) => Err(ErrorKind::Stopped.into()),
     })
     .boxed()
@@ -159,12 +160,12 @@ mod tests {
     use std::time::Instant;
     use wait::Interrupt;
 
-    /// Takes an object when it is told to, and some time after its body has ended.
+    /// A source that begins an upload when it is notified, and ends it some time after its body has ended.
     #[derive(Debug, Default)]
     struct Slow {
         begin: Arc<tokio::sync::Notify>,
         time: Duration,
-        /// Whether it is done, with an object or with an error.
+        /// Whether the upload has ended, with an object or with an error.
         ended: Arc<AtomicBool>,
     }
 
@@ -195,7 +196,7 @@ mod tests {
         Box::new(UploadWriter::create(source, "slow://a").unwrap())
     }
 
-    /// A thread may write again what it could not write before, and have the object completed by another.
+    /// A thread may write again after a failed write, and another thread may finish the object.
     #[test]
     fn an_object_with_a_hole_does_not_appear() {
         for interrupts in [false, true] {
@@ -210,7 +211,7 @@ mod tests {
                     wait::mark_io_thread();
                 }
                 // More than the channel holds.
-                let error = writer.write_all(&vec![0; 8 * CHUNK]).unwrap_err();
+                let error = writer.write_all(&vec![0; 8 * CHUNK_SIZE]).unwrap_err();
                 let _ = writer.write(b"more");
                 (writer, error)
             });
@@ -255,6 +256,6 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < END_TIMEOUT, "{:?}", begun.elapsed());
     }
 }

@@ -1,15 +1,15 @@
-//! What a tar header block says, and what the extension headers before it add.
+//! Parses a tar header block and the extension headers before it.
 //!
 //! Formats: POSIX ustar and pax (IEEE Std 1003.1, pax interchange format), GNU tar, and the v7 layout. The
 //! fields are read by the types of the `tar` crate.
 
-use super::input::Piece;
+use super::chunk_queue::SharedSlice;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use tar::{EntryType, Header};
 
 pub(super) const BLOCK: usize = 512;
-/// Where the checksum field is in a header; it counts as spaces in the sum.
+/// The checksum field of a header, which counts as spaces in the sum.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
 /// What a tar member is.
@@ -18,13 +18,13 @@ const CHECKSUM: std::ops::Range<usize> = 148..156;
 pub enum EntryKind {
     /// A file with content.
     File,
-    /// A hard or symbolic link: its content stands elsewhere.
+    /// A hard or symbolic link: its content is elsewhere.
     Link,
     /// Anything else that holds no data of a sample: a directory, a device, a volume label.
     Other,
 }
 
-/// What extension headers say of the next member. `None` means that they don't say it.
+/// The values of extension headers for the next member. `None` means that they have none.
 #[derive(Debug, Default)]
 pub(super) struct Extension {
     /// Whether a pax header was among them.
@@ -46,12 +46,12 @@ pub(super) enum Block {
     GlobalPax { size: u64 },
     /// A GNU long name for the next member.
     LongName { size: u64 },
-    /// Something of that size that says nothing about samples.
+    /// Something of that size that does not concern samples.
     Ignored { size: u64 },
 }
 
-/// Reads one header block. `extension` is what the extension headers before it said.
-pub(super) fn parse(block: Piece<'_>, extension: &mut Extension, global: &Extension) -> Result<Block> {
+/// Parses one header block. `extension` has the values of the extension headers before it.
+pub(super) fn parse(block: SharedSlice<'_>, extension: &mut Extension, global: &Extension) -> Result<Block> {
     let header = Header::from_byte_slice(&block);
     let sum = sum(header.as_bytes());
     if sum == 0 {
@@ -86,11 +86,11 @@ pub(super) fn parse(block: Piece<'_>, extension: &mut Extension, global: &Extens
     Ok(Block::Member { name, kind, size: if no_data { 0 } else { size } })
 }
 
-/// The name in the header itself: the `name` field, with what the `prefix` field says before it.
+/// The name in the header itself: the `prefix` field, if any, and the `name` field.
 ///
-/// The `tar` crate looks for a prefix only where the version says `00`; other readers, and some old writers,
-/// take any `ustar` that is not GNU's.
-fn name(block: Piece<'_>, header: &Header) -> Bytes {
+/// The `tar` crate reads the prefix only if the version is `00`; other readers, and some old writers, accept
+/// any `ustar` that is not GNU's.
+fn name(block: SharedSlice<'_>, header: &Header) -> Bytes {
     const MAGIC: std::ops::Range<usize> = 257..265;
     const PREFIX: std::ops::Range<usize> = 345..500;
     let text = |field: &[u8]| field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
@@ -122,8 +122,7 @@ fn size(header: &Header) -> Result<u64> {
     header.entry_size().map_err(malformed)
 }
 
-/// Octal digits up to a NUL, as nearly all writers put them; what else a number may look like, the `tar`
-/// crate knows.
+/// Octal digits up to a NUL, as nearly all writers write them. The `tar` crate reads all other forms.
 fn plain_octal(field: &[u8]) -> Option<u64> {
     let mut number = 0;
     for (at, &byte) in field.iter().enumerate() {
@@ -136,8 +135,7 @@ fn plain_octal(field: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// What is wrong with an archive that begins so, if it is compressed data. Its suffix is what tells a reader
-/// to decompress a shard.
+/// The error of compressed data in place of an archive. Readers decompress shards by their suffix only.
 pub(super) fn compressed(start: &[u8]) -> Option<Error> {
     const MAGIC: [(&[u8], &str, &str); 5] = [
         (b"\x1f\x8b\x08", "gzip", "whose name must end in .tar.gz or .tgz to be read"),
@@ -151,12 +149,12 @@ pub(super) fn compressed(start: &[u8]) -> Option<Error> {
     Some(ErrorKind::UnsupportedCompression(message).into())
 }
 
-/// The sum of a header's bytes. It is taken in pieces so small that compilers know of instructions for each.
+/// The sum of a header's bytes, in pieces of a size that compilers vectorise.
 fn sum(block: &[u8; BLOCK]) -> u32 {
     block.chunks_exact(64).map(|piece| piece.iter().map(|&byte| u32::from(byte)).sum::<u32>()).sum()
 }
 
-/// Checks the header's checksum: the sum of its bytes, which some old archivers made of signed bytes.
+/// Checks the header's checksum: the sum of its bytes, which some old archivers took as signed.
 fn verify(header: &Header, sum: u32) -> Result<()> {
     let block = header.as_bytes();
     let spaces = (b' ' as u32) * CHECKSUM.len() as u32;
@@ -177,8 +175,8 @@ fn verify(header: &Header, sum: u32) -> Result<()> {
 }
 
 impl Extension {
-    /// Takes in the records of a pax header.
-    pub(super) fn read_pax(&mut self, records: Piece<'_>) -> Result<()> {
+    /// Reads the records of a pax header.
+    pub(super) fn read_pax(&mut self, records: SharedSlice<'_>) -> Result<()> {
         for record in pax_records(&records) {
             let (key, value) = record?;
             match key {
@@ -205,8 +203,8 @@ impl Extension {
         Ok(())
     }
 
-    /// Takes in the records of a later global pax header; what it does not say stays as it was.
-    pub(super) fn override_with(&mut self, records: Piece<'_>) -> Result<()> {
+    /// Reads the records of a later global pax header. Values that it does not have stay.
+    pub(super) fn override_with(&mut self, records: SharedSlice<'_>) -> Result<()> {
         let mut later = Extension::default();
         later.read_pax(records)?;
         self.path = later.path.or(self.path.take());
@@ -214,9 +212,9 @@ impl Extension {
         Ok(())
     }
 
-    /// Takes in a GNU long name. It ends with one NUL, which some writers leave out; more of them are a part
-    /// of the name that was overwritten with zeros.
-    pub(super) fn read_long_name(&mut self, name: Piece<'_>) -> Result<()> {
+    /// Reads a GNU long name. It ends with one NUL, which some writers leave out; more NULs are a part of the
+    /// name that was overwritten with zeros.
+    pub(super) fn read_long_name(&mut self, name: SharedSlice<'_>) -> Result<()> {
         let text = name.strip_suffix(b"\0").unwrap_or(&name);
         if text.is_empty() || text.contains(&0) {
             return Err(invalid("a GNU long name that is empty or has a NUL in it"));
@@ -228,8 +226,8 @@ impl Extension {
     }
 }
 
-/// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. Only the length says where a record
-/// ends: a value may hold line breaks, which the `tar` crate takes for the end.
+/// The keywords and values of pax records, `LENGTH KEYWORD=VALUE\n`. Only the length tells where a record
+/// ends: a value may contain line breaks, which the `tar` crate takes for the end.
 fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -255,7 +253,7 @@ fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&text[..equals], &text[equals + 1..], after))
 }
 
-/// Readers disagree on which of two extended names wins, so that neither can be trusted.
+/// The error of two extended names: readers disagree on which one wins, so that neither can be trusted.
 fn two_names() -> Error {
     invalid("two extended names for one member")
 }

@@ -1,9 +1,9 @@
-//! What is accepted of a shard.
+//! Limits on the contents of a shard.
 
 use crate::error::{ErrorKind, Result};
 
-/// Limits on what is accepted of a shard: what its headers may claim, what a sample may hold, and what may
-/// follow the end of the archive.
+/// Limits on what is accepted of a shard: the sizes in its headers, the size of a sample, and the data after
+/// the end of the archive.
 ///
 /// ```
 /// use shardstream::tar::Limits;
@@ -15,45 +15,44 @@ use crate::error::{ErrorKind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The largest member that is accepted, in bytes. Default: 4 GiB.
+    /// Size of the largest accepted member in bytes. Default: 4 GiB.
     pub member: u64,
-    /// The largest extension header (pax records or a GNU long name) that is accepted, in bytes. Default: 1
+    /// Size of the largest accepted extension header (pax records or a GNU long name) in bytes. Default: 1
     /// MiB.
     pub extension: u64,
-    /// The largest sample that is accepted: the bytes of all its members. A larger one is an error of this
-    /// sample, and is not kept in memory. Default: 1 GiB, enough for long videos; a few MB of gzip can claim
-    /// more than any machine has.
+    /// Size of the largest accepted sample: the bytes of all its members. A larger sample is an error, and is
+    /// not kept in memory. Default: 1 GiB, enough for long videos; a few MB of gzip can expand to more than
+    /// any machine has.
     pub sample: u64,
-    /// The most members of one sample that are accepted. A sample of more is an error of this sample, and is
-    /// not kept in memory. Default: 65 536.
+    /// Largest accepted number of members of a sample. A sample with more members is an error, and is not
+    /// kept in memory. Default: 65 536.
     pub members: u64,
-    /// The most bytes of zeros that are accepted after the two blocks of zeros that mark the end of an
-    /// archive, whatever the length of the archive is.
+    /// Largest accepted number of bytes of zeros after the end-of-archive marker, which is two blocks of
+    /// zeros.
     ///
-    /// Default: `None`, as many as padding to whole records explains. Writers pad archives to a multiple of a
-    /// record, GNU tar, Python and this crate to one of 10 240 bytes. Accepted are records of 512 · 2ⁿ and 5
-    /// 120 · 2ⁿ bytes up to 1 MiB; an archive of up to 1 MiB may be a single record, and one without members
-    /// has up to 10 240 bytes. More zeros were probably written over samples.
+    /// Default: `None`, which accepts padding to whole records. Writers pad archives to a multiple of a
+    /// record: GNU tar, Python and this crate to one of 10 240 bytes. Accepted are records of `512 * 2^n` and
+    /// `5120 * 2^n` bytes up to 1 MiB; an archive of up to 1 MiB may be a single record, and one without
+    /// members has up to 10 240 bytes. More zeros have probably overwritten samples.
     pub padding: Option<u64>,
-    /// How many archives a shard may consist of, one after the other, as `cat a.tar b.tar` makes them.
-    /// Default: 1.
+    /// Largest accepted number of concatenated archives in a shard, as made by `cat a.tar b.tar`. Default: 1.
     ///
-    /// Where there may be several, a region of zeros that ends where a member begins can be taken for the end
+    /// If there may be several, a region of zeros that ends where a member begins can be mistaken for the end
     /// of one archive and the beginning of the next.
     pub archives: u64,
 }
 
 impl Limits {
-    /// Refuses limits that no shard with samples can keep to.
+    /// Refuses limits that no shard with samples can satisfy.
     pub(crate) fn check(&self) -> Result<()> {
-        let none = match self {
+        let zero = match self {
             Limits { archives: 0, .. } => "archives",
             Limits { members: 0, .. } => "members",
             Limits { member: 0, .. } => "member",
             Limits { sample: 0, .. } => "sample",
             _ => return Ok(()),
         };
-        let message = format!("`tar::Limits::{none}` is 0: no shard with samples would be read");
+        let message = format!("`tar::Limits::{zero}` is 0: no shard with samples would be read");
         Err(ErrorKind::Config(message).into())
     }
 }

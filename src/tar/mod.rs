@@ -1,20 +1,20 @@
-//! From bytes to samples: the sans-I/O tar walker and the grouping of members by key.
+//! Parses samples from tar archives, without I/O.
 //!
-//! [`Walker`] turns bytes into tar members, [`SampleParser`] turns them into samples, and [`Outline`] only
-//! finds where those are; all are state machines that own no file, socket or thread. [`read`] drives the
-//! parser from an iterator or a stream of chunks.
+//! [`Walker`] turns bytes into tar members, [`SampleParser`] groups members by key into samples, and
+//! [`Outline`] finds the offsets of samples from headers alone. All are state machines that own no file,
+//! socket or thread. [`read`] drives the parser from an iterator or a stream of chunks.
 
-mod end;
-mod group;
+mod archive_end;
+mod chunk_queue;
+mod grouper;
 mod header;
-mod input;
 mod intern;
 mod limits;
 mod name;
 mod outline;
 mod parser;
 mod read;
-mod seen;
+mod seen_keys;
 #[cfg(test)]
 mod tests;
 mod walker;

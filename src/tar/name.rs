@@ -1,7 +1,7 @@
-//! How a member's name becomes a sample's key and a field's name.
+//! Splits a member's name into a sample's key and a field's name.
 
 /// Splits a member's name at the first dot of its last part: `dir/0001.seg.png` is the key `dir/0001` and the
-/// extension `seg.png`. Names that are no member of a sample have no key: those without a dot, and hidden
+/// extension `seg.png`. Returns none for names that are not part of a sample: those without a dot, and hidden
 /// files.
 ///
 /// The rule is that of Python's `webdataset`, with one exception: there, hidden files in a directory (such as
@@ -15,14 +15,14 @@
 /// ```
 #[must_use]
 pub fn split_name(name: &str) -> Option<(&str, &str)> {
-    // Names are short: a search that is made for long texts takes longer to begin than these take in all.
+    // Names are short: the setup of a search for long texts would take longer than this loop.
     let bytes = name.as_bytes();
     let base = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let dot = base + bytes[base..].iter().position(|&byte| byte == b'.').filter(|&dot| dot > 0)?;
     Some((&name[..dot], &name[dot + 1..]))
 }
 
-/// Whether a member is metadata: its first part begins and ends with two underscores, as `__index__` or
+/// Whether a member is metadata: its first part begins and ends with two underscores, as in `__index__` or
 /// `__x__/y`.
 pub(crate) fn is_meta(name: &str) -> bool {
     let first = || name.split('/').next().unwrap_or_default();

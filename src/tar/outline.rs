@@ -1,6 +1,6 @@
-//! Where samples and their fields are, from the headers alone.
+//! Finds the offsets of samples and their fields from the headers alone.
 
-use super::group::{Found, Group, Keep};
+use super::grouper::{FieldContent, GroupEvent, Grouper};
 use super::limits::Limits;
 use super::walker::Entry;
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub enum Outlined {
     End,
 }
 
-/// Where a sample is in its archive.
+/// The place of a sample in its archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleOutline {
@@ -28,13 +28,13 @@ pub struct SampleOutline {
     pub key: ByteString,
     /// The number of the sample in its shard, from 0.
     pub number: u64,
-    /// The offset in the archive of the first header of the first member, extension headers included.
+    /// The offset in the archive of the first header of the first member, including extension headers.
     pub offset: u64,
     /// The fields by name, in the order of the shard.
     pub fields: Vec<(ByteString, FieldOutline)>,
 }
 
-/// Where the content of a field is in the archive.
+/// The place of a field's content in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FieldOutline {
@@ -44,7 +44,7 @@ pub struct FieldOutline {
     pub size: u64,
 }
 
-impl Keep for FieldOutline {
+impl FieldContent for FieldOutline {
     fn of_header(entry: &Entry) -> Option<Self> {
         Some(FieldOutline { offset: entry.data_offset, size: entry.size })
     }
@@ -54,12 +54,11 @@ impl Keep for FieldOutline {
     }
 }
 
-/// Finds where the samples of a shard are, from the headers of its archive.
+/// Finds the samples of a shard from the headers of its archive.
 ///
-/// It sees the same samples and the same faults as a [`SampleParser`](super::SampleParser), and does not look
-/// at the content of members: whoever drives it may leave that out. When it needs input, it has no use for
-/// the bytes before [`wanted`](Outline::wanted); [`skip_to`](Outline::skip_to) says which of them do not
-/// come.
+/// An outline finds the same samples and the same errors as a [`SampleParser`](super::SampleParser), but does
+/// not read the content of members: the caller may leave it out. When it needs input, it needs no bytes
+/// before [`wanted`](Outline::wanted); [`skip_to`](Outline::skip_to) says which bytes are left out.
 ///
 /// ```
 /// use shardstream::tar::{Outline, Outlined};
@@ -92,14 +91,14 @@ impl Keep for FieldOutline {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Outline(Group<FieldOutline>);
+pub struct Outline(Grouper<FieldOutline>);
 
 impl Outline {
-    /// An outline from the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl),
-    /// in errors.
+    /// An outline from the beginning of a shard. Errors contain the shard's URL or name without
+    /// [secrets](SecretUrl).
     #[must_use]
     pub fn new(shard: impl Into<SecretUrl>) -> Self {
-        Outline(Group::new(shard.into().shown()))
+        Outline(Grouper::new(shard.into().shown()))
     }
 
     /// Sets the limits on what is accepted of the shard.
@@ -119,21 +118,21 @@ impl Outline {
         self.0.walker.finish();
     }
 
-    /// The offset of the next byte that is wanted. It may lie behind the end of a damaged archive.
+    /// The offset of the next byte that is needed. It may be beyond the end of a damaged archive.
     #[must_use]
     pub fn wanted(&self) -> u64 {
         self.0.walker.wanted()
     }
 
-    /// Says that the next byte to be pushed is the one at `offset` of the archive, which must not lie behind
-    /// the one that is [wanted](Outline::wanted). In an archive that ends before that one, the end is the
-    /// furthest to go: what is missing is only noticed from there.
+    /// Says that the next pushed byte is at `offset` of the archive, which must not be beyond the
+    /// [wanted](Outline::wanted) one. If the archive ends before that, skip to its end at most, so that the
+    /// missing bytes are noticed.
     pub fn skip_to(&mut self, offset: u64) {
         self.0.walker.skip_to(offset);
     }
 
     /// Whether every sample so far can be read from its own offset, by [`SampleParser::starting`]. It cannot
-    /// where a global pax header gives a name or a size to the members after it.
+    /// if a global pax header sets the name or size of the members after it.
     ///
     /// [`SampleParser::starting`]: super::SampleParser::starting
     #[must_use]
@@ -148,9 +147,9 @@ impl Outline {
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Outlined> {
         Ok(match self.0.next()? {
-            Found::NeedInput => Outlined::NeedInput,
-            Found::End => Outlined::End,
-            Found::Sample(found) => Outlined::Sample(SampleOutline {
+            GroupEvent::NeedInput => Outlined::NeedInput,
+            GroupEvent::End => Outlined::End,
+            GroupEvent::Sample(found) => Outlined::Sample(SampleOutline {
                 key: String::from(found.key).into(),
                 number: found.position.sample,
                 offset: found.offset,
@@ -159,7 +158,7 @@ impl Outline {
         })
     }
 
-    /// The source of the bytes failed: says where.
+    /// Adds the place to an error of the source of the bytes.
     pub(crate) fn broken(&mut self, error: Error) -> Error {
         self.0.broken(error)
     }

@@ -1,6 +1,6 @@
-//! From bytes to samples.
+//! Parses samples from the bytes of a shard.
 
-use super::group::{Found, Group, Pending};
+use super::grouper::{GroupEvent, Grouper, Pending};
 use super::limits::Limits;
 use crate::error::{Error, Result};
 use crate::sample::{Position, Sample, Value};
@@ -21,40 +21,41 @@ pub enum Parsed {
     End,
 }
 
-/// Parses the samples of one shard, in whatever chunks its bytes come.
+/// Parses the samples of one shard, from chunks of any size.
 ///
 /// Like the [`Walker`](super::Walker) that it drives, it owns no file, socket or thread. Adjacent members
-/// that share a key are one sample; a sample is given out only when it is certain to be whole, that is when
-/// the next key or the end of the archive, with its padding, has been seen. Fields are named by the extension
-/// in lower case and keep the order of the shard. Skipped are directories, hidden files, names without an
-/// extension and `__metadata__`.
+/// with the same key are one sample. A sample is returned only when it is complete: when the next key or the
+/// end of the archive, with its padding, has been read. Fields are named by the extension in lower case and
+/// keep the order of the shard. Directories, hidden files, names without an extension and `__metadata__` are
+/// skipped.
 ///
-/// The raw fields are slices of the chunks pushed, where they don't straddle two: see [`Sample::compact`].
-/// Keys and names are copies. What a sample may hold is [limited](super::Limits).
+/// Raw fields are slices of the pushed chunks unless they span several: see [`Sample::compact`]. Keys and
+/// names are copies. The size of a sample is [limited](super::Limits).
 #[derive(Debug)]
-pub struct SampleParser(Group<Value>);
+pub struct SampleParser(Grouper<Value>);
 
 impl SampleParser {
-    /// A parser at the beginning of a shard, whose URL or name is used, without its [secrets](SecretUrl), in
-    /// samples and errors.
+    /// A parser at the beginning of a shard. Samples and errors contain the shard's URL or name without
+    /// [secrets](SecretUrl).
     #[must_use]
     pub fn new(shard: impl Into<SecretUrl>) -> Self {
-        SampleParser(Group::new(shard.into().shown()))
+        SampleParser(Grouper::new(shard.into().shown()))
     }
 
-    /// Sets the epoch and the number of the shard that the samples' [positions](Sample::position) will name.
+    /// Sets the epoch and the number of the shard in the samples' [positions](Sample::position).
     #[must_use]
     pub fn at(mut self, epoch: u64, shard: u64) -> Self {
         self.0.position = Position { epoch, shard, ..self.0.position };
         self
     }
 
-    /// Begins in the middle of a shard: the bytes pushed begin at `offset` of the archive, where sample
+    /// Starts in the middle of a shard: the pushed bytes begin at `offset` of the archive, where sample
     /// number `sample` begins. The samples' positions, and the offsets in errors, count from there.
     ///
-    /// An index says where that is ([`SampleOutline::offset`](super::SampleOutline)), and whether samples of
-    /// this shard can be read so ([`Outline::seekable`](super::Outline::seekable)). That a key comes twice in
-    /// the shard is noticed in what is read only.
+    /// An [`Outline`](super::Outline) has these offsets ([`SampleOutline::offset`](super::SampleOutline)),
+    /// and says whether samples of a shard can be read on their own
+    /// ([`Outline::seekable`](super::Outline::seekable)). A repeated key is found only among the samples that
+    /// are read.
     #[must_use]
     pub fn starting(mut self, sample: u64, offset: u64) -> Self {
         self.0.position.sample = sample;
@@ -62,18 +63,18 @@ impl SampleParser {
         self
     }
 
-    /// The bytes will end where a sample ends, and not where the archive does: no end marker is missed there,
-    /// nor may there be one, except between [several archives](super::Limits::archives). An end in the middle
-    /// of anything else is [`Truncated`](crate::ErrorKind::Truncated) all the same; that a sample's last
-    /// members are missing cannot be seen.
+    /// Lets the bytes end where a sample ends, before the end of the archive. No end marker is expected
+    /// there, and there may be none, except between [several archives](super::Limits::archives). An end
+    /// inside a member is still [`Truncated`](crate::ErrorKind::Truncated); missing members at the end of the
+    /// last sample are not noticed.
     #[must_use]
     pub fn cut(mut self) -> Self {
         self.0.walker = self.0.walker.cut();
         self
     }
 
-    /// The members of the archive reach up to `offset` at least, which an index knows. Where the archive ends
-    /// before, its last members were overwritten with zeros.
+    /// Says that there are members up to `offset`, according to an index. If the archive ends before, its
+    /// last members were overwritten with zeros.
     #[must_use]
     pub(crate) fn reaching(mut self, offset: u64) -> Self {
         self.0.walker = self.0.walker.reaching(offset);
@@ -100,24 +101,24 @@ impl SampleParser {
     /// The next sample.
     ///
     /// # Errors
-    /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the sample in hand is not given
-    /// out, and [`Parsed::End`] comes next. A fault of one sample only
+    /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the current sample is not
+    /// returned, and [`Parsed::End`] follows. An error of one sample
     /// ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
     /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), more bytes or members than the
     /// [limits](super::Limits) allow, a link in place of a file, a name that is not UTF-8): that sample is
-    /// not given out, and the next one comes next.
+    /// not returned, and the next one follows.
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Parsed> {
         Ok(match self.0.next()? {
-            Found::NeedInput => Parsed::NeedInput,
-            Found::End => Parsed::End,
-            Found::Sample(Pending { key, fields, position, .. }) => {
+            GroupEvent::NeedInput => Parsed::NeedInput,
+            GroupEvent::End => Parsed::End,
+            GroupEvent::Sample(Pending { key, fields, position, .. }) => {
                 Parsed::Sample(Sample::from_parts(key, fields, Arc::clone(&self.0.shard), position))
             }
         })
     }
 
-    /// The source of the bytes failed: says where.
+    /// Adds the place to an error of the source of the bytes.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         self.0.broken(error)
     }

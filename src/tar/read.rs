@@ -1,5 +1,4 @@
-//! The two faces of the sample parser: an iterator over an iterator of chunks, a stream over a stream of
-//! them.
+//! Drives the sample parser: an iterator of samples from an iterator of chunks, a stream from a stream.
 
 use super::parser::{Parsed, SampleParser};
 use crate::error::{Error, Result};
@@ -11,8 +10,7 @@ use std::task::{Context, Poll, ready};
 
 /// The samples of one shard; see [`read`].
 ///
-/// It is an [`Iterator`] where the chunks come from an iterator, and a [`Stream`] where they come from a
-/// stream.
+/// It is an [`Iterator`] if the chunks come from an iterator, and a [`Stream`] if they come from a stream.
 #[derive(Debug)]
 #[must_use = "a reader does nothing unless it is iterated or polled"]
 pub struct Read<C> {
@@ -21,10 +19,10 @@ pub struct Read<C> {
     done: bool,
 }
 
-/// Reads the samples of one shard from its (uncompressed) bytes, which may come in any chunks.
+/// Reads the samples of one shard from its uncompressed bytes, in chunks of any size.
 ///
-/// After an error of one sample the next one follows; after damage to the archive, or an error of the chunks,
-/// nothing.
+/// After an error of one sample, the next sample follows. After damage to the archive or an error of the
+/// chunks, nothing follows.
 ///
 /// ```
 /// use shardstream::tar::{SampleParser, read};
@@ -44,12 +42,12 @@ pub fn read<C>(chunks: C, parser: SampleParser) -> Read<C> {
 }
 
 impl<C> Read<C> {
-    /// The same reader over another face of the same chunks.
+    /// The same reader, with the source of chunks replaced by what `face` makes of it.
     pub(crate) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Read<D> {
         Read { chunks: face(self.chunks), parser: self.parser, done: self.done }
     }
 
-    /// The next sample, where `poll` asks for the next chunk.
+    /// The next sample; `poll` returns the next chunk.
     pub(crate) fn poll_sample(
         &mut self,
         mut poll: impl FnMut(&mut C) -> Poll<Option<Result<Bytes>>>,
@@ -65,7 +63,7 @@ impl<C> Read<C> {
         }
     }
 
-    /// Asks the parser; `None` means that it needs a chunk.
+    /// The parser's next item. `None` means that it needs a chunk.
     fn step(&mut self) -> Option<Option<Result<Sample>>> {
         if self.done {
             return Some(None);
@@ -81,7 +79,7 @@ impl<C> Read<C> {
         }
     }
 
-    /// Gives the parser what the source of chunks gave.
+    /// Passes an item of the source of chunks to the parser.
     fn feed(&mut self, chunk: Option<Result<Bytes>>) -> Result<()> {
         match chunk {
             Some(Ok(chunk)) => self.parser.push(chunk),

@@ -1,8 +1,8 @@
-//! The tar walker: a state machine that is given bytes and gives members.
+//! The tar walker: a state machine that turns bytes into members.
 
-use super::end;
+use super::archive_end::{self, ArchiveEnd};
+use super::chunk_queue::{ChunkQueue, SharedSlice};
 use super::header::{self, BLOCK, Block, EntryKind, Extension};
-use super::input::{Input, Piece};
 use super::limits::Limits;
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -11,13 +11,13 @@ use bytes::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The name as it is in the archive: pax and GNU long names are resolved. Usually UTF-8.
+    /// The name, with pax and GNU long names resolved. Usually UTF-8.
     pub name: Bytes,
     /// What the member is.
     pub kind: EntryKind,
     /// The size of its content in bytes.
     pub size: u64,
-    /// The offset in the archive of its first header block, extension headers included.
+    /// The offset in the archive of its first header block, including extension headers.
     pub offset: u64,
     /// The offset in the archive of its content.
     pub data_offset: u64,
@@ -32,24 +32,24 @@ pub enum Event {
     /// A member. If it is a [file](EntryKind::File), its [`Body`](Event::Body) comes next, unless it is
     /// [skipped](Walker::skip_body).
     Entry(Entry),
-    /// The whole content of the file before: a slice of the chunk pushed, or a copy where it straddles
+    /// The whole content of the file before: a slice of the pushed chunk, or a copy if it spans several
     /// chunks.
     Body(Bytes),
-    /// An end-of-archive marker: two blocks of zeros. Another archive may follow where [`Limits::archives`]
+    /// An end-of-archive marker: two blocks of zeros. Another archive may follow if [`Limits::archives`]
     /// allows it.
     EndOfArchive,
-    /// The input has ended where it may.
+    /// The end of the input, where it may end.
     End,
 }
 
-/// Walks through the members of a tar archive, in whatever chunks its bytes come.
+/// Parses the members of a tar archive, from chunks of any size.
 ///
-/// It owns no file, socket or thread: [`push`](Walker::push) it bytes, [`finish`](Walker::finish) it when
-/// there are no more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU
-/// formats and verifies every header's checksum. It refuses an archive that ends in the middle of anything or
-/// has no end marker, a lone block of zeros in place of a header, and anything but padding after the end
-/// marker. Walking allocates nothing per member, except for a name that is split over the ustar prefix field
-/// and for content that straddles chunks.
+/// A walker owns no file, socket or thread: [`push`](Walker::push) bytes, call [`finish`](Walker::finish)
+/// when there are no more, and ask for the [`next`](Walker::next) event. It reads the v7, ustar, pax and GNU
+/// formats and verifies every header's checksum. It refuses an archive that ends inside a member or has no
+/// end marker, a lone block of zeros in place of a header, and anything but padding after the end marker. It
+/// allocates nothing per member, except for a name that is split over the ustar prefix field and for content
+/// that spans several chunks.
 ///
 /// ```
 /// use shardstream::tar::{Event, Walker};
@@ -76,51 +76,51 @@ pub enum Event {
 /// ```
 #[derive(Debug, Default)]
 pub struct Walker {
-    input: Input,
+    input: ChunkQueue,
     finished: bool,
     limits: Limits,
-    state: State,
-    /// Where the first header block of the member in hand stands.
+    state: WalkerState,
+    /// The offset of the first header block of the current member.
     first_header: Option<u64>,
     extension: Extension,
     global: Extension,
-    /// A global pax header said something of a member.
+    /// Whether a global pax header has set the name or size of a member.
     global_used: bool,
-    /// The input ends where a member may begin, not where the archive does.
+    /// Whether the input ends where a member may begin, before the end of the archive.
     cut: bool,
-    /// The members reach up to this offset at least.
+    /// An offset up to which there are members.
     reach: u64,
-    /// How many archives have ended.
+    /// Number of archives that have ended.
     ended: u64,
-    /// Where the archive in hand begins, unless that is at offset 0.
+    /// The offset of the current archive, if it is not the first one.
     archive: Option<u64>,
-    /// The offset of the first byte pushed.
+    /// The offset of the first pushed byte.
     start: u64,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum WalkerState {
     /// A header block comes next, and the archive may not end here.
     #[default]
     Header,
-    /// A block of zeros stood at this offset, in place of a header. Another one makes both the end-of-archive
-    /// marker.
+    /// A block of zeros was at this offset, in place of a header. If another one follows, both are the
+    /// end-of-archive marker.
     Zeros(u64),
-    /// The archive has ended, with zeros that began at this offset; more of them, another archive or nothing
-    /// comes next.
+    /// The archive has ended, with zeros from this offset on. More zeros, another archive or nothing comes
+    /// next.
     Ended(u64),
     /// The content of an extension header comes next.
-    Extension(Meaning, u64),
+    Extension(ExtensionKind, u64),
     /// The content of a file comes next.
     Body(u64),
-    /// Bytes that are skipped: content that nobody wants, and then padding.
+    /// Content that is not wanted, and then padding, is skipped.
     Skip { left: u64, padding: u64 },
-    /// Nothing comes any more: the input has ended, or is damaged.
+    /// The input has ended, or is damaged.
     Done,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Meaning {
+enum ExtensionKind {
     Pax,
     GlobalPax,
     LongName,
@@ -150,42 +150,41 @@ impl Walker {
         self.finished = true;
     }
 
-    /// Passes over the content of the file that [`next`](Walker::next) has just announced.
+    /// Skips the content of the file whose entry [`next`](Walker::next) has just returned.
     pub fn skip_body(&mut self) {
-        if let State::Body(size) = self.state {
-            self.state = passing_over(size);
+        if let WalkerState::Body(size) = self.state {
+            self.state = skipped_body(size);
         }
     }
 
-    /// The bytes pushed begin at `offset` of the archive, where a member begins.
+    /// Starts at `offset` of the archive, where a member begins.
     pub(super) fn starting(mut self, offset: u64) -> Self {
         self.input = self.input.starting(offset);
         self.start = offset;
         self
     }
 
-    /// The input ends where a member may begin: that counts as an end-of-archive marker.
+    /// Lets the input end where a member may begin: that counts as an end-of-archive marker.
     pub(super) fn cut(mut self) -> Self {
         self.cut = true;
         self
     }
 
-    /// The members reach up to `offset` at least: zeros that begin before are no end marker.
+    /// Says that there are members up to `offset`: zeros that begin before are no end marker.
     pub(super) fn reaching(mut self, offset: u64) -> Self {
         self.reach = offset;
         self
     }
 
-    /// The offset up to which the bytes that come next are passed over.
+    /// The offset of the next byte that is not skipped.
     pub(super) fn wanted(&self) -> u64 {
-        let left = if let State::Skip { left, .. } = self.state { left } else { 0 };
+        let left = if let WalkerState::Skip { left, .. } = self.state { left } else { 0 };
         self.offset().saturating_add(left)
     }
 
-    /// The bytes up to `offset`, which must all be passed over, are left out of the input: it continues
-    /// there.
+    /// Says that the input continues at `offset`. All bytes before it must be skipped ones.
     pub(super) fn skip_to(&mut self, offset: u64) {
-        if let State::Skip { left, .. } = &mut self.state {
+        if let WalkerState::Skip { left, .. } = &mut self.state {
             let skipped = offset.saturating_sub(self.input.offset()).min(*left);
             *left -= skipped;
             let absent = self.input.skip(skipped);
@@ -195,8 +194,8 @@ impl Walker {
         }
     }
 
-    /// Whether a global pax header has said something of a member, which then means less without what is
-    /// before it.
+    /// Whether a global pax header has set the name or size of a member, which then cannot be read on its
+    /// own.
     pub(super) fn global_used(&self) -> bool {
         self.global_used
     }
@@ -206,7 +205,7 @@ impl Walker {
         &self.limits
     }
 
-    /// How many bytes of the archive have been used up.
+    /// Number of bytes of the archive that have been consumed.
     pub(super) fn offset(&self) -> u64 {
         self.input.offset()
     }
@@ -215,20 +214,20 @@ impl Walker {
     ///
     /// # Errors
     /// [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`], [`ErrorKind::Checksum`], [`ErrorKind::Header`] or
-    /// [`ErrorKind::TooLarge`], with the byte offset and, where it is known, the member;
-    /// [`ErrorKind::UnsupportedCompression`] where compressed data is in place of the archive. The
-    /// archive can't be read further: the next event is [`Event::End`].
+    /// [`ErrorKind::TooLarge`], with the byte offset and the member, if known;
+    /// [`ErrorKind::UnsupportedCompression`] for compressed data in place of an archive. The archive can't be
+    /// read further: the next event is [`Event::End`].
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Event> {
-        self.advance().inspect_err(|_| self.state = State::Done)
+        self.advance().inspect_err(|_| self.state = WalkerState::Done)
     }
 
     fn advance(&mut self) -> Result<Event> {
         loop {
             match self.state {
-                State::Header | State::Zeros(_) | State::Ended(_) => {
+                WalkerState::Header | WalkerState::Zeros(_) | WalkerState::Ended(_) => {
                     let at = self.block_offset();
-                    let parse = |block: Piece<'_>| {
+                    let parse = |block: SharedSlice<'_>| {
                         header::parse(block, &mut self.extension, &self.global).map_err(|error| {
                             if at == 0 { header::compressed(&block).unwrap_or(error) } else { error }
                         })
@@ -237,43 +236,43 @@ impl Walker {
                         return self.starved(BLOCK as u64);
                     };
                     let event = match self.state {
-                        State::Zeros(first) => self.second_block(&parsed, first),
-                        State::Ended(first) => self.after_the_end(parsed, first, at),
+                        WalkerState::Zeros(first) => self.second_block(&parsed, first),
+                        WalkerState::Ended(first) => self.after_the_end(parsed, first, at),
                         _ => parsed.and_then(|block| self.header(block, at)),
                     };
                     if let Some(event) = event.map_err(|error| error.at_offset(at))? {
                         return Ok(event);
                     }
                 }
-                State::Extension(meaning, size) => {
-                    let read = |content: Piece<'_>| match meaning {
-                        Meaning::Pax => self.extension.read_pax(content),
-                        Meaning::LongName => self.extension.read_long_name(content),
-                        Meaning::GlobalPax => self.global.override_with(content),
+                WalkerState::Extension(meaning, size) => {
+                    let read = |content: SharedSlice<'_>| match meaning {
+                        ExtensionKind::Pax => self.extension.read_pax(content),
+                        ExtensionKind::LongName => self.extension.read_long_name(content),
+                        ExtensionKind::GlobalPax => self.global.override_with(content),
                     };
                     let Some(read) = self.input.look(size as usize, read) else { return self.starved(size) };
-                    self.state = padding_of(size);
+                    self.state = skipped_padding(size);
                     let at = self.first_header.unwrap_or(self.offset().saturating_sub(size + BLOCK as u64));
                     read.map_err(|error| error.at_offset(at))?;
                 }
-                State::Body(size) => {
+                WalkerState::Body(size) => {
                     let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
-                    self.state = padding_of(size);
+                    self.state = skipped_padding(size);
                     return Ok(Event::Body(content));
                 }
-                State::Skip { left, padding } => match self.input.skip(left) {
-                    0 => self.state = State::Header,
+                WalkerState::Skip { left, padding } => match self.input.skip(left) {
+                    0 => self.state = WalkerState::Header,
                     left => {
-                        self.state = State::Skip { left, padding };
+                        self.state = WalkerState::Skip { left, padding };
                         return self.starved(if left > padding { left - padding } else { left });
                     }
                 },
-                State::Done => return Ok(Event::End),
+                WalkerState::Done => return Ok(Event::End),
             }
         }
     }
 
-    /// Takes in a header block that stood at `at`.
+    /// Handles the header block at `at`.
     fn header(&mut self, parsed: Block, at: u64) -> Result<Option<Event>> {
         let first = match parsed {
             // A global header belongs to no member.
@@ -286,21 +285,21 @@ impl Walker {
                     return Err(header::invalid("an extension header without a member after it"));
                 }
                 if self.cut && self.limits.archives <= 1 {
-                    return Err(end::in_a_part());
+                    return Err(archive_end::zeros_in_range());
                 }
-                self.state = State::Zeros(at);
+                self.state = WalkerState::Zeros(at);
             }
             Block::Pax { size } => {
                 if std::mem::replace(&mut self.extension.pax, true) {
                     return Err(header::invalid("two pax headers for one member"));
                 }
-                self.extension(Meaning::Pax, size)?;
+                self.extension(ExtensionKind::Pax, size)?;
             }
-            Block::GlobalPax { size } => self.extension(Meaning::GlobalPax, size)?,
-            Block::LongName { size } => self.extension(Meaning::LongName, size)?,
+            Block::GlobalPax { size } => self.extension(ExtensionKind::GlobalPax, size)?,
+            Block::LongName { size } => self.extension(ExtensionKind::LongName, size)?,
             Block::Ignored { size } => {
                 self.end_of(at, size)?;
-                self.state = passing_over(size);
+                self.state = skipped_body(size);
             }
             Block::Member { name, kind, size } => {
                 self.first_header = None;
@@ -313,8 +312,8 @@ impl Walker {
                         .in_member(member()));
                 }
                 self.state = match kind {
-                    EntryKind::File => State::Body(size),
-                    _ => passing_over(size),
+                    EntryKind::File => WalkerState::Body(size),
+                    _ => skipped_body(size),
                 };
                 let data_offset = at + BLOCK as u64;
                 return Ok(Some(Event::Entry(Entry { name, kind, size, offset: first, data_offset })));
@@ -323,55 +322,56 @@ impl Walker {
         Ok(None)
     }
 
-    /// Takes in the block after a block of zeros that stood at `first` in place of a header.
+    /// Handles the block after a block of zeros at `first`, in place of a header.
     fn second_block(&mut self, parsed: &Result<Block>, first: u64) -> Result<Option<Event>> {
         if !matches!(parsed, Ok(Block::Zeros)) {
-            return Err(end::lone_block().at_offset(first));
+            return Err(archive_end::lone_block().at_offset(first));
         }
-        self.state = State::Ended(first);
+        self.state = WalkerState::Ended(first);
         self.ended += 1;
         // Global pax headers belong to one archive.
         self.global = Extension::default();
         Ok(Some(Event::EndOfArchive))
     }
 
-    /// Takes in a block at `at`, after the end of an archive whose end marker stood at `first`.
+    /// Handles the block at `at`, after the end of an archive whose end marker is at `first`.
     fn after_the_end(&mut self, parsed: Result<Block>, first: u64, at: u64) -> Result<Option<Event>> {
         let block = match parsed {
-            Ok(Block::Zeros) => return self.end(first).check_more(at + BLOCK as u64).map(|()| None),
+            Ok(Block::Zeros) => return self.archive_end(first).check_more(at + BLOCK as u64).map(|()| None),
             Ok(block) => block,
-            Err(error) if matches!(error.kind(), ErrorKind::Checksum) => return Err(end::data(first)),
+            Err(error) if matches!(error.kind(), ErrorKind::Checksum) => {
+                return Err(archive_end::data_after(first));
+            }
             Err(error) if self.ended < self.limits.archives => return Err(error),
-            Err(_) => return Err(end::archive(first)),
+            Err(_) => return Err(archive_end::archive_after(first)),
         };
         if self.ended >= self.limits.archives {
-            return Err(end::archive(first));
+            return Err(archive_end::archive_after(first));
         }
-        self.end(first).check(at)?;
+        self.archive_end(first).check(at)?;
         self.archive = Some(at);
-        self.state = State::Header;
+        self.state = WalkerState::Header;
         self.header(block, at)
     }
 
-    /// The end of the archive in hand, whose end marker stood at `first`.
-    fn end(&self, first: u64) -> end::End {
-        // Among several archives, a reader that began in the middle does not know where the one in hand
-        // begins.
+    /// The end of the current archive, whose end marker is at `first`.
+    fn archive_end(&self, first: u64) -> ArchiveEnd {
+        // A reader that started in the middle of several archives does not know where the current one begins.
         let known = self.start == 0 || self.limits.archives <= 1;
-        end::End { first, archive: self.archive.or(known.then_some(0)), most: self.limits.padding }
+        ArchiveEnd { first, archive: self.archive.or(known.then_some(0)), max_padding: self.limits.padding }
     }
 
-    /// The offset of the block that comes next, or has come in part.
+    /// The offset of the next block, of which a part may have been consumed.
     fn block_offset(&self) -> u64 {
         self.input.offset() - self.input.gathered().len() as u64
     }
 
-    fn extension(&mut self, meaning: Meaning, size: u64) -> Result<()> {
+    fn extension(&mut self, meaning: ExtensionKind, size: u64) -> Result<()> {
         let limit = self.limits.extension;
         if size > limit {
             return Err(ErrorKind::TooLarge { what: "a tar extension header", size, limit }.into());
         }
-        self.state = State::Extension(meaning, size);
+        self.state = WalkerState::Extension(meaning, size);
         Ok(())
     }
 
@@ -383,7 +383,7 @@ impl Walker {
             .ok_or_else(|| header::invalid("a size beyond what can be addressed"))
     }
 
-    /// There are no `wanted` bytes yet: waits for them, or ends.
+    /// Handles the lack of `wanted` bytes: asks for input, or ends.
     fn starved(&mut self, wanted: u64) -> Result<Event> {
         if !self.finished {
             return Ok(Event::NeedInput);
@@ -391,23 +391,25 @@ impl Walker {
         let gathered = self.input.gathered();
         let only_zeros = gathered.iter().all(|&byte| byte == 0);
         match self.state {
-            State::Ended(first) => {
+            WalkerState::Ended(first) => {
                 if !only_zeros {
-                    return Err(end::data(first).at_offset(self.block_offset()));
+                    return Err(archive_end::data_after(first).at_offset(self.block_offset()));
                 }
                 if first < self.reach {
-                    return Err(end::too_early(self.reach).at_offset(first));
+                    return Err(archive_end::ends_too_early(self.reach).at_offset(first));
                 }
-                self.end(first).check(self.offset())?;
-                self.state = State::Done;
+                self.archive_end(first).check(self.offset())?;
+                self.state = WalkerState::Done;
                 return Ok(Event::End);
             }
-            State::Zeros(first) if !only_zeros => return Err(end::lone_block().at_offset(first)),
-            State::Header if self.cut && gathered.is_empty() && self.first_header.is_none() => {
-                self.state = State::Done;
+            WalkerState::Zeros(first) if !only_zeros => {
+                return Err(archive_end::lone_block().at_offset(first));
+            }
+            WalkerState::Header if self.cut && gathered.is_empty() && self.first_header.is_none() => {
+                self.state = WalkerState::Done;
                 return Ok(Event::EndOfArchive);
             }
-            State::Header if self.block_offset() == 0 => {
+            WalkerState::Header if self.block_offset() == 0 => {
                 if let Some(error) = header::compressed(gathered) {
                     return Err(error.at_offset(0));
                 }
@@ -419,15 +421,15 @@ impl Walker {
     }
 }
 
-/// Passes over content of `size` bytes, padding included. Sizes near the end of `u64` were refused with their
+/// The state that skips content of `size` bytes and its padding. Sizes near `u64::MAX` are refused with their
 /// header.
-fn passing_over(size: u64) -> State {
+fn skipped_body(size: u64) -> WalkerState {
     let left = size.next_multiple_of(BLOCK as u64);
-    State::Skip { left, padding: left - size }
+    WalkerState::Skip { left, padding: left - size }
 }
 
-/// Passes over the padding after content of `size` bytes.
-fn padding_of(size: u64) -> State {
+/// The state that skips the padding after content of `size` bytes.
+fn skipped_padding(size: u64) -> WalkerState {
     let padding = size.next_multiple_of(BLOCK as u64) - size;
-    State::Skip { left: padding, padding }
+    WalkerState::Skip { left: padding, padding }
 }

@@ -1,14 +1,14 @@
-//! What the launchers of training jobs say in the environment.
+//! Detects the topology from the environment variables of launchers.
 
 mod environment;
 mod tpu_vm;
 
 use super::{Launcher, Topology, bad};
 use crate::error::Result;
-use environment::{Environment, Number, SET_BOTH, SLICES_ADDRESS, check_range, in_slice, topology};
+use environment::{Environment, NumericVariable, SET_BOTH, SLICES_ADDRESS, check_range, in_slice, topology};
 
-/// A launcher that says everything in variables of its own. Of several names, the first that is set counts.
-struct Names {
+/// The variables of a launcher that sets all of them. Of several names, the first one that is set counts.
+struct LauncherVariables {
     launcher: Launcher,
     rank: &'static str,
     world_size: &'static str,
@@ -16,7 +16,7 @@ struct Names {
     local_world_size: &'static [&'static str],
 }
 
-const EXPLICIT: Names = Names {
+const EXPLICIT: LauncherVariables = LauncherVariables {
     launcher: Launcher::Explicit,
     rank: "SHARDSTREAM_RANK",
     world_size: "SHARDSTREAM_WORLD_SIZE",
@@ -24,7 +24,7 @@ const EXPLICIT: Names = Names {
     local_world_size: &["SHARDSTREAM_LOCAL_WORLD_SIZE"],
 };
 
-const TORCHRUN: Names = Names {
+const TORCHRUN: LauncherVariables = LauncherVariables {
     launcher: Launcher::Torchrun,
     rank: "RANK",
     world_size: "WORLD_SIZE",
@@ -32,7 +32,7 @@ const TORCHRUN: Names = Names {
     local_world_size: &["LOCAL_WORLD_SIZE"],
 };
 
-const OPEN_MPI: Names = Names {
+const OPEN_MPI: LauncherVariables = LauncherVariables {
     launcher: Launcher::OpenMpi,
     rank: "OMPI_COMM_WORLD_RANK",
     world_size: "OMPI_COMM_WORLD_SIZE",
@@ -40,7 +40,7 @@ const OPEN_MPI: Names = Names {
     local_world_size: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
 };
 
-const PMI: Names = Names {
+const PMI: LauncherVariables = LauncherVariables {
     launcher: Launcher::Pmi,
     rank: "PMI_RANK",
     world_size: "PMI_SIZE",
@@ -48,19 +48,20 @@ const PMI: Names = Names {
     local_world_size: &["PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"],
 };
 
-/// World sizes that people set for launchers which tell a rank alone.
+/// The variables of a world size that users set for launchers which set only a rank.
 const WORLD_SIZES: &[&str] = &["SHARDSTREAM_WORLD_SIZE", "WORLD_SIZE"];
 
 type Detector = fn(&Environment) -> Result<Option<Topology>>;
 
-/// In the order in which they count: what the user says, then what starts processes within what.
+/// The first one that finds a topology counts: first what the user sets, then inner launchers before outer
+/// ones.
 const DETECTORS: [Detector; 8] = [
     |environment| named(environment, &EXPLICIT),
     |environment| named(environment, &TORCHRUN),
     |environment| named(environment, &OPEN_MPI),
     |environment| named(environment, &PMI),
     slurm,
-    // Where the variables do not suffice, the metadata server is asked.
+    // If the variables do not suffice, the metadata server is asked later.
     |environment| if environment.on_tpu_vm && partly_tpu(environment) { Ok(None) } else { tpu(environment) },
     |environment| rank_only(environment, Launcher::Pmix, "PMIX_RANK", WORLD_SIZES),
     |environment| {
@@ -70,17 +71,17 @@ const DETECTORS: [Detector; 8] = [
 ];
 
 impl Topology {
-    /// Reads the environment of this process, as its launcher has set it: see
-    /// [`detect_from`](Topology::detect_from).
+    /// Detects the topology from the environment of this process: see [`detect_from`](Topology::detect_from).
     ///
     /// # Errors
     /// As [`detect_from`](Topology::detect_from).
     pub fn detect() -> Result<Self> {
-        // A value that is not Unicode is no number either, and is reported as such.
+        // A value that is not Unicode is reported as one that is not a number.
         Self::detect_from(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Finds out from environment variables who this process is. The first of these which is there counts:
+    /// Detects the topology from environment variables. The first launcher of this table whose variables are
+    /// set counts:
     ///
     /// | launcher | variables |
     /// |---|---|
@@ -93,8 +94,8 @@ impl Topology {
     /// | PMIx | `PMIX_RANK`, and a world size that you set |
     /// | Kubernetes | `JOB_COMPLETION_INDEX`, and a world size that you set |
     ///
-    /// Workers are told by `WORKER` and `NUM_WORKERS` with any of them. Without any, the process is on its
-    /// own. The page `docs/topology.md` of the repository has the details.
+    /// `WORKER` and `NUM_WORKERS` set the worker with any of them. Without any, this is a single process. The
+    /// page `docs/topology.md` of the repository has the details.
     ///
     /// ```
     /// use shardstream::topology::{Launcher, Topology};
@@ -109,21 +110,22 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Topology`](crate::ErrorKind::Topology) when a variable that counts is not a number, lacks
-    /// its other half, is out of range or contradicts another. The message says which, and what to do.
+    /// [`ErrorKind::Topology`](crate::ErrorKind::Topology) if a variable that counts is not a number, lacks
+    /// its counterpart, is out of range or contradicts another one. The message names it, and says what to
+    /// do.
     pub fn detect_from(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         detect(&lookup, false)
     }
 
-    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: where the environment does not tell
-    /// the rank, the metadata server of the machine does.
+    /// As [`detect`](Topology::detect), for a process on a Cloud TPU VM: if the environment does not have the
+    /// rank, the metadata server of the machine is asked.
     ///
     /// A TPU VM outside GKE has no variables with the rank. This reads `agent-worker-number`,
-    /// `worker-network-endpoints` and `tpu-env` from the server, as JAX does. Of several slices,
+    /// `worker-network-endpoints` and `tpu-env` from the server, as JAX does. In a job of several slices,
     /// `MEGASCALE_SLICE_ID` and `MEGASCALE_NUM_SLICES` are taken from the environment or `tpu-env`.
-    /// `GCE_METADATA_HOST` names another server; with `TPU_SKIP_MDS_QUERY` none is asked.
+    /// `GCE_METADATA_HOST` names another server; with `TPU_SKIP_MDS_QUERY` no server is asked.
     ///
-    /// It blocks: each attribute is asked for up to three times, with two seconds for each.
+    /// Blocks: each attribute takes up to three requests of up to two seconds each.
     ///
     /// ```no_run
     /// use shardstream::Topology;
@@ -133,8 +135,8 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// As [`detect_from`](Topology::detect_from), and when the server cannot be reached, is not Google's,
-    /// lacks an attribute, or contradicts the environment.
+    /// As [`detect_from`](Topology::detect_from), and if the server cannot be reached, is not Google's, lacks
+    /// an attribute, or contradicts the environment.
     pub fn detect_on_tpu_vm() -> Result<Self> {
         Self::detect_on_tpu_vm_from(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
@@ -151,9 +153,9 @@ impl Topology {
     }
 }
 
-/// Reads the environment, and with `on_tpu_vm` asks the metadata server where that does not tell the rank.
+/// Reads the environment. If that does not have the rank, and with `on_tpu_vm`, asks the metadata server.
 fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<Topology> {
-    // Then the environment alone counts.
+    // This variable forbids to ask the server.
     let on_tpu_vm = on_tpu_vm && lookup("TPU_SKIP_MDS_QUERY").is_none();
     let environment = Environment { lookup, on_tpu_vm };
     let mut found = DETECTORS.iter().find_map(|detector| detector(&environment).transpose()).transpose()?;
@@ -170,8 +172,8 @@ fn detect(lookup: &dyn Fn(&str) -> Option<String>, on_tpu_vm: bool) -> Result<To
 
 fn with_local(
     topology: Topology,
-    rank: Option<Number<'_>>,
-    world_size: Option<Number<'_>>,
+    rank: Option<NumericVariable<'_>>,
+    world_size: Option<NumericVariable<'_>>,
 ) -> Result<Option<Topology>> {
     if let (Some(rank), Some(world_size)) = (rank, world_size) {
         check_range(rank, world_size.value, world_size.name)?;
@@ -180,7 +182,7 @@ fn with_local(
     Topology { local_rank, local_world_size, ..topology }.checked_local().map(Some)
 }
 
-fn named(environment: &Environment, names: &Names) -> Result<Option<Topology>> {
+fn named(environment: &Environment, names: &LauncherVariables) -> Result<Option<Topology>> {
     // A world size alone is not a launcher's doing: see `check_lone_world_size`.
     let user_sets = WORLD_SIZES.contains(&names.world_size);
     if user_sets && !environment.has(names.rank) {
@@ -191,13 +193,14 @@ fn named(environment: &Environment, names: &Names) -> Result<Option<Topology>> {
     with_local(topology, environment.first(names.local_rank)?, environment.first(names.local_world_size)?)
 }
 
-/// A world size without its rank must be what another launcher says, or it would be ignored without a word.
+/// Checks that a world size without its rank agrees with another launcher: otherwise it would be ignored
+/// silently.
 fn check_lone_world_size(environment: &Environment, topology: Topology) -> Result<()> {
-    for Names { rank, world_size, .. } in [EXPLICIT, TORCHRUN] {
+    for LauncherVariables { rank, world_size, .. } in [EXPLICIT, TORCHRUN] {
         if environment.has(rank) || matches!(topology.launcher, Launcher::Explicit) {
             continue;
         }
-        let Some(Number { name, value }) = environment.number(world_size)? else { continue };
+        let Some(NumericVariable { name, value }) = environment.number(world_size)? else { continue };
         if topology.launcher == Launcher::Single {
             return Err(bad(format!("{name} is set, but {rank} is not: set both, or unset {name}")));
         }
@@ -208,8 +211,8 @@ fn check_lone_world_size(environment: &Environment, topology: Topology) -> Resul
     Ok(())
 }
 
-/// Slurm tells the number of tasks to the batch script too, which is one process: only within a step that
-/// `srun` started is it the number of processes.
+/// The variables of Slurm, within a step that `srun` started. The batch script, which is one process, has the
+/// number of tasks too.
 fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     if !environment.has("SLURM_STEP_ID") {
         return Ok(None);
@@ -223,17 +226,17 @@ fn slurm(environment: &Environment) -> Result<Option<Topology>> {
     };
     check_range(rank, size.value, size.name)?;
     let topology = topology(Launcher::Slurm, rank.value, size.value)?;
-    // SLURM_NTASKS_PER_NODE is what was asked for, and a host can have fewer.
+    // SLURM_NTASKS_PER_NODE is the requested number, and a host can have fewer tasks.
     let local_size =
         match (environment.lookup)("SLURM_STEP_TASKS_PER_NODE").zip(environment.number("SLURM_NODEID")?) {
             Some((counts, node)) => slurm_count(&counts, node.value),
             None => None,
         };
-    let local_size = local_size.map(|value| Number { name: "SLURM_STEP_TASKS_PER_NODE", value });
+    let local_size = local_size.map(|value| NumericVariable { name: "SLURM_STEP_TASKS_PER_NODE", value });
     with_local(topology, environment.number("SLURM_LOCALID")?, local_size)
 }
 
-/// The number of a node in Slurm's notation: `2(x3),1` is 2, 2, 2, 1.
+/// The count of a node in Slurm's notation: `2(x3),1` is 2, 2, 2, 1.
 fn slurm_count(counts: &str, node: usize) -> Option<usize> {
     let mut left = node;
     for group in counts.split(',') {
@@ -249,7 +252,7 @@ fn slurm_count(counts: &str, node: usize) -> Option<usize> {
     None
 }
 
-/// Whether the variables of a TPU worker do not suffice, and the metadata server has the rest.
+/// Whether the variables of a TPU worker are incomplete, and the metadata server has the rest.
 fn partly_tpu(environment: &Environment) -> bool {
     let has_id = ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"].iter().any(|name| environment.has(name));
     // The server knows nothing of several processes on a host.
@@ -257,7 +260,7 @@ fn partly_tpu(environment: &Environment) -> bool {
     !has_all && !environment.has("TPU_PROCESS_ADDRESSES")
 }
 
-/// The slices of a TPU job have their own numbers, and the workers of each slice theirs.
+/// The variables of the TPU runtime: the number of the slice, and the number of the worker in its slice.
 fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     const PROCESSES: &str = "TPU_PROCESS_ADDRESSES";
     const HOSTS: &str = "TPU_WORKER_HOSTNAMES";
@@ -281,7 +284,8 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     check_range(id, workers, &format!("the length of {list}"))?;
     let topology = in_slice(environment, Launcher::Tpu, (id.value, workers), slices)?;
     if topology.world_size == 1
-        && let Some(Number { name, value: index @ 1.. }) = environment.number("JOB_COMPLETION_INDEX")?
+        && let Some(NumericVariable { name, value: index @ 1.. }) =
+            environment.number("JOB_COMPLETION_INDEX")?
     {
         return Err(bad(format!(
             "{list} names one TPU worker, but {name}={index}: if the pods of this Job train together, \
@@ -291,7 +295,7 @@ fn tpu(environment: &Environment) -> Result<Option<Topology>> {
     Ok(Some(topology))
 }
 
-/// A launcher that tells the rank, but not the number of ranks.
+/// The variables of a launcher that sets the rank, but not the number of ranks.
 fn rank_only(
     environment: &Environment,
     launcher: Launcher,

@@ -1,17 +1,17 @@
-//! Who am I: rank and worker, given or discovered.
+//! The rank and worker of a process, given or detected.
 //!
-//! A *rank* is one process of a training job, a *worker* one of several readers in it. Nothing is agreed over
-//! the network: the job's launcher has told each process in its environment, and [`Topology::detect`] reads
-//! that. What is half told or contradicts itself is an error, because a process that takes itself for rank 0
-//! of 1 by mistake trains on the data of all the others.
+//! A *rank* is one process of a training job, a *worker* one of several readers in it. Processes do not
+//! communicate: the job's launcher sets the environment of each process, and [`Topology::detect`] reads it.
+//! Incomplete or contradictory variables are an error, because a process that takes itself for rank 0 of 1 by
+//! mistake trains on the data of all the others.
 
 mod detect;
-mod metadata;
+mod metadata_server;
 
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// The place of this process, and of a worker in it, in a training job.
+/// The rank of this process in a training job, and the number of a worker in it.
 ///
 /// ```
 /// use shardstream::Topology;
@@ -35,11 +35,11 @@ pub struct Topology {
     launcher: Launcher,
 }
 
-/// Who told a process its rank.
+/// The source of a process's rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// Nobody: this is a process on its own.
+    /// Nothing: this is a single process.
     Single,
     /// The program itself, by [`Topology::new`].
     Program,
@@ -64,7 +64,7 @@ pub enum Launcher {
 }
 
 impl Topology {
-    /// A process on its own, with one worker.
+    /// A single process with one worker.
     #[must_use]
     pub const fn single() -> Self {
         Topology {
@@ -114,11 +114,11 @@ impl Topology {
     /// The same process, which reads as data-parallel rank `rank` of `size`: the same samples, in the same
     /// order, as every other process with that data-parallel rank.
     ///
-    /// Ranks of tensor, pipeline or context parallelism hold parts of one model and must be fed alike. Give
-    /// each process the rank and the size of its *data-parallel* group, as the training framework knows them.
-    /// Without it, all ranks are data-parallel. A batch of all ranks is then one batch of each data-parallel
-    /// rank, and the number of streams must be a multiple of `size` (times the workers) instead of the world
-    /// size.
+    /// Ranks of tensor, pipeline or context parallelism hold parts of one model and need the same samples.
+    /// Give each process its data-parallel rank and the number of data-parallel ranks, as the training
+    /// framework knows them. By default, all ranks are data-parallel. A batch of all ranks is then one batch
+    /// of each data-parallel rank, and the number of streams must be a multiple of `size` (times the workers)
+    /// instead of the world size.
     ///
     /// ```
     /// use shardstream::Topology;
@@ -159,7 +159,7 @@ impl Topology {
             .checked_local()
     }
 
-    /// The number of this process among all, from 0.
+    /// The number of this process among all processes, from 0.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.rank
@@ -171,13 +171,13 @@ impl Topology {
         self.world_size
     }
 
-    /// The number of this process among those on its host, as far as it is known.
+    /// The number of this process among those on its host, if known.
     #[must_use]
     pub fn local_rank(&self) -> Option<usize> {
         self.local_rank
     }
 
-    /// The number of processes on this host, as far as it is known.
+    /// The number of processes on this host, if known.
     #[must_use]
     pub fn local_world_size(&self) -> Option<usize> {
         self.local_world_size
@@ -195,8 +195,8 @@ impl Topology {
         self.workers
     }
 
-    /// The data-parallel rank of this process: processes with the same one read the same. It is the rank
-    /// unless it was [given](Topology::with_data_parallel).
+    /// The data-parallel rank of this process: processes with the same data-parallel rank read the same
+    /// samples. The rank, unless it was [given](Topology::with_data_parallel).
     #[must_use]
     pub fn data_parallel_rank(&self) -> usize {
         self.group
@@ -212,7 +212,7 @@ impl Topology {
     /// The number of this worker among those of all data-parallel ranks, from 0: `data_parallel_rank +
     /// data_parallel_size * worker`.
     ///
-    /// It is the place in the order in which splitting by node and then by worker deals.
+    /// Splitting by node and then by worker deals to readers in this order.
     #[must_use]
     pub fn reader(&self) -> usize {
         self.group + self.groups * self.worker
@@ -224,7 +224,7 @@ impl Topology {
         self.groups * self.workers
     }
 
-    /// Who told the rank.
+    /// The source of the rank.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
         self.launcher
@@ -249,7 +249,7 @@ impl Default for Topology {
     }
 }
 
-/// `rank 3 of 8, worker 1 of 2 (told by torchrun)`.
+/// `rank 3 of 8, worker 1 of 2 (from torchrun)`.
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of {}", self.rank, self.world_size)?;
@@ -261,7 +261,7 @@ impl fmt::Display for Topology {
         }
         match self.launcher {
             Launcher::Single | Launcher::Program => Ok(()),
-            launcher => write!(f, " (told by {launcher})"),
+            launcher => write!(f, " (from {launcher})"),
         }
     }
 }

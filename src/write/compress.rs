@@ -1,12 +1,12 @@
-//! The compression of a shard, by the end of its name.
+//! The compression of a shard, by the suffix of its name.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::shown;
 use std::io::{self, Write};
 
-/// How a shard is compressed.
+/// The compression of a shard that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Compression {
+pub(super) enum ShardCompression {
     None,
     #[cfg(feature = "gzip")]
     Gzip,
@@ -14,10 +14,12 @@ pub(super) enum Compression {
     Zstd,
 }
 
-impl Compression {
+impl ShardCompression {
+    /// The compression that the suffix of a shard's name says.
+    ///
     /// # Errors
-    /// [`ErrorKind::UnsupportedCompression`] when the compression is not compiled in or not known, so that a
-    /// name never promises a compression that the content does not have.
+    /// [`ErrorKind::UnsupportedCompression`] if the compression is unknown or not compiled in, so that a name
+    /// never promises a compression that the content does not have.
     pub(super) fn of(name: &str) -> Result<Self> {
         let unsupported =
             |why: &str| Err(ErrorKind::UnsupportedCompression(format!("{}: {why}", shown(name))).into());
@@ -40,7 +42,7 @@ impl Compression {
     }
 }
 
-/// Compresses what is written to it. The same input makes the same output: no time, no host.
+/// Compresses what is written to it. The same input makes the same output: headers have no time and no host.
 pub(super) enum Compressor<W: Write> {
     None(W),
     #[cfg(feature = "gzip")]
@@ -50,25 +52,26 @@ pub(super) enum Compressor<W: Write> {
 }
 
 impl<W: Write> Compressor<W> {
-    pub(super) fn new(compression: Compression, out: W) -> io::Result<Self> {
+    pub(super) fn new(compression: ShardCompression, out: W) -> io::Result<Self> {
         Ok(match compression {
-            Compression::None => Self::None(out),
+            ShardCompression::None => Self::None(out),
             #[cfg(feature = "gzip")]
-            Compression::Gzip => {
+            ShardCompression::Gzip => {
                 let header = flate2::GzBuilder::new().mtime(0).operating_system(255);
                 Self::Gzip(Box::new(header.write(out, flate2::Compression::default())))
             }
             #[cfg(feature = "zstd")]
-            Compression::Zstd => {
+            ShardCompression::Zstd => {
                 let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-                // Without it, most flipped bits decompress to other bytes and no error. Gzip always has one.
+                // Without a checksum, most flipped bits decompress to other bytes without an error. Gzip
+                // always has one.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }
         })
     }
 
-    /// Writes what is held back, and returns what it was written to.
+    /// Writes the rest of the compressed data, and returns the inner writer.
     pub(super) fn finish(self) -> io::Result<W> {
         match self {
             Self::None(out) => Ok(out),
@@ -96,7 +99,7 @@ impl<W: Write> Write for Compressor<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // What is held back is written by `finish`; a flush in between would only make the compression worse.
+        // `finish` writes the rest; an earlier flush would only make the compression worse.
         Ok(())
     }
 }
@@ -107,21 +110,21 @@ mod tests {
 
     #[test]
     fn by_the_end_of_the_name() {
-        assert_eq!(Compression::of("a.tar").unwrap(), Compression::None);
+        assert_eq!(ShardCompression::of("a.tar").unwrap(), ShardCompression::None);
         for name in ["a.tar.bz2", "a.tar.xz", "a.tar.lz4", "a.zip", "a", "a.gz", "tar"] {
-            let error = Compression::of(name).unwrap_err();
+            let error = ShardCompression::of(name).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::UnsupportedCompression(_)), "{error}");
         }
         for name in ["a.tar.gz", "a.tgz"] {
-            assert_eq!(Compression::of(name).is_ok(), cfg!(feature = "gzip"));
+            assert_eq!(ShardCompression::of(name).is_ok(), cfg!(feature = "gzip"));
         }
-        assert_eq!(Compression::of("a.tar.zst").is_ok(), cfg!(feature = "zstd"));
+        assert_eq!(ShardCompression::of("a.tar.zst").is_ok(), cfg!(feature = "zstd"));
     }
 
     #[test]
     fn the_same_input_makes_the_same_output() {
         for name in ["a.tar", "a.tgz", "a.tar.zst"] {
-            let Ok(compression) = Compression::of(name) else { continue };
+            let Ok(compression) = ShardCompression::of(name) else { continue };
             let compressed = || {
                 let mut out = Compressor::new(compression, Vec::new()).unwrap();
                 for chunk in [&[1u8; 3000][..], &[], &[2; 5]] {

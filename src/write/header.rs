@@ -1,14 +1,14 @@
 //! The header blocks of a member.
 //!
-//! Plain ustar where the name fits: one block. Otherwise a PAX header comes first (two blocks more): with the
-//! `path` when the name is too long or not ASCII (ustar does not say in which encoding a name is, PAX says
-//! UTF-8), and with the `size` from 8 GiB on. With names of up to 100 ASCII characters, the headers are those
-//! of Python's `webdataset` under `mtime=0`, byte for byte.
+//! One ustar block if the name fits. Otherwise a PAX header comes first (two more blocks): with the `path` if
+//! the name is too long or not ASCII (ustar has no encoding of names, PAX has UTF-8), and with the `size`
+//! from 8 GiB on. With names of up to 100 ASCII characters, the headers are those of Python's `webdataset`
+//! under `mtime=0`, byte for byte.
 
 use super::options::TarOptions;
 use ::tar::{EntryType, Header};
 
-/// The unit in which a tar archive is laid out.
+/// Size in bytes of a block of a tar archive.
 pub(super) const BLOCK: usize = 512;
 
 /// The largest number of eleven octal digits.
@@ -27,7 +27,7 @@ pub(super) fn push_headers(out: &mut Vec<u8>, name: &str, size: u64, options: &T
     push_header(out, (prefix, name), size, EntryType::Regular, options);
 }
 
-/// How many bytes [`push_headers`] appends.
+/// Number of bytes that [`push_headers`] appends.
 pub(super) fn headers_length(name: &str, size: u64) -> u64 {
     let (_, records) = fitting(name, size);
     let blocks = match records.len() {
@@ -37,7 +37,7 @@ pub(super) fn headers_length(name: &str, size: u64) -> u64 {
     (blocks * BLOCK) as u64
 }
 
-/// The name in its two fields, if it fits, and the PAX records that say what does not.
+/// The name in its two ustar fields, if it fits, and the PAX records of what does not fit.
 fn fitting(name: &str, size: u64) -> (Option<(&str, &str)>, Vec<u8>) {
     let fitting = if name.is_ascii() { split(name) } else { None };
     let mut records = Vec::new();
@@ -61,7 +61,7 @@ fn split(name: &str) -> Option<(&str, &str)> {
     (!prefix.is_empty() && rest.len() <= 100).then_some((prefix, rest))
 }
 
-/// What a tool that does not know PAX will take for the name.
+/// The name that tools without PAX support see.
 fn shortened(name: &str) -> &str {
     let end = (0..=name.len().min(100)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     &name[..end]

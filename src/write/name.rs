@@ -1,15 +1,15 @@
-//! Which names read back as they are.
+//! Checks that the names of members read back as they are.
 
 use crate::error::{ErrorKind, Result};
 use crate::tar::{is_meta, split_name};
 
-/// As long as a path may be on most systems; readers cap names too.
+/// Length limit of a name in bytes: that of a path on most systems.
 const MAX_NAME: usize = 4096;
 
 /// The name of the member that holds `field` of the sample `key`.
 ///
 /// # Errors
-/// [`ErrorKind::Unwritable`] when a reader would see another key or field, or none.
+/// [`ErrorKind::Unwritable`] if a reader would see another key or field, or none.
 pub(super) fn member_name(key: &str, field: &str) -> Result<String> {
     let name = format!("{key}.{field}");
     if let Some(fault) = key_fault(key).or_else(|| field_fault(field)).or_else(|| name_fault(&name)) {

@@ -45,7 +45,7 @@ impl TarOptions {
         self
     }
 
-    /// Checks the options, once, before the first sample.
+    /// Checks the options before the first sample.
     pub(super) fn check(&self) -> Result<()> {
         let bad = |what: String| Err(ErrorKind::Config(what).into());
         if self.mode > 0o7777 {
@@ -65,8 +65,8 @@ impl TarOptions {
         self.encoder.check()
     }
 
-    /// The limits of those who will read the archive: a sample with more bytes or fields is refused. Whoever
-    /// raises them gives the readers the same
+    /// The limits of the readers of the archive: a sample with more bytes or fields is refused. If you raise
+    /// them, raise those of the readers too
     /// ([`DatasetBuilder::limits`](crate::dataset::DatasetBuilder::limits)).
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {

@@ -1,11 +1,11 @@
-//! The names of shards: a pattern with a place for the number.
+//! The names of a series of shards: a pattern with a placeholder for the number.
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
 use std::fmt;
 
-/// The names of a series of shards: a pattern with exactly one number, `%d`, or `%06d` for six digits at
-/// least, with leading zeros. `%%` is a percent sign.
+/// The names of a series of shards: a pattern with exactly one number. The number is `%d`, or `%06d` for at
+/// least six digits with leading zeros. `%%` is a percent sign.
 ///
 /// ```
 /// use shardstream::write::ShardPattern;
@@ -24,10 +24,11 @@ pub struct ShardPattern {
 }
 
 impl ShardPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] when there is not exactly one number, or something else after a percent sign.
+    /// [`ErrorKind::Pattern`] unless there is exactly one number, and if anything else follows a percent
+    /// sign.
     pub fn new(pattern: &str) -> Result<Self> {
         let fault = |position: usize, message: &str| {
             Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
@@ -84,7 +85,7 @@ impl fmt::Debug for ShardPattern {
     }
 }
 
-/// Reads `d` or `0WIDTHd`: the width, and what follows.
+/// Parses `d` or `0WIDTHd`. Returns the width and the rest of the text.
 fn directive(text: &str) -> Option<(usize, &str)> {
     if let Some(after) = text.strip_prefix('d') {
         return Some((0, after));

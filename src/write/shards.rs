@@ -1,9 +1,9 @@
-//! A numbered series of archives.
+//! Writes a numbered series of shards.
 
-use super::compress::{Compression, Compressor};
+use super::compress::{Compressor, ShardCompression};
 use super::options::TarOptions;
 use super::pattern::ShardPattern;
-use super::tar::{Layout, TarWriter, whole_archive};
+use super::tar::{EncodedSample, TarWriter, whole_archive};
 use crate::Sample;
 use crate::error::{ErrorKind, Result};
 use crate::index::{self, Index, LayoutBuilder, ShardIndex, sample_checksum};
@@ -12,22 +12,21 @@ use crate::store::{ObjectWriter, Store};
 use std::fmt;
 use std::io;
 
-type OnShard = Box<dyn FnMut(&ShardInfo) + Send>;
+type OnShardWritten = Box<dyn FnMut(&ShardInfo) + Send>;
 
-/// A shard that was written. `Debug` shows its URL without [what may be secret](SecretUrl) in it.
+/// A shard that was written. `Debug` shows its URL without [secrets](SecretUrl).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardInfo {
-    /// Where it is: the whole URL, with a password or signature that it may have.
+    /// The whole URL, including a password or signature if it has one.
     pub url: String,
-    /// The number of samples in it.
+    /// The number of samples.
     pub samples: u64,
-    /// Its size as it is stored, in bytes.
+    /// The size of the stored object in bytes.
     pub bytes: u64,
-    /// The size of its tar archive before compression, in bytes.
+    /// The size of the tar archive before compression, in bytes.
     pub archive_bytes: u64,
-    /// Where its samples are. An [`Index`] of the series is collected from these:
-    /// `infos.iter().collect::<Index>()`.
+    /// The index of the shard. Collect them to an [`Index`] of the series: `infos.iter().collect::<Index>()`.
     pub index: ShardIndex,
 }
 
@@ -53,10 +52,10 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 
 /// Writes samples into a numbered series of shards.
 ///
-/// A new shard is begun when one is full: before the write that would exceed the limits. A shard appears
-/// under its name when it is whole; when the writer is dropped without [`finish`](ShardWriter::finish), what
-/// is unfinished never appears, and the shards before it stay. No empty shard is written. Shards that are
-/// there already are replaced.
+/// A new shard is started when one is full: before the write that would exceed the limits. A shard appears
+/// under its name when it is complete. If the writer is dropped without [`finish`](ShardWriter::finish), the
+/// unfinished shard never appears, and the shards before it stay. No empty shard is written. Existing shards
+/// are replaced.
 ///
 /// ```
 /// use shardstream::{Sample, write::ShardWriter};
@@ -76,8 +75,8 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 pub struct ShardWriter {
     settings: ShardWriterBuilder,
     pattern: ShardPattern,
-    compression: Compression,
-    current: Option<Shard>,
+    compression: ShardCompression,
+    current: Option<OpenShard>,
     done: Vec<ShardInfo>,
     broken: bool,
 }
@@ -93,13 +92,13 @@ pub struct ShardWriterBuilder {
     store: Store,
     index: bool,
     checksums: bool,
-    on_shard: OnShard,
+    on_shard: OnShardWritten,
 }
 
 impl ShardWriter {
-    /// Writes shards named by `pattern`, with the number of the shard at its `%06d` (six digits at least) or
-    /// `%d`; a percent sign is `%%`. The end of the name says the compression: `.tar`, `.tar.gz` or `.tgz`
-    /// (feature `gzip`), `.tar.zst` or `.tzst` (feature `zstd`). It is a path, or a URL of an object store.
+    /// Begins a series of shards named by `pattern`, a path or a URL of an object store. The number of the
+    /// shard replaces `%06d` (at least six digits) or `%d`; `%%` is a percent sign. The suffix says the
+    /// compression: `.tar`, `.tar.gz` or `.tgz` (feature `gzip`), `.tar.zst` or `.tzst` (feature `zstd`).
     pub fn builder(pattern: impl Into<String>) -> ShardWriterBuilder {
         ShardWriterBuilder {
             pattern: pattern.into().into(),
@@ -117,30 +116,30 @@ impl ShardWriter {
     /// Writes a sample into the current shard, or into a new one when that is full.
     ///
     /// # Errors
-    /// [`ErrorKind::Unwritable`] when the sample would not read back as it is, or its key is in the current
-    /// shard already, and [`ErrorKind::Encode`] when a value cannot be encoded: nothing was written then, and
-    /// the next sample can be. Any other error leaves a gap in the series: every later call fails too.
+    /// [`ErrorKind::Unwritable`] if the sample would not read back as it is, or its key is in the current
+    /// shard already, and [`ErrorKind::Encode`] if a value cannot be encoded: nothing is written, and the
+    /// next sample can be. Any other error leaves a gap in the series, and every later call fails too.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         self.check()?;
-        let layout = self.settings.options.lay_out(sample)?;
-        if self.current.as_ref().is_some_and(|shard| !shard.has_room(&layout, &self.settings)) {
+        let encoded = self.settings.options.encode(sample)?;
+        if self.current.as_ref().is_some_and(|shard| !shard.has_room(&encoded, &self.settings)) {
             self.close()?;
         }
         let mut shard = match self.current.take() {
             Some(shard) => shard,
             None => self.next_shard()?,
         };
-        let result = shard.append(&layout, self.settings.checksums);
+        let result = shard.append(&encoded, self.settings.checksums);
         self.broken = matches!(&result, Err(error) if !matches!(error.kind(), ErrorKind::Unwritable(_)));
         let result = result.map_err(|error| error.in_shard(&shard.url).with_key(sample.key()));
         self.current = Some(shard);
         result
     }
 
-    /// Finishes the last shard, and says what was written.
+    /// Finishes the last shard, and returns all shards that were written.
     ///
     /// # Errors
-    /// When the last shard cannot be published, or an earlier call failed.
+    /// If the last shard cannot be published, or an earlier call failed.
     pub fn finish(mut self) -> Result<Vec<ShardInfo>> {
         self.check()?;
         self.close()?;
@@ -154,8 +153,8 @@ impl ShardWriter {
         Ok(())
     }
 
-    fn next_shard(&mut self) -> Result<Shard> {
-        // One that stayed the same would write over the shard before.
+    fn next_shard(&mut self) -> Result<OpenShard> {
+        // A repeated number would overwrite the shard before.
         let number = self.settings.start_shard.checked_add(self.done.len() as u64).ok_or_else(|| {
             ErrorKind::Config("`start_shard`: the next shard has no number, make it smaller".into())
         })?;
@@ -166,13 +165,13 @@ impl ShardWriter {
         });
         self.broken = opened.is_err();
         let tar = opened.map_err(|error| error.in_shard(&url))?;
-        Ok(Shard { url, samples: 0, tar, layout: LayoutBuilder::default() })
+        Ok(OpenShard { url, samples: 0, tar, layout: LayoutBuilder::default() })
     }
 
     fn close(&mut self) -> Result<()> {
         let Some(shard) = self.current.take() else { return Ok(()) };
         let url = shard.url.clone();
-        let info = shard.finish(self.compression).and_then(|info| self.keep_index(&info).map(|()| info));
+        let info = shard.finish(self.compression).and_then(|info| self.save_index(&info).map(|()| info));
         self.broken = info.is_err();
         let info = info.map_err(|error| error.in_shard(&url))?;
         (self.settings.on_shard)(&info);
@@ -180,46 +179,47 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Writes the index beside a shard, which must be published by then: the index names its version.
-    fn keep_index(&self, info: &ShardInfo) -> Result<()> {
+    /// Saves the index beside a shard, which must have been published: the index contains its version.
+    fn save_index(&self, info: &ShardInfo) -> Result<()> {
         match index::beside(&info.url).filter(|_| self.settings.index) {
-            Some(place) => index::keep(&self.settings.store, &place, &info.index),
+            Some(place) => index::save_sidecar(&self.settings.store, &place, &info.index),
             None => Ok(()),
         }
     }
 }
 
 impl ShardWriterBuilder {
-    /// Writes the index of each shard beside it, at the shard's URL with `.index.json` added, where an
+    /// Saves the index of each shard beside it, at the shard's URL with `.index.json` added, where an
     /// [`IndexBuilder`](crate::index::IndexBuilder::beside) looks for it. Default: no.
     pub fn index(mut self, beside: bool) -> Self {
         self.index = beside;
         self
     }
 
-    /// Notes the CRC-32C of each sample in the indexes of the shards ([`ShardInfo::index`] and those
-    /// [beside](ShardWriterBuilder::index) them), so that
-    /// [a dataset can compare them](crate::dataset::DatasetBuilder::checksums): bodies of a tar archive have
-    /// no other checksum. An index takes 8 bytes more for each sample. Default: no.
+    /// Records the CRC-32C of each sample in the indexes of the shards ([`ShardInfo::index`] and those
+    /// [beside](ShardWriterBuilder::index) them), so that [a dataset can compare
+    /// them](crate::dataset::DatasetBuilder::checksums): the bodies in a tar archive have no other checksum.
+    /// An index takes 8 more bytes for each sample. Default: no.
     pub fn checksums(mut self, checksums: bool) -> Self {
         self.checksums = checksums;
         self
     }
 
-    /// The most samples in a shard: 100 000 by default.
+    /// Largest number of samples in a shard. Default: 100 000.
     pub fn max_count(mut self, samples: u64) -> Self {
         self.max_count = samples;
         self
     }
 
-    /// The most bytes in a shard's archive, before compression, all headers and padding counted: 3 GB by
-    /// default. A single sample that takes more gets a shard of its own.
+    /// Largest size of a shard's archive in bytes, before compression, including headers and padding. A
+    /// single larger sample gets a shard of its own. Default: 3 GB.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// The number of the first shard: 0 by default. Ranks that write one series in parallel start far apart.
+    /// The number of the first shard. Let ranks that write one series in parallel start far apart. Default:
+    /// 0.
     pub fn start_shard(mut self, number: u64) -> Self {
         self.start_shard = number;
         self
@@ -231,27 +231,27 @@ impl ShardWriterBuilder {
         self
     }
 
-    /// Where shards are written: by default, whatever the features that are compiled in can write.
+    /// The store to which shards are written. Default: [`Store::default`].
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
         self
     }
 
-    /// Is called for each shard when it is published: to log or list it.
+    /// Calls `call` for each shard when it is published: to log or list it.
     pub fn on_shard(mut self, call: impl FnMut(&ShardInfo) + Send + 'static) -> Self {
         self.on_shard = Box::new(call);
         self
     }
 
-    /// Makes the writer. No file is made before the first sample.
+    /// Builds the writer. No file is created before the first sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Pattern`] when the pattern has not exactly one number,
-    /// [`ErrorKind::UnsupportedCompression`] when the end of the name says no compression that is compiled
-    /// in, [`ErrorKind::Config`] for options that make no sense, such as shards of no samples.
+    /// [`ErrorKind::Pattern`] unless the pattern has exactly one number,
+    /// [`ErrorKind::UnsupportedCompression`] if the suffix is unknown or its compression is not compiled in,
+    /// [`ErrorKind::Config`] for options that make no sense, such as shards without samples.
     pub fn build(self) -> Result<ShardWriter> {
         let pattern = ShardPattern::new(self.pattern.expose_secret())?;
-        let compression = Compression::of(self.pattern.expose_secret())?;
+        let compression = ShardCompression::of(self.pattern.expose_secret())?;
         for (name, limit) in [("max_count", self.max_count), ("max_bytes", self.max_bytes)] {
             if limit == 0 {
                 let what = format!("`{name}` of 0: a shard holds nothing then, make it at least 1");
@@ -308,34 +308,35 @@ impl fmt::Debug for ShardWriterBuilder {
 }
 
 /// The shard that is being written.
-struct Shard {
+struct OpenShard {
     url: SecretUrl,
     samples: u64,
     tar: TarWriter<Compressor<Box<dyn ObjectWriter>>>,
     layout: LayoutBuilder,
 }
 
-impl Shard {
-    fn has_room(&self, layout: &Layout<'_>, limits: &ShardWriterBuilder) -> bool {
-        self.samples < limits.max_count && whole_archive(self.tar.written() + layout.size) <= limits.max_bytes
+impl OpenShard {
+    fn has_room(&self, encoded: &EncodedSample<'_>, limits: &ShardWriterBuilder) -> bool {
+        self.samples < limits.max_count
+            && whole_archive(self.tar.written() + encoded.size) <= limits.max_bytes
     }
 
-    fn append(&mut self, layout: &Layout<'_>, checksum: bool) -> Result<()> {
+    fn append(&mut self, encoded: &EncodedSample<'_>, checksum: bool) -> Result<()> {
         let at = self.tar.written();
-        self.tar.append(layout)?;
-        self.layout.push(at, layout.places(at));
+        self.tar.append(encoded)?;
+        self.layout.push(at, encoded.offsets(at));
         if checksum {
-            self.layout.push_checksum(sample_checksum(layout.key(), layout.fields()));
+            self.layout.push_checksum(sample_checksum(encoded.key(), encoded.fields()));
         }
         self.samples += 1;
         Ok(())
     }
 
-    fn finish(self, compression: Compression) -> Result<ShardInfo> {
+    fn finish(self, compression: ShardCompression) -> Result<ShardInfo> {
         let Self { url, samples, tar, layout } = self;
         let archive_bytes = whole_archive(tar.written());
         let object = tar.finish()?.finish()?.finish()?;
-        let layout = layout.finish(compression == Compression::None);
+        let layout = layout.finish(compression == ShardCompression::None);
         let index = ShardIndex::new(&url, Some(object.size), object.version.as_deref(), layout);
         let url = url.expose_secret().to_owned();
         Ok(ShardInfo { url, samples, bytes: object.size, archive_bytes, index })

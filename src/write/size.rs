@@ -1,10 +1,10 @@
-//! How large an archive will be.
+//! The size of an archive before it is written.
 
 use super::header::{BLOCK, headers_length};
 use super::tar::whole_archive;
 
-/// How large an archive will be, told from the names and sizes of its members alone: to cut a dataset into
-/// shards before a byte of it is read, and to see afterwards whether a shard is all there.
+/// The size of an archive, computed from the names and sizes of its members: to cut a dataset into shards
+/// before it is read, or to check that a shard is complete.
 ///
 /// ```
 /// use shardstream::{Sample, write::{ArchiveSize, TarWriter}};
@@ -30,23 +30,24 @@ impl ArchiveSize {
         ArchiveSize { members: 0 }
     }
 
-    /// Adds the member `KEY.FIELD` with `bytes` bytes of content. Whether a reader would take such a name is
-    /// not looked at.
+    /// Adds the member `KEY.FIELD` with `bytes` bytes of content. Does not check that a reader accepts the
+    /// name.
     pub fn add(&mut self, key: &str, field: &str, bytes: u64) {
         let head = headers_length(&format!("{key}.{field}"), bytes);
         let body = bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.members = self.members.saturating_add(head).saturating_add(body);
     }
 
-    /// Adds a member by the length of its headers, where its name is not known: 512 bytes, and more with a
-    /// long name. Of a member that an [`Index`](crate::Index) knows it is what is before its
+    /// Adds a member whose name is unknown by the length of its headers: 512 bytes, or more with a long name.
+    /// In an [`Index`](crate::Index), the headers of a member are the bytes before its
     /// [`offset`](crate::index::Member::offset).
     pub fn add_member(&mut self, headers: u64, bytes: u64) {
         let round = |bytes: u64| bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.members = self.members.saturating_add(round(headers)).saturating_add(round(bytes));
     }
 
-    /// The bytes of the whole archive, with all headers, padding and its end, before compression.
+    /// The size of the whole archive in bytes, with all headers, padding and the end marker, before
+    /// compression.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         whole_archive(self.members)

@@ -1,4 +1,4 @@
-//! One archive.
+//! Writes one archive.
 
 use super::header::{BLOCK, push_headers};
 use super::name::member_name;
@@ -10,16 +10,17 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Tools write and read archives in records of this many bytes; some warn when the last one is short.
+/// Size in bytes of a record: archives are padded to whole records, as some tools warn when the last one is
+/// short.
 const RECORD: u64 = 10_240;
 
 impl TarOptions {
-    /// Checks and encodes a sample; nothing is written yet.
-    pub(super) fn lay_out<'a>(&self, sample: &'a Sample) -> Result<Layout<'a>> {
+    /// Checks and encodes a sample. Writes nothing.
+    pub(super) fn encode<'a>(&self, sample: &'a Sample) -> Result<EncodedSample<'a>> {
         self.members(sample).map_err(|error| sample.locate(error))
     }
 
-    fn members<'a>(&self, sample: &'a Sample) -> Result<Layout<'a>> {
+    fn members<'a>(&self, sample: &'a Sample) -> Result<EncodedSample<'a>> {
         if sample.is_empty() {
             return Err(unwritable("it has no field"));
         }
@@ -34,7 +35,8 @@ impl TarOptions {
             );
             return Err(unwritable(&message));
         }
-        let mut layout = Layout { key: sample.key(), members: Vec::with_capacity(fields.len()), size: 0 };
+        let mut encoded =
+            EncodedSample { key: sample.key(), members: Vec::with_capacity(fields.len()), size: 0 };
         for (field, value) in fields {
             let name = member_name(sample.key(), field)?;
             let body = self.encoder.encode(field, value)?;
@@ -48,41 +50,41 @@ impl TarOptions {
             }
             let mut head = Vec::with_capacity(BLOCK);
             push_headers(&mut head, &name, body.len() as u64, self);
-            layout.size += head.len() as u64 + (body.len() as u64).next_multiple_of(BLOCK as u64);
-            layout.members.push(Member { field, name, head, body });
+            encoded.size += head.len() as u64 + (body.len() as u64).next_multiple_of(BLOCK as u64);
+            encoded.members.push(EncodedMember { field, name, head, body });
         }
-        Ok(layout)
+        Ok(encoded)
     }
 }
 
-/// A sample as it will be in the archive.
-pub(super) struct Layout<'a> {
+/// A sample with the headers and contents of its members.
+pub(super) struct EncodedSample<'a> {
     key: &'a str,
-    members: Vec<Member<'a>>,
-    /// The bytes it takes in the archive, with headers and padding.
+    members: Vec<EncodedMember<'a>>,
+    /// Its size in the archive in bytes, with headers and padding.
     pub(super) size: u64,
 }
 
-struct Member<'a> {
+struct EncodedMember<'a> {
     field: &'a str,
     name: String,
     head: Vec<u8>,
     body: Bytes,
 }
 
-impl Layout<'_> {
+impl EncodedSample<'_> {
     pub(super) fn key(&self) -> &str {
         self.key
     }
 
     /// The fields and their content.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.members.iter().map(|Member { field, body, .. }| (*field, &**body))
+        self.members.iter().map(|EncodedMember { field, body, .. }| (*field, &**body))
     }
 
     /// The fields, and the offset and size of their content if the sample is written at offset `at`.
-    pub(super) fn places(&self, mut at: u64) -> impl Iterator<Item = (&str, u64, u64)> {
-        self.members.iter().map(move |Member { field, head, body, .. }| {
+    pub(super) fn offsets(&self, mut at: u64) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.members.iter().map(move |EncodedMember { field, head, body, .. }| {
             let offset = at + head.len() as u64;
             at = offset + (body.len() as u64).next_multiple_of(BLOCK as u64);
             (*field, offset, body.len() as u64)
@@ -93,13 +95,13 @@ impl Layout<'_> {
 /// Writes samples as a tar archive.
 ///
 /// A sample becomes one member `KEY.FIELD` per field, sorted by field. Raw bytes are written as they are;
-/// other values go through the [encoder](TarOptions::encoder). What would not read back is refused: see
-/// [`write`](crate::write) for the rules. The archive has no end before [`finish`](TarWriter::finish):
-/// readers reject it as truncated.
+/// other values go through the [encoder](TarOptions::encoder). A sample that would not read back is refused:
+/// see [`write`](crate::write) for the rules. Until [`finish`](TarWriter::finish) is called, the archive has
+/// no end, and readers reject it as truncated.
 ///
-/// The writer remembers the keys of the archive, to refuse a key that comes twice: for 100 000 keys of 20
-/// bytes, some 4 MB. It makes several small writes per member: give it a [`BufWriter`](io::BufWriter) around
-/// a file or socket.
+/// The writer remembers the keys of the archive to refuse a repeated key, which takes some 4 MB for 100 000
+/// keys of 20 bytes. It makes several small writes per member: wrap a file or socket in a
+/// [`BufWriter`](io::BufWriter).
 ///
 /// ```
 /// use shardstream::{Sample, write::TarWriter};
@@ -142,23 +144,23 @@ impl<W: Write> TarWriter<W> {
         TarWriter { out, options, keys: HashSet::new(), written: 0, broken: false }
     }
 
-    /// Writes a sample, and returns how many bytes it takes in the archive, with headers and padding.
+    /// Writes a sample, and returns its size in the archive in bytes, with headers and padding.
     ///
     /// # Errors
-    /// [`ErrorKind::Unwritable`] when the sample would not read back as it is and [`ErrorKind::Encode`] when
-    /// a value cannot be encoded: nothing was written then, and the next sample can be. [`ErrorKind::Io`]
-    /// when writing failed: the archive is damaged then, and every later call fails too.
+    /// [`ErrorKind::Unwritable`] if the sample would not read back as it is, and [`ErrorKind::Encode`] if a
+    /// value cannot be encoded: nothing is written, and the next sample can be. [`ErrorKind::Io`] if writing
+    /// fails: the archive is then damaged, and every later call fails too.
     pub fn write(&mut self, sample: &Sample) -> Result<u64> {
-        let layout = self.options.lay_out(sample)?;
-        self.append(&layout).map_err(|error| error.with_key(sample.key()))
+        let encoded = self.options.encode(sample)?;
+        self.append(&encoded).map_err(|error| error.with_key(sample.key()))
     }
 
-    /// Ends the archive, flushes, and returns what it was written to.
+    /// Ends the archive, flushes, and returns the inner writer.
     ///
-    /// The archive is padded to a multiple of 10 240 bytes, as other tools do.
+    /// The archive is padded to a multiple of 10 240 bytes, as by other tools.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when writing fails, or an earlier write failed.
+    /// [`ErrorKind::Io`] if writing fails, or an earlier write failed.
     pub fn finish(mut self) -> Result<W> {
         let end = whole_archive(self.written) - self.written;
         self.guarded(|out| {
@@ -168,16 +170,16 @@ impl<W: Write> TarWriter<W> {
         Ok(self.out)
     }
 
-    /// The bytes written so far.
+    /// Number of bytes written so far.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    pub(super) fn append(&mut self, layout: &Layout<'_>) -> Result<u64> {
-        if self.keys.contains(layout.key) {
+    pub(super) fn append(&mut self, encoded: &EncodedSample<'_>) -> Result<u64> {
+        if self.keys.contains(encoded.key) {
             return Err(unwritable("this key is in the archive already"));
         }
-        for Member { name, head, body, .. } in &layout.members {
+        for EncodedMember { name, head, body, .. } in &encoded.members {
             let padding = [0; BLOCK];
             let padding = &padding[..body.len().next_multiple_of(BLOCK) - body.len()];
             self.guarded(|out| {
@@ -188,11 +190,11 @@ impl<W: Write> TarWriter<W> {
             .map_err(|error| error.in_member(name).at_offset(self.written))?;
             self.written += (head.len() + body.len() + padding.len()) as u64;
         }
-        self.keys.insert(layout.key.into());
-        Ok(layout.size)
+        self.keys.insert(encoded.key.into());
+        Ok(encoded.size)
     }
 
-    /// Writes, unless an earlier write failed: nothing may follow half a member.
+    /// Writes, unless an earlier write failed: nothing may follow a partial member.
     fn guarded(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) -> Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed, and the archive is damaged").into());
@@ -212,7 +214,7 @@ impl<W: Write> fmt::Debug for TarWriter<W> {
     }
 }
 
-/// The length of an archive of `members` bytes of members: with the end-of-archive marker of two blocks of
+/// The size of an archive with `members` bytes of members: with the end-of-archive marker of two blocks of
 /// zeros, padded to whole records.
 pub(super) fn whole_archive(members: u64) -> u64 {
     let longest = u64::MAX - u64::MAX % RECORD;

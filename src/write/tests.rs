@@ -1,4 +1,4 @@
-//! Series of shards: their limits, their publication, and that they read back.
+//! Series of shards: their limits, their publication, and reading them back.
 
 use super::tar::whole_archive;
 use super::*;

@@ -124,7 +124,7 @@ impl Crate {
     }
 }
 
-fn sources(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -138,11 +138,11 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn is_test_module(path: &[String]) -> bool {
+pub(crate) fn is_test_module(path: &[String]) -> bool {
     path.iter().any(|part| part == "tests" || part == "testing")
 }
 
-fn is_test(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))

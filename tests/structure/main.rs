@@ -2,6 +2,7 @@
 
 mod circles;
 mod imports;
+mod names;
 mod pages;
 mod rooms;
 mod words;

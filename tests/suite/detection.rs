@@ -127,7 +127,7 @@ proptest! {
             .then(RandomHorizontalFlip::new(if flip[1] { 0.5 } else { 0.0 }).unwrap())
             .then(RandomCrop::new((height, width)).unwrap().padding(padding).pad_if_needed(true))
             .then(RandomHorizontalFlip::new(0.5).unwrap());
-        let batch = collate(column, sample(size, rect).numbered(0, number)).unwrap();
+        let batch = collate(column, sample(size, rect).with_position(0, number)).unwrap();
         assert_exact(&batch, width as usize);
     }
 
@@ -152,7 +152,7 @@ proptest! {
             });
         }
         let sample = sample((height, width), [0, 0, 1, 1]).with("png", png.clone()).with("seg.png", png);
-        let batch = collate(column, sample.numbered(0, number)).unwrap();
+        let batch = collate(column, sample.with_position(0, number)).unwrap();
         let pairs = batch["x"].as_bytes().iter().zip(batch["x.mask"].as_bytes());
         let differ = pairs.filter(|(pixel, label)| pixel != label).count();
         prop_assert_eq!(differ, 0);
@@ -207,7 +207,7 @@ fn boxes_follow_the_exif_orientation_of_their_image() {
     for orientation in 1..=8 {
         let file = jpeg(&drawing(size, rect), orientation);
         let turned = if orientation > 4 { (48, 32) } else { size };
-        let plain = ImageColumn::new("jpg", turned).mode(ImageMode::L8).upright(true);
+        let plain = ImageColumn::new("jpg", turned).mode(ImageMode::L8).apply_orientation(true);
         let upright =
             Columns::new().with("x", plain).collate([Sample::new("k").with("jpg", file.clone())]).unwrap();
         let labels: Vec<u8> =
@@ -222,7 +222,7 @@ fn boxes_follow_the_exif_orientation_of_their_image() {
         for number in 0..8 {
             let column = ImageColumn::new("jpg", (24, 16))
                 .mode(ImageMode::L8)
-                .upright(true)
+                .apply_orientation(true)
                 .boxes(Boxes::new("boxes.npy"))
                 .mask(Mask::new("seg.npy"))
                 .then(
@@ -233,7 +233,7 @@ fn boxes_follow_the_exif_orientation_of_their_image() {
                         .filter(Filter::Nearest),
                 )
                 .then(RandomHorizontalFlip::new(0.5).unwrap());
-            let mut batch = collate(column, sample.clone().numbered(0, number)).unwrap();
+            let mut batch = collate(column, sample.clone().with_position(0, number)).unwrap();
             for name in ["x", "x.mask"] {
                 // Tolerances for black and white in a JPEG; labels are exactly 0 and 1.
                 let most = if name == "x" { 128 } else { 0 };
@@ -254,7 +254,7 @@ fn boxes_and_masks_follow_crops_resizes_and_flips() {
         let column = column(64)
             .then(RandomResizedCrop::new(64).unwrap().scale(0.3..=1.0).unwrap())
             .then(RandomHorizontalFlip::new(0.5).unwrap());
-        let batch = collate(column, sample.clone().numbered(0, number)).unwrap();
+        let batch = collate(column, sample.clone().with_position(0, number)).unwrap();
         let white = |name: &str| {
             let numbers = batch[name].as_slice::<u8>().unwrap().iter().enumerate();
             let white: Vec<usize> = numbers.filter(|(_, number)| **number > 128).map(|(at, _)| at).collect();

@@ -41,7 +41,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
     let cases = [
         (here(dataset(&source).seed(43)), "the seed is 42 in the state, and 43 here"),
         (here(dataset(&source).streams(2)), "the number of streams is 4 in the state, and 2 here"),
-        (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order differ"),
+        (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
         (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
         (here(dataset(&source).resample_shards(true)), "shuffled in the state, and resampled here"),
@@ -137,7 +137,7 @@ fn the_same_shards_under_other_numbers_are_refused() {
     let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(source.store());
     refused(
         items(alone.topology(Topology::single())).batch(4).build().unwrap().restore(&state),
-        &["the list of shards is another one"],
+        &["the list of shards differs"],
     );
     assert!(part().restore(&state).is_ok());
 }

@@ -126,7 +126,7 @@ fn a_slow_metadata_server_is_asked_again() {
     let start = Instant::now();
     assert_eq!(
         detect(&slow, "").unwrap().to_string(),
-        "rank 1 of 4 (told by the metadata server of the TPU VM)"
+        "rank 1 of 4 (from the metadata server of the TPU VM)"
     );
     assert_eq!(slow.requests().len(), 4, "the first was too slow");
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());

@@ -5,7 +5,8 @@ use crate::logging::Level;
 use crate::progress::ProgressSettings;
 use crate::quantity::{seconds, size};
 use clap::Args;
-use shardstream::store::{Cache, Store};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use shardstream::store::{Cache, Store, Transport};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,9 +29,16 @@ pub(crate) struct GlobalOptions {
     /// Number of retries of a request after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
+    /// HTTP client that fetches remote shards [default: native].
+    #[arg(long, global = true, value_name = "CLIENT", value_parser = transport())]
+    transport: Option<Transport>,
     /// Show events of this level and above on stderr: long waits, retries, shards.
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<Level>,
+}
+
+fn transport() -> impl TypedValueParser<Value = Transport> {
+    PossibleValuesParser::new(["native", "reqwest"]).try_map(|name| name.parse::<Transport>())
 }
 
 impl GlobalOptions {
@@ -46,6 +54,9 @@ impl GlobalOptions {
         }
         if let Some(retries) = self.retries {
             store = store.retries(retries);
+        }
+        if let Some(transport) = self.transport {
+            store = store.transport(transport);
         }
         Ok(store.build()?)
     }

@@ -1,19 +1,19 @@
 //! A layout in JSON.
 
-use super::{Layout, Run, Shape, padded};
+use super::{SampleShape, ShapeRun, ShardLayout, padded};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// A [`Layout`] in JSON.
+/// A [`ShardLayout`] in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::index) struct LayoutDocument {
-    /// Left out where it is true.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    /// Left out if true.
+    #[serde(default = "default_seekable", skip_serializing_if = "is_true")]
     pub(in crate::index) seekable: bool,
     pub(in crate::index) fields: Vec<Box<str>>,
-    /// The lead, then the number of a field and a gap for each member.
+    /// For each shape: its lead, then the number of the field and the gap of each member.
     pub(in crate::index) shapes: Vec<Vec<u64>>,
-    /// A shape and how many samples are of it, again and again.
+    /// The number of a shape and the number of samples of it, in turn.
     pub(in crate::index) runs: Vec<u64>,
     pub(in crate::index) sizes: Vec<u64>,
     /// Eight hexadecimal digits for each sample, in one text.
@@ -21,7 +21,7 @@ pub(in crate::index) struct LayoutDocument {
     pub(in crate::index) crc32c: Option<Box<str>>,
 }
 
-fn yes() -> bool {
+fn default_seekable() -> bool {
     true
 }
 
@@ -29,9 +29,9 @@ fn is_true(value: &bool) -> bool {
     *value
 }
 
-impl From<&Layout> for LayoutDocument {
-    fn from(layout: &Layout) -> Self {
-        let shape = |shape: &Shape| {
+impl From<&ShardLayout> for LayoutDocument {
+    fn from(layout: &ShardLayout) -> Self {
+        let shape = |shape: &SampleShape| {
             let members = shape.members.iter().flat_map(|&(field, gap)| [field as u64, gap]);
             std::iter::once(shape.lead).chain(members).collect()
         };
@@ -51,22 +51,22 @@ impl From<&Layout> for LayoutDocument {
     }
 }
 
-impl TryFrom<LayoutDocument> for Layout {
+impl TryFrom<LayoutDocument> for ShardLayout {
     type Error = &'static str;
 
-    /// Checks that samples could be so, and finds out where. No more memory is taken than the document is
-    /// long, some times over: every sample has a field, and every field a size.
+    /// Checks the document and computes the offsets. This takes memory in proportion to the length of the
+    /// document, since every sample has a field, and every field a size.
     fn try_from(document: LayoutDocument) -> Result<Self, Self::Error> {
         let LayoutDocument { seekable, fields, shapes, runs: pairs, sizes, crc32c } = document;
-        let shapes: Vec<Shape> =
-            shapes.iter().map(|shape| Shape::read(shape, fields.len())).collect::<Result<_, _>>()?;
+        let shapes: Vec<SampleShape> =
+            shapes.iter().map(|shape| SampleShape::read(shape, fields.len())).collect::<Result<_, _>>()?;
         let (mut runs, mut offsets, mut end) = (Vec::new(), Vec::new(), 0_u64);
         let mut left = sizes.iter();
         let (pairs, []) = pairs.as_chunks::<2>() else { return Err("half a run") };
         for &[shape, count] in pairs {
             let number = usize::try_from(shape).unwrap_or(usize::MAX);
             let shape = shapes.get(number).ok_or("a run of a shape that is not there")?;
-            runs.push(Run { shape: number, sample: offsets.len(), size: sizes.len() - left.len() });
+            runs.push(ShapeRun { shape: number, sample: offsets.len(), size: sizes.len() - left.len() });
             for _ in 0..count {
                 let overflow = "an offset beyond what can be addressed";
                 let offset = end.checked_add(shape.lead).ok_or(overflow)?;
@@ -85,7 +85,7 @@ impl TryFrom<LayoutDocument> for Layout {
         if ![0, offsets.len()].contains(&checksums.len()) {
             return Err("more or fewer checksums than samples");
         }
-        Ok(Layout { fields, shapes, runs, sizes, offsets, checksums, end, seekable })
+        Ok(ShardLayout { fields, shapes, runs, sizes, offsets, checksums, end, seekable })
     }
 }
 
@@ -99,7 +99,7 @@ fn read_checksums(text: &str) -> Result<Vec<u32>, &'static str> {
     sums.iter().map(|digits| read(digits).ok_or(bad)).collect()
 }
 
-impl Shape {
+impl SampleShape {
     fn read(numbers: &[u64], fields: usize) -> Result<Self, &'static str> {
         let [lead, members @ ..] = numbers else { return Err("an empty shape") };
         let (members, []) = members.as_chunks::<2>() else { return Err("half a member") };
@@ -113,7 +113,7 @@ impl Shape {
         if members.is_empty() {
             return Err("a sample without fields");
         }
-        Ok(Shape { lead: *lead, members })
+        Ok(SampleShape { lead: *lead, members })
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
             let document = format!(
                 r#"{{"fields":["a"],"shapes":[[0,0,512]],"runs":[0,2],"sizes":[1,1],"crc32c":"{crc32c}"}}"#
             );
-            Layout::try_from(serde_json::from_str::<LayoutDocument>(&document).unwrap())
+            ShardLayout::try_from(serde_json::from_str::<LayoutDocument>(&document).unwrap())
         };
         assert_eq!(read("0000000affffffff").unwrap().checksums, [10, u32::MAX]);
         for bad in [

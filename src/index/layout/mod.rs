@@ -1,9 +1,9 @@
-//! Where the samples of one archive and their fields stand, in few bytes.
+//! The offsets and sizes of the samples of one archive and of their fields, in few bytes.
 //!
-//! Most samples of a shard are alike: the same fields, in the same order, behind headers of the same length.
-//! Such a *shape* is kept once, and which samples are of it as *runs* of them; what differs from sample to
-//! sample are the sizes. All offsets follow from these, so that a document holds few bytes more than the
-//! digits of the sizes: see the numbers at [`Index::save`](super::Index::save).
+//! Most samples of a shard have the same fields, in the same order, behind headers of the same length. Such a
+//! *shape* is stored once, and the samples of it as *runs*. The sizes are stored for each sample. All offsets
+//! follow from these, so that a document takes little more than the digits of the sizes: see the numbers at
+//! [`Index::save`](super::Index::save).
 
 mod document;
 
@@ -14,28 +14,28 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
-/// The unit of an archive: the content of a member is padded to whole blocks.
+/// Size in bytes of a block of an archive. The content of a member is padded to whole blocks.
 const BLOCK: u64 = 512;
 
 #[derive(PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct ShardLayout {
     fields: Vec<Box<str>>,
-    shapes: Vec<Shape>,
-    runs: Vec<Run>,
+    shapes: Vec<SampleShape>,
+    runs: Vec<ShapeRun>,
     /// The sizes of all fields of all samples, in the order of the archive.
     sizes: Vec<u64>,
     /// The offset of the first header of each sample.
     offsets: Vec<u64>,
-    /// The checksum of each sample; empty where they are not known.
+    /// The checksum of each sample; empty if unknown.
     checksums: Vec<u32>,
-    /// Where the last sample's last member ends, padding included.
+    /// The offset at which the last sample's last member ends, padding included.
     end: u64,
     seekable: bool,
 }
 
-/// What alike samples have in common.
+/// What samples of the same fields and headers have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Shape {
+struct SampleShape {
     /// The bytes between the end of the sample before and the first header.
     lead: u64,
     /// The number of each field, and the bytes between the end of the member before (or the first header) and
@@ -45,9 +45,9 @@ struct Shape {
 
 /// Samples of the same shape, one after the other.
 #[derive(Debug, PartialEq, Eq)]
-struct Run {
+struct ShapeRun {
     shape: usize,
-    /// The number of the first sample, and the place of its first size.
+    /// The number of the first sample, and the index of its first size.
     sample: usize,
     size: usize,
 }
@@ -64,7 +64,7 @@ pub struct Member<'a> {
     pub size: u64,
 }
 
-impl Layout {
+impl ShardLayout {
     pub(super) fn samples(&self) -> u64 {
         self.offsets.len() as u64
     }
@@ -74,13 +74,13 @@ impl Layout {
         self.seekable
     }
 
-    /// Where the last member ends, padding included.
+    /// The offset at which the last member ends, padding included.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// From the first header of the first sample to that of the one after the last; `end` is where the
-    /// archive ends.
+    /// The bytes from the first header of the first sample to that of the sample after the last. `end` is the
+    /// size of the archive.
     pub(super) fn range(&self, samples: Range<u64>, end: u64) -> Option<Range<u64>> {
         let at = |sample: u64| match usize::try_from(sample).ok()? {
             sample if sample == self.offsets.len() => Some(end),
@@ -104,7 +104,7 @@ impl Layout {
         }))
     }
 
-    /// The first header of a sample.
+    /// The offset of the first header of a sample.
     pub(super) fn offset_of(&self, sample: u64) -> Option<u64> {
         self.offsets.get(usize::try_from(sample).ok()?).copied()
     }
@@ -125,8 +125,8 @@ impl Layout {
         Some(shape.members.iter().zip(sizes).map(move |(&(field, _), &size)| (name(field), size)))
     }
 
-    /// The shape of a sample, its sizes, and where it begins.
-    fn find(&self, sample: u64) -> Option<(&Shape, &[u64], u64)> {
+    /// The shape of a sample, its sizes, and its offset.
+    fn find(&self, sample: u64) -> Option<(&SampleShape, &[u64], u64)> {
         let sample = usize::try_from(sample).ok()?;
         let offset = *self.offsets.get(sample)?;
         let run = self.runs.get(self.runs.partition_point(|run| run.sample <= sample).checked_sub(1)?)?;
@@ -136,14 +136,14 @@ impl Layout {
     }
 }
 
-/// Where a member ends whose content of `size` bytes begins at `offset`.
+/// The offset at which a member ends whose content of `size` bytes begins at `offset`.
 fn padded(offset: u64, size: u64) -> Option<u64> {
     offset.checked_add(size)?.checked_next_multiple_of(BLOCK)
 }
 
-impl fmt::Debug for Layout {
+impl fmt::Debug for ShardLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout { fields, shapes, runs: _, sizes: _, offsets: _, checksums: _, end, seekable } = self;
+        let ShardLayout { fields, shapes, runs: _, sizes: _, offsets: _, checksums: _, end, seekable } = self;
         f.debug_struct("Layout")
             .field("samples", &self.samples())
             .field("fields", fields)
@@ -155,17 +155,17 @@ impl fmt::Debug for Layout {
     }
 }
 
-/// Puts a [`Layout`] together, sample by sample.
+/// Builds a [`ShardLayout`] sample by sample.
 #[derive(Debug)]
 pub(crate) struct LayoutBuilder {
-    layout: Layout,
+    layout: ShardLayout,
     fields: HashMap<Box<str>, usize>,
-    shapes: HashMap<Shape, usize>,
+    shapes: HashMap<SampleShape, usize>,
 }
 
 impl Default for LayoutBuilder {
     fn default() -> Self {
-        let layout = Layout {
+        let layout = ShardLayout {
             fields: Vec::new(),
             shapes: Vec::new(),
             runs: Vec::new(),
@@ -180,12 +180,12 @@ impl Default for LayoutBuilder {
 }
 
 impl LayoutBuilder {
-    /// Takes in the next sample, whose first header is at `offset`, and the names, offsets and sizes of
-    /// its fields.
+    /// Adds the next sample, with the offset of its first header, and the names, offsets and sizes of its
+    /// fields.
     pub(crate) fn push<'a>(&mut self, offset: u64, members: impl IntoIterator<Item = (&'a str, u64, u64)>) {
         let layout = &mut self.layout;
         let lead = offset.saturating_sub(layout.end);
-        let mut shape = Shape { lead, members: Vec::new() };
+        let mut shape = SampleShape { lead, members: Vec::new() };
         let size = layout.sizes.len();
         let mut at = offset;
         for (name, offset, size) in members {
@@ -207,12 +207,12 @@ impl LayoutBuilder {
             layout.shapes.len() - 1
         });
         if layout.runs.last().is_none_or(|run| run.shape != shape) {
-            layout.runs.push(Run { shape, sample: layout.offsets.len(), size });
+            layout.runs.push(ShapeRun { shape, sample: layout.offsets.len(), size });
         }
         layout.offsets.push(offset);
     }
 
-    /// Takes in the checksum of the sample that came last. They count where every sample has one.
+    /// Adds the checksum of the last sample. Checksums are kept only if every sample has one.
     pub(crate) fn push_checksum(&mut self, checksum: u32) {
         self.layout.checksums.push(checksum);
     }
@@ -223,8 +223,8 @@ impl LayoutBuilder {
     }
 
     /// The layout; `seekable` says whether samples can be read from their own offsets.
-    pub(crate) fn finish(self, seekable: bool) -> Layout {
-        let mut layout = Layout { seekable, ..self.layout };
+    pub(crate) fn finish(self, seekable: bool) -> ShardLayout {
+        let mut layout = ShardLayout { seekable, ..self.layout };
         if !layout.has_checksums() {
             layout.checksums.clear();
         }
@@ -249,11 +249,11 @@ mod tests {
         prop::collection::vec((0u64..3, members), 0..20)
     }
 
-    /// Where the members of a sample are: field, offset, size.
+    /// The members of a sample: field, offset, size.
     type Placed = Vec<(&'static str, u64, u64)>;
 
     /// With the checksum 7 i for sample i.
-    fn built(samples: &Samples) -> (Layout, Vec<Placed>, Vec<u64>) {
+    fn built(samples: &Samples) -> (ShardLayout, Vec<Placed>, Vec<u64>) {
         let mut builder = LayoutBuilder::default();
         let (mut at, mut members, mut offsets) = (0, Vec::new(), Vec::new());
         for (lead, fields) in samples {
@@ -276,7 +276,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn says_what_it_was_told(samples in samples()) {
+        fn a_layout_has_the_samples_that_were_pushed(samples in samples()) {
             let (layout, members, offsets) = built(&samples);
             prop_assert_eq!(layout.samples(), samples.len() as u64);
             for (number, expected) in members.iter().enumerate() {
@@ -302,14 +302,14 @@ mod tests {
         }
 
         #[test]
-        fn a_document_says_the_same(samples in samples(), seekable in any::<bool>(), checksums in any::<bool>()) {
-            let mut layout = Layout { seekable, ..built(&samples).0 };
+        fn a_document_reads_back_as_it_was(samples in samples(), seekable in any::<bool>(), checksums in any::<bool>()) {
+            let mut layout = ShardLayout { seekable, ..built(&samples).0 };
             if !checksums {
                 layout.checksums.clear();
             }
             let text = serde_json::to_string(&LayoutDocument::from(&layout)).unwrap();
             let read: LayoutDocument = serde_json::from_str(&text).unwrap();
-            prop_assert_eq!(Layout::try_from(read), Ok(layout));
+            prop_assert_eq!(ShardLayout::try_from(read), Ok(layout));
         }
 
         #[test]
@@ -320,7 +320,7 @@ mod tests {
         ) {
             let fields = vec!["a".into(), "b".into()];
             let document = LayoutDocument { seekable: true, fields, shapes, runs, sizes, crc32c: None };
-            if let Ok(layout) = Layout::try_from(document) {
+            if let Ok(layout) = ShardLayout::try_from(document) {
                 for sample in 0..layout.samples() {
                     prop_assert!(layout.members(sample).unwrap().all(|m| m.offset + m.size <= layout.end()));
                     prop_assert!(layout.size_of(sample).is_some());

@@ -20,7 +20,7 @@ pub(super) use progress::{PromisedItems, RankProgress};
 use super::report::Report;
 use super::watch::{Diagnosis, Reporter, RunMonitor};
 use crate::adapters::{Background, BackgroundStream, IteratorExt};
-use crate::dataset::Stop;
+use crate::dataset::StopHandle;
 use crate::error::{Error, Result};
 use crate::state::State;
 use crate::telemetry::span;
@@ -59,7 +59,7 @@ enum BatchSource<B> {
 
 /// Ends the reads, so that threads about to be joined don't wait for the network. It must be the first field
 /// of its owner: fields are dropped in order.
-struct StopOnDrop(Stop, RunMonitor);
+struct StopOnDrop(StopHandle, RunMonitor);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
@@ -95,7 +95,12 @@ fn unpack<B>(run: &RunMonitor, item: Option<Result<RunOutput<B>>>) -> Option<Res
 
 impl<B: Send + 'static> Batches<B> {
     /// Collects batches on a thread, at most `ahead` of them before they are asked for; without one if none.
-    pub(super) fn new(batches: Collected<B>, ahead: Option<usize>, stop: Stop, run: RunMonitor) -> Self {
+    pub(super) fn new(
+        batches: Collected<B>,
+        ahead: Option<usize>,
+        stop: StopHandle,
+        run: RunMonitor,
+    ) -> Self {
         let batches = match ahead {
             Some(ahead) => BatchSource::Ahead(batches.prefetch(ahead)),
             None => BatchSource::Inline(batches),
@@ -106,7 +111,7 @@ impl<B: Send + 'static> Batches<B> {
     /// A run that consists of one error.
     pub(super) fn failed(error: Error, run: RunMonitor) -> Self {
         let batches: Collected<B> = Box::new(iter::once(Err(error)));
-        Batches::new(batches, None, Stop::default(), run)
+        Batches::new(batches, None, StopHandle::default(), run)
     }
 
     /// The same batches as a stream, for any executor.

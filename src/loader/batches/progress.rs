@@ -5,14 +5,14 @@ use crate::loader::event::{Replay, SampleFault, SourcePass, Tag};
 use crate::loader::policy::Counts;
 use crate::loader::report::Fill;
 use crate::sample::Position;
-use crate::state::{Header, Part, Reached, Run, State, StreamState};
+use crate::state::{EpochRange, JobHeader, PartialInput, Reached, State, StreamState};
 use crate::telemetry::{count, log};
 use std::sync::Arc;
 
 /// How far a rank has consumed its streams, and what it has counted meanwhile.
 #[derive(Debug, Clone)]
 pub(in crate::loader) struct RankProgress {
-    header: Arc<Header>,
+    header: Arc<JobHeader>,
     /// Number of streams of each dataset on this rank.
     lanes: usize,
     /// Which places of the job's sequence have been passed.
@@ -56,7 +56,7 @@ impl PromisedItems {
 
 impl RankProgress {
     pub(in crate::loader) fn new(
-        header: Arc<Header>,
+        header: Arc<JobHeader>,
         (reached, batches): (Reached, u64),
         lanes: usize,
         streams: Vec<StreamState>,
@@ -155,17 +155,20 @@ impl RankProgress {
             }
         }
         (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
-        stream.part =
-            tag.unfinished.map(|(number, given)| Part { number, given: given.outputs, used: given.used });
+        stream.part = tag.unfinished.map(|(number, given)| PartialInput {
+            number,
+            given: given.outputs,
+            used: given.used,
+        });
         stream.given_pass = match stream.given_pass.max(tag.source.pass) {
             given if given > pass => given,
             _ => 0,
         };
         self.known[number] = 0;
         self.in_a_row[number] = 0;
-        let (used, room) = tag.fill.unwrap_or_default();
+        let (used, capacity) = tag.fill.unwrap_or_default();
         self.fill.used = self.fill.used.saturating_add(used);
-        self.fill.room = self.fill.room.saturating_add(room);
+        self.fill.capacity = self.fill.capacity.saturating_add(capacity);
     }
 
     /// Counts a failure. Returns the counts before it; none if it was counted before a restore.
@@ -209,10 +212,10 @@ impl RankProgress {
     fn epoch_of(&self, from: &SourcePass) -> u64 {
         let repeats = self.header.datasets.get(from.dataset).map_or(1, |dataset| dataset.repeats.max(1));
         match self.header.run {
-            Run::EpochsFrom(first) => {
+            EpochRange::EpochsFrom(first) => {
                 first.saturating_add(self.header.begins(from.dataset)).saturating_add(from.pass)
             }
-            Run::Epoch(epoch) | Run::EpochRepeated(epoch) => {
+            EpochRange::Epoch(epoch) | EpochRange::EpochRepeated(epoch) => {
                 // Repeated items at the end of an epoch count as its last pass: the ledger is in the order of
                 // epochs.
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))

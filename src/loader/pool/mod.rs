@@ -28,7 +28,7 @@ use super::stages::{MappedInput, TaggedOutputs};
 use super::stream::Gate;
 use super::tuning::Tuning;
 use crate::adapters::Threads;
-use crate::dataset::Stop;
+use crate::dataset::StopHandle;
 use crate::store::ReadAheadMemory;
 use chunk::{Chunk, ChunkItem};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl<T: Send + 'static> WorkerPool<T> {
         streams: Vec<MixedStream>,
         sequence: &SequenceConfig,
         tuning: Arc<Tuning>,
-        stop: Stop,
+        stop: StopHandle,
     ) -> Self {
         let gates: Vec<Option<Gate>> = sources.sources.iter().map(|source| source.gate().cloned()).collect();
         let output =

@@ -9,7 +9,7 @@ use super::slot_predictor::SlotPredictor;
 use super::sources::Sources;
 use crate::activity::{self, Activity};
 use crate::collate::{Collator, RowSlots};
-use crate::dataset::Stop;
+use crate::dataset::StopHandle;
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::{StageInput, StreamEvent};
 use crate::loader::sequence::{MixedStream, SequenceConfig};
@@ -39,7 +39,7 @@ pub(super) struct Workers<T> {
     stages: Arc<[Stages<T>]>,
     /// Number of streams that this rank reads of each dataset.
     streams_per_dataset: usize,
-    stop: Stop,
+    stop: StopHandle,
     /// Observers hold it too, and may drop it last. So it contains none of the caller's functions.
     state: Arc<Mutex<WorkersState<T>>>,
     /// Signals that a source can be read.
@@ -92,7 +92,7 @@ impl<T: Send + 'static> Workers<T> {
         sources: Sources<T>,
         sequence: (Vec<MixedStream>, &SequenceConfig),
         threads: usize,
-        stop: Stop,
+        stop: StopHandle,
     ) -> Arc<Self> {
         let Sources { sources, streams_per_dataset, stages, collator, samples, run, .. } = sources;
         let row_bytes = collator.as_ref().map_or(0, Collator::row_size);

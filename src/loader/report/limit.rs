@@ -34,7 +34,7 @@ pub enum Limit {
     /// The number of streams: there are fewer of them than threads.
     Streams,
     /// The order: the sequence waits for one stream that is slower than the others.
-    Order,
+    SlowestStream,
 }
 
 /// A trainer that waits less than this share of the time is itself the limit.
@@ -69,7 +69,7 @@ impl Limit {
         let waits = [
             (source_of_bytes(report), times.await_bytes),
             (Limit::Streams, times.await_stream),
-            (Limit::Order, times.await_room),
+            (Limit::SlowestStream, times.await_room),
         ];
         let (wait, time) = waits.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Limit::Unknown, work));
         match largest {
@@ -121,7 +121,7 @@ impl Limit {
                 "cheaper batches: tensors by `collate`, whose rows other threads write; larger batches"
             }
             Limit::Streams => "more `streams`, at least as many as `threads`; fewer threads do as well",
-            Limit::Order => {
+            Limit::SlowestStream => {
                 "samples that take about as long in every stream, more `prefetch`, or more memory in the \
                  `Budget`"
             }
@@ -140,7 +140,7 @@ impl Limit {
             Limit::Map => "the stages of the loader (decode, map, …)",
             Limit::Collect => "the thread that collects batches",
             Limit::Streams => "the number of streams",
-            Limit::Order => "the slowest stream",
+            Limit::SlowestStream => "the slowest stream",
         }
     }
 }
@@ -191,7 +191,7 @@ mod tests {
                 Times { shuffle: seconds(9), parse: seconds(8), await_bytes: seconds(3), ..times },
             ),
             (Limit::Streams, Times { parse: seconds(9), await_stream: seconds(11), ..times }),
-            (Limit::Order, Times { map: seconds(9), await_room: seconds(11), ..times }),
+            (Limit::SlowestStream, Times { map: seconds(9), await_room: seconds(11), ..times }),
             (Limit::Files, Times { map: seconds(9), await_bytes: seconds(11), ..times }),
             (
                 Limit::Collect,

@@ -113,14 +113,14 @@ pub struct Fill {
     /// Number of tokens or pixels used.
     pub used: u64,
     /// Number of tokens or pixels that fit.
-    pub room: u64,
+    pub capacity: u64,
 }
 
 impl Fill {
     /// The share used, from 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
-        if self.room == 0 { 0.0 } else { self.used as f64 / self.room as f64 }
+        if self.capacity == 0 { 0.0 } else { self.used as f64 / self.capacity as f64 }
     }
 }
 

@@ -70,8 +70,8 @@ impl fmt::Display for Report {
             }
         }
         if let Some(fill) = self.fill {
-            let (Fill { used, room }, share) = (fill, 100.0 * fill.share());
-            write!(f, "\n{share:.1} % of the batches is used: {used} of {room}, the rest is padding")?;
+            let (Fill { used, capacity }, share) = (fill, 100.0 * fill.share());
+            write!(f, "\n{share:.1} % of the batches is used: {used} of {capacity}, the rest is padding")?;
         }
         if !self.ledger.is_empty() {
             write!(f, "\n{}", self.ledger)?;
@@ -106,7 +106,7 @@ mod tests {
         };
         let line = "100 items in 2 batches in 1.0 s, of which 25.0 % waiting for them";
         assert_eq!(report.to_string(), line);
-        let report = Report { fill: Some(Fill { used: 987, room: 1000 }), ..report };
+        let report = Report { fill: Some(Fill { used: 987, capacity: 1000 }), ..report };
         let fill = "98.7 % of the batches is used: 987 of 1000, the rest is padding";
         assert_eq!(report.to_string(), format!("{line}\n{fill}"));
     }

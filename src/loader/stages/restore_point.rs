@@ -4,7 +4,7 @@ use super::super::event::{InputOrigin, Replay, SourcePass, StreamNote, Tag};
 use super::stream_stage::{OutputOrigin, StreamStage};
 use crate::error::{ErrorKind, Result};
 use crate::sample::Position;
-use crate::state::Saved;
+use crate::state::StageRecord;
 use std::collections::VecDeque;
 
 /// The inputs of a stateful stage since the point where a restore must start.
@@ -77,7 +77,7 @@ impl RestorePoint {
                 "it has the saved state of a stage (`Stage::save`), and this stage does not save any",
             ));
         }
-        if let Some(Saved { inputs, numbers, .. }) = saved {
+        if let Some(StageRecord { inputs, numbers, .. }) = saved {
             let saved = crate::adapters::SavedStage { inputs: *inputs, numbers: numbers.clone() };
             stage.restore(&saved)?;
         }
@@ -292,7 +292,7 @@ impl RestorePoint {
         let (pushed, events) = mark.map_or((self.pushed, self.events), |mark| (mark.pushed, mark.events));
         // Events that are still to be replayed count as well.
         let (past, seen) = (first.saturating_sub(pushed), self.events - events + self.to_replay);
-        let saved = Saved { past, inputs: saved.inputs, seen, part: self.part, numbers: saved.numbers };
+        let saved = StageRecord { past, inputs: saved.inputs, seen, part: self.part, numbers: saved.numbers };
         Ok(Replay { pass, taken, given: 0, skips: 0, saved: Some(saved) })
     }
 }

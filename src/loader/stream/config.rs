@@ -2,7 +2,7 @@
 
 use super::gate::Gate;
 use crate::activity::{self, Activity};
-use crate::dataset::{CurrentShard, Dataset, ShardReader, Stop, Versions};
+use crate::dataset::{CurrentShard, Dataset, ShardReader, StopHandle, Versions};
 use crate::error::Result;
 use crate::loader::policy::OnError;
 use crate::memory::Gauge;
@@ -31,7 +31,7 @@ pub(in crate::loader) struct StreamConfig {
     /// Bytes in the shuffle buffer.
     pub(in crate::loader) shuffled: Gauge,
     pub(in crate::loader) epochs: StreamEpochs,
-    pub(in crate::loader) stop: Stop,
+    pub(in crate::loader) stop: StopHandle,
     /// The versions of the shards, shared by all streams of the dataset.
     pub(in crate::loader) versions: Versions,
     /// Identifies the stream among those with the same `stop`.

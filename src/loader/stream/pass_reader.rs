@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{StageInput, StreamNote};
 use crate::rng::Rng;
 use crate::sample::Sample;
-use crate::state::{Opened, StreamState};
+use crate::state::{OpenSlice, StreamState};
 use std::task::{Context, Poll, ready};
 
 /// A sample with its number in the pass.
@@ -136,7 +136,8 @@ impl PassReader {
     /// at the same numbers.
     pub(super) fn is_resumed(&mut self) -> bool {
         let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
-        let same = |(before, now): (&Opened, &Opened)| (before.slice, before.start) == (now.slice, now.start);
+        let same =
+            |(before, now): (&OpenSlice, &OpenSlice)| (before.slice, before.start) == (now.slice, now.start);
         note.length == from.length
             && note.opened.len() >= from.open.len()
             && from.open.iter().rev().zip(note.opened.iter().rev()).all(same)
@@ -151,7 +152,7 @@ impl PassReader {
             note.oldest = numbers.min().unwrap_or(self.inputs);
             let object = self.reader.object().unwrap_or_default();
             let version = object.version.map(Into::into);
-            note.opened.push(Opened { slice, start: self.inputs, size: object.size, version });
+            note.opened.push(OpenSlice { slice, start: self.inputs, size: object.size, version });
         }
     }
 }

@@ -219,7 +219,7 @@ impl StreamReader {
         let why = match (failed, &self.stream.select) {
             (true, _) => "the errors before this one, or the ledger of the state, say why",
             (false, Some(_)) => "use fewer streams, or select more",
-            (false, None) if self.stream.dataset.leaves_out() => {
+            (false, None) if self.stream.dataset.skips_missing() => {
                 "use fewer streams; or the side has none of its keys: `Missing::Error` shows them"
             }
             (false, None) => "use fewer streams",

@@ -11,7 +11,7 @@ use crate::loader::event::{Emitted, InputOrigin, StageInput};
 use crate::loader::policy::is_outage;
 use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::state::{Opened, StreamState, misfit};
+use crate::state::{OpenSlice, StreamState, misfit};
 use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -92,7 +92,7 @@ pub(super) fn unfinished(from: &StreamState) -> Option<(u64, Emitted)> {
 
 /// The slice that was being read. Checks that it exists, and that the stream can have had as many samples up
 /// to its end as the state says.
-fn last_open_slice<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a Opened> {
+fn last_open_slice<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a OpenSlice> {
     let misfit =
         |what: String| misfit(format!("stream {stream} {what}: the state is damaged, or of other shards"));
     let last = from.open.last().ok_or_else(|| misfit("has taken samples of no shard".into()))?;
@@ -127,7 +127,7 @@ struct Refill<'a> {
 
 impl Refill<'_> {
     /// The slice that was open, and the index of its shard if that says where the samples are.
-    fn slice(&self, opened: &Opened) -> Result<(&Slice, Option<&ShardIndex>)> {
+    fn slice(&self, opened: &OpenSlice) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
         let slice = slice
             .ok_or_else(|| misfit(format!("stream {} has no slice {}", self.stream.stream, opened.slice)))?;
@@ -138,7 +138,7 @@ impl Refill<'_> {
     }
 
     /// Reads the samples with these numbers, all of one slice.
-    fn read(&mut self, opened: &Opened, numbers: &[u64]) -> Result<()> {
+    fn read(&mut self, opened: &OpenSlice, numbers: &[u64]) -> Result<()> {
         let (slice, index) = self.slice(opened)?;
         let (slice, index) = (slice.clone(), index.cloned());
         if self.stream.drops_samples() {
@@ -167,7 +167,7 @@ impl Refill<'_> {
     }
 
     /// Reads the samples with these numbers, and returns a reader that continues with number `next`.
-    fn read_on(&mut self, opened: &Opened, numbers: &[u64], next: u64) -> Result<ShardReader> {
+    fn read_on(&mut self, opened: &OpenSlice, numbers: &[u64], next: u64) -> Result<ShardReader> {
         let shard_index = |number: u64| {
             number
                 .checked_sub(opened.start)
@@ -212,7 +212,7 @@ impl Refill<'_> {
 }
 
 /// The version of the shard when the state was taken.
-pub(super) fn version(opened: &Opened) -> ObjectVersion {
+pub(super) fn version(opened: &OpenSlice) -> ObjectVersion {
     ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
 }
 

@@ -225,7 +225,7 @@ impl RunMonitor {
         Report {
             batches: consumed.batches,
             items: consumed.items,
-            fill: Some(consumed.fill).filter(|fill| fill.room > 0),
+            fill: Some(consumed.fill).filter(|fill| fill.capacity > 0),
             waited: consumed.waited + waiting,
             first: consumed.first.unwrap_or_default(),
             ready: consumed.ready,

@@ -9,7 +9,7 @@ fn failure(number: u64) -> Error {
     Error::from(kind).in_shard(format!("{number:06}.tar")).with_key(number.to_string())
 }
 
-/// The ledger of a stream that skipped as many.
+/// The ledger of a stream with this number of skips.
 fn ledger(dataset: usize, stream: usize, skips: u64) -> Ledger {
     let mut ledger = Ledger::default();
     for number in 0..skips {
@@ -56,17 +56,17 @@ fn the_first_of_each_stream_are_kept_and_all_are_counted() {
         [("checksum", 14), ("scattered_sample", 13), ("truncated", 13)]
     );
     let numbers: Vec<_> = ledger.entries().iter().map(|skip| skip.number).collect();
-    assert_eq!(numbers, (0..KEPT as u64).collect::<Vec<_>>());
+    assert_eq!(numbers, (0..MAX_ENTRIES as u64).collect::<Vec<_>>());
     assert_eq!(ledger.check_stream(0, 2, 40), Ok(()));
     assert!(ledger.check_stream(0, 2, 39).is_err(), "more than there were");
     assert!(ledger.check_stream(0, 1, 40).is_err(), "of another stream");
     assert!(ledger.check_stream(1, 2, 40).is_err(), "of another dataset");
     let text = ledger.to_string();
-    assert_eq!(text.lines().count(), 1 + SHOWN + 1, "{text}");
+    assert_eq!(text.lines().count(), 1 + MAX_SHOWN + 1, "{text}");
     assert!(text.starts_with("40 skipped: 14 checksum, 13 scattered_sample, 13 truncated\n"), "{text}");
     assert!(text.ends_with("\n  and 32 more"), "{text}");
     let all = format!("{ledger:#}");
-    assert_eq!(all.lines().count(), 1 + KEPT + 1, "{all}");
+    assert_eq!(all.lines().count(), 1 + MAX_ENTRIES + 1, "{all}");
     assert!(all.ends_with("\n  and 24 more"), "{all}");
 }
 
@@ -105,8 +105,8 @@ fn long_texts_are_cut_between_characters() {
     {
         let text = before.to_owned() + &"€".repeat(length);
         let cut = line(&text);
-        assert!(cut.len() <= LONGEST, "{length}: {}", cut.len());
-        assert_eq!(cut == text, text.len() <= LONGEST, "{length}");
+        assert!(cut.len() <= MAX_TEXT, "{length}: {}", cut.len());
+        assert_eq!(cut == text, text.len() <= MAX_TEXT, "{length}");
         assert_eq!(line(&cut), cut);
     }
     let mut ledger = Ledger::default();
@@ -129,7 +129,7 @@ fn clones_do_not_see_what_comes_later() {
 fn documents_that_contradict_themselves_are_refused() {
     let sound = json(&ledger(0, 0, 3));
     assert_eq!(serde_json::from_value::<Ledger>(sound.clone()).unwrap(), ledger(0, 0, 3));
-    let many: serde_json::Map<_, _> = (0..=MOST_KINDS).map(|at| (at.to_string(), json!(1))).collect();
+    let many: serde_json::Map<_, _> = (0..=MAX_KINDS).map(|at| (at.to_string(), json!(1))).collect();
     let cases = [
         ("/kinds", json!({}), "counts"),
         ("/kinds", json!({"checksum": 3}), "counts"),
@@ -140,7 +140,7 @@ fn documents_that_contradict_themselves_are_refused() {
         ("/entries/0/kind", json!("truncated"), "counts"),
         ("/entries/1/epoch", json!(1), "out of order"),
         ("/entries/0/number", json!(9), "out of order"),
-        ("/entries/0/message", json!("x".repeat(LONGEST + 1)), "too long"),
+        ("/entries/0/message", json!("x".repeat(MAX_TEXT + 1)), "too long"),
         ("/entries/0/shard", json!("two\nlines"), "too long"),
         ("/entries/0/other", json!(1), "unknown field"),
         ("/other", json!(1), "unknown field"),
@@ -176,7 +176,7 @@ proptest! {
         prop_assert_eq!(sum(left).merge(sum(right)), whole.clone());
         prop_assert_eq!(sum(right).merge(sum(left)), whole.clone());
         prop_assert_eq!(whole.skipped(), streams.iter().map(|(skips, _)| skips).sum::<u64>());
-        prop_assert!(whole.entries().is_sorted_by(|a, b| a.place() < b.place()));
+        prop_assert!(whole.entries().is_sorted_by(|a, b| a.sort_key() < b.sort_key()));
         prop_assert_eq!(serde_json::from_value::<Ledger>(json(&whole)).unwrap(), whole);
     }
 }

@@ -1,4 +1,4 @@
-//! Both faces of a body, its errors and its end.
+//! Bodies as iterators and as streams, their errors and their end.
 
 use super::*;
 use futures::TryStreamExt;
@@ -87,7 +87,7 @@ fn a_panic_of_a_blocking_source_is_not_a_short_body() {
     assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Panicked(_)));
 }
 
-/// Nor does the thread wait for ever on which it is decompressed.
+/// The thread of the decompression ends too.
 #[cfg(feature = "gzip")]
 #[test]
 fn decompression_is_polled_elsewhere_and_ends_with_its_reader() {
@@ -112,7 +112,7 @@ fn decompression_is_polled_elsewhere_and_ends_with_its_reader() {
     }
 }
 
-/// Each waits on a thread of its own for its reader; none may keep another from beginning.
+/// Each waits for its reader on a thread of its own, and must not keep another from beginning.
 #[test]
 fn any_number_can_be_read_in_turn() {
     let (done, read) = std::sync::mpsc::channel();

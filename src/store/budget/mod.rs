@@ -60,8 +60,9 @@ const CONNECTIONS: usize = 64;
 const BYTES: u64 = 256 << 20;
 
 /// Size of the very first request in bytes. It ends long before the requests that are sent while it is in
-/// progress, so that its connection has proved to be reusable by then (`transport/pool.rs`). Without it, each
-/// of their connections would have to be opened a second time, and new connections are slow at first.
+/// progress, so that its connection has proved to be reusable by then (`transport/native/pool.rs`). Without
+/// it, each of their connections would have to be opened a second time, and new connections are slow at
+/// first.
 const FIRST_RANGE: u64 = 256 << 10;
 
 /// Smallest and largest size of a range in bytes, unless an object sets one. In between, the size is chosen

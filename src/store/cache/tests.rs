@@ -2,10 +2,11 @@
 
 use super::state::key;
 use super::*;
-use crate::store::meter::Meter;
+use crate::store::meter::SourceMeter;
 use crate::store::object::ObjectSource;
 use crate::store::object_store::memory::InMemory;
-use crate::store::{Body, ObjectCell, Place, Store};
+use crate::store::source_registry::ObjectLocation;
+use crate::store::{Body, ObjectCell, Store};
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -143,12 +144,12 @@ fn a_body_can_begin_before_it_is_read() {
 #[test]
 fn bytes_from_the_cache_are_counted() {
     let (_directory, cache, store, content) = setup();
-    let meter: Arc<Meter> = Arc::default();
+    let meter: Arc<SourceMeter> = Arc::default();
     let read = || {
         let target = fetch::FetchTarget {
-            source: match store.place(URL).unwrap() {
-                Place::Source(source) => source,
-                Place::Local(_) => unreachable!(),
+            source: match store.0.sources.location(URL).unwrap() {
+                ObjectLocation::Source(source) => source,
+                ObjectLocation::Local(_) => unreachable!(),
             },
             url: URL.into(),
             wanted: 0..u64::MAX,

@@ -3,7 +3,7 @@
 use super::stall::with_stall_timeout;
 use super::target::QueuedTarget;
 use crate::Result;
-use crate::store::meter::Answering;
+use crate::store::meter::RequestTimer;
 use crate::store::source::{GetOptions, GetResponse};
 use crate::telemetry::log;
 use bytes::Bytes;
@@ -71,7 +71,7 @@ async fn request(target: &QueuedTarget, options: GetOptions) -> Result<GetRespon
 
 /// Counts the bytes of a body. The request is in progress until its body is dropped.
 fn count_received(
-    answering: Answering,
+    answering: RequestTimer,
     body: BoxStream<'static, Result<Bytes>>,
 ) -> BoxStream<'static, Result<Bytes>> {
     body.map(move |chunk| {

@@ -3,7 +3,7 @@
 use super::limits::FetchLimits;
 use crate::secret_url::redact_answer;
 use crate::store::budget::Budget;
-use crate::store::meter::Meter;
+use crate::store::meter::SourceMeter;
 use crate::telemetry::log;
 use crate::{Error, ErrorKind, Result, SecretUrl};
 use std::hash::{BuildHasher, RandomState};
@@ -32,7 +32,7 @@ const MIN_SHORT_DIVISOR: u64 = 16;
 pub(super) struct RequestContext<'a> {
     pub(super) url: &'a SecretUrl,
     pub(super) range: Option<Range<u64>>,
-    pub(super) meter: &'a Meter,
+    pub(super) meter: &'a SourceMeter,
     pub(super) budget: &'a Budget,
 }
 
@@ -126,13 +126,13 @@ impl Retries {
     }
 
     /// How long to try after this fault.
-    fn limit(&self, fault: &Error, meter: &Meter) -> Duration {
+    fn limit(&self, fault: &Error, meter: &SourceMeter) -> Duration {
         match unreachable_limit(fault) {
             Some(limit) if !meter.is_reached() => self.limits.retry_timeout.min(limit),
             Some(_) => self.limits.retry_timeout,
             // A server that reports a fault can be reached.
             None => {
-                meter.reached();
+                meter.set_reached();
                 self.limits.retry_timeout
             }
         }
@@ -257,7 +257,7 @@ mod tests {
             (FetchLimits::default(), |kind: io::ErrorKind| Error::from(io::Error::from(kind)));
         let (refused, silent) = (fault(io::ErrorKind::ConnectionRefused), fault(io::ErrorKind::TimedOut));
         for contact in [ErrorKind::Io(io::Error::other("500")), broken()] {
-            let (meter, retries) = (Meter::default(), Retries::new(&limits));
+            let (meter, retries) = (SourceMeter::default(), Retries::new(&limits));
             assert_eq!(retries.limit(&refused, &meter), REFUSED);
             assert_eq!(retries.limit(&silent, &meter), SILENT);
             for fault in [&contact.into(), &refused, &silent] {
@@ -289,7 +289,7 @@ mod tests {
     fn after(retries: &mut Retries, fault: ErrorKind) -> (Result<()>, Duration) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let begun = Instant::now();
-        let (meter, budget) = (Meter::default(), Budget::new(1, 1));
+        let (meter, budget) = (SourceMeter::default(), Budget::new(1, 1));
         let url = SecretUrl::from("https://host/a.tar");
         let context = RequestContext { url: &url, range: None, meter: &meter, budget: &budget };
         (runtime.block_on(retries.pause_after(fault.into(), context)), begun.elapsed())

@@ -5,7 +5,7 @@ use super::retry::RequestContext;
 use crate::secret_url::SecretUrl;
 use crate::store::budget::{QueuedObject, ReadQueue};
 use crate::store::checksum::Checksum;
-use crate::store::meter::Meter;
+use crate::store::meter::SourceMeter;
 use crate::store::object_cell::ObjectCell;
 use crate::store::source::{GetResponse, ObjectVersion, Source};
 use crate::{ErrorKind, Result};
@@ -24,7 +24,7 @@ pub(in crate::store) struct FetchTarget {
     pub(in crate::store) limits: FetchLimits,
     /// Receives the size and version of the object from the first response.
     pub(in crate::store) object: ObjectCell,
-    pub(in crate::store) meter: Arc<Meter>,
+    pub(in crate::store) meter: Arc<SourceMeter>,
     /// The queue that orders this object among the objects of its reader.
     pub(in crate::store) queue: ReadQueue,
     /// Whether a cache fetches it. Then the readers of the cache count their waiting time themselves.

@@ -1,26 +1,26 @@
-//! Which server a URL names.
+//! The server that a URL names.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{ErrorKind, Result};
 use http::Uri;
 use std::fmt;
 
-/// The URL as requests take it. A user or password in it is sent as a header or not at all.
-pub(in crate::store) fn parsed(mut url: url::Url) -> Result<Uri> {
+/// The URI of a request for `url`, without user and password, which are sent as a header or not at all.
+pub(in crate::store) fn request_uri(mut url: url::Url) -> Result<Uri> {
     // These fail for URLs without a host, which are refused later.
     let _ = (url.set_username(""), url.set_password(None));
     url.as_str().parse().map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
 }
 
-/// Whom a connection leads to. Displayed as in the header `Host`.
+/// The scheme, host and port that a connection leads to. Displayed as in the header `Host`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Origin {
+pub(super) struct HttpOrigin {
     pub(super) tls: bool,
     /// Without the brackets of an IPv6 address.
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-impl Origin {
+impl HttpOrigin {
     pub(super) fn of(uri: &Uri) -> Result<Self> {
         let tls = match uri.scheme_str() {
             Some("https") => true,
@@ -33,7 +33,7 @@ impl Origin {
             return Err(ErrorKind::Config("bad URL: it has no host".into()).into());
         }
         let port = uri.port_u16().unwrap_or(Self::default_port(tls));
-        Ok(Origin { tls, host: host.to_ascii_lowercase(), port })
+        Ok(HttpOrigin { tls, host: host.to_ascii_lowercase(), port })
     }
 
     fn default_port(tls: bool) -> u16 {
@@ -41,7 +41,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for HttpOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]", self.host)?,
@@ -52,9 +52,4 @@ impl fmt::Display for Origin {
         }
         Ok(())
     }
-}
-
-/// What came is no response that this client reads: trying again would not help.
-pub(super) fn malformed(why: &str) -> Error {
-    ErrorKind::Store(format!("the server's answer cannot be read: {why}").into()).into()
 }

@@ -1,34 +1,36 @@
-//! Where a request is sent, and where answers send it.
+//! Redirects: where a request goes next, and with which headers.
 
-use super::origin::{Origin, parsed};
+use super::origin::{HttpOrigin, request_uri};
 use crate::store::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use http::header::{self, HeaderMap};
 use http::{Method, StatusCode, Uri};
 
-/// How often answers may say that the object is elsewhere.
-const REDIRECTS: usize = 10;
+/// Maximum number of redirects of one request.
+const MAX_REDIRECTS: usize = 10;
 
-/// Where a request is sent, and with which headers. The same rules hold for all requests, whoever sends them:
-/// from https only to https, and to another server without credentials.
-pub(in crate::store) struct Target {
+/// The URI and headers of a request. The same rules hold for all requests, whichever client sends them: https
+/// redirects only to https, and another server gets no credentials.
+pub(in crate::store) struct RequestTarget {
     pub(in crate::store) uri: Uri,
     pub(in crate::store) headers: HeaderMap,
-    /// What explains a refusal, if a redirect has changed the request.
+    /// What a redirect changed in the request, to explain a refusal.
     pub(in crate::store) note: Option<String>,
+    /// Number of redirects followed so far.
     followed: usize,
 }
 
-impl Target {
+impl RequestTarget {
     pub(in crate::store) fn new(uri: Uri, headers: HeaderMap) -> Self {
-        Target { uri, headers, note: None, followed: 0 }
+        RequestTarget { uri, headers, note: None, followed: 0 }
     }
 
-    /// Whether the answer to a request leads elsewhere: the next request goes there.
+    /// Follows the redirect of a response, if it is one. Returns whether it is: then the request is sent
+    /// again, to the new URI.
     ///
     /// # Errors
     ///
-    /// If the response leads to where the request must not go.
+    /// If the request must not be sent to where the response leads.
     pub(in crate::store) fn follow(
         &mut self,
         method: &Method,
@@ -36,15 +38,15 @@ impl Target {
         headers: &HeaderMap,
     ) -> Result<bool> {
         let safe = matches!(*method, Method::GET | Method::HEAD);
-        // What changes something is repeated as it is only after these (RFC 9110, 15.4).
+        // Only after these is an unsafe method repeated as it is (RFC 9110, 15.4).
         if !safe && !matches!(status.as_u16(), 307 | 308) {
             return Ok(false);
         }
         let Some(next) = redirect(status, headers, &self.uri)? else { return Ok(false) };
-        if self.followed == REDIRECTS {
-            return Err(refused(format!("the server redirects more than {REDIRECTS} times")));
+        if self.followed == MAX_REDIRECTS {
+            return Err(refused(format!("the server redirects more than {MAX_REDIRECTS} times")));
         }
-        let (from, to) = (Origin::of(&self.uri)?, Origin::of(&next)?);
+        let (from, to) = (HttpOrigin::of(&self.uri)?, HttpOrigin::of(&next)?);
         if from != to {
             let region = region(headers);
             if !safe {
@@ -52,7 +54,7 @@ impl Target {
                     format!("{method} was redirected from {from} to {to}, and is sent to no other server");
                 return Err(refused(why + &region));
             }
-            if forget_credentials(&mut self.headers) {
+            if remove_credentials(&mut self.headers) {
                 let why = format!("redirected from {from} to {to}, which is sent no credentials");
                 self.note = Some(why + &region);
             }
@@ -63,7 +65,7 @@ impl Target {
     }
 }
 
-/// Where the response says that the object is, if it says so.
+/// The URI to which a response redirects, if it does.
 fn redirect(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Result<Option<Uri>> {
     let (301..=303 | 307 | 308) = status.as_u16() else { return Ok(None) };
     let Some(location) = headers.get(header::LOCATION) else { return Ok(None) };
@@ -75,7 +77,7 @@ fn redirect(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Result<Option
         "http" if base.scheme() == "https" => {
             Err(refused("a redirect from https to http is not followed".into()))
         }
-        "http" | "https" => Ok(Some(parsed(next)?)),
+        "http" | "https" => Ok(Some(request_uri(next)?)),
         scheme => Err(refused(format!(
             "a redirect to another scheme, {scheme}, is not followed: only http and https are"
         ))),
@@ -86,8 +88,8 @@ fn refused(why: String) -> Error {
     ErrorKind::Store(why.into()).into()
 }
 
-/// Another server must not get what was meant for this one. Whether there was anything.
-pub(super) fn forget_credentials(headers: &mut HeaderMap) -> bool {
+/// Removes the headers that another server must not get. Returns whether there were any.
+fn remove_credentials(headers: &mut HeaderMap) -> bool {
     let secret = |name: &str| {
         matches!(name, "authorization" | "cookie" | "proxy-authorization")
             || ["x-amz-", "x-goog-", "x-ms-"].iter().any(|prefix| name.starts_with(prefix))
@@ -99,7 +101,7 @@ pub(super) fn forget_credentials(headers: &mut HeaderMap) -> bool {
     !names.is_empty()
 }
 
-/// What to do where S3 says that the bucket is in another region than was asked for.
+/// What to do where S3 says that the bucket is in another region, as the end of a message; or nothing.
 pub(in crate::store) fn region(headers: &HeaderMap) -> String {
     match headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok()) {
         Some(region) => format!("; the bucket is in the region {region}: set AWS_REGION={region}"),
@@ -115,11 +117,11 @@ mod tests {
         HeaderMap::from_iter([(header::LOCATION, to.parse().unwrap())])
     }
 
-    fn signed(uri: &str) -> Target {
+    fn signed(uri: &str) -> RequestTarget {
         let names =
             ["authorization", "x-amz-security-token", "cookie", "x-ms-date", "x-goog-user-project", "range"];
         let headers = names.map(|name| (name.parse::<header::HeaderName>().unwrap(), "a".parse().unwrap()));
-        Target::new(uri.parse().unwrap(), HeaderMap::from_iter(headers))
+        RequestTarget::new(uri.parse().unwrap(), HeaderMap::from_iter(headers))
     }
 
     #[test]
@@ -187,7 +189,7 @@ mod tests {
     fn redirects_end() {
         let mut target = signed("https://a/b");
         let mut follow = || target.follow(&Method::GET, StatusCode::FOUND, &location("b"));
-        assert!((0..REDIRECTS).all(|_| follow().unwrap()));
+        assert!((0..MAX_REDIRECTS).all(|_| follow().unwrap()));
         assert!(matches!(follow().unwrap_err().kind(), ErrorKind::Store(_)));
     }
 }

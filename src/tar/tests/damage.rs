@@ -1,4 +1,4 @@
-//! Damage is noticed, and loses nothing without a word.
+//! Damage is an error, and loses no sample silently.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn what_is_no_archive_is_refused() {
     assert_eq!(error.location().offset(), Some(2048));
 }
 
-/// What is compressed says so, however short it is, and which suffix makes it readable.
+/// Compressed data is an error that names the compression and its suffix, at any length.
 #[test]
 fn compressed_data_is_named() {
     for (magic, hint) in [
@@ -98,7 +98,7 @@ fn members_beyond_the_limit_are_refused() {
     assert!(matches!(error.kind(), ErrorKind::TooLarge { size: 11, limit: 10, .. }));
 }
 
-/// Every byte at which an archive can be cut: an error.
+/// An archive cut at any byte is an error.
 #[test]
 fn a_cut_anywhere_is_an_error() {
     let bytes = [
@@ -115,7 +115,7 @@ fn a_cut_anywhere_is_an_error() {
         let samples = parse_whole(&bytes[..cut]);
         let good = samples.iter().filter(|sample| sample.is_ok()).count();
         assert_eq!(shown(&samples[..good]), whole[..good], "cut at {cut}");
-        // The last sample is never given out, even when its last member came whole.
+        // The last sample is never returned, even if its last member is complete.
         assert!(good <= 1, "cut at {cut}");
         let error = only_error(samples);
         let ErrorKind::Truncated { missing } = *error.kind() else { panic!("cut at {cut}: {error}") };
@@ -124,7 +124,7 @@ fn a_cut_anywhere_is_an_error() {
     }
 }
 
-/// Every bit of every header: a flip is noticed, or changes nothing.
+/// A flip of any bit of any header is an error, or changes nothing.
 #[test]
 fn a_flipped_bit_in_a_header_is_noticed() {
     let bytes = archive(&[("a.txt", b"1"), ("a.cls", b"2"), ("b.txt", b"3")]);

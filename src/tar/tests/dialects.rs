@@ -1,4 +1,4 @@
-//! The headers of all archivers mean what they mean.
+//! Headers of all archivers are read as their archivers mean them.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn a_pax_size_hides_what_it_covers() {
     }
 }
 
-/// Only its length says where a pax record ends: a line break in a value hides no record, and makes none.
+/// Only the length tells where a pax record ends: a line break in a value neither hides nor makes a record.
 #[test]
 fn pax_values_may_hold_line_breaks() {
     let comment = pax("comment", "\n\n18 path=evil.txt\n");
@@ -121,7 +121,7 @@ fn other_members_are_passed_over() {
     assert_eq!(keys(&parse_whole(&bytes)), ["a"]);
 }
 
-/// What GNU tar writes for `--label`.
+/// A volume label, as GNU tar writes it for `--label`.
 #[test]
 fn a_blank_size_is_none() {
     for blank in [[0; 12], [b' '; 12], *b"          \0\0"] {
@@ -143,7 +143,7 @@ fn solaris_pax_headers_count() {
     assert_eq!(keys(&parse_whole(&bytes)), ["long"]);
 }
 
-/// Only GNU's own header has other things where the prefix is in a ustar header.
+/// Only GNU's own header has other fields in place of the prefix of a ustar header.
 #[test]
 fn a_prefix_counts_in_any_version_of_ustar() {
     for (magic, expected) in [

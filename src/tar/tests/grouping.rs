@@ -1,4 +1,4 @@
-//! Members become samples.
+//! Members are grouped into samples.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn a_duplicate_spoils_its_sample_only() {
     assert_eq!(samples[2].as_ref().unwrap().position().sample, 2);
 }
 
-/// Of 100 fields, any may come again, at any place.
+/// Any of 100 fields may be repeated, anywhere.
 #[test]
 fn a_duplicate_among_many_is_found() {
     let names: Vec<String> = (0..100).map(|at| format!("a.{at}")).collect();
@@ -107,7 +107,7 @@ fn a_name_that_is_not_utf8_is_an_error_of_that_member() {
     assert_eq!(samples[1].as_ref().unwrap().key(), "a");
 }
 
-/// Each of them is a sample that is lost; those beside them are whole.
+/// Each error loses one sample; its neighbours are complete.
 #[test]
 fn names_that_are_not_utf8_spoil_their_samples_only() {
     let file = |name: &[u8], kind| {
@@ -156,7 +156,7 @@ fn archives_may_be_concatenated_where_that_is_said() {
     let error = only_error(parse([bytes]));
     assert!(matches!(error.kind(), ErrorKind::ArchiveEnd(_)), "{error}");
     assert_eq!(error.location().offset(), Some(one.len() as u64));
-    // A sample does not reach over the end of an archive.
+    // A sample does not span two archives.
     let again = archive(&[("b.cls", b"3")]);
     let samples = parse_with(several(), [Bytes::from([one, again].concat())]);
     assert_eq!(keys(&samples[..2]), ["a", "b"]);

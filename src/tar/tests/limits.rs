@@ -1,11 +1,11 @@
-//! A sample takes no more memory than it may, whatever an archive holds.
+//! A sample takes no more memory than its limits allow, for any archive.
 
 use super::*;
 use std::sync::Arc;
 
 fn too_large(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
     let found = parse_with(limits, [Bytes::copy_from_slice(bytes)]);
-    // The headers alone show the same.
+    // The outline finds the same error.
     let mut outline = Outline::new("s.tar").with_limits(limits);
     outline.push(Bytes::copy_from_slice(bytes));
     outline.finish();
@@ -46,7 +46,7 @@ fn a_sample_of_too_many_bytes_is_an_error_of_that_sample() {
     assert_eq!(found[2].as_ref().unwrap().position().sample, 2);
 }
 
-/// A header is enough to claim any size, and a few MB of compressed zeros to be as large as that.
+/// A header can claim any size, and a few MB of compressed zeros can have it.
 #[test]
 fn by_default_a_sample_has_up_to_a_gibibyte() {
     const GIB: usize = 1 << 30;
@@ -105,7 +105,7 @@ fn a_sample_of_too_many_members_is_an_error_of_that_sample() {
     assert_eq!(found[2].as_ref().unwrap().key(), "c");
 }
 
-/// Bytes that are counted as long as anybody holds them.
+/// Bytes that are counted until they are dropped.
 #[derive(Debug)]
 struct Chunk(Vec<u8>, #[allow(dead_code)] Arc<()>);
 
@@ -121,7 +121,7 @@ impl Chunk {
     }
 }
 
-/// What came of a sample before it was too large is not kept while the rest of it is passed over.
+/// The fields of a sample that is too large are dropped before the rest of it is skipped.
 #[test]
 fn a_sample_beyond_its_limits_is_let_go() {
     let bytes = archive(&[("a.x", &[1; 600]), ("a.y", &[2; 600])]);
@@ -137,7 +137,7 @@ fn a_sample_beyond_its_limits_is_let_go() {
     }
 }
 
-/// Neither the name of a sample nor those of its fields keep the chunks alive in which they came.
+/// Neither the key of a sample nor the names of its fields keep a chunk in memory.
 #[test]
 fn names_keep_no_chunk() {
     let long = format!("{}.txt", "k".repeat(300));

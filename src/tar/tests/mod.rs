@@ -1,4 +1,4 @@
-//! Archives made by hand, and what comes out of them.
+//! Parses archives that are made by hand.
 
 mod damage;
 mod dialects;
@@ -30,7 +30,7 @@ fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-/// One raw header with a right checksum, followed by its content and padding.
+/// One raw header with its checksum, followed by its content and padding.
 fn raw(header: &Header, content: &[u8]) -> Vec<u8> {
     let mut header = header.clone();
     header.set_cksum();
@@ -73,7 +73,7 @@ fn parse_with(limits: Limits, chunks: impl IntoIterator<Item = Bytes>) -> Vec<Re
     read(chunks.into_iter().map(Ok), SampleParser::new("s.tar").with_limits(limits)).collect()
 }
 
-/// Shards may be archives one after the other.
+/// Limits that accept concatenated archives.
 fn several() -> Limits {
     Limits { archives: u64::MAX, ..Limits::default() }
 }

@@ -1,11 +1,10 @@
-//! Shards read in pieces, and from their headers alone.
+//! Reads shards in pieces, and from their headers alone.
 
 use super::properties::{built, chunks, members};
 use super::*;
 use proptest::prelude::*;
 
-/// What the headers say, read in steps of this many bytes, jumping over what is not wanted where `jumps` says
-/// so.
+/// The outline, read in steps of these sizes, skipping unwanted bytes where `jumps` is true.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
     let mut outline = Outline::new("s.tar").with_limits(several());
     let (mut steps, mut jumps) = (steps.iter().cycle(), jumps.iter().cycle());
@@ -31,7 +30,7 @@ fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<Sample
     }
 }
 
-/// An outline as the samples that it tells of.
+/// The samples that an outline describes.
 fn filled(bytes: &[u8], found: &[Result<SampleOutline>]) -> Vec<String> {
     let sample = |outline: &SampleOutline| {
         let content =
@@ -86,7 +85,7 @@ fn motley() -> Vec<u8> {
         raw(&header("dir/", EntryType::Directory, 512), b""),
         raw(&header("__index__", EntryType::Regular, 3), b"{}\n"),
         extended(EntryType::XHeader, &pax("path", &format!("{long}.txt"))),
-        // A global header between a member and what extends it.
+        // A global header between a member and its extension header.
         extended(EntryType::XGlobalHeader, &pax("comment", "another")),
         raw(&header("b.txt", EntryType::Regular, 0), b""),
         archive(&[(&format!("{long}.cls"), b"8"), ("c.txt", &[2; 512])]),
@@ -108,7 +107,7 @@ fn every_piece_of_a_motley_archive() {
     }
 }
 
-/// Reading in pieces does without the end marker, and without nothing else.
+/// A piece may lack the end marker, and nothing else.
 #[test]
 fn a_piece_ends_where_it_may() {
     let bytes = motley();
@@ -160,7 +159,7 @@ fn a_global_name_or_size_ties_samples_to_what_stands_before() {
             extended(EntryType::XGlobalHeader, &record),
             raw(&header("a.txt", EntryType::Regular, 1), b"a"),
             END.to_vec(),
-            // What it said ends with its archive.
+            // A global header ends with its archive.
             archive(&[("b.txt", b"b")]),
         ]
         .concat();
@@ -168,7 +167,7 @@ fn a_global_name_or_size_ties_samples_to_what_stands_before() {
     }
 }
 
-/// Every byte at which an archive can end.
+/// The archive is cut at every byte.
 #[test]
 fn a_cut_in_what_is_jumped_over_is_noticed() {
     let bytes = motley();

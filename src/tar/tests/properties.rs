@@ -1,4 +1,4 @@
-//! What holds for every archive, and every way to cut it.
+//! Properties of every archive, in any chunks.
 
 use super::*;
 use futures::executor::block_on_stream;
@@ -28,7 +28,7 @@ pub(super) fn built(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     archive(&members.iter().map(|(name, content)| (&**name, &**content)).collect::<Vec<_>>())
 }
 
-/// Every byte at which an archive can come in two chunks, with every kind of header.
+/// An archive with every kind of header in two chunks, cut at every byte.
 #[test]
 fn two_chunks_are_the_same_as_one() {
     let bytes = [
@@ -88,7 +88,7 @@ proptest! {
             let at = at % bytes.len();
             bytes[at] = byte;
             if fix {
-                // Damage behind a right checksum reaches deeper.
+                // With its checksum corrected, the damage gets past the first check.
                 let at = at / 512 * 512;
                 let mut header = Header::from_byte_slice(&bytes[at..at + 512]).clone();
                 header.set_cksum();

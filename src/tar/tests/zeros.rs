@@ -1,4 +1,4 @@
-//! Regions of zeros, as preallocated downloads, power failures and bad network file systems leave them.
+//! Regions of zeros, as left by preallocated downloads, power failures and bad network file systems.
 
 use super::*;
 use futures::executor::block_on_stream;
@@ -39,7 +39,7 @@ fn zeroed(bytes: &[u8], zeros: Range<usize>) -> Vec<u8> {
     bytes
 }
 
-/// What is left of a sample when the content of its bodies is not looked at.
+/// A sample without the content of its fields.
 fn shape(sample: &Sample) -> String {
     let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.size())).collect();
     format!("{} {fields:?} {:?}", sample.key(), sample.position())
@@ -49,7 +49,7 @@ fn shapes(samples: &[Result<Sample>]) -> Vec<String> {
     samples.iter().filter_map(|sample| sample.as_ref().ok()).map(shape).collect()
 }
 
-/// What the headers alone show, in windows of two blocks, jumping over what is not wanted.
+/// The outline and its error, read in windows of two blocks, skipping unwanted bytes.
 fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
     let mut outline = Outline::new("s.tar").with_limits(limits);
     let mut found = Vec::new();
@@ -72,7 +72,7 @@ fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
     }
 }
 
-/// Reads in every way: all see the same.
+/// Reads in every way, and checks that all results are the same.
 fn read_in_every_way(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
     let found = parse_with(limits, [Bytes::copy_from_slice(bytes)]);
     let expected = shown(&found);
@@ -89,10 +89,10 @@ fn read_in_every_way(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
     found
 }
 
-/// A run of zeros at every block, of every length: all samples, or those before it and an error.
+/// A run of zeros at every block, of every length, gives all samples, or those before it and an error.
 #[test]
 fn a_run_of_zeros_anywhere_loses_nothing_without_a_word() {
-    // Without padding, zeros before the end marker are not taken for padding after it.
+    // Without padding, zeros before the end marker are not mistaken for padding after it.
     let (bytes, limits) = (motley(), Limits { padding: Some(0), ..Limits::default() });
     let whole = shapes(&parse_whole(&bytes));
     assert_eq!(whole.len(), 4);
@@ -139,7 +139,7 @@ fn a_run_of_zeros_in_a_padded_archive() {
             assert!(noticed || shapes(&found) == whole || zeros.end == marker, "{zeros:?}");
         }
     }
-    // In a large archive, up to its end, most of those are explained by no record, and noticed.
+    // In a large archive, most runs that reach its end fit no record, and are an error.
     let last = raw(&header("e.bin", EntryType::Regular, 30_000), &[5; 30_000]);
     let mut bytes = [&large_member()[..], &motley()[..marker], &last].concat();
     let marker = bytes.len();
@@ -151,7 +151,7 @@ fn a_run_of_zeros_in_a_padded_archive() {
     }
 }
 
-/// A region of zeros behind the end marker, as it is in a file that was preallocated and never filled.
+/// A region of zeros behind the end marker, as in a file that was preallocated and never filled.
 #[test]
 fn a_long_tail_of_zeros_is_an_error() {
     let bytes = [large_member(), motley()].concat();
@@ -180,7 +180,7 @@ fn a_long_tail_of_zeros_is_an_error() {
     }
 }
 
-/// Zeros that never end are read for no more than a mebibyte.
+/// At most a mebibyte of endless zeros is read.
 #[test]
 fn endless_zeros_end() {
     for (before, most) in [(motley(), 1 << 20), (Vec::new(), 10_240)] {
@@ -196,7 +196,7 @@ fn endless_zeros_end() {
     }
 }
 
-/// In a part of a shard that does not reach to its end, zeros are no end marker.
+/// In a range of a shard that ends before the archive does, zeros are no end marker.
 #[test]
 fn a_run_of_zeros_in_a_part_is_an_error() {
     let bytes = archive(&[("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("b.y", b"4"), ("c.x", b"5")]);
@@ -216,7 +216,7 @@ fn a_run_of_zeros_in_a_part_is_an_error() {
     }
 }
 
-/// Between archives, too, zeros must be those of an end marker and of padding.
+/// Zeros between archives must be an end marker and padding, too.
 #[test]
 fn zeros_between_archives() {
     let mut padded = [large_member(), archive(&[("a.txt", b"1"), ("a.cls", b"1")])].concat();

@@ -1,4 +1,4 @@
-//! Numbers in the environment, and the places that they give.
+//! Numeric environment variables, and the topologies that they describe.
 
 use crate::error::Result;
 use crate::topology::{Launcher, Topology, bad};
@@ -13,7 +13,7 @@ pub(super) struct Environment<'a> {
 
 /// A number and the variable that holds it.
 #[derive(Clone, Copy)]
-pub(super) struct Number<'a> {
+pub(super) struct NumericVariable<'a> {
     pub(super) name: &'a str,
     pub(super) value: usize,
 }
@@ -23,19 +23,19 @@ impl Environment<'_> {
         (self.lookup)(name).is_some()
     }
 
-    pub(super) fn number<'n>(&self, name: &'n str) -> Result<Option<Number<'n>>> {
+    pub(super) fn number<'n>(&self, name: &'n str) -> Result<Option<NumericVariable<'n>>> {
         let Some(text) = (self.lookup)(name) else { return Ok(None) };
         match text.trim().parse() {
-            Ok(value) => Ok(Some(Number { name, value })),
+            Ok(value) => Ok(Some(NumericVariable { name, value })),
             Err(_) => Err(bad(format!("{name}={text:?} is not a number: set it to one, or unset it"))),
         }
     }
 
-    pub(super) fn first<'n>(&self, names: &[&'n str]) -> Result<Option<Number<'n>>> {
+    pub(super) fn first<'n>(&self, names: &[&'n str]) -> Result<Option<NumericVariable<'n>>> {
         names.iter().find_map(|name| self.number(name).transpose()).transpose()
     }
 
-    /// Two numbers of which both or none must be set.
+    /// Two numbers, of which both or neither must be set.
     pub(super) fn pair(&self, part: &str, whole: &str) -> Result<Option<(usize, usize)>> {
         match (self.number(part)?, self.number(whole)?) {
             (Some(part), Some(whole)) => {
@@ -60,8 +60,8 @@ impl Environment<'_> {
     }
 }
 
-pub(super) fn check_range(part: Number<'_>, whole: usize, whole_name: &str) -> Result<()> {
-    let Number { name, value } = part;
+pub(super) fn check_range(part: NumericVariable<'_>, whole: usize, whole_name: &str) -> Result<()> {
+    let NumericVariable { name, value } = part;
     if value < whole {
         return Ok(());
     }
@@ -72,10 +72,10 @@ pub(super) fn topology(launcher: Launcher, rank: usize, world_size: usize) -> Re
     Ok(Topology { launcher, ..Topology::new(rank, world_size)? })
 }
 
-/// Set where the slices of a job find each other.
+/// The variable with the address at which the slices of a job find each other.
 pub(super) const SLICES_ADDRESS: &str = "MEGASCALE_COORDINATOR_ADDRESS";
 
-/// A worker of a slice, which is one of `slices` if the job has several.
+/// The topology of a worker of a slice, which is one of `slices` if the job has several.
 pub(super) fn in_slice(
     environment: &Environment,
     launcher: Launcher,

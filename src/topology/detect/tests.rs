@@ -1,4 +1,4 @@
-//! Environments of launchers, and what must be found in them.
+//! Environments of launchers, and the topologies that must be detected.
 
 use super::*;
 use crate::error::ErrorKind;
@@ -150,7 +150,7 @@ fn a_world_size_that_agrees_is_fine() {
 fn workers_come_with_any_launcher() {
     let found = run("RANK=1 WORLD_SIZE=2 WORKER=3 NUM_WORKERS=4").unwrap();
     assert_eq!((found.rank(), found.worker(), found.workers(), found.readers()), (1, 3, 4, 8));
-    assert_eq!(found.to_string(), "rank 1 of 2, worker 3 of 4 (told by torchrun)");
+    assert_eq!(found.to_string(), "rank 1 of 2, worker 3 of 4 (from torchrun)");
     assert_eq!(run("WORKER=1 NUM_WORKERS=2").unwrap().to_string(), "rank 0 of 1, worker 1 of 2");
 }
 

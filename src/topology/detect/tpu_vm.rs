@@ -1,52 +1,52 @@
-//! The rank of a TPU VM by the metadata server, where no launcher has set variables.
+//! The rank of a TPU VM from the metadata server, if no launcher has set variables.
 
-use super::environment::{Environment, Number, SET_BOTH, check_range, in_slice};
+use super::environment::{Environment, NumericVariable, SET_BOTH, check_range, in_slice};
 use crate::error::Result;
-use crate::topology::metadata::Server;
+use crate::topology::metadata_server::MetadataServer;
 use crate::topology::{Launcher, Topology, bad};
 
-/// The number of this worker, and how many its slice has.
-struct Place {
+/// The position of this worker in its slice, and of the slice in the job.
+struct SlicePosition {
     worker: usize,
     workers: usize,
-    /// The number of the slice, and how many the job has; `None` where the server has neither.
+    /// The number of the slice, and the number of slices; `None` if the server has neither.
     slices: Option<(usize, usize)>,
 }
 
-/// Asks the metadata server. What the environment has besides must agree.
+/// Asks the metadata server. Variables of the environment must agree with it.
 pub(super) fn detect(environment: &Environment) -> Result<Option<Topology>> {
-    let server = Server::new((environment.lookup)("GCE_METADATA_HOST"))?;
+    let server = MetadataServer::new((environment.lookup)("GCE_METADATA_HOST"))?;
     let place = ask(&server)?;
     for name in ["TPU_WORKER_ID", "CLOUD_TPU_TASK_ID"] {
-        if let Some(Number { value, .. }) = environment.number(name)? {
+        if let Some(NumericVariable { value, .. }) = environment.number(name)? {
             agree(name, value, "agent-worker-number", place.worker)?;
         }
     }
     let hosts = "TPU_WORKER_HOSTNAMES";
     if environment.has(hosts) {
-        let told = "the number of worker-network-endpoints";
-        agree(&format!("the length of {hosts}"), environment.list_length(hosts)?, told, place.workers)?;
+        let attribute = "the number of worker-network-endpoints";
+        agree(&format!("the length of {hosts}"), environment.list_length(hosts)?, attribute, place.workers)?;
     }
-    let said = environment.pair("MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")?;
-    if let (Some(said), Some(told)) = (said, place.slices) {
-        agree("MEGASCALE_SLICE_ID", said.0, "that of tpu-env", told.0)?;
-        agree("MEGASCALE_NUM_SLICES", said.1, "that of tpu-env", told.1)?;
+    let in_environment = environment.pair("MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")?;
+    if let (Some(here), Some(there)) = (in_environment, place.slices) {
+        agree("MEGASCALE_SLICE_ID", here.0, "that of tpu-env", there.0)?;
+        agree("MEGASCALE_NUM_SLICES", here.1, "that of tpu-env", there.1)?;
     }
-    let Place { worker, workers, slices } = place;
-    in_slice(environment, Launcher::TpuVm, (worker, workers), said.or(slices)).map(Some)
+    let SlicePosition { worker, workers, slices } = place;
+    in_slice(environment, Launcher::TpuVm, (worker, workers), in_environment.or(slices)).map(Some)
 }
 
-fn agree(name: &str, said: usize, told_name: &str, told: usize) -> Result<()> {
-    if said == told {
+fn agree(name: &str, here: usize, attribute: &str, there: usize) -> Result<()> {
+    if here == there {
         return Ok(());
     }
     Err(bad(format!(
-        "{name} is {said} in the environment, but by the metadata server {told_name} is {told}: unset it, or \
+        "{name} is {here} in the environment, but by the metadata server {attribute} is {there}: unset it, or \
          {SET_BOTH}"
     )))
 }
 
-fn ask(server: &Server) -> Result<Place> {
+fn ask(server: &MetadataServer) -> Result<SlicePosition> {
     let attribute = |name: &str| {
         let missing = || {
             bad(format!(
@@ -73,9 +73,9 @@ fn ask(server: &Server) -> Result<Place> {
         )));
     }
     let workers = endpoints.split(',').count();
-    let this = Number { name: "agent-worker-number", value: worker };
+    let this = NumericVariable { name: "agent-worker-number", value: worker };
     check_range(this, workers, "the number of worker-network-endpoints")?;
-    // Lines as WORKER_ID: '3'. What is not set is absent or empty.
+    // Lines such as WORKER_ID: '3'. A value that is not set is absent or empty.
     let env = attribute("tpu-env")?;
     let of_env = |name: &str| {
         let lines = env.lines().filter_map(|line| line.split_once(':'));
@@ -91,7 +91,11 @@ fn ask(server: &Server) -> Result<Place> {
     }
     let slices = match (of_env("MEGASCALE_SLICE_ID")?, of_env("MEGASCALE_NUM_SLICES")?) {
         (Some(slice), Some(slices)) => {
-            check_range(Number { name: "MEGASCALE_SLICE_ID", value: slice }, slices, "MEGASCALE_NUM_SLICES")?;
+            check_range(
+                NumericVariable { name: "MEGASCALE_SLICE_ID", value: slice },
+                slices,
+                "MEGASCALE_NUM_SLICES",
+            )?;
             Some((slice, slices))
         }
         (None, None) => None,
@@ -102,5 +106,5 @@ fn ask(server: &Server) -> Result<Place> {
             )));
         }
     };
-    Ok(Place { worker, workers, slices })
+    Ok(SlicePosition { worker, workers, slices })
 }

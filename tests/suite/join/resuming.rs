@@ -114,7 +114,7 @@ fn a_state_with_another_side_is_refused_with_the_difference() {
             vec![side(), side().prefix("b")],
             "the number of sides that are joined is 1 in the state, and 2 here",
         ),
-        (vec![others], "side 0: the list of shards is another one"),
+        (vec![others], "side 0: the list of shards differs"),
         (vec![side().missing(Missing::Skip)], "side 0: samples that it lacks are \"none\" in the state"),
         (vec![side().prefix("a.")], "side 0: the prefix of its fields is \"\" in the state, and \"a.\" here"),
         (

@@ -32,7 +32,7 @@ fn grouped(
 ) -> LoaderBuilder<Numbers> {
     items.stage(format!("groups, {most}"), move || {
         let key = |item: &u64| if item % 13 == 4 { Err(Error::step("no key")) } else { Ok(item / 10 % 4) };
-        let groups = GroupBy::new(3, key).most(most).partial(partial);
+        let groups = GroupBy::new(3, key).max_waiting(most).partial(partial);
         if adjacent { groups.adjacent() } else { groups }
     })
 }

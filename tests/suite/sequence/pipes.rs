@@ -139,7 +139,7 @@ impl Pipe {
                     3 => Err(Error::step("on purpose")),
                     key => Ok(key),
                 };
-                let groups = loader.stage("groups", move || GroupBy::new(size, key).most(most));
+                let groups = loader.stage("groups", move || GroupBy::new(size, key).max_waiting(most));
                 groups.map(|group| {
                     let names: Vec<String> =
                         group.iter().map(|(key, text, _)| format!("{key} {text}")).collect();

@@ -1,5 +1,6 @@
 //! The behaviour that every store must have, blocking and asynchronous, byte for byte.
 
+use crate::store::builder;
 use crate::support::{archive, noise};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -28,7 +29,7 @@ const NAMES: [&str; 11] = [
 
 /// A store with ranges so small that small objects have many.
 pub(crate) fn small_ranges() -> StoreBuilder {
-    Store::builder().range_size(RANGE as u64)
+    builder().range_size(RANGE as u64)
 }
 
 pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {

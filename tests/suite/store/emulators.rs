@@ -3,9 +3,14 @@
 //! The environment of a running process cannot be changed safely, so each test runs the suite in its own
 //! process. A test whose server is not installed is skipped, see `support/emulator.rs`.
 
+use crate::store::builder;
 use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
 use crate::support::child::child;
 use shardstream::store::Store;
+
+fn default() -> Store {
+    builder().build().unwrap()
+}
 
 const BASE: &str = "SHARDSTREAM_TEST_BASE";
 
@@ -17,11 +22,11 @@ fn suite() {
     let store = small_ranges().build().unwrap();
     let url = |name: &str| format!("{base}/reading/{name}");
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
-    writing(&Store::default(), &format!("{base}/writing"));
+    writing(&default(), &format!("{base}/writing"));
     deleting(&store, &format!("{base}/deleting"));
     // Some emulators of other clouds change such keys.
     if base.starts_with("gs:") {
-        odd_keys(&Store::default(), &format!("{base}/odd"));
+        odd_keys(&default(), &format!("{base}/odd"));
     }
 }
 
@@ -45,7 +50,7 @@ const ODD_KEYS: [&str; 11] = [
 #[ignore = "run by another test, in an environment of its making"]
 fn listing() {
     let base = std::env::var(BASE).unwrap();
-    let store = Store::default();
+    let store = default();
     let list = |prefix: &str| -> Vec<String> {
         store.list(prefix).unwrap().into_iter().map(|info| info.url).collect()
     };
@@ -83,7 +88,7 @@ fn no_key_stops_a_listing() {
 #[ignore = "run by another test, in an environment of its making"]
 fn deletions() {
     let base = std::env::var(BASE).unwrap();
-    let store = Store::default();
+    let store = default();
     store.delete(&format!("{base}/busy")).unwrap();
     let denied = format!("{base}/denied");
     let error = store.delete(&denied).unwrap_err();

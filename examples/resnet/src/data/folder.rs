@@ -95,7 +95,7 @@ impl Folder {
         let name = path.display().to_string();
         let image = fs::read(path).map_err(|e| shardstream::Error::from(ErrorKind::Io(e)).with_key(&name))?;
         let sample = Sample::new(name).with(extension.as_str(), image).with(columns::CLASS, *class);
-        Ok(sample.numbered(epoch, number as u64))
+        Ok(sample.with_position(epoch, number as u64))
     }
 }
 

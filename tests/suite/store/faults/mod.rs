@@ -6,6 +6,7 @@
 
 mod cases;
 
+use crate::store::builder;
 #[cfg(feature = "gcs")]
 use crate::support::child::child;
 use crate::support::server::{Reply, Server};
@@ -28,7 +29,7 @@ const READERS: usize = 64;
 const STALL: Duration = Duration::from_millis(500);
 
 fn store() -> Store {
-    let store = Store::builder().range_size(RANGE as u64).ranges_in_flight(3);
+    let store = builder().range_size(RANGE as u64).ranges_in_flight(3);
     store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build().unwrap()
 }
 

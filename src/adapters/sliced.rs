@@ -1,0 +1,91 @@
+//! `slice`: takes a range of the items.
+
+use super::Stage;
+use crate::Result;
+use std::ops::{Bound, RangeBounds};
+
+/// The stage of [`slice`](super::IteratorExt::slice).
+#[derive(Debug, Clone)]
+pub struct Sliced {
+    skip: usize,
+    left: Option<usize>,
+}
+
+impl Sliced {
+    pub(super) fn new(range: impl RangeBounds<usize>) -> Self {
+        let skip = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.checked_add(1),
+            Bound::Excluded(&end) => Some(end),
+            Bound::Unbounded => None,
+        };
+        Sliced { skip, left: end.map(|end| end.saturating_sub(skip)) }
+    }
+}
+
+impl<T> Stage<T> for Sliced {
+    type Out = T;
+
+    fn push(&mut self, item: T) -> Option<Result<T>> {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(1);
+        }
+        Some(Ok(item))
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
+        // Errors pass without being counted, so the range limits only the lower bound.
+        let wanted = upstream.0.saturating_sub(self.skip);
+        (self.left.map_or(wanted, |left| left.min(wanted)), upstream.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::IteratorExt;
+    use crate::adapters::testing::{both, fault, oks};
+
+    #[test]
+    fn takes_any_range() {
+        let slice = |range: (Bound<usize>, Bound<usize>)| -> Vec<i32> {
+            let out = both!(oks(0..6), |source| source.slice(range));
+            out.into_iter().map(Result::unwrap).collect()
+        };
+        use Bound::{Excluded, Included, Unbounded};
+        assert_eq!(slice((Included(2), Excluded(4))), [2, 3]);
+        assert_eq!(slice((Included(2), Included(4))), [2, 3, 4]);
+        assert_eq!(slice((Excluded(2), Unbounded)), [3, 4, 5]);
+        assert_eq!(slice((Unbounded, Included(usize::MAX))), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(slice((Included(4), Excluded(2))), Vec::<i32>::new());
+        assert_eq!(slice((Included(4), Excluded(100))), [4, 5]);
+    }
+
+    #[test]
+    fn counts_items_and_not_errors() {
+        let items = || vec![fault("a"), Ok(0), Ok(1), fault("b"), Ok(2), fault("c"), Ok(3)];
+        let out = both!(items(), |source| source.slice(1..3));
+        assert_eq!(out, [Err("a".into()), Ok(1), Err("b".into()), Ok(2)]);
+    }
+
+    #[test]
+    fn leaves_what_follows_in_the_source() {
+        let mut source = oks(0..10).into_iter();
+        assert_eq!(source.by_ref().slice(..3).count(), 3);
+        assert_eq!(source.next().unwrap().unwrap(), 3);
+        assert_eq!(source.by_ref().slice(..0).count(), 0);
+        assert_eq!(source.next().unwrap().unwrap(), 4);
+    }
+}

@@ -1,0 +1,54 @@
+//! The shards of the list that are read.
+
+/// The numbers of the shards that are read, in the order of the plan.
+#[derive(Debug)]
+pub(super) enum ShardNumbers {
+    /// All numbers below this one.
+    All(usize),
+    Only(Vec<usize>),
+}
+
+impl ShardNumbers {
+    /// The shards named by `only`, or all of `count` shards.
+    pub(super) fn new(only: Option<Vec<usize>>, count: usize) -> Self {
+        match only {
+            Some(only) if !only.iter().copied().eq(0..count) => ShardNumbers::Only(only),
+            _ => ShardNumbers::All(count),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            ShardNumbers::All(count) => *count,
+            ShardNumbers::Only(only) => only.len(),
+        }
+    }
+
+    pub(super) fn get(&self, planned: usize) -> Option<usize> {
+        match self {
+            ShardNumbers::All(count) => (planned < *count).then_some(planned),
+            ShardNumbers::Only(only) => only.get(planned).copied(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.len()).filter_map(|planned| self.get(planned))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_not_listed() {
+        for (only, all) in [(None, true), (Some(vec![0, 1, 2]), true), (Some(vec![0, 2, 1]), false)] {
+            let expected = only.clone().unwrap_or(vec![0, 1, 2]);
+            let numbers = ShardNumbers::new(only, 3);
+            assert_eq!(matches!(numbers, ShardNumbers::All(3)), all);
+            assert_eq!((numbers.len(), numbers.iter().collect::<Vec<_>>()), (3, expected));
+            assert_eq!(numbers.get(3), None);
+        }
+        assert_eq!(ShardNumbers::new(Some(vec![0, 1]), 3).len(), 2, "a part, though it is the first one");
+    }
+}

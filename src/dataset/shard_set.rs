@@ -1,0 +1,196 @@
+//! A list of shards with what is needed to read it: the store, the index and the limits.
+
+use super::shard_numbers::ShardNumbers;
+use super::shards::Shards;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{AutoIndex, Index, ShardIndex};
+use crate::secret_url::{SecretUrl, shown};
+use crate::shards::ShardList;
+use crate::state::hash_texts;
+use crate::store::{Store, is_local};
+use crate::tar::Limits;
+use std::borrow::Cow;
+use std::fmt;
+
+/// The shards of a dataset or of a side, and what is needed to read them.
+pub(super) struct ShardSet {
+    /// The whole list, including shards that are not read.
+    pub(super) list: ShardList,
+    /// Number in the list of each shard that is read. A plan numbers the shards in this order.
+    pub(super) numbers: ShardNumbers,
+    /// Index entries of the shards that are read, in their order.
+    pub(super) index: Option<Index>,
+    pub(super) store: Store,
+    pub(super) limits: Limits,
+    /// Whether samples are compared with the checksums of the index.
+    pub(super) checksums: bool,
+    /// Hash of the shards' names.
+    pub(super) names: u64,
+    /// Hash of what the index says of the shards.
+    pub(super) fingerprint: Option<String>,
+}
+
+impl ShardSet {
+    /// The number in the list, and the URL, of a shard of the plan.
+    pub(super) fn shard(&self, planned: usize) -> Result<(usize, &SecretUrl)> {
+        let found = self.numbers.get(planned).and_then(|number| Some((number, self.list.get(number)?)));
+        found.ok_or_else(|| ErrorKind::Config(format!("there is no shard {planned} to read")).into())
+    }
+
+    /// The index entry of a shard of the plan.
+    pub(super) fn indexed(&self, planned: usize) -> Option<&ShardIndex> {
+        self.index.as_ref()?.at(planned)
+    }
+}
+
+impl fmt::Debug for ShardSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardSet").field("shards", &self.list.len()).finish_non_exhaustive()
+    }
+}
+
+/// The options that a dataset and a side have in common.
+#[derive(Debug, Clone)]
+pub(super) struct ShardSetOptions {
+    pub(super) shards: Shards,
+    /// Numbers of the shards that are read; all if none.
+    pub(super) only: Option<Vec<usize>>,
+    pub(super) index: Option<Index>,
+    pub(super) auto_index: Option<AutoIndex>,
+    pub(super) store: Option<Store>,
+    pub(super) limits: Limits,
+    pub(super) checksums: bool,
+}
+
+impl ShardSetOptions {
+    pub(super) fn new(shards: Shards) -> Self {
+        ShardSetOptions {
+            shards,
+            only: None,
+            index: None,
+            auto_index: None,
+            store: None,
+            limits: Limits::default(),
+            checksums: false,
+        }
+    }
+
+    /// Checks what can be checked before anything is listed or indexed.
+    pub(super) fn check(&self) -> Result<()> {
+        self.limits.check()?;
+        if self.index.is_some() && self.auto_index.is_some() {
+            let message = "`index` and `auto_index` both give an index: leave one of them out";
+            return Err(ErrorKind::Config(message.into()).into());
+        }
+        self.auto_index.as_ref().map_or(Ok(()), AutoIndex::check)
+    }
+
+    /// Expands the pattern, and loads or builds the index.
+    pub(super) fn build(self) -> Result<ShardSet> {
+        let store = self.store.unwrap_or_default();
+        let is_pattern = matches!(self.shards, Shards::Pattern(_));
+        let listed = self.shards.listed(&store)?;
+        let list = listed.shards.clone();
+        if list.is_empty() {
+            return Err(ErrorKind::NoShards("the list is empty".into()).into());
+        }
+        let beyond = |only: &Vec<usize>| only.iter().copied().find(|number| *number >= list.len());
+        if let Some(number) = self.only.as_ref().and_then(beyond) {
+            let message =
+                format!("`only` names shard {number}, but the last of {} is {}", list.len(), list.len() - 1);
+            return Err(ErrorKind::Config(message).into());
+        }
+        let numbers = ShardNumbers::new(self.only, list.len());
+        let index = match &self.auto_index {
+            Some(auto) => Some(auto.index(&store, self.limits, self.checksums, &listed)?),
+            None => self.index,
+        };
+        let index = index.map(|index| entries(&index, &list, &numbers)).transpose()?;
+        // An index of the same URLs shares their memory.
+        let same = index.as_ref().filter(|index| is_pattern && index.is_of(list.iter()));
+        let list = same.map_or(list, Index::shards);
+        if self.checksums {
+            check_checksums(index.as_ref())?;
+        }
+        Ok(ShardSet {
+            names: hash_of_names(&list, &numbers),
+            fingerprint: index.as_ref().map(fingerprint),
+            list,
+            numbers,
+            index,
+            store,
+            limits: self.limits,
+            checksums: self.checksums,
+        })
+    }
+}
+
+/// The index entries of the shards that are read, in their order.
+fn entries(index: &Index, list: &ShardList, numbers: &ShardNumbers) -> Result<Index> {
+    if matches!(numbers, ShardNumbers::All(_)) && index.is_of(list.iter()) {
+        return Ok(index.clone());
+    }
+    let urls = numbers.iter().filter_map(|number| list.get(number));
+    urls.map(|url| {
+        index.get(url.expose_secret()).cloned().ok_or_else(|| {
+            let message =
+                format!("the index of {} shards does not know this one: build it again", index.len());
+            Error::from(ErrorKind::Config(message)).in_shard(url)
+        })
+    })
+    .collect()
+}
+
+fn check_checksums(index: Option<&Index>) -> Result<()> {
+    let config = |message: &str| Error::from(ErrorKind::Config(message.into()));
+    let Some(index) = index else {
+        return Err(config(
+            "`checksums` compares samples with an index, and there is none: give the dataset one",
+        ));
+    };
+    match index.iter().find(|shard| !shard.has_checksums()) {
+        Some(shard) => {
+            let message =
+                "`checksums`: the index has none of this shard; build it with `IndexBuilder::checksums`";
+            Err(config(message).in_shard(shard.url()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Hash of what an index says of the shards. The versions of local files are left out: ranks may have copies
+/// of their own, with other modification times.
+fn fingerprint(index: &Index) -> String {
+    let text = |shard: &ShardIndex| {
+        let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
+        let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
+        let text = format!("{} {bytes} {version}", shard.samples());
+        match shard.selection_fingerprint() {
+            Some(selection) => format!("{text} {selection:016x}"),
+            None => text,
+        }
+    };
+    format!("{:016x}", hash_texts(index.iter().map(text)))
+}
+
+/// Hash of the names of the shards that are read, and of their numbers, which the samples' random numbers
+/// depend on. The directory that they have in common is left out, so that a dataset can be moved as a whole.
+fn hash_of_names(list: &ShardList, numbers: &ShardNumbers) -> u64 {
+    let urls = || numbers.iter().filter_map(|number| list.get(number)).map(|url| shown(url.expose_secret()));
+    let directory = |url: &str| url.rfind('/').map_or(0, |slash| slash + 1);
+    let first = urls().next().unwrap_or_default();
+    let mut common = &first[..directory(&first)];
+    for url in urls() {
+        while !url.starts_with(common) {
+            common = &common[..directory(&common[..common.len() - 1])];
+        }
+    }
+    let names = urls().map(|url| match url {
+        Cow::Borrowed(url) => Cow::Borrowed(&url[common.len()..]),
+        Cow::Owned(url) => Cow::Owned(url[common.len()..].to_owned()),
+    });
+    match numbers.iter().eq(0..numbers.len()) {
+        true => hash_texts(names),
+        false => hash_texts(names.chain(numbers.iter().map(|number| Cow::Owned(number.to_string())))),
+    }
+}

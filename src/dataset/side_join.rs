@@ -1,0 +1,117 @@
+//! Adds the fields of the sides to each sample of one reader.
+
+use super::pairing::{KeyMatch, Pairing};
+use super::shard_set::ShardSet;
+use super::side::{Missing, ResolvedSide};
+use super::slice_reader::BodyStream;
+use super::slice_samples::SliceSamples;
+use super::stop_handle::StopHandle;
+use super::versions::Versions;
+use crate::error::Result;
+use crate::plan::Slice;
+use crate::sample::Sample;
+use crate::store::Body;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+/// Joins the sides' samples to those of one reader, one sample at a time.
+pub(super) struct SideJoin<C> {
+    sides: Vec<Pairing<C>>,
+    /// The sample being joined, and the number of the side that comes next.
+    sample: Option<(Sample, usize)>,
+    /// After the end of the dataset's shard: number of the side whose shard is read to its end next.
+    ending: Option<usize>,
+}
+
+impl<C> SideJoin<C> {
+    pub(super) fn new(
+        sides: &[Arc<ResolvedSide>],
+        shards: &ShardSet,
+        epoch: u64,
+        slices: &[Slice],
+        versions: &Versions,
+        face: fn(Body) -> C,
+    ) -> Self {
+        let pairing = |side| Pairing::new(Arc::clone(side), shards, epoch, slices, versions, face);
+        SideJoin { sides: sides.iter().map(pairing).collect(), sample: None, ending: None }
+    }
+
+    /// Whether there are no sides.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sides.is_empty()
+    }
+
+    pub(super) fn stopped_by(&mut self, stop: &StopHandle, number: usize) {
+        for (side, pairing) in self.sides.iter_mut().enumerate() {
+            pairing.stopped_by(stop, (number, 1 + 2 * side));
+        }
+    }
+
+    /// Drops the sample being joined.
+    pub(super) fn give_up(&mut self) {
+        (self.sample, self.ending) = (None, None);
+    }
+
+    /// Takes a sample of the slice of this number, which [`poll_sample`](SideJoin::poll_sample) returns when
+    /// it is joined.
+    pub(super) fn begin(&mut self, sample: Sample, slice: usize) {
+        self.sides.iter_mut().for_each(|side| side.enter(slice));
+        self.sample = Some((sample, 0));
+    }
+
+    /// The shard of the slice of this number has ended: reads those of the sides to their ends too, so that
+    /// damage behind the last sample is found.
+    pub(super) fn end(&mut self, slice: usize) {
+        self.ending = self.sides.iter().all(|side| side.is_in(slice)).then_some(0);
+    }
+
+    /// The joined sample, or the error of a side. `None` when nothing is left to do.
+    pub(super) fn poll_sample<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
+    where
+        F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
+    {
+        while let Some((sample, number)) = &mut self.sample {
+            let Some(side) = self.sides.get_mut(*number) else {
+                return Poll::Ready(self.sample.take().map(|(sample, _)| Ok(sample)));
+            };
+            let joined = match ready!(side.poll_find(sample.key(), poll)) {
+                KeyMatch::Sample(found) => side.merge(sample, found),
+                KeyMatch::Missing => match side.missing() {
+                    Missing::None => Ok(()),
+                    Missing::Skip => {
+                        self.sample = None;
+                        continue;
+                    }
+                    Missing::Error => Err(side.missing_sample(sample.key(), false)),
+                },
+                KeyMatch::Failed(error) => Err(error),
+                KeyMatch::OtherFailed(error) => return Poll::Ready(Some(Err(error))),
+            };
+            match joined {
+                Ok(()) => *number += 1,
+                Err(error) => {
+                    self.sample = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+        while let Some(number) = &mut self.ending {
+            let Some(side) = self.sides.get_mut(*number) else {
+                self.ending = None;
+                break;
+            };
+            match ready!(side.poll_rest(poll)) {
+                Some(error) => return Poll::Ready(Some(Err(error))),
+                None => *number += 1,
+            }
+        }
+        Poll::Ready(None)
+    }
+}
+
+impl SideJoin<Body> {
+    pub(super) fn into_stream(self) -> SideJoin<BodyStream> {
+        let sides = self.sides.into_iter().map(Pairing::into_stream).collect();
+        SideJoin { sides, sample: self.sample, ending: self.ending }
+    }
+}

@@ -1,0 +1,280 @@
+//! Checks that the samples read from a shard are the requested slice: of the right object, and complete.
+
+use super::versions::EpochVersions;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{ShardIndex, checksum_of};
+use crate::plan::Slice;
+use crate::sample::Sample;
+use crate::secret_url::SecretUrl;
+use crate::store::{ObjectCell, ObjectVersion, is_local};
+
+/// Drops the samples before a slice and those that the index does not select, and checks that no sample is
+/// missing, surplus, or of another object. Samples are counted by their numbers in the archive.
+#[derive(Debug)]
+pub(super) struct SliceCheck {
+    /// Number of samples that are still to be dropped: they come before the slice, or were read before.
+    to_drop: u64,
+    /// Number of these that belong to the slice and were read before.
+    read_before: u64,
+    /// Number of samples of the slice that have not been read; `u64::MAX` if unknown.
+    left: u64,
+    /// Whether the bytes should end where the slice does, and this has not been checked yet.
+    checks_end: bool,
+    /// The index entry of the shard.
+    index: Option<ShardIndex>,
+    /// Whether the index says where each sample is. Then a sample that cannot be read ends the slice: a job
+    /// that resumes finds samples by their places, and would number those after it differently.
+    is_located: bool,
+    /// Whether samples are compared with the checksums of the index.
+    checksums: bool,
+    /// An error that explains why there may be fewer samples than expected.
+    shortfall: Shortfall,
+    /// The shard's URL, for errors.
+    shard: SecretUrl,
+    object: ObjectCell,
+    /// Which object is expected, until that has been checked.
+    expected: Option<ExpectedObject>,
+    /// Whether the slice was open in the state from which the job resumes.
+    resumed: bool,
+    /// Whether the object has been replaced since then.
+    replaced: bool,
+}
+
+/// The object that a slice should be read from.
+#[derive(Debug)]
+pub(super) struct ExpectedObject {
+    /// The object in the state from which the job resumes.
+    pub(super) state: Option<ObjectVersion>,
+    /// The object in the index.
+    pub(super) index: Option<ObjectVersion>,
+    /// The objects that other readers of the epoch have found.
+    pub(super) epoch: EpochVersions,
+    /// The URL that is opened.
+    pub(super) url: SecretUrl,
+}
+
+#[derive(Debug)]
+enum Shortfall {
+    None,
+    /// An error among the dropped samples. It was reported if it was of the slice, when that was read.
+    Dropped {
+        error: Error,
+        reported: bool,
+    },
+    Reported,
+}
+
+/// The bytes that are read for a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The shard from its first byte; this many samples come before the slice.
+    Shard(u64),
+    /// Exactly the bytes of the slice.
+    Slice,
+}
+
+impl SliceCheck {
+    /// `shard` is the shard's URL, for errors.
+    pub(super) fn new(
+        slice: &Slice,
+        extent: Extent,
+        index: Option<&ShardIndex>,
+        shard: impl Into<SecretUrl>,
+    ) -> Self {
+        let samples = &slice.samples;
+        let left = match samples.end {
+            u64::MAX => u64::MAX,
+            end => end - samples.start.min(end),
+        };
+        let (to_drop, exact) = match extent {
+            Extent::Shard(to_drop) => (to_drop, index.map(ShardIndex::stored_samples) == Some(samples.end)),
+            Extent::Slice => (0, true),
+        };
+        // A slice that was read before needs no check. A shard without samples does.
+        let checks_end = exact && (to_drop.max(left) > 0 || samples.end == 0);
+        SliceCheck {
+            to_drop,
+            read_before: 0,
+            left,
+            checks_end,
+            is_located: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
+            index: index.cloned(),
+            checksums: false,
+            shortfall: Shortfall::None,
+            shard: shard.into(),
+            object: ObjectCell::default(),
+            expected: None,
+            resumed: false,
+            replaced: false,
+        }
+    }
+
+    /// Refuses all samples of an object that is not the expected one. `object` is set with the first bytes.
+    pub(super) fn of(self, object: ObjectCell, expected: ExpectedObject) -> Self {
+        SliceCheck { object, resumed: expected.state.is_some(), expected: Some(expected), ..self }
+    }
+
+    /// Number of samples of the slice that were read before.
+    pub(super) fn after(self, read_before: u64) -> Self {
+        SliceCheck { read_before, ..self }
+    }
+
+    /// Whether samples are compared with the checksums of the index.
+    pub(super) fn with_checksums(self, checksums: bool) -> Self {
+        SliceCheck { checksums, ..self }
+    }
+
+    /// The object that is being read. The version of a local file is left out: its modification time differs
+    /// between copies.
+    pub(super) fn object(&self) -> Option<ObjectVersion> {
+        let object = self.object.get()?;
+        let version = object.version.filter(|_| !is_local(self.shard.expose_secret()));
+        Some(ObjectVersion { version, ..object })
+    }
+
+    /// Whether the object has been replaced since the state was taken.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.replaced
+    }
+
+    /// Whether nothing more needs to be read of the shard.
+    pub(super) fn is_done(&self) -> bool {
+        self.to_drop == 0 && self.left == 0 && !self.checks_end
+    }
+
+    /// Checks what was read of the shard. `None` means that the next sample has to be read.
+    pub(super) fn admit(&mut self, item: Option<Result<Sample>>) -> Option<Option<Result<Sample>>> {
+        // A sample or an error of another object says nothing of this one.
+        if let Some(error) = self.other_object() {
+            return self.refused(error);
+        }
+        let sample = match item {
+            Some(Ok(sample)) => sample,
+            Some(Err(error)) => return self.faulty(error),
+            None => return Some(self.short().map(Err)),
+        };
+        if let Some(error) = self.other_sample(&sample) {
+            // When the state was taken it was the indexed sample, or it would not have been returned.
+            self.replaced |= self.resumed && self.to_drop > 0;
+            return self.refused(error);
+        }
+        let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
+        // Dropped samples are checked too: all slices of the shard must count the same samples.
+        if selected && let Some(error) = self.damage(&sample) {
+            return self.faulty(error);
+        }
+        if self.to_drop > 0 {
+            self.to_drop -= 1;
+            return None;
+        }
+        if self.left != u64::MAX {
+            self.left -= 1;
+        }
+        selected.then_some(Some(Ok(sample)))
+    }
+
+    /// Ends the slice with an error.
+    fn refused(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
+        (self.to_drop, self.left, self.checks_end) = (0, 0, false);
+        Some(Some(Err(error)))
+    }
+
+    /// Handles the error of a sample.
+    fn faulty(&mut self, error: Error) -> Option<Option<Result<Sample>>> {
+        // The index selects later samples by number, and their numbers may have changed.
+        if self.index.as_ref().is_some_and(|index| index.selection().is_some()) {
+            return self.refused(error);
+        }
+        if self.to_drop > 0 {
+            self.shortfall = Shortfall::Dropped { error, reported: self.to_drop <= self.read_before };
+            return None;
+        }
+        self.shortfall = Shortfall::Reported;
+        if self.is_located {
+            return self.refused(error);
+        }
+        Some(Some(Err(error)))
+    }
+
+    /// The error if the object is not the expected one, which is checked once.
+    fn other_object(&mut self) -> Option<Error> {
+        self.expected.as_ref()?;
+        let found = self.object.get()?;
+        let ExpectedObject { state, index, epoch, url } = self.expected.take()?;
+        let mut recorded = state.into_iter().chain(index);
+        if let Some(then) = recorded.find(|then| then.contradicts(&found)) {
+            // When the state was taken it was as recorded, or no sample would have been returned.
+            self.replaced = self.resumed;
+            let (then, now) = (described(&then), described(&found));
+            return Some(self.located(ErrorKind::Stale { then, now }));
+        }
+        let before = epoch.check(&url, &found).err()?;
+        let (before, after) = match (before.version, found.version) {
+            (Some(before), Some(after)) if before != after => (before, after),
+            _ => [before.size, found.size].map(|size| format!("of {} bytes", size.unwrap_or(0))).into(),
+        };
+        Some(self.located(ErrorKind::Changed { before, after }))
+    }
+
+    /// The error if the sample is not the indexed one.
+    fn other_sample(&self, sample: &Sample) -> Option<Error> {
+        let number = sample.position().sample;
+        if self.to_drop == 0 && self.left == 0 {
+            let (then, now) = match number.checked_sub(1) {
+                None => ("it had no sample".into(), "it has one".into()),
+                Some(last) => {
+                    (format!("its sample {last} was the last one here"), "there is one more".into())
+                }
+            };
+            return Some(self.at_sample(ErrorKind::Stale { then, now }, sample));
+        }
+        let (then, now) = self.index.as_ref()?.difference(sample)?;
+        Some(self.at_sample(ErrorKind::Stale { then, now }, sample))
+    }
+
+    /// The error if the sample's bytes do not have the indexed checksum.
+    fn damage(&self, sample: &Sample) -> Option<Error> {
+        let number = sample.position().sample;
+        let expected = self.index.as_ref().filter(|_| self.checksums)?.stored_checksum(number)?;
+        let received = checksum_of(sample);
+        let kind = ErrorKind::SampleChecksum { expected, received };
+        (received != expected).then(|| self.at_sample(kind, sample))
+    }
+
+    /// The bytes have ended: the error if there should have been more samples.
+    fn short(&mut self) -> Option<Error> {
+        let missing = if self.left == u64::MAX { self.to_drop } else { self.to_drop + self.left };
+        let was_dropping = self.to_drop > 0;
+        (self.to_drop, self.left, self.checks_end) = (0, 0, false);
+        match std::mem::replace(&mut self.shortfall, Shortfall::Reported) {
+            Shortfall::Reported => None,
+            _ if missing == 0 => None,
+            Shortfall::Dropped { reported: true, .. } if !was_dropping => None,
+            Shortfall::Dropped { error, .. } => Some(error),
+            Shortfall::None => {
+                self.replaced |= self.resumed && was_dropping;
+                let (then, now) = (format!("it had {missing} samples more"), "it ends here".into());
+                Some(self.located(ErrorKind::Stale { then, now }))
+            }
+        }
+    }
+
+    /// An error of a sample, with its offset in the index.
+    fn at_sample(&self, kind: ErrorKind, sample: &Sample) -> Error {
+        let error = self.located(kind).with_key(sample.key());
+        match self.index.as_ref().and_then(|index| index.stored_offset(sample.position().sample)) {
+            Some(offset) => error.at_offset(offset),
+            None => error,
+        }
+    }
+
+    fn located(&self, kind: ErrorKind) -> Error {
+        Error::from(kind).in_shard(&self.shard)
+    }
+}
+
+fn described(object: &ObjectVersion) -> String {
+    let size = object.size.map_or("an unknown number of".into(), |size| size.to_string());
+    let version = object.version.as_deref().map_or(String::new(), |version| format!(", version {version}"));
+    format!("{size} bytes{version}")
+}

@@ -1,0 +1,113 @@
+//! Slices of shards, parsed one after the other.
+
+use super::opener::Opener;
+use super::shard_set::ShardSet;
+use super::slice_samples::SliceSamples;
+use super::versions::Versions;
+use crate::error::Result;
+use crate::plan::Slice;
+use crate::sample::Sample;
+use crate::store::Body;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+/// The bytes of a shard as a stream.
+pub(super) type BodyStream = BoxStream<'static, Result<Bytes>>;
+
+/// The asynchronous face of a body.
+pub(super) fn body_stream(body: Body) -> BodyStream {
+    body.into_stream().boxed()
+}
+
+/// Reads slices of shards one after the other. `C` gives the bytes of a shard: a [`Body`] to a blocking
+/// reader, a [`BodyStream`] to an asynchronous one.
+pub(super) struct SliceReader<C> {
+    pub(super) opener: Opener,
+    pub(super) current: Option<SliceSamples<C>>,
+    face: fn(Body) -> C,
+}
+
+/// What a [`SliceReader`] comes to next.
+pub(super) enum SliceEvent {
+    Item(Result<Sample>),
+    /// The slice, or a piece of it, has ended.
+    SliceEnd,
+    /// There is no other slice.
+    End,
+}
+
+impl SliceReader<Body> {
+    pub(super) fn into_stream(self) -> SliceReader<BodyStream> {
+        let current = self.current.map(|samples| samples.map_chunks(body_stream));
+        SliceReader { opener: self.opener, current, face: body_stream }
+    }
+}
+
+impl<C> SliceReader<C> {
+    /// Readers that are given the same `versions` read the same version of each shard.
+    pub(super) fn new(
+        shards: Arc<ShardSet>,
+        epoch: u64,
+        slices: Vec<Slice>,
+        versions: &Versions,
+        face: fn(Body) -> C,
+    ) -> Self {
+        SliceReader { opener: Opener::new(shards, epoch, slices, versions), current: None, face }
+    }
+
+    /// Skips to the slice of this number, and ends where it does.
+    pub(super) fn go_to(&mut self, slice: usize) {
+        self.current = None;
+        self.opener.go_to(slice);
+    }
+
+    /// The next sample of any slice.
+    pub(super) fn poll_sample<F>(&mut self, poll: &mut F) -> Poll<Option<Result<Sample>>>
+    where
+        F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
+    {
+        loop {
+            match ready!(self.poll_event(poll)) {
+                SliceEvent::Item(item) => return Poll::Ready(Some(item)),
+                SliceEvent::SliceEnd => {}
+                SliceEvent::End => return Poll::Ready(None),
+            }
+        }
+    }
+
+    /// The next sample, or the end of a slice. `poll` asks the open slice for its next sample.
+    pub(super) fn poll_event<F>(&mut self, poll: &mut F) -> Poll<SliceEvent>
+    where
+        F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
+    {
+        let samples = match &mut self.current {
+            Some(samples) => samples,
+            None => match self.opener.open_next() {
+                Some(Ok(samples)) => self.current.insert(samples.map_chunks(self.face)),
+                Some(Err(error)) => return Poll::Ready(SliceEvent::Item(Err(error))),
+                None => return Poll::Ready(SliceEvent::End),
+            },
+        };
+        Poll::Ready(match ready!(poll(samples)) {
+            Some(item) => {
+                if item.is_err() {
+                    self.opener.leave_pieces();
+                }
+                SliceEvent::Item(item)
+            }
+            None => {
+                self.current = None;
+                SliceEvent::SliceEnd
+            }
+        })
+    }
+}
+
+impl<C> fmt::Debug for SliceReader<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SliceReader").field("opener", &self.opener).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! Indexes one shard: loads its saved index, or scans the shard and saves the index.
+
+use super::scan::{self, Wanted};
+use super::{ShardIndex, sidecar};
+use crate::error::{ErrorKind, Result};
+use crate::store::{ObjectVersion, Store};
+use crate::tar::Limits;
+use std::path::PathBuf;
+
+/// The index of a shard, and its keys if they are wanted.
+pub(super) type IndexedShard<K> = (ShardIndex, Vec<K>);
+
+/// What is stored of each key; none if keys are not wanted.
+pub(super) type KeyOf<K> = Option<fn(&str) -> K>;
+
+/// Indexes one shard after the other.
+pub(super) struct ShardIndexer<'a, K> {
+    pub(super) store: &'a Store,
+    pub(super) limits: Limits,
+    pub(super) wanted: Wanted<'a>,
+    pub(super) key_of: KeyOf<K>,
+    pub(super) beside: bool,
+    pub(super) cache: Option<&'a PathBuf>,
+}
+
+impl<K> ShardIndexer<'_, K> {
+    /// The index of the shard at `url`, with its keys if they are wanted.
+    pub(super) fn index(&self, url: &str) -> Result<IndexedShard<K>> {
+        if let Some(key_of) = self.key_of {
+            let mut keys = Vec::new();
+            let mut keep = |key: &str| keys.push(key_of(key));
+            let shard = scan::scan(self.store, url, self.limits, self.wanted, Some(&mut keep))?;
+            return Ok((shard, keys));
+        }
+        Ok((self.saved_or_scanned(url)?, Vec::new()))
+    }
+
+    /// The saved index of the shard, or a new one, which is saved.
+    fn saved_or_scanned(&self, url: &str) -> Result<ShardIndex> {
+        let mut places = Vec::new();
+        if let Some(directory) = self.cache {
+            places.extend(sidecar::cached(directory, url));
+        }
+        places.extend(sidecar::beside(url).filter(|_| self.beside));
+        if places.is_empty() {
+            return self.scan(url);
+        }
+        let saved = match self.wanted.filter {
+            // Saved indexes of single shards have no selection.
+            Some(_) => None,
+            None => {
+                let now = self.store.stat(url)?;
+                let mut places = places.iter().enumerate();
+                places.find_map(|(at, place)| Some((at, self.find(place, url, &now)?)))
+            }
+        };
+        let (missing, shard) = match saved {
+            Some((at, shard)) => (at, shard),
+            None => (places.len(), self.scan(url)?),
+        };
+        for (number, place) in places[..missing].iter().enumerate() {
+            let in_cache = self.cache.is_some() && number == 0;
+            let save = if in_cache { sidecar::save_cached } else { sidecar::save_sidecar };
+            match save(self.store, place, &shard) {
+                // The index is as good if it cannot be saved.
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_) | ErrorKind::Denied(_)) => {}
+                saved => saved?,
+            }
+        }
+        Ok(shard)
+    }
+
+    fn scan(&self, url: &str) -> Result<ShardIndex> {
+        scan::scan(self.store, url, self.limits, self.wanted, None)
+    }
+
+    fn find(&self, place: &str, url: &str, now: &ObjectVersion) -> Option<ShardIndex> {
+        sidecar::find(self.store, place, url, now, self.wanted.checksums)
+    }
+}

@@ -1,0 +1,139 @@
+use super::*;
+use proptest::prelude::*;
+
+fn topologies(world_size: usize, workers: usize) -> impl Iterator<Item = Topology> {
+    (0..world_size * workers).map(move |reader| {
+        let topology = Topology::new(reader % world_size, world_size).unwrap();
+        topology.with_worker(reader / world_size, workers).unwrap()
+    })
+}
+
+fn shards(slices: Vec<Slice>) -> Vec<usize> {
+    slices.into_iter().map(|slice| slice.shard).collect()
+}
+
+/// These orders must never change: a job that resumes after an update would read some shards twice.
+#[test]
+fn golden() {
+    let plan = Plan::new(10, 4, 42).unwrap();
+    assert_eq!(plan.order(0), [4, 8, 7, 5, 1, 6, 0, 3, 9, 2]);
+    assert_eq!(plan.order(1), [2, 9, 0, 6, 8, 7, 5, 1, 4, 3]);
+    assert_eq!(shards(Plan::new(10, 1, 43).unwrap().stream(0, 0)), [4, 3, 8, 9, 2, 7, 6, 0, 5, 1]);
+    assert_eq!(shards(plan.stream(0, 1)), [8, 6, 2]);
+    assert_eq!(shards(plan.stream(0, 3)), [5, 3]);
+    let drawn = plan.resampled(true);
+    assert_eq!(shards(drawn.stream(0, 1)), [1, 8, 4]);
+    assert_eq!(shards(drawn.stream(1, 1)), [6, 2, 6]);
+}
+
+#[test]
+fn unshuffled_is_the_list() {
+    let plan = Plan::new(7, 3, 42).unwrap().shuffled(false);
+    assert_eq!(plan.order(5), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(shards(plan.stream(5, 0)), [0, 3, 6]);
+    assert_eq!(shards(plan.stream(6, 2)), [2, 5]);
+    assert!(plan.stream(6, 3).is_empty());
+}
+
+#[test]
+fn each_stream_needs_a_shard() {
+    assert!(matches!(Plan::new(5, 0, 1).unwrap_err().kind(), ErrorKind::Config(_)));
+    for (shards, streams) in [(0, 1), (3, 4)] {
+        let error = Plan::new(shards, streams, 1).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TooFewShards { what: "streams", .. }), "{error}");
+    }
+}
+
+#[test]
+fn uneven_readers_are_told_what_would_do() {
+    let topology = Topology::new(0, 4).unwrap().with_worker(1, 2).unwrap();
+    let error = Plan::new(100, 12, 1).unwrap().streams_of(&topology).unwrap_err().to_string();
+    assert!(error.contains("8 readers (4 ranks with 2 workers each)"), "{error}");
+    assert!(error.contains("8 or 16 streams") && error.contains("1, 2, 3, 4, 6, 12"), "{error}");
+    let error = Plan::new(100, 3, 1).unwrap().streams_of(&topology).unwrap_err().to_string();
+    assert!(error.contains("use 8 streams"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn the_union_of_all_readers_is_the_dataset(
+        world_size in 1usize..6, workers in 1usize..4, rounds in 1usize..4, more in 0usize..40,
+        seed: u64, epoch: u64, shuffled: bool,
+    ) {
+        let streams = world_size * workers * rounds;
+        let plan = Plan::new(streams + more, streams, seed).unwrap().shuffled(shuffled);
+        let mut read: Vec<usize> = topologies(world_size, workers)
+            .flat_map(|topology| plan.streams_of(&topology).unwrap())
+            .flat_map(|stream| shards(plan.stream(epoch, stream)))
+            .collect();
+        read.sort_unstable();
+        prop_assert_eq!(read, (0..plan.shards()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_round_of_all_streams_is_the_same_on_any_number_of_nodes(
+        world_size in 1usize..6, workers in 1usize..4, rounds in 1usize..4, more in 0usize..40, seed: u64,
+    ) {
+        let streams = world_size * workers * rounds;
+        let plan = Plan::new(streams + more, streams, seed).unwrap();
+        // The first shard of each stream, taken up by readers of the same plan on other numbers of nodes.
+        let firsts = |world_size, workers| {
+            let mut firsts: Vec<usize> = topologies(world_size, workers)
+                .flat_map(|topology| plan.streams_of(&topology).unwrap())
+                .map(|stream| plan.stream(3, stream)[0].shard)
+                .collect();
+            firsts.sort_unstable();
+            firsts
+        };
+        prop_assert_eq!(firsts(world_size, workers), firsts(1, 1));
+        prop_assert_eq!(firsts(world_size, 1), firsts(1, workers));
+    }
+
+    #[test]
+    fn one_stream_for_each_reader_is_the_two_splitters(
+        world_size in 1usize..6, workers in 1usize..4, more in 0usize..40, seed: u64, epoch: u64,
+    ) {
+        let streams = world_size * workers;
+        let plan = Plan::new(streams + more, streams, seed).unwrap();
+        for topology in topologies(world_size, workers) {
+            let planned: Vec<usize> =
+                plan.streams_of(&topology).unwrap().flat_map(|stream| shards(plan.stream(epoch, stream))).collect();
+            let split = split_by_worker(split_by_node(plan.order(epoch), &topology), &topology);
+            prop_assert_eq!(planned, split.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn epochs_and_seeds_differ(seed in 0..u64::MAX, epoch in 0..u64::MAX) {
+        // One in 50! orders is another by chance.
+        let order = |seed, epoch| Plan::new(50, 1, seed).unwrap().order(epoch);
+        prop_assert_ne!(order(seed, epoch), order(seed, epoch + 1));
+        prop_assert_ne!(order(seed, epoch), order(seed + 1, epoch));
+        prop_assert_eq!(order(seed, epoch), order(seed, epoch));
+    }
+
+    #[test]
+    fn counted_shards_are_cut_into_equal_pieces(
+        counts in prop::collection::vec(0u64..9, 1..12), streams in 1usize..20, seed: u64, epoch: u64,
+    ) {
+        let total: u64 = counts.iter().sum();
+        let Ok(plan) = Plan::counted(counts.clone(), streams, seed) else {
+            prop_assert!(total < streams as u64);
+            return Ok(());
+        };
+        let mut read = Vec::new();
+        for stream in 0..streams {
+            let slices = plan.stream(epoch, stream);
+            let samples: Vec<(usize, u64)> = slices
+                .iter()
+                .flat_map(|slice| slice.samples.clone().map(|sample| (slice.shard, sample)))
+                .collect();
+            prop_assert_eq!(Some(samples.len() as u64), plan.samples(stream));
+            prop_assert!((total / streams as u64..=total.div_ceil(streams as u64)).contains(&(samples.len() as u64)));
+            read.extend(samples);
+        }
+        // One after the other the pieces are the shards in the order of the epoch.
+        let row = plan.order(epoch).into_iter().flat_map(|shard| (0..counts[shard]).map(move |n| (shard, n)));
+        prop_assert_eq!(read, row.collect::<Vec<_>>());
+    }
+}

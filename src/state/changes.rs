@@ -1,0 +1,357 @@
+//! Restoring a state onto another mixture: which datasets continue, and which start again.
+
+use super::{Digest, EpochRange, JobHeader, State, StreamState, misfit};
+use crate::error::Result;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// The changes that are allowed when a state is restored onto another mixture by
+/// [`Loader::restore_changed`](crate::Loader::restore_changed).
+///
+/// Weights, their schedule and the order of the datasets may always change. A dataset that is added, removed
+/// or restarted must be named here. Datasets have the names that
+/// [`LoaderBuilder::name`](crate::loader::LoaderBuilder::name) gave them. A dataset without a name is named
+/// by its number in the mix, from 0, as in `"1"`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use = "it says what a restore may change"]
+pub struct Changes {
+    added: BTreeSet<String>,
+    removed: BTreeSet<String>,
+    restarted: BTreeSet<String>,
+}
+
+impl Changes {
+    /// Only the weights, their schedule and the order of the datasets may change.
+    pub fn new() -> Self {
+        Changes::default()
+    }
+
+    /// Allows a new dataset in the loader. It begins with its first epoch.
+    pub fn added(mut self, dataset: impl Into<String>) -> Self {
+        self.added.insert(dataset.into());
+        self
+    }
+
+    /// Allows a dataset of the state to be missing in the loader.
+    pub fn removed(mut self, dataset: impl Into<String>) -> Self {
+        self.removed.insert(dataset.into());
+        self
+    }
+
+    /// Allows a dataset of both to have changed: to have other shards, another index, seed, order or shuffle
+    /// buffer, or other stages. The rest of its epoch is not read, and its next epoch begins, in an order of
+    /// its own. So some samples of the interrupted epoch come again sooner than they would have, and others
+    /// later.
+    pub fn restarted(mut self, dataset: impl Into<String>) -> Self {
+        self.restarted.insert(dataset.into());
+        self
+    }
+}
+
+/// What happened to each dataset in a [restore onto another mixture](crate::Loader::restore_changed).
+/// `Display` shows one line for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangeReport {
+    /// The number of the first item of the job, from 0, that comes from the new mixture.
+    pub from: u64,
+    /// The datasets of the loader in their order, and then those that were removed.
+    pub datasets: Vec<DatasetChange>,
+    /// The weights before the change, of the datasets of the state.
+    pub weights_before: Vec<u32>,
+    /// The weights after the change, of the datasets of the loader. A schedule may change them later.
+    pub weights: Vec<u32>,
+    /// Whether the windows of the mix start again. They do not if nothing has changed.
+    pub windows_anew: bool,
+}
+
+/// What happened to one dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DatasetChange {
+    /// Its name, or its number as text.
+    pub name: String,
+    /// Its number among the datasets of the state, from 0.
+    pub before: Option<usize>,
+    /// Its number among the datasets of the loader.
+    pub number: Option<usize>,
+    /// Number of its items that all ranks took before the change.
+    pub taken: u64,
+    /// What happened to it.
+    pub outcome: Outcome,
+}
+
+/// How a dataset continues in another mixture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It continues with the sample that would have come next: no sample of its epoch is repeated or left
+    /// out.
+    Continues,
+    /// It is new, and begins with this epoch.
+    Added {
+        /// The epoch of the dataset.
+        epoch: u64,
+    },
+    /// It has changed, and starts again with this epoch.
+    Restarted {
+        /// The epoch of the dataset.
+        epoch: u64,
+        /// What is different, in words.
+        difference: String,
+    },
+    /// It is not read any more.
+    Removed,
+}
+
+impl fmt::Display for ChangeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "from item {} of the job on:", self.from)?;
+        for dataset in &self.datasets {
+            let DatasetChange { name, taken, .. } = dataset;
+            match &dataset.outcome {
+                Outcome::Continues => writeln!(f, "{name} continues after {taken} items")?,
+                Outcome::Added { epoch } => writeln!(f, "{name} is new, and begins with epoch {epoch}")?,
+                Outcome::Restarted { epoch, difference } => {
+                    writeln!(f, "{name} starts again with epoch {epoch} after {taken} items: {difference}")?;
+                }
+                Outcome::Removed => writeln!(f, "{name} is removed after {taken} items")?,
+            }
+        }
+        match self.windows_anew {
+            true => write!(f, "weights {:?} instead of {:?}", self.weights, self.weights_before),
+            false => write!(f, "the mixture is unchanged"),
+        }
+    }
+}
+
+impl JobHeader {
+    /// The name of a dataset, or its number.
+    fn name(&self, dataset: usize) -> String {
+        let name = self.datasets.get(dataset).and_then(|dataset| dataset.name.clone());
+        name.unwrap_or_else(|| dataset.to_string())
+    }
+
+    /// The difference between a dataset of this job and one of another job, in what determines the order of
+    /// samples.
+    fn dataset_difference(&self, dataset: usize, here: &JobHeader, number: usize) -> Option<String> {
+        let there = self.datasets.get(dataset)?;
+        let here = here.datasets.get(number)?;
+        // The order does not depend on its weight, nor on the number of passes if epochs have no end.
+        let mut alike = there.clone();
+        (alike.weight, alike.begins) = (here.weight, here.begins);
+        if matches!(self.run, EpochRange::EpochsFrom(_)) {
+            alike.repeats = here.repeats;
+        }
+        alike.difference(here)
+    }
+
+    /// The weights at an item of the job.
+    fn weights_at(&self, item: u64) -> Vec<u32> {
+        let past = self.schedule.iter().take_while(|change| change.from <= item).last();
+        let first = || self.datasets.iter().map(|dataset| dataset.weight).collect();
+        past.map_or_else(first, |change| change.weights.clone())
+    }
+
+    /// For each dataset here, the number in the state of the same dataset, changed or not.
+    fn matches(&self, here: &JobHeader, changes: &Changes) -> Vec<Option<usize>> {
+        let mut matches = vec![None; here.datasets.len()];
+        let named = |header: &JobHeader, dataset: usize| header.datasets[dataset].name.is_some();
+        let same_name = |there: usize, number: usize| {
+            named(self, there) && named(here, number) && self.name(there) == here.name(number)
+        };
+        let one_nameless = |there: usize, number: usize| !named(self, there) || !named(here, number);
+        let same_content = |there: usize, number: usize| {
+            one_nameless(there, number) && self.dataset_difference(there, here, number).is_none()
+        };
+        let same_number = |there: usize, number: usize| one_nameless(there, number) && there == number;
+        let rules: [&dyn Fn(usize, usize) -> bool; 3] = [&same_name, &same_content, &same_number];
+        for rule in rules {
+            for number in 0..here.datasets.len() {
+                // The caller says that they are two datasets.
+                let apart = |there: usize| {
+                    changes.added.contains(&here.name(number)) && changes.removed.contains(&self.name(there))
+                };
+                let mut free = (0..self.datasets.len()).filter(|there| !matches.contains(&Some(*there)));
+                if matches[number].is_none() {
+                    let found = free.find(|there| rule(*there, number) && !apart(*there));
+                    matches[number] = found;
+                }
+            }
+        }
+        matches
+    }
+}
+
+impl State {
+    /// The state of the job `here`, made from this state of another job.
+    pub(crate) fn changed(&self, here: JobHeader, changes: &Changes) -> Result<(State, ChangeReport)> {
+        let there = self.header();
+        let job =
+            |header: &JobHeader| JobHeader { datasets: Vec::new(), schedule: Vec::new(), ..header.clone() };
+        if let Some(difference) = job(there).difference(&JobHeader { origin: there.origin, ..job(&here) }) {
+            return Err(misfit(format!(
+                "{difference}; the number of streams and what is read cannot change: begin an epoch anew"
+            )));
+        }
+        if !self.is_whole() {
+            return Err(misfit(
+                "it is of some ranks alone, and a mixture changes for all of them: merge the states of all \
+                 ranks",
+            ));
+        }
+        let matches = there.matches(&here, changes);
+        let datasets = self.outcomes(&here, &matches);
+        self.check_allowed(&here, &datasets, changes)?;
+        let anew = |dataset: &DatasetChange| dataset.outcome != Outcome::Continues;
+        let from = self.slots();
+        let moved = matches.iter().enumerate().any(|(number, before)| *before != Some(number));
+        let (weights, weights_before) = (here.weights_at(from), there.weights_at(from));
+        let weighed = |header: &JobHeader| (header.schedule.clone(), header.weights_at(0));
+        let windows_anew = moved || datasets.iter().any(anew) || weighed(there) != weighed(&here);
+        let mut header = here;
+        header.origin = if windows_anew { Some(from) } else { there.origin };
+        for (number, dataset) in header.datasets.iter_mut().enumerate() {
+            dataset.begins = match datasets[number].outcome {
+                Outcome::Added { epoch } | Outcome::Restarted { epoch, .. } => {
+                    epoch.saturating_sub(there.run.epoch())
+                }
+                _ => {
+                    matches[number].and_then(|before| there.datasets.get(before)).map_or(0, |was| was.begins)
+                }
+            };
+        }
+        let revived = datasets.iter().any(|dataset| anew(dataset) && dataset.number.is_some());
+        let streams = self.carried(&header, &matches, &datasets);
+        let ended = self.ended && !revived;
+        let state = State { header: Arc::new(header), streams, ended, ..self.clone() };
+        state.check().map_err(misfit)?;
+        Ok((state, ChangeReport { from, datasets, weights_before, weights, windows_anew }))
+    }
+
+    /// What happens to each dataset here, and to those of the state that were removed.
+    fn outcomes(&self, here: &JobHeader, matches: &[Option<usize>]) -> Vec<DatasetChange> {
+        let (there, first) = (self.header(), self.header.run.epoch());
+        let of = |dataset: usize| self.streams.iter().filter(move |at| at.dataset == dataset);
+        let taken = |dataset| of(dataset).map(|at| at.digest.places()).fold(0, u64::saturating_add);
+        let next = |dataset: usize| {
+            // With a stage that has memory, a state begins before the last returned item.
+            let begun = of(dataset).filter(|at| at.taken > 0 || at.digest.places() > 0);
+            let passes = begun.map(|at| at.pass.max(at.given_pass) + 1).max().unwrap_or(0);
+            let begins = there.datasets.get(dataset).map_or(0, |was| was.begins);
+            first.saturating_add(begins).saturating_add(passes)
+        };
+        let of_loader = matches.iter().enumerate().map(|(number, before)| DatasetChange {
+            name: here.name(number),
+            before: *before,
+            number: Some(number),
+            taken: before.map_or(0, taken),
+            outcome: match before {
+                None => Outcome::Added { epoch: first },
+                Some(before) => match there.dataset_difference(*before, here, number) {
+                    None => Outcome::Continues,
+                    Some(difference) => Outcome::Restarted { epoch: next(*before), difference },
+                },
+            },
+        });
+        let gone = (0..there.datasets.len()).filter(|before| !matches.contains(&Some(*before)));
+        let gone = gone.map(|before| DatasetChange {
+            name: there.name(before),
+            before: Some(before),
+            number: None,
+            taken: taken(before),
+            outcome: Outcome::Removed,
+        });
+        of_loader.chain(gone).collect()
+    }
+
+    /// Checks that all changes were allowed, and that all allowed changes were made.
+    fn check_allowed(&self, here: &JobHeader, datasets: &[DatasetChange], changes: &Changes) -> Result<()> {
+        let Changes { added, removed, restarted } = changes;
+        let mut wrong = Vec::new();
+        let mut found = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
+        for DatasetChange { name, number, outcome, .. } in datasets {
+            let (kind, allowed, call, what) = match outcome {
+                Outcome::Continues => continue,
+                Outcome::Added { .. } => {
+                    let renamed = datasets.iter().find(|was| {
+                        let same = was.before.zip(*number).is_some_and(|(before, number)| {
+                            self.header.dataset_difference(before, here, number).is_none()
+                        });
+                        was.outcome == Outcome::Removed && same
+                    });
+                    let what = match renamed {
+                        Some(was) => {
+                            format!("is new, and what `{}` was: keep that name to continue it", was.name)
+                        }
+                        None => "is new".into(),
+                    };
+                    (0, added, "added", what)
+                }
+                Outcome::Removed => (1, removed, "removed", "of the state is not in the loader".into()),
+                Outcome::Restarted { difference, .. } => {
+                    (2, restarted, "restarted", format!("cannot continue ({difference})"))
+                }
+            };
+            if !matches!(self.header.run, EpochRange::EpochsFrom(_)) {
+                wrong.push(format!(
+                    "dataset `{name}` {what}, and datasets change only where epochs have no end (`epochs`): \
+                     finish the epoch, and read the next one with the other mixture"
+                ));
+            } else if !allowed.contains(name) {
+                wrong.push(format!("dataset `{name}` {what}: allow it by `Changes::{call}(\"{name}\")`"));
+            }
+            found[kind].insert(name);
+        }
+        let names = |header: &JobHeader| {
+            (0..header.datasets.len()).map(|number| header.name(number)).collect::<Vec<_>>()
+        };
+        for ((given, found), call) in
+            [added, removed, restarted].into_iter().zip(&found).zip(["added", "removed", "restarted"])
+        {
+            for name in given.iter().filter(|name| !found.contains(name)) {
+                let (there, here) = (names(&self.header).join(", "), names(here).join(", "));
+                wrong.push(format!(
+                    "`Changes::{call}(\"{name}\")` is not what has changed: the datasets of the state are \
+                     {there}, and those of the loader {here}"
+                ));
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(misfit(wrong.join("; "))) }
+    }
+
+    /// The streams of the datasets here. What datasets that do not continue have returned counts in the first
+    /// one.
+    fn carried(
+        &self,
+        here: &JobHeader,
+        matches: &[Option<usize>],
+        datasets: &[DatasetChange],
+    ) -> Arc<[StreamState]> {
+        let continues = |number: usize| datasets[number].outcome == Outcome::Continues;
+        let kept = |dataset: usize| {
+            matches.iter().enumerate().any(|(number, before)| *before == Some(dataset) && continues(number))
+        };
+        let lost = |stream: usize| -> Digest {
+            let lost = self.streams.iter().filter(|at| at.stream == stream && !kept(at.dataset));
+            // Slots that stayed empty count as skipped.
+            let places = |at: &StreamState| {
+                let mut digest = at.digest.merge(at.before);
+                digest.pass_over(at.empty);
+                digest
+            };
+            lost.map(places).sum()
+        };
+        let all = (0..matches.len()).flat_map(|number| (0..here.streams).map(move |stream| (number, stream)));
+        let carried = all.map(|(number, stream)| {
+            let was = matches[number].filter(|_| continues(number)).and_then(|was| self.stream(was, stream));
+            let mut at = was.map_or_else(|| StreamState::new(number, stream), |was| was.of_dataset(number));
+            if number == 0 {
+                at.before = at.before.merge(lost(stream));
+            }
+            at
+        });
+        carried.collect()
+    }
+}

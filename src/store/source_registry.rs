@@ -1,0 +1,111 @@
+//! The source that serves a URL: one of the caller's, or a client that the store makes.
+
+use super::client_settings::ClientSettings;
+#[cfg(feature = "http")]
+use super::http;
+use super::object::ObjectSource;
+use super::source::Source;
+use super::transport_choice::Transport;
+use super::{cloud, location};
+use crate::Result;
+use crate::secret_url::SecretUrl;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{cmp, fmt};
+
+/// The sources of a store.
+pub(super) struct SourceRegistry {
+    /// The caller's sources with the prefixes of the URLs that they serve, longest first.
+    registered: Vec<(SecretUrl, Arc<dyn Source>)>,
+    /// Clients made from the environment, by the part of the URL before the key.
+    clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
+    settings: ClientSettings,
+}
+
+impl SourceRegistry {
+    /// `registered` are the caller's sources with the prefixes of the URLs that they serve.
+    pub(super) fn new(mut registered: Vec<(SecretUrl, Arc<dyn Source>)>, settings: ClientSettings) -> Self {
+        registered.sort_by_key(|(base, _)| cmp::Reverse(base.expose_secret().len()));
+        SourceRegistry { registered, clients: Mutex::default(), settings }
+    }
+
+    /// The caller's source for this URL, with its prefix.
+    pub(super) fn registered(&self, url: &str) -> Option<&(SecretUrl, Arc<dyn Source>)> {
+        let serves = |base: &str| {
+            let rest = url.strip_prefix(base);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.registered.iter().find(|(base, _)| serves(base.expose_secret()))
+    }
+
+    /// The place to which `url` leads.
+    pub(super) fn location(&self, url: &str) -> Result<ObjectLocation> {
+        if let Some((_, source)) = self.registered(url) {
+            return Ok(ObjectLocation::Source(Arc::clone(source)));
+        }
+        if url.starts_with("pipe:") {
+            let hint =
+                "commands are not run; read the object by its own URL, or give the builder a source for it";
+            return Err(location::unsupported("pipe", hint));
+        }
+        match location::local_path(url) {
+            Some(path) => location::check_slashes(url).and(path).map(ObjectLocation::Local),
+            None => self.client(url).map(ObjectLocation::Source),
+        }
+    }
+
+    /// The built-in client for `url`, which is made when it is first needed.
+    fn client(&self, url: &str) -> Result<Arc<dyn Source>> {
+        let scheme = location::scheme(url).unwrap_or_default();
+        let base = match scheme {
+            "http" | "https" => "http",
+            _ => location::authority(url),
+        };
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = SecretUrl::from(base);
+        if let Some(client) = clients.get(&key) {
+            return Ok(Arc::clone(client));
+        }
+        let client: Arc<dyn Source> = match cloud::client(base, &self.settings)? {
+            Some(store) => {
+                Arc::new(ObjectSource::renewable(base.into(), store, cloud::client, &self.settings))
+            }
+            None if base == "http" => web(self.settings.transport)?,
+            None => {
+                let known = "the schemes are file, gs, s3, az, http and https; \
+                             the builder can register sources for others";
+                let hint = location::meant(url).map(|meant| format!("did you mean `{meant}`? {known}"));
+                return Err(location::unsupported(scheme, hint.unwrap_or_else(|| known.into())));
+            }
+        };
+        clients.insert(key, Arc::clone(&client));
+        Ok(client)
+    }
+}
+
+impl fmt::Debug for SourceRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let registered: Vec<_> = self.registered.iter().map(|(base, _)| base).collect();
+        f.debug_struct("SourceRegistry")
+            .field("registered", &registered)
+            .field("transport", &self.settings.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The place to which a URL leads.
+pub(super) enum ObjectLocation {
+    Local(PathBuf),
+    Source(Arc<dyn Source>),
+}
+
+#[cfg(feature = "http")]
+fn web(transport: Transport) -> Result<Arc<dyn Source>> {
+    Ok(Arc::new(http::HttpSource::new(transport)?))
+}
+
+#[cfg(not(feature = "http"))]
+fn web(_: Transport) -> Result<Arc<dyn Source>> {
+    Err(location::missing("http", "http"))
+}

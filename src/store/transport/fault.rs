@@ -1,0 +1,102 @@
+//! What faults of connections mean, whichever client met them.
+
+use crate::store::location::Failure;
+use crate::{Error, ErrorKind};
+use std::error::Error as StdError;
+use std::{io, iter};
+use tokio_rustls::rustls;
+
+/// A response that breaks the rules of HTTP: trying again would not help.
+pub(super) fn malformed(why: &str) -> Error {
+    ErrorKind::Store(format!("the server's response cannot be read: {why}").into()).into()
+}
+
+/// A fault of the network, with the given kind or else with that of the I/O error that caused it.
+///
+/// It is [`ErrorKind::Io`], which may pass, unless TLS says that the next connection will fail in the same
+/// way.
+pub(in crate::store) fn network_fault(
+    error: &(dyn StdError + 'static),
+    kind: Option<io::ErrorKind>,
+) -> Error {
+    let causes = || iter::successors(Some(error), |error| (**error).source());
+    let io_errors = || causes().filter_map(|error| error.downcast_ref::<io::Error>());
+    let of_tls = causes()
+        .filter_map(|error| error.downcast_ref())
+        .chain(io_errors().filter_map(|error| error.get_ref()?.downcast_ref()))
+        .next();
+    match of_tls {
+        Some(rustls::Error::InvalidMessage(_)) => return malformed("it does not speak TLS"),
+        Some(tls) if is_final(tls) => return ErrorKind::Store(Failure::boxed(error)).into(),
+        _ => {}
+    }
+    let kind = kind.or_else(|| io_errors().last().map(io::Error::kind)).unwrap_or(io::ErrorKind::Other);
+    io::Error::new(kind, Failure::new(error)).into()
+}
+
+/// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides
+/// that have nothing in common.
+fn is_final(error: &rustls::Error) -> bool {
+    use rustls::{AlertDescription as Alert, Error as TlsError};
+
+    match error {
+        TlsError::InvalidCertificate(_) | TlsError::PeerIncompatible(_) | TlsError::NoApplicationProtocol => {
+            true
+        }
+        TlsError::AlertReceived(alert) => matches!(
+            alert,
+            Alert::ProtocolVersion
+                | Alert::HandshakeFailure
+                | Alert::InsufficientSecurity
+                | Alert::UnrecognisedName
+                | Alert::NoApplicationProtocol
+                | Alert::CertificateRequired
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_is_told_from_what_may_pass() {
+        use rustls::{AlertDescription as Alert, CertificateError, Error as TlsError, PeerIncompatible};
+
+        for (fault, ends) in [
+            (TlsError::InvalidCertificate(CertificateError::UnknownIssuer), true),
+            (
+                TlsError::PeerIncompatible(PeerIncompatible::ServerSentHelloRetryRequestWithUnknownExtension),
+                true,
+            ),
+            (TlsError::NoApplicationProtocol, true),
+            (TlsError::InvalidMessage(rustls::InvalidMessage::InvalidContentType), true),
+            (TlsError::AlertReceived(Alert::HandshakeFailure), true),
+            (TlsError::AlertReceived(Alert::CertificateRequired), true),
+            (TlsError::AlertReceived(Alert::InternalError), false),
+            (TlsError::AlertReceived(Alert::CloseNotify), false),
+            (TlsError::DecryptError, false),
+        ] {
+            let text = fault.to_string();
+            let error = network_fault(&io::Error::new(io::ErrorKind::InvalidData, fault), None);
+            assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), ends, "{text}");
+            assert_eq!(matches!(error.kind(), ErrorKind::Io(_)), !ends, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fault_has_the_kind_of_its_cause() {
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+        for (error, given, expected) in [
+            (reset(), None, io::ErrorKind::ConnectionReset),
+            (io::Error::other(reset()), None, io::ErrorKind::Other),
+            (reset(), Some(io::ErrorKind::TimedOut), io::ErrorKind::TimedOut),
+        ] {
+            match network_fault(&error, given).kind() {
+                ErrorKind::Io(found) => assert_eq!(found.kind(), expected),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

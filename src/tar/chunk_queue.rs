@@ -1,0 +1,185 @@
+//! The chunks that were pushed and have not been consumed.
+
+use crate::store::ReadBuffer;
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+use std::ops::Deref;
+
+/// Bytes of memory that are reserved because of a header alone; more is reserved only as bytes arrive.
+const MAX_RESERVED: usize = 1 << 20;
+
+/// A queue of chunks from which pieces are taken: slices if a piece is in one chunk, copies if it spans
+/// several.
+#[derive(Debug, Default)]
+pub(super) struct ChunkQueue {
+    head: Bytes,
+    tail: VecDeque<Bytes>,
+    /// Number of bytes in `head` and `tail`.
+    available: usize,
+    /// Offset of the next byte: the number of bytes taken and skipped so far.
+    offset: u64,
+    /// The beginning of a piece that is incomplete.
+    gathered: ReadBuffer,
+}
+
+/// A piece of the input, of which parts can be shared without a copy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SharedSlice<'a> {
+    bytes: &'a [u8],
+    chunk: &'a Bytes,
+}
+
+impl SharedSlice<'_> {
+    /// A shared slice of a part of the piece.
+    pub(super) fn share(&self, part: &[u8]) -> Bytes {
+        self.chunk.slice_ref(part)
+    }
+}
+
+impl Deref for SharedSlice<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl ChunkQueue {
+    pub(super) fn push(&mut self, chunk: Bytes) {
+        self.available += chunk.len();
+        if self.head.is_empty() {
+            self.head = chunk;
+        } else if !chunk.is_empty() {
+            self.tail.push_back(chunk);
+        }
+    }
+
+    /// Sets the offset of the first byte that is pushed.
+    pub(super) fn starting(mut self, offset: u64) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// The offset of the next byte that has not been taken, skipped or gathered for an incomplete piece.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The bytes gathered so far for an incomplete piece.
+    pub(super) fn gathered(&self) -> &[u8] {
+        &self.gathered
+    }
+
+    /// Calls `look` with the next `size` bytes, and consumes them. Returns none until all of them have been
+    /// pushed; until then, call it with the same `size`.
+    pub(super) fn look<T>(&mut self, size: usize, look: impl FnOnce(SharedSlice<'_>) -> T) -> Option<T> {
+        if self.gathered.is_empty() && self.head.len() >= size {
+            let found = look(SharedSlice { bytes: &self.head[..size], chunk: &self.head });
+            self.head.advance(size);
+            self.used(size);
+            return Some(found);
+        }
+        let chunk = self.take(size)?;
+        Some(look(SharedSlice { bytes: &chunk, chunk: &chunk }))
+    }
+
+    /// Takes the next `size` bytes as one piece. Returns none until all of them have been pushed; until then,
+    /// call it with the same `size`.
+    pub(super) fn take(&mut self, size: usize) -> Option<Bytes> {
+        if self.gathered.is_empty() && self.head.len() >= size {
+            let piece = self.head.split_to(size);
+            self.used(size);
+            return Some(piece);
+        }
+        if self.gathered.capacity() == 0 {
+            self.gathered = ReadBuffer::with_capacity(size.min(MAX_RESERVED.max(self.available)));
+        }
+        while self.gathered.len() < size {
+            if self.head.is_empty() {
+                return None;
+            }
+            let part = self.head.len().min(size - self.gathered.len());
+            self.gathered.extend_from_slice(&self.head[..part]);
+            self.head.advance(part);
+            self.used(part);
+        }
+        Some(std::mem::take(&mut self.gathered).freeze())
+    }
+
+    /// Skips up to `size` bytes, and returns the number of bytes that are still to be skipped.
+    pub(super) fn skip(&mut self, mut size: u64) -> u64 {
+        while size > 0 && !self.head.is_empty() {
+            let part = usize::try_from(size).unwrap_or(usize::MAX).min(self.head.len());
+            self.head.advance(part);
+            self.used(part);
+            size -= part as u64;
+        }
+        size
+    }
+
+    /// Advances past `size` bytes that will not be pushed. All pushed bytes must have been consumed.
+    pub(super) fn leave_out(&mut self, size: u64) {
+        debug_assert!(self.available == 0 && self.gathered.is_empty());
+        self.offset = self.offset.saturating_add(size);
+    }
+
+    fn used(&mut self, size: usize) {
+        self.available -= size;
+        self.offset = self.offset.saturating_add(size as u64);
+        if self.head.is_empty() {
+            self.head = self.tail.pop_front().unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_in_one_chunk_is_a_slice() {
+        let chunk = Bytes::from(vec![1u8; 100]);
+        let mut input = ChunkQueue::default();
+        input.push(chunk.clone());
+        let piece = input.take(40).unwrap();
+        assert_eq!(piece.as_ptr(), chunk.as_ptr());
+        assert_eq!(input.offset(), 40);
+    }
+
+    #[test]
+    fn a_piece_over_chunks_is_gathered() {
+        let mut input = ChunkQueue::default();
+        input.push(Bytes::from_static(b"abc"));
+        assert_eq!(input.take(5), None);
+        input.push(Bytes::new());
+        input.push(Bytes::from_static(b"d"));
+        input.push(Bytes::from_static(b"efg"));
+        assert_eq!(input.take(5).unwrap(), "abcde");
+        assert_eq!(input.skip(10), 8);
+        assert_eq!(input.offset(), 7);
+    }
+
+    #[test]
+    fn a_piece_that_is_looked_at_is_copied_only_over_chunks() {
+        let chunk = Bytes::from(vec![7u8; 100]);
+        let mut input = ChunkQueue::default();
+        input.push(chunk.clone());
+        input.push(Bytes::from_static(b"8"));
+        let seen = input.look(60, |piece| (piece.len(), piece.share(&piece[3..5])));
+        assert_eq!(seen.map(|(length, part)| (length, part.as_ptr())), Some((60, chunk[3..].as_ptr())));
+        assert_eq!(input.offset(), 60);
+        let look = |piece: SharedSlice<'_>| piece.share(&piece[38..]);
+        assert_eq!(input.look(42, look), None);
+        input.push(Bytes::from_static(b"9"));
+        assert_eq!(input.look(42, look).unwrap(), b"\x07\x0789"[..]);
+        assert_eq!((input.offset(), input.gathered().len()), (102, 0));
+    }
+
+    #[test]
+    fn a_huge_claim_reserves_little() {
+        let mut input = ChunkQueue::default();
+        input.push(Bytes::from_static(b"abc"));
+        assert_eq!(input.take(usize::MAX / 2), None);
+        assert!(input.gathered.capacity() <= 2 * MAX_RESERVED);
+    }
+}

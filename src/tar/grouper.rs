@@ -1,0 +1,273 @@
+//! Groups members by key into samples, with or without their content.
+
+use super::header::EntryKind;
+use super::intern::Interner;
+use super::limits::Limits;
+use super::name::{is_meta, split_name};
+use super::seen_keys::SeenKeys;
+use super::walker::{Entry, Event, Walker};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sample::{Position, Value};
+use bytes::Bytes;
+use bytestring::ByteString;
+use smallvec::SmallVec;
+use smol_str::SmolStr;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What is stored of a field: its content, or its place in the archive.
+pub(super) trait FieldContent: Sized {
+    /// The value, if it follows from the header alone. The body is then skipped.
+    fn of_header(entry: &Entry) -> Option<Self>;
+
+    /// The value, if it needs the body.
+    fn of_body(body: Bytes) -> Option<Self>;
+}
+
+impl FieldContent for Value {
+    fn of_header(_: &Entry) -> Option<Self> {
+        None
+    }
+
+    fn of_body(body: Bytes) -> Option<Self> {
+        Some(Value::Bytes(body))
+    }
+}
+
+/// Drives a [`Walker`] and groups its members into samples. The parser and the outline share it, so that both
+/// find the same samples and the same errors.
+#[derive(Debug)]
+pub(super) struct Grouper<V> {
+    pub(super) walker: Walker,
+    pub(super) shard: Arc<str>,
+    /// The position of the next sample.
+    pub(super) position: Position,
+    /// The field whose content comes next.
+    member: Option<ByteString>,
+    sample: Option<Pending<V>>,
+    /// Whether the archive of the current sample has ended, so that no other member belongs to the sample.
+    ended: bool,
+    /// The error of a sample, which is returned after the complete sample before it.
+    fault: Option<Error>,
+    names: Interner,
+    /// The keys so far, to detect a repeated one.
+    keys: SeenKeys,
+}
+
+/// What a [`Grouper`] found next.
+pub(super) enum GroupEvent<V> {
+    NeedInput,
+    Sample(Pending<V>),
+    End,
+}
+
+/// Number of fields from which on a look-up in a set is faster than a search in the list.
+const MANY_FIELDS: usize = 32;
+
+/// A sample whose members are being collected.
+#[derive(Debug)]
+pub(super) struct Pending<V> {
+    pub(super) key: SmolStr,
+    pub(super) fields: SmallVec<[(ByteString, V); 2]>,
+    /// The names of the fields, once there are [`MANY_FIELDS`].
+    names: Option<HashSet<ByteString>>,
+    /// The total size of its members in bytes, according to their headers.
+    size: u64,
+    pub(super) position: Position,
+    /// The offset of the first header of its first member.
+    pub(super) offset: u64,
+    /// Whether an error of the sample has been reported, so that it is not returned.
+    bad: bool,
+}
+
+impl<V> Pending<V> {
+    fn has(&self, field: &ByteString) -> bool {
+        match &self.names {
+            None => self.fields.iter().any(|(name, _)| name == field),
+            Some(names) => names.contains(field),
+        }
+    }
+
+    fn push(&mut self, field: ByteString, value: V) {
+        if self.fields.len() == MANY_FIELDS {
+            self.names = Some(self.fields.iter().map(|(name, _)| name.clone()).collect());
+        }
+        if let Some(names) = &mut self.names {
+            names.insert(field.clone());
+        }
+        self.fields.push((field, value));
+    }
+
+    /// Marks the sample as bad, and drops its fields.
+    fn give_up(&mut self) {
+        self.bad = true;
+        (self.fields, self.names) = (SmallVec::new(), None);
+    }
+}
+
+impl<V: FieldContent> Grouper<V> {
+    /// A grouper at the beginning of the shard of this name.
+    pub(super) fn new(shard: Arc<str>) -> Self {
+        Grouper {
+            walker: Walker::new(),
+            shard,
+            position: Position::default(),
+            member: None,
+            sample: None,
+            ended: false,
+            fault: None,
+            names: Interner::default(),
+            keys: SeenKeys::default(),
+        }
+    }
+
+    pub(super) fn with_limits(mut self, limits: Limits) -> Self {
+        self.walker = self.walker.with_limits(limits);
+        self
+    }
+
+    /// The next complete sample without an error; see [`SampleParser::next`](super::SampleParser::next).
+    pub(super) fn next(&mut self) -> Result<GroupEvent<V>> {
+        loop {
+            if let Some(fault) = self.fault.take() {
+                return Err(fault);
+            }
+            let whole = match self.walker.next().map_err(|error| self.damaged(error))? {
+                Event::NeedInput => return Ok(GroupEvent::NeedInput),
+                // Only now is it certain that this was the end marker, and that the last sample is complete.
+                Event::End => match self.sample.take() {
+                    None => return Ok(GroupEvent::End),
+                    last => last,
+                },
+                Event::EndOfArchive => {
+                    self.ended = true;
+                    None
+                }
+                Event::Entry(entry) => self.entry(entry),
+                Event::Body(body) => {
+                    self.body(body);
+                    None
+                }
+            };
+            if let Some(pending) = whole.filter(|pending| !pending.bad) {
+                return Ok(GroupEvent::Sample(pending));
+            }
+        }
+    }
+
+    /// Handles a member's header. A member of another key completes the sample before it, which is returned.
+    ///
+    /// The name is copied: it is a slice of the chunk that the header is in.
+    fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
+        // Only a file has a body, which is skipped unless the member is wanted.
+        let skip_body = |grouper: &mut Self| grouper.walker.skip_body();
+        let name = std::str::from_utf8(&entry.name);
+        let is_text = name.is_ok();
+        let name = name.map_or_else(|_| Cow::Owned(escaped(&entry.name)), Cow::Borrowed);
+        let split = if is_meta(&name) { None } else { split_name(&name) };
+        let Some((key, field)) = split.filter(|_| entry.kind != EntryKind::Other) else {
+            skip_body(self);
+            return None;
+        };
+        let mut whole = None;
+        if std::mem::take(&mut self.ended) || self.sample.as_ref().is_none_or(|pending| *pending.key != *key)
+        {
+            let likely = self.sample.as_ref().map_or(0, |pending| pending.fields.len().min(MANY_FIELDS));
+            whole = self.sample.replace(Pending {
+                key: SmolStr::new(key),
+                fields: SmallVec::with_capacity(likely),
+                names: None,
+                size: 0,
+                position: self.position,
+                offset: entry.offset,
+                bad: false,
+            });
+            self.position.sample += 1;
+            if !self.keys.insert(key) {
+                self.report(&entry, ErrorKind::ScatteredSample);
+            }
+        }
+        let field = match field.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+            true => self.names.intern(&field.to_lowercase()),
+            false => self.names.intern(field),
+        };
+        if !is_text {
+            self.report(&entry, ErrorKind::Header("a name that is not UTF-8".into()));
+        } else if entry.kind == EntryKind::Link {
+            let message =
+                "a link in place of a file; write the shard again with `--dereference --hard-dereference`";
+            self.report(&entry, ErrorKind::Header(message.into()));
+        } else if self.sample.as_ref().is_some_and(|pending| pending.has(&field)) {
+            self.report(&entry, ErrorKind::DuplicateMember { field: field.to_string() });
+        } else if let Some(kind) = self.beyond_limits(&entry) {
+            self.report(&entry, kind);
+        }
+        match self.sample.as_mut().filter(|pending| !pending.bad) {
+            None => skip_body(self),
+            Some(pending) => match V::of_header(&entry) {
+                None => self.member = Some(field),
+                Some(value) => {
+                    pending.push(field, value);
+                    skip_body(self);
+                }
+            },
+        }
+        whole
+    }
+
+    /// The error if the current sample is too large with this member, which is counted.
+    fn beyond_limits(&mut self, entry: &Entry) -> Option<ErrorKind> {
+        let Limits { sample: limit, members, .. } = *self.walker.limits();
+        let pending = self.sample.as_mut().filter(|pending| !pending.bad)?;
+        pending.size = pending.size.saturating_add(entry.size);
+        if pending.size > limit {
+            return Some(ErrorKind::TooLarge { what: "a sample", size: pending.size, limit });
+        }
+        (pending.fields.len() as u64 >= members).then_some(ErrorKind::TooManyMembers { limit: members })
+    }
+
+    /// Handles the content of the last member.
+    fn body(&mut self, body: Bytes) {
+        if let (Some(field), Some(pending), Some(value)) =
+            (self.member.take(), &mut self.sample, V::of_body(body))
+        {
+            pending.push(field, value);
+        }
+    }
+
+    /// Records the first error of the current sample, and drops the sample.
+    fn report(&mut self, entry: &Entry, kind: ErrorKind) {
+        let error = Error::from(kind)
+            .in_shard(Arc::clone(&self.shard))
+            .at_offset(entry.offset)
+            .in_member(String::from_utf8_lossy(&entry.name));
+        if let Some(pending) = self.sample.as_mut().filter(|pending| !pending.bad) {
+            pending.give_up();
+            self.fault = Some(error.with_key(pending.key.as_str()));
+        }
+    }
+
+    /// Adds the place to an error of the source of the bytes.
+    pub(super) fn broken(&mut self, error: Error) -> Error {
+        let offset = self.walker.offset();
+        self.damaged(error).at_offset(offset)
+    }
+
+    /// Adds the place to an error after which the archive can't be read further, and drops the current
+    /// sample, which may be incomplete.
+    fn damaged(&mut self, error: Error) -> Error {
+        self.member = None;
+        let error = error.in_shard(Arc::clone(&self.shard));
+        match self.sample.take() {
+            Some(pending) => error.with_key(pending.key.as_str()),
+            None => error,
+        }
+    }
+}
+
+/// A name that is not UTF-8 as distinct text, so that its error concerns only the sample that it belongs to.
+fn escaped(name: &[u8]) -> String {
+    let shown = name.utf8_chunks().map(|part| format!("{}{}", part.valid(), part.invalid().escape_ascii()));
+    shown.collect()
+}
