@@ -225,7 +225,7 @@ fn dropping_ends_every_stage_waiting_for_a_silent_source() {
             let samples = futures::executor::block_on_stream(dataset.stream(0));
             samples.try_map(held(alive)).prefetch(1).into_stream()
         });
-        drop_while_silent("errors that nobody looks at", |dataset, alive| {
+        drop_while_silent("ignored errors", |dataset, alive| {
             let samples = dataset.samples(0).filter_map(Result::ok).filter(|_| false).map(Ok);
             samples.prefetch(1).par_map(2, held(alive)).into_stream()
         });
@@ -240,7 +240,7 @@ fn dropping_ends_every_stage_waiting_for_a_silent_source() {
                 let batches = loader(dataset, alive, threads).epochs(0).into_stream();
                 futures::executor::block_on_stream(batches).prefetch(1).into_stream()
             });
-            drop_while_silent("batches whose errors nobody looks at", |dataset, alive| {
+            drop_while_silent("batches with ignored errors", |dataset, alive| {
                 let batches = loader(dataset, alive, threads).epochs(0);
                 batches.filter_map(Result::ok).filter(|_| false).map(Ok).prefetch(1).into_stream()
             });
@@ -322,7 +322,7 @@ fn dropping_ends_streams_that_may_start_another_pass() {
     });
 }
 
-/// Batches that were ready belong to nobody any more.
+/// Batches that were ready when the feed was dropped are not uploaded.
 #[test]
 fn a_dropped_feed_uploads_nothing() {
     watched(|| {
@@ -378,7 +378,7 @@ fn dropping_waits_only_for_calls_in_progress() {
         }
         drop(closed);
         dropping.join().unwrap();
-        assert_eq!(begins.iter().count(), 0, "samples were mapped for nobody");
+        assert_eq!(begins.iter().count(), 0, "samples were mapped after the drop");
     });
 }
 

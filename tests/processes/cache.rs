@@ -118,7 +118,7 @@ impl Reader {
     }
 
     fn wait_for_start(&mut self) {
-        assert!(self.1.any(|line| line.unwrap() == "begun"), "it has come to its end");
+        assert!(self.1.any(|line| line.unwrap() == "begun"), "the process ended early");
     }
 
     fn end(mut self) {
@@ -240,7 +240,7 @@ fn the_process_that_finds_damage_repairs_it() {
         fixture.flip((block + 999 * number).min(LENGTH - 1));
         let before = fixture.requests();
         fixture.start_damaged(["reader_of_parts", "reader"][number % 2]).end();
-        assert_eq!(fixture.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched anew once");
+        assert_eq!(fixture.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched again once");
         assert!(fs::read(&fixture.files()[0]).unwrap() == sound);
         fixture.assert_sound();
     }

@@ -104,7 +104,7 @@ impl Rank {
     fn end(mut self, killed: bool) {
         let mut said = BufReader::new(self.0.stdout.take().unwrap()).lines();
         if killed {
-            assert!(said.any(|line| line.unwrap() == "waiting"), "it has come to its end");
+            assert!(said.any(|line| line.unwrap() == "waiting"), "the rank ended early");
             self.0.kill().unwrap();
         } else {
             said.for_each(drop);
@@ -236,7 +236,7 @@ fn an_epoch_resumes_on_another_number_of_ranks() {
     assert_eq!(job.merged().launch(&[None, Some(28), None, None]), 26);
     assert!(
         job.states.iter().any(|path| path.ends_with("end-2.json")),
-        "a rank that has come to its end has a say"
+        "a finished rank limits the step that counts"
     );
     job.merged().launch(&[None; 3]);
     job.assert_undisturbed();

@@ -28,7 +28,7 @@ impl Column for Numbers {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let [row, drawn, key] = cells else { panic!("three were asked for") };
+        let [row, drawn, key] = cells else { panic!("the column has three outputs") };
         let number = sample.position().sample;
         row.bytes().fill(number as u8);
         let mut rng = sample.rng(seed);
@@ -199,12 +199,12 @@ fn tensor_memory_is_reused() {
 fn a_map_that_rebuilds_samples_keeps_their_random_numbers() {
     let plain: Vec<_> = all(loader(2, columns(false)).epoch(0));
     let dataset = dataset(&SIZES).streams(4).shuffle_shards(true).seed(42).build().unwrap();
-    let anew = Loader::builder(dataset).shuffle(10).threads(2).map(|mut sample| {
+    let rebuilt = Loader::builder(dataset).shuffle(10).threads(2).map(|mut sample| {
         let new = Sample::new(sample.key());
         Ok(new.with("cls", sample.take::<Value>("cls")?))
     });
-    let anew = all(anew.batch(8).collate(columns(false)).build().unwrap().epoch(0));
-    assert_eq!(anew, plain);
+    let rebuilt = all(rebuilt.batch(8).collate(columns(false)).build().unwrap().epoch(0));
+    assert_eq!(rebuilt, plain);
 }
 
 #[test]

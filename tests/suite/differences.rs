@@ -94,7 +94,7 @@ fn shown(value: &Value) -> String {
         Value::Json(json) => format!("json {json}"),
         Value::Array(array) => format!("array {} {}", array.dtype(), hex(array.data())),
         #[cfg(feature = "image")]
-        Value::Image(image) => format!("pixels {}", hex(image.as_u8().expect("8 bits are asked for"))),
+        Value::Image(image) => format!("pixels {}", hex(image.as_u8().expect("8 bits were requested"))),
         other => panic!("{}", other.type_name()),
     }
 }

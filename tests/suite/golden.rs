@@ -49,7 +49,7 @@ impl Golden {
             match golden.get(name) {
                 Some(expected) => assert_eq!(
                     found, expected,
-                    "{file}: \"{name}\" is not what it was. It must never change: find out what in the code \
+                    "{file}: \"{name}\" has changed, and must never change: find out what in the code \
                      has changed it, and undo that"
                 ),
                 None if bless() => drop(golden.insert(name.clone(), found.clone())),

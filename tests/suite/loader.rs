@@ -58,7 +58,7 @@ fn threads_prefetch_and_async_iteration_change_no_batch() {
     let mut begun = batches(2, 2);
     let mut found = vec![begun.next().unwrap().unwrap().into_items()];
     found.extend(futures::executor::block_on(collect_stream(begun)));
-    assert_eq!(found, expected, "the face is changed midway");
+    assert_eq!(found, expected, "iteration changes from blocking to asynchronous midway");
 }
 
 #[test]

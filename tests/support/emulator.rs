@@ -1,4 +1,4 @@
-//! Emulators of S3 and Azure that run as servers of their own: moto and azurite.
+//! Emulators of S3 and Azure that run as separate servers: moto and azurite.
 //!
 //! A server that is not installed skips its test with a line on standard error, unless
 //! `SHARDSTREAM_REQUIRE_SERVERS=1`.

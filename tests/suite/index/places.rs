@@ -12,7 +12,7 @@ fn an_unwritable_location_is_an_error_with_alternatives() {
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
     let asked = ["list", "get s-*.index.json", "get s-*.probe.index.json"];
-    assert_eq!(logged.asked(), asked, "it is said before a shard is read");
+    assert_eq!(logged.asked(), asked, "the error comes before a shard is read");
 
     let cache = tempfile::tempdir().unwrap();
     for auto in [
@@ -122,7 +122,10 @@ fn indexes_of_a_web_server_are_kept_in_a_directory() {
     let build = |auto| Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto).build();
     let error = build(AutoIndex::beside()).unwrap_err();
     assert!(error.to_string().contains("web servers cannot be written to"), "{error}");
-    assert!(server.requests().iter().all(|request| !request.path().ends_with(".tar")), "it is said before");
+    assert!(
+        server.requests().iter().all(|request| !request.path().ends_with(".tar")),
+        "the error comes before a shard is read"
+    );
     let cache = tempfile::tempdir().unwrap();
     let kept = || build(AutoIndex::in_directory(cache.path())).unwrap();
     assert_eq!(kept().len(), Some(6));

@@ -12,7 +12,7 @@
 //! memory     stages that remember, and are run again
 //! saves      stages that save what they need: groups, packed rows, buckets
 //! stages     panics, stages that drop everything or nearly so, states of other stages
-//! mixes      datasets with stages of their own
+//! mixes      mixed datasets, each with its own stages
 //! weights    mixtures whose weights change
 //! changed    states restored onto another mixture
 //! tensors    columns behind stages that change the number of items

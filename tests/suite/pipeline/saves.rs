@@ -150,7 +150,7 @@ fn buckets_resume_anywhere() {
         let items = bucketed(items(&source, topology, indexed), sizes);
         items.threads(threads).on_error(policy()).build().unwrap()
     };
-    resumes(loader, "buckets with sizes of their own");
+    resumes(loader, "buckets with their own sizes");
 }
 
 /// A loader returns what the adapter returns for each stream.

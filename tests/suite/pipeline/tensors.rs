@@ -26,9 +26,9 @@ impl Column for NumberColumn {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let [told, drawn, picture, key] = cells else { panic!("four were asked for") };
+        let [number_cell, drawn, picture, key] = cells else { panic!("the column has four outputs") };
         let part = sample.get("part").map_or(0, |value| u64::from(value.as_bytes().unwrap()[0]));
-        told.numbers::<u64>()?.copy_from_slice(&[number(sample), part]);
+        number_cell.numbers::<u64>()?.copy_from_slice(&[number(sample), part]);
         drawn.numbers::<u64>()?[0] = sample.rng(seed).below(u64::MAX);
         picture.bytes().fill((number(sample) % 251) as u8 + part as u8);
         if number(sample) % 13 == 5 {
@@ -94,17 +94,20 @@ type Rows = Vec<(u64, u64, u64)>;
 
 /// The rows of a batch; fails unless each row is consistent.
 fn rows(batch: &TensorBatch) -> Rows {
-    let told = batch["x"].as_slice::<u64>().unwrap();
+    let number_and_part = batch["x"].as_slice::<u64>().unwrap();
     let drawn = batch["x.drawn"].as_slice::<u64>().unwrap();
     let pictures = batch["x.picture"].as_bytes();
     let (keys, ends) = (batch["x.key"].as_bytes(), batch["x.key.offsets"].as_slice::<i64>().unwrap());
     assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
     let rows = batch.len();
     assert_eq!((batch["x"].shape(), batch["x.picture"].shape()), (&[rows, 2][..], &[rows, 100, 2][..]));
-    assert_eq!((told.len(), drawn.len(), pictures.len(), ends.len()), (2 * rows, rows, 200 * rows, rows + 1));
+    assert_eq!(
+        (number_and_part.len(), drawn.len(), pictures.len(), ends.len()),
+        (2 * rows, rows, 200 * rows, rows + 1)
+    );
     (0..rows)
         .map(|row| {
-            let (number, part) = (told[2 * row], told[2 * row + 1]);
+            let (number, part) = (number_and_part[2 * row], number_and_part[2 * row + 1]);
             let picture = &pictures[200 * row..200 * (row + 1)];
             assert!(picture.iter().all(|byte| *byte == (number % 251) as u8 + part as u8), "{number}.{part}");
             let key = &keys[ends[row] as usize..ends[row + 1] as usize];

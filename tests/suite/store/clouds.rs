@@ -212,7 +212,7 @@ fn listing_and_reading_fail_with_the_same_kinds() {
 }
 
 /// An address at which nothing listens.
-fn nobody() -> String {
+fn refused_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
@@ -220,13 +220,13 @@ fn nobody() -> String {
 #[test]
 fn missing_credentials_are_denied_and_say_what_to_set() {
     let server = Server::start(bucket);
-    let (url, nobody) = (server.url(""), nobody());
-    let metadata = format!("http://{nobody}");
+    let (url, refused) = (server.url(""), refused_address());
+    let metadata = format!("http://{refused}");
     let amazon =
         child_says("s3://bucket", &[("AWS_ENDPOINT_URL", &url), ("AWS_METADATA_ENDPOINT", &metadata)]);
     let google = child_says(
         "gs://bucket",
-        &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &nobody), ("GCE_METADATA_IP", &nobody)],
+        &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &refused), ("GCE_METADATA_IP", &refused)],
     );
     for (says, names) in [
         (amazon, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SKIP_SIGNATURE"][..]),
@@ -247,14 +247,14 @@ fn unusable_credentials_are_denied_and_say_what_to_set() {
         true => Reply::new(404, "no such account"),
         false => bucket(request),
     });
-    let nobody = format!("http://{}", nobody());
+    let refused = format!("http://{}", refused_address());
     let amazon = [
-        ("AWS_ENDPOINT_URL", nobody.as_str()),
+        ("AWS_ENDPOINT_URL", refused.as_str()),
         ("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token"),
         ("AWS_ROLE_ARN", "arn:aws:iam::1:role/a"),
     ];
     let google =
-        [("GOOGLE_BASE_URL", nobody.as_str()), ("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")];
+        [("GOOGLE_BASE_URL", refused.as_str()), ("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")];
     let [amazon, _] = child_says("s3://bucket", &amazon);
     assert!(amazon.contains("failed as Denied") && amazon.contains("/nowhere/token"), "{amazon}");
     assert!(amazon.contains("AWS_ACCESS_KEY_ID") && amazon.contains("AWS_SKIP_SIGNATURE"), "{amazon}");
@@ -274,7 +274,7 @@ fn unusable_credentials_are_denied_and_say_what_to_set() {
 /// A bucket whose server refuses connections.
 #[test]
 fn a_listing_gives_up_on_refused_connections() {
-    let url = format!("http://{}", nobody());
+    let url = format!("http://{}", refused_address());
     let account = [
         ("AWS_ENDPOINT_URL", url.as_str()),
         ("AWS_ACCESS_KEY_ID", "key"),

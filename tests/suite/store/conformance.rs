@@ -54,9 +54,9 @@ fn read_with_both_apis(url: &str, open: impl Fn() -> Result<Body>) -> Result<Byt
     let chunks = open()?.into_stream().try_collect::<Vec<_>>();
     let asynchronous = futures::executor::block_on(chunks).map(|chunks| Bytes::from(chunks.concat()));
     match (&blocking, &asynchronous) {
-        (Ok(one), Ok(other)) => assert!(one == other, "the faces differ: {url}"),
+        (Ok(one), Ok(other)) => assert!(one == other, "the APIs differ: {url}"),
         (Err(one), Err(other)) => assert_eq!(one.to_string(), other.to_string()),
-        (one, other) => panic!("only one face failed: {:?}, {:?}", one.as_ref().err(), other.as_ref().err()),
+        (one, other) => panic!("only one API failed: {:?}, {:?}", one.as_ref().err(), other.as_ref().err()),
     }
     blocking
 }

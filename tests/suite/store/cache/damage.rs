@@ -32,7 +32,7 @@ fn begins(file: &[u8], content: &[u8]) -> usize {
 }
 
 /// The fixture as in a new process, which has seen no damage yet.
-fn anew(fixture: CacheFixture) -> CacheFixture {
+fn as_new_process(fixture: CacheFixture) -> CacheFixture {
     let mut fixture = fixture.again();
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
     fixture
@@ -81,12 +81,12 @@ fn ways() -> [fn(&CacheFixture); 4] {
 fn heals(mut fixture: CacheFixture, sound: &[u8], what: &str, damage: impl Fn(&Path)) -> CacheFixture {
     let entry = fixture.entry();
     for (way, read) in ways().into_iter().enumerate() {
-        fixture = anew(fixture);
+        fixture = as_new_process(fixture);
         damage(&entry);
         fixture.source.requested();
         read(&fixture);
         fixture.cache.flush();
-        assert_eq!(fixture.source.bodies(), REQUESTS, "{what}, read in way {way}: it is fetched anew once");
+        assert_eq!(fixture.source.bodies(), REQUESTS, "{what}, read in way {way}: it is fetched again once");
         assert!(fs::read(&entry).unwrap() == sound, "{what}, read in way {way}");
         assert_eq!(fixture.files().len(), 1);
     }
@@ -165,7 +165,7 @@ fn misplaced_blocks_are_repaired() {
 #[test]
 fn sound_blocks_are_read_without_a_request() {
     let (fixture, sound, begins) = large();
-    let fixture = anew(fixture);
+    let fixture = as_new_process(fixture);
     flip(&fixture.entry(), &sound, begins + 2 * BLOCK);
     fixture.source.requested();
     for part in [0..2 * BLOCK, 3 * BLOCK..LENGTH] {
@@ -181,7 +181,7 @@ fn damage_during_a_read_is_detected() {
     let (fixture, ..) = large();
     let content = noise(3 << 20);
     fixture.source.put(URL, &content, Some("v2"));
-    let mut fixture = anew(fixture);
+    let mut fixture = as_new_process(fixture);
     fixture.content = content;
     fs::remove_file(fixture.entry()).unwrap();
     fixture.store = fixture.source.builder(&fixture.cache).range_size(1 << 20).build().unwrap();
@@ -214,7 +214,7 @@ fn assert_names_the_file(error: &Error, entry: &Path) {
 fn damage_that_returns_after_a_repair_is_an_error() {
     for range in [0..u64::MAX, 10..5000, LENGTH as u64 - 10..LENGTH as u64] {
         let (fixture, sound, begins) = large();
-        let fixture = anew(fixture);
+        let fixture = as_new_process(fixture);
         let entry = fixture.entry();
         let damage = || {
             let mut damaged = sound.clone();
@@ -242,7 +242,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
 #[test]
 fn damage_met_by_many_readers_is_counted_once() {
     let (fixture, sound, begins) = large();
-    let fixture = anew(fixture);
+    let fixture = as_new_process(fixture);
     flip(&fixture.entry(), &sound, begins + 3 * BLOCK);
     fixture.source.requested();
     let opened = std::sync::Barrier::new(8);
@@ -291,7 +291,7 @@ fn damage_in_a_growing_file_is_not_returned() {
         }
         fixture.cache.flush();
         // Whether or not the damage was seen in time, the entry is then either sound, or found to be damaged.
-        let fixture = anew(fixture);
+        let fixture = as_new_process(fixture);
         fixture.read();
         for part in parts() {
             let found = read_range(&fixture.store, URL, part.start as u64..part.end as u64).unwrap();

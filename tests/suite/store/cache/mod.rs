@@ -74,7 +74,7 @@ fn an_object_is_fetched_once_and_then_revalidated() {
     fixture.read();
     assert_eq!(fixture.source.requested(), [VERSION]);
     assert!(read_range(&fixture.store, URL, 990..2001).unwrap() == fixture.content[990..2001]);
-    assert_eq!(fixture.source.requested(), [VERSION, VERSION], "one for each face");
+    assert_eq!(fixture.source.requested(), [VERSION, VERSION], "one for each API");
     fixture.entry();
     assert_eq!(fixture.cache.warning(), None);
 }
@@ -320,7 +320,7 @@ fn objects_being_fetched_count_toward_the_size() {
     fixture.cache.flush();
     fixture.entry();
     assert_eq!(fixture.cache.warning(), None);
-    assert_eq!(fixture.source.bodies(), 10, "what was begun is gone on with");
+    assert_eq!(fixture.source.bodies(), 10, "a fetch that was started continues");
 }
 
 #[test]
