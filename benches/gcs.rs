@@ -1,13 +1,13 @@
-//! Samples from `gs://`, from a server and over lines of the benchmark's own, or from a bucket.
+//! Reading samples from `gs://`: from the benchmark's own server over simulated links, or from a bucket.
 //!
 //! ```text
 //! cargo bench --bench gcs --features gcs
 //! SHARDSTREAM_BENCH_URL='gs://bucket/train-{000000..000015}.tar' cargo bench --bench gcs --features gcs
 //! ```
 //!
-//! The throughput shown is that of the objects' bytes, in wall time. The server and the line run in another
-//! process than the reader, and share the machine's cores with it. `benches/compare/network.py` measures
-//! beside other readers, over links of the kernel's.
+//! The throughput shown is in bytes of the objects, in wall time. The server and the link run in another
+//! process than the reader, and share the machine's cores with it. `benches/compare/network.py` compares with
+//! other readers, over links that the kernel simulates.
 
 mod support;
 
@@ -21,11 +21,11 @@ use std::{env, io};
 use support::line::{self, Shape};
 use support::server;
 
-/// Which group a process measures that is started by another one; it finds its server by the environment.
+/// The group that a child process measures; it takes the address of its server from the environment.
 const GROUP: &str = "SHARDSTREAM_BENCH_GROUP";
 const URL: &str = "SHARDSTREAM_BENCH_URL";
 
-/// Samples in a shard: 13 MB and 106 MB.
+/// Samples per shard: shards of 13 MB and 106 MB.
 const SMALL: usize = 128;
 const LARGE: usize = 1070;
 const SHARDS: usize = 16;
@@ -33,7 +33,7 @@ const STREAMS: usize = 8;
 
 const DELAY: Duration = Duration::from_millis(10);
 
-/// Lines by the names of the groups.
+/// The link of each group.
 fn lines() -> [(&'static str, Shape); 4] {
     let delayed = Shape { delay: DELAY, ..Shape::default() };
     [
@@ -62,7 +62,7 @@ fn shard(samples: usize) -> Arc<Vec<u8>> {
     Arc::new(archive.into_inner().unwrap())
 }
 
-/// Reads what a pattern names, in both ways.
+/// Reads the shards of a pattern, blocking and asynchronously.
 fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
     let dataset =
         |streams| Dataset::builder(pattern).streams(streams).topology(Topology::single()).build().unwrap();
@@ -84,7 +84,7 @@ fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
     group.finish();
 }
 
-/// Measures each group in a process of its own, as the address of the server is in its environment.
+/// Measures each group in its own process, as the address of the server is in its environment.
 fn measure_all() -> io::Result<()> {
     let (small, large) = (shard(SMALL), shard(LARGE));
     let numbered = |name: &'static str, content: Arc<Vec<u8>>| {

@@ -1,8 +1,6 @@
-//! What happens to the time between a JPEG and a batch: decoding, the part that is wanted of it, its size,
-//! its numbers.
+//! Time from a JPEG to a batch: decoding, crop, resize, conversion of values.
 //!
-//! Each line does what the one before it does, and one thing more; those that are "not verified" decode no
-//! further than they need.
+//! Each line does one step more than the line before; those "not verified" decode only what they need.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardstream::prelude::*;
@@ -11,10 +9,10 @@ use std::hint::black_box;
 
 const WIDTH: u32 = 500;
 const HEIGHT: u32 = 375;
-/// Pictures in a batch.
+/// Images per batch.
 const BATCH: usize = 64;
 
-/// About 90 KB, as photographs of this size have: shapes, and grain over them.
+/// A JPEG of about 90 KB, like a photograph of this size: shapes with grain over them.
 fn jpeg() -> Vec<u8> {
     let mut rng = Rng::new(7, 0, 0);
     let mut pixels = Vec::new();
@@ -30,7 +28,7 @@ fn jpeg() -> Vec<u8> {
     image.to_jpeg(90).expect("it can be encoded")
 }
 
-/// The part of the picture that RandomResizedCrop takes on the average.
+/// The average crop of RandomResizedCrop.
 fn window(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
     frame.crop(50, 70, (270, 360))?;
     Ok(())

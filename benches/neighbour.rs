@@ -1,10 +1,10 @@
-//! Reading samples of 100 KB from local files (in the page cache), alone and beside a neighbour that copies
-//! memory all the time, as on a host on which every core loads data. Memory bandwidth is then the limit, and
-//! bytes that leave the second-level cache between `read` and their use cost most.
+//! Reading samples of 100 KB from local files (in the page cache), alone and beside threads that copy memory
+//! all the time, as on a host where every core loads data. Memory bandwidth is then the limit, and bytes that
+//! leave the second-level cache between `read` and their use cost most.
 //!
 //! `cargo bench --bench neighbour`. The throughput shown is in bytes of the files. `read` is the system's
-//! `read` into one buffer of that size, and a look at each cache line of it: the limit of any reader of
-//! files, by size of buffer. The crate chooses the size of its buffers by the machine.
+//! `read` into one buffer of that size, plus one access to each cache line: the limit of any reader of files,
+//! by buffer size. The crate chooses its buffer size by the machine.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardstream::prelude::*;

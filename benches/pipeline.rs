@@ -1,8 +1,8 @@
-//! The whole way of a sample from local files (in the page cache) to the trainer, without decoding: the
-//! blocking face, the asynchronous one, and the loader with a shuffle and batches.
+//! The whole path of a sample from local files (in the page cache) to the trainer, without decoding: the
+//! blocking API, the asynchronous one, and the loader with a shuffle and batches.
 //!
-//! `cargo bench --bench pipeline`. The throughput shown is in samples. It is wall time: the loader's threads
-//! share the cores that there are. `benches/compare` measures CPU time, beside other readers.
+//! `cargo bench --bench pipeline`. The throughput shown is in samples per wall time: the loader's threads
+//! share the machine's cores. `benches/compare` measures CPU time, beside other readers.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::StreamExt as _;

@@ -1,4 +1,4 @@
-//! What it costs to stop and resume, and how well samples are mixed, as tables in markdown.
+//! The cost of stopping and resuming, and how well samples are mixed, as tables in markdown.
 //!
 //! `cargo bench --bench resume [-- restore|state|shuffle]`. The shards are in memory, behind a source that
 //! counts bytes and requests; for the times to the first batch it answers like a bucket, with [`FIRST_BYTE`]
@@ -33,7 +33,7 @@ const CHUNK: usize = 1 << 20;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Tests run it too, without this.
+    // Tests run this program too, without the argument.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-/// Shards that all have the same content, which is held once.
+/// Shards that share one content in memory.
 #[derive(Clone)]
 struct Shards {
     name: &'static str,
@@ -111,14 +111,14 @@ impl Shards {
     }
 }
 
-/// Serves one content under every name, and counts.
+/// Serves one content under every name, and counts bytes and requests.
 struct Bucket {
     content: Bytes,
     requests: AtomicU64,
     bytes: Arc<AtomicU64>,
-    /// Whether it answers like one far away.
+    /// Whether it simulates latency and bandwidth.
     remote: AtomicBool,
-    /// When the line is free again.
+    /// When the simulated link is free again.
     line: Arc<Mutex<Instant>>,
 }
 
@@ -146,7 +146,7 @@ impl fmt::Debug for Bucket {
     }
 }
 
-/// Waits until this many bytes have gone over the line.
+/// Waits for the transfer of this many bytes over the simulated link.
 async fn transfer(line: &Mutex<Instant>, bytes: usize) {
     let done = {
         let mut free = line.lock().unwrap();
@@ -189,7 +189,7 @@ impl Source for Bucket {
     }
 }
 
-/// What it took to get to a batch.
+/// The cost of reaching a batch.
 #[derive(Clone, Copy)]
 struct Cost {
     seconds: f64,
@@ -210,7 +210,7 @@ fn medians(mut costs: Vec<Cost>) -> Cost {
     }
 }
 
-/// Measures up to the batch after `skip` others, and returns the state as of it.
+/// Measures up to the batch after `skip` others, and returns the state after it.
 fn reach(
     shards: &Shards,
     remote: bool,
@@ -297,7 +297,7 @@ fn state(shards: &Shards) {
     }
 }
 
-/// How long something takes: the median of many runs of many.
+/// The median time of a function over many runs.
 fn nanoseconds(mut run: impl FnMut() -> bool) -> u64 {
     let mut times: Vec<u64> = (0..51)
         .map(|_| {
@@ -334,7 +334,7 @@ fn shuffle(shards: &Shards) {
     });
 }
 
-/// The samples of an epoch in their order, by their places in the shards one after the other.
+/// The samples of an epoch in order, numbered by their positions in the concatenated shards.
 fn read(shards: &Shards, shuffled: bool, buffer: usize, epoch: u64) -> Vec<usize> {
     let each = shards.samples;
     let place = move |sample: Sample| {
@@ -373,7 +373,7 @@ fn row(name: &str, shards: &Shards, order: impl Fn(u64) -> Vec<usize>) {
     );
 }
 
-/// How many per cent of the numbers are below each bound and not below the one before.
+/// Percentage of the numbers between each two consecutive bounds.
 fn histogram(numbers: &[usize], bounds: &[usize]) -> String {
     let mut counts = vec![0_u32; bounds.len()];
     for number in numbers {

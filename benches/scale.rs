@@ -1,9 +1,9 @@
-//! What a job of a million shards costs before its first byte, as a table in markdown.
+//! The cost of a job of a million shards before its first byte, as a table in markdown.
 //!
 //! `cargo bench --bench scale [-- SHARDS...]`: for 10^4, 10^5 and 10^6 shards of 1,000 samples each, on 4,096
-//! ranks of 1 and of 8 streams. No shard is stored: a source answers with the same archive under every name.
-//! Each size runs in a process of its own, so that its peak of memory is its own. Memory is counted on the
-//! thread that measures.
+//! ranks of 1 and of 8 streams. No shard is stored: a source serves the same archive under every name. Each
+//! size runs in its own process, so that its peak memory is separate. Memory is counted on the measuring
+//! thread.
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _, ready};
@@ -25,12 +25,12 @@ const RANKS: usize = 4_096;
 /// The rank that is measured.
 const RANK: usize = 1_234;
 const BATCH: usize = 64;
-/// How often each step is repeated that leaves nothing behind: the median counts.
+/// Number of repetitions of each repeatable step, of which the median counts.
 const ROUNDS: usize = 3;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Tests run it too, without this.
+    // Tests run this program too, without the argument.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
@@ -167,7 +167,7 @@ fn measure(shards: usize, streams: usize) {
     println!("| | | the process at most: {} MB of memory | | | |", most_memory() / 1024);
 }
 
-/// An index in JSON that no shard was read for.
+/// A JSON index, made without reading shards.
 fn document(list: &ShardList, bytes: usize) -> String {
     let mut text =
         String::from(r#"{"__kind__":"wids-shard-index-v1","wids_version":1,"name":"index","shardlist":["#);
@@ -184,7 +184,7 @@ fn document(list: &ShardList, bytes: usize) -> String {
     text
 }
 
-/// The states of all ranks, as if each had come as far as this one.
+/// The states of all ranks, each at the step of this one.
 fn ranks(text: &str, streams: usize) -> Vec<State> {
     let document: Value = serde_json::from_str(text).unwrap();
     let of_rank = |rank: usize| {
@@ -197,14 +197,14 @@ fn ranks(text: &str, streams: usize) -> Vec<State> {
     (0..RANKS).map(of_rank).collect()
 }
 
-/// The most memory that the process has had, in KiB.
+/// Peak memory of the process, in KiB.
 fn most_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Serves one archive under every name, and notes when it was asked first.
+/// Serves one archive under every name, and records the time of the first request.
 struct Bucket {
     content: Bytes,
     asked: Mutex<Option<Instant>>,

@@ -1,5 +1,4 @@
-//! Packing and bucketing: how much is padding, what it costs for each document, and what a restore reads
-//! again.
+//! Packing and bucketing: share of padding, cost per document, and what a restore reads again.
 //!
 //! `cargo bench --bench shapes --no-default-features` prints tables in Markdown. The lengths of documents are
 //! log-normal, of mean 6 and deviation 1 of the logarithm (median 403, a tenth above 1,450), as `exp(6 + z)`.
@@ -49,7 +48,7 @@ fn main() -> Result<()> {
     restores()
 }
 
-/// Shapes by schedule beside batches of whatever is full first, as
+/// Compares scheduled buckets with batches of the first full bucket, as
 /// `tf.data.Dataset.bucket_by_sequence_length` makes them on each rank by itself.
 fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
     let budget = 8 * ROW;
@@ -124,7 +123,7 @@ fn written(dir: &tempfile::TempDir, lengths: &[usize]) -> Result<ShardList> {
     Ok(ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url)))
 }
 
-/// How many samples are made again, and how long it takes to the first batch.
+/// Number of samples that are read again, and time to the first batch.
 fn restores() -> Result<()> {
     let lengths = lengths(40_000);
     let dir = tempfile::tempdir().map_err(shardstream::Error::step)?;

@@ -1,8 +1,8 @@
-//! Walking tar archives, beside the `tar` crate: large members (110 KB), small ones (1 KB), and small ones
-//! with the pax header before each member that Python's `webdataset` writes by default.
+//! Parsing tar archives, compared with the `tar` crate: large members (110 KB), small ones (1 KB), and small
+//! ones with the pax header before each member that Python's `webdataset` writes by default.
 //!
-//! `cargo bench --bench tar`. The throughput shown is in members; 110 KB bodies are slices here and copies
-//! there, so that the comparison that says something is the one of small members.
+//! `cargo bench --bench tar`. The throughput shown is in members. Bodies of 110 KB are slices here and copies
+//! in `tar`, so that only the comparison of small members is meaningful.
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

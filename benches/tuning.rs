@@ -1,9 +1,9 @@
-//! The number of threads and of batches ahead that a loader chooses, beside fixed ones.
+//! The number of threads and of prefetched batches that a loader chooses, compared with fixed numbers.
 //!
-//! `cargo bench --bench tuning`. Each loader runs for 24 seconds; those of a table are run in turn, twice.
-//! The rates shown are those of the last 6 seconds and of all 24, which has the time that tuning takes; CPU
-//! time is that of the process. All takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs once
-//! those with this word in their names.
+//! `cargo bench --bench tuning`. Each loader runs for 24 seconds; those of a table run in turn, twice. The
+//! rates shown are those of the last 6 seconds and of all 24, which include the time of tuning; CPU time is
+//! that of the process. Everything takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs the
+//! cases with this word in their names, once.
 
 use cpu_time::{ProcessTime, ThreadTime};
 use shardstream::collate::{Columns, Scalar};
@@ -20,7 +20,7 @@ const BATCH: usize = 16;
 const LOADING: Duration = Duration::from_secs(24);
 const LAST: Duration = Duration::from_secs(6);
 
-/// Computes for this time.
+/// Keeps a core busy for this time.
 fn compute(micros: u64) {
     let begun = ThreadTime::now();
     while begun.elapsed() < Duration::from_micros(micros) {
@@ -35,14 +35,14 @@ fn wait(micros: u64) {
 static SERVICE: Mutex<()> = Mutex::new(());
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// What a stage does with a sample, and how long a step of the trainer takes.
+/// The work of a stage per sample, and the duration of a trainer's step.
 struct Case {
     name: &'static str,
     stage: fn(),
     step: Duration,
 }
 
-/// Numbers that are fixed, or chosen.
+/// Fixed numbers, or the loader's choice.
 #[derive(Clone, Copy)]
 struct Choice {
     threads: Option<usize>,
@@ -60,10 +60,10 @@ impl Choice {
 }
 
 struct Measured {
-    /// Items in a second: of all the time, and of its end.
+    /// Items per second: over the whole run, and over its end.
     all: f64,
     last: f64,
-    /// Microseconds for an item.
+    /// CPU microseconds per item.
     cpu: f64,
     report: Report,
     /// Of the end.

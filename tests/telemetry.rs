@@ -1,5 +1,4 @@
-//! What a program finds in its log and in its metrics: events of `tracing`, and what a Prometheus exporter
-//! answers to a scrape.
+//! What a program finds in its log and metrics: events of `tracing`, and a scrape of a Prometheus exporter.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -78,7 +77,7 @@ fn value(scrape: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn log_and_metrics_tell_what_happened() {
+fn log_and_metrics_record_reading_and_faults() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false);
     let subscriber = subscriber.with_max_level(tracing::Level::TRACE).finish();

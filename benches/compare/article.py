@@ -1,4 +1,5 @@
-"""The three configurations of the article, and the sweep that it promises: the trainer of examples/resnet on the same samples
+"""The three configurations of the article, and the sweep that it promises: the trainer of examples/resnet on
+the same samples
 
     A  as single files on the local disk, in random order
     B  as shards on the local disk
@@ -11,10 +12,11 @@ in interleaved rounds.
     python benches/compare/article.py configurations [--shaped DIRECTORY] [--rounds 3] [--data DIRECTORY]
     python benches/compare/article.py sweep [--shaped DIRECTORY] [--plot FILE.svg]
 
-`--shaped` is as in network.py. Steps are those of a dry run, which takes the time of a step and computes nothing (0 ms: as fast as
-the data comes), or real ones of ResNet-8 on the CPU. With root, A and B are also read from a disk whose page cache was dropped.
-Rates are of the second epoch with its start, or of the only one where steps take their time or files are read cold; a long epoch
-names the same shards several times. Memory is the peak of the process; CPU time that of all of it.
+`--shaped` is as in network.py. Steps are those of a dry run, which takes the time of a step and computes
+nothing (0 ms: as fast as the data comes), or real ones of ResNet-8 on the CPU. With root, A and B are also
+read from a disk whose page cache was dropped. Rates are of the second epoch with its start, or of the only
+one where steps take their time or files are read cold; a long epoch names the same shards several times.
+Memory is the peak of the process; CPU time that of all of it.
 """
 
 import argparse
@@ -36,9 +38,10 @@ ROOT = network.ROOT
 PROGRAM = ROOT / "target/release/resnet"
 ARTIFACTS = ROOT / "examples/resnet/artifacts"
 NO_LINK = "local"
-# Name: samples, samples per shard, classes, the program whose batch is taken, its images per step, milliseconds of a step.
-# 84 ms for 1,024: a host of the article's v3-32 (48,718 samples/s over four). 80 ms for 32: 400 images/s, for which two cores can
-# still decode.
+# Name: samples, samples per shard, classes, the program whose batch is taken, its images per step,
+# milliseconds of a step.
+# 84 ms for 1,024: a host of the article's v3-32 (48,718 samples/s over four). 80 ms for 32: 400 images/s, which
+# two cores can still decode.
 TASKS = {
     "cifar": (40_960, 2_000, 10, "resnet50-bf16-x8", 1024, 84),
     "imagenet": (3_200, 128, 1000, "resnet50-224", 32, 80),
@@ -62,7 +65,7 @@ def picture(task, numbers):
 
 
 def write(data):
-    """Writes what is not there yet: the same files as shards in the bucket, and as folders of classes."""
+    """Writes missing data: the same files as shards in the bucket, and as folders of classes."""
     for task, (count, per_shard, classes, *_) in TASKS.items():
         if Path(data, task).exists():
             continue
@@ -94,7 +97,8 @@ def write_shards(bucket, name, files, per_shard):
                     archive.addfile(member, BytesIO(value))
 
 
-# An epoch of the article takes minutes; of one of a few seconds the start would be a good part. Shards can be named again.
+# An epoch of the article takes minutes; of one of a few seconds the start would be a good part. Shards can be
+# named again.
 LONG = {"cifar": 8, "imagenet": 4}
 
 
@@ -104,7 +108,8 @@ def pattern(base, task, part, per_shard):
     return f"{base}/{task}-{part}-{per_shard}-{{0000..{last:04}}}.tar"
 
 
-# What the sweep goes over, for each task; the first of each but the shards is the one that the others are swept with.
+# What the sweep goes over, for each task; the first of each but the shards is the one that the others are
+# swept with.
 SWEPT = {
     "cifar": {"per shard": [2_000, 100, 500, 10_000], "batch": [1024, 128, 256], "workers": [2, 1, 4]},
     "imagenet": {"per shard": [128, 16, 640], "batch": [32, 128, 256], "workers": [2, 1, 4]},
@@ -136,7 +141,7 @@ def program_of(task, batch, directory):
 
 
 def drop_caches():
-    """Whether what is on the disk is read from it again."""
+    """Drops the page cache, so that files are read from the disk; returns whether that worked."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -146,7 +151,8 @@ def drop_caches():
 
 
 def measure(arguments, prefix=(), host=None, epochs=2):
-    """A run: samples per second in the last epoch, seconds to the first batch, readiness, CPU seconds per 1000 samples, MB."""
+    """Runs the trainer; returns samples per second in the last epoch, seconds to the first batch, readiness,
+    CPU seconds per 1000 samples, and MB."""
     with tempfile.NamedTemporaryFile(suffix=".json") as summary:
         command = [*prefix, str(PROGRAM), *arguments, "--summary", summary.name, "--epochs", str(epochs), "--log-steps", "0"]
         command += ["--work-dir", options.temporary]
@@ -172,7 +178,8 @@ def medians(runs):
 
 
 def places(task, timed):
-    """What is measured: a name, arguments, the link to the server, and whether what is on the disk is read from it again."""
+    """The configurations: name, arguments, link to the server, and whether files are read from the disk
+    again."""
     bucket = f"{options.data}/bucket"
     found = [
         ("A: single files", folder(options.data, task), None, False),
@@ -190,7 +197,7 @@ def places(task, timed):
 
 
 def warm(task):
-    """Brings the files and shards into the page cache."""
+    """Reads the files and shards into the page cache."""
     for path in [*Path(options.data, task).rglob("*.*"), *Path(options.data, "bucket").glob(f"{task}-*")]:
         path.read_bytes()
 
@@ -254,7 +261,7 @@ def sweep(link):
                     arguments = ["--artifact", program_of(task, point["batch"], options.temporary), "--dry-run"]
                     arguments += ["--workers", str(point["workers"]), *sharded(where, task, point["per shard"])]
                     run = measure(arguments, prefix, host)
-                    # Readiness is of a step that takes as long as the one of a real device would for the batch.
+                    # Readiness is measured with the step time of a real device for the batch.
                     step = TASKS[task][5] * point["batch"] / TASKS[task][4]
                     timed = measure([f"--dry-run={step}" if a == "--dry-run" else a for a in arguments], prefix, host)
                     runs.setdefault((task, name, *point.values()), []).append((*run[:2], timed[2], *run[3:]))
@@ -327,7 +334,7 @@ def main():
         options.temporary = directory
         options.data = os.path.abspath(options.data or directory)
         write(options.data)
-        # nginx may be another user, who must get there.
+        # nginx may run as another user, who needs access.
         os.chmod(directory, 0o755)
         network.options = options
         link = network.Link(directory, options.shaped)

@@ -1,9 +1,11 @@
-"""CPU time per sample and peak memory of several readers of the same local shards, measured in interleaved rounds.
+"""CPU time per sample and peak memory of several readers of the same local shards, measured in interleaved
+rounds.
 
     pip install webdataset==1.0.2 numpy matplotlib     # matplotlib for --plot only
     python benches/compare/compare.py [--rounds 5] [--data DIRECTORY] [--plot FILE.svg]
 
-It writes the shards with Python's webdataset, builds the readers in Rust with cargo, and prints a table in markdown.
+It writes the shards with Python's webdataset, builds the readers in Rust with cargo, and prints a table in
+markdown.
 """
 
 import argparse
@@ -25,14 +27,15 @@ KINDS = {
     "png 2 KB + cls": (5_000, lambda i: {"cls": b"%d" % (i % 10), "png": random.randbytes(2_200)}),
     "jpg 100 KB + cls": (500, lambda i: {"cls": b"%d" % (i % 1000), "jpg": random.randbytes(100_000)}),
 }
-# Python's webdataset writes a pax header before every member for the fraction of its time, and none for a whole one.
+# Python's webdataset writes a pax header before every member for the fraction of its time, and none for a
+# whole one.
 HEADERS = {"pax": None, "ustar": 1_700_000_000}
-# The readers in Rust read the shards so many times, so that they run long enough to be measured.
+# Number of passes of the readers in Rust, so that they run long enough to be measured.
 PASSES = 10
 
 
 def read_with_webdataset(pattern):
-    """The reader in Python: runs in a process of its own, and prints what it did and what its imports cost."""
+    """The reader in Python: runs in its own process, and prints its counts and the cost of its imports."""
     import time
 
     import webdataset
@@ -46,7 +49,7 @@ def read_with_webdataset(pattern):
 
 
 def write_with_webdataset(directory):
-    """Writes the shards that are not there yet; in a process of its own too, as it leaves a lot in memory."""
+    """Writes missing shards; in its own process too, as it leaves a lot in memory."""
     import webdataset
 
     for kind, (count, fields) in KINDS.items():
@@ -66,7 +69,7 @@ def shards(directory, kind, header, numbers=f"{{0..{SHARDS - 1}}}"):
 
 
 def build(manifest, *target):
-    """Returns the path of the program that cargo makes."""
+    """Builds a program with cargo, and returns its path."""
     command = ["cargo", "build", "--release", "--message-format=json", "--manifest-path", manifest, *target]
     messages = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return [path for message in map(json.loads, messages) if (path := message.get("executable"))][-1]
@@ -89,7 +92,8 @@ def readers():
 
 
 def measure(command):
-    """Microseconds of CPU time per sample, peak megabytes (at least those of this script), and bytes per sample."""
+    """Microseconds of CPU time per sample, peak megabytes (at least those of this script), and bytes per
+    sample."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     numbers = [float(number) for number in re.findall(r"[\d.]+", process.stdout.read())]
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,16 +1,17 @@
-"""Reading shards over a network: this crate, Python's webdataset, the crate `webdataset`, curl and wrk, from the same nginx,
-in interleaved rounds.
+"""Reading shards over a network: this crate, Python's webdataset, the crate `webdataset`, curl and wrk, from
+the same nginx, in interleaved rounds.
 
     pip install webdataset==1.0.2 numpy torch     # torch for the rows with workers only
     apt install nginx-light wrk curl
     python benches/compare/network.py [--rounds 3] [--data DIRECTORY] [--shaped DIRECTORY] [--before COMMIT]
 
-Without `--shaped` it measures the loopback alone. With it, and as root, it puts the server and the readers into two network
-namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1), which `DIRECTORY/up.sh MICROSECONDS MBIT QUEUE_MS` joins by a link of that
-one-way delay and line rate (0 for none), and `DIRECTORY/down.sh` takes apart.
+Without `--shaped` it measures the loopback alone. With it, and as root, it puts the server and the readers
+into two network namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1), which `DIRECTORY/up.sh MICROSECONDS MBIT
+QUEUE_MS` joins by a link of that one-way delay and line rate (0 for none), and `DIRECTORY/down.sh` takes
+apart.
 
-CPU time is that of the reader and its children; peak memory that of the largest process among them. A table in markdown comes
-out, and one of ratios.
+CPU time is that of the reader and its children; peak memory that of the largest process among them. A table
+in markdown comes out, and one of ratios.
 """
 
 import argparse
@@ -34,7 +35,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Name: shards, samples per shard (of about 98 KB).
 SIZES = {"13 MB": (40, 128), "106 MB": (8, 1070)}
-# Name: one-way delay in microseconds and rate in Mbit/s of the line, and whether a connection is held to 50 MB/s.
+# Name: one-way delay in microseconds and rate in Mbit/s of the link, and whether a connection is limited to
+# 50 MB/s.
 LINKS = {
     "loopback": None,
     "20 ms": (10_000, 0, False),
@@ -43,7 +45,7 @@ LINKS = {
 }
 FREE, HELD = 8601, 8602  # the ports of nginx
 QUEUE_MS = 200
-# Readers that are slow read a part of the shards, by the kind of shards: first shards, so many.
+# Slow readers read a part of the shards: the number of first shards, by the kind of shards.
 PART = {"13 MB": 12, "106 MB": 4}
 WRK_SECONDS = 4
 
@@ -105,7 +107,7 @@ def write_shards(directory):
 
 
 def warm(size):
-    """Brings the shards into the page cache, from which a busy machine may have driven them."""
+    """Reads the shards into the page cache, from which a busy machine may have evicted them."""
     for shard in range(SIZES[size][0]):
         with open(f"{options.data}/bucket/{name_of(size) % shard}", "rb", buffering=0) as file:
             while file.read(1 << 20):
@@ -113,7 +115,7 @@ def warm(size):
 
 
 def read_with_webdataset(url, workers):
-    """The reader in Python: runs in a process of its own, and prints what it did and what its imports cost."""
+    """The reader in Python: runs in its own process, and prints its counts and the cost of its imports."""
     import webdataset
 
     if workers:
@@ -132,7 +134,7 @@ def read_with_webdataset(url, workers):
 
 
 def build(root, *target, environment=None):
-    """Returns the path of the program that cargo makes."""
+    """Builds a program with cargo, and returns its path."""
     command = ["cargo", "build", "--release", "--message-format=json", *target]
     process = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     messages = map(json.loads, process.stdout.splitlines())
@@ -144,7 +146,7 @@ def throughput(root, environment=None):
 
 
 def build_version(commit, directory):
-    """The example of another version."""
+    """Builds the example of another version."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(f"{directory}/before", filter="data")
@@ -153,7 +155,7 @@ def build_version(commit, directory):
 
 
 class Link:
-    """Where the server listens and the readers run, and what is between them."""
+    """The server, the readers, and the link between them."""
 
     def __init__(self, directory, shaped):
         self.shaped = shaped
@@ -175,7 +177,7 @@ class Link:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
     def choose(self, name):
-        """Makes the link; returns the host and port, and what stands before the command of a reader."""
+        """Makes the link; returns the host and port, and the prefix of a reader's command."""
         if LINKS[name] is None:
             return f"127.0.0.1:{FREE}", self.server
         delay, rate, held = LINKS[name]
@@ -190,8 +192,8 @@ class Link:
 
 
 def readers(programs):
-    """Functions that make the command and environment for a host, a kind of shards and a link, by the reader's name; none where
-    it is left out."""
+    """Functions that make the command and environment for a host, a kind of shards and a link, by the
+    reader's name; none where it is left out."""
     mine = f"{Path(__file__).resolve()}"
 
     def pattern(size, count):
@@ -224,7 +226,7 @@ def readers(programs):
     def ours(program, scheme, how, *numbers):
         def command(host, size, link):
             base = "gs://bucket" if scheme == "gs" else f"http://{host}/bucket"
-            # Long enough for the beginning of its connections not to count.
+            # Long enough that opening connections does not count.
             passes = 3 if link in ("loopback", "20 ms") else 1
             url = f"{base}/{pattern(size, SIZES[size][0])}"
             return [program, how, "::".join([url] * passes), *numbers]
@@ -246,7 +248,8 @@ def readers(programs):
 
 
 def measure(command, host):
-    """Seconds, bytes, samples, CPU seconds, peak megabytes, and milliseconds to the first item; zero for what is not known."""
+    """Seconds, bytes, samples, CPU seconds, peak megabytes, and milliseconds to the first item; unknown
+    values are zero."""
     environment = os.environ | {"STORAGE_EMULATOR_HOST": host}
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -259,7 +262,7 @@ def measure(command, host):
         return None
     number = lambda pattern: sum(float(found) for found in re.findall(pattern, text))
     cpu = usage.ru_utime + usage.ru_stime - number(r"([\d.]+) s for imports")
-    # Programs in Python are not held to account for their imports.
+    # The imports of programs in Python are not counted.
     seconds = number(r"bytes, ([\d.]+) s") or seconds
     return seconds, number(r"([\d.]+) bytes"), number(r"(\d+) samples,"), cpu, usage.ru_maxrss / 1024, number(r"first after ([\d.]+) ms")
 
@@ -296,7 +299,7 @@ def table(results):
 
 
 def ratios(results):
-    """What share of wrk's bytes per second each reader of this crate has, and how many times those of the best of webdataset."""
+    """Throughput of each reader of this crate relative to wrk, and to the best result of webdataset."""
     lines = ["| shards | link | reader | of wrk | × Python webdataset | CPU × curl |", "|---|---|---|--:|--:|--:|"]
     rate = lambda run: run[1] / run[0]
     cost = lambda run: run[3] / run[1]

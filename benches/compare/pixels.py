@@ -1,4 +1,5 @@
-"""From shards to batches of pixels, documents and tokens: this crate and what others use, in interleaved rounds.
+"""From shards to batches of pixels, documents and tokens: this crate and what others use, in interleaved
+rounds.
 
     apt install g++ pkg-config libopencv-dev libturbojpeg0-dev ffmpeg     # for FFCV, which is built, and SPDL
     pip install -r benches/compare/pixels-requirements.txt                # 8 GB with what torch brings
@@ -13,9 +14,10 @@ The tasks, from local shards in the page cache, with 1 and 2 threads:
     tokens    arrays of 1,024 16-bit tokens, batches of 64
     raw       the files of the first task as they are, in batches of 64
 
-Peers that are not installed are left out. A peer runs in a process of its own, and its imports, its compilation and its first
-epoch (or its first seconds) are not held against it; of this crate's programs the whole life is counted. CPU time and memory are
-those of a process and its children, pages that they share counted once.
+Peers that are not installed are left out. A peer runs in a process of its own, and its imports, its
+compilation and its first epoch (or its first seconds) are not held against it; of this crate's programs the
+whole life is counted. CPU time and memory are those of a process and its children, pages that they share
+counted once.
 """
 
 import argparse
@@ -41,16 +43,17 @@ PEERS = {
     "SPDL": (peers.spdl, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "datago": (peers.datago, ["imagenet", "cifar"]),
 }
-# Name: what cargo is told besides.
+# Name: additional arguments of cargo.
 OURS = {"shardstream": [], "shardstream, turbojpeg": ["--features", "turbojpeg"]}
-# How many times the shards are read: enough for the fastest to run for seconds. Peers stop after SECONDS if that is earlier.
+# Number of passes over the shards: enough for the fastest reader to run for seconds. Peers stop after SECONDS
+# if that is earlier.
 PASSES = {"imagenet": 4, "cifar": 4, "json": 20, "tokens": 40, "raw": 100}
 SECONDS = 10
 WARMUP_SECONDS = 3
 
 
 def children(pid="self"):
-    """The processes that a process has started, and theirs, without servers that are no part of a peer."""
+    """The descendants of a process, without servers that are no part of a peer."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         for child in (thread / "children").read_text().split():
             if int(child) not in peers.SERVERS:
@@ -59,7 +62,7 @@ def children(pid="self"):
 
 
 def cpu_seconds():
-    """CPU seconds so far, those of living children included."""
+    """CPU seconds so far, including those of living children."""
     seconds = time.process_time()
     for child in children():
         user, system = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
@@ -68,7 +71,7 @@ def cpu_seconds():
 
 
 def peak_megabytes():
-    """What all processes hold now, shared pages once, and what each has held beyond that at its peak."""
+    """Memory of all processes now, shared pages counted once, plus each one's excess at its peak."""
     field = lambda pid, file, name: int(Path(f"/proc/{pid}/{file}").read_text().split(f"\n{name}:")[1].split()[0])
     kilobytes = 0
     for pid in ["self", *children()]:
@@ -78,7 +81,7 @@ def peak_megabytes():
 
 
 def check(batch, task):
-    """Ends the run if a batch is not what the task asks for."""
+    """Fails if a batch is not what the task requires."""
     if task in peers.BYTES:
         assert len(batch) == peers.BATCH[task], f"{len(batch)} pieces"
         return
@@ -94,7 +97,7 @@ def check(batch, task):
 
 
 def run_peer(name, task, directory, threads, passes):
-    """Runs a peer in this process, and prints what it did."""
+    """Runs a peer in this process, and prints its counts."""
     function, _ = PEERS[name]
     batches = function(task, directory, threads)
     try:
@@ -122,7 +125,7 @@ def run_peer(name, task, directory, threads, passes):
 
 
 def build(variant):
-    """Returns the path of the program that cargo makes, every variant in a target directory of its own."""
+    """Builds a variant of the program with cargo, in its own target directory, and returns its path."""
     directory = ROOT / "target" / ("pixels-" + variant.replace(", ", "-"))
     command = ["cargo", "build", "--release", "--message-format=json", "--example", "pixels", "--target-dir", str(directory)]
     process = subprocess.run([*command, *OURS[variant]], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
@@ -130,7 +133,8 @@ def build(variant):
 
 
 def readers():
-    """Functions that make the command for a task and a number of threads, by name; none where the task is not theirs."""
+    """Functions that make the command for a task and a number of threads, by name; they return None for tasks
+    they do not support."""
 
     def ours(program):
         return lambda task, threads: [
@@ -164,7 +168,7 @@ def measure(command, reader):
 
 
 def warm(task):
-    """Brings the files of a task into the page cache."""
+    """Reads the files of a task into the page cache."""
     for path in Path(options.data).glob(f"{data.SAME.get(task, task)}*"):
         with open(path, "rb", buffering=0) as file:
             while file.read(1 << 20):
@@ -172,8 +176,8 @@ def warm(task):
 
 
 def compare(commands):
-    """The medians of all rounds, by task, threads and reader: samples per second, CPU seconds per sample, peak megabytes; none for
-    what is not installed."""
+    """The medians of all rounds, by task, threads and reader: samples per second, CPU seconds per sample,
+    peak megabytes; none for what is not installed."""
     runs = {}
     for number in range(options.rounds):
         for task in options.tasks:
@@ -233,7 +237,7 @@ def plot(results, file):
 
 
 def limits():
-    """What decoders reach that do nothing else, on one core: images per CPU-second."""
+    """Throughput of decoders alone on one core: images per CPU-second."""
     import io
 
     contents = [sample["jpg"] for sample in data.read(options.data, "imagenet")]

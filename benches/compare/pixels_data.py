@@ -1,5 +1,5 @@
-"""Writes what pixels.py reads: shards as Python's webdataset writes them (with a pax header before every member), and copies of
-the same samples for the readers that want a format of their own."""
+"""Writes what pixels.py reads: shards as Python's webdataset writes them (with a pax header before every
+member), and copies of the same samples for the readers that want a format of their own."""
 
 import hashlib
 import io
@@ -21,7 +21,7 @@ ENLARGED = 1.1
 
 
 def pattern(directory, task):
-    """All shards of a task, in the notation with braces."""
+    """All shards of a task, as a brace pattern."""
     return f"{directory}/{SAME.get(task, task)}-{{00..{SHARDS[task][0] - 1:02}}}.tar"
 
 
@@ -30,12 +30,12 @@ def shards(directory, task):
 
 
 def samples(task):
-    """How many samples all shards of a task hold."""
+    """Number of samples in all shards of a task."""
     return math.prod(SHARDS[task])
 
 
 def write(directory):
-    """Writes what is not there yet."""
+    """Writes missing files."""
     os.makedirs(directory, exist_ok=True)
     for task, fields in {"imagenet": imagenet, "cifar": cifar, "json": documents, "tokens": tokens}.items():
         for number, path in enumerate(shards(directory, task)):
@@ -46,7 +46,7 @@ def write(directory):
 
 
 def make(path, how, *arguments):
-    """Makes a file under another name first, so that one which is there is whole; leaves it out without the package it needs."""
+    """Writes a file atomically, through another name; skips it without the package it needs."""
     if Path(path).exists():
         return
     try:
@@ -76,8 +76,8 @@ def photographs():
 
 
 def window(photograph, numbers, width, height, scales):
-    """A random part of a photograph, its scale drawn from the range (larger where the photograph is too small), its colours
-    jittered."""
+    """A random part of a photograph, its scale drawn from the range (larger where the photograph is too
+    small), its colours jittered."""
     from PIL import Image, ImageEnhance
 
     scale = max(numbers.uniform(*scales), width / photograph.width, height / photograph.height)
@@ -92,7 +92,7 @@ def window(photograph, numbers, width, height, scales):
 
 
 def finish(image, numbers):
-    """What a photograph on the web has and its shrunken copy has not: it is sharpened, and has the noise of a sensor."""
+    """Adds what a photograph on the web has and its downscaled copy lacks: sharpening, and sensor noise."""
     import numpy
     from PIL import Image, ImageEnhance
 
@@ -164,7 +164,7 @@ def tokens(numbers, count):
 
 
 def read(directory, task):
-    """The samples as the shards hold them, for the copies."""
+    """The samples of the shards, for the copies."""
     import webdataset
 
     return webdataset.WebDataset(shards(directory, task), shardshuffle=False)

@@ -1,9 +1,11 @@
-"""The pipelines of others that pixels.py compares with, each as fast as we know to write it in the way of its documentation.
+"""The pipelines of other libraries that pixels.py compares with, each as fast as we can write it following
+its documentation.
 
-Every one is an endless iterator of batches: pixels of floats, normalised, three planes each; or the bytes of documents; or rows of
-tokens. They differ in what they do, to their advantage where it matters: tf.data shrinks without antialiasing, FFCV reads pixels
-that were encoded again and hands out interleaved channels under the shape of planes, SPDL and DALI hand out views of documents,
-and datago has neither the random crop nor the flip nor the padding: it shrinks the whole picture and cuts its middle out.
+Every one is an endless iterator of batches: pixels of floats, normalised, three planes each; or the bytes of
+documents; or rows of tokens. They differ in what they do, to their advantage where it matters: tf.data
+shrinks without antialiasing, FFCV reads pixels that were encoded again and hands out interleaved channels
+under the shape of planes, SPDL and DALI hand out views of documents, and datago has neither the random crop
+nor the flip nor the padding: it shrinks the whole picture and cuts its middle out.
 """
 
 import itertools
@@ -52,7 +54,7 @@ def webdataset(task, directory, threads):
 
 
 def tf_data(task, directory, threads):
-    """tf.data, from one TFRecord file: decodes no more of a JPEG than its crop."""
+    """tf.data, from one TFRecord file: decodes only the crop of a JPEG."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
@@ -108,7 +110,7 @@ def dali(task, directory, threads):
         if task in BYTES:
             return content
         if task == "tokens":
-            # The array stands behind its header.
+            # The array follows its header.
             return fn.reinterpret(fn.slice(content, 128, 2 * data.TOKENS, axes=[0]), dtype=types.UINT16)
         if task == "imagenet":
             image = fn.decoders.image_random_crop(content, random_area=AREA, random_aspect_ratio=RATIO)
@@ -130,7 +132,8 @@ def dali(task, directory, threads):
 
 
 def ffcv(task, directory, threads):
-    """FFCV, from a file of its own: crops while it decodes, and compiles its transforms in the first epoch."""
+    """FFCV, from its own file format: crops while it decodes, and compiles its transforms in the first
+    epoch."""
     import numpy
     from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption
@@ -191,7 +194,7 @@ def spdl(task, directory, threads):
         side = min(width, height)
         return f"{side}:{side}:{(width - side) // 2}:{(height - side) // 2}"
 
-    # It need not guess the format.
+    # Names the format, which need not be guessed.
     demuxing = spdl.io.demux_config(format={"imagenet": "jpeg_pipe", "cifar": "png_pipe"}[task])
 
     def decode(content):
@@ -220,7 +223,7 @@ def spdl(task, directory, threads):
 
 
 def datago(task, directory, threads):
-    """datago, which reads the shards over HTTP; what is left of the work is done here with numpy."""
+    """datago, which reads the shards over HTTP; numpy does the rest of the work."""
     os.environ["DATAGO_MAX_TASKS"] = str(threads)
     import json
 

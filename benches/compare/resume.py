@@ -1,5 +1,5 @@
-"""All of the report on stopping and going on: the tables of `benches/resume.rs`, CPU time per sample beside an earlier
-version of the crate in interleaved rounds, and a drawing of the first.
+"""The whole report on stopping and resuming: the tables of `benches/resume.rs`, CPU time per sample beside an
+earlier version of the crate in interleaved rounds, and a drawing of the first.
 
     pip install matplotlib     # for --plot only
     python benches/compare/resume.py [--before COMMIT] [--rounds 9] [--plot FILE.svg]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARDS = 4
 # Name: samples per shard, and the bytes of a sample.
 KINDS = {"1 KB": (10_000, 1_000), "100 KB": (500, 100_000)}
-# The shards are read so many times.
+# Number of passes over the shards.
 PASSES = {"1 KB": 20, "100 KB": 10}
 READERS = {
     "`samples`": ["samples"],
@@ -32,7 +32,7 @@ READERS = {
 
 
 def build(root, *target, environment=None):
-    """Returns the path of the program that cargo makes."""
+    """Builds a program with cargo, and returns its path."""
     command = ["cargo", "build", "--release", "--message-format=json", *target]
     process = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     messages = map(json.loads, process.stdout.splitlines())
@@ -40,7 +40,7 @@ def build(root, *target, environment=None):
 
 
 def build_version(commit, directory):
-    """The same program of another version."""
+    """Builds the same program of another version."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(f"{directory}/before", filter="data")
@@ -74,7 +74,7 @@ def measure(command):
 
 
 def compare(before, after, rounds, directory):
-    """A table of medians; the ratio is the median of those of the rounds, and the range that half of them are in."""
+    """A table of medians; the ratio is the median over the rounds, with their interquartile range."""
     patterns = write_shards(directory)
     lines = ["| samples | reader | before, CPU µs | after, CPU µs | ratio | half of the rounds |", "|---|---|--:|--:|--:|--:|"]
     for kind, pattern in patterns.items():
@@ -95,7 +95,7 @@ def compare(before, after, rounds, directory):
 
 
 def plot(tables, file):
-    """Draws the bytes that are received up to the first batch."""
+    """Plots the bytes received up to the first batch."""
     import matplotlib
 
     matplotlib.use("svg")

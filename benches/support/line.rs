@@ -1,8 +1,8 @@
-//! A TCP proxy with the delay and the rates of a line.
+//! A TCP proxy with the delay and the rates of a network link.
 //!
-//! Bytes are handed on as they come, in pieces of up to 64 KiB, each when its time has come: it waits in
-//! line for its turn, and travels for the delay. Times are right to about a millisecond. A connection takes a
-//! round trip to be made; the slow start of TCP is not imitated.
+//! Bytes are forwarded in pieces of up to 64 KiB: each waits for the rate limit, then for the delay. Times
+//! are accurate to about a millisecond. A connection takes a round trip to open; TCP slow start is not
+//! simulated.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a line is like. The default is none: no delay, and any rate.
+/// Properties of a link. The default has no delay and no rate limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
-    /// How long a byte travels, in either direction.
+    /// Delay of a byte, in either direction.
     pub(crate) delay: Duration,
     /// Bytes per second of all connections together, in each direction.
     pub(crate) line_rate: Option<f64>,
@@ -23,12 +23,12 @@ pub(crate) struct Shape {
 }
 
 const PIECE: usize = 64 << 10;
-/// How long a piece may wait in line before the next one is taken.
+/// Longest wait of a piece before the next one is read.
 const AHEAD: Duration = Duration::from_millis(10);
-/// Bytes under way in one direction of a connection: the window of TCP.
+/// Bytes in flight in one direction of a connection: the TCP window.
 const WINDOW: usize = 16 << 20;
 
-/// Begins a line to `server`, for as long as the process lives; returns the address of its near end.
+/// Starts a link to `server`, which lives as long as the process; returns the address of its near end.
 pub(crate) fn to(server: SocketAddr, shape: Shape) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -38,14 +38,14 @@ pub(crate) fn to(server: SocketAddr, shape: Shape) -> std::io::Result<SocketAddr
             let Ok(far) = TcpStream::connect(server) else { continue };
             let made = Instant::now() + 2 * shape.delay;
             let [up, down] = line.clone();
-            // A connection that breaks is the business of those who use it.
+            // A broken connection is left to its users.
             let _ = carry(&near, &far, shape, up, made).and_then(|()| carry(&far, &near, shape, down, made));
         }
     });
     Ok(address)
 }
 
-/// Who may send when, at a rate.
+/// A rate limiter.
 #[derive(Clone)]
 struct Turns {
     rate: Option<f64>,
@@ -57,7 +57,7 @@ impl Turns {
         Turns { rate, free: Arc::new(Mutex::new(Instant::now())) }
     }
 
-    /// When this many bytes that are there at `now` will have been sent.
+    /// The time at which this many bytes, ready at `now`, have been sent.
     fn take(&self, bytes: usize, now: Instant) -> Instant {
         let Some(rate) = self.rate else { return now };
         let mut free = self.free.lock().unwrap();
@@ -66,24 +66,24 @@ impl Turns {
     }
 }
 
-/// What is under way in one direction.
+/// The bytes in flight in one direction.
 #[derive(Default)]
 struct Travelling {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-/// Pieces, each with the time at which it arrives; an empty one is the end.
+/// Pieces with their arrival times; an empty piece is the end.
 #[derive(Default)]
 struct Queue {
     pieces: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
-    /// Nobody takes them any more.
+    /// The receiver is gone.
     closed: bool,
 }
 
 impl Travelling {
-    /// Whether there is anybody who will take it.
+    /// Whether the receiver still exists.
     fn push(&self, due: Instant, piece: Vec<u8>) -> bool {
         let full = |queue: &mut Queue| queue.bytes >= WINDOW && !queue.closed;
         let mut queue = self.changed.wait_while(self.queue.lock().unwrap(), full).unwrap();
@@ -111,8 +111,8 @@ impl Travelling {
     }
 }
 
-/// Carries what comes `from` one end `to` the other, on threads. Nothing is sent before the connection is
-/// `made`.
+/// Forwards bytes `from` one end `to` the other, on threads. Nothing is sent before the time `made`, when the
+/// connection is open.
 fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Instant) -> std::io::Result<()> {
     to.set_nodelay(true)?;
     let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
@@ -129,8 +129,7 @@ fn carry(from: &TcpStream, to: &TcpStream, shape: Shape, line: Turns, made: Inst
             if !sent.push(turn + shape.delay, piece) || length == 0 {
                 return;
             }
-            // Who has to wait for his turn takes no more from the sender; a little more, so that no turn is
-            // missed.
+            // A piece that waits for the rate limit stops reading from the sender; a small lead avoids gaps.
             thread::sleep(turn.saturating_duration_since(Instant::now() + AHEAD));
         }
     });

@@ -1,4 +1,4 @@
-//! A server that answers as Google Cloud Storage does to those who read objects, from memory.
+//! A server that imitates reads of Google Cloud Storage, from memory.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -6,13 +6,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
-/// An object, and the headers that say which it is.
+/// An object, and the headers that identify it.
 struct Object {
     content: Arc<Vec<u8>>,
     headers: String,
 }
 
-/// Serves objects by their names in any bucket, for as long as the process lives.
+/// Serves objects by name in any bucket, as long as the process lives.
 pub(crate) fn start(objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>) -> io::Result<SocketAddr> {
     let mut sums = HashMap::new();
     let object = |content: Arc<Vec<u8>>| {
@@ -32,7 +32,7 @@ pub(crate) fn start(objects: impl IntoIterator<Item = (String, Arc<Vec<u8>>)>) -
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let objects = Arc::clone(&objects);
-            // A client that goes away is no error here.
+            // A client that disconnects is no error here.
             thread::spawn(move || serve(connection, &objects));
         }
     });
@@ -72,7 +72,7 @@ fn serve(connection: TcpStream, objects: &HashMap<String, Object>) -> io::Result
     }
 }
 
-/// The first and the last byte that are asked for.
+/// The first and the last requested byte.
 fn bounds(value: &str) -> Option<(usize, usize)> {
     let (first, last) = value.trim().strip_prefix("bytes=")?.split_once('-')?;
     Some((first.parse().ok()?, last.parse().unwrap_or(usize::MAX)))

@@ -1,4 +1,4 @@
-//! Any bytes in a field are a row of a batch or an error, whatever the column.
+//! For every column, any bytes in a field give a row of a batch or an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,14 +12,14 @@ use shardstream::image::{Filter, Image, ImageMode, RandomHorizontalFlip, RandomR
 use std::sync::LazyLock;
 
 fn collate(data: &[u8], column: impl Column + 'static) -> Option<TensorBatch> {
-    // The second lacks a field that some columns take too.
+    // The second sample lacks a field that some columns need.
     let samples = [Sample::new("a").with("x", data).with("y", data), Sample::new("b").with("x", data)];
     let batch = Columns::new().with("x", column).collate(samples).ok()?;
     assert_eq!(batch.len(), 2);
     Some(batch)
 }
 
-/// The last offset is the number of rows, and none goes back.
+/// The offsets never decrease, and the last one is the number of rows.
 fn assert_offsets(batch: &TensorBatch, name: &str) {
     let offsets = batch[format!("{name}.offsets").as_str()].as_slice::<i64>().unwrap();
     assert!(offsets.is_sorted() && offsets[0] == 0);

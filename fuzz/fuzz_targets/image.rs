@@ -1,11 +1,11 @@
-//! Any bytes are a picture or an error, and a picture has the size that was asked for.
+//! Any bytes decode to an image of the requested size or an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use shardstream::Rng;
 use shardstream::image::{Filter, Frame, ImageMode, Transforms};
 
-// The first six bytes say what is kept of the picture, and what it becomes; the rest is the file.
+// The first six bytes select the crop and the size of the image; the rest is the file.
 fuzz_target!(|data: &[u8]| {
     let &[x, y, width, height, size, how, ref file @ ..] = data else { return };
     let size = u32::from(size % 64) + 1;

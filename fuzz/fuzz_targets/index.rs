@@ -1,4 +1,4 @@
-//! Any bytes are an index or an error, and what an index says of its shards does not contradict itself.
+//! Any bytes load as an index or give an error, and a loaded index is consistent.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

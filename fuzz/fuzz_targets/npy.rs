@@ -1,4 +1,4 @@
-//! Any bytes are an npy array or an error, and an array is written as it was read.
+//! Any bytes decode to an npy array or an error, and an array is written as it was read.
 #![no_main]
 
 use bytes::Bytes;

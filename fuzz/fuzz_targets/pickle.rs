@@ -1,4 +1,4 @@
-//! Any bytes are a pickle of plain values or an error, whoever asks it for what.
+//! Any bytes decode to a pickle of plain values or an error, for every accessor.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,18 +1,17 @@
-//! Any bytes are a compact index or an error, and what an index says of its shards does not contradict
-//! itself.
+//! Any bytes load as a compact index or give an error, and a loaded index is consistent.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use shardstream::{ErrorKind, Index};
 
-/// A frame with the checksum that its content should have: otherwise few would be read.
+/// A frame with the right checksum for its content: otherwise few inputs would pass the check.
 fn frame(content: &[u8]) -> Vec<u8> {
     let head = [(content.len() as u32).to_le_bytes(), crc32c::crc32c(content).to_le_bytes()];
     [&head.concat(), content].concat()
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    // Bytes as they are, and the contents of two frames.
+    // The raw bytes, and the bytes as the contents of two frames.
     let (first, second) = bytes.split_at(bytes.len().min(2));
     let framed = [b"\x89SHIDX\r\n\x01", &frame(first)[..], &frame(second)].concat();
     for bytes in [bytes, &framed] {

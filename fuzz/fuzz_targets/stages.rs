@@ -1,5 +1,5 @@
-//! Any chain of stages over any items and errors: the same from an iterator and from streams, with true size
-//! hints, nothing after the end, and no item lost or made up.
+//! Any chain of stages over any items and errors: iterators and streams give the same results, size hints are
+//! right, nothing comes after the end, and no item is lost or invented.
 #![no_main]
 
 use futures::Stream;
@@ -86,7 +86,8 @@ fn stream<T: 'static>(items: impl Iterator<Item = Result<T>> + 'static, hesitant
     }))
 }
 
-/// All that comes out, as text. The size hint holds before each item, and after the end nothing comes.
+/// All results as text. Checks that the size hint holds before each item, and that nothing comes after the
+/// end.
 fn drain<T: Debug>(mut items: impl Iterator<Item = Result<T>>) -> Vec<String> {
     let (mut out, mut hints) = (Vec::new(), vec![items.size_hint()]);
     while let Some(item) = items.next() {
@@ -106,7 +107,8 @@ fn drain_stream<T: Debug>(items: impl Stream<Item = Result<T>>) -> Vec<String> {
     futures::executor::block_on(items.map(|item| format!("{item:?}")).collect())
 }
 
-/// What must come out in some order: numbers, and how many errors; none where the order says which.
+/// The expected results in any order: numbers, and the number of errors; `None` where the order decides
+/// which.
 fn model(items: &[Option<u32>], ops: &[Op]) -> Option<(Vec<u32>, usize)> {
     let mut numbers: Vec<u32> = items.iter().flatten().copied().collect();
     let mut errors = items.len() - numbers.len();
@@ -152,7 +154,7 @@ fn numbers(items: &[Option<u32>], ops: &[Op]) {
     }
 }
 
-/// The stages of samples give one item for each, or a single error where the names make no sense.
+/// The stages of samples return one item for each, or a single error where the names are invalid.
 fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     const NAMES: [&str; 5] = ["cls", "txt", "json", "x", "seg.png"];
     let name = |at: u8| NAMES[usize::from(at) % NAMES.len()];
@@ -181,8 +183,8 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     }
 }
 
-// The first byte says how many items there are, those after it are the items (255 is an error), and the rest
-// is the chain, three bytes for each stage.
+// The first byte is the number of items, then come the items (255 is an error), and the rest is the chain,
+// three bytes for each stage.
 fuzz_target!(|data: &[u8]| {
     let [count, data @ ..] = data else { return };
     let (items, rest) = data.split_at(usize::from(count % 64).min(data.len()));

@@ -1,5 +1,5 @@
-//! Any text is a state or an error. A state is written as it was read; a loader that takes one comes to its
-//! end, and gives no sample that is not in the data.
+//! Any text parses as a state or gives an error. A state is written as it was read; a loader that accepts one
+//! ends, and returns only samples of the data.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use shardstream::{ErrorKind, Index, Result, State};
 use std::sync::{Arc, LazyLock};
 
 const SAMPLES: usize = 24;
-/// An epoch has fewer batches and errors.
+/// Upper bound of the batches and errors of an epoch.
 const MOST: usize = 10 * SAMPLES;
 
 /// A small job, with or without an index, as one rank or two.

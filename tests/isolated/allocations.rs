@@ -1,4 +1,4 @@
-//! What a sample costs in allocations is a promise, so it is a tested number.
+//! The number of allocations per sample is a promise, so it is tested.
 
 use crate::alone;
 use bytes::Bytes;
@@ -56,9 +56,9 @@ fn a_sample_costs_one_allocation() {
     assert!(count <= 1000 + 30, "{count} allocations for 1000 samples");
 }
 
-/// A job of many shards: what each stream of a rank costs must not grow with the shards of the job.
+/// In a job of many shards, the cost of each stream of a rank must not grow with the number of shards.
 #[test]
-fn an_epoch_is_put_in_order_once_for_all_streams_of_a_rank() {
+fn streams_of_a_rank_share_one_epoch_order() {
     const SHARDS: usize = 100_000;
     let _alone = alone();
     let counted = Plan::counted(vec![1000; SHARDS], 32_768, 42).unwrap();
@@ -77,9 +77,10 @@ fn an_epoch_is_put_in_order_once_for_all_streams_of_a_rank() {
     }
 }
 
-/// Without layouts: URL, version, size and number of samples, and what finds the shard.
+/// Without layouts, an index holds URL, version, size and number of samples, and a table that finds the
+/// shard.
 #[test]
-fn a_shard_of_an_index_costs_few_bytes() {
+fn an_index_costs_few_bytes_per_shard() {
     const SHARDS: usize = 50_000;
     let _alone = alone();
     let pattern = format!("gs://bucket/datasets/train/shard-{{0000000..{:07}}}-of-1000000.tar", SHARDS - 1);
@@ -111,7 +112,7 @@ fn a_shard_of_an_index_costs_few_bytes() {
 
 /// The headers of empty members are not kept: each takes 512 bytes and more.
 #[test]
-fn a_member_costs_its_name_and_its_content() {
+fn a_member_takes_memory_for_its_name_and_content_only() {
     const COUNT: u64 = 100_000;
     let _alone = alone();
     let mut archive = tar::Builder::new(Vec::new());
@@ -131,9 +132,9 @@ fn a_member_costs_its_name_and_its_content() {
     assert!(kept.bytes_current < 300 * COUNT as i64, "{kept:?}");
 }
 
-/// Whatever comes of it, and however large each of its members is.
+/// This holds for any result, and for members of any size.
 #[test]
-fn a_sample_beyond_its_limit_takes_no_memory() {
+fn a_sample_above_its_limit_takes_no_memory() {
     const LIMIT: usize = 1 << 20;
     let _alone = alone();
     let members: Vec<_> =
@@ -181,7 +182,7 @@ fn samples(count: u32) -> Vec<Sample> {
 }
 
 #[test]
-fn numbers_go_into_slots_without_an_allocation() {
+fn numbers_are_written_into_slots_without_allocating() {
     let _alone = alone();
     let columns = [
         ("scalar", Columns::new().with("x", Scalar::<i32>::new("cls"))),
@@ -226,7 +227,7 @@ fn memory_is_flat_over_a_hundred_thousand_samples() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let columns = Columns::new().with("x", Blob::new("bin")).with("label", Scalar::<i32>::new("cls"));
-    // Without threads, as only those of this one are counted.
+    // Without threads, as only allocations of this thread are counted.
     let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).shuffle(100).threads(0).batch(100);
     let mut batches = loader.collate(columns).build().unwrap().epochs(0);
     let mut read =
@@ -234,14 +235,14 @@ fn memory_is_flat_over_a_hundred_thousand_samples() {
     read(100);
     let (first, all) =
         (allocation_counter::measure(|| read(100)), allocation_counter::measure(|| read(1000)));
-    // Of 100 MB that were read; a buffer or two may be on its way at either moment.
+    // 100 MB were read; one or two buffers may be in use at either moment.
     assert!(all.bytes_max < first.bytes_max + (2 << 20), "{all:?} after {first:?}");
     assert!(all.bytes_current < 2 << 20, "{all:?}");
 }
 
 #[cfg(feature = "image")]
 #[test]
-fn a_picture_costs_what_its_decoder_allocates() {
+fn decoding_allocates_only_what_the_image_decoder_does() {
     let _alone = alone();
     use shardstream::collate::ImageColumn;
     use shardstream::image::{Image, ImageMode, RandomHorizontalFlip, RandomResizedCrop};

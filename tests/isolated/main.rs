@@ -1,4 +1,4 @@
-//! Tests that count what their whole process has: its threads, its allocations. One runs at a time.
+//! Tests that count resources of the whole process, its threads and allocations, so that one runs at a time.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! What many loaders of one process hold together: their budget, and little beyond it.
+//! The loaders of one process together use no more memory than their budget, and little beyond it.
 
 use crate::alone;
 use crate::support::archive;
@@ -16,20 +16,20 @@ use std::time::Duration;
 const LOADERS: usize = 20;
 const THREADS: usize = 2;
 
-/// Waits until a number stands still. A number that it is seen before is too small, and never too large.
-fn settled(number: impl Fn() -> u64) -> u64 {
+/// Waits until a number stops changing. A number read too early is too small, never too large.
+fn wait_until_stable(number: impl Fn() -> u64) -> u64 {
     let mut seen = number();
     loop {
         thread::sleep(Duration::from_millis(300));
         match number() {
-            // To look may count too.
+            // Reading the number may change it too.
             now if now < seen + 4096 => return now,
             now => seen = now,
         }
     }
 }
 
-/// Loaders of which one batch has been taken, and which are kept open.
+/// Starts loaders, takes one batch of each and keeps them open.
 fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
     let loader = Loader::builder(dataset.clone()).threads(THREADS).batch(batch).prefetch(1).build().unwrap();
     let opened = (0..LOADERS).map(|_| {
@@ -40,7 +40,7 @@ fn open(dataset: &Dataset, batch: usize) -> Vec<Batches<Batch<Sample>>> {
     opened.collect()
 }
 
-/// Fails unless all is given back, also by requests that are still being called off.
+/// Fails unless all memory is released, also by requests that are still being cancelled.
 fn assert_nothing_in_use(budget: &Budget) {
     for _ in 0..500 {
         if budget.in_use() == 0 {
@@ -51,14 +51,14 @@ fn assert_nothing_in_use(budget: &Budget) {
     panic!("{} bytes are left", budget.in_use());
 }
 
-/// What is in the queues of all loaders when nothing is taken out: a quarter of the budget, and a small chunk
-/// in each place where somebody may need it.
+/// Bytes in the queues of all loaders when no batch is taken: a quarter of the budget, and one small chunk
+/// wherever one must be available.
 fn queues(budget: u64, streams: usize, chunk: u64) -> u64 {
     // Of each stream one in turn and one ahead; of the threads one in turn, and one for each of them.
     budget / 4 + (LOADERS * (2 * streams + 1 + THREADS)) as u64 * chunk
 }
 
-/// An archive without an end, which counts the bytes that were taken of it.
+/// An endless archive that counts the bytes that were read of it.
 #[derive(Debug)]
 struct Endless(Arc<AtomicUsize>);
 
@@ -88,7 +88,7 @@ fn loaders_of_one_process_share_the_budget() {
     let store = store.with_source("test://", Arc::new(Endless(Arc::clone(&given)))).build().unwrap();
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     let open = open(&dataset.streams(STREAMS).build().unwrap(), 1);
-    let read = settled(|| given.load(Ordering::SeqCst) as u64);
+    let read = wait_until_stable(|| given.load(Ordering::SeqCst) as u64);
     let sample = LARGE as u64 + 4096;
     // Of each stream on its way: two chunks that wait to be read, one in the hand of each end, one that is
     // parsed. Of each loader: the batch that was taken, one ahead and the one in hand.
@@ -103,7 +103,7 @@ fn loaders_of_one_process_share_the_budget() {
     assert_nothing_in_use(&budget);
 }
 
-/// Of an object that cannot be read in ranges no more waits than there is memory for one of them.
+/// For an object that cannot be read in ranges, only one reader's memory is granted at a time.
 #[test]
 fn readers_of_whole_objects_share_the_budget() {
     const READERS: usize = 8;
@@ -114,14 +114,14 @@ fn readers_of_whole_objects_share_the_budget() {
     let mut bodies: Vec<_> =
         (0..READERS).map(|at| store.open(&format!("test://{at}.tar")).unwrap()).collect();
     bodies.iter_mut().for_each(|body| assert!(body.next().unwrap().is_ok()));
-    let chunks = settled(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
+    let chunks = wait_until_stable(|| given.load(Ordering::SeqCst) as u64) / (LARGE as u64 + 512);
     // One was read and one is in hand; four wait for the first reader, which was alone, and two for the last.
     assert!(chunks <= (READERS * (2 + 4)) as u64, "{chunks} chunks");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn loaders_of_files_share_it_too() {
+fn loaders_of_local_files_share_the_budget() {
     const STREAMS: usize = 4;
     const SAMPLE: usize = 3000;
     const BUDGET: u64 = 16 << 20;
@@ -144,10 +144,11 @@ fn loaders_of_files_share_it_too() {
     let dataset = dataset.topology(Topology::single()).streams(STREAMS).build().unwrap();
     let before = read();
     let open = open(&dataset, 16);
-    let (most_held, held) = (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), settled(|| budget.in_use()));
+    let (most_held, held) =
+        (queues(BUDGET, STREAMS, (64 << 10) + 4 * 4096), wait_until_stable(|| budget.in_use()));
     assert!(held < most_held, "{} MB in queues, at most {} MB may be", held >> 20, most_held >> 20);
     // Each stream reads its file over and over, and is somewhere in it.
-    let read = settled(read) - before;
+    let read = wait_until_stable(read) - before;
     let batches = (LOADERS * 3 * 16 * SAMPLE * 2) as u64;
     let most = most_held * 5 / 4 + (LOADERS * STREAMS) as u64 * shard + batches;
     assert!(read < most, "{} MB were read, at most {} MB may be", read >> 20, most >> 20);
@@ -155,9 +156,9 @@ fn loaders_of_files_share_it_too() {
     assert_nothing_in_use(&budget);
 }
 
-/// Each loader says what it holds, and all of them together hold what the budget says.
+/// Each loader reports the memory it holds, and the sum is what the budget says is in use.
 #[test]
-fn a_report_says_who_holds_what() {
+fn a_report_splits_memory_into_network_and_samples() {
     const STREAMS: usize = 2;
     let _alone = alone();
     let given = Arc::<AtomicUsize>::default();
@@ -167,7 +168,7 @@ fn a_report_says_who_holds_what() {
     let dataset = Dataset::builder("test://a/{0..1}.tar").store(store).topology(Topology::single());
     let dataset = dataset.streams(STREAMS).build().unwrap();
     let open = open(&dataset, 1);
-    settled(|| given.load(Ordering::SeqCst) as u64);
+    wait_until_stable(|| given.load(Ordering::SeqCst) as u64);
     let reports: Vec<_> = open.iter().map(|batches| batches.report().memory).collect();
     let (network, samples) =
         (reports.iter().map(|memory| memory.network), reports.iter().map(|memory| memory.samples));
@@ -207,13 +208,13 @@ fn shuffle_buffers_and_tensors_are_counted() {
     };
     let mut batches = loader.map(raw).collate(columns).batch(ROWS).build().unwrap().epochs(0);
     let batch = batches.next().unwrap().unwrap();
-    settled(|| budget.in_use());
+    wait_until_stable(|| budget.in_use());
     let memory = batches.report().memory;
-    // Each buffer has given a sample, and waits for the next one to come in.
+    // Each buffer has returned a sample, and waits for the next one.
     assert_eq!(memory.shuffled, (STREAMS * (SHUFFLE - 1) * SAMPLE) as u64);
     assert_eq!((memory.network, memory.samples), (0, budget.in_use()));
     assert!(memory.samples > 0 && memory.read_buffers > 0);
-    // Those that were taken, those that wait, and one that has no room there.
+    // The batches that were taken, those in the queue, and one that waits for room.
     let (size, most) = ((ROWS * SAMPLE) as u64, (ROWS * SAMPLE + 256) as u64);
     let count = 1 + PREFETCH + 1;
     assert!((count * size..=count * most).contains(&memory.tensors), "{memory:?}");

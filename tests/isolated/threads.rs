@@ -1,4 +1,4 @@
-//! What a loader does with its threads: it stops and joins them at any moment, and they never run far ahead.
+//! A loader stops and joins its threads at any moment, and they never run far ahead.
 
 use crate::alone;
 use crate::support::archive;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Small samples go from thread to thread this many at a time.
 const CHUNK: usize = 512;
 
-/// Fails when `test` hangs, rather than hanging too.
+/// Fails when `test` hangs, instead of hanging with it.
 fn watched(test: impl FnOnce() + Send + 'static) {
     let _alone = alone();
     let (done, waiting) = mpsc::channel();
@@ -60,23 +60,23 @@ fn assert_no_threads() {
     panic!("left over: {:?}", threads());
 }
 
-/// What an object of a [`Custom`] source is.
+/// The behaviour of an object of a [`Custom`] source.
 #[derive(Debug, Clone, Copy)]
 enum Behaviour {
-    /// No answer comes, ever.
+    /// No response, ever.
     Silent,
-    /// A number of samples come, and then nothing more, but not the end.
+    /// This many samples, and then neither bytes nor an end.
     StallsAfter(usize),
-    /// There is always one more sample.
+    /// Endless samples.
     Endless,
 }
 
 #[derive(Debug)]
 struct Custom {
     behaviour: Behaviour,
-    /// How many samples have been handed out.
+    /// Number of samples that were handed out.
     given: Arc<AtomicUsize>,
-    /// How many requests have come.
+    /// Number of requests.
     asked: Arc<AtomicUsize>,
 }
 
@@ -93,7 +93,7 @@ impl Source for Custom {
         let body = match self.behaviour {
             Behaviour::Silent => return future::pending().boxed(),
             Behaviour::StallsAfter(count) => {
-                // Holds the counter to the end, as the samples do.
+                // Keeps the counter alive until the end, as the samples do.
                 let held = Arc::clone(&self.given);
                 let stall = stream::pending().inspect(move |_| drop(Arc::clone(&held)));
                 samples.take(count).chain(stall).boxed()
@@ -104,7 +104,7 @@ impl Source for Custom {
     }
 }
 
-/// A dataset of two streams of such objects, and how many samples they have handed out.
+/// A dataset of two streams of such objects, and the number of samples they have handed out.
 fn custom(behaviour: Behaviour) -> (Dataset, Arc<AtomicUsize>) {
     let (given, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
     let source = Custom { behaviour, given: Arc::clone(&given), asked };
@@ -117,7 +117,7 @@ fn dataset_of(store: StoreBuilder, source: Custom) -> Dataset {
     dataset.streams(2).build().unwrap()
 }
 
-/// Drops the batches of a loader at several moments, on both faces.
+/// Drops the batches of a loader at several moments, blocking and asynchronous.
 fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
     let alive = Arc::new(());
     let start = || -> Batches<Batch<Sample>> {
@@ -145,7 +145,7 @@ fn drop_at_any_point(dataset: &Dataset, batches: &[usize]) {
         runtime.block_on(async { assert_eq!(start().into_stream().take(count).count().await, count) });
         ended("some batches of the stream in tokio");
     }
-    // A stream that waits for a batch that does not come, or is about to.
+    // An asynchronous stream that waits for a batch that never comes, or is about to come.
     let mut stream = start().into_stream();
     let _ = stream.next().now_or_never();
     thread::sleep(Duration::from_millis(20));
@@ -162,7 +162,7 @@ fn dropping_ends_all_threads() {
 }
 
 #[test]
-fn dropping_ends_reads_that_wait_for_ever() {
+fn dropping_ends_reads_blocked_forever() {
     watched(|| {
         drop_at_any_point(&custom(Behaviour::Silent).0, &[0]);
         // Of a stream that stalls one sample is held back until its end is seen, and the shuffle and the
@@ -171,8 +171,7 @@ fn dropping_ends_reads_that_wait_for_ever() {
     });
 }
 
-/// Drops what `make` makes of a dataset while its threads wait for a source that says nothing, or nothing
-/// more.
+/// Drops the result of `make` while its threads wait for a source that sends nothing, or nothing more.
 fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<()>) -> S) {
     let home = tempfile::tempdir().unwrap();
     for behaviour in [Behaviour::Silent, Behaviour::StallsAfter(3)] {
@@ -198,9 +197,9 @@ fn drop_while_silent<S: Stream + Unpin>(what: &str, make: impl Fn(Dataset, Arc<(
     }
 }
 
-/// Everything public that has threads of its own, behind it whatever may wait for bytes there.
+/// Covers every public type with its own threads, above everything that may wait for bytes.
 #[test]
-fn dropping_ends_whatever_waits_for_a_silent_source() {
+fn dropping_ends_every_stage_waiting_for_a_silent_source() {
     /// Passes items on, and holds `alive`.
     fn held<T>(alive: Arc<()>) -> impl Fn(T) -> Result<T> + Send + Sync + 'static {
         move |item| {
@@ -226,7 +225,7 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
             let samples = futures::executor::block_on_stream(dataset.stream(0));
             samples.try_map(held(alive)).prefetch(1).into_stream()
         });
-        drop_while_silent("errors that nobody looks at", |dataset, alive| {
+        drop_while_silent("ignored errors", |dataset, alive| {
             let samples = dataset.samples(0).filter_map(Result::ok).filter(|_| false).map(Ok);
             samples.prefetch(1).par_map(2, held(alive)).into_stream()
         });
@@ -241,7 +240,7 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
                 let batches = loader(dataset, alive, threads).epochs(0).into_stream();
                 futures::executor::block_on_stream(batches).prefetch(1).into_stream()
             });
-            drop_while_silent("batches whose errors nobody looks at", |dataset, alive| {
+            drop_while_silent("batches with ignored errors", |dataset, alive| {
                 let batches = loader(dataset, alive, threads).epochs(0);
                 batches.filter_map(Result::ok).filter(|_| false).map(Ok).prefetch(1).into_stream()
             });
@@ -266,9 +265,9 @@ fn dropping_ends_whatever_waits_for_a_silent_source() {
     });
 }
 
-/// Nothing ever comes of an endless source, and threads are busy with finding that out.
+/// The source is endless and every sample is skipped, so that threads are always busy.
 #[test]
-fn dropping_ends_stages_that_leave_everything_out() {
+fn dropping_ends_stages_that_skip_every_sample() {
     fn nothing(items: LoaderBuilder<Sample>, stage: usize) -> LoaderBuilder<Sample> {
         match stage {
             0 => items.select(|_| false),
@@ -298,9 +297,9 @@ fn dropping_ends_stages_that_leave_everything_out() {
     });
 }
 
-/// Streams that have come to their ends wait to be told whether they are to begin again.
+/// Streams at their end wait for the decision whether they start another pass.
 #[test]
-fn dropping_ends_streams_that_may_begin_again() {
+fn dropping_ends_streams_that_may_start_another_pass() {
     watched(|| {
         for (threads, taken) in
             [0, 2].into_iter().flat_map(|threads| [0, 1, 4, 9].map(|taken| (threads, taken)))
@@ -323,9 +322,9 @@ fn dropping_ends_streams_that_may_begin_again() {
     });
 }
 
-/// What was made of what had come is nobody's any more.
+/// Batches that were ready when the feed was dropped are not uploaded.
 #[test]
-fn nothing_is_uploaded_for_a_feed_that_was_dropped() {
+fn a_dropped_feed_uploads_nothing() {
     watched(|| {
         let (dataset, _) = custom(Behaviour::StallsAfter(5));
         let uploaded = Arc::new(AtomicUsize::new(0));
@@ -335,8 +334,8 @@ fn nothing_is_uploaded_for_a_feed_that_was_dropped() {
             Ok(batch)
         });
         assert_eq!(feed.next().unwrap().unwrap().len(), 7);
-        // Of two streams of 5 there are some left for another batch, but not enough.
-        let before = settled(&uploaded);
+        // The two streams of 5 have some samples left, but too few for another batch.
+        let before = wait_until_stable(&uploaded);
         drop(feed);
         assert_eq!(uploaded.load(Ordering::SeqCst), before, "not the samples that are left");
         assert_no_threads();
@@ -355,7 +354,7 @@ fn a_blocked_consumer_wakes_when_the_batches_end() {
 }
 
 #[test]
-fn dropping_waits_for_no_more_than_the_calls_under_way() {
+fn dropping_waits_only_for_calls_in_progress() {
     watched(|| {
         let (dataset, given) = custom(Behaviour::StallsAfter(2 * CHUNK));
         let (begun, begins) = mpsc::channel();
@@ -373,18 +372,18 @@ fn dropping_waits_for_no_more_than_the_calls_under_way() {
             begins.recv().unwrap();
         }
         let dropping = thread::spawn(move || drop(stream));
-        // The readers have been stopped when nobody but the source and this test has the counter.
+        // The readers have stopped when only the source and this test hold the counter.
         while Arc::strong_count(&given) > 2 {
             thread::yield_now();
         }
         drop(closed);
         dropping.join().unwrap();
-        assert_eq!(begins.iter().count(), 0, "samples were mapped for nobody");
+        assert_eq!(begins.iter().count(), 0, "samples were mapped after the drop");
     });
 }
 
-/// Waits until a counter stands still.
-fn settled(counter: &AtomicUsize) -> usize {
+/// Waits until a counter stops changing.
+fn wait_until_stable(counter: &AtomicUsize) -> usize {
     let mut seen = counter.load(Ordering::SeqCst);
     loop {
         thread::sleep(Duration::from_millis(200));
@@ -396,7 +395,7 @@ fn settled(counter: &AtomicUsize) -> usize {
 }
 
 #[test]
-fn a_consumer_that_rests_stops_the_readers() {
+fn an_idle_consumer_stops_the_readers() {
     const STREAMS: usize = 2;
     const THREADS: usize = 3;
     watched(|| {
@@ -409,17 +408,17 @@ fn a_consumer_that_rests_stops_the_readers() {
                 Ok(sample)
             });
             let mut batches = items.batch(batch).prefetch(prefetch).build().unwrap().epoch(0);
-            assert_eq!(settled(&given), 0, "nothing is read ahead of the first call");
+            assert_eq!(wait_until_stable(&given), 0, "nothing is read ahead of the first call");
             for asked in 1..=3 {
                 batches.next().unwrap().unwrap();
-                // The batches given out, those ahead, and the one in hand.
+                // The batches returned, those prefetched, and the one being built.
                 let batched = (asked + prefetch + 1) * batch;
-                // Chunks: the one that is being batched, those ahead, one in the hand of each thread.
+                // Chunks: the one being batched, those queued, one in each thread.
                 let in_map = batched + (1 + 2 * THREADS + THREADS) * CHUNK;
                 // Of each stream: the chunk in turn, two ahead, the one in hand; the shuffle buffer; and
                 // chunks of bytes on their way from the source, of one sample each.
                 let in_streams = in_map + STREAMS * (4 * CHUNK + shuffle + 32);
-                let (given, mapped) = (settled(&given), mapped.load(Ordering::SeqCst));
+                let (given, mapped) = (wait_until_stable(&given), mapped.load(Ordering::SeqCst));
                 assert!((asked * batch..=in_map).contains(&mapped), "{mapped} mapped, at most {in_map}");
                 assert!((mapped..=in_streams).contains(&given), "{given} read, at most {in_streams}");
             }

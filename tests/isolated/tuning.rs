@@ -7,7 +7,7 @@ use shardstream::prelude::*;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A machine under load may take its time.
+/// Generous, for machines under load.
 const LONG: Duration = Duration::from_secs(120);
 
 fn loader() -> LoaderBuilder<Sample> {
@@ -18,7 +18,7 @@ fn key(sample: &Sample) -> shardstream::Result<String> {
     Ok(sample.key().to_owned())
 }
 
-/// How long the cores have been idle, or at work of a lower priority, in hundredths of a second.
+/// Time that the cores were idle or ran work of lower priority, in hundredths of a second.
 fn idle() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let numbers = stat.strip_prefix("cpu ")?.split_ascii_whitespace().take(5);
@@ -26,10 +26,10 @@ fn idle() -> Option<u64> {
     Some(numbers[1] + numbers[3] + numbers[4])
 }
 
-/// Stages that wait for a service get more threads than there are cores, in the same order; the next run
-/// begins with those that were of use. None are added where the number is fixed.
+/// Stages that wait for a service get more threads than there are cores, and the order of items stays. The
+/// next run starts with the number of threads that helped. None are added where the number is fixed.
 #[test]
-fn threads_that_wait_are_joined_by_others() {
+fn the_tuner_adds_threads_while_threads_wait() {
     let _alone = alone();
     let wait = |sample: Sample| {
         thread::sleep(Duration::from_millis(10));
@@ -41,7 +41,7 @@ fn threads_that_wait_are_joined_by_others() {
     let (begun, idle_before) = (Instant::now(), idle());
     for expected in quick.epochs(0) {
         assert_eq!(batches.next().unwrap().unwrap().into_items(), expected.unwrap().into_items());
-        // Four are of use, and eight are tried.
+        // Four threads help, and the tuner tries eight.
         if batches.report().times.threads > 4 {
             break;
         }
@@ -49,7 +49,9 @@ fn threads_that_wait_are_joined_by_others() {
             let idle = idle().zip(idle_before).map(|(now, before)| now - before);
             let all = LONG.as_millis() as u64 / 10;
             assert!(idle.is_some_and(|idle| idle < all / 2), "{} {idle:?}", batches.report());
-            eprintln!("SKIPPED: threads_that_wait_are_joined_by_others: the cores of this machine are busy");
+            eprintln!(
+                "SKIPPED: the_tuner_adds_threads_while_threads_wait: the cores of this machine are busy"
+            );
             return;
         }
     }

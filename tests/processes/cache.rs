@@ -1,6 +1,6 @@
 //! Several processes with one cache: one fetches, all read, and some are killed.
 //!
-//! A reader is this program again, with nothing but the ignored test `reader` to run.
+//! A reader is this program again, which runs only the ignored test `reader`.
 
 use crate::support::child::child;
 use bytes::Bytes;
@@ -15,19 +15,19 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-const URL: &str = "desk://d/0.tar";
+const URL: &str = "test://d/0.tar";
 const DIRECTORY: &str = "SHARDSTREAM_TEST_DIRECTORY";
-/// Is set where the cache is damaged.
+/// Set where the cache is damaged.
 const DAMAGED: &str = "SHARDSTREAM_TEST_DAMAGED";
 const RANGE: u64 = 100_000;
 const LENGTH: usize = 950_000;
 
-/// One object for all processes, in a file. Requests are written down in another, and while there is a third,
-/// nothing comes of the object from its middle on.
+/// Serves one object, from a file, to all processes. Requests are logged in a second file, and while a third
+/// one exists, the second half of the object is withheld.
 #[derive(Debug)]
-struct Desk(PathBuf);
+struct HeldSource(PathBuf);
 
-impl Source for Desk {
+impl Source for HeldSource {
     fn get(&self, _: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let directory = self.0.clone();
         Box::pin(async move {
@@ -56,13 +56,13 @@ impl Source for Desk {
 
 fn store(directory: &Path) -> (Store, Cache) {
     let cache = Cache::builder(directory.join("cache")).build().unwrap();
-    let desk = Arc::new(Desk(directory.to_owned()));
+    let source = Arc::new(HeldSource(directory.to_owned()));
     let store =
-        Store::builder().range_size(RANGE).with_source("desk", desk).cache(cache.clone()).build().unwrap();
+        Store::builder().range_size(RANGE).with_source("test", source).cache(cache.clone()).build().unwrap();
     (store, cache)
 }
 
-/// One process: it says when it has begun, and checks what it reads.
+/// One process: prints a line when it has started to read, and checks what it reads.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn reader() {
@@ -96,7 +96,7 @@ fn reader_of_parts() {
     assert!(cache.warning().is_some_and(|warning| warning.contains("damaged")));
 }
 
-/// A process that reads; it does not outlive the test.
+/// A process that reads, which is killed when the test ends.
 struct Reader(Child, Lines<BufReader<ChildStdout>>);
 
 impl Drop for Reader {
@@ -117,8 +117,8 @@ impl Reader {
         Reader(child, said)
     }
 
-    fn begun(&mut self) {
-        assert!(self.1.any(|line| line.unwrap() == "begun"), "it has come to its end");
+    fn wait_for_start(&mut self) {
+        assert!(self.1.any(|line| line.unwrap() == "begun"), "the process ended early");
     }
 
     fn end(mut self) {
@@ -127,26 +127,26 @@ impl Reader {
     }
 }
 
-struct Place(tempfile::TempDir);
+struct CacheFixture(tempfile::TempDir);
 
-impl Place {
+impl CacheFixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("object"), crate::support::noise(LENGTH)).unwrap();
         fs::write(directory.path().join("held"), "").unwrap();
-        Place(directory)
+        CacheFixture(directory)
     }
 
     fn start(&self) -> Reader {
         Reader::start(self.0.path())
     }
 
-    /// A process that meets damage, and says nothing of it.
+    /// A process that expects damage in the cache.
     fn start_damaged(&self, test: &str) -> Reader {
         Reader::run(child(module_path!(), test).env(DIRECTORY, self.0.path()).env(DAMAGED, "1"))
     }
 
-    /// Writes over a byte of the object in the one file of the cache.
+    /// Flips a bit of the object in the one file of the cache.
     fn flip(&self, at: usize) {
         let files = self.files();
         assert_eq!(files.len(), 1, "{files:?}");
@@ -161,7 +161,7 @@ impl Place {
         fs::remove_file(self.0.path().join("held")).unwrap();
     }
 
-    /// How often each range was asked for, but for those that ask for the version alone.
+    /// Number of requests, without those for the version alone.
     fn requests(&self) -> usize {
         let log = fs::read_to_string(self.0.path().join("log")).unwrap();
         log.lines().filter(|line| *line != "0..1").count()
@@ -172,7 +172,7 @@ impl Place {
         files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some()).collect()
     }
 
-    /// All is as if nothing had happened.
+    /// Fails unless the cache holds the sound object and reading it takes no request.
     fn assert_sound(&self) {
         let files = self.files();
         assert!(files.len() == 1 && files[0].extension().is_some_and(|kind| kind == "shard"), "{files:?}");
@@ -183,83 +183,84 @@ impl Place {
 }
 
 #[test]
-fn processes_that_read_at_once_fetch_once() {
-    let place = Place::new();
-    let mut readers: Vec<_> = (0..5).map(|_| place.start()).collect();
-    readers.iter_mut().for_each(Reader::begun);
-    place.release();
+fn concurrent_processes_fetch_an_object_once() {
+    let fixture = CacheFixture::new();
+    let mut readers: Vec<_> = (0..5).map(|_| fixture.start()).collect();
+    readers.iter_mut().for_each(Reader::wait_for_start);
+    fixture.release();
     readers.into_iter().for_each(Reader::end);
-    assert_eq!(place.requests(), LENGTH.div_ceil(RANGE as usize));
-    place.assert_sound();
+    assert_eq!(fixture.requests(), LENGTH.div_ceil(RANGE as usize));
+    fixture.assert_sound();
 }
 
 #[test]
-fn a_process_that_is_killed_leaves_nothing_that_is_read() {
-    let place = Place::new();
-    let mut reader = place.start();
-    reader.begun();
+fn a_killed_process_leaves_no_readable_entry() {
+    let fixture = CacheFixture::new();
+    let mut reader = fixture.start();
+    reader.wait_for_start();
     drop(reader);
-    let left = place.files();
+    let left = fixture.files();
     assert!(left.len() == 1 && left[0].extension().is_some_and(|kind| kind == "partial"), "{left:?}");
-    place.release();
-    place.start().end();
-    place.assert_sound();
+    fixture.release();
+    fixture.start().end();
+    fixture.assert_sound();
 
-    // Nor does it if nobody wants the object again.
-    let place = Place::new();
-    let mut reader = place.start();
-    reader.begun();
+    // The partial file is removed even if nobody reads the object again.
+    let fixture = CacheFixture::new();
+    let mut reader = fixture.start();
+    reader.wait_for_start();
     drop(reader);
-    store(place.0.path());
-    assert_eq!(place.files(), Vec::<PathBuf>::new());
+    store(fixture.0.path());
+    assert_eq!(fixture.files(), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn another_process_goes_on_for_one_that_is_killed() {
-    let place = Place::new();
-    let mut first = place.start();
-    first.begun();
-    let mut others = [place.start(), place.start(), place.start()];
-    others.iter_mut().for_each(Reader::begun);
+fn another_process_takes_over_the_fetch_of_a_killed_one() {
+    let fixture = CacheFixture::new();
+    let mut first = fixture.start();
+    first.wait_for_start();
+    let mut others = [fixture.start(), fixture.start(), fixture.start()];
+    others.iter_mut().for_each(Reader::wait_for_start);
     drop(first);
-    place.release();
+    fixture.release();
     others.into_iter().for_each(Reader::end);
-    assert!(place.requests() <= 2 * LENGTH.div_ceil(RANGE as usize), "{}", place.requests());
-    place.assert_sound();
+    assert!(fixture.requests() <= 2 * LENGTH.div_ceil(RANGE as usize), "{}", fixture.requests());
+    fixture.assert_sound();
 }
 
-/// A flip in each block of 64 KiB, found by a process that reads parts and by one that reads all.
+/// A flipped bit in each block of 64 KiB, found by a process that reads parts and by one that reads
+/// everything.
 #[test]
-fn damage_is_healed_by_whichever_process_finds_it() {
-    let place = Place::new();
-    place.release();
-    place.start().end();
-    let sound = fs::read(&place.files()[0]).unwrap();
+fn the_process_that_finds_damage_repairs_it() {
+    let fixture = CacheFixture::new();
+    fixture.release();
+    fixture.start().end();
+    let sound = fs::read(&fixture.files()[0]).unwrap();
     for (number, block) in (0..LENGTH).step_by(64 << 10).enumerate() {
-        place.flip((block + 999 * number).min(LENGTH - 1));
-        let before = place.requests();
-        place.start_damaged(["reader_of_parts", "reader"][number % 2]).end();
-        assert_eq!(place.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched anew once");
-        assert!(fs::read(&place.files()[0]).unwrap() == sound);
-        place.assert_sound();
+        fixture.flip((block + 999 * number).min(LENGTH - 1));
+        let before = fixture.requests();
+        fixture.start_damaged(["reader_of_parts", "reader"][number % 2]).end();
+        assert_eq!(fixture.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched again once");
+        assert!(fs::read(&fixture.files()[0]).unwrap() == sound);
+        fixture.assert_sound();
     }
 }
 
-/// One process fills the file, others follow it, and what is on the disk is not what was written.
+/// One process fills the file, others follow it, and the disk damages what was written.
 #[test]
-fn damage_is_not_followed_into_other_processes() {
-    let place = Place::new();
-    let mut first = place.start_damaged("reader");
-    first.begun();
-    let mut second = place.start_damaged("reader");
-    second.begun();
+fn damage_does_not_reach_other_processes() {
+    let fixture = CacheFixture::new();
+    let mut first = fixture.start_damaged("reader");
+    first.wait_for_start();
+    let mut second = fixture.start_damaged("reader");
+    second.wait_for_start();
     // Some of it has been read, and some hasn't.
-    [70_000, 200_000, 400_000].into_iter().for_each(|at| place.flip(at));
-    let mut others = [place.start_damaged("reader"), place.start_damaged("reader")];
-    others.iter_mut().for_each(Reader::begun);
-    place.release();
+    [70_000, 200_000, 400_000].into_iter().for_each(|at| fixture.flip(at));
+    let mut others = [fixture.start_damaged("reader"), fixture.start_damaged("reader")];
+    others.iter_mut().for_each(Reader::wait_for_start);
+    fixture.release();
     [first, second].into_iter().chain(others).for_each(Reader::end);
-    // The one that filled it may have read all of it before.
-    place.start_damaged("reader").end();
-    place.assert_sound();
+    // The process that filled the file may have read all of it before.
+    fixture.start_damaged("reader").end();
+    fixture.assert_sound();
 }

@@ -1,9 +1,8 @@
-//! Jobs of pipelines over damaged data whose ranks are killed at any moment, all of them, again and again,
-//! each time to be resumed by another number of ranks. They take what one process takes that nobody disturbs,
-//! and skip what it skips.
+//! Jobs of pipelines over damaged data, all of whose ranks are killed repeatedly at any moment, and resumed
+//! each time by another number of ranks. They take and skip the same samples as one undisturbed process.
 
 use super::pipelines::{GLOBAL_BATCH, Kind, Pipeline, write};
-use super::rank::{Rank, orders, read_state, save};
+use super::rank::{Rank, config, read_state, save};
 use crate::support::shards::sorted;
 use serde::{Deserialize, Serialize};
 use shardstream::prelude::*;
@@ -16,50 +15,50 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often all ranks are killed.
+/// Number of times that all ranks are killed.
 const ROUNDS: u64 = 10;
-/// How many steps apart.
+/// Steps between kills of the ranks of a launch.
 const APART: u64 = 4;
-/// Numbers of ranks, one after the other.
+/// Number of ranks of each launch, in turn.
 const WORLD_SIZES: [usize; 4] = [1, 2, 4, 3];
 /// What fails in each job.
 const FAILURES: [&str; 5] = ["decode", "duplicate_member", "not_found", "step", "truncated"];
 
-/// What a rank is told.
+/// Configuration of a rank.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Orders {
+struct RankConfig {
     pipeline: Pipeline,
     home: PathBuf,
-    /// Where it leaves its batches and states.
-    desk: PathBuf,
+    /// Where it writes its batches and states.
+    directory: PathBuf,
     /// The step that it resumes after, and the state of all ranks then.
     after: u64,
     state: Option<PathBuf>,
-    /// Behind this step it waits to be killed.
+    /// After this step it waits to be killed.
     wait_after: Option<u64>,
 }
 
-fn batch_of(desk: &Path, step: u64, rank: usize) -> PathBuf {
-    desk.join(format!("batch-{step}-{rank}"))
+fn batch_of(directory: &Path, step: u64, rank: usize) -> PathBuf {
+    directory.join(format!("batch-{step}-{rank}"))
 }
 
-fn state_of(desk: &Path, step: u64, rank: usize) -> PathBuf {
-    desk.join(format!("state-{step}-{rank}"))
+fn state_of(directory: &Path, step: u64, rank: usize) -> PathBuf {
+    directory.join(format!("state-{step}-{rank}"))
 }
 
-fn end_of(desk: &Path, rank: usize) -> PathBuf {
-    desk.join(format!("end-{rank}"))
+fn end_of(directory: &Path, rank: usize) -> PathBuf {
+    directory.join(format!("end-{rank}"))
 }
 
 /// One process of the job.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn rank() {
-    let Some(orders) = orders::<Orders>() else { return };
-    let Orders { pipeline, desk, after, wait_after, .. } = &orders;
+    let Some(config) = config::<RankConfig>() else { return };
+    let RankConfig { pipeline, directory, after, wait_after, .. } = &config;
     let topology = Topology::detect().unwrap();
-    let loader = pipeline.loader(&orders.home, topology);
-    let mut batches = match &orders.state {
+    let loader = pipeline.loader(&config.home, topology);
+    let mut batches = match &config.state {
         None => pipeline.begin(&loader),
         Some(path) => loader.restore(&read_state(path)).unwrap(),
     };
@@ -72,20 +71,20 @@ fn rank() {
         let Some(batch) = batch else { break };
         let batch = batch.unwrap();
         let state = batch.state().unwrap().clone();
-        save(&batch_of(desk, step, topology.rank()), &batch.into_items().join(" "));
-        // The batch counts when its state is there.
-        save(&state_of(desk, step, topology.rank()), &state);
-        // So long takes the step of a trainer.
+        save(&batch_of(directory, step, topology.rank()), &batch.into_items().join(" "));
+        // The batch counts once its state is written.
+        save(&state_of(directory, step, topology.rank()), &state);
+        // Time of a trainer's step.
         thread::sleep(Duration::from_millis(1));
     }
-    save(&end_of(desk, topology.rank()), &batches.state());
+    save(&end_of(directory, topology.rank()), &batches.state());
 }
 
-/// A job over the time of several launches.
+/// A job over several launches.
 struct Job {
     pipeline: Pipeline,
     home: tempfile::TempDir,
-    /// The steps of one process that nobody disturbs, with the state after each of them, and at its end.
+    /// The steps of one undisturbed process, with the state after each step and at the end.
     alone: Vec<(Vec<String>, State)>,
     end: State,
     rng: Rng,
@@ -93,24 +92,24 @@ struct Job {
     /// The last step that counts, and the state of all ranks then.
     after: u64,
     state: Option<State>,
-    /// What each rank took in each step that counts.
+    /// The batch of each rank in each step that counts.
     taken: Vec<Vec<Vec<String>>>,
 }
 
 /// When a rank is killed.
 #[derive(Debug)]
 struct Kill {
-    /// When this step is done; without one, when it was started.
+    /// After this step; `None` for after its start.
     step: Option<u64>,
-    /// So long afterwards.
+    /// Delay after that.
     pause: Duration,
 }
 
 impl Kill {
-    /// Kills the rank, unless it comes to its end before. It must not end in another way.
-    fn strike(&self, mut rank: Rank, desk: &Path, number: usize) {
+    /// Kills the rank, unless it finishes before. It must not end in another way.
+    fn kill_or_wait(&self, mut rank: Rank, directory: &Path, number: usize) {
         let deadline = Instant::now() + Duration::from_secs(120);
-        while self.step.is_some_and(|step| !state_of(desk, step, number).exists())
+        while self.step.is_some_and(|step| !state_of(directory, step, number).exists())
             && rank.0.try_wait().unwrap().is_none()
         {
             assert!(Instant::now() < deadline, "rank {number} does not come to the step: {self:?}");
@@ -119,7 +118,7 @@ impl Kill {
         thread::sleep(self.pause);
         rank.0.kill().unwrap();
         let status = rank.0.wait().unwrap();
-        assert!(status.success() && end_of(desk, number).exists() || was_killed(status), "{status}");
+        assert!(status.success() && end_of(directory, number).exists() || was_killed(status), "{status}");
     }
 }
 
@@ -160,9 +159,8 @@ impl Job {
         self.alone.len() as u64
     }
 
-    /// When ranks are killed, each at another moment: some steps later, a few steps apart; and in one launch
-    /// of five when they have hardly begun. Returns the step behind which none of them goes: something is
-    /// left.
+    /// Chooses when each rank is killed: some steps later, a few steps apart, and in one launch of five just
+    /// after the start. Returns the step that no rank passes, so that some steps are left.
     fn kills(&mut self, ranks: usize) -> (u64, Vec<Kill>) {
         let first = self.after + 1 + self.rng.below(2 * self.steps() / (ROUNDS + 1));
         let most = (first + APART).min(self.steps() - 1);
@@ -177,45 +175,45 @@ impl Job {
         (most, (0..ranks).map(kill).collect())
     }
 
-    /// Launches this many ranks from the state of all ranks before, and kills them, or lets them come to
-    /// their ends. What counts afterwards is what all of them had done.
+    /// Launches this many ranks from the last merged state, and kills them or lets them finish. Only steps
+    /// that all of them completed count.
     fn launch(&mut self, ranks: usize, killed: bool) {
-        let desk = self.home.path().join(format!("launch-{}", self.launches));
-        fs::create_dir(&desk).unwrap();
+        let directory = self.home.path().join(format!("launch-{}", self.launches));
+        fs::create_dir(&directory).unwrap();
         self.launches += 1;
         let state = self.state.as_ref().map(|state| {
-            save(&desk.join("whole"), state);
-            desk.join("whole")
+            save(&directory.join("whole"), state);
+            directory.join("whole")
         });
         let (most, kills) = self.kills(ranks);
-        let orders = Orders {
+        let config = RankConfig {
             pipeline: self.pipeline,
             home: self.home.path().into(),
-            desk: desk.clone(),
+            directory: directory.clone(),
             after: self.after,
             state,
             wait_after: killed.then_some(most),
         };
-        let start = |rank| Rank::start(module_path!(), rank, ranks, &orders);
+        let start = |rank| Rank::start(module_path!(), rank, ranks, &config);
         let running: Vec<Rank> = (0..ranks).map(start).collect();
         thread::scope(|scope| {
             for (number, (mut rank, kill)) in running.into_iter().zip(&kills).enumerate() {
-                let desk = &desk;
+                let directory = &directory;
                 scope.spawn(move || match killed {
-                    true => kill.strike(rank, desk, number),
+                    true => kill.kill_or_wait(rank, directory, number),
                     false => assert!(rank.0.wait().unwrap().success()),
                 });
             }
         });
-        self.count(&desk, ranks);
+        self.count(&directory, ranks);
     }
 
     /// Continues to the last step that all ranks have done.
-    fn count(&mut self, desk: &Path, ranks: usize) {
-        let is_done = |step: u64, rank: usize| state_of(desk, step, rank).exists();
+    fn count(&mut self, directory: &Path, ranks: usize) {
+        let is_done = |step: u64, rank: usize| state_of(directory, step, rank).exists();
         let done = |rank: usize| (self.after..).find(|step| !is_done(step + 1, rank)).unwrap();
-        let ended = |rank: usize| end_of(desk, rank).exists();
-        // One that has come to its end waits for nobody.
+        let ended = |rank: usize| end_of(directory, rank).exists();
+        // A rank that has finished waits for nobody.
         let waiting = (0..ranks).filter(|rank| !ended(*rank)).map(done).min();
         let step = waiting.unwrap_or_else(|| (0..ranks).map(done).max().unwrap());
         println!("{ranks} ranks from {} to {step}", self.after);
@@ -224,7 +222,7 @@ impl Job {
             return;
         }
         for step in self.after + 1..=step {
-            let items = |rank| match fs::read_to_string(batch_of(desk, step, rank)) {
+            let items = |rank| match fs::read_to_string(batch_of(directory, step, rank)) {
                 Ok(text) => text.split(' ').map(String::from).collect(),
                 Err(_) => Vec::new(),
             };
@@ -232,12 +230,13 @@ impl Job {
         }
         let is_over = |rank: usize| ended(rank) && !is_done(step + 1, rank);
         let state = |rank: usize| {
-            read_state(&if is_over(rank) { end_of(desk, rank) } else { state_of(desk, step, rank) })
+            read_state(&if is_over(rank) { end_of(directory, rank) } else { state_of(directory, step, rank) })
         };
         let whole = State::merge((0..ranks).map(state)).unwrap();
         let alone = if over { &self.end } else { &self.alone[step as usize - 1].1 };
         assert_eq!(whole.digest(), alone.digest(), "step {step}");
-        // What a rank has skipped behind its last batch is in its end, which is not yet that of all.
+        // A rank's final state includes what it skipped after its last batch, which does not count for all
+        // yet.
         if over || !(0..ranks).any(is_over) {
             assert_eq!(whole.ledger(), alone.ledger(), "step {step}");
         }
@@ -254,7 +253,7 @@ impl Job {
                 assert_eq!(&(0..GLOBAL_BATCH).map(at).collect::<Vec<_>>(), alone, "step {}", step + 1);
                 continue;
             }
-            // Each rank has its places of it, in order.
+            // Each rank has its positions of the step, in order.
             assert_eq!(sorted(all), sorted(alone.clone()), "step {}", step + 1);
             for items in ranks {
                 let these: BTreeSet<&String> = items.iter().collect();
@@ -267,7 +266,7 @@ impl Job {
     }
 }
 
-/// Kills a job in all rounds, and lets it come to its end.
+/// Kills a job in each round, then lets it finish.
 fn survives(kind: Kind, steps: Option<u64>) {
     let mut job = Job::new(kind, steps);
     let ledger = job.end.ledger();
@@ -298,6 +297,6 @@ fn packed_rows_survive_kills_at_any_moment() {
 }
 
 #[test]
-fn an_epoch_with_an_end_survives_kills_at_any_moment() {
+fn a_finite_epoch_survives_kills_at_any_moment() {
     survives(Kind::Items, None);
 }

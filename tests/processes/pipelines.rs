@@ -1,4 +1,4 @@
-//! Pipelines over two datasets, in which much is damaged, fails, is left out or becomes several items.
+//! Pipelines over two datasets in which samples are damaged, fail, are skipped or become several items.
 
 use crate::support::shards::key;
 use crate::support::{archive, member};
@@ -11,38 +11,38 @@ use shardstream::{Error, Result};
 use std::fs;
 use std::path::Path;
 
-/// Of all numbers of ranks.
+/// The same for every number of ranks.
 const STREAMS: usize = 12;
-/// The items of a step, of all ranks together.
+/// Number of items of a step, of all ranks together.
 pub(super) const GLOBAL_BATCH: usize = 24;
 const EPOCH: u64 = 3;
 
-/// Samples of the shards that are read without an index.
+/// Number of samples of each shard that is read without an index.
 const LOOSE: [usize; 26] =
     [17, 3, 28, 11, 20, 9, 22, 1, 35, 14, 6, 19, 31, 8, 25, 12, 0, 27, 5, 18, 16, 21, 10, 23, 7, 13];
-/// Samples of the shards that have one.
+/// Number of samples of each shard that has an index.
 const INDEXED: [usize; 13] = [9, 21, 4, 16, 30, 12, 1, 25, 8, 19, 6, 14, 23];
-/// One of the shards without an index is not there.
+/// Number of the missing shard among those without an index.
 const MISSING: usize = 11;
 
-/// What is made of the samples.
+/// What the stages turn samples into.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) enum Kind {
-    /// Any number of items of each.
+    /// Any number of items per sample.
     Items,
     /// Rows of tokens.
     Rows,
-    /// Packed rows of tokens, of samples to which those of other shards are joined.
+    /// Packed rows of tokens, from joined samples.
     Packed,
 }
 
-/// A job, but for the number of its ranks.
+/// A job, without its number of ranks.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Pipeline {
     pub(super) kind: Kind,
     /// Of the order.
     pub(super) seed: u64,
-    /// The number of steps; without one, those of one epoch.
+    /// Number of steps; `None` for those of one epoch.
     pub(super) steps: Option<u64>,
 }
 
@@ -83,8 +83,8 @@ impl Pipeline {
     }
 }
 
-/// Up to three items of each sample. Of those of the dataset with an index, some samples fail as a whole, and
-/// of others one item does.
+/// Up to three items of each sample. In the dataset with an index, some samples fail as a whole, and of
+/// others one item fails.
 fn items(loader: LoaderBuilder<Sample>, name: &'static str) -> LoaderBuilder<String> {
     loader
         .map(move |sample| {
@@ -103,7 +103,7 @@ fn items(loader: LoaderBuilder<Sample>, name: &'static str) -> LoaderBuilder<Str
         })
 }
 
-/// Rows across the ends of documents, of which some fail and some are left out.
+/// Rows that cross the ends of documents, some of which fail and some of which are skipped.
 fn rows(loader: LoaderBuilder<Sample>, name: &'static str, separator: Option<u32>) -> LoaderBuilder<String> {
     loader
         .map(move |sample| tokens(&sample, name))
@@ -112,7 +112,7 @@ fn rows(loader: LoaderBuilder<Sample>, name: &'static str, separator: Option<u32
         .map(move |row| Ok(format!("{name}:{}", text(&row, ","))))
 }
 
-/// Documents packed into rows, each with where its documents begin.
+/// Documents packed into rows, each with the offsets of its documents.
 fn packed(loader: LoaderBuilder<Sample>, name: &'static str, fit: Fit) -> LoaderBuilder<String> {
     loader
         .map(move |sample| {
@@ -151,7 +151,7 @@ pub(super) fn write(home: &Path) {
         let sample = |n| Sample::new(key(shard, n)).with("txt", words(50 + shard, n));
         let samples: Vec<Sample> = (0..size).map(sample).collect();
         fs::write(path(home, "indexed", shard), archive(&samples)).unwrap();
-        // The other way round, and some are not there.
+        // In reverse order, and some are missing.
         let side = |n| Sample::new(key(shard, n)).with("tag", format!("{}", 1_000_000 + shard * 1000 + n));
         let samples: Vec<Sample> = (0..size).rev().filter(|n| n % 7 != 3).map(side).collect();
         fs::write(path(home, "side", shard), archive(&samples)).unwrap();
@@ -160,7 +160,7 @@ pub(super) fn write(home: &Path) {
     index.save(&Store::default(), home.join("index.json").to_str().unwrap()).unwrap();
 }
 
-/// A shard in which some samples have a member twice, and which in one case of three breaks off.
+/// A shard in which some samples have a duplicate member, and which is truncated in one of three cases.
 fn damaged(shard: usize, size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for n in 0..size {
@@ -177,7 +177,7 @@ fn damaged(shard: usize, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Tokens that no other sample has, and in some samples what is none.
+/// Tokens that are unique to the sample; in some samples, a text that is no token.
 fn words(shard: usize, n: usize) -> String {
     let first = (shard * 100 + n) * 100;
     let tokens: Vec<u32> = (0..(shard * 5 + n * 3) % 37).map(|i| (first + i) as u32).collect();

@@ -1,4 +1,4 @@
-//! A rank: this program again, with nothing to run but one ignored test, and what it leaves for others.
+//! Rank processes: this program again, running one ignored test, and the files it writes.
 
 use crate::support::child::child;
 use serde::Serialize;
@@ -8,9 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-const ORDERS: &str = "SHARDSTREAM_TEST_ORDERS";
+const RANK_CONFIG: &str = "SHARDSTREAM_TEST_RANK_CONFIG";
 
-/// A rank that runs; it does not outlive the test.
+/// A running rank, which is killed when the test ends.
 pub(super) struct Rank(pub(super) Child);
 
 impl Drop for Rank {
@@ -22,13 +22,13 @@ impl Drop for Rank {
 
 impl Rank {
     /// Starts the ignored test `rank` of `module`, which is `module_path!()`.
-    pub(super) fn start(module: &str, rank: usize, world_size: usize, orders: &impl Serialize) -> Self {
+    pub(super) fn start(module: &str, rank: usize, world_size: usize, config: &impl Serialize) -> Self {
         let child = child(module, "rank")
-            // The launcher of the tests, if there is one, launches no ranks of this job.
+            // The variables of a launcher of the tests, if any, must not count as this job's.
             .env_clear()
             .env("RANK", rank.to_string())
             .env("WORLD_SIZE", world_size.to_string())
-            .env(ORDERS, serde_json::to_string(orders).unwrap())
+            .env(RANK_CONFIG, serde_json::to_string(config).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -36,13 +36,13 @@ impl Rank {
     }
 }
 
-/// What this rank is told, beside its number in `RANK` and `WORLD_SIZE`; none in a process that is no rank.
-pub(super) fn orders<O: DeserializeOwned>() -> Option<O> {
-    let orders = std::env::var(ORDERS).ok()?;
-    Some(serde_json::from_str(&orders).unwrap())
+/// The configuration of this rank, beside `RANK` and `WORLD_SIZE`; `None` in a process that is no rank.
+pub(super) fn config<O: DeserializeOwned>() -> Option<O> {
+    let config = std::env::var(RANK_CONFIG).ok()?;
+    Some(serde_json::from_str(&config).unwrap())
 }
 
-/// A file is there whole or not at all.
+/// Writes a file atomically.
 pub(super) fn save(path: &Path, text: &impl ToString) {
     let half = path.with_extension("half");
     fs::write(&half, text.to_string()).unwrap();

@@ -1,10 +1,10 @@
-//! A job of several processes on one store: some are killed in the middle of an epoch, and others, more or
-//! fewer, resume from the last step that all of them had saved. What was trained on then is what one process
-//! alone would have seen.
+//! A job of several processes on one store: some are killed in the middle of an epoch, and more or fewer
+//! ranks resume from the last step that all of them had saved. Together they train on what one process alone
+//! would have seen.
 //!
-//! A rank is this program again, with nothing but the ignored test `rank` to run.
+//! A rank is this program again, which runs only the ignored test `rank`.
 
-use super::rank::{Rank, orders, read_state, save};
+use super::rank::{Rank, config, read_state, save};
 use crate::support::shards::{key, sorted};
 use serde::{Deserialize, Serialize};
 use shardstream::State;
@@ -15,34 +15,34 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write, stdin};
 use std::path::{Path, PathBuf};
 
-/// Of all numbers of ranks.
+/// The same for every number of ranks.
 const STREAMS: usize = 12;
-/// Samples of a step, of all ranks together.
+/// Number of samples of a step, of all ranks together.
 const GLOBAL_BATCH: usize = 24;
 const SAVE_EVERY: u64 = 2;
 const EPOCH: u64 = 3;
-/// The samples of each shard.
+/// Number of samples of each shard.
 const SIZES: [usize; 30] = [
     17, 3, 28, 11, 40, 9, 22, 1, 35, 14, 6, 19, 31, 8, 25, 12, 0, 27, 5, 38, 16, 21, 10, 33, 7, 13, 29, 4,
     18, 24,
 ];
 
-/// What a rank is told, beside its number in `RANK` and `WORLD_SIZE`.
+/// Configuration of a rank, beside `RANK` and `WORLD_SIZE`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Orders {
+struct RankConfig {
     shards: PathBuf,
-    /// Where it leaves its states and its log.
-    desk: PathBuf,
+    /// Where it writes its states and its log.
+    directory: PathBuf,
     /// The step that it resumes after, and the state that was saved then.
     after: u64,
     state: Option<PathBuf>,
-    /// The last step; without one, the end of the epoch.
+    /// The last step; `None` for the end of the epoch.
     last: Option<u64>,
     /// Before this step it waits to be killed.
     wait_before: Option<u64>,
 }
 
-/// What happens to a sample: which it is, and what was drawn for it.
+/// A loader whose items are text: epoch, key and a random number of each sample.
 fn loader(shards: &Path, topology: Topology) -> Loader<Batch<String>> {
     let pattern = format!("{}/{{00..{:02}}}.tar", shards.display(), SIZES.len() - 1);
     let dataset = Dataset::builder(pattern).streams(STREAMS).shuffle_shards(true).seed(42);
@@ -67,41 +67,44 @@ fn begin(loader: &Loader<Batch<String>>, last: Option<u64>) -> Batches<Batch<Str
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn rank() {
-    let Some(orders) = orders::<Orders>() else { return };
+    let Some(config) = config::<RankConfig>() else { return };
     let topology = Topology::detect().unwrap();
-    let loader = loader(&orders.shards, topology);
-    let mut batches = match &orders.state {
-        None => begin(&loader, orders.last),
+    let loader = loader(&config.shards, topology);
+    let mut batches = match &config.state {
+        None => begin(&loader, config.last),
         Some(path) => loader.restore(&read_state(path)).unwrap(),
     };
     let rank = topology.rank();
-    let log = OpenOptions::new().create(true).append(true).open(orders.desk.join(format!("log-{rank}")));
+    let log = OpenOptions::new().create(true).append(true).open(config.directory.join(format!("log-{rank}")));
     let mut log = log.unwrap();
-    for step in orders.after + 1.. {
-        if orders.wait_before == Some(step) {
+    for step in config.after + 1.. {
+        if config.wait_before == Some(step) {
             // It is killed while it saves something.
-            File::create(orders.desk.join(format!("half-{rank}"))).unwrap().write_all(b"{\"shard").unwrap();
+            File::create(config.directory.join(format!("half-{rank}")))
+                .unwrap()
+                .write_all(b"{\"shard")
+                .unwrap();
             println!("\nwaiting");
             let _ = stdin().read(&mut [0]);
             panic!("nobody killed this rank");
         }
-        let batch = if orders.last == Some(step - 1) { None } else { batches.next() };
+        let batch = if config.last == Some(step - 1) { None } else { batches.next() };
         let Some(batch) = batch else { break };
         let batch = batch.unwrap();
         if step % SAVE_EVERY == 0 {
-            save(&orders.desk.join(format!("state-{step}-{rank}.json")), batch.state().unwrap());
+            save(&config.directory.join(format!("state-{step}-{rank}.json")), batch.state().unwrap());
         }
         log.write_all(format!("{step} {}\n", batch.into_items().join(" ")).as_bytes()).unwrap();
     }
-    save(&orders.desk.join(format!("end-{rank}.json")), &batches.state());
+    save(&config.directory.join(format!("end-{rank}.json")), &batches.state());
 }
 
 impl Rank {
-    /// Kills it as soon as it waits for that, or lets it come to its end.
+    /// Kills it as soon as it waits for that, or lets it finish.
     fn end(mut self, killed: bool) {
         let mut said = BufReader::new(self.0.stdout.take().unwrap()).lines();
         if killed {
-            assert!(said.any(|line| line.unwrap() == "waiting"), "it has come to its end");
+            assert!(said.any(|line| line.unwrap() == "waiting"), "the rank ended early");
             self.0.kill().unwrap();
         } else {
             said.for_each(drop);
@@ -110,7 +113,7 @@ impl Rank {
     }
 }
 
-/// A job over the time of several launches.
+/// A job over several launches.
 struct Job {
     dir: tempfile::TempDir,
     last: Option<u64>,
@@ -118,7 +121,7 @@ struct Job {
     /// The last step that counts, and the states of all ranks after it.
     after: u64,
     states: Vec<PathBuf>,
-    /// What each rank took in each step that counts.
+    /// The batch of each rank in each step that counts.
     taken: BTreeMap<u64, Vec<Vec<String>>>,
 }
 
@@ -133,7 +136,7 @@ impl Job {
         Job { dir, last, launches: 0, after: 0, states: Vec::new(), taken: BTreeMap::new() }
     }
 
-    /// All ranks resume from one state, that of all ranks before.
+    /// All ranks resume from one state, merged from those of all ranks before.
     fn merged(&mut self) -> &mut Self {
         if !self.states.is_empty() {
             let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();
@@ -143,28 +146,34 @@ impl Job {
         self
     }
 
-    /// Launches a rank for each of `kills`, which says before which step it is killed. Returns the last step
-    /// that counts.
+    /// Launches a rank for each of `kills`, the step before which it is killed. Returns the last step that
+    /// counts.
     fn launch(&mut self, kills: &[Option<u64>]) -> u64 {
-        let desk = self.dir.path().join(format!("launch-{}", self.launches));
-        fs::create_dir(&desk).unwrap();
+        let directory = self.dir.path().join(format!("launch-{}", self.launches));
+        fs::create_dir(&directory).unwrap();
         self.launches += 1;
         let start = |(rank, wait_before): (usize, &Option<u64>)| {
             let state = self.states.get(rank).or(self.states.first()).cloned();
-            let (shards, desk) = (self.dir.path().into(), desk.clone());
-            let orders =
-                Orders { shards, desk, after: self.after, state, last: self.last, wait_before: *wait_before };
-            Rank::start(module_path!(), rank, kills.len(), &orders)
+            let (shards, directory) = (self.dir.path().into(), directory.clone());
+            let config = RankConfig {
+                shards,
+                directory,
+                after: self.after,
+                state,
+                last: self.last,
+                wait_before: *wait_before,
+            };
+            Rank::start(module_path!(), rank, kills.len(), &config)
         };
         let ranks: Vec<Rank> = kills.iter().enumerate().map(start).collect();
         ranks.into_iter().zip(kills).for_each(|(rank, kill)| rank.end(kill.is_some()));
 
-        let logs: Vec<_> = (0..kills.len()).map(|rank| log(&desk.join(format!("log-{rank}")))).collect();
-        // One that has come to its end has no more to say at any later step.
+        let logs: Vec<_> = (0..kills.len()).map(|rank| log(&directory.join(format!("log-{rank}")))).collect();
+        // A rank that has finished has no later states.
         let at = |step: u64, rank: usize| {
-            let end = desk.join(format!("end-{rank}.json"));
+            let end = directory.join(format!("end-{rank}.json"));
             let ended = end.exists() && logs[rank].keys().all(|took| *took <= step);
-            let saved = desk.join(format!("state-{step}-{rank}.json"));
+            let saved = directory.join(format!("state-{step}-{rank}.json"));
             if ended { Some(end) } else { Some(saved).filter(|saved| saved.exists()) }
         };
         let all = |step: u64| (0..kills.len()).map(|rank| at(step, rank)).collect::<Option<Vec<_>>>();
@@ -218,7 +227,7 @@ impl Job {
 }
 
 #[test]
-fn an_epoch_goes_on_with_other_numbers_of_ranks() {
+fn an_epoch_resumes_on_another_number_of_ranks() {
     let mut job = Job::new(None);
     assert_eq!(job.launch(&[None, None, Some(4), None]), 2, "the others came to their ends");
     assert_eq!(job.merged().launch(&[Some(8), Some(7)]), 6);
@@ -227,14 +236,14 @@ fn an_epoch_goes_on_with_other_numbers_of_ranks() {
     assert_eq!(job.merged().launch(&[None, Some(28), None, None]), 26);
     assert!(
         job.states.iter().any(|path| path.ends_with("end-2.json")),
-        "a rank that has come to its end has a say"
+        "a finished rank limits the step that counts"
     );
     job.merged().launch(&[None; 3]);
     job.assert_undisturbed();
 }
 
 #[test]
-fn epochs_without_an_end_go_on_with_other_numbers_of_ranks() {
+fn endless_epochs_resume_on_another_number_of_ranks() {
     let mut job = Job::new(Some(60));
     assert_eq!(job.launch(&[Some(4), None, None, Some(9)]), 2);
     assert_eq!(job.merged().launch(&[None, Some(32)]), 30, "in the next epoch");

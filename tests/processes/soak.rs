@@ -1,5 +1,5 @@
-//! Epoch after epoch over a network that breaks all the time: every sample comes exactly once, and nothing
-//! grows.
+//! Epoch after epoch over a network that fails all the time: every sample comes exactly once, and no resource
+//! leaks.
 //!
 //! Two requests in a hundred meet a fault. The test takes three seconds, or as many as the environment says:
 //!
@@ -9,8 +9,8 @@
 //!
 //! `SHARDSTREAM_SOAK_SEED` repeats the faults of an earlier run, as far as requests come in the same order.
 //!
-//! The reader is a process of its own, so that the memory, sockets and threads which are counted are not
-//! those of the server, and because the client of `gs://` takes its address from the environment.
+//! The reader is a separate process, so that the memory, sockets and threads of the server are not counted,
+//! and because the client of `gs://` takes its address from the environment.
 
 use crate::support::child::child;
 use crate::support::server::{Ending, Reply, Request, Server};
@@ -28,7 +28,7 @@ const SHARDS: u64 = 16;
 const SAMPLES: u64 = 100;
 /// One request in this many meets a fault.
 const FAULTS: u64 = 50;
-/// How long an answer may be silent.
+/// Longest silence within a response.
 const STALL: Duration = Duration::from_millis(400);
 /// Epochs before anything is measured.
 const WARM_UP: u64 = 4;
@@ -46,7 +46,7 @@ fn seconds() -> u64 {
     number("SHARDSTREAM_SOAK_SECONDS").unwrap_or(3)
 }
 
-/// A random number that is a function of these.
+/// A random number that is a function of these numbers.
 fn random(seed: u64, number: u64, purpose: u64) -> u64 {
     let mut z =
         seed.wrapping_add(number.wrapping_mul(8).wrapping_add(purpose).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -64,7 +64,7 @@ fn shard(shard: u64) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// What a sample is known by: its key, and a hash of its bytes.
+/// Identifies a sample: its key, and a hash of its bytes.
 fn known(sample: &Sample) -> (String, u64) {
     let field = |(name, value): (&str, &shardstream::Value)| {
         let bytes = value.as_bytes().expect("fields are read as raw bytes");
@@ -74,7 +74,7 @@ fn known(sample: &Sample) -> (String, u64) {
     (sample.key().to_owned(), sample.fields().map(field).fold(0, u64::wrapping_add))
 }
 
-/// What happens to a request, for those that something happens to.
+/// The fault that a request meets, if any.
 fn fault(seed: u64, number: u64, reply: Reply) -> Reply {
     let place = (random(seed, number, 2) % (reply.body.len() as u64 + 1)) as usize;
     match random(seed, number, 3) % 12 {
@@ -93,7 +93,7 @@ fn fault(seed: u64, number: u64, reply: Reply) -> Reply {
     }
 }
 
-/// Serves the shards; those in `plain/` without anything that tells one version from another.
+/// Serves the shards; those in `plain/` have neither ETag nor modification time.
 fn serve(seed: u64, faults: Arc<AtomicU64>) -> Server {
     let shards: Vec<_> = (0..SHARDS).map(shard).collect();
     Server::forgetful(move |request: &Request| {
@@ -134,7 +134,7 @@ fn soak() {
     assert!(faults > 0);
 }
 
-/// What may not grow: resident memory in MB, open files, threads.
+/// What must not grow: resident memory in MB, open files, threads.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     memory: u64,
@@ -143,7 +143,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// Of this process, between two epochs; nothing where the system does not tell.
+    /// The usage of this process; zeros where the system does not report it.
     fn now() -> Self {
         let entries = |directory: &str| fs::read_dir(directory).map_or(0, |entries| entries.count() as u64);
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -200,7 +200,7 @@ fn reader() {
     let (mut epochs, mut told, mut warm, mut last) = (0, Duration::ZERO, Usage::default(), Usage::default());
     while begun.elapsed() < time || epochs < 2 * WARM_UP {
         let loader = &loaders[epochs as usize % loaders.len()];
-        // One in five is given up midway.
+        // One epoch in five is dropped midway.
         if random(epochs, 0, 6).is_multiple_of(5) {
             read(loader.epoch(epochs), (random(epochs, 0, 7) % 90) as usize);
         }

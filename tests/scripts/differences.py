@@ -1,7 +1,7 @@
-"""Writes odd shards into a folder, and prints what webdataset makes of each: {name: outcome, ...}.
+"""Writes odd shards into a folder, and prints what webdataset reads from each: {name: outcome, ...}.
 
-The name of a file is that of its row in tests/suite/differences.rs. An outcome is the samples with their fields, or the
-decoded field `x` of the one sample, and then the error that ends the reading, if there is one.
+The name of a file is that of its row in tests/suite/differences.rs. An outcome is the samples with their
+fields, or the decoded field `x` of the one sample, and then the error that ends the reading, if there is one.
 """
 
 import bz2
@@ -39,7 +39,7 @@ def archive(*members):
 
 
 def pax_header(kind, records):
-    """A pax header on its own, of records as they stand."""
+    """A pax header by itself, with raw records."""
     return member("pax", records, kind)
 
 
@@ -51,7 +51,7 @@ def record(key, value):
 
 
 def named(name):
-    """A member of a name of any bytes."""
+    """A member whose name is any bytes."""
     block = bytearray(member("x" * len(name))[:512])
     block[: len(name)] = name
     block[148:156] = b" " * 8
@@ -60,7 +60,7 @@ def named(name):
 
 
 def broken(shard, at):
-    """The same with another byte in a header."""
+    """The archive with one byte of a header changed."""
     return shard[:at] + bytes([shard[at] ^ 1]) + shard[at + 1 :]
 
 
@@ -90,7 +90,7 @@ def npz(*names):
 
 
 def renamed(archive, name, other):
-    """With another name of a member in the directory."""
+    """The npz with another name of a member in its directory."""
     at = archive.rindex(name)
     return archive[:at] + other + archive[at + len(name) :]
 

@@ -13,7 +13,7 @@ import tempfile
 import types
 import typing
 
-# `wids` imports torch, for its samplers alone.
+# `wids` imports torch only for its samplers.
 for name in ["torch", "torch.distributed", "torch.utils", "torch.utils.data"]:
     sys.modules[name] = types.ModuleType(name)
 sys.modules["torch"].distributed = sys.modules["torch.distributed"]

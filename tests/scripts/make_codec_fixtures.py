@@ -1,7 +1,8 @@
-"""Writes tests/data/codec: files made by numpy and Pillow, with the values that these libraries read from them.
+"""Writes tests/data/codec: files made by numpy and Pillow, with the values that these libraries read from
+them.
 
-Run it from the root of the repository with numpy 2 and Pillow 13. Beside each image stands `NAME.npy`: per pixel what
-Pillow converts it to, as the eight numbers L, R G B, R G B A.
+Run it from the root of the repository with numpy 2 and Pillow 13. Beside each image stands `NAME.npy`: per
+pixel what Pillow converts it to, as the eight numbers L, R G B, R G B A.
 """
 
 import io
@@ -106,7 +107,8 @@ def images():
     (out / "gray16.pgm").write_bytes(b"P5 7 5 65535\n" + deep.astype(">u2").tobytes())
     expect("gray16.pgm", scaled)
 
-    # Lossy formats: decoders differ by small amounts, so the picture is smooth, and its size no multiple of 16.
+    # Lossy formats: decoders differ by small amounts, so the picture is smooth, and its size no multiple of
+    # 16.
     y, x = np.mgrid[0:37, 0:53]
     smooth = np.stack([x * 4, y * 6, 128 + 100 * np.sin(x / 9) * np.cos(y / 7)], axis=2)
     smooth = Image.fromarray(smooth.astype(np.uint8))

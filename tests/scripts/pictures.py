@@ -1,4 +1,4 @@
-"""Writes pictures of all sorts into a folder, and beside them what Pillow makes of them.
+"""Writes images of all sorts and Pillow's results for them into a folder.
 
 Prints a list of cases: the file, the mode, the steps, and the file with the pixels that they give.
 """
@@ -22,7 +22,7 @@ cases = []
 
 
 def photo(width, height):
-    """Slopes, edges, and a little noise, as photographs have them."""
+    """Gradients, edges and a little noise, as in photographs."""
     y, x = np.mgrid[0:height, 0:width]
     planes = [x * 255 / width, y * 255 / height, 128 + 100 * np.sin(x / 19) * np.cos(y / 17)]
     picture = np.stack(planes, axis=2)
@@ -53,7 +53,7 @@ def case(name, mode, steps, picture):
 
 
 def sequences(width, height):
-    """What loaders do to pictures, of this size."""
+    """The transforms that loaders apply to images of this size."""
     part = [width // 5, height // 7, width // 2, height * 3 // 5]
     yield []
     yield [["flip"]]
@@ -71,7 +71,7 @@ def sequences(width, height):
 
 
 def every(name, picture):
-    """All sequences on a file, in colour; and one in grey."""
+    """All sequences of transforms on a file in colour, and one in grey."""
     for steps in sequences(*picture.size):
         case(name, "rgb8", steps, picture.convert("RGB"))
     steps = [["crop", 3, 2, picture.width // 2, picture.height // 2], ["resize", 17, 13, "bilinear"]]

@@ -1,4 +1,5 @@
-"""What Pillow makes of pictures: for each case of a request the size and the pixels, or null where it has no such thing.
+"""Prints Pillow's results for images: for each case of a request the size and the pixels, or null where
+Pillow has no such function.
 
 Pillow is what torchvision works with where pictures are not tensors, and these are the calls that it makes.
 """

@@ -1,7 +1,7 @@
-//! Jobs that continue after errors, are stopped, and resume: what is left is what would have come.
+//! Jobs that continue after errors, stop and resume: the rest is the same as without the stop.
 
 use crate::support::shards::key;
-use crate::support::shelf::{Shelf, counts, url};
+use crate::support::versioned_source::{VersionedSource, counts, url};
 use crate::support::{archive, files, member};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
@@ -19,16 +19,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// A shelf whose objects break off after this many bytes.
+/// A source whose objects break off after a number of bytes that the test sets.
 #[derive(Debug)]
-struct Shaky {
-    shelf: Arc<Shelf>,
+struct UnreliableSource {
+    source: Arc<VersionedSource>,
     breaks: Mutex<BTreeMap<String, usize>>,
 }
 
-impl Shaky {
-    fn of(shelf: &Arc<Shelf>) -> Arc<Self> {
-        Arc::new(Shaky { shelf: Arc::clone(shelf), breaks: Mutex::default() })
+impl UnreliableSource {
+    fn of(source: &Arc<VersionedSource>) -> Arc<Self> {
+        Arc::new(UnreliableSource { source: Arc::clone(source), breaks: Mutex::default() })
     }
 
     fn break_off(&self, shard: usize, after: usize) {
@@ -46,10 +46,10 @@ impl Shaky {
     }
 }
 
-impl Source for Shaky {
+impl Source for UnreliableSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let left = self.breaks.lock().unwrap().get(url).copied();
-        let answer = self.shelf.get(url, options);
+        let answer = self.source.get(url, options);
         Box::pin(async move {
             let mut answer = answer.await?;
             let Some(left) = left else { return Ok(answer) };
@@ -68,13 +68,13 @@ fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
     Loader::builder(dataset.build().unwrap()).threads(0).map(|sample| Ok(sample.key().to_owned()))
 }
 
-/// A batch, or an error.
+/// The keys of a batch, or the text of an error.
 type Found = std::result::Result<Vec<String>, String>;
 
-/// Where epochs continue without an end, this many samples are looked at.
+/// Number of samples that are read of endless epochs.
 const ENOUGH: u64 = 150;
 
-/// What comes, and the state after each of it.
+/// All batches and errors, each with the state after it.
 fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     let mut found = Vec::new();
     while batches.state().samples() <= ENOUGH
@@ -86,8 +86,8 @@ fn all(mut batches: Batches<Batch<String>>) -> Vec<(Found, State)> {
     found
 }
 
-/// Fails if anything comes twice.
-fn once(keys: &[String]) {
+/// Fails if a key comes twice.
+fn assert_unique(keys: &[String]) {
     let mut seen = BTreeSet::new();
     keys.iter().for_each(|key| assert!(seen.insert(key), "{key} comes twice"));
 }
@@ -125,11 +125,11 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-fn spoil(shelf: &Shelf, number: usize, damage: Damage) {
+fn spoil(source: &VersionedSource, number: usize, damage: Damage) {
     let size = SIZES[number];
-    let whole = crate::support::shelf::shard(number, size);
+    let whole = crate::support::versioned_source::shard(number, size);
     let bytes = match damage {
-        Damage::Missing => return shelf.remove(&url(number)),
+        Damage::Missing => return source.remove(&url(number)),
         Damage::Garbage => b"an error page ".repeat(200),
         Damage::Empty => archive(&[]),
         Damage::Truncated(at) => whole[..at % whole.len()].to_vec(),
@@ -150,14 +150,14 @@ fn spoil(shelf: &Shelf, number: usize, damage: Damage) {
             bytes
         }
     };
-    shelf.put(&url(number), bytes, Some("v1"));
+    source.put(&url(number), bytes, Some("v1"));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn damage_is_met_again_in_the_same_places(
+    fn a_resumed_run_meets_the_same_damage_at_the_same_positions(
         damage in prop::collection::vec((0..SIZES.len(), damages()), 1..4),
         shuffle in prop_oneof![Just(0usize), 2usize..30],
         bytes in prop::option::weighted(0.3, 1usize..3000),
@@ -167,12 +167,12 @@ proptest! {
         batch in 1usize..7,
         seed in 0u64..1000,
     ) {
-        let shelf = Shelf::of(&SIZES);
+        let source = VersionedSource::of(&SIZES);
         for (number, damage) in &damage {
-            spoil(&shelf, *number, *damage);
+            spoil(&source, *number, *damage);
         }
-        let dataset = shelf.dataset(SIZES.len()).streams(streams).shuffle_shards(true).seed(seed);
-        // An index that is right, or one that has a sample too few or too many.
+        let dataset = source.dataset(SIZES.len()).streams(streams).shuffle_shards(true).seed(seed);
+        // A correct index, or one with a sample too few or too many.
         let dataset = match counted {
             None => dataset,
             Some(wrong) => {
@@ -184,17 +184,20 @@ proptest! {
             }
         };
         let items = items(dataset).shuffle(shuffle);
-        // A bound is for a buffer that there is.
+        // `shuffle_bytes` needs a shuffle buffer.
         let bytes = bytes.filter(|_| shuffle > 1);
-        let loader = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).batch(batch).build().unwrap();
+        let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
+        let loader = items.batch(batch).build().unwrap();
         let whole = all(if endless { loader.epochs(3) } else { loader.epoch(3) });
         for (stop, (item, state)) in whole.iter().enumerate() {
             if item.is_err() || state.samples() > ENOUGH {
                 continue;
             }
             let rest = all(loader.restore(&state.to_string().parse().unwrap()).unwrap());
-            // Batches, errors and states: nothing is missing, and nothing is reported twice.
-            let items = |found: &[(Found, State)]| found.iter().map(|(item, _)| item.clone()).collect::<Vec<_>>();
+            // Compares batches, errors and states: nothing is missing, and nothing is reported twice.
+            let items = |found: &[(Found, State)]| -> Vec<Found> {
+                found.iter().map(|(item, _)| item.clone()).collect()
+            };
             prop_assert_eq!(items(&rest), items(&whole[stop + 1..]), "after {}", stop);
             let states = rest.iter().zip(&whole[stop + 1..]).all(|((_, now), (_, then))| now == then);
             prop_assert!(states, "another state after {}", stop);
@@ -202,23 +205,23 @@ proptest! {
     }
 }
 
-/// The first ones that come, or all there are.
+/// The first `count` results, or all if there are fewer.
 fn some(batches: &mut Batches<Batch<String>>, count: usize) -> Vec<Found> {
     batches.take(count).map(|item| item.map(Batch::into_items).map_err(|error| error.to_string())).collect()
 }
 
 #[test]
 fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
-    // Each stream has one shard, so that an epoch without it is one without a sample.
+    // Each stream has one shard, so that without the shard an epoch has no sample.
     for threads in [0, 2] {
-        let shelf = Shelf::of(&[4, 4]);
-        let loader = items(shelf.dataset(2).streams(2)).threads(threads).batch(2).build().unwrap();
-        shelf.remove(&url(1));
+        let source = VersionedSource::of(&[4, 4]);
+        let loader = items(source.dataset(2).streams(2)).threads(threads).batch(2).build().unwrap();
+        source.remove(&url(1));
         let mut batches = loader.epochs(0);
         let found = some(&mut batches, 1);
         assert_eq!(errors_of(&found).len(), 1, "{found:?}");
-        shelf.put(&url(1), crate::support::shelf::shard(1, 4), Some("v1"));
-        // What had been read ahead failed too.
+        source.put(&url(1), crate::support::versioned_source::shard(1, 4), Some("v1"));
+        // Read-ahead of the next epoch failed too.
         let failed = batches.by_ref().take_while(Result::is_err).count();
         assert!(failed < 100, "{failed}");
         for batch in some(&mut batches, 12) {
@@ -229,21 +232,21 @@ fn a_shard_that_cannot_be_opened_in_one_epoch_is_read_in_the_next() {
 }
 
 #[test]
-fn a_pass_that_fails_is_not_the_last_of_an_epoch() {
-    let shelf = Shelf::of(&[4]);
-    let loader = items(shelf.dataset(1)).passes(3).batch(2).build().unwrap();
-    shelf.remove(&url(0));
+fn a_failed_pass_does_not_end_the_epoch() {
+    let source = VersionedSource::of(&[4]);
+    let loader = items(source.dataset(1)).passes(3).batch(2).build().unwrap();
+    source.remove(&url(0));
     let mut batches = loader.epoch(0);
     assert_eq!(errors_of(&some(&mut batches, 1)).len(), 1);
-    shelf.put(&url(0), crate::support::shelf::shard(0, 4), Some("v1"));
+    source.put(&url(0), crate::support::versioned_source::shard(0, 4), Some("v1"));
     assert_eq!(batches.map(|batch| batch.unwrap().len()).collect::<Vec<_>>(), [2; 4]);
 }
 
 #[test]
-fn a_shard_that_stays_away_ends_its_stream_at_last() {
-    let shelf = Shelf::of(&[4, 4]);
-    shelf.remove(&url(1));
-    let mut batches = items(shelf.dataset(2).streams(2)).batch(2).build().unwrap().epochs(0);
+fn a_shard_that_stays_missing_eventually_ends_its_stream() {
+    let source = VersionedSource::of(&[4, 4]);
+    source.remove(&url(1));
+    let mut batches = items(source.dataset(2).streams(2)).batch(2).build().unwrap().epochs(0);
     let found = some(&mut batches, 110);
     let errors = errors_of(&found);
     let last = "stream 1 had no sample in 100 epochs: the errors before this one, or the ledger of the \
@@ -254,18 +257,22 @@ fn a_shard_that_stays_away_ends_its_stream_at_last() {
 }
 
 #[test]
-fn too_few_or_too_many_that_were_counted_are_an_error() {
-    // Of a shard that is said to have no samples nothing is read.
+fn a_wrong_sample_count_in_the_index_is_an_error() {
+    // A shard with no samples in the index is not read.
     for shard in (0..SIZES.len()).filter(|shard| SIZES[*shard] > 1) {
         for (wrong, streams) in [(-1, 1), (-1, 2), (-1, 5), (1, 1), (1, 2), (1, 5)] {
             let mut sizes = SIZES;
             sizes[shard] = sizes[shard].checked_add_signed(wrong).unwrap();
-            let dataset = Shelf::of(&SIZES).dataset(SIZES.len()).streams(streams).index(counts(&sizes));
+            let dataset =
+                VersionedSource::of(&SIZES).dataset(SIZES.len()).streams(streams).index(counts(&sizes));
             let loader = items(dataset).batch(4).build().unwrap();
             let found = all(loader.epoch(0));
-            let told = errors(&found);
-            assert!(told.iter().any(|error| error.contains(&url(shard))), "{wrong} in {shard}: {told:?}");
-            once(&good(&found).concat());
+            let reported = errors(&found);
+            assert!(
+                reported.iter().any(|error| error.contains(&url(shard))),
+                "{wrong} in {shard}: {reported:?}"
+            );
+            assert_unique(&good(&found).concat());
             for (stop, (_, state)) in found.iter().enumerate() {
                 let rest = all(loader.restore(state).unwrap());
                 assert_eq!(
@@ -280,12 +287,12 @@ fn too_few_or_too_many_that_were_counted_are_an_error() {
 }
 
 #[test]
-fn a_network_that_fails_while_a_state_is_restored_shifts_nothing() {
-    let shelf = Shelf::of(&SIZES);
-    let shaky = Shaky::of(&shelf);
+fn a_network_fault_during_a_restore_shifts_no_sample() {
+    let source = VersionedSource::of(&SIZES);
+    let unreliable = UnreliableSource::of(&source);
     let list = ShardList::from_urls((0..SIZES.len()).map(url));
-    let index = Index::builder().store(shelf.store()).build(&list).unwrap();
-    let dataset = || shaky.dataset(SIZES.len()).streams(2).shuffle_shards(true).seed(42);
+    let index = Index::builder().store(source.store()).build(&list).unwrap();
+    let dataset = || unreliable.dataset(SIZES.len()).streams(2).shuffle_shards(true).seed(42);
     let loaders = [
         items(dataset()),
         items(dataset()).shuffle(10),
@@ -299,9 +306,9 @@ fn a_network_that_fails_while_a_state_is_restored_shifts_nothing() {
             let expected = good(&whole[stop + 1..]);
             for (shard, after) in (0..SIZES.len()).flat_map(|shard| [0, 600, 1600, 5000].map(|n| (shard, n)))
             {
-                shaky.break_off(shard, after);
+                unreliable.break_off(shard, after);
                 let found = all(loader.restore(state).unwrap());
-                shaky.mend();
+                unreliable.mend();
                 let what = format!("loader {kind} after {stop}, shard {shard} after {after}");
                 let right = found.iter().take_while(|(item, _)| item.is_ok()).count();
                 assert_eq!(good(&found[..right]), expected[..right], "{what}");
@@ -319,17 +326,17 @@ fn a_network_that_fails_while_a_state_is_restored_shifts_nothing() {
     }
 }
 
-/// A shelf that, once it hangs, answers without a body, or not at all.
+/// A source that can be made to hang: its responses then have no body, or never come.
 #[derive(Debug)]
 struct Hanging {
-    shelf: Arc<Shelf>,
+    source: Arc<VersionedSource>,
     hangs: AtomicBool,
     answers: bool,
 }
 
 impl Source for Hanging {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let answer = self.shelf.get(url, options);
+        let answer = self.source.get(url, options);
         match (self.hangs.load(Ordering::SeqCst), self.answers) {
             (false, _) => answer,
             (true, false) => future::pending().boxed(),
@@ -343,10 +350,10 @@ impl Source for Hanging {
 }
 
 #[test]
-fn dropping_while_a_buffer_is_read_again_does_not_hang() {
+fn dropping_while_a_buffer_is_refilled_does_not_hang() {
     for (answers, bounded) in [(false, false), (false, true), (true, false), (true, true)] {
-        let shelf = Shelf::of(&SIZES);
-        let source = Arc::new(Hanging { shelf, hangs: AtomicBool::new(false), answers });
+        let source = VersionedSource::of(&SIZES);
+        let source = Arc::new(Hanging { source, hangs: AtomicBool::new(false), answers });
         let store = Store::builder().with_source("shelf", Arc::clone(&source) as _).build().unwrap();
         let list = ShardList::from_urls((0..SIZES.len()).map(url));
         let dataset = Dataset::builder(list).store(store).topology(Topology::single()).streams(4);
@@ -368,9 +375,9 @@ fn dropping_while_a_buffer_is_read_again_does_not_hang() {
     }
 }
 
-/// By an index the number of a sample is its place: so nothing may come after one that is not there.
+/// With an index, a sample's number is its position, so no sample of the slice may follow a missing one.
 #[test]
-fn damage_that_an_index_does_not_know_shifts_nothing() {
+fn damage_unknown_to_the_index_shifts_no_sample() {
     const SIZE: usize = 40;
     let shard = |number, damaged: Option<usize>| {
         let names = |sample| {
@@ -380,17 +387,17 @@ fn damage_that_an_index_does_not_know_shifts_nothing() {
         let names: Vec<String> = (0..SIZE).flat_map(names).collect();
         files(&names.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let shelf = Shelf::of(&[]);
-    (0..3).for_each(|number| shelf.put(&url(number), shard(number, None), Some("v1")));
+    let source = VersionedSource::of(&[]);
+    (0..3).for_each(|number| source.put(&url(number), shard(number, None), Some("v1")));
     let list = ShardList::from_urls((0..3).map(url));
-    let index = Index::builder().store(shelf.store()).build(&list).unwrap();
-    shelf.put(&url(1), shard(1, Some(11)), Some("v1"));
+    let index = Index::builder().store(source.store()).build(&list).unwrap();
+    source.put(&url(1), shard(1, Some(11)), Some("v1"));
     for (streams, shuffle) in [(1, 0), (1, 8), (2, 8)] {
-        let dataset = shelf.dataset(3).streams(streams).index(index.clone());
+        let dataset = source.dataset(3).streams(streams).index(index.clone());
         let loader = items(dataset).shuffle(shuffle).batch(3).build().unwrap();
         let whole = all(loader.epoch(0));
         assert_eq!(errors(&whole).len(), 1);
-        once(&good(&whole).concat());
+        assert_unique(&good(&whole).concat());
         for (stop, (_, state)) in whole.iter().enumerate() {
             let rest = all(loader.restore(state).unwrap());
             assert_eq!(good(&rest), good(&whole[stop + 1..]), "after {stop}: {:?}", errors(&rest));

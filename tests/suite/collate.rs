@@ -1,5 +1,5 @@
-//! What batches of tensors promise: the same bytes whatever the threads, ranks and stops, in memory that is
-//! used again.
+//! Batches of tensors have the same bytes on any threads and ranks and after any stop, in memory that is
+//! reused.
 
 use crate::support::shards::{dataset, key, memory, write};
 use shardstream::codec::DType;
@@ -12,7 +12,8 @@ use std::collections::HashSet;
 const SIZES: [usize; 8] = [7, 20, 3, 33, 16, 1, 40, 5];
 const SAMPLES: usize = 125;
 
-/// The number of the sample in all of its row of 300 bytes, and numbers drawn for it; some samples fail.
+/// Fills a row of 300 bytes with the sample's number, and a second column with random numbers; some samples
+/// fail.
 struct Numbers {
     fails: bool,
 }
@@ -27,7 +28,7 @@ impl Column for Numbers {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let [row, drawn, key] = cells else { panic!("three were asked for") };
+        let [row, drawn, key] = cells else { panic!("the column has three outputs") };
         let number = sample.position().sample;
         row.bytes().fill(number as u8);
         let mut rng = sample.rng(seed);
@@ -47,7 +48,7 @@ fn columns(fails: bool) -> Columns {
     Columns::new().with("n", Numbers { fails }).with("label", Scalar::<i32>::new("cls"))
 }
 
-/// What a batch holds, whatever the memory.
+/// The content of a batch, independent of its memory.
 fn content(batch: &TensorBatch) -> Vec<(String, String, Vec<u8>)> {
     let of = |(name, tensor): (&str, &shardstream::tensor::Tensor)| {
         (name.to_owned(), tensor.to_string(), tensor.as_bytes().to_vec())
@@ -87,7 +88,7 @@ fn loader(threads: usize, columns: Columns) -> Loader<TensorBatch> {
 }
 
 #[test]
-fn threads_and_faces_change_nothing() {
+fn threads_and_async_iteration_change_no_batch() {
     for fails in [false, true] {
         let expected = all(loader(0, columns(fails)).epoch(1));
         let rows: usize = expected.iter().flatten().map(|batch| batch[0].2.len() / 300).sum();
@@ -112,7 +113,7 @@ fn errors_say_which_sample_and_shard() {
 }
 
 #[test]
-fn a_padded_batch_has_copies_of_the_last_row() {
+fn a_padded_batch_repeats_its_last_row() {
     let padded = items(2, columns(true)).last_batch(LastBatch::Pad).build().unwrap();
     let mut valid = Vec::new();
     for batch in padded.epoch(0).filter_map(Result::ok) {
@@ -127,7 +128,7 @@ fn a_padded_batch_has_copies_of_the_last_row() {
         }
     }
     assert_eq!(valid.iter().sum::<usize>(), SAMPLES - padded.epoch(0).filter(Result::is_err).count());
-    // Samples that fail are replaced: there are places without one only where streams have ended.
+    // Failed samples are replaced, so that slots are empty only where streams have ended.
     assert!(
         valid.starts_with(&[8]) && valid.is_sorted_by(|a, b| a >= b) && !valid.ends_with(&[0]),
         "{valid:?}"
@@ -135,7 +136,7 @@ fn a_padded_batch_has_copies_of_the_last_row() {
 }
 
 #[test]
-fn the_rest_after_any_batch_is_the_same() {
+fn a_job_resumes_after_any_batch() {
     let loader = items(2, columns(true)).last_batch(LastBatch::Pad).build().unwrap();
     let next = |batches: &mut Batches<TensorBatch>| {
         let batch = batches.next().unwrap();
@@ -159,7 +160,7 @@ fn the_rest_after_any_batch_is_the_same() {
 }
 
 #[test]
-fn ranks_together_have_the_rows_of_one() {
+fn all_ranks_together_have_the_rows_of_one() {
     let store = memory();
     let shards = write(&store, &[16; 8]);
     let rows = |rank, ranks, batch| {
@@ -183,7 +184,7 @@ fn ranks_together_have_the_rows_of_one() {
 }
 
 #[test]
-fn memory_is_used_again() {
+fn tensor_memory_is_reused() {
     let mut addresses = HashSet::new();
     let mut batches = 0;
     for batch in loader(2, columns(false)).epochs(0).take(2000) {
@@ -195,19 +196,19 @@ fn memory_is_used_again() {
 }
 
 #[test]
-fn a_map_that_makes_samples_anew_keeps_their_random_numbers() {
+fn a_map_that_rebuilds_samples_keeps_their_random_numbers() {
     let plain: Vec<_> = all(loader(2, columns(false)).epoch(0));
     let dataset = dataset(&SIZES).streams(4).shuffle_shards(true).seed(42).build().unwrap();
-    let anew = Loader::builder(dataset).shuffle(10).threads(2).map(|mut sample| {
+    let rebuilt = Loader::builder(dataset).shuffle(10).threads(2).map(|mut sample| {
         let new = Sample::new(sample.key());
         Ok(new.with("cls", sample.take::<Value>("cls")?))
     });
-    let anew = all(anew.batch(8).collate(columns(false)).build().unwrap().epoch(0));
-    assert_eq!(anew, plain);
+    let rebuilt = all(rebuilt.batch(8).collate(columns(false)).build().unwrap().epoch(0));
+    assert_eq!(rebuilt, plain);
 }
 
 #[test]
-fn options_that_make_no_sense() {
+fn bad_options_are_errors() {
     let error = |columns: Columns| items(1, columns).build().unwrap_err();
     let label = || Scalar::<i32>::new("cls");
     for columns in [
@@ -224,7 +225,7 @@ fn options_that_make_no_sense() {
 }
 
 #[test]
-fn samples_without_a_loader() {
+fn samples_can_be_collated_without_a_loader() {
     let samples: Vec<Sample> = (0..3).map(|n| Sample::new(format!("a-{n}")).with("cls", n)).collect();
     let batch = columns(false).collate(samples).unwrap();
     assert_eq!((batch.len(), batch.valid()), (3, 3));
@@ -234,7 +235,7 @@ fn samples_without_a_loader() {
 }
 
 #[test]
-fn a_batch_without_rows_has_tensors_too() {
+fn a_batch_without_rows_still_has_tensors() {
     let failing =
         Columns::new().with_fn("x", [2], |_: &Sample, _: &mut [f32]| Err(Error::step("on purpose")));
     let dataset = dataset(&[2]).build().unwrap();
@@ -249,7 +250,7 @@ fn a_batch_without_rows_has_tensors_too() {
 }
 
 #[test]
-fn a_column_that_panics_when_the_batch_is_made_costs_the_batch() {
+fn a_panic_in_finish_is_an_error_of_the_batch() {
     struct Panics;
     impl Column for Panics {
         fn outputs(&self) -> Vec<Output> {
@@ -283,7 +284,7 @@ fn a_column_that_panics_when_the_batch_is_made_costs_the_batch() {
 }
 
 #[test]
-fn what_a_column_puts_must_be_whole_and_in_its_place() {
+fn a_column_must_write_cells_as_it_declared_them() {
     struct Puts(Output);
     impl Column for Puts {
         fn outputs(&self) -> Vec<Output> {

@@ -1,4 +1,4 @@
-//! Columns behind a loader: what a batch holds does not depend on threads, and a job resumes where it
+//! Columns of a loader: the content of a batch does not depend on threads, and a job resumes where it
 //! stopped.
 
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn loader(shards: &str, threads: usize) -> Loader<TensorBatch> {
     Loader::builder(dataset).shuffle(16).threads(threads).batch(8).collate(columns()).build().unwrap()
 }
 
-/// All tensors of a batch, with pictures and labels mixed.
+/// All tensors of a batch with mixed images and labels.
 fn content(batch: Result<TensorBatch, Error>) -> (Vec<(String, Vec<u8>)>, State) {
     let mut batch = batch.unwrap();
     Mixup::new(0.3, 5).unwrap().apply(&mut batch, "array", "label", 1).unwrap();
@@ -59,7 +59,7 @@ fn content(batch: Result<TensorBatch, Error>) -> (Vec<(String, Vec<u8>)>, State)
 }
 
 #[test]
-fn the_same_on_any_threads_and_after_a_stop() {
+fn threads_and_resuming_change_no_batch() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path(), 60);
     let all: Vec<_> = loader(&shards, 0).epoch(1).map(content).collect();
@@ -73,7 +73,7 @@ fn the_same_on_any_threads_and_after_a_stop() {
 }
 
 #[test]
-fn a_row_says_where_it_comes_from_and_what_it_lacks() {
+fn a_row_records_its_origin_and_its_missing_fields() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path(), 60);
     let mut seen = 0;
@@ -103,7 +103,7 @@ fn a_row_says_where_it_comes_from_and_what_it_lacks() {
 }
 
 #[test]
-fn batches_have_random_numbers_of_their_own() {
+fn each_batch_has_its_own_random_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path(), 60);
     let first = |epoch| loader(&shards, 0).epoch(epoch).map(|batch| batch.unwrap().rng(3).below(u64::MAX));
@@ -114,7 +114,7 @@ fn batches_have_random_numbers_of_their_own() {
 }
 
 #[test]
-fn a_batch_that_cannot_be_packed_is_an_error_in_its_place() {
+fn a_batch_that_fails_to_pack_is_an_error_at_its_position() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path(), 60);
     let dataset = Dataset::builder(shards).streams(1).build().unwrap();
@@ -130,7 +130,7 @@ fn a_batch_that_cannot_be_packed_is_an_error_in_its_place() {
 }
 
 #[test]
-fn padding_is_a_copy_of_the_last_sample() {
+fn padding_repeats_the_last_sample() {
     let dir = tempfile::tempdir().unwrap();
     let shards = shards(dir.path(), 11);
     let dataset = Dataset::builder(shards).streams(1).build().unwrap();
@@ -144,7 +144,7 @@ fn padding_is_a_copy_of_the_last_sample() {
             .eq(["8", "9", "10", "10", "10", "10", "10", "10"].map(|at| format!("text {at}")))
     );
     assert_eq!(last["tokens.lengths"].as_slice::<i32>().unwrap(), [8, 0, 1, 1, 1, 1, 1, 1]);
-    // Those of 3 samples: 8, 0 and 1 tokens.
+    // The three samples have 8, 0 and 1 tokens.
     let segments = last["packed.segments"].as_slice::<i32>().unwrap();
     assert_eq!(segments.iter().filter(|segment| **segment > 0).count(), 9);
 }
@@ -153,7 +153,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_bytes_are_a_row_or_an_error(mut data in prop::collection::vec(any::<u8>(), 0..80), npy: bool) {
+    fn any_bytes_decode_to_a_row_or_an_error(
+        mut data in prop::collection::vec(any::<u8>(), 0..80), npy: bool,
+    ) {
         if npy {
             data.splice(0..0, *b"\x93NUMPY\x01\x00");
         }
@@ -166,7 +168,7 @@ proptest! {
 }
 
 #[test]
-fn a_tensor_that_a_batch_lacks_is_no_field_of_a_sample() {
+fn a_missing_tensor_has_its_own_error() {
     let columns = Columns::new().with("label", Scalar::<i32>::new("cls")).with("text", Text::new("txt"));
     let mut batch = columns.collate([Sample::new("a").with("cls", 1).with("txt", "x")]).unwrap();
     let missing = |error: Error| match error.kind() {

@@ -32,7 +32,7 @@ fn found(pattern: &str) -> String {
 }
 
 #[test]
-fn limits_of_nothing_are_errors() {
+fn limits_of_zero_are_errors() {
     let dataset = || dataset(&[2, 1]);
     let with = |change: fn(&mut Limits)| {
         let mut limits = Limits::default();
@@ -51,7 +51,7 @@ fn limits_of_nothing_are_errors() {
 }
 
 #[test]
-fn patterns_of_local_files() {
+fn local_glob_patterns_are_expanded() {
     let dir = tempfile::tempdir().unwrap();
     write_files(dir.path(), &["b", "a", "c", "sub/d", "sub/deep/e"]);
     let root = dir.path().display().to_string();
@@ -66,10 +66,10 @@ fn patterns_of_local_files() {
     assert_eq!(at("@/{sub,sub/deep}/*.tar"), "sub/d sub/deep/e");
 }
 
-/// What lies deeper than a pattern reaches may be large, or not ours to read.
+/// Directories below the depth of a pattern may be large or unreadable.
 #[cfg(unix)]
 #[test]
-fn patterns_look_no_deeper_than_they_reach() {
+fn patterns_list_no_directory_below_their_depth() {
     let dir = tempfile::tempdir().unwrap();
     write_files(dir.path(), &["a", "sub/b"]);
     // A listing of this directory fails.
@@ -85,7 +85,7 @@ fn patterns_look_no_deeper_than_they_reach() {
 }
 
 #[test]
-fn patterns_of_a_store() {
+fn glob_patterns_of_a_store_are_expanded() {
     let store = memory();
     write(&store, &[1, 1, 1]);
     put(&store, "mem://train/000001.json", b"{}");
@@ -98,7 +98,7 @@ fn patterns_of_a_store() {
 }
 
 #[test]
-fn a_pattern_that_matches_nothing_is_named() {
+fn an_error_names_the_pattern_without_matches() {
     let dir = tempfile::tempdir().unwrap();
     write_files(dir.path(), &["a"]);
     for pattern in
@@ -137,7 +137,7 @@ fn every_reader_needs_a_shard() {
     assert!(matches!(uneven.unwrap_err().kind(), ErrorKind::Config(_)));
 }
 
-/// The answer of a process that builds a dataset of `pattern`, in a directory and an environment of its own.
+/// The output of a process that builds a dataset of `pattern` in the given directory and environment.
 fn in_child(dir: &Path, pattern: &str, environment: &[(&str, &str)]) -> String {
     let child = child(module_path!(), "keys_in_child")
         .current_dir(dir)
@@ -178,7 +178,7 @@ fn patterns_are_relative_to_the_working_directory() {
 }
 
 #[test]
-fn ranks_in_the_environment_must_not_be_overlooked() {
+fn an_undeclared_topology_in_the_environment_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     write_files(dir.path(), &["a", "b"]);
     let environments: [&[(&str, &str)]; 3] = [
@@ -198,7 +198,7 @@ fn ranks_in_the_environment_must_not_be_overlooked() {
 }
 
 #[test]
-fn a_part_of_the_list_keeps_its_positions() {
+fn a_subset_of_the_shards_keeps_their_positions() {
     let sizes = [2, 3, 4, 5];
     let shown = |dataset: &Dataset| -> Vec<(String, u64, u64)> {
         let shown =
@@ -220,14 +220,14 @@ fn a_part_of_the_list_keeps_its_positions() {
 }
 
 #[test]
-fn a_pattern_may_be_lent() {
+fn a_pattern_may_be_borrowed() {
     let pattern = "train-{0..2}.tar".to_owned();
     assert_eq!(Dataset::builder(&pattern).build().unwrap().shards().len(), 3);
 }
 
 #[cfg(feature = "gzip")]
 #[test]
-fn shards_may_be_compressed() {
+fn compressed_shards_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut endings = vec![".tar", ".tar.gz", ".tgz"];
     if cfg!(feature = "zstd") {
@@ -272,8 +272,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn readers_read_everything_once(
-        world_size in 1usize..5, workers in 1usize..4, rounds in 1usize..4, seed: u64, epoch: u64, shuffled: bool,
+    fn all_readers_together_read_each_sample_once(
+        world_size in 1usize..5, workers in 1usize..4, rounds in 1usize..4, seed: u64, epoch: u64,
+        shuffled: bool,
         sizes in proptest::collection::vec(0usize..5, 0..12),
     ) {
         let streams = world_size * workers * rounds;
@@ -286,7 +287,7 @@ proptest! {
     }
 }
 
-/// The items of all ranks, by the round in which each stream gives one.
+/// The items of all ranks, grouped by the step in which each stream contributes one.
 fn rounds(items: impl Iterator<Item = Vec<String>>, per_round: usize) -> Vec<Vec<String>> {
     let mut rounds = Vec::<Vec<String>>::new();
     for items in items {
@@ -299,7 +300,7 @@ fn rounds(items: impl Iterator<Item = Vec<String>>, per_round: usize) -> Vec<Vec
 }
 
 #[test]
-fn a_global_round_is_the_same_on_any_number_of_ranks() {
+fn a_step_has_the_same_samples_on_any_number_of_ranks() {
     const STREAMS: usize = 12;
     // All streams have as many samples, so that all ranks take as many steps.
     let builder = dataset(&[5; 3 * STREAMS]).streams(STREAMS).shuffle_shards(true).seed(1);
@@ -351,7 +352,7 @@ impl Source for Signed {
 }
 
 #[test]
-fn a_signature_reaches_no_message() {
+fn no_message_shows_a_signature() {
     let store = Store::builder().with_source("https://host", Arc::new(Signed)).build().unwrap();
     let shards = ShardList::from_urls(["https://host/a.tar?signature=secret"]);
     let dataset = Dataset::builder(shards).store(store).topology(Topology::single()).build().unwrap();
@@ -368,9 +369,9 @@ fn a_signature_reaches_no_message() {
     }
 }
 
-/// Putting a long list into order takes a while; it must not be done for each stream anew.
+/// Ordering a long list takes a while, so it must not be repeated for each stream.
 #[test]
-fn many_streams_of_many_shards() {
+fn thousands_of_streams_read_all_shards_in_order() {
     let shards = ShardList::from_urls((0..6000).map(|n| format!("/nowhere/{n}.tar")));
     let dataset = Dataset::builder(shards).topology(Topology::single()).streams(3000).shuffle_shards(true);
     let dataset = dataset.seed(3).build().unwrap();

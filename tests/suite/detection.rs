@@ -1,4 +1,4 @@
-//! Boxes and label images follow the transforms of their picture.
+//! Boxes and masks follow the transforms of their image.
 
 use proptest::prelude::*;
 use shardstream::codec::{Array, DType};
@@ -13,7 +13,7 @@ use shardstream::{Error, ErrorKind, Result, Rng};
 /// Left, top, right, bottom.
 type Rect = [u32; 4];
 
-/// A black picture with a white rectangle.
+/// A black image with a white rectangle.
 fn drawing((height, width): (u32, u32), [left, top, right, bottom]: Rect) -> Image {
     let white = |at: u32| {
         let (x, y) = (at % width, at / width);
@@ -26,7 +26,7 @@ fn boxes(list: &[[f32; 4]]) -> Array {
     Array::from_vec(vec![list.len(), 4], list.as_flattened().to_vec()).unwrap()
 }
 
-/// A rectangle as the sample of a picture, its label image and its box.
+/// A sample with a rectangle as image, mask and box.
 fn sample(size: (u32, u32), rect: Rect) -> Sample {
     let png = drawing(size, rect).to_png().unwrap();
     let corners = boxes(&[rect.map(|side| side as f32)]);
@@ -46,7 +46,7 @@ fn boxes_of(batch: &TensorBatch) -> Vec<[f32; 4]> {
     batch["x.boxes"].as_slice::<f32>().unwrap().as_chunks().0.to_vec()
 }
 
-/// Of the picture and of its mask, the pixels whose centres are in a box are white, and no others.
+/// Fails unless exactly the pixels whose centres are in the box are white, in the image and its mask.
 fn assert_exact(batch: &TensorBatch, width: usize) {
     let boxes = boxes_of(batch);
     assert!(boxes.len() <= 1, "{boxes:?}");
@@ -58,8 +58,8 @@ fn assert_exact(batch: &TensorBatch, width: usize) {
                     x > left + by && x < right - by && y > top + by && y < bottom - by
                 })
             };
-            // A centre that is exactly between two pixels may be of either, depending on whether the picture
-            // was flipped before it was resized or after.
+            // A centre exactly between two pixels may belong to either, depending on whether the image was
+            // flipped before or after the resize.
             let (surely, maybe) = (inside(1e-3), inside(-1e-3));
             let right = if *white == 255 { maybe } else { !surely };
             assert!(right, "({x}, {y}) of {name} is {white}, and the boxes are {boxes:?}");
@@ -67,7 +67,7 @@ fn assert_exact(batch: &TensorBatch, width: usize) {
     }
 }
 
-/// A part of a picture, by shares of what there is.
+/// A crop, as fractions of the image.
 fn crop(shares: [f64; 4]) -> impl Fn(&mut Frame<'_>, &mut Rng) -> Result<()> + Send + Sync + 'static {
     move |frame, _| {
         let part = |side: u32, at: f64, length: f64| {
@@ -85,7 +85,7 @@ fn shares() -> impl Strategy<Value = [f64; 4]> {
 }
 
 prop_compose! {
-    /// A picture's size and a rectangle in it.
+    /// The size of an image and a rectangle in it.
     fn scene()(height in 1..50u32, width in 1..50u32, at in shares()) -> ((u32, u32), Rect) {
         let part = |side: u32, start: f64, length: f64| {
             let start = (f64::from(side) * start) as u32;
@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_box_contains_exactly_the_pixels_that_it_did(
+    fn transforms_keep_the_pixels_of_a_box_inside_it(
         (size, rect) in scene(),
         before in prop::option::of(shares()),
         flip: [bool; 2],
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mask_is_the_picture_where_both_are_the_same_file(
+    fn a_mask_is_transformed_exactly_as_its_image(
         (height, width) in (1..50u32, 1..50u32),
         shares in shares(),
         degrees in prop::option::of(-180.0..180.0f64),
@@ -140,7 +140,7 @@ proptest! {
     ) {
         let pixels: Vec<u8> = (0..height * width).map(|at| (at * 37 % 256) as u8).collect();
         let png = Image::new(ImageMode::L8, (height, width), pixels).unwrap().to_png().unwrap();
-        // By these sizes no centre is exactly between two pixels.
+        // With these sizes no centre is exactly between two pixels.
         let mut column = column((36, 70))
             .then(crop(shares))
             .then(RandomResizedCrop::new((32, 64)).unwrap().filter(Filter::Nearest))
@@ -153,12 +153,13 @@ proptest! {
         }
         let sample = sample((height, width), [0, 0, 1, 1]).with("png", png.clone()).with("seg.png", png);
         let batch = collate(column, sample.with_position(0, number)).unwrap();
-        let differ = batch["x"].as_bytes().iter().zip(batch["x.mask"].as_bytes()).filter(|(a, b)| a != b).count();
+        let pairs = batch["x"].as_bytes().iter().zip(batch["x.mask"].as_bytes());
+        let differ = pairs.filter(|(pixel, label)| pixel != label).count();
         prop_assert_eq!(differ, 0);
     }
 
     #[test]
-    fn what_is_turned_and_sheared_is_in_its_box(
+    fn rotated_and_sheared_objects_stay_in_their_boxes(
         (size, rect) in scene(),
         degrees in -180.0..180.0f64,
         matrix in (0.5..2.0f64, -0.5..0.5f64, -9.0..9.0f64, -0.5..0.5f64, 0.5..2.0f64, -9.0..9.0f64),
@@ -191,17 +192,17 @@ proptest! {
     }
 }
 
-/// A JPEG that EXIF says to turn.
+/// A JPEG with an EXIF orientation.
 fn jpeg(picture: &Image, orientation: u8) -> Vec<u8> {
     let jpeg = picture.to_jpeg(100).unwrap();
-    // TIFF of one number: 0x0112, the orientation.
+    // A TIFF directory with one entry: 0x0112, the orientation.
     let mut exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
     exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
     [&jpeg[..2], &exif, &jpeg[2..]].concat()
 }
 
 #[test]
-fn boxes_are_those_of_the_picture_as_exif_turns_it() {
+fn boxes_follow_the_exif_orientation_of_their_image() {
     let (size, rect) = ((32, 48), [8, 16, 32, 24]);
     for orientation in 1..=8 {
         let file = jpeg(&drawing(size, rect), orientation);
@@ -211,7 +212,7 @@ fn boxes_are_those_of_the_picture_as_exif_turns_it() {
             Columns::new().with("x", plain).collate([Sample::new("k").with("jpg", file.clone())]).unwrap();
         let labels: Vec<u8> =
             upright["x"].as_slice::<u8>().unwrap().iter().map(|n| u8::from(*n > 128)).collect();
-        // Where the rectangle is in the turned picture.
+        // The rectangle in the oriented image.
         let white = || labels.iter().enumerate().filter(|(_, label)| **label == 1).map(|(at, _)| at as u32);
         let (xs, ys) = (|| white().map(|at| at % turned.1), || white().map(|at| at / turned.1));
         let rect = [xs().min(), ys().min(), xs().max().map(|x| x + 1), ys().max().map(|y| y + 1)];
@@ -234,7 +235,7 @@ fn boxes_are_those_of_the_picture_as_exif_turns_it() {
                 .then(RandomHorizontalFlip::new(0.5).unwrap());
             let mut batch = collate(column, sample.clone().with_position(0, number)).unwrap();
             for name in ["x", "x.mask"] {
-                // What a JPEG makes of black and white, and labels of 0 and 1.
+                // Tolerances for black and white in a JPEG; labels are exactly 0 and 1.
                 let most = if name == "x" { 128 } else { 0 };
                 let numbers = batch.tensor_mut(name).unwrap().as_mut_slice::<u8>().unwrap();
                 numbers.iter_mut().for_each(|number| *number = if *number > most { 255 } else { 0 });
@@ -245,8 +246,8 @@ fn boxes_are_those_of_the_picture_as_exif_turns_it() {
 }
 
 #[test]
-fn as_usually_trained_the_box_is_where_the_picture_is() {
-    // Bilinear, and of a JPEG: to a pixel.
+fn boxes_and_masks_follow_crops_resizes_and_flips() {
+    // Bilinear resizes of a JPEG are exact to a pixel.
     let (size, rect) = ((240, 320), [80, 60, 200, 160]);
     let sample = sample(size, rect).with("png", drawing(size, rect).to_jpeg(95).unwrap());
     for number in 0..16 {
@@ -270,7 +271,7 @@ fn as_usually_trained_the_box_is_where_the_picture_is() {
 }
 
 #[test]
-fn boxes_in_every_form_and_format() {
+fn boxes_are_read_in_every_layout_and_encoding() {
     let png = drawing((20, 40), [0; 4]).to_png().unwrap();
     let kept = |boxes: Boxes, value: Value| {
         let column = ImageColumn::new("png", (10, 20)).then(Resize::exact((10, 20)).unwrap()).boxes(boxes);
@@ -321,7 +322,7 @@ fn boxes_in_every_form_and_format() {
 }
 
 #[test]
-fn what_is_cut_off_is_dropped_with_its_label() {
+fn boxes_outside_a_crop_are_dropped_with_their_labels() {
     let list = [[0., 0., 4., 4.], [4., 4., 6., 6.], [0., 0., 10., 10.], [7., 5., 9., 5.], [8., 8., 12., 12.]];
     let png = drawing((20, 20), [0; 4]).to_png().unwrap();
     let labels = Array::from_vec(vec![5], vec![10u8, 11, 12, 13, 14]).unwrap();
@@ -333,7 +334,7 @@ fn what_is_cut_off_is_dropped_with_its_label() {
     };
     let kept = |boxes: Boxes| batch(boxes).unwrap()["x.labels"].as_slice::<i64>().unwrap().to_vec();
     let all = || Boxes::new("boxes.npy");
-    // Of the second a quarter, of the third a quarter, of the last all is in the window.
+    // The crop holds a quarter of the second and third boxes, and all of the last.
     assert_eq!(kept(all()), [11, 12, 14]);
     assert_eq!(kept(all().min_visible(0.25)), [11, 12, 14]);
     assert_eq!(kept(all().min_visible(0.26)), [14]);
@@ -371,7 +372,7 @@ fn what_is_cut_off_is_dropped_with_its_label() {
 }
 
 #[test]
-fn masks_in_every_form() {
+fn masks_are_read_in_every_form() {
     let png = drawing((2, 3), [0; 4]).to_png().unwrap();
     let masked = |mask: Mask, value: Value| {
         let column = ImageColumn::new("png", (4, 5)).then(CenterCrop::new((4, 5)).unwrap()).mask(mask);
@@ -419,7 +420,7 @@ fn masks_in_every_form() {
 }
 
 #[test]
-fn what_nobody_can_follow_is_an_error() {
+fn a_transform_that_boxes_cannot_follow_is_an_error() {
     let redraw = |frame: &mut Frame<'_>, _: &mut Rng| -> Result<()> {
         Ok(frame.redraw(frame.size(), |from, to| to.copy_from_slice(from))?)
     };
@@ -431,7 +432,7 @@ fn what_nobody_can_follow_is_an_error() {
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
         assert!(error.to_string().contains("`Frame::redraw`"), "{error}");
     }
-    // What augments colours, erases or is random in any other way is followed.
+    // Transforms of colour, erasing and other random transforms are followed.
     let augmented = column(8)
         .then(RandAugment::new(9, 20).unwrap())
         .then(RandomErasing::new(1.0).unwrap())
@@ -442,7 +443,7 @@ fn what_nobody_can_follow_is_an_error() {
 }
 
 #[test]
-fn pictures_that_are_missing_have_no_boxes() {
+fn missing_images_have_no_boxes() {
     let column = |field: &str| {
         let column = ImageColumn::new(field, 8).mode(ImageMode::L8);
         column.boxes(Boxes::new("boxes.npy").fixed(2)).mask(Mask::new("seg.png"))
@@ -462,7 +463,7 @@ fn pictures_that_are_missing_have_no_boxes() {
 }
 
 #[test]
-fn the_same_on_any_threads() {
+fn threads_change_no_batch() {
     let dir = tempfile::tempdir().unwrap();
     let pattern = format!("{}/%06d.tar", dir.path().display());
     let mut writer = ShardWriter::builder(&pattern).max_count(6).build().unwrap();

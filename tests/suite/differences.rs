@@ -1,5 +1,5 @@
-//! What differs from Python's `webdataset`, as `docs/webdataset.md` lists it: odd shards, and what each side
-//! makes of them. What both make the same of is in `differential.rs`.
+//! Differences from Python's `webdataset`, as `docs/webdataset.md` lists them: odd shards, and how each
+//! library reads them. `differential.rs` tests what both read alike.
 
 use crate::support::python::Python;
 use crate::support::read_samples;
@@ -7,11 +7,11 @@ use shardstream::codec::Decoder;
 use shardstream::{Error, Result, Sample, Value};
 use std::path::Path;
 
-/// The shard, written by `differences.py`, and what `webdataset` and this crate make of it: samples with
-/// their fields or one decoded field, and errors.
+/// A shard that `differences.py` writes, and how `webdataset` and this crate read it: samples with their
+/// fields or one decoded field, and errors.
 type Row = (&'static str, &'static str, &'static str);
 
-/// Some are alike, though they look as if they were not.
+/// Some rows agree, although one would expect a difference.
 const ROWS: &[Row] = &[
     ("cut_at_a_member.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),
     ("cut_in_a_header.tar", "a: txt cls; b: txt", "a: txt cls; Truncated"),
@@ -94,12 +94,12 @@ fn shown(value: &Value) -> String {
         Value::Json(json) => format!("json {json}"),
         Value::Array(array) => format!("array {} {}", array.dtype(), hex(array.data())),
         #[cfg(feature = "image")]
-        Value::Image(image) => format!("pixels {}", hex(image.as_u8().expect("8 bits are asked for"))),
+        Value::Image(image) => format!("pixels {}", hex(image.as_u8().expect("8 bits were requested"))),
         other => panic!("{}", other.type_name()),
     }
 }
 
-/// What this crate makes of a shard: its one field `FIELD` where the shard is of one of those, decoded.
+/// How this crate reads a shard: the decoded value of `FIELD` where the shard has that single field.
 fn ours(path: &Path) -> String {
     let decoder = Decoder::new();
     #[cfg(feature = "image")]
@@ -121,7 +121,7 @@ fn ours(path: &Path) -> String {
     samples.map(|shown| shown.unwrap_or_else(|error| kind(&error))).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a row needs what is not compiled in.
+/// Whether a row needs a feature that is not compiled in.
 fn is_left_out(name: &str) -> bool {
     let gzip = name.ends_with(".gz") || name.starts_with("gz_");
     let image = ["pgm_", "png_", "jpg_"].iter().any(|kind| name.starts_with(kind));
@@ -130,7 +130,7 @@ fn is_left_out(name: &str) -> bool {
 }
 
 #[test]
-fn each_side_does_what_the_page_says() {
+fn each_library_reads_odd_shards_as_documented() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let theirs = python.differences(dir.path());

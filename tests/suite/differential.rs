@@ -1,5 +1,5 @@
-//! Against other tools: what we write, Python's `webdataset` and GNU tar read as it was; what they write, we
-//! read as `webdataset` does.
+//! Comparison with other tools: Python's `webdataset` and GNU tar read what we write, and we read what they
+//! write as `webdataset` does.
 
 use crate::support::names::{ALIKE, HIDDEN};
 use crate::support::python::{Python, skip, stdout_of};
@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Samples with names and sizes of all sorts that also a file system takes.
+/// Samples with names and sizes of all sorts that are also valid on a file system.
 fn samples() -> Vec<Sample> {
     let mut samples: Vec<Sample> = (0..50)
         .map(|i| {
@@ -112,9 +112,9 @@ fn text(alphabet: &'static [&'static str], length: std::ops::Range<usize>) -> im
     prop::collection::vec(prop::sample::select(alphabet), length).prop_map(|parts| parts.concat())
 }
 
-/// Whatever sample the writer takes, `webdataset` and we read as it was, in any locale.
+/// Every sample that the writer accepts reads back unchanged, here and in `webdataset`, in any locale.
 #[test]
-fn what_is_accepted_reads_back() {
+fn accepted_samples_read_back_here_and_in_python() {
     let Some(python) = Python::find() else { return };
     let python = python.in_c_locale();
     let (key, wild_key) = (
@@ -173,7 +173,7 @@ fn we_read_what_gnu_tar_writes() {
     let mut files: Vec<String> =
         ["a.cls", "a.jpg", "b/c.d/e.txt", "b/README", "b/f.seg.png", "v/ g .txt"].map(String::from).to_vec();
     let mut shards = Vec::new();
-    // Each format takes longer names than the one before.
+    // Each format allows longer names than the one before.
     for (format, key) in [
         ("v7", "k".repeat(90)),
         ("oldgnu", "猫/".repeat(50) + "k"),
@@ -182,7 +182,7 @@ fn we_read_what_gnu_tar_writes() {
         ("posix", vec!["d".repeat(60); 10].join("/")),
     ] {
         if format == "ustar" {
-            // What only GNU's formats could hold.
+            // Names that only GNU's formats can hold.
             fs::remove_dir_all(tree.join("猫")).unwrap();
             files.retain(|file| !file.starts_with('猫'));
         }
@@ -217,9 +217,9 @@ fn we_read_what_gnu_tar_writes() {
     }
 }
 
-/// The tables of names say of `webdataset` what it does.
+/// `webdataset` splits names as the tables say.
 #[test]
-fn the_name_tables_are_right_about_python() {
+fn python_splits_names_as_the_tables_say() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let rows: Vec<_> = ALIKE.iter().chain(HIDDEN).collect();
@@ -234,7 +234,7 @@ fn the_name_tables_are_right_about_python() {
     }
 }
 
-/// GNU tar in a UTF-8 locale; says that the test is skipped where it is not there.
+/// GNU tar in a UTF-8 locale; prints that the test is skipped where it is missing.
 fn gnu_tar() -> Option<impl Fn() -> Command> {
     let tar = || {
         let mut tar = Command::new("tar");
@@ -255,7 +255,7 @@ fn count_files(dir: &Path) -> usize {
     fs::read_dir(dir).unwrap().map(|entry| count(entry.unwrap().path())).sum()
 }
 
-/// A decoded value, as `decode.py` shows it.
+/// A decoded value, as `decode.py` prints it.
 fn shown(value: &Value) -> Json {
     let array = |dtype: &str, shape: Json, bytes: &[u8]| {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -323,9 +323,9 @@ fn write_values(shard: &Path) {
     fs::write(shard, writer.finish().unwrap()).unwrap();
 }
 
-/// Values that either side encoded, both sides decode alike.
+/// Both libraries decode values alike, whichever encoded them.
 #[test]
-fn values_decode_alike() {
+fn values_decode_as_in_python() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     python.write(dir.path());

@@ -1,4 +1,4 @@
-//! The rules of the format, as tables: names, grouping, and what is done about damage.
+//! The rules of the format as tables: names, grouping, and the handling of damage.
 
 use crate::support::names::{ALIKE, HIDDEN};
 use crate::support::{archive, content, files, member, read_bytes};
@@ -28,7 +28,7 @@ fn names() {
     }
 }
 
-/// Members of an archive, and the samples that they make: keys with fields, or the kind of an error.
+/// Members of an archive, and the resulting samples: keys with fields, or the kind of an error.
 type Grouping = (&'static [&'static str], &'static [&'static str]);
 
 const GROUPINGS: &[Grouping] = &[
@@ -45,7 +45,7 @@ const GROUPINGS: &[Grouping] = &[
 ];
 
 #[test]
-fn grouping() {
+fn members_are_grouped_by_key() {
     for (members, expected) in GROUPINGS {
         let shown = |sample: &Result<Sample>| match sample {
             Ok(sample) => {
@@ -60,7 +60,7 @@ fn grouping() {
 }
 
 #[test]
-fn directories_hold_no_data() {
+fn directories_contribute_no_fields() {
     let bytes = [
         member("a.d/", EntryType::Directory, b""),
         member("a.d/a.txt", EntryType::Regular, b"1"),
@@ -75,11 +75,11 @@ fn sound() -> Vec<u8> {
     archive(&[0, 1, 2].map(|i| Sample::new(format!("s{i}")).with("cls", i).with("txt", "text")))
 }
 
-/// Damage: what it is called, the damaged bytes, how many samples come, and the kind and offset of the error
-/// after.
+/// Damage: its name, the damaged bytes, the number of good samples, and the kind and offset of the error
+/// after them.
 type Damage = (&'static str, Vec<u8>, usize, Option<(&'static str, u64)>);
 
-/// Python's `webdataset` gives no error for those marked with a star, and for most of them an incomplete
+/// For those marked with a star, Python's `webdataset` reports no error, and mostly returns an incomplete
 /// sample.
 fn damages() -> Vec<Damage> {
     let cut = |length: usize| sound()[..length].to_vec();
@@ -134,7 +134,7 @@ fn damages() -> Vec<Damage> {
 }
 
 #[test]
-fn damage_is_an_error_at_its_place() {
+fn damage_is_an_error_at_its_offset() {
     for (what, bytes, count, expected) in damages() {
         let (good, error) = good_and_error(read_bytes(&bytes));
         assert_eq!(good.len(), count, "{what}: samples");
@@ -146,7 +146,7 @@ fn damage_is_an_error_at_its_place() {
     }
 }
 
-/// However short the archive: whole samples, then an error.
+/// An archive cut to any length gives whole samples, then an error.
 #[test]
 fn a_cut_anywhere_is_truncation() {
     let bytes = sound();

@@ -7,7 +7,7 @@
 //! that differs is a mistake in the code. Where the text of states has changed on purpose, the new text is
 //! added beside the old ones, which must all still be restored.
 
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use serde_json::{Map, Value as Json};
 use shardstream::adapters::random_mix;
 use shardstream::dataset::DatasetBuilder;
@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// Lines of what was found, each under a name, are what the file has.
+/// Compares named lines with those of the file.
 #[derive(Default)]
 struct Golden {
     found: Map<String, Json>,
@@ -49,7 +49,7 @@ impl Golden {
             match golden.get(name) {
                 Some(expected) => assert_eq!(
                     found, expected,
-                    "{file}: \"{name}\" is not what it was. It must never change: find out what in the code \
+                    "{file}: \"{name}\" has changed, and must never change: find out what in the code \
                      has changed it, and undo that"
                 ),
                 None if bless() => drop(golden.insert(name.clone(), found.clone())),
@@ -101,8 +101,8 @@ fn plans() {
 #[test]
 fn random_numbers() {
     let mut golden = Golden::default();
-    let shelf = Shelf::of(&SIZES);
-    for sample in shelf.dataset(4).build().unwrap().samples(2).map(Result::unwrap) {
+    let source = VersionedSource::of(&SIZES);
+    for sample in source.dataset(4).build().unwrap().samples(2).map(Result::unwrap) {
         for seed in [0, 42] {
             let mut rng = sample.rng(seed);
             let below = joined([1, 2, 1000, 1 << 40, u64::MAX].map(|bound| rng.below(bound)));
@@ -134,9 +134,9 @@ struct Job {
     name: &'static str,
     loader: Loader<Batch<String>>,
     epoch: u64,
-    /// After how many batches it stops, where it is without an end.
+    /// Number of batches after which an endless run stops.
     stop: Option<usize>,
-    /// After how many batches its state is looked at.
+    /// Number of batches after which its state is compared.
     saved: usize,
 }
 
@@ -152,8 +152,8 @@ impl Job {
 }
 
 fn jobs(threads: usize) -> Vec<Job> {
-    let shelf = Shelf::of(&SIZES);
-    let dataset = || shelf.dataset(SIZES.len()).seed(42);
+    let source = VersionedSource::of(&SIZES);
+    let dataset = || source.dataset(SIZES.len()).seed(42);
     let shuffled = || dataset().streams(4).shuffle_shards(true);
     let items = |dataset: DatasetBuilder| Loader::builder(dataset.build().unwrap()).threads(threads);
     let named = |items: LoaderBuilder<Sample>, batch| {
@@ -220,7 +220,7 @@ fn loaders() {
     golden.check("loaders.json");
 }
 
-/// The texts of a state of this name, of all releases.
+/// The texts of the state of this name from all releases.
 fn saved(name: &str) -> Vec<(PathBuf, String)> {
     let paths = (1..).map(|number| folder().join(format!("states/{name}-{number}.json")));
     paths.map_while(|path| Some((path.clone(), fs::read_to_string(path).ok()?))).collect()

@@ -1,4 +1,4 @@
-//! Pictures on their way through transforms, beside Pillow and beside steps done one after the other.
+//! Images through transforms, compared with Pillow and with steps applied one by one.
 
 use crate::support::python::Python;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ fn filter(name: &str) -> Filter {
     }
 }
 
-/// The steps, noted one after the other; or each done before the next one where `eager`.
+/// Applies the steps lazily, or each one immediately where `eager`.
 fn transformed(file: &[u8], mode: ImageMode, steps: Vec<Step>, eager: bool) -> Result<Image, Error> {
     let apply = move |frame: &mut Frame<'_>, _: &mut Rng| {
         for step in &steps {
@@ -58,7 +58,7 @@ fn transformed(file: &[u8], mode: ImageMode, steps: Vec<Step>, eager: bool) -> R
     Transforms::new().then(apply).image(file, mode, &mut Rng::new(0, 0, 0))
 }
 
-/// How far two pictures are from each other: at most, and on average.
+/// The largest and the mean difference of two images.
 fn distance(image: &Image, wanted: &[u8]) -> (u8, f64) {
     let pixels = image.as_u8().unwrap();
     assert_eq!(pixels.len(), wanted.len());
@@ -66,20 +66,20 @@ fn distance(image: &Image, wanted: &[u8]) -> (u8, f64) {
     (off.clone().max().unwrap_or(0), off.map(f64::from).sum::<f64>() / pixels.len() as f64)
 }
 
-/// What a picture may be off from Pillow's: at most, and on average.
+/// The allowed largest and mean difference from Pillow.
 fn tolerance(name: &str, steps: &[Step]) -> (u8, f64) {
     let filter =
         steps.iter().find_map(|step| if let Step::Resize(.., filter) = step { Some(*filter) } else { None });
     let turbo = cfg!(feature = "turbojpeg");
     match (name.ends_with("jpg"), filter) {
         (false, None | Some(Filter::Nearest)) => (0, 0.0),
-        // What overshoots is cut off between the passes over rows and columns, whose order is another one.
+        // Overshoots are clipped between the passes over rows and columns, whose order differs.
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "bilevel.png" => (30, 5.0),
         (false, Some(Filter::Bicubic | Filter::Lanczos)) if name == "deep.png" => (15, 0.5),
         (false, Some(_)) => (1, 0.3),
-        // Pillow's decoder is the same one.
+        // Pillow uses the same decoder.
         (true, None | Some(Filter::Nearest)) if turbo => (0, 0.0),
-        // At a part of its size, a JPEG is not quite what a filter would have made of it.
+        // Decoding a JPEG at a fraction of its size differs slightly from filtering it.
         (true, Some(Filter::Bilinear)) if turbo => (20, 1.3),
         (true, Some(_)) if turbo => (25, 1.6),
         (true, None) => (10, 1.8),
@@ -88,7 +88,7 @@ fn tolerance(name: &str, steps: &[Step]) -> (u8, f64) {
 }
 
 #[test]
-fn pictures_are_those_of_pillow() {
+fn transformed_images_match_pillow() {
     let Some(python) = Python::find() else { return };
     let dir = tempfile::tempdir().unwrap();
     let cases = python.pictures(dir.path());
@@ -112,7 +112,7 @@ fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec/images")
 }
 
-/// The files that other tests read, by name.
+/// The image files of other tests, by name.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(data())
         .unwrap()
@@ -124,12 +124,12 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// A step, by fractions of the picture that it is done to.
+/// A step, in fractions of the image it is applied to.
 fn step() -> impl Strategy<Value = (u8, [f64; 4])> {
     (0..10u8, any::<[u16; 4]>().prop_map(|numbers| numbers.map(|number| f64::from(number) / 65536.0)))
 }
 
-/// Makes steps of fractions, for a picture of this size.
+/// Converts fractions to steps for an image of this size.
 fn fit(steps: &[(u8, [f64; 4])], (mut width, mut height): (u32, u32)) -> Vec<Step> {
     let some = |most: u32, part: f64| 1 + (f64::from(most - 1) * part) as u32;
     let mut fitted = Vec::new();
@@ -151,7 +151,7 @@ fn fit(steps: &[(u8, [f64; 4])], (mut width, mut height): (u32, u32)) -> Vec<Ste
     fitted
 }
 
-/// Crops and flips of a decoded picture.
+/// Crops and flips a decoded image.
 fn by_hand(image: &Image, steps: &[Step]) -> Vec<u8> {
     let channels = image.mode().channels();
     let mut rows: Vec<Vec<&[u8]>> = image
@@ -177,7 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn crops_and_flips_are_those_of_the_decoded_picture(
+    fn crops_and_flips_match_the_decoded_image(
         at: prop::sample::Index,
         steps in proptest::collection::vec(step(), 0..6),
         grey: bool,
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn steps_come_to_the_same_noted_and_done(
+    fn lazy_and_immediate_steps_agree(
         at: prop::sample::Index,
         steps in proptest::collection::vec(step(), 0..6),
     ) {
@@ -204,10 +204,10 @@ proptest! {
         let noted = transformed(file, ImageMode::Rgb8, steps.clone(), false).unwrap();
         let done = transformed(file, ImageMode::Rgb8, steps.clone(), true).unwrap();
         prop_assert_eq!((noted.width(), noted.height()), (done.width(), done.height()));
-        // Sums of fractions are in another order, or over fewer pixels; and what is noted may come at a part
-        // of its size.
+        // Fractions are summed in another order or over fewer pixels, and lazy steps may decode at a fraction
+        // of the size.
         let (worst, _) = distance(&noted, done.as_u8().unwrap());
-        // Bicubic and Lanczos have negative weights, so that a second resize makes more of a difference of 1.
+        // Bicubic and Lanczos have negative weights, so that a second resize amplifies a difference of 1.
         let resizes = steps.iter().filter(|step| matches!(step, Step::Resize(..))).count();
         let most = match cfg!(feature = "turbojpeg") && name.ends_with("jpg") {
             true => 40,
@@ -217,22 +217,22 @@ proptest! {
     }
 }
 
-/// The upper left corner: the part that takes least of the file.
+/// The upper left corner, which needs the least of the file.
 fn corner(file: &[u8]) -> Result<Image, Error> {
     transformed(file, ImageMode::Rgb8, vec![Step::Crop(0, 0, 1, 1)], false)
 }
 
 #[test]
-fn a_truncated_file_is_an_error_even_where_it_is_not_looked_at() {
+fn a_truncated_file_is_an_error_even_outside_the_crop() {
     for (name, file) in files() {
-        // In PNM of text, a number that is cut short is a number.
+        // In text PNM, a truncated number is still a number.
         if name.starts_with("plain") {
             continue;
         }
         let whole = corner(&file).unwrap();
         for end in (0..file.len()).step_by(if file.len() > 1000 { 97 } else { 1 }).chain([file.len() - 1]) {
             if let Ok(image) = corner(&file[..end]) {
-                // Nothing but what follows the pixels may be missing.
+                // Only bytes after the pixels may be missing.
                 assert!(image == whole && !name.ends_with("jpg"), "{name} cut to {end} of {}", file.len());
                 assert!(Image::decode(&file[..end], ImageMode::Rgb8).is_ok(), "{name} {end}");
             }
@@ -241,7 +241,7 @@ fn a_truncated_file_is_an_error_even_where_it_is_not_looked_at() {
 }
 
 #[test]
-fn damage_does_not_panic() {
+fn damaged_images_do_not_panic() {
     let steps = vec![Step::Crop(1, 2, 3, 3), Step::Resize(2, 2, Filter::Bilinear), Step::Flip];
     for (name, file) in files() {
         let mut damaged = file.clone();
@@ -258,7 +258,7 @@ fn damage_does_not_panic() {
 }
 
 #[test]
-fn what_lies_outside_is_refused() {
+fn a_crop_outside_the_image_is_refused() {
     let (_, file) = files().into_iter().find(|(name, _)| name == "444.jpg").unwrap();
     let error = transformed(&file, ImageMode::Rgb8, vec![Step::Crop(50, 0, 4, 1)], false).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! JPEG files whose image data is not what the picture takes: cut, spliced, with gaps or surplus bytes.
+//! JPEG files with bad image data: truncated, spliced, with gaps or surplus bytes.
 
 use shardstream::collate::{Columns, ImageColumn};
 use shardstream::image::{Frame, Image, ImageError, ImageMode, Transforms};
@@ -21,12 +21,12 @@ fn corner(frame: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
     Ok(frame.crop(0, 0, 8)?)
 }
 
-/// The upper left corner, by transforms.
+/// The upper left corner, cropped by transforms.
 fn crop(file: &[u8]) -> Result<Image> {
     Transforms::new().then(corner).image(file, ImageMode::Rgb8, &mut Rng::new(0, 0, 0))
 }
 
-/// The upper left corner, in a batch.
+/// The upper left corner, cropped by an image column.
 fn batch(file: &[u8], verify: bool) -> Result<Vec<u8>> {
     let column = ImageColumn::new("jpg", 8).then(corner).verify(verify);
     let batch =
@@ -34,7 +34,7 @@ fn batch(file: &[u8], verify: bool) -> Result<Vec<u8>> {
     Ok(batch["image"].as_slice::<u8>()?.to_vec())
 }
 
-/// Where the data of each scan begins and ends, and the file with it.
+/// The start and end of each scan's data.
 fn scans(file: &[u8]) -> Vec<(usize, usize)> {
     let mut scans = Vec::new();
     let mut at = 2;
@@ -61,13 +61,13 @@ fn data_that_ends_early_is_an_error() {
             let cut = [&file[..end], EOI].concat();
             let found = [decode(&cut).is_ok(), crop(&cut).is_ok(), batch(&cut, true).is_ok()];
             assert_eq!(found, [found[0]; 3], "{name} {end}");
-            // The last symbol of the last scan may be whole by bits that are not there.
+            // The last symbol of the last scan may be completed by padding bits.
             assert!(!found[0] || scans.len() > 1 && end + 4 >= file.len(), "{name} {end}");
         }
     }
 }
 
-/// A picture of shapes and grain, which a seed makes another one.
+/// An image of shapes and grain that depends on a seed.
 fn photo(seed: u64) -> Vec<u8> {
     let (mut rng, shift) = (Rng::new(seed, 0, 0), seed as f64);
     let mut pixels = Vec::new();
@@ -82,7 +82,7 @@ fn photo(seed: u64) -> Vec<u8> {
     Image::new(ImageMode::Rgb8, (120, 160), pixels).unwrap().to_jpeg(85).unwrap()
 }
 
-/// Other image data, whose markers are all there.
+/// Damaged image data in which all markers are present.
 fn damaged(file: &[u8], other: &[u8], rng: &mut Rng) -> [Vec<u8>; 3] {
     let (start, end) = scans(file)[0];
     let (other_start, other_end) = scans(other)[0];
@@ -104,7 +104,7 @@ fn splices_and_gaps_are_errors() {
     let mut rng = Rng::new(9, 0, 0);
     let (file, other) = (photo(1), photo(2));
     assert!(file.len() > 6_000);
-    // The tail of another picture, a gap, a part that comes twice.
+    // The tail of another image, a gap, a repeated part.
     let mut unseen = [0; 3];
     for _ in 0..300 {
         for (file, unseen) in damaged(&file, &other, &mut rng).iter().zip(&mut unseen) {
@@ -113,12 +113,12 @@ fn splices_and_gaps_are_errors() {
             *unseen += usize::from(found);
         }
     }
-    // Those that decode to as many blocks, by chance.
+    // Damage that by chance decodes to the same number of blocks.
     assert!(unseen.iter().all(|unseen| *unseen <= 6), "{unseen:?} of 300");
 }
 
 #[test]
-fn surplus_data_is_an_error() {
+fn data_left_over_is_an_error() {
     let mut rng = Rng::new(3, 0, 0);
     for name in NAMES {
         let file = file(name);
@@ -128,7 +128,7 @@ fn surplus_data_is_an_error() {
                 let bytes: Vec<u8> = (0..length).map(|_| 1 + rng.below(254) as u8).collect();
                 let more = [&file[..end], &bytes, &file[end..]].concat();
                 let found = decode(&more);
-                // Seven are what a decoder has in its buffer when it is done.
+                // Up to seven surplus bytes may be in the decoder's buffer at the end.
                 assert!(length <= 7 || found.is_err(), "{name} {start} {length}");
                 assert_eq!(found.is_ok(), crop(&more).is_ok(), "{name} {start} {length}");
                 assert!(found.map_or(true, |found| found == whole), "{name} {start} {length}");
@@ -139,7 +139,7 @@ fn surplus_data_is_an_error() {
 
 /// Files as other encoders write them.
 #[test]
-fn what_is_no_damage_is_read() {
+fn harmless_irregularities_are_read() {
     for name in NAMES {
         let file = file(name);
         let (whole, part, small) =
@@ -158,7 +158,7 @@ fn what_is_no_damage_is_read() {
             ("fill bytes in front of markers", filled),
             ("bytes behind the end", [&file[..], b"a video", &[0xff, 0xd8, 0xff], &file[..]].concat()),
         ];
-        // libjpeg does not say where it has found them among scans.
+        // libjpeg does not report where between scans it found them.
         if one_pass || cfg!(not(feature = "turbojpeg")) {
             for zeros in [1, 7, 8, 100] {
                 kinds.push(("zeros in front of the end", [&file[..end], &vec![0; zeros], EOI].concat()));
@@ -175,7 +175,7 @@ fn what_is_no_damage_is_read() {
 }
 
 #[test]
-fn what_is_below_the_part_is_left_out_on_demand() {
+fn data_below_the_crop_is_unverified_on_request() {
     let file = file("420");
     let (start, end) = scans(&file)[0];
     let cut = [&file[..start + (end - start) * 3 / 4], EOI].concat();

@@ -1,4 +1,4 @@
-//! What a loader promises: the same batches whatever the threads, and every sample once or reported.
+//! A loader returns the same batches on any threads, and every sample once or as an error.
 
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
 use crate::support::{archive, member};
@@ -32,13 +32,13 @@ fn collect<T>(batches: impl Iterator<Item = Result<Batch<T>>>) -> Vec<Vec<T>> {
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// The batches that come out of the asynchronous face.
+/// The batches of the asynchronous stream.
 async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Vec<T>> {
     batches.into_stream().map(|batch| batch.unwrap().into_items()).collect().await
 }
 
 #[test]
-fn threads_prefetch_and_faces_change_nothing() {
+fn threads_prefetch_and_async_iteration_change_no_batch() {
     let dataset = builder().build().unwrap();
     let batches = |threads, prefetch| {
         augmented(dataset.clone()).threads(threads).batch(8).prefetch(prefetch).build().unwrap().epoch(3)
@@ -58,7 +58,7 @@ fn threads_prefetch_and_faces_change_nothing() {
     let mut begun = batches(2, 2);
     let mut found = vec![begun.next().unwrap().unwrap().into_items()];
     found.extend(futures::executor::block_on(collect_stream(begun)));
-    assert_eq!(found, expected, "the face is changed midway");
+    assert_eq!(found, expected, "iteration changes from blocking to asynchronous midway");
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
     }
 }
 
-/// This order must never change: a job that resumes after an update would read some samples twice and others
-/// never.
+/// This order must never change: a job that resumes after an update would repeat some samples and lose
+/// others.
 #[test]
 fn golden() {
     let dataset = dataset(&[3, 4, 2, 3]).streams(2).shuffle_shards(true).seed(42).build().unwrap();
@@ -106,7 +106,7 @@ fn golden() {
 }
 
 #[test]
-fn a_loader_reads_what_the_dataset_reads() {
+fn a_loader_returns_the_samples_of_its_dataset() {
     for streams in [1, 2, 4, 8] {
         let dataset = builder().streams(streams).build().unwrap();
         let expected = keys(dataset.samples(5));
@@ -133,7 +133,7 @@ fn the_last_batch_is_kept_dropped_or_padded() {
 }
 
 #[test]
-fn epochs_go_on_and_are_shuffled_anew() {
+fn epochs_follow_each_other_and_are_reshuffled() {
     let items = || Loader::builder(builder().build().unwrap()).shuffle(5);
     let loader = items()
         .map(|sample| Ok((sample.position().epoch, sample.key().to_owned())))
@@ -162,7 +162,7 @@ fn epochs_go_on_and_are_shuffled_anew() {
     assert_eq!(last.iter().flatten().count(), SAMPLES, "there is no epoch after the last");
 }
 
-/// What came of each shard: the keys of its samples, and its errors.
+/// The keys and errors of each shard.
 type Found = BTreeMap<String, (Vec<String>, Vec<Error>)>;
 
 fn by_shard(samples: impl Iterator<Item = Result<Sample>>) -> Found {
@@ -182,11 +182,12 @@ fn by_shard(samples: impl Iterator<Item = Result<Sample>>) -> Found {
 }
 
 #[test]
-fn damage_is_reported_and_spares_the_others() {
+fn damage_is_reported_and_other_samples_are_read() {
     const SAMPLE: usize = 1024; // a header, and content that is padded
     let store = memory();
     let shards = write(&store, &[6; 7]);
-    let shards: Vec<String> = shards.iter().map(|url| url.to_string()).chain([url(7)]).collect(); // 7 is missing
+    // Shard 7 is missing.
+    let shards: Vec<String> = shards.iter().map(|url| url.to_string()).chain([url(7)]).collect();
     let sound = |shard| {
         archive(&(0..6).map(|i| Sample::new(key(shard, i)).with("cls", i as i64)).collect::<Vec<_>>())
     };
@@ -223,8 +224,8 @@ fn damage_is_reported_and_spares_the_others() {
     assert!(matches!(error(5), (ErrorKind::DuplicateMember { .. }, 1024)), "{:?}", error(5));
     assert!(matches!(error(7), (ErrorKind::NotFound(_), 0)), "{:?}", error(7));
 
-    // Errors are at the same place for all faces, and with or without threads. In a loader they take no
-    // turn.
+    // Errors are at the same position in blocking and asynchronous reading, with and without threads. In a
+    // loader they take no slot.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());
     let expected: Vec<String> = dataset.samples(0).map(shown).collect();
@@ -236,7 +237,7 @@ fn damage_is_reported_and_spares_the_others() {
 }
 
 #[test]
-fn an_error_or_panic_of_the_map_is_that_of_one_sample() {
+fn an_error_or_panic_of_the_map_costs_one_sample() {
     for threads in [1, 4] {
         let items = Loader::builder(builder().build().unwrap()).threads(threads).map(|sample| {
             assert!(sample.key() != "03-017", "on purpose");

@@ -1,4 +1,4 @@
-//! The tests of the public API: all that need nothing of their process for themselves.
+//! Tests of the public API that can share one process.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Mixtures as documents: what they give, and what is wrong with others.
+//! Mixtures as documents: valid ones, and mistakes in others.
 
 use proptest::prelude::*;
 use shardstream::index::AutoIndex;
@@ -80,7 +80,7 @@ weights = { web = 1, code = 0 }
 "#;
 
 #[test]
-fn a_document_is_the_mix_that_it_says() {
+fn a_document_describes_the_same_mix_as_the_builder() {
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path();
     [("web", 4), ("books", 3), ("more", 1), ("code", 2)]
@@ -108,7 +108,7 @@ fn a_document_is_the_mix_that_it_says() {
     let expected = mix.threads(0).batch(5).build().unwrap();
     assert_eq!(rows(&loader, 20), rows(&expected, 20));
     assert!(home.join("kept/code.json").exists(), "the index was kept where the document says");
-    // What the order depends on is the same to the last: a state of one restores with the other.
+    // Everything that the order depends on is equal, so that a state of one restores with the other.
     let state = loader.epochs(0).nth(7).unwrap().unwrap().state().unwrap().clone();
     let later: Vec<_> =
         expected.restore(&state).unwrap().take(9).map(|batch| batch.unwrap().into_items()).collect();
@@ -120,7 +120,7 @@ fn a_document_is_the_mix_that_it_says() {
 }
 
 #[test]
-fn a_state_goes_on_with_another_version_of_the_document() {
+fn a_state_resumes_under_a_changed_document() {
     let dir = tempfile::tempdir().unwrap();
     ["web", "books", "code"].iter().for_each(|name| write(dir.path(), name, 4));
     let document = |names: &[(&str, u32)]| {
@@ -154,7 +154,7 @@ fn refused<T>(found: Result<T>, why: &str) {
 }
 
 #[test]
-fn what_is_wrong_in_a_document_is_named_with_what_was_meant() {
+fn mistakes_in_a_document_are_named_with_a_suggestion() {
     let wrong = |from: &str, to: &str, why: &str| {
         assert!(DOCUMENT.contains(from), "{from}");
         refused(Mixture::from_toml(&DOCUMENT.replacen(from, to, 1)), why);
@@ -185,7 +185,7 @@ fn what_is_wrong_in_a_document_is_named_with_what_was_meant() {
 }
 
 #[test]
-fn what_does_not_fit_the_program_is_an_error_that_says_so() {
+fn a_document_that_does_not_fit_the_program_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "web", 2);
     let document = |more: &str| {
@@ -225,7 +225,7 @@ fn secrets_of_urls_are_not_shown() {
 }
 
 #[test]
-fn the_documents_of_the_documentation_are_read() {
+fn documents_in_the_documentation_are_valid() {
     let pages = [include_str!("../../docs/pipelines.md").to_owned(), {
         let module = include_str!("../../src/mixture/mod.rs");
         module
@@ -247,7 +247,9 @@ fn the_documents_of_the_documentation_are_read() {
 
 proptest! {
     #[test]
-    fn no_document_panics(cut: prop::sample::Index, length in 0usize..9, with in "[a-z0-9\"=\\[\\]{},.\n ]{0,9}") {
+    fn no_document_panics(
+        cut: prop::sample::Index, length in 0usize..9, with in "[a-z0-9\"=\\[\\]{},.\n ]{0,9}",
+    ) {
         let at = cut.index(DOCUMENT.len());
         let end = (at + length).min(DOCUMENT.len());
         let text = format!("{}{with}{}", &DOCUMENT[..at], &DOCUMENT[end..]);

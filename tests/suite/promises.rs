@@ -1,9 +1,9 @@
-//! `docs/reliability.md` names tests that exist.
+//! All tests that `docs/reliability.md` names exist.
 
 use std::fs;
 use std::path::Path;
 
-/// The rows of all tables, without their heads: the cells of each.
+/// The cells of the rows of all tables, without headers.
 fn rows(page: &str) -> Vec<Vec<&str>> {
     let lines: Vec<&str> = page.lines().collect();
     let mut rows = Vec::new();
@@ -16,20 +16,20 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
     rows
 }
 
-/// The places that a text names, `FILE` or `FILE: TEST, TEST`.
-fn places(text: &str) -> Vec<&str> {
+/// The references in a text, `FILE` or `FILE: TEST, TEST`.
+fn references(text: &str) -> Vec<&str> {
     let roots = ["src/", "tests/", "fuzz/", "examples/", ".ci/"];
     let code = text.split('`').skip(1).step_by(2);
     code.filter(|code| roots.iter().any(|root| code.starts_with(root))).collect()
 }
 
-/// What is wrong with a place.
-fn fault(place: &str) -> Option<String> {
-    let (file, tests) = place.split_once(": ").unwrap_or((place, ""));
+/// Returns what is wrong with a reference.
+fn fault(reference: &str) -> Option<String> {
+    let (file, tests) = reference.split_once(": ").unwrap_or((reference, ""));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     if path.is_dir() {
         return (!tests.is_empty())
-            .then(|| format!("{file} is a directory, and {tests} stands in a file of it"));
+            .then(|| format!("{file} is a directory, and {tests} must be in one of its files"));
     }
     let Ok(text) = fs::read_to_string(&path) else { return Some(format!("there is no {file}")) };
     let missing = |test: &&str| !test.is_empty() && !is_test(&text, test);
@@ -37,7 +37,7 @@ fn fault(place: &str) -> Option<String> {
     Some(format!("{file} has no test {test}"))
 }
 
-/// Whether a file of tests has one of this name: a function below `#[test]`, its attributes and comments.
+/// Whether a file has a test of this name: a function below `#[test]`, attributes and comments.
 fn is_test(text: &str, name: &str) -> bool {
     let Some(at) = text.find(&format!("fn {name}(")) else { return false };
     let above = text[..at].trim_end().trim_end_matches("async").lines().rev().map(str::trim);
@@ -50,11 +50,11 @@ fn is_test(text: &str, name: &str) -> bool {
 fn every_promise_names_tests_that_exist() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
     let page = fs::read_to_string(page).unwrap();
-    let mut wrong: Vec<String> = places(&page).into_iter().filter_map(fault).collect();
+    let mut wrong: Vec<String> = references(&page).into_iter().filter_map(fault).collect();
     let rows = rows(&page);
     assert!(rows.len() >= 40, "{} rows", rows.len());
     for row in rows {
-        if row.len() != 3 || places(row[2]).is_empty() {
+        if row.len() != 3 || references(row[2]).is_empty() {
             wrong.push(format!("no test holds this: {row:?}"));
         }
     }
@@ -62,7 +62,7 @@ fn every_promise_names_tests_that_exist() {
 }
 
 #[test]
-fn a_test_that_does_not_exist_is_found() {
+fn a_missing_test_is_detected() {
     assert_eq!(fault("tests/suite/promises.rs: every_promise_names_tests_that_exist"), None);
     assert_eq!(fault("tests/suite"), None);
     assert!(fault("tests/suite/promises.rs: nothing").is_some_and(|fault| fault.ends_with("nothing")));

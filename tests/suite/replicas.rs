@@ -1,8 +1,8 @@
-//! Ranks of tensor and pipeline parallelism: those of one data-parallel rank are fed alike, and all of them
-//! together read everything once.
+//! Ranks of tensor and pipeline parallelism: the ranks of one data-parallel rank read the same samples, and
+//! all data-parallel ranks together read everything once.
 
 use crate::support::shards::{all_keys, sorted};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::plan::{split_by_node, split_by_worker};
 use shardstream::prelude::*;
 use shardstream::{Digest, Result, State};
@@ -12,11 +12,11 @@ const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 2, 14, 7];
 /// Items of a batch of all ranks.
 const GLOBAL: usize = 12;
 
-/// What a sample is mapped to: its key, and a number drawn for it.
+/// A mapped sample: its key, and a random number.
 type Item = (String, u64);
 
-fn loader(shelf: &Arc<Shelf>, indexed: bool, topology: Topology) -> Loader<Batch<Item>> {
-    let dataset = shelf.dataset(SIZES.len()).topology(topology).streams(4).shuffle_shards(true).seed(42);
+fn loader(source: &Arc<VersionedSource>, indexed: bool, topology: Topology) -> Loader<Batch<Item>> {
+    let dataset = source.dataset(SIZES.len()).topology(topology).streams(4).shuffle_shards(true).seed(42);
     let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
     let items = Loader::builder(dataset.build().unwrap()).shuffle(6).threads(1);
     let items = items.map(|sample| Ok((sample.key().to_owned(), sample.rng(7).below(1 << 40))));
@@ -27,24 +27,23 @@ fn collect(batches: impl Iterator<Item = Result<Batch<Item>>>) -> Vec<Vec<Item>>
     batches.map(|batch| batch.unwrap().into_items()).collect()
 }
 
-/// Eight ranks of four data-parallel ranks: consecutive ones that read the same, and ones that are four
-/// apart.
+/// Two layouts of eight ranks as four data-parallel ranks: neighbours read the same, or ranks four apart do.
 fn layouts() -> [Vec<Topology>; 2] {
     let rank = |rank, group| Topology::new(rank, 8).unwrap().with_data_parallel(group, 4).unwrap();
     [(0..8).map(|r| rank(r, r / 2)).collect(), (0..8).map(|r| rank(r, r % 4)).collect()]
 }
 
 #[test]
-fn ranks_of_a_group_read_alike_and_all_groups_everything_once() {
-    let shelf = Shelf::of(&SIZES);
+fn ranks_of_a_group_read_alike_and_groups_share_the_data() {
+    let source = VersionedSource::of(&SIZES);
     for indexed in [false, true] {
         let groups: Vec<_> = (0..4)
-            .map(|group| collect(loader(&shelf, indexed, Topology::new(group, 4).unwrap()).epoch(3)))
+            .map(|group| collect(loader(&source, indexed, Topology::new(group, 4).unwrap()).epoch(3)))
             .collect();
         for ranks in layouts() {
             let mut digests = Vec::new();
             for topology in ranks {
-                let mut batches = loader(&shelf, indexed, topology).epoch(3);
+                let mut batches = loader(&source, indexed, topology).epoch(3);
                 let found = collect(batches.by_ref());
                 assert_eq!(found, groups[topology.data_parallel_rank()], "{topology}");
                 digests.push((topology.data_parallel_rank(), batches.state().digest()));
@@ -60,7 +59,7 @@ fn ranks_of_a_group_read_alike_and_all_groups_everything_once() {
 }
 
 #[test]
-fn splitters_deal_to_data_parallel_ranks() {
+fn splitters_divide_among_data_parallel_ranks() {
     for ranks in layouts() {
         let mut seen = Vec::new();
         for (topology, worker) in ranks.iter().flat_map(|rank| [(rank, 0), (rank, 1)]) {
@@ -74,24 +73,24 @@ fn splitters_deal_to_data_parallel_ranks() {
 }
 
 #[test]
-fn states_of_all_ranks_resume_on_other_groups() {
-    let shelf = Shelf::of(&SIZES);
-    let alone = collect(loader(&shelf, true, Topology::single()).epoch(0));
+fn states_resume_on_other_groups_of_ranks() {
+    let source = VersionedSource::of(&SIZES);
+    let alone = collect(loader(&source, true, Topology::single()).epoch(0));
     for ranks in layouts() {
         let states = ranks.iter().map(|topology| {
-            let last = loader(&shelf, true, *topology).epoch(0).take(2).last().unwrap().unwrap();
+            let last = loader(&source, true, *topology).epoch(0).take(2).last().unwrap().unwrap();
             last.state().unwrap().clone()
         });
         let states: Vec<State> = states.collect();
         let whole = State::merge(states.clone()).unwrap();
         assert_eq!((whole.samples(), whole.batches()), (2 * GLOBAL as u64, 2));
         assert_eq!(State::merge(states.into_iter().rev()).unwrap(), whole);
-        let rest = loader(&shelf, true, Topology::single()).restore(&whole).unwrap();
+        let rest = loader(&source, true, Topology::single()).restore(&whole).unwrap();
         assert_eq!(collect(rest), alone[2..]);
         // Two data-parallel ranks of three ranks each.
         for rank in 0..6 {
             let topology = Topology::new(rank, 6).unwrap().with_data_parallel(rank / 3, 2).unwrap();
-            let rest = collect(loader(&shelf, true, topology).restore(&whole).unwrap());
+            let rest = collect(loader(&source, true, topology).restore(&whole).unwrap());
             let expected = alone[2..].iter().map(|batch| {
                 let mine = batch.iter().enumerate().filter(|(at, _)| at % 2 == rank / 3);
                 mine.map(|(_, item)| item.clone()).collect::<Vec<_>>()
@@ -102,18 +101,18 @@ fn states_of_all_ranks_resume_on_other_groups() {
 }
 
 #[test]
-fn streams_are_a_multiple_of_the_data_parallel_ranks() {
-    let shelf = Shelf::of(&SIZES);
+fn streams_must_be_a_multiple_of_the_data_parallel_ranks() {
+    let source = VersionedSource::of(&SIZES);
     let build = |group, groups, streams| {
         let topology = Topology::new(5, 6).unwrap().with_data_parallel(group, groups).unwrap();
-        shelf.dataset(SIZES.len()).topology(topology).streams(streams).build()
+        source.dataset(SIZES.len()).topology(topology).streams(streams).build()
     };
     assert_eq!(build(1, 2, 4).unwrap().streams(), [1, 3]);
     let error = build(2, 3, 4).unwrap_err().to_string();
     assert!(error.contains("3 readers (3 data-parallel ranks with 1 workers each)"), "{error}");
-    // The default follows them too, and two shards feed two replicas of three ranks.
+    // The default number of streams follows them, and two shards feed two replicas of three ranks.
     let topology = Topology::new(5, 6).unwrap().with_data_parallel(1, 2).unwrap();
-    assert_eq!(shelf.dataset(2).topology(topology).build().unwrap().streams().len(), 1);
-    let error = shelf.dataset(1).topology(topology).build().unwrap_err().to_string();
+    assert_eq!(source.dataset(2).topology(topology).build().unwrap().streams().len(), 1);
+    let error = source.dataset(1).topology(topology).build().unwrap_err().to_string();
     assert!(error.contains("1 shards cannot feed 2 data-parallel ranks"), "{error}");
 }

@@ -1,7 +1,6 @@
-//! States that a loader refuses to resume from, and what it says then; and that no document whatsoever makes
-//! it panic or run for ever.
+//! States that a loader refuses, with its messages; and no document makes a loader panic or run forever.
 
-use crate::support::shelf::{Shelf, counts, shard, url};
+use crate::support::versioned_source::{VersionedSource, counts, shard, url};
 use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -13,8 +12,8 @@ use std::sync::Arc;
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
 
-fn dataset(shelf: &Arc<Shelf>) -> DatasetBuilder {
-    shelf.dataset(SIZES.len()).streams(4).shuffle_shards(true).seed(42)
+fn dataset(source: &Arc<VersionedSource>) -> DatasetBuilder {
+    source.dataset(SIZES.len()).streams(4).shuffle_shards(true).seed(42)
 }
 
 fn items(dataset: DatasetBuilder) -> LoaderBuilder<String> {
@@ -34,25 +33,25 @@ fn refused<T>(found: Result<T>, whys: &[&str]) {
 }
 
 #[test]
-fn another_job_is_refused_and_the_difference_named() {
-    let shelf = Shelf::of(&SIZES);
-    let state = taken(items(dataset(&shelf)).batch(4).build().unwrap().epoch(0), 3);
+fn a_state_of_another_job_is_refused_with_the_difference() {
+    let source = VersionedSource::of(&SIZES);
+    let state = taken(items(dataset(&source)).batch(4).build().unwrap().epoch(0), 3);
     let here = |dataset: DatasetBuilder| items(dataset);
-    let list = |numbers: [usize; 8]| dataset(&shelf).only(numbers);
+    let list = |numbers: [usize; 8]| dataset(&source).only(numbers);
     let cases = [
-        (here(dataset(&shelf).seed(43)), "the seed is 42 in the state, and 43 here"),
-        (here(dataset(&shelf).streams(2)), "the number of streams is 4 in the state, and 2 here"),
+        (here(dataset(&source).seed(43)), "the seed is 42 in the state, and 43 here"),
+        (here(dataset(&source).streams(2)), "the number of streams is 4 in the state, and 2 here"),
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
-        (here(shelf.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
-        (here(dataset(&shelf).shuffle_shards(false)), "shuffled in the state, and listed here"),
-        (here(dataset(&shelf).resample_shards(true)), "shuffled in the state, and resampled here"),
-        (here(dataset(&shelf).index(counts(&SIZES))), "without an index, and here is one"),
-        (items(dataset(&shelf)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
-        (items(dataset(&shelf)).shuffle_bytes(99), "unbounded in the state, and 99 here"),
-        (items(dataset(&shelf)).weight(2), "the weight is 1 in the state, and 2 here"),
-        (items(dataset(&shelf)).passes(2), "the passes are 1 in the state, and 2 here"),
+        (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
+        (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
+        (here(dataset(&source).resample_shards(true)), "shuffled in the state, and resampled here"),
+        (here(dataset(&source).index(counts(&SIZES))), "without an index, and here is one"),
+        (items(dataset(&source)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
+        (items(dataset(&source)).shuffle_bytes(99), "unbounded in the state, and 99 here"),
+        (items(dataset(&source)).weight(2), "the weight is 1 in the state, and 2 here"),
+        (items(dataset(&source)).passes(2), "the passes are 1 in the state, and 2 here"),
         (
-            Loader::mix([items(dataset(&shelf)), items(dataset(&shelf))]),
+            Loader::mix([items(dataset(&source)), items(dataset(&source))]),
             "the number of datasets is 1 in the state, and 2 here",
         ),
     ];
@@ -63,25 +62,28 @@ fn another_job_is_refused_and_the_difference_named() {
         );
     }
     let mixed = |weight| {
-        Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).weight(weight)]).batch(4).build().unwrap()
+        Loader::mix([items(dataset(&source)), items(dataset(&source)).weight(weight)])
+            .batch(4)
+            .build()
+            .unwrap()
     };
     refused(
         mixed(2).restore(&taken(mixed(3).epoch(0), 2)),
         &["dataset 1: the weight is 3 in the state, and 2 here"],
     );
 
-    let counting = |sizes: &[usize]| items(dataset(&shelf).index(counts(sizes))).batch(4);
+    let counting = |sizes: &[usize]| items(dataset(&source).index(counts(sizes))).batch(4);
     let counted = |sizes: &[usize]| counting(sizes).build().unwrap();
     let indexed = taken(counted(&SIZES).epoch(0), 3);
     refused(
-        items(dataset(&shelf)).batch(4).build().unwrap().restore(&indexed),
+        items(dataset(&source)).batch(4).build().unwrap().restore(&indexed),
         &["with an index, and here is none"],
     );
     refused(
         counted(&[7, 12, 3, 9, 6, 1, 14, 6]).restore(&indexed),
         &["sizes, counts or versions of shards have changed"],
     );
-    // An epoch that is repeated to fill the last step up is another sequence than one that is not.
+    // An epoch that repeats samples to fill the last step is another sequence.
     let repeating = counting(&SIZES).last_batch(LastBatch::Repeat).build().unwrap();
     let repeated = taken(repeating.epoch(0), 3);
     let what = "repeated to fill the last step";
@@ -90,27 +92,27 @@ fn another_job_is_refused_and_the_difference_named() {
 }
 
 #[test]
-fn the_number_of_threads_and_the_size_of_batches_are_free() {
-    let shelf = Shelf::of(&SIZES);
-    let mut batches = items(dataset(&shelf)).batch(4).build().unwrap().epoch(0);
+fn threads_and_batch_size_may_differ_on_a_restore() {
+    let source = VersionedSource::of(&SIZES);
+    let mut batches = items(dataset(&source)).batch(4).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().take(3).count(), 3);
     let state = batches.state();
     let rest = keys(batches);
     for (threads, batch, ahead) in [(0, 4, 1), (2, 4, 3), (1, 1, 2), (3, 32, 1)] {
-        let loader = items(dataset(&shelf)).threads(threads).batch(batch).prefetch(ahead).build().unwrap();
+        let loader = items(dataset(&source)).threads(threads).batch(batch).prefetch(ahead).build().unwrap();
         assert_eq!(keys(loader.restore(&state).unwrap()), rest);
     }
 }
 
 #[test]
-fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
-    let shelf = Shelf::of(&SIZES);
+fn states_cover_only_returned_batches_on_any_threads() {
+    let source = VersionedSource::of(&SIZES);
     let texts = |batches: Batches<Batch<String>>| -> Vec<(Vec<String>, String)> {
         let shown = |batch: Batch<String>| (batch.to_vec(), batch.state().unwrap().to_string());
         batches.map(|batch| shown(batch.unwrap())).collect()
     };
     let loader =
-        |threads, ahead| items(dataset(&shelf)).threads(threads).batch(4).prefetch(ahead).build().unwrap();
+        |threads, ahead| items(dataset(&source)).threads(threads).batch(4).prefetch(ahead).build().unwrap();
     let expected = texts(loader(0, 1).epoch(2));
     for (threads, ahead) in [(1, 1), (2, 3), (3, 9)] {
         assert_eq!(texts(loader(threads, ahead).epoch(2)), expected);
@@ -128,11 +130,11 @@ fn states_depend_on_no_thread_and_are_of_what_was_given_out() {
 
 /// The random numbers of samples depend on the numbers of their shards.
 #[test]
-fn the_same_shards_under_other_numbers_are_other_ones() {
-    let shelf = Shelf::of(&SIZES);
-    let part = || items(shelf.dataset(8).only([4, 5, 6, 7])).batch(4).build().unwrap();
+fn the_same_shards_under_other_numbers_are_refused() {
+    let source = VersionedSource::of(&SIZES);
+    let part = || items(source.dataset(8).only([4, 5, 6, 7])).batch(4).build().unwrap();
     let state = taken(part().epoch(0), 2);
-    let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(shelf.store());
+    let alone = Dataset::builder(ShardList::from_urls((4..8).map(url))).store(source.store());
     refused(
         items(alone.topology(Topology::single())).batch(4).build().unwrap().restore(&state),
         &["the list of shards differs"],
@@ -146,16 +148,16 @@ fn keys(batches: Batches<Batch<String>>) -> Vec<String> {
 
 #[test]
 fn streams_that_are_missing_are_named() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let rank = |rank, ranks| {
-        items(dataset(&shelf).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
+        items(dataset(&source).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
     };
     let states: Vec<State> = (0..2).map(|number| taken(rank(number, 2).epoch(0), 3)).collect();
     let whys = ["it does not have stream 1, which this rank reads: merge the states of all ranks"];
     refused(rank(1, 2).restore(&states[0]), &whys);
     refused(rank(0, 1).restore(&states[0]), &whys);
     assert!(rank(1, 2).restore(&states[1]).is_ok());
-    // A half that happens to have all that a rank of four needs.
+    // The state of one rank of two has all streams that a rank of four needs.
     assert!(rank(2, 4).restore(&states[0]).is_ok());
     let whole = State::merge(states).unwrap();
     for (ranks, number) in [(1, 0), (2, 1), (4, 3)] {
@@ -164,26 +166,31 @@ fn streams_that_are_missing_are_named() {
 }
 
 /// A loader of one rank of two, without an index, in the order of the list.
-fn rank_of_two(shelf: &Arc<Shelf>, shards: usize, streams: usize, rank: usize) -> LoaderBuilder<String> {
-    items(shelf.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap())).shuffle(0)
+fn rank_of_two(
+    source: &Arc<VersionedSource>,
+    shards: usize,
+    streams: usize,
+    rank: usize,
+) -> LoaderBuilder<String> {
+    items(source.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap())).shuffle(0)
 }
 
 #[test]
-fn ranks_with_batches_of_other_sizes_do_not_merge() {
-    let shelf = Shelf::of(&SIZES);
+fn ranks_with_other_batch_sizes_do_not_merge() {
+    let source = VersionedSource::of(&SIZES);
     let state =
-        |rank, batch| taken(rank_of_two(&shelf, 8, 4, rank).batch(batch).build().unwrap().epochs(0), 3);
+        |rank, batch| taken(rank_of_two(&source, 8, 4, rank).batch(batch).build().unwrap().epochs(0), 3);
     let merged = State::merge([state(0, 2), state(1, 4)]);
     refused(merged, &["4 items by state 0, and 8 by state 1: give all ranks batches of the same size"]);
     assert!(State::merge([state(0, 4), state(1, 4)]).is_ok());
 }
 
-/// Of streams 1 and 3 the first ends early: batches of one item that would be its are left out.
+/// Stream 1 ends early, so that rank 1 leaves out the batches of one item that would be its.
 #[test]
-fn ranks_that_are_not_at_one_place_resume_in_the_one_order() {
-    let shelf = Shelf::of(&[6, 1, 6, 9]);
+fn ranks_at_different_steps_resume_in_the_global_order() {
+    let source = VersionedSource::of(&[6, 1, 6, 9]);
     let whole = |last: LastBatch| {
-        let loader = items(shelf.dataset(4).streams(4)).shuffle(0).batch(2);
+        let loader = items(source.dataset(4).streams(4)).shuffle(0).batch(2);
         loader.last_batch(last).build().unwrap()
     };
     let order = keys(whole(LastBatch::Keep).epoch(0));
@@ -191,7 +198,7 @@ fn ranks_that_are_not_at_one_place_resume_in_the_one_order() {
         for steps in 0..=14 {
             let mut before = Vec::new();
             let ranks = [0, 1].map(|rank| {
-                let loader = rank_of_two(&shelf, 4, 4, rank).batch(1);
+                let loader = rank_of_two(&source, 4, 4, rank).batch(1);
                 let mut batches = loader.last_batch(last).build().unwrap().epoch(0);
                 before.extend(batches.by_ref().take(steps).flat_map(|batch| batch.unwrap().into_items()));
                 batches.state()
@@ -211,7 +218,7 @@ fn ranks_that_are_not_at_one_place_resume_in_the_one_order() {
     }
 }
 
-/// A shard that is cut off in its last sample.
+/// A shard that is truncated in its last sample.
 fn cut(number: usize, size: usize) -> Vec<u8> {
     let (mut whole, kept) = (shard(number, size), shard(number, size - 1).len() - 1024);
     whole.truncate(kept + 512);
@@ -219,11 +226,11 @@ fn cut(number: usize, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_rank_whose_last_item_was_an_error_has_come_to_its_end() {
+fn a_rank_whose_last_item_failed_is_at_its_end() {
     for threads in [0, 2] {
-        let shelf = Shelf::of(&[6, 5]);
-        shelf.put(&url(1), cut(1, 5), Some("v1"));
-        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2).build().unwrap();
+        let source = VersionedSource::of(&[6, 5]);
+        source.put(&url(1), cut(1, 5), Some("v1"));
+        let loader = |rank| rank_of_two(&source, 2, 2, rank).threads(threads).batch(2).build().unwrap();
         let mut errors = Vec::new();
         let states = [0, 1].map(|rank| {
             let mut batches = loader(rank).epoch(0);
@@ -239,15 +246,15 @@ fn a_rank_whose_last_item_was_an_error_has_come_to_its_end() {
     }
 }
 
-/// There is more to come, which nobody has seen.
+/// The rank has more samples, which it has not read.
 #[test]
-fn a_rank_that_broke_off_has_not_come_to_its_end() {
+fn a_rank_that_stopped_early_is_not_at_its_end() {
     for threads in [0, 2] {
-        let shelf = Shelf::of(&[9, 9]);
-        let loader = |rank| rank_of_two(&shelf, 2, 2, rank).threads(threads).batch(2).build().unwrap();
+        let source = VersionedSource::of(&[9, 9]);
+        let loader = |rank| rank_of_two(&source, 2, 2, rank).threads(threads).batch(2).build().unwrap();
         let first = taken(loader(0).epoch(0), 1);
         let other = taken(loader(1).epoch(0), 5);
-        shelf.put(&url(0), shard(0, 9), Some("v2"));
+        source.put(&url(0), shard(0, 9), Some("v2"));
         let mut broken = loader(0).restore(&first).unwrap();
         assert!(matches!(broken.next().unwrap().unwrap_err().kind(), ErrorKind::Stale { .. }));
         assert!(broken.next().is_none());
@@ -255,9 +262,9 @@ fn a_rank_that_broke_off_has_not_come_to_its_end() {
     }
 }
 
-type Build = dyn Fn(&Arc<Shelf>) -> LoaderBuilder<String>;
+type Build = dyn Fn(&Arc<VersionedSource>) -> LoaderBuilder<String>;
 
-/// Fails unless all that comes is that the shard has changed.
+/// Fails unless the only result is the error that the shard has changed.
 fn assert_stale(loader: &Loader<Batch<String>>, state: &State, shard: usize, then: &str, now: &str) {
     let found: Vec<_> = loader.restore(state).unwrap().take(1000).collect();
     let [Err(error)] = &found[..] else { panic!("{found:?}") };
@@ -268,18 +275,18 @@ fn assert_stale(loader: &Loader<Batch<String>>, state: &State, shard: usize, the
 }
 
 #[test]
-fn a_shard_that_was_open_and_has_changed_is_all_that_comes() {
+fn a_changed_open_shard_is_the_only_error_of_a_restore() {
     for threads in [0, 2] {
         let loaders: [&Build; 5] = [
-            &|shelf| items(dataset(shelf)).shuffle(0),
-            &|shelf| items(dataset(shelf)),
-            &|shelf| items(dataset(shelf)).shuffle_bytes(900),
-            &|shelf| items(dataset(shelf).index(counts(&SIZES))),
-            &|shelf| items(dataset(shelf).index(counts(&SIZES))).shuffle(0),
+            &|source| items(dataset(source)).shuffle(0),
+            &|source| items(dataset(source)),
+            &|source| items(dataset(source)).shuffle_bytes(900),
+            &|source| items(dataset(source).index(counts(&SIZES))),
+            &|source| items(dataset(source).index(counts(&SIZES))).shuffle(0),
         ];
         for (kind, builder) in loaders.iter().enumerate() {
-            let shelf = Shelf::of(&SIZES);
-            let loader = builder(&shelf).threads(threads).batch(4).build().unwrap();
+            let source = VersionedSource::of(&SIZES);
+            let loader = builder(&source).threads(threads).batch(4).build().unwrap();
             let state = taken(loader.epoch(0), 2);
             // The shard that stream 0 was reading.
             let document: Json = serde_json::from_str(&state.to_string()).unwrap();
@@ -289,21 +296,21 @@ fn a_shard_that_was_open_and_has_changed_is_all_that_comes() {
             let (content, longer) = (shard(number, SIZES[number]), shard(number, SIZES[number] + 40));
             let rest = keys(loader.restore(&state).unwrap());
 
-            shelf.put(&url(number), content.clone(), Some("v2"));
+            source.put(&url(number), content.clone(), Some("v2"));
             assert_stale(&loader, &state, number, "version v1", "version v2");
-            shelf.put(&url(number), longer.clone(), None);
+            source.put(&url(number), longer.clone(), None);
             let sizes = [content.len(), longer.len()].map(|size| format!("{size} bytes"));
             assert_stale(&loader, &state, number, &sizes[0], &sizes[1]);
-            // What cannot be told apart is not refused.
-            shelf.put(&url(number), content.clone(), None);
+            // A version that cannot be told apart is not refused.
+            source.put(&url(number), content.clone(), None);
             assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
-            shelf.put(&url(number), content, Some("v1"));
+            source.put(&url(number), content, Some("v1"));
             assert_eq!(keys(loader.restore(&state).unwrap()), rest, "{kind}");
         }
     }
 }
 
-/// Numbers and other values that are where they should not be.
+/// Values that are wrong at their position in a document.
 fn values() -> impl Strategy<Value = Json> {
     let near =
         prop::sample::select(vec![0u64, 1, 2, 3, 5, 8, 13, 21, 1 << 20, 1 << 47, 1 << 48, 1 << 63, u64::MAX]);
@@ -317,7 +324,7 @@ fn values() -> impl Strategy<Value = Json> {
     ]
 }
 
-/// All places in a document, as pointers.
+/// JSON pointers to all values of a document.
 fn places(document: &Json, at: &str, found: &mut Vec<String>) {
     found.push(at.into());
     match document {
@@ -344,22 +351,25 @@ fn skipping(items: LoaderBuilder<String>) -> LoaderBuilder<String> {
     items.map(fail).on_error(OnError::skip(Failures::all()))
 }
 
-/// Texts of sound states, and the loaders that they are of.
+/// Texts of valid states, with their loaders.
 fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let loaders = [
-        (items(dataset(&shelf)).batch(4), false),
-        (items(dataset(&shelf)).batch(4), true),
-        (items(dataset(&shelf)).shuffle(0).batch(4), false),
-        (items(dataset(&shelf)).shuffle_bytes(900).batch(4), true),
-        (items(dataset(&shelf).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
-        (Loader::mix([items(dataset(&shelf)), items(dataset(&shelf)).passes(2)]).batch(4), false),
-        (selected(dataset(&shelf)).batch(4), false),
-        // With failures in their ledgers, in the middle of a sample, and of a document.
-        (skipping(items(dataset(&shelf))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4), true),
-        (skipping(items(dataset(&shelf).index(counts(&SIZES)))).last_batch(LastBatch::Drop).batch(3), false),
+        (items(dataset(&source)).batch(4), false),
+        (items(dataset(&source)).batch(4), true),
+        (items(dataset(&source)).shuffle(0).batch(4), false),
+        (items(dataset(&source)).shuffle_bytes(900).batch(4), true),
+        (items(dataset(&source).index(counts(&SIZES))).batch(4).last_batch(LastBatch::Pad), false),
+        (Loader::mix([items(dataset(&source)), items(dataset(&source)).passes(2)]).batch(4), false),
+        (selected(dataset(&source)).batch(4), false),
+        // With failures in their ledgers, in the middle of a sample and of a document.
         (
-            skipping(items(dataset(&shelf)).shuffle_bytes(900))
+            skipping(items(dataset(&source))).flat_map(|key| Ok([key.clone(), key.clone(), key])).batch(4),
+            true,
+        ),
+        (skipping(items(dataset(&source).index(counts(&SIZES)))).last_batch(LastBatch::Drop).batch(3), false),
+        (
+            skipping(items(dataset(&source)).shuffle_bytes(900))
                 .map(|key| Ok(key.into_bytes()))
                 .chunked(5, b'|')
                 .map(|row| Ok(String::from_utf8_lossy(&row).into_owned()))
@@ -376,9 +386,9 @@ fn sound() -> Vec<(Loader<Batch<String>>, Json)> {
     loaders.into_iter().map(document).collect()
 }
 
-/// Not as many as it takes for a bug in every place, but each run has others.
+/// One run does not try every position, but each run tries others.
 #[test]
-fn no_document_makes_a_loader_panic_or_run_for_ever() {
+fn no_state_makes_a_loader_panic_or_run_forever() {
     let sound = sound();
     let changes = || prop::collection::vec((any::<prop::sample::Index>(), values(), 0..4), 1..4);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
@@ -394,7 +404,7 @@ fn no_document_makes_a_loader_panic_or_run_for_ever() {
             places(&document, "", &mut found);
             let place = document.pointer_mut(&found[place.index(found.len())]).unwrap();
             match (kind, place) {
-                // A few more or less are the hardest to tell.
+                // Small differences are the hardest to detect.
                 (0, Json::Number(number)) if number.as_u64().is_some_and(|number| number < 1000) => {
                     let few = value.as_u64().unwrap_or_default() % 9;
                     *number = (number.as_u64().unwrap() + few).saturating_sub(4).into();
@@ -419,9 +429,9 @@ fn no_document_makes_a_loader_panic_or_run_for_ever() {
     outcome.unwrap();
 }
 
-/// A machine that was lost takes its disk with it, and each rank may have a copy of its own.
+/// A lost machine takes its disk with it, and each rank may have its own copy.
 #[test]
-fn copies_of_local_shards_are_the_same_shards() {
+fn a_state_resumes_on_copies_of_local_shards() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let loader = |home: &tempfile::TempDir, written: u64| {
         let pattern = format!("{}/%d.tar", home.path().display());

@@ -1,4 +1,4 @@
-//! The rank of a TPU VM, by a server that behaves as Google's.
+//! The rank of a TPU VM, from an imitation of Google's metadata server.
 
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::topology::{Launcher, Topology};
@@ -28,7 +28,7 @@ fn detect(server: &Server, variables: &str) -> Result<Topology> {
     })
 }
 
-/// A worker, the list of its slice, and `tpu-env`.
+/// A metadata server with the worker's number, its slice's hosts, and `tpu-env`.
 fn vm(worker: &'static str, endpoints: &'static str, env: &'static str) -> Server {
     Server::start(move |request| {
         let told =
@@ -46,7 +46,7 @@ fn error(server: &Server, variables: &str) -> String {
 }
 
 #[test]
-fn the_server_tells_the_rank() {
+fn the_metadata_server_gives_the_rank() {
     for (server, variables, (rank, world_size)) in [
         (vm("2", FOUR, "WORKER_ID: '2'\nTYPE: 'V3'\n"), "", (2, 4)),
         (vm("0", "unknown:unknown:10.0.0.2", "TYPE: 'V3'"), "", (0, 1)),
@@ -62,7 +62,7 @@ fn the_server_tells_the_rank() {
 }
 
 #[test]
-fn a_launcher_counts_more_than_the_server() {
+fn a_launcher_takes_precedence_over_the_metadata_server() {
     let server = vm("2", FOUR, "");
     for (variables, launcher) in [
         ("SHARDSTREAM_RANK=1 SHARDSTREAM_WORLD_SIZE=2", Launcher::Explicit),
@@ -101,7 +101,7 @@ fn contradictions_are_errors() {
 }
 
 #[test]
-fn another_server_is_not_believed() {
+fn responses_of_another_server_are_errors() {
     let none = Server::start(|request| reply(request, &[]));
     assert!(error(&none, "").contains("no agent-worker-number"));
     let wrong = Server::start(|_| Reply::new(200, "0").with("Metadata-Flavor", "Other"));
@@ -114,7 +114,7 @@ fn another_server_is_not_believed() {
 }
 
 #[test]
-fn a_slow_server_is_asked_again() {
+fn a_slow_metadata_server_is_asked_again() {
     let slow = Server::start(|request| {
         let told =
             [("agent-worker-number", "1\n"), ("worker-network-endpoints", FOUR), ("tpu-env", "A: 'b'")];

@@ -9,17 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A machine under load may take its time.
+/// Generous, for machines under load.
 const LONG: Duration = Duration::from_secs(120);
 
 fn loader() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&[400; 8]).streams(8).shuffle_shards(true).seed(7).build().unwrap())
 }
 
-/// Where the rate is enough but not even, more batches are prepared ahead, within the bytes that they may
-/// take.
+/// Where the rate suffices on average but varies, more batches are prefetched, within `prefetch_bytes`.
 #[test]
-fn uneven_batches_have_more_ahead() {
+fn uneven_batches_raise_the_prefetch() {
     let is_slow = Arc::new(AtomicBool::new(false));
     let run = |bytes: u64| {
         let is_slow = Arc::clone(&is_slow);
@@ -52,7 +51,7 @@ fn uneven_batches_have_more_ahead() {
 }
 
 #[test]
-fn options_that_fix_a_number_and_bound_it_contradict_each_other() {
+fn fixing_and_bounding_the_same_number_is_an_error() {
     for (builder, what) in [
         (loader().batch(4).threads(2).cores(2), "`threads` fixes it"),
         (loader().batch(4).prefetch(2).prefetch_bytes(1), "`prefetch` fixes it"),

@@ -1,4 +1,4 @@
-//! What a report says while and after a run: what limits it, and what everybody waits for.
+//! Reports during and after a run: they name what limits it and what its threads wait for.
 
 use crate::support::archive;
 use crate::support::shards::{dataset, memory, url, write};
@@ -17,7 +17,7 @@ fn small() -> LoaderBuilder<Sample> {
     Loader::builder(dataset(&SIZES).streams(4).build().unwrap()).batch(10)
 }
 
-/// Some directory with shards of small samples.
+/// Writes shards of small samples into a directory.
 fn files(shards: usize) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     for shard in 0..shards {
@@ -29,7 +29,7 @@ fn files(shards: usize) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn slow_map_on_local_files_is_named() {
+fn a_slow_map_on_local_files_is_named() {
     let (_directory, pattern) = files(8);
     for threads in [0, 2] {
         let dataset = Dataset::builder(pattern.as_str()).streams(4).build().unwrap();
@@ -54,9 +54,9 @@ fn slow_map_on_local_files_is_named() {
     }
 }
 
-/// The wait for the first batch says nothing of those after it, nor does a long rest.
+/// The wait for the first batch does not count for later ones, nor does a pause of the trainer.
 #[test]
-fn slow_trainer_is_named() {
+fn a_slow_trainer_is_named() {
     let slow_at_first = |sample: Sample| {
         if sample.position().shard == 0 && sample.position().sample == 0 {
             thread::sleep(100 * PAUSE);
@@ -77,7 +77,7 @@ fn slow_trainer_is_named() {
 }
 
 #[test]
-fn slow_selection_is_named() {
+fn a_slow_selection_is_named() {
     let slow = |_: &Sample| {
         thread::sleep(PAUSE);
         true
@@ -96,12 +96,12 @@ fn slow_selection_is_named() {
     assert_eq!(report.limit(), Limit::Streams, "{report}");
 }
 
-/// Objects in memory that come after a pause, or never.
+/// In-memory objects whose bytes come after a pause, or never.
 #[derive(Debug)]
 struct Slow {
     store: Store,
     pause: Duration,
-    /// No response to requests for this one ends before somebody says so.
+    /// Responses for this object do not end until the test releases them.
     silent: Option<(String, Arc<Mutex<()>>)>,
 }
 
@@ -144,7 +144,7 @@ fn slow_store(pause: Duration, silent: Option<(String, Arc<Mutex<()>>)>) -> (Sto
 }
 
 #[test]
-fn slow_network_is_named() {
+fn a_slow_network_is_named() {
     let (store, urls) = slow_store(Duration::from_millis(300), None);
     let dataset = Dataset::builder(ShardList::from_urls(urls)).streams(2).store(store).build().unwrap();
     let mut batches = Loader::builder(dataset).threads(2).batch(10).build().unwrap().epoch(0);
@@ -154,7 +154,7 @@ fn slow_network_is_named() {
     assert!(report.times.await_bytes > report.elapsed, "{report:?}");
 }
 
-/// The first warning with this in its text: a busy machine may have been slow before.
+/// The first warning with this text; on a busy machine others may come before.
 fn stall_with(stalls: &Receiver<Stall>, part: &str) -> Stall {
     loop {
         let stall =
@@ -192,12 +192,12 @@ fn a_request_without_a_response_is_named() {
         for part in ["no batch for ", "stream 1", &*format!("shard {shard}"), "bytes 0-", "no response yet"] {
             assert!(text.contains(part), "{threads} threads: no `{part}` in: {text}");
         }
-        // While it waits.
+        // During the wait.
         let report = reporter.report();
         assert!(report.waited >= Duration::from_millis(500) && report.waited <= report.elapsed, "{report}");
         assert_eq!(report.limit(), Limit::Network, "{report}");
         assert!(reporter.diagnose().to_string().contains(&shard));
-        // One warning for one wait.
+        // Each wait has one warning.
         assert!(stalls.recv_timeout(Duration::from_millis(800)).is_err());
         drop(held);
         assert_eq!(trainer.join().unwrap(), 320);
@@ -206,7 +206,7 @@ fn a_request_without_a_response_is_named() {
 }
 
 #[test]
-fn a_map_that_hangs_is_named_with_its_sample() {
+fn a_hanging_map_is_named_with_its_sample() {
     for threads in [0, 3] {
         let lock = Arc::new(Mutex::new(()));
         let held = lock.lock().unwrap();
@@ -231,7 +231,7 @@ fn a_map_that_hangs_is_named_with_its_sample() {
 }
 
 #[test]
-fn a_wait_that_is_short_is_no_stall() {
+fn a_short_wait_is_no_stall() {
     let (builder, stalls) = warned(small().threads(1));
     let begun = Instant::now();
     let count = builder.build().unwrap().epoch(0).count();
@@ -242,7 +242,7 @@ fn a_wait_that_is_short_is_no_stall() {
 }
 
 #[test]
-fn a_report_is_a_document() {
+fn a_report_serializes_to_a_document() {
     let mut batches = small().threads(1).build().unwrap().epoch(0);
     batches.by_ref().for_each(|batch| drop(batch.unwrap()));
     let report = batches.report();
@@ -258,7 +258,7 @@ fn a_report_is_a_document() {
 }
 
 #[test]
-fn number_of_batches_left_is_known_with_an_index() {
+fn an_index_gives_the_number_of_remaining_batches() {
     let store = memory();
     let shards = write(&store, &SIZES);
     let index = Index::builder().store(store.clone()).build(&shards).unwrap();
@@ -314,7 +314,7 @@ fn slow_files_are_named() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
 }
 
-/// What a shuffle buffer held is read again, from a source that takes its time.
+/// A restore reads the content of the shuffle buffer again, from a slow source.
 #[test]
 fn a_slow_restore_is_named() {
     let loader = |pause| {
@@ -336,9 +336,9 @@ fn a_slow_restore_is_named() {
     assert_eq!(report.limit(), Limit::Network, "{report}");
 }
 
-/// A stream that nobody polls while a batch is ready waits for nothing.
+/// A stream that is not polled while a batch is ready does not count as waiting.
 #[test]
-fn a_stream_that_is_not_polled_does_not_wait() {
+fn an_unpolled_stream_does_not_count_as_waiting() {
     let (builder, stalls) = warned(small().threads(1));
     let mut batches = builder.build().unwrap().epoch(0).into_stream();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

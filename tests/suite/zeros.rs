@@ -1,6 +1,6 @@
-//! Regions of zeros in shards: nothing is lost without an error, whoever reads them, in whatever way.
+//! Regions of zeros in shards: no way of reading loses samples without an error.
 
-use crate::support::shelf::{Shelf, url};
+use crate::support::versioned_source::{VersionedSource, url};
 use crate::support::{archive, noise};
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -25,7 +25,7 @@ fn shard() -> Vec<u8> {
     bytes
 }
 
-/// No zeros up to the end are taken for padding.
+/// Limits under which no zeros count as padding.
 fn unpadded() -> Limits {
     let mut limits = Limits::default();
     limits.padding = Some(0);
@@ -47,13 +47,13 @@ fn runs() -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The key and fields of a sample, and how large these are.
+/// The key, fields and field sizes of a sample.
 fn shape(sample: &Sample) -> String {
     let fields: Vec<_> = sample.fields().map(|(name, value)| (name, value.size())).collect();
     format!("{} {fields:?}", sample.key())
 }
 
-/// Either all samples come, or an error does; and what comes is whole.
+/// Fails unless either all samples come or an error does, and each sample is whole.
 fn check(what: &str, found: &[Result<Sample>]) {
     let mut good: Vec<String> = found.iter().filter_map(|item| item.as_ref().ok().map(shape)).collect();
     good.sort();
@@ -69,58 +69,56 @@ fn check(what: &str, found: &[Result<Sample>]) {
     }
 }
 
-fn both_faces(what: &str, dataset: DatasetBuilder) {
+fn check_both_apis(what: &str, dataset: DatasetBuilder) {
     let dataset = dataset.build().unwrap();
     check(what, &dataset.samples(0).collect::<Vec<_>>());
     check(&format!("{what}, as a stream"), &block_on(dataset.stream(0).collect::<Vec<_>>()));
 }
 
-fn index(shelf: &Arc<Shelf>) -> Result<Index> {
-    Index::builder().store(shelf.store()).limits(unpadded()).build(&ShardList::from_urls([url(0)]))
+fn index(source: &Arc<VersionedSource>) -> Result<Index> {
+    Index::builder().store(source.store()).limits(unpadded()).build(&ShardList::from_urls([url(0)]))
 }
 
 #[test]
-fn a_run_of_zeros_is_an_error_for_every_reader() {
-    let shelf = Shelf::of(&[]);
-    shelf.put(&url(0), shard(), Some("v1"));
-    let sound = index(&shelf).unwrap();
+fn zeros_over_members_are_an_error_for_every_reader() {
+    let source = VersionedSource::of(&[]);
+    source.put(&url(0), shard(), Some("v1"));
+    let sound = index(&source).unwrap();
     assert_eq!(sound.samples(), SAMPLES as u64);
-    both_faces("sound", shelf.dataset(1).index(sound.clone()).streams(3));
+    check_both_apis("sound", source.dataset(1).index(sound.clone()).streams(3));
     for zeros in runs() {
-        shelf.put(&url(0), zeroed(&zeros), Some("v1"));
-        both_faces(&format!("{zeros:?}"), shelf.dataset(1).limits(unpadded()));
-        // An index of the shard as it was before: whole, in slices, and with the numbers of samples alone.
+        source.put(&url(0), zeroed(&zeros), Some("v1"));
+        check_both_apis(&format!("{zeros:?}"), source.dataset(1).limits(unpadded()));
+        // An index of the undamaged shard: with layouts, in slices, and with the counts alone.
         for streams in [1, 3, SAMPLES] {
-            let dataset = |index| shelf.dataset(1).limits(unpadded()).streams(streams).index(index);
-            both_faces(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));
-            both_faces(&format!("{zeros:?}, {streams} counted slices"), dataset(sound.counts()));
+            let dataset = |index| source.dataset(1).limits(unpadded()).streams(streams).index(index);
+            check_both_apis(&format!("{zeros:?}, {streams} slices"), dataset(sound.clone()));
+            check_both_apis(&format!("{zeros:?}, {streams} counted slices"), dataset(sound.counts()));
         }
-        match index(&shelf) {
+        match index(&source) {
             Ok(index) => assert_eq!(index.samples(), SAMPLES as u64, "{zeros:?}"),
             Err(error) => assert!(matches!(error.kind(), ErrorKind::ArchiveEnd(_)), "{zeros:?}: {error}"),
         }
     }
 }
 
-/// Padded to a whole record, zeros up to the end can only be told from padding by an index that knows where
-/// members are.
+/// In a shard padded to a whole record, only an index with the members' offsets can tell zeros from padding.
 #[test]
-fn zeros_up_to_the_padding_are_an_error_with_an_index() {
+fn an_index_reveals_zeros_that_pass_for_padding() {
     let mut padded = shard();
     let marker = padded.len() - 1024;
     padded.resize(padded.len().next_multiple_of(10_240), 0);
-    let shelf = Shelf::of(&[]);
-    shelf.put(&url(0), padded.clone(), Some("v1"));
-    let sound = Index::builder().store(shelf.store()).build(&ShardList::from_urls([url(0)])).unwrap();
+    let source = VersionedSource::of(&[]);
+    source.put(&url(0), padded.clone(), Some("v1"));
+    let sound = Index::builder().store(source.store()).build(&ShardList::from_urls([url(0)])).unwrap();
     for from in (0..marker).step_by(BLOCK) {
         let mut bytes = padded.clone();
         bytes[from..marker].fill(0);
-        shelf.put(&url(0), bytes, Some("v1"));
+        source.put(&url(0), bytes, Some("v1"));
         for streams in [1, 2, SAMPLES] {
-            let dataset = || shelf.dataset(1).streams(streams).index(sound.clone());
-            both_faces(&format!("{from}.., {streams} slices"), dataset());
-            // It is the shard that is damaged: an index that was made anew would leave the samples out for
-            // good.
+            let dataset = || source.dataset(1).streams(streams).index(sound.clone());
+            check_both_apis(&format!("{from}.., {streams} slices"), dataset());
+            // The error must blame the shard: a rebuilt index would lose the samples for good.
             for error in dataset().build().unwrap().samples(0).filter_map(Result::err) {
                 assert!(
                     matches!(error.kind(), ErrorKind::ArchiveEnd(_)),
@@ -131,9 +129,9 @@ fn zeros_up_to_the_padding_are_an_error_with_an_index() {
     }
 }
 
-/// Compressed shards: zeros that were compressed, and zeros in what was.
+/// Compressed shards: zeros before compression, and zeros in the compressed bytes.
 #[test]
-fn a_run_of_zeros_in_a_compressed_shard_is_an_error() {
+fn zeros_in_a_compressed_shard_are_an_error() {
     type Compress = fn(&[u8]) -> Vec<u8>;
     let mut formats: Vec<(&str, Compress)> = Vec::new();
     #[cfg(feature = "gzip")]
@@ -192,33 +190,33 @@ fn a_run_of_zeros_in_a_compressed_shard_is_an_error() {
 }
 
 #[test]
-fn concatenated_archives_and_odd_padding_are_read_where_that_is_said() {
+fn concatenated_archives_and_odd_padding_are_read_on_request() {
     let other = archive(&[Sample::new("other").with("cls", 1)]);
     // More than a single record.
     let mut odd = archive(&[Sample::new("odd").with("bin", noise(1 << 20))]);
     odd.resize(odd.len() + 512, 0);
-    let shelf = Shelf::of(&[]);
+    let source = VersionedSource::of(&[]);
     let mut limits = [Limits::default(); 3];
     limits[1].archives = 2;
     limits[2].padding = Some(20_000);
     let shards = [("plain", shard()), ("two", [shard(), other].concat()), ("odd", odd)];
     for (name, bytes) in shards {
-        shelf.put(&url(0), bytes, Some("v1"));
+        source.put(&url(0), bytes, Some("v1"));
         for (number, limits) in limits.into_iter().enumerate() {
             let fine = name == "plain" || (name, number) == ("two", 1) || (name, number) == ("odd", 2);
-            let found: Vec<_> = shelf.dataset(1).limits(limits).build().unwrap().samples(0).collect();
+            let found: Vec<_> = source.dataset(1).limits(limits).build().unwrap().samples(0).collect();
             let list = ShardList::from_urls([url(0)]);
-            let index = Index::builder().store(shelf.store()).limits(limits).build(&list);
+            let index = Index::builder().store(source.store()).limits(limits).build(&list);
             let errors: Vec<&Error> =
                 found.iter().filter_map(|item| item.as_ref().err()).chain(index.as_ref().err()).collect();
             assert_eq!(errors.len(), if fine { 0 } else { 2 }, "{name}, {number}: {errors:?}");
             assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::ArchiveEnd(_))));
-            // Slices, too, reach over the end of an archive.
+            // Slices cross the end of an archive too.
             if let Ok(index) = index {
                 let count = index.samples();
                 assert_eq!(count, found.len() as u64);
                 for streams in 1..=count as usize {
-                    let dataset = shelf.dataset(1).limits(limits).index(index.clone()).streams(streams);
+                    let dataset = source.dataset(1).limits(limits).index(index.clone()).streams(streams);
                     let sliced: Vec<_> = dataset.build().unwrap().samples(0).map(Result::unwrap).collect();
                     assert_eq!(sliced.len() as u64, count, "{name}, {streams} slices");
                 }
@@ -227,22 +225,22 @@ fn concatenated_archives_and_odd_padding_are_read_where_that_is_said() {
     }
 }
 
-/// A sample of many members takes what its names and fields take, and none of the headers.
+/// The size of a sample of many members counts its names and fields, not the headers.
 #[test]
-fn limits_of_a_sample_hold_for_datasets_and_indexes() {
+fn limits_of_a_sample_apply_to_datasets_and_indexes() {
     let many = (0..50).fold(Sample::new("many"), |sample, n| sample.with(format!("f{n}"), b""));
     let large = Sample::new("large").with("bin", noise(5000));
     let bytes = archive(&[Sample::new("a").with("cls", 1), many, large, Sample::new("z").with("cls", 2)]);
-    let shelf = Shelf::of(&[]);
-    shelf.put(&url(0), bytes, Some("v1"));
+    let source = VersionedSource::of(&[]);
+    source.put(&url(0), bytes, Some("v1"));
     let mut limits = Limits::default();
     (limits.members, limits.sample) = (49, 4999);
-    let found: Vec<_> = shelf.dataset(1).limits(limits).build().unwrap().samples(0).collect();
+    let found: Vec<_> = source.dataset(1).limits(limits).build().unwrap().samples(0).collect();
     assert!(matches!(found[1].as_ref().unwrap_err().kind(), ErrorKind::TooManyMembers { limit: 49 }));
     assert!(matches!(found[2].as_ref().unwrap_err().kind(), ErrorKind::TooLarge { size: 5000, .. }));
     assert_eq!((found.len(), found[3].as_ref().unwrap().key()), (4, "z"));
     let index =
-        |limits| Index::builder().store(shelf.store()).limits(limits).build(&ShardList::from_urls([url(0)]));
+        |limits| Index::builder().store(source.store()).limits(limits).build(&ShardList::from_urls([url(0)]));
     assert!(matches!(index(limits).unwrap_err().kind(), ErrorKind::TooManyMembers { .. }));
     (limits.members, limits.sample) = (50, 5000);
     assert_eq!(index(limits).unwrap().samples(), 4);

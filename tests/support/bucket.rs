@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct Bucket {
-    /// The content and ETag by key.
+    /// Content and ETag of each object, by key.
     objects: BTreeMap<String, (Vec<u8>, String)>,
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
     next_upload: usize,
@@ -19,7 +19,7 @@ pub(crate) fn start() -> Server {
     start_with(|_| None)
 }
 
-/// The same, with objects to begin with, whose content is their key.
+/// Like [`start`], with an object for each of `keys`, whose content is its key.
 pub(crate) fn start_holding(keys: &[&str]) -> Server {
     let object = |key: &&str| (key.to_string(), (key.as_bytes().to_vec(), etag(key.as_bytes())));
     let objects = keys.iter().map(object).collect();
@@ -27,7 +27,7 @@ pub(crate) fn start_holding(keys: &[&str]) -> Server {
     Server::start(move |request| bucket.lock().unwrap().answer(request))
 }
 
-/// The same, but where `fault` has an answer, that is given, and nothing happens in the bucket.
+/// Like [`start`], but where `fault` returns a reply, that is sent and the bucket does not see the request.
 pub(crate) fn start_with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Server {
     let bucket = Arc::new(Mutex::new(Bucket::default()));
     Server::start(move |request| fault(request).unwrap_or_else(|| bucket.lock().unwrap().answer(request)))

@@ -1,9 +1,8 @@
-//! Tests that need a process of their own, for its environment, its working directory or its death.
+//! Child processes for tests that change their environment or working directory, or are killed.
 
 use std::process::Command;
 
-/// This test program again, with nothing to run but the ignored test `name` of `module`, which is
-/// `module_path!()`.
+/// A command that runs only the ignored test `name` of this test program. `module` is `module_path!()`.
 pub fn child(module: &str, name: &str) -> Command {
     let test = match module.split_once("::") {
         Some((_program, module)) => format!("{module}::{name}"),

@@ -1,4 +1,4 @@
-//! Emulators of S3 and Azure that run as servers of their own: moto and azurite.
+//! Emulators of S3 and Azure that run as separate servers: moto and azurite.
 //!
 //! A server that is not installed skips its test with a line on standard error, unless
 //! `SHARDSTREAM_REQUIRE_SERVERS=1`.
@@ -9,17 +9,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Signs for the well-known account of azurite, whose key is public: all services, to the end of the century.
-const AZURE_SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&spr=https%2Chttp&sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
+/// A shared access signature for the well-known account of azurite, whose key is public: all services, until
+/// the end of the century.
+const AZURE_SIGNATURE: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z\
+                               &spr=https%2Chttp&sig=0inStVod1SiNNw%2FCJ4fRrpJIdRZAadbisT7bZCD4KQs%3D";
 
-/// A server with an empty bucket, in a process of its own, which ends with the test.
+/// A server with an empty bucket, in its own process, which ends with the test.
 #[derive(Debug)]
 pub struct Emulator {
     process: Child,
     port: u16,
     bucket: &'static str,
     environment: Vec<(&'static str, String)>,
-    /// The path of the bucket, and what each request has in its query and headers.
+    /// Path of the bucket, and query and headers of each request.
     path: &'static str,
     query: &'static str,
     headers: &'static str,
@@ -90,7 +92,7 @@ impl Emulator {
         self.bucket
     }
 
-    /// The variables that lead a client to this server.
+    /// Environment variables that direct a client to this server.
     pub fn environment(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.environment.iter().map(|(name, value)| (*name, value.as_str()))
     }
@@ -100,7 +102,7 @@ impl Emulator {
         self.request("PUT", &format!("/{key}"), "", "x-ms-blob-type: BlockBlob\r\n", content);
     }
 
-    /// A request as raw as can be, which must succeed.
+    /// Sends a raw HTTP request, which must succeed.
     fn request(&self, method: &str, key: &str, parameters: &str, headers: &str, content: &[u8]) {
         let target = format!("{}{key}?{parameters}{}", self.path, self.query);
         let host = format!("127.0.0.1:{}", self.port);

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Helpers of the integration tests.
 #![allow(dead_code, unreachable_pub)] // Each test program takes in all of it, and uses a part.
 
 pub mod bucket;
@@ -8,7 +8,7 @@ pub mod names;
 pub mod python;
 pub mod server;
 pub mod shards;
-pub mod shelf;
+pub mod versioned_source;
 
 use bytes::Bytes;
 use shardstream::store::Store;
@@ -21,14 +21,14 @@ use std::path::Path;
 /// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
 pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
-/// Says that a test is skipped, past the test harness, which would hide it.
+/// Prints that a test is skipped, directly to standard error, as the test harness would hide it.
 pub fn skip(why: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let mut terminal = std::io::stderr();
     writeln!(terminal, "SKIPPED: {test}: {why}").unwrap();
 }
 
-/// The same; or fails, where this environment variable is 1.
+/// Like the function above, but fails where this environment variable is 1.
 pub fn skip_unless(required: &str, why: &str) {
     assert!(std::env::var(required).as_deref() != Ok("1"), "{why}");
     skip(why);
@@ -57,7 +57,7 @@ pub fn content<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Content {
         .collect()
 }
 
-/// The content of a shard that is sound.
+/// The content of a shard without damage.
 pub fn read_content(path: &Path) -> Content {
     let samples: Vec<Sample> =
         read_samples(path).into_iter().collect::<Result<_>>().unwrap_or_else(|error| panic!("{error:?}"));
@@ -73,7 +73,7 @@ pub fn archive(samples: &[Sample]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A plain member of any name of up to 100 bytes.
+/// A ustar member; its name has up to 100 bytes.
 pub fn member(name: &str, kind: tar::EntryType, content: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -100,7 +100,7 @@ pub fn files(names: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Bytes in which every position is different enough from its neighbours to notice a shift.
+/// Pseudo-random bytes, so that a shifted copy differs.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ length as u64;
     let step = |_| {

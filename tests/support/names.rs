@@ -1,6 +1,6 @@
 //! How the names of members become keys and fields.
 
-/// A member's name, and the key and field that it stands for.
+/// A member's name, and its key and field.
 pub type Row = (&'static str, Option<(&'static str, &'static str)>);
 
 /// Names that this crate and Python's `webdataset` understand alike.
@@ -40,8 +40,8 @@ pub const ALIKE: &[Row] = &[
     ("__a.txt", Some(("__a", "txt"))),
 ];
 
-/// Names of which `webdataset` makes fields of a sample named as the directory; this crate skips hidden
-/// files.
+/// Hidden files, which `webdataset` turns into fields of a sample named like the directory and this crate
+/// skips.
 pub const HIDDEN: &[Row] = &[
     ("dir/.hidden.txt", Some(("dir/", "hidden.txt"))),
     ("dir/._a.jpg", Some(("dir/", "_a.jpg"))),

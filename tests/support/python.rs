@@ -1,4 +1,4 @@
-//! The reference: Python with `webdataset`.
+//! Python with `webdataset`, the reference of the format.
 //!
 //! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Where it lacks the packages, tests say that
 //! they are skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail. To set one up:
@@ -49,7 +49,7 @@ impl Python {
         Python { locale: ASCII, ..self }
     }
 
-    /// Whether it has the release of `wids` that is the reference; says so if not.
+    /// Whether it has the reference release of `wids`; prints that the test is skipped if not.
     pub fn has_wids(&self) -> bool {
         let ask = "import importlib.metadata as m, braceexpand; print(m.version('wids'))";
         let output = Command::new(&self.program).args(["-c", ask]).output().unwrap();
@@ -79,29 +79,29 @@ impl Python {
         shards.as_array().unwrap().iter().map(shard).collect()
     }
 
-    /// What `webdataset` decodes from a shard, as `decode.py` shows it.
+    /// The samples that `webdataset` decodes from a shard, as `decode.py` prints them.
     pub fn decode(&self, shard: &Path) -> Json {
         self.run("decode.py", &[shard])
     }
 
-    /// Has odd shards written into a folder, and what `webdataset` makes of each, as `differences.py` shows
-    /// it.
+    /// Writes odd shards into a folder, and returns what `webdataset` reads from each, as `differences.py`
+    /// prints it.
     pub fn differences(&self, dir: &Path) -> Json {
         self.run("differences.py", &[dir])
     }
 
-    /// What Pillow makes of pictures, as `transforms.py` is asked.
+    /// Pillow's results for the requests in the format of `transforms.py`.
     pub fn transforms(&self, request: &Path) -> Json {
         self.run("transforms.py", &[request])
     }
 
-    /// Has `webdataset` and `tarfile` write shards of all sorts into a folder.
+    /// Writes shards of all sorts into a folder with `webdataset` and `tarfile`.
     pub fn write(&self, dir: &Path) {
         self.run("write.py", &[dir]);
     }
 
-    /// Has Pillow write pictures of all sorts into a folder, and what it makes of them; the cases, as
-    /// `pictures.py` shows them.
+    /// Writes images of all sorts and Pillow's results into a folder; returns the cases, as `pictures.py`
+    /// prints them.
     pub fn pictures(&self, dir: &Path) -> Json {
         self.run("pictures.py", &[dir])
     }
@@ -112,7 +112,7 @@ impl Python {
     }
 }
 
-/// Standard output of a program that succeeded, and had nothing to complain of.
+/// Standard output of a program that must succeed and print nothing to standard error.
 pub fn stdout_of(output: Output) -> Vec<u8> {
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", output.status);

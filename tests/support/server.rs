@@ -1,6 +1,6 @@
-//! A small HTTP/1.1 server, one thread per connection, whose every answer is scripted by a closure: it can
-//! cut a body at any byte, lie about ranges and lengths, change its mind between requests, and it remembers
-//! what it was asked.
+//! A small HTTP/1.1 server, one thread per connection. A closure scripts each reply: it can cut a body at any
+//! byte, send wrong ranges and lengths, and change the object between requests. The server records its
+//! requests.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -12,11 +12,11 @@ use std::time::Duration;
 /// A request as it was on the wire.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// How many requests came before this one.
+    /// Number of requests before this one.
     pub(crate) number: usize,
-    /// The number of the connection on which it came, and how many requests came on it before.
+    /// Number of the connection, and number of earlier requests on it.
     pub(crate) connection: usize,
-    pub(crate) turn: usize,
+    pub(crate) request_on_connection: usize,
     pub(crate) method: String,
     /// The path and query, byte for byte.
     pub(crate) target: String,
@@ -30,7 +30,7 @@ impl Request {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
-    /// The range asked for: first and last byte.
+    /// The requested range: first and last byte.
     pub(crate) fn range(&self) -> Option<(usize, usize)> {
         let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse().ok()?, last.parse().ok()?))
@@ -45,14 +45,14 @@ impl Request {
     }
 }
 
-/// How the end of a body is told.
+/// How the end of a body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length,
     Chunked,
     /// By closing the connection.
     Close,
-    /// As it may be: the body is all that is sent, the head included.
+    /// Not at all: only the body is sent, which includes the head.
     Raw,
 }
 
@@ -60,9 +60,9 @@ pub(crate) enum Framing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Closed,
-    /// As by a machine that has lost its memory: what is under way is lost too.
+    /// By a TCP reset, so that bytes in flight are lost too.
     Reset,
-    /// Nothing more comes, for so long.
+    /// The connection stays open and silent for this long.
     Silent(Duration),
 }
 
@@ -72,12 +72,12 @@ pub(crate) struct Reply {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) framing: Framing,
-    /// The connection ends after this many bytes of the body, whatever was promised.
+    /// The connection ends after this many bytes of the body, whatever length was announced.
     pub(crate) cut: Option<usize>,
     pub(crate) ending: Ending,
-    /// The body comes this many bytes at a time, with a pause after each.
+    /// The body is sent this many bytes at a time, with a pause after each.
     pub(crate) drip: Option<(usize, Duration)>,
-    /// Bytes that come after the reply, with a pause before them.
+    /// Surplus bytes sent after the reply, and the pause before them.
     pub(crate) surplus: Option<(Duration, Vec<u8>)>,
 }
 
@@ -95,12 +95,12 @@ impl Reply {
         }
     }
 
-    /// Exactly these bytes.
+    /// Sends exactly these bytes.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Reply::new(0, bytes).framed(Framing::Raw)
     }
 
-    /// Sends all, and closes the connection without having said so.
+    /// Sends the whole body, then closes the connection without a `Connection: close` header.
     pub(crate) fn then_closed(self) -> Self {
         self.cut(usize::MAX)
     }
@@ -135,7 +135,7 @@ impl Reply {
         self
     }
 
-    /// Sends these bytes too, which nobody asked for.
+    /// Sends surplus bytes after the reply.
     pub(crate) fn followed_by(mut self, pause: Duration, surplus: impl Into<Vec<u8>>) -> Self {
         self.surplus = Some((pause, surplus.into()));
         self
@@ -170,13 +170,13 @@ pub(crate) struct Server {
 struct Shared {
     script: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
     count: AtomicUsize,
-    /// What was asked, if that is to be remembered.
+    /// The requests, if they are recorded.
     requests: Option<Mutex<Vec<Request>>>,
     surpluses: AtomicUsize,
     stopping: AtomicBool,
 }
 
-/// What is between a socket and HTTP.
+/// Wraps a socket in the layer below HTTP, such as TLS.
 type Wrap<S> = dyn Fn(TcpStream) -> S + Send + Sync;
 
 impl Server {
@@ -184,12 +184,12 @@ impl Server {
         Self::run(Arc::new(|stream| stream), Box::new(script), Some(Mutex::default()))
     }
 
-    /// Without a memory of its requests, for as many as there may be.
+    /// Starts a server that does not record its requests, so that they may be many.
     pub(crate) fn forgetful(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::run(Arc::new(|stream| stream), Box::new(script), None)
     }
 
-    /// One that speaks HTTP over what `wrap` makes of its connections.
+    /// Starts a server that speaks HTTP over `wrap` of each connection.
     pub(crate) fn over<S: Read + Write + Send + 'static>(
         wrap: Arc<Wrap<S>>,
         script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
@@ -218,7 +218,7 @@ impl Server {
                     break;
                 }
                 let (shared, wrap) = (Arc::clone(&shared), Arc::clone(&wrap));
-                // A client that goes away is no error here.
+                // A client that disconnects is no error here.
                 std::thread::spawn(move || {
                     let socket = connection?;
                     socket.set_nodelay(true)?;
@@ -238,7 +238,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// How many replies were followed by surplus bytes so far.
+    /// Number of replies that surplus bytes followed so far.
     pub(crate) fn surpluses(&self) -> usize {
         self.shared.surpluses.load(Ordering::SeqCst)
     }
@@ -256,13 +256,13 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// Answers what comes on `stream`, of which `socket` is the end of the line.
+    /// Answers the requests on `stream`, whose underlying socket is `socket`.
     fn serve(&self, stream: impl Read + Write, connection: usize, socket: &TcpStream) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
-        let mut turn = 0;
+        let mut request_on_connection = 0;
         while let Some(mut request) = read_request(&mut stream)? {
-            (request.connection, request.turn) = (connection, turn);
-            turn += 1;
+            (request.connection, request.request_on_connection) = (connection, request_on_connection);
+            request_on_connection += 1;
             match &self.requests {
                 None => request.number = self.count.fetch_add(1, Ordering::SeqCst),
                 Some(requests) => {
@@ -323,7 +323,7 @@ fn read_request(input: &mut BufReader<impl Read + Write>) -> io::Result<Option<R
     let mut request = Request {
         number: 0,
         connection: 0,
-        turn: 0,
+        request_on_connection: 0,
         method: method.to_owned(),
         target: target.to_owned(),
         headers,

@@ -9,7 +9,7 @@ use shardstream::{Dataset, Result, Sample, ShardList, Topology};
 use std::io::Write;
 use std::sync::Arc;
 
-/// A store of which `mem://` is in memory.
+/// A store whose `mem://` URLs are in memory.
 pub fn memory() -> Store {
     Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap()
 }
@@ -19,7 +19,7 @@ pub fn key(shard: usize, sample: usize) -> String {
     format!("{shard:02}-{sample:03}")
 }
 
-/// Writes shards of this many samples each.
+/// Writes one shard for each of `sizes`, its number of samples.
 pub fn write(store: &Store, sizes: &[usize]) -> ShardList {
     for (shard, &size) in sizes.iter().enumerate() {
         // The writer makes no empty shards.
@@ -46,19 +46,19 @@ pub fn put(store: &Store, url: &str, bytes: &[u8]) {
     object.finish().unwrap();
 }
 
-/// Begins a dataset of new shards of this many samples each, read by this process alone.
+/// Writes one shard for each of `sizes`, and begins a dataset of them, read by this process alone.
 pub fn dataset(sizes: &[usize]) -> DatasetBuilder {
     let store = memory();
     let shards = write(&store, sizes);
     Dataset::builder(shards).store(store).topology(Topology::single())
 }
 
-/// The keys of samples that are sound.
+/// The keys of samples, none of which may be an error.
 pub fn keys(samples: impl Iterator<Item = Result<Sample>>) -> Vec<String> {
     samples.map(|sample| sample.unwrap().key().to_owned()).collect()
 }
 
-/// The keys of all samples of shards of this many samples each.
+/// The keys of all samples of shards of these sizes.
 pub fn all_keys(sizes: &[usize]) -> Vec<String> {
     sizes
         .iter()
@@ -67,7 +67,7 @@ pub fn all_keys(sizes: &[usize]) -> Vec<String> {
         .collect()
 }
 
-/// The same items in order.
+/// The items, sorted.
 pub fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items.sort_unstable();
     items

@@ -1,6 +1,6 @@
-//! Indexes that a dataset keeps by itself.
+//! Indexes that a dataset keeps automatically.
 
-use super::logged::{Logged, PROBE, keys};
+use super::logged::{LoggedBucket, PROBE, keys};
 use super::*;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
@@ -8,8 +8,8 @@ use shardstream::tar::Limits;
 use std::fs;
 
 #[test]
-fn a_second_start_takes_the_listing_and_the_index() {
-    let logged = Logged::of(&[3, 0, 2], true, true);
+fn a_second_start_needs_only_the_listing_and_the_index() {
+    let logged = LoggedBucket::of(&[3, 0, 2], true, true);
     let first = logged.dataset(AutoIndex::beside()).unwrap();
     let mut asked = logged.asked();
     asked[4..7].sort();
@@ -21,7 +21,7 @@ fn a_second_start_takes_the_listing_and_the_index() {
     let second = logged.dataset(AutoIndex::beside()).unwrap();
     assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
     assert_eq!((second.len(), keys(&second)), (Some(5), keys(&first)));
-    // The same one that a builder makes, so that states of both fit.
+    // The same index that a builder makes, so that states of both fit.
     let index = Index::builder().store(logged.store()).build(second.shards()).unwrap();
     let explicit = Dataset::builder(second.shards().clone()).store(logged.store()).index(index);
     let explicit = explicit.topology(Topology::single()).build().unwrap();
@@ -32,8 +32,8 @@ fn a_second_start_takes_the_listing_and_the_index() {
 }
 
 #[test]
-fn only_what_changed_is_indexed() {
-    let logged = Logged::of(&[3, 4, 2], true, true);
+fn only_changed_shards_are_indexed_again() {
+    let logged = LoggedBucket::of(&[3, 4, 2], true, true);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
     let auto =
@@ -51,17 +51,17 @@ fn only_what_changed_is_indexed() {
     let indexed = ["get s-1.tar", "get s-3.tar", "put s-*.index.json"];
     assert_eq!(logged.asked(), [&["list", "get s-*.index.json"][..], &PROBE, &indexed].concat());
     assert_eq!(build(), (11, vec![]));
-    // A shard that is gone leaves the rest as it is.
+    // A deleted shard leaves the entries of the others valid.
     logged.objects.objects.lock().unwrap().remove("logged://b/t/s-0.tar");
     assert_eq!(build(), (8, vec![]));
-    // Of the same size, and of another version.
+    // A shard of the same size and another version.
     logged.shard(1, 5);
     assert_eq!(build(), (8, vec![5]));
 }
 
 #[test]
-fn shards_whose_versions_are_not_listed_are_asked_for_them() {
-    let logged = Logged::of(&[3, 2], false, true);
+fn versions_missing_from_a_listing_are_requested() {
+    let logged = LoggedBucket::of(&[3, 2], false, true);
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
     logged.asked();
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
@@ -72,10 +72,10 @@ fn shards_whose_versions_are_not_listed_are_asked_for_them() {
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(6));
 }
 
-/// A document that is cut anywhere, or has another one's bytes, is built again.
+/// A truncated document, or one with bytes of another, is built again.
 #[test]
-fn a_document_that_is_torn_is_never_used() {
-    let logged = Logged::of(&[2, 1], true, true);
+fn a_torn_index_document_is_never_used() {
+    let logged = LoggedBucket::of(&[2, 1], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
     let place = {
         let objects = logged.objects.objects.lock().unwrap();
@@ -98,7 +98,7 @@ fn a_document_that_is_torn_is_never_used() {
     }
 }
 
-/// As the clients of the crate's own list it and read it.
+/// A bucket behind the crate's own clients.
 #[cfg(feature = "gcs")]
 #[test]
 fn a_bucket_is_listed_and_its_index_read() {
@@ -158,7 +158,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     };
     assert_eq!(kept().len(), 2, "{:?}", kept());
 
-    // A moved dataset takes its index along, as long as the times of its files are kept.
+    // The index of a moved dataset stays valid, as long as the times of its files are kept.
     let elsewhere = tempfile::tempdir().unwrap();
     let moved = elsewhere.path().join("moved");
     fs::rename(dir.path(), &moved).unwrap();
@@ -171,7 +171,7 @@ fn a_directory_keeps_the_index_of_its_shards() {
     let build = || Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto.clone()).build();
     assert_eq!((build().unwrap().len(), calls.load(Ordering::SeqCst)), (Some(40), 0));
 
-    // A damaged shard has no index.
+    // A damaged shard is not indexed.
     let shard = moved.join(infos[2].url.rsplit('/').next().unwrap());
     fs::write(&shard, vec![b'x'; 2048]).unwrap();
     let error = build().unwrap_err();
@@ -180,8 +180,8 @@ fn a_directory_keeps_the_index_of_its_shards() {
 }
 
 #[test]
-fn many_ranks_may_start_at_once() {
-    let logged = Logged::of(&[3, 4, 2, 5], true, true);
+fn many_ranks_can_start_concurrently() {
+    let logged = LoggedBucket::of(&[3, 4, 2, 5], true, true);
     let ranks: Vec<_> = (0..8)
         .map(|rank| {
             let logged = Arc::clone(&logged);
@@ -203,8 +203,8 @@ fn many_ranks_may_start_at_once() {
 }
 
 #[test]
-fn checksums_of_the_dataset_are_in_its_index() {
-    let logged = Logged::of(&[3, 2], true, true);
+fn the_automatic_index_has_the_checksums_the_dataset_verifies() {
+    let logged = LoggedBucket::of(&[3, 2], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
     let checked = || {
         let builder = Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).checksums(true);
@@ -217,8 +217,8 @@ fn checksums_of_the_dataset_are_in_its_index() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_errors_before_anything_is_asked() {
-    let logged = Logged::of(&[3], true, true);
+fn bad_options_are_errors_before_any_request() {
+    let logged = LoggedBucket::of(&[3], true, true);
     let index = Index::builder().store(logged.store()).build(&ShardList::from_urls(["logged://b/t/s-0.tar"]));
     let index = index.unwrap();
     logged.asked();
@@ -248,7 +248,7 @@ fn options_that_make_no_sense_are_errors_before_anything_is_asked() {
         let error = builder.build(&list).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)) && error.to_string().contains(why), "{error}");
     }
-    // Streams that cannot be dealt are no reason to index anything first.
+    // A bad number of streams is an error before anything is indexed.
     let builder =
         || Dataset::builder("logged://b/t/s-*.tar").store(logged.store()).auto_index(AutoIndex::beside());
     for builder in [

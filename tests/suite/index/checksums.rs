@@ -1,4 +1,4 @@
-//! Flipped bits: in samples that an index has checksums of, and in compressed shards.
+//! Flipped bits, in samples whose checksums are in the index and in compressed shards.
 
 use super::*;
 use crate::support::{Content, content, member};
@@ -11,7 +11,7 @@ fn samples() -> Vec<Sample> {
     (0..6).map(sample).collect()
 }
 
-/// What is given out, and the errors.
+/// The samples read, and the errors.
 fn read_all(dataset: &Dataset) -> (Content, Vec<shardstream::Error>) {
     let (mut samples, mut errors) = (Vec::new(), Vec::new());
     for item in dataset.samples(0) {
@@ -29,7 +29,7 @@ fn verified(store: &Store, index: &Index, streams: usize) -> Dataset {
 }
 
 #[test]
-fn a_writer_and_a_builder_note_the_same_checksums() {
+fn a_writer_and_a_builder_record_the_same_checksums() {
     let dir = tempfile::tempdir().unwrap();
     for suffix in [".tar", ".tar.gz", ".tar.zst"] {
         if suffix == ".tar.gz" && !cfg!(feature = "gzip") || suffix == ".tar.zst" && !cfg!(feature = "zstd") {
@@ -45,13 +45,13 @@ fn a_writer_and_a_builder_note_the_same_checksums() {
             assert!((0..built.samples()).all(|sample| built.checksum_of(sample).is_some()));
             assert_eq!(built.checksum_of(built.samples()), None);
         }
-        // They are kept, saved, and left out where only counts are wanted.
+        // Checksums are cached and saved, and omitted from an index of counts.
         let place = dir.path().join("index.json");
         written.save(&Store::default(), place.to_str().unwrap()).unwrap();
         assert_eq!(Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), written);
         assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), written);
         assert_eq!(written.counts().get(urls[0].expose_secret()).unwrap().checksum_of(0), None);
-        // One without is made again.
+        // A cached index without checksums is built again.
         let plain = Index::builder().build(&urls).unwrap();
         assert_ne!(plain, written);
         let sidecar = format!("{}.index.json", urls[0]);
@@ -85,17 +85,17 @@ fn checksums_need_an_index_that_has_them() {
     }
 }
 
-/// Anywhere in an archive: what is given out is what was written, and what is not is an error.
+/// With a bit flipped anywhere in an archive, each sample is as written, or an error.
 #[test]
-fn a_flipped_bit_gives_no_sample_that_is_wrong() {
-    let noted = Arc::new(Noted::default());
+fn no_sample_with_a_flipped_bit_is_returned() {
+    let noted = Arc::new(CountingSource::default());
     let store = noted.store();
     let url = "noted://0.tar";
     let archive = crate::support::archive(&samples());
     noted.put(url, archive.clone());
     let list = ShardList::from_urls([url]);
     let index = Index::builder().store(store.clone()).checksums(true).build(&list).unwrap();
-    // The version says nothing of damage on the way, nor on a disk.
+    // The version reveals no damage in transit or on disk.
     let index = index.without_versions();
     let shard = index.get(url).unwrap();
     let expected = read_all(&verified(&store, &index, 1)).0;
@@ -121,7 +121,7 @@ fn a_flipped_bit_gives_no_sample_that_is_wrong() {
         assert_eq!(place.offset(), shard.range(sample..sample + 1).map(|range| range.start));
         assert_eq!(found.len() as u64, sample);
         if at % 60 == 0 {
-            // Other slices are as they were.
+            // Other slices are not affected.
             let (found, errors) = read_all(&verified(&store, &index, 6));
             assert_eq!((found.len(), errors.len()), (5, 1));
             let builder = Dataset::builder(list.clone()).store(store.clone()).index(index.clone());
@@ -134,10 +134,10 @@ fn a_flipped_bit_gives_no_sample_that_is_wrong() {
     assert!(seen > 1000, "{seen}");
 }
 
-/// Slices of a compressed shard pass over the samples before them: all of them count the same ones.
+/// Slices of a compressed shard skip the samples before them, and all count the same ones.
 #[cfg(feature = "gzip")]
 #[test]
-fn a_damaged_sample_of_a_compressed_shard_is_left_out_once() {
+fn a_damaged_sample_of_a_compressed_shard_is_skipped_once() {
     let dir = tempfile::tempdir().unwrap();
     let writer = |checksums| ShardWriter::builder(pattern(dir.path(), ".tar.gz")).checksums(checksums);
     let index: Index = write(writer(true), &samples()).iter().collect();
@@ -146,7 +146,7 @@ fn a_damaged_sample_of_a_compressed_shard_is_left_out_once() {
     let mut bytes = noise(600);
     bytes[77] ^= 4;
     other[2].set("bin", bytes);
-    // The size of the object is another one, too.
+    // The object has another size, too.
     let text = serde_json::to_value(index.iter().next().unwrap()).unwrap();
     let entry = serde_json::json!({"url": text["url"], "nsamples": 6, "layout": text["layout"]});
     let index: Index = [serde_json::from_value::<ShardIndex>(entry).unwrap()].into_iter().collect();
@@ -164,11 +164,11 @@ fn a_damaged_sample_of_a_compressed_shard_is_left_out_once() {
     }
 }
 
-/// The checksum of the frame is compared when all of it has been decompressed.
+/// The checksum of the frame is compared after all of it was decompressed.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
-    // Text, so that there is something to compress, and flips decompress.
+    // Text, so that it compresses well and data with flipped bits still decompresses.
     let sample = |i: usize| {
         let text: String = (0..200).map(|word| format!("{} ", word * i % 37)).collect();
         Sample::new(format!("s{i}")).with("txt", text).with("bin", noise(i * 20))
@@ -178,7 +178,7 @@ fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
     let mut writer = ShardWriter::builder(pattern(dir.path(), ".tar.zst")).build().unwrap();
     samples.iter().for_each(|sample| writer.write(sample).unwrap());
     let bytes = fs::read(writer.finish().unwrap().remove(0).url).unwrap();
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let read = |bytes: &[u8]| {
         noted.put("noted://0.tar.zst", bytes.to_vec());
         let dataset = Dataset::builder(ShardList::from_urls(["noted://0.tar.zst"])).store(noted.store());
@@ -196,14 +196,14 @@ fn a_flipped_bit_in_a_zstd_shard_is_an_error() {
     }
 }
 
-/// How many chunks are held, and were at most.
+/// Number of chunks held now, and at most.
 #[derive(Debug, Default)]
 struct Held {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// A chunk of an object that is counted as long as anybody holds it.
+/// A chunk of an object, counted as long as it is alive.
 struct Chunk(Bytes, Arc<Held>);
 
 impl AsRef<[u8]> for Chunk {
@@ -218,7 +218,7 @@ impl Drop for Chunk {
     }
 }
 
-/// A source of one object, which comes whole and in chunks that are made as they are asked for.
+/// A source of one object, which is sent whole, in chunks that are made on demand.
 #[derive(Debug)]
 struct Chunks(Bytes, Arc<Held>);
 
@@ -240,9 +240,9 @@ impl Source for Chunks {
     }
 }
 
-/// What lies between two samples and belongs to none is not kept until the next one comes.
+/// Bytes between two samples are not kept until the next one.
 #[test]
-fn checksums_take_the_memory_of_a_sample() {
+fn building_checksums_holds_one_sample_at_a_time() {
     let of_no_sample = member("README", EntryType::Regular, &noise(1 << 20)).repeat(16);
     let (first, last) = (crate::support::files(&["a.cls"]), crate::support::files(&["b.cls"]));
     let archive = [&first[..first.len() - 1024], &of_no_sample, &last].concat();
@@ -254,7 +254,7 @@ fn checksums_take_the_memory_of_a_sample() {
     let shard = index.iter().next().unwrap();
     check(&archive, shard);
     assert!((0..2).all(|sample| shard.checksum_of(sample).is_some()));
-    // Of 257; some are on their way.
+    // Of 257 chunks; some are in transit.
     let most = held.most.load(Ordering::SeqCst);
     assert!(most < 64, "{most} chunks");
 }

@@ -1,4 +1,4 @@
-//! Indexes as documents: ours, those of `wids`, and those that are none.
+//! Indexes as documents: ours, those of `wids`, and invalid ones.
 
 use super::*;
 use crate::support::python::Python;
@@ -13,7 +13,7 @@ fn saved(index: &Index, place: &Path) -> String {
 }
 
 #[test]
-fn a_saved_index_is_loaded_as_it_was() {
+fn a_saved_index_loads_unchanged() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(&dir.path().join("shards"), ".tar")), &motley());
@@ -43,7 +43,7 @@ fn a_saved_index_is_loaded_as_it_was() {
 }
 
 #[test]
-fn a_compact_index_is_loaded_as_one_in_json() {
+fn a_compact_index_loads_as_the_json_one() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(&dir.path().join("shards"), ".tar")), &motley());
@@ -61,7 +61,7 @@ fn a_compact_index_is_loaded_as_one_in_json() {
             matches!(error.kind(), ErrorKind::Index(_)) && error.to_string().contains("i.shidx"),
             "{error}"
         );
-        // What the name says is for those who write.
+        // The extension only matters for writing.
         fs::write(&place, &bytes).unwrap();
         fs::rename(&place, place.with_extension("json")).unwrap();
         assert_eq!(Index::load(&store, place.with_extension("json").to_str().unwrap()).unwrap(), index);
@@ -93,7 +93,7 @@ fn a_dataset_keeps_a_compact_index() {
     let (samples, shards, read) = built("*");
     assert_eq!((samples, read), (Some(40), shards));
     assert!(fs::read(&place).unwrap().starts_with(b"\x89SHIDX"));
-    // The index is no shard, and no shard is read again.
+    // The index is not taken for a shard, and no shard is read again.
     assert_eq!(built("*"), (Some(40), shards, 0));
 }
 
@@ -137,9 +137,9 @@ fn secrets_are_not_saved() {
     assert!(index.get("https://h/0.tar?sig=another").is_some());
 }
 
-/// It could not be loaded.
+/// A saved index without the queries could not be loaded.
 #[test]
-fn shards_that_only_their_queries_tell_apart_are_not_saved() {
+fn shards_that_differ_only_in_their_queries_are_not_saved() {
     let entry =
         |shard: u64| serde_json::json!({"url": format!("https://h/get?shard={shard}"), "nsamples": shard});
     let index: Index =
@@ -154,9 +154,9 @@ fn shards_that_only_their_queries_tell_apart_are_not_saved() {
     assert!(!place.exists());
 }
 
-/// What is written is not compressed, and would be decompressed when it is loaded.
+/// The document is written uncompressed, but a load would decompress it by its name.
 #[test]
-fn an_index_is_not_saved_under_the_name_of_a_compressed_one() {
+fn a_plain_index_is_not_saved_under_a_compressed_name() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("i.json.gz");
     let index: Index = std::iter::empty::<ShardIndex>().collect();
@@ -170,7 +170,7 @@ fn document(shards: &str) -> String {
 }
 
 #[test]
-fn plain_documents_of_wids() {
+fn plain_wids_documents_are_loaded() {
     let text = r#"{"wids_version": 1, "name": "n", "info": {"a": [1]}, "base": "gs://b/d/", "shardlist": [
         {"url": "0.tar", "nsamples": 3, "md5sum": "x", "filesize": 10240, "weight": 0.5},
         {"url": "./x/1.tar", "nsamples": 4}, {"url": "gs://c/2.tar", "nsamples": 0}, {"url": "/3.tar", "nsamples": 1}]}"#;
@@ -236,12 +236,12 @@ fn bad_documents_are_errors() {
     assert_eq!(error.location().shard(), place.to_str());
 }
 
-/// `wids` reads the dataset of an index that is saved here, and an index that it makes is read here.
+/// `wids` reads a dataset by an index saved here, and this crate loads an index that `wids` made.
 #[test]
-fn indexes_go_to_wids_and_come_from_it() {
+fn indexes_are_exchanged_with_wids() {
     let Some(python) = Python::find().filter(Python::has_wids) else { return };
     let dir = tempfile::tempdir().unwrap();
-    // It knows plain names only.
+    // `wids` knows plain names only.
     let sample =
         |i: usize| Sample::new(format!("d/{i:04}")).with("cls", i as i64).with("seg.png", noise(i * 300));
     let samples: Vec<Sample> = (0..20).map(sample).collect();
@@ -261,9 +261,9 @@ fn indexes_go_to_wids_and_come_from_it() {
     }
 }
 
-/// What a document claims costs nothing until it is read, and then it is not there.
+/// A claimed number of samples costs nothing until they are read, and then they are missing.
 #[test]
-fn absurd_counts_neither_hang_nor_take_memory() {
+fn absurd_counts_neither_hang_nor_allocate() {
     use shardstream::loader::LastBatch;
     use shardstream::prelude::*;
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Indexes that are kept beside shards and in a directory.
+//! Indexes that are cached beside shards and in a directory.
 
 use super::*;
 use crate::support::files;
@@ -6,7 +6,7 @@ use crate::support::shards::put;
 use std::fs;
 
 #[test]
-fn indexes_are_kept_beside_and_in_a_directory() {
+fn indexes_are_cached_beside_shards_or_in_a_directory() {
     let (dir, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = Store::default();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
@@ -22,8 +22,7 @@ fn indexes_are_kept_beside_and_in_a_directory() {
     );
     assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 6);
 
-    // What is kept is taken in place of the shard: of one whose content is gone behind its back, for
-    // instance.
+    // The cached index is used without reading the shard, even one whose content was replaced unnoticed.
     let ruin = |number: usize| {
         let url = &infos[number].url;
         let time = fs::metadata(url).unwrap().modified().unwrap();
@@ -37,7 +36,7 @@ fn indexes_are_kept_beside_and_in_a_directory() {
     assert_eq!(Index::builder().beside(true).build(&urls).unwrap(), expected);
     assert!(Index::builder().build(&urls).is_err());
 
-    // But not when it is damaged, or of another shard.
+    // But a damaged index, or one of another shard, is not used.
     let none = tempfile::tempdir().unwrap();
     for damage in ["", "{", "{}", r#"{"url":"s-000.tar","nsamples":7}"#] {
         fs::write(sidecar(0), damage).unwrap();
@@ -45,12 +44,12 @@ fn indexes_are_kept_beside_and_in_a_directory() {
     }
     fs::copy(sidecar(1), sidecar(0)).unwrap();
     assert!(Index::builder().beside(true).build(&urls).is_err());
-    // The cache knows better, and mends nothing that it was not asked to read.
+    // The cached copy is used first, and repairs nothing that was not read.
     assert_eq!(keeping().build(&urls).unwrap(), expected);
 }
 
 #[test]
-fn an_index_of_an_old_version_is_made_again() {
+fn an_index_of_an_old_version_is_rebuilt() {
     let (dir, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")).index(true), &motley());
     let (url, store) = (infos[0].url.as_str(), Store::default());
@@ -59,7 +58,7 @@ fn an_index_of_an_old_version_is_made_again() {
     assert!(fs::exists(&sidecar).unwrap());
     let keeping = || Index::builder().beside(true).cache(cache.path());
     assert_eq!(keeping().build(&urls).unwrap().iter().next(), Some(&infos[0].index));
-    // As long as before, and another archive.
+    // Another archive of the same length.
     let mut other = files(&["x.txt", "y.txt", "z.txt"]);
     other.resize(infos[0].bytes as usize, 0);
     put(&store, url, &other);
@@ -92,10 +91,10 @@ fn progress_counts_every_shard_once() {
     assert_eq!(seen, urls[..6]);
 }
 
-/// As storage services have it that take the name of an object for one part of their URL.
+/// Some storage services encode the name of an object as one component of the URL.
 #[test]
-fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
-    let (noted, cache) = (Arc::new(Noted::default()), tempfile::tempdir().unwrap());
+fn a_cached_index_of_a_name_with_a_slash_is_found() {
+    let (noted, cache) = (Arc::new(CountingSource::default()), tempfile::tempdir().unwrap());
     let store =
         Store::builder().with_source("https://h", Arc::clone(&noted) as Arc<dyn Source>).build().unwrap();
     let urls = ShardList::from_urls(["https://h/o/train%2F0.tar"]);
@@ -107,11 +106,11 @@ fn an_index_of_a_shard_with_a_slash_in_its_name_is_found_again() {
     assert_eq!(noted.noted().0, 1, "to see that it is the same");
 }
 
-/// What is kept in a directory of the user's own may name the samples of a private bucket; what is beside a
-/// shard is for those who may read the shard.
+/// An index in the user's own directory may name the samples of a private bucket; one beside a shard is for
+/// those who may read the shard.
 #[cfg(unix)]
 #[test]
-fn the_cache_is_for_its_owner() {
+fn only_the_owner_can_read_the_index_cache() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A source that notes what is asked of it, and that can refuse what is written to it.
+//! A source that logs its requests and can refuse writes.
 
 use super::*;
 use futures::TryStreamExt;
@@ -6,32 +6,32 @@ use shardstream::Error;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
 
-/// What was asked of a place, one line for each request.
+/// A log of requests, one line for each.
 pub(super) type Log = Arc<Mutex<Vec<String>>>;
 
-/// Objects in memory that can be listed and written, and a log of what was asked.
+/// In-memory objects that can be listed and written, with a log of requests.
 #[derive(Debug, Default)]
-pub(super) struct Logged {
-    pub(super) objects: Arc<Noted>,
+pub(super) struct LoggedBucket {
+    pub(super) objects: Arc<CountingSource>,
     pub(super) log: Log,
-    /// Whether its listing tells versions.
+    /// Whether listings have versions.
     pub(super) versions: bool,
-    /// Whether it may be written to.
+    /// Whether writes are allowed.
     pub(super) writable: bool,
-    /// The bytes of an object after which its upload is refused, if there are more.
+    /// Number of bytes after which an upload is refused.
     pub(super) part: Option<usize>,
-    /// Whether what is there can be neither replaced nor deleted.
+    /// Whether objects can be neither replaced nor deleted.
     pub(super) fixed: bool,
-    /// What the next write meets.
+    /// The error of the next write.
     pub(super) fault: Mutex<Option<Error>>,
 }
 
-impl Logged {
+impl LoggedBucket {
     pub(super) fn new(versions: bool, writable: bool) -> Arc<Self> {
-        Arc::new(Logged { versions, writable, ..Logged::default() })
+        Arc::new(LoggedBucket { versions, writable, ..LoggedBucket::default() })
     }
 
-    /// One with shards of this many samples each, `logged://b/t/s-0.tar` and so on.
+    /// A bucket with a shard for each of `sizes`: `logged://b/t/s-0.tar` and so on.
     pub(super) fn of(sizes: &[usize], versions: bool, writable: bool) -> Arc<Self> {
         let logged = Self::new(versions, writable);
         for (shard, size) in sizes.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Logged {
         builder.topology(Topology::single()).auto_index(auto).build()
     }
 
-    /// What was asked since the last time.
+    /// The requests since the last call.
     pub(super) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.log.lock().unwrap())
     }
@@ -71,7 +71,7 @@ impl Logged {
     }
 }
 
-impl Source for Logged {
+impl Source for LoggedBucket {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         self.note("get", url);
         self.objects.get(url, options)
@@ -93,7 +93,7 @@ impl Source for Logged {
         let (objects, url) = (Arc::clone(&self.objects), url.to_owned());
         let (writable, fixed, log, part) = (self.writable, self.fixed, Arc::clone(&self.log), self.part);
         let fault = self.fault.lock().unwrap().take();
-        let this = Logged { objects, log, ..Logged::default() };
+        let this = LoggedBucket { objects, log, ..LoggedBucket::default() };
         Box::pin(async move {
             if let Some(fault) = fault {
                 return Err(fault);
@@ -126,7 +126,7 @@ impl Source for Logged {
     }
 }
 
-/// The requests of trying whether the index can be kept.
+/// The requests that probe whether the index can be written.
 pub(super) const PROBE: [&str; 2] = ["put s-*.probe.index.json", "delete s-*.probe.index.json"];
 
 pub(super) fn keys(dataset: &Dataset) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Indexes: what they promise is what reading gives, and they fetch little to know it.
+//! Indexes agree with what reading gives, and are built from few bytes.
 
 mod auto;
 mod checksums;
@@ -24,22 +24,22 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Objects in memory, and how much of them was asked for and taken.
+/// In-memory objects that count the bytes requested and received.
 #[derive(Debug, Default)]
-struct Noted {
+struct CountingSource {
     objects: Mutex<HashMap<String, (Bytes, String)>>,
     requests: AtomicUsize,
     taken: Arc<AtomicUsize>,
 }
 
-impl Noted {
+impl CountingSource {
     fn put(&self, url: &str, content: impl Into<Bytes>) {
         static VERSIONS: AtomicUsize = AtomicUsize::new(0);
         let version = format!("v{}", VERSIONS.fetch_add(1, Ordering::Relaxed));
         self.objects.lock().unwrap().insert(url.to_owned(), (content.into(), version));
     }
 
-    /// The requests since the last time, and the bytes that were taken.
+    /// Number of requests and of received bytes since the last call.
     fn noted(&self) -> (usize, usize) {
         (self.requests.swap(0, Ordering::SeqCst), self.taken.swap(0, Ordering::SeqCst))
     }
@@ -49,7 +49,7 @@ impl Noted {
     }
 }
 
-impl Source for Noted {
+impl Source for CountingSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         self.requests.fetch_add(1, Ordering::SeqCst);
         let found = self.objects.lock().unwrap().get(url).cloned();
@@ -82,12 +82,12 @@ fn build(store: &Store, url: &str) -> Result<ShardIndex> {
 }
 
 fn of_bytes(bytes: Vec<u8>) -> Result<ShardIndex> {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     noted.put("noted://s.tar", bytes);
     build(&noted.store(), "noted://s.tar")
 }
 
-/// Reads the archive with the samples' own bytes, and compares what the index says of them.
+/// Reads the archive, and compares the samples with the index.
 fn check(bytes: &[u8], index: &ShardIndex) {
     let samples: Vec<Sample> = read([Ok(Bytes::copy_from_slice(bytes))].into_iter(), SampleParser::new("s"))
         .collect::<Result<_>>()
@@ -118,7 +118,7 @@ fn check(bytes: &[u8], index: &ShardIndex) {
     assert!(index.range(0..count + 1).is_none() && index.members(count).is_none());
 }
 
-/// Names and sizes that take extension headers, among samples of different fields.
+/// Samples of different fields, some with names and sizes that need extension headers.
 fn motley() -> Vec<Sample> {
     let sample = |i: usize| {
         let key = match i % 4 {

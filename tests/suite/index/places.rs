@@ -1,18 +1,18 @@
-//! Places that an index can be kept at, and that cannot be written to.
+//! Locations of an index, and locations that cannot be written to.
 
-use super::logged::Logged;
+use super::logged::LoggedBucket;
 use super::*;
 use shardstream::index::AutoIndex;
 use std::fs;
 
 #[test]
-fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
-    let logged = Logged::of(&[3, 2], true, false);
+fn an_unwritable_location_is_an_error_with_alternatives() {
+    let logged = LoggedBucket::of(&[3, 2], true, false);
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
     assert!(error.to_string().contains("AutoIndex::in_directory"), "{error}");
     let asked = ["list", "get s-*.index.json", "get s-*.probe.index.json"];
-    assert_eq!(logged.asked(), asked, "it is said before a shard is read");
+    assert_eq!(logged.asked(), asked, "the error comes before a shard is read");
 
     let cache = tempfile::tempdir().unwrap();
     for auto in [
@@ -30,12 +30,12 @@ fn a_place_that_cannot_be_written_to_is_an_error_that_says_where_else() {
     assert_eq!(fs::read_dir(cache.path().join("a")).unwrap().count(), 1);
 }
 
-/// As a bucket that takes objects of one part only: the refusal comes while the document is being written.
+/// A bucket that accepts only objects of one part refuses the document while it is being written.
 #[test]
-fn a_document_that_is_refused_while_it_is_written_is_kept_in_the_directory() {
-    let mut logged = Logged::of(&[3, 2], true, true);
+fn a_document_refused_during_its_write_goes_to_the_directory() {
+    let mut logged = LoggedBucket::of(&[3, 2], true, true);
     Arc::get_mut(&mut logged).unwrap().part = Some(1 << 20);
-    // Each shard names the filter, so that the document is longer than what a writer holds.
+    // Each shard names the filter, so that the document exceeds the writer's buffer.
     let name = "f".repeat(4 << 20);
     let auto = |auto: AutoIndex| auto.select(name.clone(), |_| true);
     let error = logged.dataset(auto(AutoIndex::beside())).unwrap_err();
@@ -50,12 +50,12 @@ fn a_document_that_is_refused_while_it_is_written_is_kept_in_the_directory() {
     assert_eq!(logged.asked(), ["list", "get s-*.index.json"], "nothing of the shards");
 }
 
-/// Another rank may have saved the whole one, and this one may never come to its end.
+/// Another rank may have saved a complete index, and this one may never finish.
 #[test]
-fn an_index_that_is_kept_is_not_touched_before_the_new_one_is_whole() {
-    let logged = Logged::of(&[3, 4], true, true);
+fn a_saved_index_is_replaced_only_by_a_complete_one() {
+    let logged = LoggedBucket::of(&[3, 4], true, true);
     logged.dataset(AutoIndex::beside()).unwrap();
-    let kept = |logged: &Logged| {
+    let kept = |logged: &LoggedBucket| {
         let objects = logged.objects.objects.lock().unwrap();
         let mut kept: Vec<_> = objects.iter().filter(|(url, _)| url.ends_with(".index.json")).collect();
         assert_eq!(kept.len(), 1, "{kept:?}");
@@ -73,10 +73,10 @@ fn an_index_that_is_kept_is_not_touched_before_the_new_one_is_whole() {
     assert_ne!(kept(&logged), before);
 }
 
-/// A bucket that takes new objects only, and a job that was stopped before it had saved its index.
+/// A bucket that accepts only new objects, and a job that was stopped before it saved its index.
 #[test]
-fn a_probe_that_cannot_be_replaced_is_no_refusal() {
-    let mut logged = Logged::of(&[3, 2], true, true);
+fn a_leftover_probe_does_not_make_a_location_unwritable() {
+    let mut logged = LoggedBucket::of(&[3, 2], true, true);
     Arc::get_mut(&mut logged).unwrap().fixed = true;
     logged.dataset(AutoIndex::beside()).unwrap();
     let is_probe = |url: &str| url.contains(".probe.");
@@ -91,15 +91,15 @@ fn a_probe_that_cannot_be_replaced_is_no_refusal() {
     assert_eq!(logged.asked(), ["list", "get s-*.index.json"]);
 }
 
-/// Many ranks that start at once try the place at the same moment.
+/// Many ranks that start together probe the location at the same moment.
 #[test]
-fn a_place_that_is_busy_is_no_refusal() {
-    let logged = Logged::of(&[3, 2], true, true);
+fn a_busy_location_counts_as_writable() {
+    let logged = LoggedBucket::of(&[3, 2], true, true);
     let busy = ErrorKind::Busy { retry_after: None, source: "slow down".into() };
     *logged.fault.lock().unwrap() = Some(busy.into());
     assert_eq!(logged.dataset(AutoIndex::beside()).unwrap().len(), Some(5));
     assert_eq!(logged.asked().pop().unwrap(), "put s-*.index.json");
-    // Other faults are told before the work.
+    // Other faults are reported before the work.
     logged.shard(1, 3);
     *logged.fault.lock().unwrap() = Some(ErrorKind::NotFound("no such bucket".into()).into());
     let error = logged.dataset(AutoIndex::beside()).unwrap_err();
@@ -109,7 +109,7 @@ fn a_place_that_is_busy_is_no_refusal() {
 
 #[cfg(feature = "http")]
 #[test]
-fn a_web_server_is_read_and_indexes_of_it_are_kept_elsewhere() {
+fn indexes_of_a_web_server_are_kept_in_a_directory() {
     use crate::support::files;
     use crate::support::server::{Reply, Server};
     use shardstream::prelude::*;
@@ -122,7 +122,10 @@ fn a_web_server_is_read_and_indexes_of_it_are_kept_elsewhere() {
     let build = |auto| Dataset::builder(&pattern).topology(Topology::single()).auto_index(auto).build();
     let error = build(AutoIndex::beside()).unwrap_err();
     assert!(error.to_string().contains("web servers cannot be written to"), "{error}");
-    assert!(server.requests().iter().all(|request| !request.path().ends_with(".tar")), "it is said before");
+    assert!(
+        server.requests().iter().all(|request| !request.path().ends_with(".tar")),
+        "the error comes before a shard is read"
+    );
     let cache = tempfile::tempdir().unwrap();
     let kept = || build(AutoIndex::in_directory(cache.path())).unwrap();
     assert_eq!(kept().len(), Some(6));

@@ -12,33 +12,33 @@ fn large(count: usize, size: usize) -> Vec<u8> {
 
 #[test]
 fn large_bodies_are_not_fetched() {
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let bytes = large(6, 10 << 20);
     noted.put("noted://s.tar", bytes.clone());
     let index = build(&noted.store(), "noted://s.tar").unwrap();
     check(&bytes, &index);
-    // One small window before each body, and one at the end.
+    // One small read before each body, and one at the end.
     let (requests, taken) = noted.noted();
     assert_eq!(requests, 7);
     assert!(taken <= 7 * (64 << 10), "{taken}");
 }
 
 #[test]
-fn small_samples_are_read_in_few_requests() {
-    let noted = Arc::new(Noted::default());
+fn small_samples_are_indexed_in_few_requests() {
+    let noted = Arc::new(CountingSource::default());
     let bytes = large(10_000, 3000);
     noted.put("noted://s.tar", bytes.clone());
     let index = build(&noted.store(), "noted://s.tar").unwrap();
     assert_eq!(index.samples(), 10_000);
     let (requests, taken) = noted.noted();
-    // 64 KiB, doubled up to 8 MiB, and then so on.
+    // Reads grow from 64 KiB, doubling, up to 8 MiB.
     assert!(requests <= 8 + bytes.len() / (8 << 20) + 1, "{requests} requests for {} bytes", bytes.len());
     assert!(taken <= bytes.len());
 }
 
-/// What comes in windows of all sizes is what is there.
+/// Reads of all sizes give the same index.
 #[test]
-fn small_and_large_bodies_in_turn() {
+fn alternating_small_and_large_bodies_are_indexed() {
     let sizes = [0, 1, 500, 70_000, 3 << 20, 10, 1 << 20, 100_000, 2 << 20, 9 << 20, 65_024, 64_512, 0, 5];
     let sample = |(i, size): (usize, &usize)| Sample::new(format!("{i:04}")).with("npy", noise(*size));
     let bytes = archive(&sizes.iter().enumerate().map(sample).collect::<Vec<_>>());
@@ -46,7 +46,7 @@ fn small_and_large_bodies_in_turn() {
 }
 
 #[test]
-fn damage_is_refused() {
+fn damaged_shards_are_not_indexed() {
     let sound = large(3, 2 << 20);
     let kind = |bytes: Vec<u8>| {
         let error = of_bytes(bytes).unwrap_err();
@@ -70,10 +70,10 @@ fn damage_is_refused() {
     assert_eq!(error.location().key(), Some("a"));
 }
 
-/// The first one in the list, whatever the threads do.
+/// The first damaged shard of the list, on any number of threads.
 #[test]
-fn the_first_damaged_shard_is_named() {
-    let noted = Arc::new(Noted::default());
+fn an_error_names_the_first_damaged_shard() {
+    let noted = Arc::new(CountingSource::default());
     let urls: Vec<String> = (0..20).map(|i| format!("noted://{i:02}.tar")).collect();
     for (number, url) in urls.iter().enumerate() {
         noted.put(url, if [7, 8, 15].contains(&number) { files(&["a.b", "a.B"]) } else { large(2, 100) });
@@ -86,9 +86,9 @@ fn the_first_damaged_shard_is_named() {
 }
 
 #[test]
-fn a_shard_that_changes_meanwhile_is_an_error() {
+fn a_shard_that_changes_during_indexing_is_an_error() {
     #[derive(Debug)]
-    struct Changing(Noted);
+    struct Changing(CountingSource);
     impl Source for Changing {
         fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
             if self.0.requests.load(Ordering::SeqCst) > 2 {
@@ -97,7 +97,7 @@ fn a_shard_that_changes_meanwhile_is_an_error() {
             self.0.get(url, options)
         }
     }
-    let source = Changing(Noted::default());
+    let source = Changing(CountingSource::default());
     source.0.put("noted://s.tar", large(4, 2 << 20));
     let store = Store::builder().with_source("noted", Arc::new(source)).build().unwrap();
     let error = build(&store, "noted://s.tar").unwrap_err();
@@ -106,7 +106,7 @@ fn a_shard_that_changes_meanwhile_is_an_error() {
 }
 
 #[test]
-fn global_names_and_sizes_leave_counts_only() {
+fn global_pax_headers_with_sizes_leave_only_counts() {
     let sound = files(&["b.txt", "c.txt"]);
     let record = |text: &str| member("global", EntryType::XGlobalHeader, text.as_bytes());
     let index = of_bytes([record("10 size=1\n"), sound.clone()].concat()).unwrap();
@@ -116,9 +116,9 @@ fn global_names_and_sizes_leave_counts_only() {
     check(&bytes, &of_bytes(bytes.clone()).unwrap());
 }
 
-/// What the writer knows is what is found by reading.
+/// The writer's index is the one that reading builds.
 #[test]
-fn the_writers_index_is_that_of_the_headers() {
+fn the_writer_and_the_builder_make_the_same_index() {
     let dir = tempfile::tempdir().unwrap();
     let memory = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap();
     for suffix in [".tar", ".tar.gz"] {
@@ -152,7 +152,7 @@ trait SizeWritten {
 }
 
 impl SizeWritten for Sample {
-    /// A class is written as its digits.
+    /// A class is written in decimal digits.
     fn size_written(self) -> u64 {
         let size = |(name, value): (&str, &shardstream::Value)| match name {
             "cls" => 2,
@@ -162,10 +162,10 @@ impl SizeWritten for Sample {
     }
 }
 
-/// A web server of the plainest kind: no ranges, and perhaps no version and no length.
+/// A minimal web server: no ranges, and possibly no version and no length.
 #[derive(Debug)]
 struct Plain {
-    objects: Noted,
+    objects: CountingSource,
     sized: bool,
     versioned: bool,
 }
@@ -184,15 +184,15 @@ impl Source for Plain {
 }
 
 #[test]
-fn what_has_no_version_or_ranges_is_read_in_one_go() {
+fn objects_without_versions_or_ranges_are_read_whole() {
     let bytes = large(3, 3 << 20);
     for (sized, versioned) in [(false, false), (true, false), (false, true), (true, true)] {
-        let source = Arc::new(Plain { objects: Noted::default(), sized, versioned });
+        let source = Arc::new(Plain { objects: CountingSource::default(), sized, versioned });
         let store =
             Store::builder().with_source("noted", Arc::clone(&source) as Arc<dyn Source>).build().unwrap();
         source.objects.put("noted://s.tar", bytes.clone());
         check(&bytes, &build(&store, "noted://s.tar").unwrap());
-        // To see what it is, and to read it.
+        // One request to probe the object, and one to read it.
         assert_eq!(source.objects.noted().0, 2);
         source.objects.put("noted://s.tar", bytes[..bytes.len() - (20 << 10)].to_vec());
         let error = build(&store, "noted://s.tar").unwrap_err();

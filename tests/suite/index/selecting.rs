@@ -1,4 +1,4 @@
-//! Indexes of selected samples: reading by one is reading everything and filtering.
+//! Indexes of selected samples: a selection reads what filtering all samples gives.
 
 use super::*;
 use crate::support::server::{Reply, Server};
@@ -9,10 +9,10 @@ use shardstream::prelude::*;
 use shardstream::{Digest, Position, State};
 use std::fs;
 
-/// Bytes between selected samples from which on they are not read.
+/// Gaps between selected samples of at least this many bytes are not read.
 const FAR: usize = 1_100_000;
 
-/// Shards of samples with bodies of these sizes; keys tell shard and number.
+/// Shards of samples with bodies of these sizes; keys contain shard and number.
 fn archives(shards: &[Vec<usize>]) -> Vec<Vec<u8>> {
     let sample = |shard: usize, (number, size): (usize, &usize)| {
         Sample::new(format!("{shard}-{number}"))
@@ -36,13 +36,13 @@ fn placed(archives: Vec<Vec<u8>>, web: bool) -> (Store, ShardList, Option<Server
         let urls = ShardList::from_urls((0..count).map(|number| server.url(&format!("/s-{number}.tar"))));
         return (Store::default(), urls, Some(server));
     }
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let urls = ShardList::from_urls((0..archives.len()).map(|number| format!("noted://s-{number}.tar")));
     urls.iter().zip(archives).for_each(|(url, archive)| noted.put(url.expose_secret(), archive));
     (noted.store(), urls, None)
 }
 
-/// A predicate that anybody can repeat: by a hash of the key, true of about this many of 8 samples.
+/// A deterministic predicate by a hash of the key, true for about this many of 8 samples.
 fn chosen(key: &str, salt: u64, of_8: u64) -> bool {
     let hash = key.bytes().fold(salt ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn reading_by_a_selection_is_reading_all_and_filtering(case in case()) {
+    fn a_selection_reads_what_filtering_all_samples_gives(case in case()) {
         let Case { shards, salt, of_8, streams, checksums, counts, web } = case;
         let (store, urls, _server) = placed(archives(&shards), web);
         let builder = || Dataset::builder(urls.clone()).store(store.clone()).topology(Topology::single());
@@ -100,7 +100,7 @@ proptest! {
         index.save(&Store::default(), place.to_str().unwrap()).unwrap();
         prop_assert_eq!(&Index::load(&Store::default(), place.to_str().unwrap()).unwrap(), &index);
 
-        // What the index says of a sample is what is read under its number.
+        // The index entry of a sample agrees with the sample read under its number.
         let mut read = expected.iter();
         for shard in &index {
             prop_assert_eq!(shard.selection(), Some("f"));
@@ -109,7 +109,8 @@ proptest! {
                 prop_assert_eq!(shard.position_of(number), Some(sample.position().sample));
                 prop_assert_eq!(shard.size_of(number), Some(sample.size() as u64));
                 prop_assert_eq!(shard.checksum_of(number).is_some(), checksums);
-                let fields: Vec<_> = shard.members(number).unwrap().map(|member| member.field.to_owned()).collect();
+                let members = shard.members(number).unwrap();
+                let fields: Vec<_> = members.map(|member| member.field.to_owned()).collect();
                 prop_assert_eq!(fields, sample.fields().map(|(name, _)| name.to_owned()).collect::<Vec<_>>());
             }
         }
@@ -121,7 +122,7 @@ proptest! {
             return Ok(());
         };
         prop_assert_eq!(dataset.len(), Some(expected.len() as u64));
-        // The streams are pieces of one row.
+        // The streams are consecutive parts of one order.
         let read: Vec<Sample> = (0..streams).flat_map(|stream| all(dataset.read(3, stream))).collect();
         prop_assert_eq!(content(&read), content(&expected));
         prop_assert_eq!(positions(&read), positions(&expected));
@@ -141,7 +142,8 @@ proptest! {
         sizes in prop::collection::vec(prop_oneof![6 => 0usize..900, 1 => Just(FAR)], 12..40),
         salt: u64, of_8 in 2u64..8, shuffle in 0usize..12, stop in 0usize..9, counts: bool,
     ) {
-        let (store, urls, _server) = placed(archives(&sizes.chunks(9).map(<[usize]>::to_vec).collect::<Vec<_>>()), false);
+        let sizes: Vec<_> = sizes.chunks(9).map(<[usize]>::to_vec).collect();
+        let (store, urls, _server) = placed(archives(&sizes), false);
         let index = Index::builder().store(store.clone());
         let index = index.select("f", move |sample| chosen(sample.key(), salt, of_8)).build(&urls).unwrap();
         prop_assume!(index.samples() >= 2);
@@ -150,25 +152,30 @@ proptest! {
         let loader = |epoch_batch: usize| {
             let builder = Dataset::builder(urls.clone()).store(store.clone()).index(index.clone()).streams(2);
             let dataset = builder.shuffle_shards(true).topology(Topology::single()).build().unwrap();
-            Loader::builder(dataset).shuffle(shuffle).map(|sample| Ok(sample.key().to_owned())).batch(epoch_batch)
+            let loader = Loader::builder(dataset).shuffle(shuffle);
+            loader.map(|sample| Ok(sample.key().to_owned())).batch(epoch_batch)
         };
-        let whole: Vec<Vec<String>> = loader(3).build().unwrap().epoch(1).map(|batch| batch.unwrap().to_vec()).collect();
+        let keys = |batches: shardstream::loader::Batches<Batch<String>>| -> Vec<Vec<String>> {
+            batches.map(|batch| batch.unwrap().to_vec()).collect()
+        };
+        let whole = keys(loader(3).build().unwrap().epoch(1));
         prop_assert_eq!(loader(3).last_batch(LastBatch::Pad).build().unwrap().steps(), Some(steps as u64));
         prop_assert_eq!(whole.concat().len() as u64, index.samples());
         let stop = stop.min(whole.len());
         let mut first = loader(3).build().unwrap().epoch(1);
         first.by_ref().take(stop).for_each(|batch| drop(batch.unwrap()));
         let state: State = first.state().to_string().parse().unwrap();
-        let rest: Vec<Vec<String>> = loader(3).build().unwrap().restore(&state).unwrap().map(|batch| batch.unwrap().to_vec()).collect();
+        let rest = keys(loader(3).build().unwrap().restore(&state).unwrap());
         prop_assert_eq!(&rest[..], &whole[stop..]);
     }
 }
 
 #[test]
-fn what_is_far_from_selected_samples_is_not_read() {
-    let noted = Arc::new(Noted::default());
+fn bytes_far_from_selected_samples_are_not_read() {
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
-    // 0 and 1 near each other, a large one between, 3 alone, near 4 which is not selected, and a large one.
+    // Samples 0 and 1 are adjacent, a large one follows, 3 is alone beside the unselected 4, and a large one
+    // follows.
     noted.put(url, archives(&[vec![10, 10, FAR, 10, 10, FAR, 10]]).remove(0));
     let urls = ShardList::from_urls([url]);
     let select = |numbers: &'static [&'static str]| {
@@ -192,11 +199,11 @@ fn what_is_far_from_selected_samples_is_not_read() {
     }
 }
 
-/// Nothing of a slice comes after an error in it, of no piece of it; the samples that it has given are its
-/// first ones, as a state counts them.
+/// An error in any range of a slice ends the slice, so that the samples it returned are its first ones, as a
+/// state counts them.
 #[test]
-fn damage_in_one_piece_ends_its_slice() {
-    let noted = Arc::new(Noted::default());
+fn damage_in_one_range_ends_its_slice() {
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let archive = archives(&[vec![10, FAR, 700, 20, FAR, 30, FAR, 40]]).remove(0);
     noted.put(url, archive.clone());
@@ -231,10 +238,10 @@ fn damage_in_one_piece_ends_its_slice() {
     }
 }
 
-/// The body of a sample that is read over, and is not selected, is nobody's matter.
+/// Damage in the body of an unselected sample within a range does not matter.
 #[test]
-fn damage_to_what_is_not_selected_costs_nothing() {
-    let noted = Arc::new(Noted::default());
+fn damage_to_unselected_samples_costs_nothing() {
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let mut archive = archives(&[vec![10, 700, 20]]).remove(0);
     noted.put(url, archive.clone());
@@ -252,12 +259,12 @@ fn damage_to_what_is_not_selected_costs_nothing() {
     }
 }
 
-/// A sample that cannot be read may have no number, and then those after it are not where the selection has
-/// them.
+/// A sample that cannot be read may have no number, and then later ones have other numbers than in the
+/// selection.
 #[test]
-fn after_a_fault_nothing_is_taken_for_another_sample() {
+fn a_fault_never_makes_one_sample_pass_for_another() {
     use crate::support::files;
-    let noted = Arc::new(Noted::default());
+    let noted = Arc::new(CountingSource::default());
     let url = "noted://0.tar";
     let document = serde_json::json!({"wids_version": 1, "shardlist": [
         {"url": url, "nsamples": 3, "select": {"name": "f", "runs": [1, 1, 1, 2]}}]});
@@ -284,10 +291,10 @@ fn after_a_fault_nothing_is_taken_for_another_sample() {
     assert_eq!(read(&twice("c.txt"), 3), ["b", "error", "error"]);
 }
 
-/// That nothing is selected in a shard is no reason not to see that it is another one by now.
+/// A replaced shard is detected even if nothing is selected in it.
 #[test]
-fn a_shard_of_which_nothing_is_selected_is_looked_at() {
-    let noted = Arc::new(Noted::default());
+fn a_shard_without_selected_samples_is_still_checked() {
+    let noted = Arc::new(CountingSource::default());
     let urls = ShardList::from_urls(["noted://0.tar", "noted://1.tar"]);
     let put = |number: usize, sizes: &[usize]| {
         let archive = archives(&[vec![], sizes.to_vec()]).remove(1);
@@ -316,7 +323,7 @@ fn a_shard_of_which_nothing_is_selected_is_looked_at() {
 }
 
 #[test]
-fn a_filter_of_another_name_selects_anew() {
+fn a_filter_with_another_name_makes_a_new_selection() {
     let dir = tempfile::tempdir().unwrap();
     write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
     let shards = dir.path().join("s-*.tar").to_str().unwrap().to_owned();
@@ -345,11 +352,11 @@ fn a_filter_of_another_name_selects_anew() {
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 0));
     assert_eq!(build(at(), Some("from 30, v2"), 20), (20, 40));
     assert_eq!(build(at(), Some("from 30, v1"), 30), (10, 40));
-    // All samples are known too.
+    // The index knows all samples too.
     let before = fs::read(&place).unwrap();
     assert_eq!(build(at(), None, 0), (40, 0));
     assert_eq!(fs::read(&place).unwrap(), before);
-    // Beside the shards each filter has a document of its own.
+    // Beside the shards, each filter has its own document.
     for (least, selected) in [(30, 10), (20, 20), (30, 10), (20, 20)] {
         assert_eq!(build(AutoIndex::beside(), Some(&format!("from {least}")), least).0, selected);
     }
@@ -359,7 +366,7 @@ fn a_filter_of_another_name_selects_anew() {
 }
 
 #[test]
-fn what_is_kept_beside_a_shard_has_all_samples() {
+fn an_index_beside_a_shard_has_all_samples() {
     let dir = tempfile::tempdir().unwrap();
     let infos = write(ShardWriter::builder(pattern(dir.path(), ".tar")), &motley());
     let urls = ShardList::from_urls(infos.iter().map(|info| info.url.clone()));
@@ -371,7 +378,7 @@ fn what_is_kept_beside_a_shard_has_all_samples() {
 }
 
 #[test]
-fn compressed_shards_are_selected_from() {
+fn compressed_shards_support_selections() {
     for suffix in [".tar.gz", ".tar.zst"] {
         if suffix == ".tar.gz" && !cfg!(feature = "gzip") || suffix == ".tar.zst" && !cfg!(feature = "zstd") {
             continue;
@@ -392,7 +399,7 @@ fn compressed_shards_are_selected_from() {
 }
 
 #[test]
-fn a_panic_of_the_predicate_is_an_error_of_its_sample() {
+fn a_panic_of_the_predicate_names_its_sample() {
     let (store, urls, _server) = placed(archives(&[vec![1, 2], vec![3, 4, 5]]), false);
     let builder = Index::builder().store(store).threads(2);
     let error =
@@ -402,9 +409,9 @@ fn a_panic_of_the_predicate_is_an_error_of_its_sample() {
     assert!(error.to_string().contains("no class"), "{error}");
 }
 
-/// Two filters that select as many samples are not the same dataset.
+/// Two filters that select the same number of samples are different datasets.
 #[test]
-fn a_state_is_of_one_selection() {
+fn a_state_is_refused_under_another_selection() {
     let (store, urls, _server) = placed(archives(&[vec![1; 8]]), false);
     let loader = |name: &str, keys: &'static [&'static str]| {
         let index = Index::builder().store(store.clone());
@@ -423,7 +430,7 @@ fn a_state_is_of_one_selection() {
 }
 
 #[test]
-fn documents_with_selections_are_no_documents_of_wids_and_hostile_ones_are_errors() {
+fn selected_indexes_are_not_wids_documents_and_hostile_ones_are_errors() {
     let (store, urls, _server) = placed(archives(&[vec![1, 2, 3, 4]]), false);
     let index = Index::builder().store(store);
     let index = index.select("odd", |sample| sample.key().ends_with(['1', '3'])).build(&urls).unwrap();

@@ -1,5 +1,4 @@
-//! Shards that are not what they were when they were indexed, or when the epoch began: equally long, and of
-//! other samples.
+//! Shards that changed since they were indexed or since the epoch began: of equal length, with other samples.
 
 use super::*;
 use crate::support::{archive, member};
@@ -11,8 +10,7 @@ use tar::EntryType;
 
 const SAMPLES: usize = 12;
 
-/// A shard whose samples say which version they are of. All versions are equally long and have the same
-/// layout.
+/// A shard whose samples contain its version. All versions have the same length and layout.
 fn shard(number: usize, version: char) -> Vec<u8> {
     let sample = |i: usize| {
         let key = format!("{number}-{i:02}");
@@ -21,7 +19,7 @@ fn shard(number: usize, version: char) -> Vec<u8> {
     archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
 }
 
-/// What was read: keys and versions in order, and errors.
+/// The samples read, as keys and versions in order, and the errors.
 #[derive(Debug, Default)]
 struct Outcome {
     samples: Vec<(String, String)>,
@@ -58,7 +56,7 @@ impl Outcome {
         self.samples
     }
 
-    /// Fails unless there is nothing but errors of this shard that say that it is another one.
+    /// Fails unless all results are errors that this shard has changed.
     fn assert_stale(&self, url: &str) {
         assert!(self.samples.is_empty() && !self.errors.is_empty(), "{self:?}");
         for error in &self.errors {
@@ -92,8 +90,7 @@ fn indexed(store: &Store, urls: &[String]) -> Index {
     Index::builder().store(store.clone()).build(&list(urls)).unwrap()
 }
 
-/// Names of files without a body take the place of files of one block each: twice as many samples in the same
-/// bytes.
+/// Empty files replace files of one block each: twice as many samples in the same bytes.
 fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
     let end = [0; 1024];
     let old = (0..samples).flat_map(|i| member(&format!("a{i:02}.x"), EntryType::Regular, &[1; 512]));
@@ -102,8 +99,8 @@ fn twice_as_many(samples: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_rewritten_shard_gives_no_sample_by_an_old_index() {
-    let noted = Arc::new(Noted::default());
+fn an_old_index_reads_no_sample_of_a_rewritten_shard() {
+    let noted = Arc::new(CountingSource::default());
     let (url, store) = ("noted://s.tar".to_owned(), noted.store());
     let (old, new) = twice_as_many(12);
     assert_eq!(old.len(), new.len());
@@ -123,9 +120,9 @@ fn a_rewritten_shard_gives_no_sample_by_an_old_index() {
     }
 }
 
-/// The version is not known: what the index says of the samples must do.
+/// The version is unknown, so that the layout of the samples must reveal the change.
 #[test]
-fn a_slice_is_read_to_its_end_and_sample_by_sample() {
+fn each_sample_of_a_slice_is_checked_against_the_index() {
     let directory = |name: &str| member(name, EntryType::Directory, &[]);
     let file = |name: &str, content: &[u8]| member(name, EntryType::Regular, content);
     let shard = |members: &[Vec<u8>]| [members.concat(), vec![0; 1024]].concat();
@@ -137,7 +134,7 @@ fn a_slice_is_read_to_its_end_and_sample_by_sample() {
         file("c.cls", b"3"),
         directory("d2/"),
     ]);
-    let (url, noted) = ("noted://s.tar".to_owned(), Arc::new(Noted::default()));
+    let (url, noted) = ("noted://s.tar".to_owned(), Arc::new(CountingSource::default()));
     let store = noted.store();
     noted.put(&url, old.clone());
     let index = indexed(&store, std::slice::from_ref(&url)).without_versions();
@@ -152,13 +149,13 @@ fn a_slice_is_read_to_its_end_and_sample_by_sample() {
         old[d1..].starts_with(b"d1/") && old[b_txt..].starts_with(b"b.txt") && old[d2..].starts_with(b"d2/")
     );
     for (new, sound) in [
-        // A sample more, behind the last one of a slice and behind the last one of all.
+        // One more sample, after the last of a slice and after the last of the shard.
         (replaced(d1, file("aa.cls", b"")), ["a"].as_slice()),
         (replaced(d2, file("d.cls", b"")), &["a", "b", "c"]),
         // One less.
         (replaced(b_cls, file(".b.cls", b"2")), &["a"]),
         (replaced(c_cls, file(".c.cls", b"3")), &["a", "b"]),
-        // A field more, less, of another name, or of another size.
+        // One more field, one less, one of another name or of another size.
         (replaced(d1, file("a.txt", b"")), &[]),
         (replaced(b_txt, file(".b.txt", b"two")), &["a"]),
         (replaced(b_txt, file("b.txu", b"two")), &["a"]),
@@ -176,25 +173,25 @@ fn a_slice_is_read_to_its_end_and_sample_by_sample() {
         };
         let (found, errors) = keys(dataset(1).samples(0).collect());
         assert_eq!((found.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), errors), (sound, 1));
-        // The other slices are as they were.
+        // The other slices are not affected.
         let (found, errors) = keys(dataset(3).samples(0).collect());
         assert_eq!(errors, 1);
         assert!(found.iter().all(|key| ["a", "b", "c"].contains(&&**key)) && found.len() >= 2, "{found:?}");
     }
 }
 
-/// Objects that are replaced after this many requests.
+/// Objects that are replaced after a number of requests.
 #[derive(Debug)]
 struct Replaced {
-    old: Noted,
-    new: Noted,
+    old: CountingSource,
+    new: CountingSource,
     after: usize,
     requests: AtomicUsize,
 }
 
 impl Replaced {
     fn store(urls: &[String], after: usize) -> Store {
-        let (old, new) = (Noted::default(), Noted::default());
+        let (old, new) = (CountingSource::default(), CountingSource::default());
         for (number, url) in urls.iter().enumerate() {
             old.put(url, shard(number, '1'));
             new.put(url, shard(number, '2'));
@@ -211,8 +208,8 @@ impl Source for Replaced {
     }
 }
 
-/// Whoever opens which slice when: what is given out of a shard is of one version, and if nothing is wrong,
-/// it is all.
+/// In whatever order slices are opened, all samples of a shard are of one version, and without errors they
+/// are complete.
 #[test]
 fn versions_are_never_mixed_in_an_epoch() {
     let urls: Vec<String> = (0..2).map(|shard| format!("noted://{shard}.tar")).collect();
@@ -234,7 +231,7 @@ fn versions_are_never_mixed_in_an_epoch() {
                 let builder = builder.topology(Topology::single()).seed(7);
                 match &index {
                     Some(index) => builder.streams(5).shuffle_shards(true).index(index.clone()),
-                    // Each stream draws a shard, the same one as another.
+                    // Streams draw shards with replacement, and may draw the same one.
                     None => builder.streams(2).resample_shards(true),
                 }
             };
@@ -266,10 +263,10 @@ fn versions_are_never_mixed_in_an_epoch() {
     assert!(mixed > 0 && moved > 0, "{mixed} {moved}");
 }
 
-/// A run that begins anew is not held to what another one has found.
+/// A new run is not bound to the version that another run found.
 #[test]
-fn a_new_run_reads_what_is_there_now() {
-    let (noted, url) = (Arc::new(Noted::default()), "noted://0.tar".to_owned());
+fn a_new_run_reads_the_current_version() {
+    let (noted, url) = (Arc::new(CountingSource::default()), "noted://0.tar".to_owned());
     let store = noted.store();
     noted.put(&url, shard(0, '1'));
     let dataset = dataset(&store, std::slice::from_ref(&url), None, 1);
@@ -283,7 +280,7 @@ fn a_new_run_reads_what_is_there_now() {
         assert_eq!(dataset.samples(0).collect::<Outcome>().whole(), all(version));
         assert_eq!(loaded(&dataset, 1, 0).whole(), all(version));
     }
-    // Without an end, an epoch reads what is there when it begins.
+    // Each of endless epochs reads the version at its start.
     let mut batches = loader.epochs(0);
     let mut take = |count: usize| -> Vec<(String, String)> {
         batches.by_ref().take(count).flat_map(|batch| batch.unwrap().into_items()).collect()
@@ -292,7 +289,7 @@ fn a_new_run_reads_what_is_there_now() {
     noted.put(&url, shard(0, '4'));
     let next = take(3);
     assert_eq!(next, [&all("3")[10..], &all("4"), &all("4")[..1]].concat());
-    // One that is read stream by stream is one as long as it is remembered.
+    // An epoch read stream by stream has one version as long as its plan is alive.
     assert_eq!(dataset.read(0, 0).collect::<Outcome>().whole(), all("4"));
     noted.put(&url, shard(0, '5'));
     let again: Outcome = dataset.read(0, 0).collect();
@@ -306,7 +303,7 @@ fn touch(path: &str, seconds: u64) {
 }
 
 #[test]
-fn a_local_shard_that_is_rewritten_in_place_is_seen() {
+fn rewriting_a_local_shard_in_place_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let urls: Vec<String> =
         (0..2).map(|i| dir.path().join(format!("{i}.tar")).display().to_string()).collect();
@@ -338,7 +335,7 @@ fn a_local_shard_that_is_rewritten_in_place_is_seen() {
         let versions = dataset.samples(0).collect::<Outcome>().whole();
         assert!(versions.iter().all(|(_, version)| version == "2"));
     }
-    // By an index that knows the time.
+    // With an index that has the modification time.
     let dataset = dataset(&store, &urls, Some(index), 3);
     let outcome: Outcome = dataset.samples(0).collect();
     assert!(outcome.samples.is_empty());
@@ -350,9 +347,9 @@ fn a_local_shard_that_is_rewritten_in_place_is_seen() {
     assert_eq!(dataset.samples(0).collect::<Outcome>().whole(), sound);
 }
 
-/// A shard that was rewritten after a stop, and was not open then, is no shard to continue with.
+/// A shard that was rewritten after the stop is refused, even if it was not open then.
 #[test]
-fn a_restored_job_is_held_to_its_index() {
+fn a_restored_job_checks_shards_against_its_index() {
     let dir = tempfile::tempdir().unwrap();
     let urls: Vec<String> =
         (0..4).map(|i| dir.path().join(format!("{i}.tar")).display().to_string()).collect();
@@ -391,9 +388,9 @@ fn a_restored_job_is_held_to_its_index() {
     assert_eq!(again, rest);
 }
 
-/// The times of copies are others, and their names, and their stores.
+/// Copies have other times, names and stores.
 #[test]
-fn copies_are_read_by_the_index_of_the_original() {
+fn the_index_of_the_original_reads_copies() {
     let homes = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let paths = |home: usize| -> Vec<String> {
         (0..2).map(|i| homes[home].path().join(format!("{i}.tar")).display().to_string()).collect()
@@ -412,7 +409,7 @@ fn copies_are_read_by_the_index_of_the_original() {
     let expected = read(&there, &index).whole();
     // A copy in another place.
     assert_eq!(read(&here, &index).whole(), expected);
-    // The index was copied, too: it names the shards beside it.
+    // The index was copied too, and names the shards beside it.
     let place = |home: usize| homes[home].path().join("index.json").display().to_string();
     index.save(&store, &place(0)).unwrap();
     fs::copy(place(0), place(1)).unwrap();
@@ -424,12 +421,12 @@ fn copies_are_read_by_the_index_of_the_original() {
         assert!(error.to_string().contains("`Index::without_versions`"), "{error}");
     }
     assert_eq!(read(&here, &moved.without_versions()).whole(), expected);
-    // So is one that knows the ETags of a bucket, beside files that were downloaded with it.
+    // An index with a bucket's ETags also fits files that were downloaded with it.
     let text = fs::read_to_string(place(1)).unwrap().replace("1000.000000000", "\\\"d41d8cd9\\\"");
     let downloaded = Index::from_json(text.as_bytes(), homes[1].path().to_str().unwrap()).unwrap();
     assert_eq!(downloaded.iter().next().unwrap().version(), Some("\"d41d8cd9\""));
     assert_eq!(read(&here, &downloaded).whole(), expected);
-    // A copy of another length is none.
+    // A copy of another length is refused.
     let mut longer = shard(1, '1');
     longer.resize(longer.len() + 10_240, 0);
     fs::write(&here[1], longer).unwrap();
@@ -444,12 +441,12 @@ fn copies_are_read_by_the_index_of_the_original() {
 }
 
 #[test]
-fn an_entry_of_no_samples_hides_no_shard() {
-    let noted = Arc::new(Noted::default());
+fn an_index_entry_with_zero_samples_hides_no_shard() {
+    let noted = Arc::new(CountingSource::default());
     let store = noted.store();
     let urls: Vec<String> = (0..4).map(|shard| format!("noted://{shard}.tar")).collect();
     for (number, url) in urls.iter().enumerate() {
-        // The last one has none indeed.
+        // The last one really has no samples.
         noted.put(url, if number == 3 { archive(&[]) } else { shard(number, '1') });
     }
     let mut entries =
@@ -459,7 +456,7 @@ fn an_entry_of_no_samples_hides_no_shard() {
     };
     let sound = index(&entries);
     for number in [1, 3] {
-        // As `wids` writes them.
+        // In the format of `wids`.
         entries[number] = serde_json::json!({"url": urls[number], "nsamples": 0});
         for (streams, threads) in [(1, 0), (3, 2), (4, 0)] {
             let dataset = dataset(&store, &urls, Some(index(&entries)), streams);
@@ -473,7 +470,7 @@ fn an_entry_of_no_samples_hides_no_shard() {
             }
         }
     }
-    // The shard that has none is no error.
+    // The shard without samples is no error.
     assert_eq!(sound.iter().map(ShardIndex::samples).collect::<Vec<_>>(), [12, 12, 12, 0]);
     let whole = loaded(&dataset(&store, &urls, Some(sound), 2), 2, 0).whole();
     assert_eq!(whole.len(), 3 * SAMPLES);

@@ -1,4 +1,4 @@
-//! Damage in sides, outages while they are read, and sides that mean harm.
+//! Damage in sides, outages while they are read, and hostile sides.
 
 use super::*;
 use crate::support::{member, noise};
@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex};
 
 const SIZES: [usize; 3] = [6, 6, 6];
 
-fn pair() -> Pair {
-    Pair::new(&SIZES, false, same(&SIZES))
+fn pair() -> JoinedPair {
+    JoinedPair::new(&SIZES, false, same(&SIZES))
 }
 
 fn policies() -> [Missing; 3] {
     [Missing::Error, Missing::Skip, Missing::None]
 }
 
-/// Keys of the samples that come, which must be whole, and the errors by name, key and shard.
-fn come(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String>) {
+/// Keys of the samples read, which must be whole, and the errors by name, key and shard.
+fn collect(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String>) {
     let (mut keys, mut errors) = (Vec::new(), Vec::new());
     for item in items {
         match item {
@@ -44,7 +44,7 @@ fn come(items: impl Iterator<Item = Result<Sample>>) -> (Vec<String>, Vec<String
     (keys, errors)
 }
 
-/// Members of a side's shard: a key and whether it comes twice.
+/// Members of a side's shard: each key, and whether it is duplicated.
 fn members(keys: &[(&str, bool)]) -> Vec<u8> {
     let one =
         |key: &str| member(&format!("{key}.txt"), tar::EntryType::Regular, format!("about {key}").as_bytes());
@@ -60,21 +60,21 @@ fn members(keys: &[(&str, bool)]) -> Vec<u8> {
 }
 
 #[test]
-fn a_damaged_sample_of_a_side_is_an_error_of_that_sample() {
+fn damage_in_a_side_is_an_error_of_that_sample_only() {
     for missing in policies() {
         let pair = pair();
         let keys = ["01-000", "01-002", "01-001", "01-003", "01-004", "01-005"];
         let keys = keys.map(|key| (key, key == "01-002"));
         pair.put_side(1, &members(&keys));
         let (keys, errors) =
-            come(pair.primary().join(pair.side().missing(missing)).build().unwrap().samples(0));
+            collect(pair.primary().join(pair.side().missing(missing)).build().unwrap().samples(0));
         assert_eq!(errors, ["duplicate_member 01-002 captions/001.tar"], "{missing:?}");
         assert_eq!(keys.len(), 17);
     }
 }
 
 #[test]
-fn what_is_behind_damage_is_an_error_under_every_policy() {
+fn samples_after_damage_are_errors_under_every_policy() {
     for (missing, indexed) in policies().into_iter().flat_map(|missing| [(missing, false), (missing, true)]) {
         let pair = pair();
         let index = pair.side_index();
@@ -85,8 +85,8 @@ fn what_is_behind_damage_is_an_error_under_every_policy() {
         pair.put_side(1, &bytes);
         let side = pair.side().missing(missing);
         let side = if indexed { side.index(index.without_versions()) } else { side };
-        let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
-        // Whether the third is whole, nobody knows.
+        let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
+        // Whether the third sample is whole is unknown.
         assert_eq!(keys.len(), 6 + 2 + 6, "{missing:?} {indexed} {errors:?}");
         assert_eq!(errors[0], "checksum 01-002 captions/001.tar", "{missing:?} {indexed}");
         let lost = (3..6).map(|n| format!("missing_sample {} captions/001.tar", key(1, n)));
@@ -95,12 +95,12 @@ fn what_is_behind_damage_is_an_error_under_every_policy() {
 }
 
 #[test]
-fn a_shard_of_a_side_that_is_not_there_is_an_error_of_its_samples() {
+fn a_missing_shard_of_a_side_is_an_error_of_its_samples() {
     let pair = pair();
     let gone = ShardList::from_urls([pair.side_url(0), "mem://captions/gone.tar".into(), pair.side_url(2)]);
     let side = || Side::new(gone.clone()).store(pair.others.clone()).missing(Missing::None);
     let dataset = pair.primary().join(side()).build().unwrap();
-    let (keys, errors) = come(dataset.samples(0));
+    let (keys, errors) = collect(dataset.samples(0));
     assert_eq!((keys.len(), errors.len()), (12, 6));
     assert_eq!(errors[0], "not_found 01-000 captions/gone.tar");
     assert_eq!(errors[5], "missing_sample 01-005 captions/gone.tar");
@@ -109,7 +109,7 @@ fn a_shard_of_a_side_that_is_not_there_is_an_error_of_its_samples() {
     assert_eq!(loader.epoch(0).map(|batch| batch.unwrap().into_items().len()).sum::<usize>(), 12);
 }
 
-/// A shard that is not sorted: each sample would be joined to the first of its members alone.
+/// An unsorted shard: each sample would be joined to the first of its members alone.
 #[test]
 fn scattered_samples_of_a_side_are_reported() {
     let pair = pair();
@@ -124,48 +124,48 @@ fn scattered_samples_of_a_side_are_reported() {
         .collect();
     bytes.resize(bytes.len() + 1024, 0);
     pair.put_side(1, &bytes);
-    let (keys, errors) = come(pair.primary().join(pair.side()).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     let expected: Vec<String> =
         (0..6).map(|n| format!("scattered_sample {} captions/001.tar", key(1, n))).collect();
     assert_eq!((keys.len(), errors), (18, expected));
-    // A sample that is in hand when such an error comes is whole all the same.
+    // The sample being read when such an error comes is still whole.
     let late = ["01-000", "01-001", "01-000", "01-002", "01-003", "01-004", "01-005"];
     pair.put_side(1, &members(&late.map(|key| (key, false))));
     let dataset = pair.primary().join(pair.side().missing(Missing::None)).build().unwrap();
     let scattered = vec!["scattered_sample 01-000 captions/001.tar".to_owned()];
-    let (keys, errors) = come(dataset.samples(0));
+    let (keys, errors) = collect(dataset.samples(0));
     assert_eq!((keys.len(), errors), (18, scattered));
     let mut reader = dataset.read(0, 0);
     assert!(reader.by_ref().any(|item| item.is_err()));
     let rest: Vec<_> = futures::executor::block_on(reader.into_stream().collect());
-    let (keys, _) = come(rest.into_iter());
+    let (keys, _) = collect(rest.into_iter());
     assert_eq!(keys[..2], ["01-002", "01-003"]);
-    // Where the second part is seen before the sample is asked for, it is not given.
+    // If the second part is seen before the sample is requested, the sample is not returned.
     let turned: Vec<String> = [5, 4, 3, 2, 1, 0, 3].map(|n| key(1, n)).into();
     let turned: Vec<(&str, bool)> = turned.iter().map(|key| (key.as_str(), false)).collect();
     pair.put_side(1, &members(&[&turned[..6], &[("zz", false)], &turned[6..]].concat()));
     let more = pair.primary().join(pair.side().missing(Missing::Skip));
-    let (keys, errors) = come(more.build().unwrap().samples(0));
+    let (keys, errors) = collect(more.build().unwrap().samples(0));
     assert_eq!((keys.len(), errors), (18, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
     let turned = [("zz", false), ("01-003", false), ("01-002", false), ("01-003", false), ("01-000", false)];
     pair.put_side(1, &members(&turned));
-    let (keys, errors) = come(more_of(&pair).samples(0));
+    let (keys, errors) = collect(more_of(&pair).samples(0));
     assert_eq!((keys.len(), errors), (14, vec!["scattered_sample 01-003 captions/001.tar".to_owned()]));
 }
 
-/// Whatever room the buffer has, a sample of which a part came alone is not joined.
+/// With any buffer size, a scattered sample is not joined in part.
 #[test]
-fn scattered_samples_are_not_joined_in_parts_with_any_buffer() {
+fn scattered_samples_are_never_joined_in_part() {
     let one = |key: &str, field: &str| {
         let text = format!("about {key}");
         member(&format!("{key}.{field}"), tar::EntryType::Regular, text.as_bytes())
     };
     let wanted = |order: [usize; 2], bytes: &[u8], buffer: usize| {
-        let pair = Pair::new(&[2], false, |_| Vec::new());
+        let pair = JoinedPair::new(&[2], false, |_| Vec::new());
         let samples = order.map(|n| Sample::new(key(0, n)).with("cls", 1));
         put(&pair.store, &url(0), &archive(&samples));
         pair.put_side(0, bytes);
-        come(pair.primary().join(pair.side().buffer_bytes(buffer)).build().unwrap().samples(0))
+        collect(pair.primary().join(pair.side().buffer_bytes(buffer)).build().unwrap().samples(0))
     };
     let mut bytes: Vec<u8> = [("00-000", "txt"), ("zz", "txt"), ("00-000", "json"), ("00-001", "txt")]
         .iter()
@@ -173,62 +173,62 @@ fn scattered_samples_are_not_joined_in_parts_with_any_buffer() {
         .collect();
     bytes.resize(bytes.len() + 1024, 0);
     for buffer in [1, 600, 1 << 20] {
-        // It is asked for behind its parts.
+        // The sample is requested after both its parts.
         let (keys, errors) = wanted([1, 0], &bytes, buffer);
         assert_eq!((keys.len(), errors.len()), (1, 1), "{buffer}: {keys:?} {errors:?}");
         assert!(errors[0].starts_with("scattered_sample 00-000"), "{errors:?}");
-        // It was given before the second part came: then that is said.
+        // The sample was returned before the second part was seen: then the second part is reported.
         let (keys, errors) = wanted([0, 1], &bytes, buffer);
         assert_eq!((keys.len(), errors.len()), (2, 1), "{buffer}: {keys:?} {errors:?}");
     }
 }
 
-fn more_of(pair: &Pair) -> Dataset {
+fn more_of(pair: &JoinedPair) -> Dataset {
     pair.primary().join(pair.side().missing(Missing::Skip)).build().unwrap()
 }
 
 #[test]
-fn damage_behind_the_last_sample_of_a_side_is_seen() {
+fn damage_after_the_last_sample_of_a_side_is_reported() {
     let pair = pair();
     let mut bytes = archive(&(0..6).map(|n| caption(&key(1, n))).collect::<Vec<_>>());
     bytes.truncate(6 * 1024);
     pair.put_side(1, &bytes);
-    let (keys, errors) = come(pair.primary().join(pair.side()).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(pair.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated 01-005"), "{errors:?}");
-    // The dataset has fewer samples: the end is not needed for them.
+    // The dataset has fewer samples, which do not need the end of the side.
     let sizes = [6, 5, 6];
-    let shorter = Pair::new(&sizes, false, same(&SIZES));
+    let shorter = JoinedPair::new(&sizes, false, same(&SIZES));
     shorter.put_side(1, &bytes);
-    let (keys, errors) = come(shorter.primary().join(shorter.side()).build().unwrap().samples(0));
+    let (keys, errors) = collect(shorter.primary().join(shorter.side()).build().unwrap().samples(0));
     assert_eq!((keys.len(), errors.len()), (17, 1), "{errors:?}");
     assert!(errors[0].starts_with("truncated"), "{errors:?}");
 }
 
 #[test]
-fn damage_that_only_checksums_show_is_an_error() {
+fn damage_found_only_by_checksums_is_an_error() {
     let pair = pair();
     let index = Index::builder().store(pair.others.clone()).checksums(true).build(&pair.side_list()).unwrap();
     let mut bytes = archive(&(0..6).map(|n| caption(&key(1, n))).collect::<Vec<_>>());
     bytes[2 * 1024 + 512] ^= 1;
     pair.put_side(1, &bytes);
     let side = pair.side().index(index.without_versions()).checksums(true).missing(Missing::None);
-    let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
     assert_eq!(keys.len(), 6 + 2 + 6);
     assert_eq!(errors[0], "sample_checksum 01-002 captions/001.tar");
 }
 
 #[test]
-fn a_side_that_was_replaced_is_an_error() {
+fn a_replaced_side_is_an_error() {
     let pair = pair();
     let index = pair.side_index();
     pair.put_side(1, &archive(&[caption("01-000")]));
     let side = pair.side().index(index).missing(Missing::None);
-    let (keys, errors) = come(pair.primary().join(side).build().unwrap().samples(0));
+    let (keys, errors) = collect(pair.primary().join(side).build().unwrap().samples(0));
     assert_eq!((keys.len(), &*errors[0]), (12, "stale 01-000 captions/001.tar"));
 }
 
-/// A side that never ends, and how many of its chunks were asked for.
+/// An endless side, and the number of chunks requested.
 #[derive(Debug, Default)]
 struct Endless(Arc<AtomicU64>);
 
@@ -247,7 +247,7 @@ impl Source for Endless {
 }
 
 #[test]
-fn a_side_that_never_ends_is_an_error() {
+fn an_endless_side_is_an_error() {
     let (pair, source) = (pair(), Arc::new(Endless::default()));
     let store = Store::builder().with_source("endless", Arc::clone(&source) as _).build().unwrap();
     let list = ShardList::from_urls((0..3).map(|shard| format!("endless://captions/{shard}.tar")));
@@ -259,11 +259,11 @@ fn a_side_that_never_ends_is_an_error() {
     assert_eq!(error.location().shard(), Some("endless://captions/0.tar"));
     let asked = source.0.load(Ordering::Relaxed);
     assert!(asked < 600, "{asked} chunks were read");
-    let (keys, errors) = come(samples);
+    let (keys, errors) = collect(samples);
     assert_eq!((keys.len(), errors.len()), (0, 17));
 }
 
-/// A store that fails while it is told to.
+/// A source that fails while the test says so.
 #[derive(Debug)]
 struct Failing {
     content: Mutex<BTreeMap<String, Vec<u8>>>,
@@ -289,7 +289,7 @@ impl Source for Failing {
 }
 
 #[test]
-fn an_outage_of_a_side_ends_the_run_and_the_state_resumes() {
+fn an_outage_of_a_side_ends_the_run_and_its_state_resumes() {
     let pair = pair();
     let content = (0..3).map(|shard| {
         let all: Vec<Sample> = (0..6).map(|n| caption(&key(shard, n))).collect();
@@ -332,7 +332,7 @@ fn an_outage_of_a_side_ends_the_run_and_the_state_resumes() {
     }
 }
 
-/// Nothing of a body is read before it is needed, and each shard of a side in the order of the dataset once.
+/// A side in the order of the dataset is read once per shard, and no body is read before it is needed.
 #[test]
 fn a_side_in_the_same_order_is_read_once() {
     let (mut pair, asked) = (pair(), Arc::new(AtomicU64::new(0)));
@@ -343,9 +343,9 @@ fn a_side_in_the_same_order_is_read_once() {
     let list = ShardList::from_urls((0..3).map(|shard| format!("counted://captions/{shard}.tar")));
     let side = Side::new(list).store(pair.others.clone()).missing(Missing::None);
     let dataset = pair.primary().join(side).build().unwrap();
-    let (keys, _) = come(dataset.samples(0));
+    let (keys, _) = collect(dataset.samples(0));
     assert_eq!((keys.len(), asked.load(Ordering::Relaxed)), (18, 3));
-    // What it transfers is in the report of a loader.
+    // The report of a loader includes its transfers.
     let mut batches = Loader::builder(dataset).threads(0).batch(6).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 18);
     let report = batches.report();

@@ -1,4 +1,4 @@
-//! Sides whose shards are not paired with those of the dataset: an index says where their keys are.
+//! Sides whose shards are not paired with those of the dataset: an index locates their keys.
 
 use super::*;
 use futures::StreamExt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Keys of a side, cut into shards of this many.
-fn cut(pair: &Pair, keys: &[String], size: usize) -> ShardList {
+fn cut(pair: &JoinedPair, keys: &[String], size: usize) -> ShardList {
     let ending = if pair.compressed { ".gz" } else { "" };
     let url = |shard: usize| format!("mem://cut/{shard:03}.tar{ending}");
     let shards =
@@ -24,12 +24,12 @@ fn cut(pair: &Pair, keys: &[String], size: usize) -> ShardList {
     ShardList::from_urls((0..shards.len()).map(url))
 }
 
-fn keyed(pair: &Pair, shards: &ShardList) -> Side {
+fn keyed(pair: &JoinedPair, shards: &ShardList) -> Side {
     let keys = Index::builder().store(pair.others.clone()).build_keys(shards).unwrap();
     Side::new(shards.clone()).store(pair.others.clone()).keys(keys)
 }
 
-fn come(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<Shown, String>> {
+fn collect(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<SampleText, String>> {
     let described =
         |error: shardstream::Error| format!("{} {:?}", error.kind().name(), error.location().key());
     items.map(|item| item.map(|sample| shown(&sample)).map_err(described)).collect()
@@ -48,12 +48,13 @@ proptest! {
         seed in any::<u64>(),
     ) {
         prop_assume!(sizes.iter().sum::<usize>() > 0);
-        let pair = Pair::new(&sizes, compressed, |_| Vec::new());
+        let pair = JoinedPair::new(&sizes, compressed, |_| Vec::new());
         let all = (0..sizes.len()).flat_map(|shard| same(&sizes)(shard));
         let mut keys: Vec<String> = all.zip(&has).filter(|(_, has)| **has).map(|(key, _)| key).collect();
         keys.push("other".into());
         if mixed {
-            keys.sort_by_key(|key| key.bytes().fold(seed, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            let mix = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            keys.sort_by_key(|key| key.bytes().fold(seed, mix));
         }
         let side = keyed(&pair, &cut(&pair, &keys, size)).missing(missing).buffer_bytes(buffer);
         let primary = pair.primary();
@@ -69,9 +70,9 @@ proptest! {
             }
         }).collect();
         let dataset = primary.join(side).build().unwrap();
-        prop_assert_eq!(come(dataset.samples(0)), model.clone());
+        prop_assert_eq!(collect(dataset.samples(0)), model.clone());
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
-        prop_assert_eq!(come(stream.into_iter()), model);
+        prop_assert_eq!(collect(stream.into_iter()), model);
     }
 }
 
@@ -97,9 +98,9 @@ impl Source for Counted {
 }
 
 #[test]
-fn a_side_in_the_same_order_is_read_in_lockstep() {
+fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let sizes = [50, 50, 50];
-    let pair = Pair::new(&sizes, false, |_| Vec::new());
+    let pair = JoinedPair::new(&sizes, false, |_| Vec::new());
     let mut all: Vec<String> = (0..3).flat_map(same(&sizes)).collect();
     all.insert(0, "other".into());
     let content =
@@ -113,14 +114,14 @@ fn a_side_in_the_same_order_is_read_in_lockstep() {
     let dataset = pair.primary().join(Side::new(list).store(store).keys(keys)).build().unwrap();
     assert!(dataset.samples(0).all(|sample| sample.unwrap().get("txt").is_some()));
     let requests = asked.load(Ordering::Relaxed);
-    // From the second sample of the first shard on 1, 2, 4 and so on at a time; the other shards at once.
+    // From the second sample of the first shard on, 1, 2, 4 and so on at a time; the other shards at once.
     assert_eq!(requests, 6 + 2, "requests for 150 samples");
 }
 
 #[test]
-fn keys_must_come_once_and_be_of_the_side() {
+fn unknown_and_repeated_keys_are_errors() {
     let sizes = [3, 2];
-    let pair = Pair::new(&sizes, false, |shard| vec![key(0, 0), key(1, shard)]);
+    let pair = JoinedPair::new(&sizes, false, |shard| vec![key(0, 0), key(1, shard)]);
     let error = Index::builder().store(pair.others.clone()).build_keys(&pair.side_list()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
     assert_eq!(error.location().shard(), Some(&*pair.side_url(1)));
@@ -140,25 +141,25 @@ fn keys_must_come_once_and_be_of_the_side() {
     );
 }
 
-/// An index of keys that is no longer true.
+/// An outdated index of keys.
 #[test]
 fn a_side_that_has_changed_is_an_error() {
     let sizes = [3];
     for compressed in [false, true] {
-        let pair = Pair::new(&sizes, compressed, |_| Vec::new());
+        let pair = JoinedPair::new(&sizes, compressed, |_| Vec::new());
         let keys = same(&sizes)(0);
         let shards = cut(&pair, &keys, 5);
         let side = keyed(&pair, &shards).missing(Missing::None);
-        // Of the same sizes, so that no header tells; in memory there are versions all the same.
+        // Of the same sizes, so that no header differs; in-memory stores have versions nevertheless.
         let keys: Vec<String> = keys.iter().rev().cloned().collect();
         cut(&pair, &keys, 5);
-        let found = come(pair.primary().join(side).build().unwrap().samples(0));
+        let found = collect(pair.primary().join(side).build().unwrap().samples(0));
         assert!(found.iter().all(|item| item.is_err()), "{found:?}");
         assert!(found[0].as_ref().unwrap_err().starts_with("stale"), "{found:?}");
     }
 }
 
-/// The finalizer of SplitMix64, of which hashes of keys are made.
+/// The finalizer of SplitMix64, on which the hashes of keys are based.
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -185,25 +186,25 @@ fn alike() -> [String; 2] {
 }
 
 #[test]
-fn another_key_of_the_same_hash_is_not_taken_for_it() {
+fn keys_with_equal_hashes_are_told_apart() {
     let [there, other] = alike();
-    let pair = Pair::new(&[2], false, |_| Vec::new());
+    let pair = JoinedPair::new(&[2], false, |_| Vec::new());
     let both: Vec<Sample> = [&other, &there].map(|key| Sample::new(key.as_str()).with("cls", 1)).into();
     put(&pair.store, &url(0), &archive(&both));
     let side = |missing| keyed(&pair, &cut(&pair, std::slice::from_ref(&there), 5)).missing(missing);
-    let found = come(pair.primary().join(side(Missing::Error)).build().unwrap().samples(0));
+    let found = collect(pair.primary().join(side(Missing::Error)).build().unwrap().samples(0));
     assert_eq!(found[0], Err(format!("missing_sample {:?}", Some(&other))));
     assert_eq!(found[1].as_ref().unwrap().1["txt"], format!("about {there}"));
-    // They are alike indeed.
+    // The hashes are equal.
     let shards = cut(&pair, &[there, other], 5);
     let error = Index::builder().store(pair.others.clone()).build_keys(&shards).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
 }
 
-/// Damage in a sample that nobody asks for costs no other sample, wherever reading begins.
+/// Damage in a sample that is not requested costs no other sample, wherever reading begins.
 #[test]
-fn a_damaged_sample_between_two_costs_itself_alone() {
-    let pair = Pair::new(&[5, 5], false, |_| Vec::new());
+fn a_damaged_sample_between_two_costs_only_itself() {
+    let pair = JoinedPair::new(&[5, 5], false, |_| Vec::new());
     let all: Vec<String> =
         same(&[5, 5])(0).into_iter().chain(["zz".into()]).chain(same(&[5, 5])(1)).collect();
     let list = ShardList::from_urls(["counted://0.tar"]);
@@ -215,10 +216,10 @@ fn a_damaged_sample_between_two_costs_itself_alone() {
     let keys = Index::builder().store(store(&bytes)).checksums(true).build_keys(&list).unwrap();
     bytes[5 * 1024 + 512] ^= 1;
     let side = || Side::new(list.clone()).store(store(&bytes)).keys(keys.clone()).checksums(true);
-    let found = |primary: DatasetBuilder| come(primary.join(side()).build().unwrap().samples(0));
+    let found = |primary: DatasetBuilder| collect(primary.join(side()).build().unwrap().samples(0));
     let whole = found(pair.primary());
     assert!(whole.len() == 10 && whole.iter().all(std::result::Result::is_ok), "{whole:?}");
-    let keys = |found: &[std::result::Result<Shown, String>]| -> Vec<String> {
+    let keys = |found: &[std::result::Result<SampleText, String>]| -> Vec<String> {
         found.iter().map(|shown| shown.as_ref().unwrap().0.clone()).collect()
     };
     assert_eq!(keys(&found(pair.primary().only([1]))), keys(&whole[5..]));

@@ -18,22 +18,22 @@ use shardstream::dataset::{DatasetBuilder, Side};
 use shardstream::prelude::*;
 use std::collections::BTreeMap;
 
-/// A primary dataset of this many samples a shard, and a side of any keys, in two stores.
-struct Pair {
+/// A primary dataset with shards of these sizes, and a side with any keys, in two stores.
+struct JoinedPair {
     store: Store,
     others: Store,
     sizes: Vec<usize>,
     compressed: bool,
 }
 
-/// A sample as plain text: key, fields, position and a random number of its own.
-type Shown = (String, BTreeMap<String, String>, String, u64);
+/// A sample as plain text: key, fields, position and random number.
+type SampleText = (String, BTreeMap<String, String>, String, u64);
 
-impl Pair {
-    /// Writes shards of this many samples, and beside each a shard with these keys.
+impl JoinedPair {
+    /// Writes shards of these sizes, and for each a shard of the side with these keys.
     fn new(sizes: &[usize], compressed: bool, keys: impl Fn(usize) -> Vec<String>) -> Self {
         let compressed = compressed && cfg!(feature = "gzip");
-        let pair = Pair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };
+        let pair = JoinedPair { store: memory(), others: memory(), sizes: sizes.to_vec(), compressed };
         for (shard, &size) in sizes.iter().enumerate() {
             let sample = |n| Sample::new(key(shard, n)).with("cls", n as i64);
             put(&pair.store, &url(shard), &archive(&(0..size).map(sample).collect::<Vec<_>>()));
@@ -103,14 +103,14 @@ fn same(sizes: &[usize]) -> impl Fn(usize) -> Vec<String> {
     move |shard| (0..sizes[shard]).map(|sample| key(shard, sample)).collect()
 }
 
-fn shown(sample: &Sample) -> Shown {
+fn shown(sample: &Sample) -> SampleText {
     let text = |value: &Value| String::from_utf8_lossy(value.as_bytes().unwrap()).into_owned();
     let fields = sample.fields().map(|(name, value)| (name.to_owned(), text(value))).collect();
     (sample.key().into(), fields, format!("{:?}", sample.position()), sample.rng(3).below(1 << 40))
 }
 
-/// A sample of the dataset as it is when it is joined to a caption.
-fn joined(sample: &Sample) -> Shown {
+/// A sample of the dataset, joined to its caption.
+fn joined(sample: &Sample) -> SampleText {
     let mut shown = shown(sample);
     shown.1.insert("txt".into(), format!("about {}", sample.key()));
     shown

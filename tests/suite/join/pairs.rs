@@ -1,4 +1,4 @@
-//! What is joined depends on the keys of two shards alone: against a model that knows all keys.
+//! Only the keys of two shards decide which samples are joined: compared with a model that knows all keys.
 
 use super::*;
 use futures::StreamExt;
@@ -7,7 +7,7 @@ use shardstream::dataset::Missing;
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// A side of one shard: which keys of the dataset it has, others, and their order.
+/// The side of one shard: which keys of the dataset it has, its extra keys, and their order.
 #[derive(Debug, Clone)]
 struct Sorted {
     has: Vec<bool>,
@@ -55,8 +55,8 @@ fn sides() -> impl Strategy<Value = Vec<(usize, Sorted)>> {
     prop::collection::vec((0..MOST, sorted), 1..5)
 }
 
-/// What comes, with an error as its key and kind.
-fn come(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<Shown, String>> {
+/// The results; an error as its key and kind.
+fn collect(items: impl Iterator<Item = Result<Sample>>) -> Vec<std::result::Result<SampleText, String>> {
     items.map(|item| item.map(|sample| shown(&sample)).map_err(|error| described(&error))).collect()
 }
 
@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_keys_alone_decide_what_is_joined(
+    fn only_keys_decide_which_samples_are_joined(
         sides in sides(),
         missing in prop::sample::select(vec![Missing::Error, Missing::Skip, Missing::None]),
         (compressed, indexed, side_indexed) in any::<(bool, bool, bool)>(),
@@ -76,7 +76,7 @@ proptest! {
         (streams, shuffled) in (1usize..4, any::<bool>()),
     ) {
         let sizes: Vec<usize> = sides.iter().map(|(size, _)| *size).collect();
-        let pair = Pair::new(&sizes, compressed, |shard| sides[shard].1.keys(shard, sizes[shard]));
+        let pair = JoinedPair::new(&sizes, compressed, |shard| sides[shard].1.keys(shard, sizes[shard]));
         let mut primary = pair.primary().shuffle_shards(shuffled);
         let most = if indexed { sizes.iter().sum() } else { sizes.len() };
         prop_assume!(most > 0);
@@ -102,31 +102,31 @@ proptest! {
         }).collect();
         let stream: Vec<_> = futures::executor::block_on(dataset.stream(0).collect());
         if missing == Missing::Skip {
-            // What is left out takes no turn.
+            // A skipped sample takes no slot.
             let sorted = |mut items: Vec<_>| { items.sort(); items };
-            prop_assert_eq!(sorted(come(dataset.samples(0))), sorted(model.clone()));
-            prop_assert_eq!(sorted(come(stream.into_iter())), sorted(model));
+            prop_assert_eq!(sorted(collect(dataset.samples(0))), sorted(model.clone()));
+            prop_assert_eq!(sorted(collect(stream.into_iter())), sorted(model));
             prop_assert_eq!(dataset.len(), None);
         } else {
-            prop_assert_eq!(come(dataset.samples(0)), model.clone());
-            prop_assert_eq!(come(stream.into_iter()), model);
+            prop_assert_eq!(collect(dataset.samples(0)), model.clone());
+            prop_assert_eq!(collect(stream.into_iter()), model);
         }
-        // Begun as an iterator and gone on with as a stream, wherever that is.
+        // Started as an iterator and continued as a stream, at any sample.
         for begun in 0..4 {
-            let whole = come(dataset.read(0, 0));
+            let whole = collect(dataset.read(0, 0));
             let mut reader = dataset.read(0, 0);
-            let mut items = come(reader.by_ref().take(begun));
+            let mut items = collect(reader.by_ref().take(begun));
             let rest: Vec<_> = futures::executor::block_on(reader.into_stream().collect());
-            items.extend(come(rest.into_iter()));
+            items.extend(collect(rest.into_iter()));
             prop_assert_eq!(items, whole);
         }
     }
 }
 
 #[test]
-fn several_sides_are_joined_one_after_the_other() {
+fn several_sides_are_joined_in_order() {
     let sizes = [4, 2];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let dataset = pair.primary().join(pair.side().prefix("a.")).join(pair.side().prefix("b.")).build();
     let samples: Vec<Sample> = dataset.unwrap().samples(0).collect::<Result<_>>().unwrap();
     let names: Vec<_> = samples[5].fields().map(|(name, _)| name).collect();
@@ -134,9 +134,9 @@ fn several_sides_are_joined_one_after_the_other() {
 }
 
 #[test]
-fn a_field_of_both_is_an_error_unless_it_gets_a_prefix() {
+fn a_field_in_both_is_an_error_without_a_prefix() {
     let sizes = [3];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let images = || Side::new(pair.list());
     let dataset = pair.primary().join(images()).build().unwrap();
     let errors: Vec<_> = dataset.samples(0).map(Result::unwrap_err).collect();
@@ -150,9 +150,9 @@ fn a_field_of_both_is_an_error_unless_it_gets_a_prefix() {
 }
 
 #[test]
-fn shards_keep_their_sides_in_a_part_of_the_list() {
+fn a_subset_of_the_shards_keeps_their_sides() {
     let sizes = [2, 3, 1, 2];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let dataset = pair.primary().only([3, 1]).join(pair.side()).build().unwrap();
     let expected: Vec<_> = pair.primary().only([3, 1]).build().unwrap().samples(0).collect();
     let expected: Vec<_> = expected.iter().map(|sample| joined(sample.as_ref().unwrap())).collect();
@@ -161,9 +161,9 @@ fn shards_keep_their_sides_in_a_part_of_the_list() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_errors() {
+fn bad_options_are_errors() {
     let sizes = [2, 3];
-    let pair = Pair::new(&sizes, false, same(&sizes));
+    let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let error = |side: Side| {
         let error = pair.primary().join(side).build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");

@@ -1,5 +1,5 @@
-//! States of joined datasets: stopped after any batch, a job resumes with the same samples; and only with the
-//! same sides.
+//! States of joined datasets: after any batch, a job resumes with the same samples, and only with the same
+//! sides.
 
 use super::*;
 use shardstream::dataset::Missing;
@@ -8,7 +8,7 @@ use shardstream::{ErrorKind, Result, State};
 
 const SIZES: [usize; 5] = [7, 12, 3, 9, 6];
 
-/// Every fourth key is missing, some are in another order, and there are others.
+/// Every fourth key is missing, some are in another order, and some are extra.
 fn keys(shard: usize) -> Vec<String> {
     let mut keys: Vec<String> =
         (0..SIZES[shard]).filter(|n| (n + shard) % 4 != 1).map(|n| key(shard, n)).collect();
@@ -48,7 +48,7 @@ fn a_job_resumes_after_any_batch() {
         (Missing::None, true, false, 8),
         (Missing::None, false, true, 0),
     ] {
-        let pair = Pair::new(&SIZES, compressed, keys);
+        let pair = JoinedPair::new(&SIZES, compressed, keys);
         let dataset = |buffer: usize, threads: usize| {
             let side = pair.side().missing(missing).buffer_bytes(buffer);
             let side = if indexed { side.index(pair.side_index()) } else { side };
@@ -78,7 +78,7 @@ fn a_job_resumes_after_any_batch() {
 
 #[test]
 fn ranks_share_one_sequence() {
-    let pair = Pair::new(&SIZES, false, keys);
+    let pair = JoinedPair::new(&SIZES, false, keys);
     let of = |rank: usize, ranks: usize| {
         let side = pair.side().missing(Missing::None);
         let primary = pair.primary().topology(Topology::new(rank, ranks).unwrap()).streams(4);
@@ -96,8 +96,8 @@ fn ranks_share_one_sequence() {
 }
 
 #[test]
-fn another_side_is_refused_and_the_difference_named() {
-    let pair = Pair::new(&SIZES, false, keys);
+fn a_state_with_another_side_is_refused_with_the_difference() {
+    let pair = JoinedPair::new(&SIZES, false, keys);
     let side = || pair.side().missing(Missing::None);
     let of = |sides: Vec<Side>| {
         let primary = sides.into_iter().fold(pair.primary(), |primary, side| primary.join(side));
@@ -126,7 +126,7 @@ fn another_side_is_refused_and_the_difference_named() {
         assert!(matches!(error.kind(), ErrorKind::State(_)), "{error:?}");
         assert!(error.to_string().contains(why), "{why:?} in {error}");
     }
-    // A state of a dataset without sides has no word of them.
+    // A state of a dataset without sides does not mention them.
     let plain = loader(pair.primary().build().unwrap(), 2, 0);
     assert!(!plain.epoch(0).state().to_string().contains("sides"));
 }

@@ -1,4 +1,4 @@
-//! Options of picture columns and of transforms.
+//! Options of image columns and transforms.
 
 use super::{column, refused};
 use shardstream::codec::DType;
@@ -15,7 +15,7 @@ fn image() -> ImageColumn {
 }
 
 #[test]
-fn of_the_column() {
+fn bad_options_of_an_image_column_are_errors() {
     column(ImageColumn::new("jpg, png;", 8), &["the field", "no spaces"]);
     column(ImageColumn::new("jpg", (0, 8)), &["the size", "at least 1"]);
     column(ImageColumn::new("jpg", (8, 0)), &["the size", "at least 1"]);
@@ -33,7 +33,7 @@ fn of_the_column() {
 }
 
 #[test]
-fn of_boxes_and_masks() {
+fn bad_options_of_boxes_and_masks_are_errors() {
     let boxes = |boxes: Boxes, words: &[&str]| column(image().boxes(boxes), words);
     let new = || Boxes::new("npy");
     boxes(Boxes::new(""), &["the field"]);
@@ -61,11 +61,11 @@ fn of_boxes_and_masks() {
 }
 
 #[test]
-fn of_normalize() {
+fn bad_options_of_normalize_are_errors() {
     let half = [0.5f32; 3];
     let float = || image().dtype(DType::F32);
     column(image().normalize(half, half), &["`normalize`", "uint8", "another `dtype`"]);
-    // Whatever comes first.
+    // Whichever transform comes first.
     column(float().normalize(half, half).dtype(DType::U8), &["`normalize`", "uint8", "another `dtype`"]);
     column(float().normalize([0.5], half), &["`normalize`", "1 means and 3", "3 channels"]);
     column(float().normalize(half, []), &["`normalize`", "3 means and 0", "3 channels"]);
@@ -76,14 +76,14 @@ fn of_normalize() {
     for mean in [f32::NAN, f32::NEG_INFINITY] {
         column(float().normalize([mean, 0.5, 0.5], half), &["`normalize`", "has room"]);
     }
-    // A float32 has room for that.
+    // A float32 column can hold that.
     column(image().dtype(DType::F16).normalize(half, [1e-6; 3]), &["`normalize`", "float16 has room"]);
     let fine = float().normalize(half, [1e-6; 3]);
     Columns::new().with("x", fine).check().unwrap();
 }
 
 #[test]
-fn of_transforms() {
+fn bad_options_of_transforms_are_errors() {
     for size in [(0, 8), (8, 0), (0, 0), (u32::MAX, u32::MAX)] {
         let words = |name| [name, "at least 1"];
         refused(RandomResizedCrop::new(size), &words("RandomResizedCrop"));
@@ -146,22 +146,22 @@ fn of_transforms() {
     }
 }
 
-/// A transform of somebody else.
+/// A custom transform.
 #[derive(Clone)]
-struct Own;
+struct CustomTransform;
 
-impl Transform for Own {
+impl Transform for CustomTransform {
     fn apply(&self, _: &mut Frame<'_>, _: &mut Rng) -> Result<()> {
         panic!("a transform that was refused gets a picture")
     }
 
     fn check(&self) -> Result<()> {
-        Err(ErrorKind::Config("Own with a radius of 0: make it more".into()).into())
+        Err(ErrorKind::Config("CustomTransform with a radius of 0: make it more".into()).into())
     }
 }
 
 #[test]
-fn of_transforms_in_a_column() {
+fn bad_transforms_are_errors_of_their_column() {
     let words = ["RandomCrop", "padding", "less than the size"];
     for padding in [(8, 0), (0, 8), (u32::MAX, u32::MAX)] {
         let crop = RandomCrop::new(8).unwrap().padding(padding);
@@ -169,22 +169,22 @@ fn of_transforms_in_a_column() {
         column(image().then(crop.clone()), &words);
         column(image().then(Transforms::new().then(crop)), &words);
     }
-    column(image().then(Own), &["radius", "make it more"]);
-    let nested = Transforms::new().then(Transforms::new().then(Own));
+    column(image().then(CustomTransform), &["radius", "make it more"]);
+    let nested = Transforms::new().then(Transforms::new().then(CustomTransform));
     column(image().then(nested.clone()), &["radius", "make it more"]);
     let file = Image::new(ImageMode::L8, 1, vec![0]).unwrap().to_png().unwrap();
     refused(nested.image(&file, ImageMode::L8, &mut Rng::new(0, 0, 0)), &["radius", "make it more"]);
 }
 
 #[test]
-fn sizes_that_are_not_the_columns() {
+fn transforms_to_another_size_than_the_columns_are_errors() {
     let words = ["the size 8 x 8", "make pictures of 6 x 7 (height x width)", "make both the same"];
     let exact = || Resize::exact((6, 7)).unwrap();
     column(image().then(exact()), &words);
     column(image().then(CenterCrop::new((6, 7)).unwrap()), &words);
     column(image().then(RandomCrop::new((6, 7)).unwrap()), &words);
     column(image().then(RandomResizedCrop::new((6, 7)).unwrap()), &words);
-    // Those that change no size.
+    // Transforms that keep the size.
     let jitter = ColorJitter::new(0.1, 0.0, 0.0, 0.0).unwrap();
     let then = Transforms::new()
         .then(RandomHorizontalFlip::new(0.5).unwrap())
@@ -205,7 +205,7 @@ fn sizes_that_are_not_the_columns() {
     good(image().then(then));
     good(image().then(Resize::new(8).unwrap()));
     good(image().then(exact()).then(CenterCrop::new(8).unwrap()));
-    // What a closure makes is not known before.
+    // The size that a closure returns is not known in advance.
     good(
         image()
             .then(exact())
@@ -214,7 +214,7 @@ fn sizes_that_are_not_the_columns() {
 }
 
 #[test]
-fn of_files() {
+fn bad_options_of_image_encoding_are_errors() {
     let image = Image::new(ImageMode::L8, 1, vec![0]).unwrap();
     for quality in [0, 101, 255] {
         let error = image.to_jpeg(quality).unwrap_err();

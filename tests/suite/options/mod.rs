@@ -1,5 +1,5 @@
-//! Options that make no sense are errors of `check` and `build`, before the first sample: with the name of
-//! the column, that of the option, and what to do about it.
+//! Bad options are errors of `check` and `build`, before the first sample, that name the column, the option,
+//! and the remedy.
 
 #[cfg(feature = "image")]
 mod images;
@@ -19,7 +19,7 @@ use shardstream::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Refused with all of the words.
+/// Fails unless the result is an error with all of the words.
 #[track_caller]
 fn refused<T>(result: Result<T>, words: &[&str]) {
     let error: Error = result.err().unwrap_or_else(|| panic!("accepted: {words:?}"));
@@ -28,7 +28,7 @@ fn refused<T>(result: Result<T>, words: &[&str]) {
     assert!(words.iter().all(|word| text.contains(word)), "{text:?} lacks one of {words:?}");
 }
 
-/// Refused under the column's name, by whoever makes batches of it, without a sample.
+/// Fails unless every user of the column refuses it by its name, before any sample.
 #[track_caller]
 fn column(column: impl Column + 'static, words: &[&str]) {
     let columns = Columns::new().with("good", Blob::new("bin")).with("bad one", column);
@@ -37,7 +37,7 @@ fn column(column: impl Column + 'static, words: &[&str]) {
 }
 
 #[test]
-fn of_columns() {
+fn bad_options_of_columns_are_errors() {
     for spec in ["", ";", "jpg;", "jpg; png"] {
         let words = ["the field", spec, "no spaces"];
         column(Scalar::<i32>::new(spec), &words);
@@ -75,7 +75,7 @@ fn of_columns() {
     }
     column(PackedTokens::<i32>::new("bin", 0, 4), &["0 rows", "at least 1"]);
     column(PackedTokens::<i32>::new("bin", usize::MAX, 4), &["rows", "fewer `rows`"]);
-    // It is the segments, which are wider than the tokens, that have no room.
+    // The segments, which are wider than the tokens, do not fit.
     column(PackedTokens::<i8>::new("bin", isize::MAX as usize / 16, 4), &["rows", "fewer `rows`"]);
     column(ArrayColumn::new("npy", DType::F32, vec![1; 65]), &["65 axes", "at most 64"]);
 
@@ -102,10 +102,10 @@ fn of_columns() {
     refused(Columns::new().check(), &["without columns", "at least one"]);
 }
 
-/// A column of somebody else.
-struct Own(fn() -> Error);
+/// A custom column.
+struct CustomColumn(fn() -> Error);
 
-impl Column for Own {
+impl Column for CustomColumn {
     fn outputs(&self) -> Vec<Output> {
         vec![Output::fixed(DType::U8, [])]
     }
@@ -120,20 +120,20 @@ impl Column for Own {
 }
 
 #[test]
-fn of_columns_of_ones_own() {
+fn bad_options_of_custom_columns_are_errors() {
     column(
-        Own(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
+        CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into()),
         &["`depth` of 7: make it even"],
     );
-    // Nor does a column get one that others hold.
-    let own = || Own(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
+    // Nor inside columns that wrap it.
+    let own = || CustomColumn(|| ErrorKind::Config("`depth` of 7: make it even".into()).into());
     column(Optional::new(own()), &["`depth` of 7: make it even"]);
     column(Stack::new(["a", "b"], |_| own()), &["`depth` of 7: make it even"]);
-    column(Own(|| Error::step("no such table")), &["no such table"]);
+    column(CustomColumn(|| Error::step("no such table")), &["no such table"]);
 }
 
 #[test]
-fn of_mixing() {
+fn bad_options_of_mixing_are_errors() {
     for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         refused(Mixup::new(alpha, 3), &["Mixup", "alpha", "more than 0"]);
     }
@@ -148,7 +148,7 @@ fn of_mixing() {
 }
 
 #[test]
-fn of_decoders_and_encoders() {
+fn bad_options_of_decoders_and_encoders_are_errors() {
     let sample = || Sample::new("a").with("txt", b"text");
     let ignore = |_: &Bytes| Ok(Value::Int(0));
     for (decoder, words) in [
@@ -171,7 +171,7 @@ fn of_decoders_and_encoders() {
 }
 
 #[test]
-fn of_writers() {
+fn bad_options_of_writers_are_errors() {
     let encoder = || Encoder::new().with("", |_| Ok(Bytes::new()));
     let without = |change: fn(&mut Limits)| {
         let mut limits = Limits::default();
@@ -193,7 +193,7 @@ fn of_writers() {
     refused(ShardWriter::builder("%d.tar").max_count(0).build(), &["`max_count`", "at least 1"]);
     refused(ShardWriter::builder("%d.tar").max_bytes(0).build(), &["`max_bytes`", "at least 1"]);
 
-    // A series that has no number left does not write over its last shard.
+    // A series without a number left does not overwrite its last shard.
     let store = Store::builder().with_object_store("mem://", Arc::new(InMemory::new())).build().unwrap();
     let writer = ShardWriter::builder("mem://a/%d.tar").store(store).start_shard(u64::MAX).max_count(1);
     let mut writer = writer.build().unwrap();
@@ -202,7 +202,7 @@ fn of_writers() {
 }
 
 #[test]
-fn of_stores() {
+fn bad_options_of_stores_are_errors() {
     let memory = || Arc::new(InMemory::new());
     type Change = fn(StoreBuilder) -> StoreBuilder;
     let cases: [(Change, [&str; 2]); 7] = [

@@ -1,7 +1,7 @@
-//! Steps that are skipped: what follows is what would have followed, and nothing between is read.
+//! Skipped steps: the next batches are those after the skipped ones, whose shards are not read.
 
 use super::{all, number, numbers, rank, saved, url};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
@@ -17,9 +17,9 @@ type Item = (u64, u64);
 
 #[derive(Debug, Clone)]
 struct Job {
-    /// Of each dataset the sizes of its shards, its weight and how often it is read.
+    /// For each dataset the sizes of its shards, its weight and its number of passes.
     parts: Vec<(Vec<usize>, u32, u64)>,
-    /// Which weights hold from which item on.
+    /// The weight schedule: each item at which weights change, and the new weights.
     schedule: Vec<(u64, [u32; 2])>,
     places: bool,
     streams: usize,
@@ -32,15 +32,15 @@ struct Job {
 impl Job {
     fn loader(&self, topology: Topology, threads: usize) -> Loader<Batch<Item>> {
         let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
-            let shelf = Shelf::of(sizes);
+            let source = VersionedSource::of(sizes);
             let index = match self.places {
                 true => {
                     let list = ShardList::from_urls((0..sizes.len()).map(url));
-                    Index::builder().store(shelf.store()).build(&list).unwrap()
+                    Index::builder().store(source.store()).build(&list).unwrap()
                 }
                 false => counts(sizes),
             };
-            let dataset = shelf.dataset(sizes.len()).streams(self.streams).topology(topology).index(index);
+            let dataset = source.dataset(sizes.len()).streams(self.streams).topology(topology).index(index);
             let dataset = dataset.shuffle_shards(true).seed(seed as u64).build().unwrap();
             let items = Loader::builder(dataset).shuffle(self.shuffle).weight(*weight).passes(*passes);
             items.map(move |sample| Ok((sample.position().epoch, 100_000 * seed as u64 + number(&sample))))
@@ -65,7 +65,7 @@ fn slots(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
 }
 
-/// How far the streams are: passes, samples, and those that are in their buffers.
+/// The position of each stream: passes, samples, and samples in its buffer.
 fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
     let document = serde_json::to_value(state).unwrap();
     let stream = |at: &serde_json::Value| {
@@ -76,7 +76,7 @@ fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
 }
 
 fn jobs() -> impl Strategy<Value = Job> {
-    // Small ones begin again and again to fill places.
+    // Small datasets are repeated many times to fill slots.
     let sizes = prop_oneof![prop::collection::vec(1usize..3, 4..6), prop::collection::vec(1usize..12, 4..8)];
     let part = (sizes, 1u32..4, 1u64..5);
     let last =
@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn what_follows_skipped_steps_is_what_would_have_followed(
+    fn skipping_steps_equals_consuming_them(
         job in jobs(),
         stops in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 6),
         threads in 0usize..3,
@@ -117,11 +117,11 @@ proptest! {
         };
         let step = job.batch as u64;
         for (stop, skip) in stops {
-            // From the beginning, or behind a batch.
+            // From the start, or after a batch.
             let stop = stop.index(whole.len() + 1);
             let begun = if job.endless { loader.epochs(1) } else { loader.epoch(1) };
             let state = if stop == 0 { begun.state() } else { whole[stop - 1].1.clone() };
-            // Where there is not even one full batch, there is nothing to skip.
+            // Without a full batch there is nothing to skip.
             let end = whole.last().map_or(0, |(_, state)| slots(state));
             let left = end.saturating_sub(slots(&state)) / step;
             let steps = skip.index(left as usize + 1) as u64;
@@ -138,14 +138,16 @@ proptest! {
                 prop_assert_eq!(digest.samples() + digest.skipped(), there.digest().samples());
                 prop_assert_eq!(digest.samples(), state.digest().samples());
             }
-            let found: Vec<_> = rest.by_ref().take(expected.len()).map(|batch| batch.unwrap().into_items()).collect();
+            let found = rest.by_ref().take(expected.len());
+            let found: Vec<_> = found.map(|batch| batch.unwrap().into_items()).collect();
             prop_assert_eq!(&found, &expected, "{} after {}", steps, stop);
             prop_assert!(job.endless || rest.next().is_none());
             if !job.endless && stop == 0 {
-                let at: Vec<_> = loader.at(1, steps).unwrap().map(|batch| batch.unwrap().into_items()).collect();
+                let at = loader.at(1, steps).unwrap();
+                let at: Vec<_> = at.map(|batch| batch.unwrap().into_items()).collect();
                 prop_assert_eq!(&at, &expected, "at {}", steps);
             }
-            // Each rank skips as many of its own steps.
+            // Each rank skips the same number of its own steps.
             let ranks = job.streams;
             let team: Vec<Vec<Vec<Item>>> = (0..ranks)
                 .map(|number| {
@@ -164,9 +166,9 @@ proptest! {
     }
 }
 
-/// Streams that begin again to fill places make one more pass of each dataset, and then one more.
+/// To fill slots, streams make one more pass of each dataset, and then another one.
 #[test]
-fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
+fn steps_can_be_skipped_into_repeated_passes() {
     for (passes, sizes) in [([2, 2], [5, 17]), ([1, 3], [5, 5]), ([4, 1], [5, 19])] {
         let parts = sizes.iter().zip(passes).map(|(size, passes)| (vec![*size], 1, passes)).collect();
         let (places, streams, batch, shuffle) = (true, 4, 4, 3);
@@ -190,13 +192,13 @@ fn steps_are_skipped_into_what_is_filled_from_the_beginning() {
     }
 }
 
-/// Where samples were lost, places are filled from the beginning with `Drop` too.
+/// Where samples failed, slots are filled from the start of the epoch with `Drop` too.
 #[test]
-fn steps_are_skipped_into_what_replaces_lost_samples() {
-    let shelf = Shelf::of(&[10]);
+fn steps_can_be_skipped_into_replacements_of_lost_samples() {
+    let source = VersionedSource::of(&[10]);
     let loader = |fails: usize| {
         let left = AtomicUsize::new(fails);
-        let dataset = shelf.dataset(1).index(counts(&[10])).build().unwrap();
+        let dataset = source.dataset(1).index(counts(&[10])).build().unwrap();
         let items = numbers(dataset).passes(2).map(move |number| {
             match left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
                 Ok(_) => Err(Error::step("it passes")),
@@ -211,7 +213,7 @@ fn steps_are_skipped_into_what_replaces_lost_samples() {
     assert_eq!(numbers, (3..10).chain(0..10).chain(0..3).collect::<Vec<_>>());
     for (at, (_, state)) in whole.iter().enumerate() {
         for steps in 0..whole.len() - at {
-            // Before all have failed, nobody knows that they will.
+            // Until all samples have failed, the loader cannot know that they will.
             let rest = loader(0).restore(&saved(&state.clone().skip(steps as u64))).unwrap();
             let rest: Vec<u64> = super::good(&all(rest, 100)).concat();
             assert_eq!(rest, numbers[at + 1 + steps..], "{steps} after {at}");
@@ -219,34 +221,35 @@ fn steps_are_skipped_into_what_replaces_lost_samples() {
     }
 }
 
-/// A shelf that notes what is asked of it.
+/// A source that records the requested URLs.
 #[derive(Debug)]
-struct Noting {
-    shelf: Arc<Shelf>,
+struct RecordingSource {
+    source: Arc<VersionedSource>,
     asked: Mutex<BTreeSet<String>>,
 }
 
-impl Source for Noting {
+impl Source for RecordingSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         self.asked.lock().unwrap().insert(url.into());
-        self.shelf.get(url, options)
+        self.source.get(url, options)
     }
 }
 
 #[test]
-fn nothing_between_is_read() {
+fn skipped_shards_are_not_read() {
     const SIZES: [usize; 10] = [8; 10];
-    let noting = Arc::new(Noting { shelf: Shelf::of(&SIZES), asked: Mutex::default() });
-    let store = Store::builder().with_source("shelf", Arc::clone(&noting) as _).build().unwrap();
+    let recording =
+        Arc::new(RecordingSource { source: VersionedSource::of(&SIZES), asked: Mutex::default() });
+    let store = Store::builder().with_source("shelf", Arc::clone(&recording) as _).build().unwrap();
     let list = ShardList::from_urls((0..10).map(url));
     let index = Index::builder().store(store.clone()).build(&list).unwrap();
     let dataset = Dataset::builder(list).store(store).index(index).topology(Topology::single()).streams(1);
     let loader = numbers(dataset.build().unwrap()).shuffle(4).threads(0).batch(4).build().unwrap();
     let whole: Vec<Vec<u64>> = super::good(&all(loader.epoch(0), usize::MAX));
-    noting.asked.lock().unwrap().clear();
+    recording.asked.lock().unwrap().clear();
     let rest: Vec<Vec<u64>> = super::good(&all(loader.at(0, 17).unwrap(), usize::MAX));
     assert_eq!(rest, whole[17..]);
-    let asked = noting.asked.lock().unwrap().clone();
+    let asked = recording.asked.lock().unwrap().clone();
     // 68 samples were taken, and the buffer held a few of those before the 72nd.
     assert_eq!(asked, [8, 9].map(url).into(), "what the buffer held, and what follows");
 }
@@ -260,9 +263,9 @@ fn refused<B>(found: Result<Batches<B>>, kind: fn(&ErrorKind) -> bool, why: &str
 #[test]
 fn steps_that_cannot_be_skipped_are_refused() {
     let sizes = [9, 9];
-    let shelf = Shelf::of(&sizes);
-    let bare = || numbers(shelf.dataset(2).build().unwrap());
-    let counted = || numbers(shelf.dataset(2).index(counts(&sizes)).build().unwrap());
+    let source = VersionedSource::of(&sizes);
+    let bare = || numbers(source.dataset(2).build().unwrap());
+    let counted = || numbers(source.dataset(2).index(counts(&sizes)).build().unwrap());
     let at = |items: LoaderBuilder<u64>, step| items.batch(2).build().unwrap().at(0, step);
     let config: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::Config(_));
     let state: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::State(_));
@@ -272,7 +275,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
         config,
         "no stage that changes the number of items",
     );
-    let selected = Loader::builder(shelf.dataset(2).index(counts(&sizes)).build().unwrap()).select(|_| true);
+    let selected = Loader::builder(source.dataset(2).index(counts(&sizes)).build().unwrap()).select(|_| true);
     refused(
         at(selected.map(|sample| Ok(number(&sample))), 1),
         config,
@@ -281,7 +284,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
     refused(at(counted().shuffle(3).shuffle_bytes(99), 1), config, "bound the buffer by `shuffle` alone");
     refused(at(counted(), 10), state, "10 steps are to be skipped, and the epoch has 9 more");
     refused(at(counted(), u64::MAX), state, "");
-    // Nothing to skip is nothing to know.
+    // Skipping no steps needs no index.
     assert_eq!(at(bare(), 0).unwrap().count(), 9);
     assert_eq!(at(counted(), 9).unwrap().count(), 0);
     let loader = counted().batch(2).build().unwrap();

@@ -1,7 +1,7 @@
 //! States that are restored onto another mixture on purpose.
 
 use super::{Found, all, good, next, rank, saved};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::state::{ChangeReport, Changes, DatasetChange, Outcome};
@@ -10,14 +10,14 @@ use shardstream::{Error, ErrorKind, State};
 const STREAMS: usize = 4;
 const BATCH: usize = 8;
 
-/// A dataset with items of its own: numbers from `100_000 * kind` on.
+/// A dataset whose items are the numbers from `100_000 * kind` on.
 #[derive(Debug, Clone)]
 struct Part {
     kind: u64,
     name: Option<&'static str>,
     sizes: Vec<usize>,
     weight: u32,
-    /// With an index, or with three items of each sample.
+    /// Whether it has an index; otherwise each sample becomes three items.
     indexed: bool,
 }
 
@@ -27,7 +27,8 @@ fn part(kind: u64, name: &'static str, shards: usize, weight: u32) -> Part {
 
 impl Part {
     fn builder(&self, topology: Topology) -> LoaderBuilder<u64> {
-        let dataset = Shelf::of(&self.sizes).dataset(self.sizes.len()).streams(STREAMS).topology(topology);
+        let dataset =
+            VersionedSource::of(&self.sizes).dataset(self.sizes.len()).streams(STREAMS).topology(topology);
         let dataset = dataset.shuffle_shards(true).seed(self.kind);
         let dataset = if self.indexed { dataset.index(counts(&self.sizes)) } else { dataset };
         let builder = Loader::builder(dataset.build().unwrap()).shuffle(5).weight(self.weight);
@@ -40,7 +41,7 @@ impl Part {
         if indexed { items } else { items.flat_map(|item| Ok([item, item + 30_000, item + 60_000])) }
     }
 
-    /// What a stream gives of it alone, from an epoch on.
+    /// The items of a stream when it reads this dataset alone, from an epoch on.
     fn alone(&self, stream: usize, epoch: u64, count: usize) -> Vec<u64> {
         let loader = self.builder(rank(stream, STREAMS)).weight(1).threads(0).batch(1).build().unwrap();
         good(&all(loader.epochs(epoch), count)).concat()
@@ -93,7 +94,7 @@ fn of(rows: &[Vec<u64>], stream: usize, part: &Part) -> Vec<u64> {
     items.copied().filter(|item| part.has(*item)).collect()
 }
 
-/// The shares of all windows of a stream from the first of these items on.
+/// Fails unless each window of a stream from these items on has exact shares.
 fn shares_are_exact(rows: &[Vec<u64>], parts: &[Part]) {
     let length = parts.iter().map(|part| part.weight as usize).sum();
     for stream in 0..STREAMS {
@@ -120,11 +121,11 @@ fn passes(state: &State, dataset: u64) -> u64 {
 }
 
 #[test]
-fn each_dataset_continues_or_begins_as_the_report_says_on_any_ranks_and_threads() {
+fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
     for indexed in [true, false] {
         let with = |part: Part| Part { indexed, ..part };
         let old = [with(part(1, "web", 5, 3)), with(part(2, "books", 6, 1)), with(part(5, "gone", 5, 1))];
-        // Two shards more, another order, and one that is new.
+        // Two more shards, another order, and a new dataset.
         let new = [with(part(3, "code", 5, 2)), with(part(2, "books", 6, 1)), with(part(1, "web", 7, 1))];
         let changes = Changes::new().added("code").restarted("web").removed("gone");
         for (steps, before) in [(0, 1), (1, 2), (7, 1), (16, 4), (33, 2)] {
@@ -139,7 +140,7 @@ fn each_dataset_continues_or_begins_as_the_report_says_on_any_ranks_and_threads(
                 later.extend(rows(&mut runs, 1));
                 states.push(merged(&runs));
             }
-            // What continues does so, and what begins does at the epoch that is said.
+            // Each dataset continues, or begins at the epoch that the report says.
             let Outcome::Restarted { epoch, difference } = outcome(&report, "web") else {
                 panic!("{report:?}")
             };
@@ -164,7 +165,7 @@ fn each_dataset_continues_or_begins_as_the_report_says_on_any_ranks_and_threads(
             shares_are_exact(&later, &new);
             let last = states.last().unwrap();
             assert_eq!(last.samples() as usize, BATCH * (past.len() + later.len()));
-            // The same on other ranks and threads; and its states restore as any other.
+            // The result is the same on other ranks and threads, and its states restore like any other.
             for (threads, ranks) in [(2, 1), (0, 2), (1, 4)] {
                 let (mut runs, other) = change(&new, (threads, ranks), &state, &changes);
                 assert_eq!(other, report);
@@ -183,7 +184,7 @@ fn each_dataset_continues_or_begins_as_the_report_says_on_any_ranks_and_threads(
 }
 
 #[test]
-fn a_mixture_changes_again_and_again() {
+fn a_mixture_can_change_repeatedly() {
     let parts = |names: &[(&'static str, u32)]| -> Vec<Part> {
         let kind = |name| 1 + ["web", "books", "code"].iter().position(|known| *known == name).unwrap();
         names.iter().map(|(name, weight)| part(kind(*name) as u64, name, 5, *weight)).collect()
@@ -216,7 +217,7 @@ fn a_mixture_changes_again_and_again() {
 }
 
 #[test]
-fn without_a_change_it_is_a_restore() {
+fn restoring_without_a_change_is_a_plain_restore() {
     let parts = [part(1, "web", 5, 3), part(2, "books", 6, 2)];
     let mut runs = begin(&parts, 0, 1);
     rows(&mut runs, 3);
@@ -231,13 +232,13 @@ fn without_a_change_it_is_a_restore() {
 }
 
 #[test]
-fn names_are_not_needed_where_it_is_plain_which_is_which() {
+fn unambiguous_datasets_need_no_names() {
     let nameless = |part: Part| Part { name: None, ..part };
     let old = [nameless(part(1, "", 5, 1)), nameless(part(2, "", 6, 1))];
     let mut runs = begin(&old, 0, 1);
     let past = rows(&mut runs, 4);
     let state = merged(&runs);
-    // The other way round; and named by now.
+    // In the other order, and with names now.
     let new = [part(2, "books", 6, 1), part(1, "web", 5, 1)];
     let (mut runs, report) = change(&new, (0, 1), &state, &Changes::new());
     let numbers = |DatasetChange { before, number, .. }: &DatasetChange| (*before, *number);
@@ -250,17 +251,17 @@ fn names_are_not_needed_where_it_is_plain_which_is_which() {
         let found = [of(&past, stream, part), of(&later, stream, part)].concat();
         assert_eq!(found, part.alone(stream, 2, found.len()));
     }
-    // One that has changed is known by its number.
+    // A changed dataset is recognised by its number.
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().restarted("1"));
     assert!(matches!(outcome(&report, "1"), Outcome::Restarted { epoch: 3, .. }), "{report}");
-    // Or is another one, if the caller says so: then it begins with the first epoch.
+    // If the caller says that it is another dataset, it starts with the first epoch.
     let (_, report) = change(&grown, (0, 1), &state, &Changes::new().added("1").removed("1"));
     assert_eq!(outcome(&report, "1"), Outcome::Added { epoch: 2 });
 }
 
 #[test]
-fn nothing_changes_that_was_not_allowed() {
+fn changes_that_were_not_allowed_are_refused() {
     let old = [part(1, "web", 5, 1), part(2, "books", 6, 1)];
     let mut runs = begin(&old, 0, 2);
     rows(&mut runs, 4);
@@ -291,24 +292,24 @@ fn nothing_changes_that_was_not_allowed() {
         );
         refused(&old, &state, changes, &[&why]);
     }
-    // Another seed, buffer or index is another order.
+    // Another seed, buffer or index gives another order.
     let seeded = Part { kind: 4, sizes: old[0].sizes.clone(), ..old[0].clone() };
     refused(&[seeded, old[1].clone()], &state, Changes::new(), &["the seed is 1 in the state, and 4 here"]);
     let plain = Part { indexed: false, ..old[0].clone() };
     refused(&[plain, old[1].clone()], &state, Changes::new(), &["taken with an index, and here is none"]);
-    // A state of one rank says nothing of the others.
+    // The state of a single rank is refused.
     refused(&old, &runs[0].state(), Changes::new(), &["merge the states of all ranks"]);
-    // Where an epoch ends, it is of the datasets that it began with.
+    // A finite epoch keeps the datasets that it began with.
     let finite = loader(&old, 0, (0, 1)).epoch(2).nth(1).unwrap().unwrap().state().unwrap().clone();
     refused(&old[..1], &finite, Changes::new().removed("books"), &["finish the epoch"]);
-    let dataset = Shelf::of(&[6; 5]).dataset(5).streams(2).build().unwrap();
+    let dataset = VersionedSource::of(&[6; 5]).dataset(5).streams(2).build().unwrap();
     let other = super::numbers(dataset).batch(2).build().unwrap();
     let error = other.restore_changed(&state, &Changes::new()).unwrap_err();
     assert!(error.to_string().contains("the number of streams is 4 in the state, and 2 here"), "{error}");
 }
 
 #[test]
-fn an_epoch_with_an_end_may_change_its_weights_and_has_each_sample_once() {
+fn changed_weights_keep_each_sample_of_a_finite_epoch_once() {
     for last in [LastBatch::Keep, LastBatch::Repeat] {
         let loader = |weights: [u32; 2]| {
             let [web, books] = [part(1, "web", 5, weights[0]), part(2, "books", 6, weights[1])];
@@ -330,7 +331,7 @@ fn an_epoch_with_an_end_may_change_its_weights_and_has_each_sample_once() {
 }
 
 #[test]
-fn a_schedule_counts_from_the_beginning_of_the_job() {
+fn a_weight_schedule_counts_from_the_start_of_the_job() {
     let parts = [part(1, "web", 5, 1), part(2, "books", 6, 1)];
     let mut runs = begin(&parts, 0, 1);
     rows(&mut runs, 5);
@@ -352,7 +353,7 @@ fn a_schedule_counts_from_the_beginning_of_the_job() {
 }
 
 #[test]
-fn steps_are_skipped_in_the_new_mixture() {
+fn steps_can_be_skipped_after_a_change() {
     let old = [part(1, "web", 5, 3), part(2, "books", 6, 1)];
     let new = [part(2, "books", 6, 2), part(3, "code", 5, 1), part(1, "web", 7, 1)];
     let changes = Changes::new().added("code").restarted("web");
@@ -368,7 +369,7 @@ fn steps_are_skipped_in_the_new_mixture() {
 }
 
 #[test]
-fn what_was_skipped_stays_with_its_dataset() {
+fn ledger_entries_stay_with_their_dataset() {
     let failing = |part: Part| {
         let policy = OnError::skip(Failures::all());
         let fails =
@@ -397,7 +398,7 @@ fn what_was_skipped_stays_with_its_dataset() {
 }
 
 #[test]
-fn names_that_say_nothing_are_errors_of_build() {
+fn ambiguous_names_are_errors_of_build() {
     let refused = |names: [&'static str; 2]| {
         let mix = Loader::mix(
             [part(1, names[0], 5, 1), part(2, names[1], 5, 1)].map(|part| part.builder(rank(0, 1))),

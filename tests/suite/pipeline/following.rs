@@ -1,4 +1,5 @@
-//! Where one epoch follows another, the next one's first shards begin while this one's last ones are read.
+//! Consecutive epochs: reading of the next epoch's first shards starts while the last shards of this one are
+//! read.
 
 use super::url;
 use crate::support::archive;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 const SHARDS: usize = 3;
 
-/// Shards of two samples each, the last of which never ends. It notes what it is asked for.
+/// Serves shards of two samples each, the last of which never ends, and records the requests.
 #[derive(Debug, Default)]
 struct Stuck(Mutex<Vec<String>>);
 
@@ -23,7 +24,7 @@ impl Stuck {
         self.0.lock().unwrap().iter().filter(|asked| **asked == url(shard)).count()
     }
 
-    /// Waits until a shard has been asked for so often: false if that does not come.
+    /// Waits until a shard was requested this many times; false if that does not happen.
     fn is_asked(&self, shard: usize, times: usize) -> bool {
         (0..1000).any(|_| {
             thread::sleep(Duration::from_millis(10));
@@ -49,7 +50,7 @@ impl Source for Stuck {
             true => stream::once(future::ready(Ok(bytes.slice(..1024)))).chain(stream::pending()).boxed(),
             false => stream::once(future::ready(Ok(bytes))).boxed(),
         };
-        // From far away: many are asked for at once.
+        // With a high latency, so that many shards are requested at once.
         async { tokio::time::sleep(Duration::from_millis(20)).await }
             .map(|()| Ok(GetResponse::new(body)))
             .boxed()
@@ -57,7 +58,7 @@ impl Source for Stuck {
 }
 
 #[test]
-fn the_next_epoch_begins_while_the_last_shard_is_read() {
+fn the_next_epoch_starts_while_the_last_shard_is_read() {
     let stuck = Arc::<Stuck>::default();
     let mut batches = stuck.loader(1).epochs(0);
     assert!(batches.next().is_some_and(|batch| batch.is_ok()));
@@ -66,10 +67,10 @@ fn the_next_epoch_begins_while_the_last_shard_is_read() {
 }
 
 #[test]
-fn nothing_begins_after_the_last_epoch() {
+fn nothing_is_read_after_the_last_epoch() {
     let stuck = Arc::<Stuck>::default();
     let mut batches = stuck.loader(1).epoch(0);
-    // All there is before the shard that never ends.
+    // All batches before the shard that never ends.
     for _ in 0..2 * (SHARDS - 1) {
         assert!(batches.next().is_some_and(|batch| batch.is_ok()));
     }

@@ -1,7 +1,7 @@
-//! Stages with a memory: they are run again from the first sample that they need.
+//! Stateful stages: a restore runs them again from the first sample that they need.
 
-use super::{Shelf, all, cause, errors, failing, good, numbers, rank, saved};
-use crate::support::shelf::counts;
+use super::{VersionedSource, all, cause, errors, failing, good, numbers, rank, saved};
+use crate::support::versioned_source::counts;
 use shardstream::adapters::{IteratorExt, Stage};
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -12,28 +12,28 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// Collects this many items, and gives them the other way round, with how many it gave before in place of
-/// each fifth.
+/// Collects a window of items and emits it in reverse order, with every fifth item replaced by the number of
+/// earlier outputs.
 #[derive(Debug, Default)]
 struct Turned {
     window: usize,
-    /// Whether it says when it remembers nothing. It never does where numbers continue.
+    /// Whether it reports when it remembers nothing. Stages that count over windows never do.
     tells: bool,
-    goes_on: bool,
+    counts_on: bool,
     given: u64,
     held: Vec<u64>,
     ready: VecDeque<u64>,
 }
 
 impl Turned {
-    fn of(window: usize, tells: bool, goes_on: bool) -> Self {
-        Turned { window, tells, goes_on, ..Turned::default() }
+    fn of(window: usize, tells: bool, counts_on: bool) -> Self {
+        Turned { window, tells, counts_on, ..Turned::default() }
     }
 
     fn turn(&mut self) {
         for item in self.held.drain(..).rev() {
             self.given += 1;
-            self.ready.push_back(if self.goes_on && item % 5 == 0 { 1_000_000 + self.given } else { item });
+            self.ready.push_back(if self.counts_on && item % 5 == 0 { 1_000_000 + self.given } else { item });
         }
     }
 }
@@ -62,31 +62,31 @@ impl Stage<u64> for Turned {
     }
 
     fn is_fresh(&self) -> bool {
-        self.tells && !self.goes_on && self.held.is_empty() && self.ready.is_empty()
+        self.tells && !self.counts_on && self.held.is_empty() && self.ready.is_empty()
     }
 }
 
-/// Window, whether it tells, whether it continues.
+/// Window, whether it reports that it remembers nothing, whether its count continues.
 const KINDS: [(usize, bool, bool); 4] =
     [(4, true, false), (4, false, false), (1, true, false), (6, false, true)];
 
-fn turned(items: LoaderBuilder<u64>, (window, tells, goes_on): (usize, bool, bool)) -> LoaderBuilder<u64> {
-    items.stage(format!("turned({window})"), move || Turned::of(window, tells, goes_on))
+fn turned(items: LoaderBuilder<u64>, (window, tells, counts_on): (usize, bool, bool)) -> LoaderBuilder<u64> {
+    items.stage(format!("turned({window})"), move || Turned::of(window, tells, counts_on))
 }
 
-/// A loader gives what the adapter gives of each stream and pass.
+/// A loader returns what the adapter returns for each stream and pass.
 #[test]
-fn it_is_the_stage_of_the_adapters() {
-    let shelf = Shelf::of(&SIZES);
-    for kind @ (window, tells, goes_on) in KINDS {
+fn a_stateful_stage_equals_its_adapter() {
+    let source = VersionedSource::of(&SIZES);
+    for kind @ (window, tells, counts_on) in KINDS {
         for (threads, shuffle, passes) in [(0, 0, 1), (2, 5, 2), (0, 5, 3)] {
             let items =
-                || numbers(shelf.dataset(6).streams(1).build().unwrap()).shuffle(shuffle).threads(threads);
+                || numbers(source.dataset(6).streams(1).build().unwrap()).shuffle(shuffle).threads(threads);
             let expected: Vec<u64> = (0..passes)
                 .flat_map(|epoch| {
                     let plain = all(items().batch(1).build().unwrap().epoch(epoch), usize::MAX);
                     let plain = good(&plain).concat().into_iter().map(Ok);
-                    let staged = plain.stage(Turned::of(window, tells, goes_on));
+                    let staged = plain.stage(Turned::of(window, tells, counts_on));
                     staged.filter_map(Result::ok).collect::<Vec<_>>()
                 })
                 .collect();
@@ -99,17 +99,17 @@ fn it_is_the_stage_of_the_adapters() {
     }
 }
 
-/// With failures before it, of its own and behind it.
+/// With failures before, in and after the stage.
 #[test]
-fn it_goes_on_behind_any_batch_on_any_ranks() {
-    let shelf = Shelf::of(&SIZES);
+fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
+    let source = VersionedSource::of(&SIZES);
     let policy = || OnError::skip(Failures::all()).in_a_row(100);
     for kind in KINDS {
         for (shuffle, bytes, indexed, threads) in
             [(0, None, false, 0), (5, None, false, 2), (5, None, true, 0), (5, Some(900), false, 0)]
         {
             let loader = |topology: Topology, batch: usize| {
-                let dataset = shelf.dataset(6).streams(2).topology(topology).shuffle_shards(true);
+                let dataset = source.dataset(6).streams(2).topology(topology).shuffle_shards(true);
                 let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
                 let items = failing(dataset.build().unwrap(), |number| number % 10 == 3).shuffle(shuffle);
                 let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes).passes(2);
@@ -149,14 +149,14 @@ fn it_goes_on_behind_any_batch_on_any_ranks() {
     }
 }
 
-/// With an index, what a stage has done with is not read again.
+/// With an index, a restore does not read samples that the stage no longer needs.
 #[test]
-fn only_what_it_remembers_is_read_again() {
-    let shelf = Shelf::of(&[100]);
+fn a_restore_rereads_only_what_the_stage_remembers() {
+    let source = VersionedSource::of(&[100]);
     let seen = Arc::new(AtomicUsize::new(0));
     for (tells, most) in [(true, 8), (false, 100)] {
         let seen_by = Arc::clone(&seen);
-        let dataset = shelf.dataset(1).streams(1).index(counts(&[100])).build().unwrap();
+        let dataset = source.dataset(1).streams(1).index(counts(&[100])).build().unwrap();
         let items = numbers(dataset).map(move |number| {
             seen_by.fetch_add(1, Relaxed);
             Ok(number * 10)
@@ -169,7 +169,7 @@ fn only_what_it_remembers_is_read_again() {
     }
 }
 
-/// Panics when it is given this.
+/// Panics on this item.
 #[derive(Debug)]
 struct Panics(u64);
 
@@ -183,10 +183,10 @@ impl Stage<u64> for Panics {
 }
 
 #[test]
-fn a_panic_ends_the_run_and_an_error_does_not() {
-    let shelf = Shelf::of(&[20]);
+fn a_panic_of_a_stage_ends_the_run_and_an_error_does_not() {
+    let source = VersionedSource::of(&[20]);
     for threads in [0, 2] {
-        let items = || numbers(shelf.dataset(1).build().unwrap()).threads(threads);
+        let items = || numbers(source.dataset(1).build().unwrap()).threads(threads);
         let loader = items().stage("panics", || Panics(9)).batch(3).build().unwrap();
         let mut found = all(loader.epoch(0), 100);
         assert_eq!(found.pop().unwrap().0, Err("panicked".into()));
@@ -199,12 +199,12 @@ fn a_panic_ends_the_run_and_an_error_does_not() {
     }
 }
 
-/// Gives less the second time.
+/// A pipeline that returns fewer items the second time.
 #[test]
-fn a_stage_that_depends_on_something_else_is_an_error() {
-    let shelf = Shelf::of(&[40]);
+fn a_nondeterministic_stage_is_an_error() {
+    let source = VersionedSource::of(&[40]);
     let items = |window| {
-        let items = numbers(shelf.dataset(1).build().unwrap()).map(|number| Ok(number * 10)).threads(0);
+        let items = numbers(source.dataset(1).build().unwrap()).map(|number| Ok(number * 10)).threads(0);
         items.filter_map(move |item| Ok((window == 1 || item < 100).then_some(item)))
     };
     let loader = |window| items(window).stage("by chance", Turned::default).batch(1).build().unwrap();
@@ -213,7 +213,7 @@ fn a_stage_that_depends_on_something_else_is_an_error() {
     assert!(matches!(error.kind(), ErrorKind::State(what) if what.contains("less than")), "{error}");
 }
 
-/// Options that a stage refuses.
+/// A stage that refuses its options.
 #[derive(Debug)]
 struct Refused;
 
@@ -230,9 +230,9 @@ impl Stage<u64> for Refused {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_of_build() {
-    let shelf = Shelf::of(&[4]);
-    let items = || numbers(shelf.dataset(1).build().unwrap()).batch(1);
+fn impossible_stages_are_errors_of_build() {
+    let source = VersionedSource::of(&[4]);
+    let items = || numbers(source.dataset(1).build().unwrap()).batch(1);
     let refused = |items: LoaderBuilder<u64>, what: &str| {
         let error = items.build().unwrap_err().to_string();
         assert!(error.contains(what), "{what:?} in {error}");

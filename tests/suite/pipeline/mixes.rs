@@ -1,14 +1,14 @@
-//! Datasets that are mixed, each with stages of its own.
+//! Mixed datasets, each with its own stages.
 
 use super::{all, good, next, number, rank, saved};
-use crate::support::shelf::Shelf;
+use crate::support::versioned_source::VersionedSource;
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 
-/// Items of two datasets, each with stages of its own.
+/// Items of two datasets, each with its own stages.
 fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
     let of = |sizes: &[usize], seed| {
-        let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
+        let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
         Loader::builder(dataset.shuffle_shards(true).seed(seed).build().unwrap()).threads(threads)
     };
     let web = of(&[30; 4], 1).shuffle(7).weight(3).select(|sample| !number(sample).is_multiple_of(3));
@@ -26,7 +26,7 @@ fn is_book(item: &[u64]) -> bool {
 }
 
 #[test]
-fn datasets_of_a_mix_have_stages_of_their_own() {
+fn each_dataset_of_a_mix_has_its_own_stages() {
     let loader = |threads, number, ranks| mix(threads, rank(number, ranks)).batch(8 / ranks).build().unwrap();
     let begin =
         |loader: &Loader<Batch<Vec<u64>>>, endless| if endless { loader.epochs(0) } else { loader.epoch(0) };
@@ -35,7 +35,7 @@ fn datasets_of_a_mix_have_stages_of_their_own() {
         let whole = all(begin(&loader(0, 0, 1), endless), most);
         let rows = good(&whole);
         assert_eq!(rows.len(), whole.len());
-        // 3 to 1 in every stream, until one of them has ended.
+        // 3 to 1 in every stream, until one dataset has ended.
         for turn in 0..3 {
             let stream = |lane: usize| (0..4).map(move |at| 16 * turn + 4 * at + lane);
             let item = |place: usize| &rows[place / 8][place % 8];
@@ -54,7 +54,7 @@ fn datasets_of_a_mix_have_stages_of_their_own() {
                     let each: Vec<_> =
                         runs.iter_mut().map(|run| next(run).unwrap_or(Ok(vec![])).unwrap()).collect();
                     if row.len() < 8 {
-                        // Empty places are not told from each other.
+                        // Empty slots cannot be told apart.
                         break;
                     }
                     let dealt: Vec<_> = (0..8).map(|g| each[g % ranks][g / ranks].clone()).collect();
@@ -66,7 +66,7 @@ fn datasets_of_a_mix_have_stages_of_their_own() {
 }
 
 #[test]
-fn each_dataset_of_a_mix_gives_what_it_gives_alone() {
+fn each_dataset_of_a_mix_gives_the_same_items_as_alone() {
     let run = |items: LoaderBuilder<Vec<u64>>| {
         good(&all(items.batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
     };

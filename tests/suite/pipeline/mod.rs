@@ -12,7 +12,7 @@
 //! memory     stages that remember, and are run again
 //! saves      stages that save what they need: groups, packed rows, buckets
 //! stages     panics, stages that drop everything or nearly so, states of other stages
-//! mixes      datasets with stages of their own
+//! mixes      mixed datasets, each with its own stages
 //! weights    mixtures whose weights change
 //! changed    states restored onto another mixture
 //! tensors    columns behind stages that change the number of items
@@ -35,13 +35,13 @@ mod steps;
 mod tensors;
 mod weights;
 
-use crate::support::shelf::{Shelf, url};
+use crate::support::versioned_source::{VersionedSource, url};
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, State};
 use std::borrow::BorrowMut;
 
-/// The number of a sample of [`Shelf`]: that of its shard times 1000, and its own.
+/// The number of a sample of [`VersionedSource`]: that of its shard times 1000, and its own.
 fn number(sample: &Sample) -> u64 {
     let (shard, sample) = sample.key().split_once('-').unwrap();
     shard.parse::<u64>().unwrap() * 1000 + sample.parse::<u64>().unwrap()
@@ -51,16 +51,16 @@ fn numbers(dataset: Dataset) -> LoaderBuilder<u64> {
     Loader::builder(dataset).map(|sample| Ok(number(&sample)))
 }
 
-/// Fails for these numbers.
+/// A loader of numbers whose map fails where `fails` is true.
 fn failing(dataset: Dataset, fails: impl Fn(u64) -> bool + Send + Sync + 'static) -> LoaderBuilder<u64> {
     numbers(dataset)
         .map(move |number| if fails(number) { Err(Error::step(number.to_string())) } else { Ok(number) })
 }
 
-/// A batch, or what is wrong.
+/// The items of a batch, or the cause of an error.
 type Found<T = u64> = std::result::Result<Vec<T>, String>;
 
-/// What comes next: a batch, or the innermost cause of an error.
+/// The next result: the items of a batch, or the innermost cause of an error.
 fn next<T: Send + 'static>(batches: &mut Batches<Batch<T>>) -> Option<Found<T>> {
     Some(batches.next()?.map(Batch::into_items).map_err(|error| cause(&error)))
 }
@@ -72,7 +72,7 @@ fn cause(error: &Error) -> String {
     }
 }
 
-/// All that comes, with the state after each of it.
+/// The next results, each with the state after it.
 fn all<T: Send + 'static>(
     mut batches: impl BorrowMut<Batches<Batch<T>>>,
     most: usize,
@@ -95,7 +95,7 @@ fn errors<T>(found: &[(Found<T>, State)]) -> Vec<String> {
     found.iter().filter_map(|(item, _)| item.as_ref().err().cloned()).collect()
 }
 
-/// The state as it is saved.
+/// The state after a round trip through its text.
 fn saved(state: &State) -> State {
     state.to_string().parse().unwrap()
 }

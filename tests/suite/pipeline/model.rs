@@ -1,8 +1,7 @@
-//! What a loader gives, in a few lines without threads, ranks and states: each stream's items one after the
-//! other, dealt in turn.
+//! A model of a loader in a few lines without threads, ranks and states: the items of the streams, in turn.
 
-use super::{Shelf, number, url};
-use crate::support::shelf::counts;
+use super::{VersionedSource, number, url};
+use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::IteratorExt;
 use shardstream::loader::{LastBatch, LoaderBuilder};
@@ -10,18 +9,18 @@ use shardstream::prelude::*;
 use shardstream::{Error, Index, Rng};
 use std::sync::Arc;
 
-/// A stage, as numbers: which ones it concerns.
+/// A stage on numbers; its parameters say which numbers it affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
     /// `map`: doubles, and adds this.
     Add(u64),
-    /// `map`: fails where the remainder by the first is the second.
+    /// `map`: fails where the remainder by the first parameter equals the second.
     Fail(u64, u64),
-    /// `filter_map`: leaves those out, and adds one to the others.
+    /// `filter_map`: skips those numbers, and adds one to the others.
     Drop(u64, u64),
-    /// `filter_map`: fails for those, and leaves every other one out.
+    /// `filter_map`: fails for those numbers, and skips every second other one.
     DropOrFail(u64, u64),
-    /// `flat_map`: as many of each as the remainder.
+    /// `flat_map`: repeats each number as often as its remainder.
     Split(u64),
 }
 
@@ -32,17 +31,17 @@ pub(super) enum Known {
     Places,
 }
 
-/// A job of one dataset, but for who reads it.
+/// A job of one dataset, without ranks and threads.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) sizes: Vec<usize>,
     pub(super) streams: usize,
     pub(super) seed: u64,
-    /// What an index says: nothing, how many samples there are, or also where they are.
+    /// What the index knows: nothing, the sample counts, or also the offsets.
     pub(super) known: Known,
     pub(super) shuffle: usize,
     pub(super) shuffle_bytes: Option<usize>,
-    /// Only those whose remainder by the first is not the second.
+    /// Selects samples whose remainder by the first number is not the second.
     pub(super) select: Option<(u64, u64)>,
     pub(super) ops: Vec<Op>,
     /// Documents of as many tokens as the remainder by 5, in rows of this length, with a separator or none;
@@ -82,8 +81,8 @@ fn document(item: u64) -> Vec<u64> {
 }
 
 impl Job {
-    pub(super) fn builder(&self, shelf: &Arc<Shelf>, topology: Topology) -> LoaderBuilder<Item> {
-        let items = Loader::builder(self.dataset(shelf, topology)).shuffle(self.shuffle);
+    pub(super) fn builder(&self, source: &Arc<VersionedSource>, topology: Topology) -> LoaderBuilder<Item> {
+        let items = Loader::builder(self.dataset(source, topology)).shuffle(self.shuffle);
         let items = self.shuffle_bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let items = match self.select {
             Some((by, rest)) => items.select(move |sample| number(sample) % by != rest),
@@ -101,26 +100,26 @@ impl Job {
         items.last_batch(self.last)
     }
 
-    fn dataset(&self, shelf: &Arc<Shelf>, topology: Topology) -> Dataset {
-        let dataset = shelf.dataset(self.sizes.len()).streams(self.streams).topology(topology);
+    fn dataset(&self, source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
+        let dataset = source.dataset(self.sizes.len()).streams(self.streams).topology(topology);
         let dataset = dataset.shuffle_shards(true).seed(self.seed);
         let list = ShardList::from_urls((0..self.sizes.len()).map(url));
         let dataset = match self.known {
             Known::Nothing => dataset,
             Known::Counts => dataset.index(counts(&self.sizes)),
-            Known::Places => dataset.index(Index::builder().store(shelf.store()).build(&list).unwrap()),
+            Known::Places => dataset.index(Index::builder().store(source.store()).build(&list).unwrap()),
         };
         dataset.build().unwrap()
     }
 
-    /// The items and failures of a stream in an epoch.
+    /// Items and failures of a stream in an epoch.
     fn stream(
         &self,
-        shelf: &Arc<Shelf>,
+        source: &Arc<VersionedSource>,
         epoch: u64,
         stream: usize,
     ) -> Vec<std::result::Result<Item, String>> {
-        let samples = self.dataset(shelf, Topology::single()).read(epoch, stream);
+        let samples = self.dataset(source, Topology::single()).read(epoch, stream);
         let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
         let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
         let shuffled = selected.shuffle_with(self.shuffle, Rng::new(self.seed, epoch, stream as u64));
@@ -154,18 +153,18 @@ impl Job {
         rows
     }
 
-    /// What a rank gives in batches of a number of items: a batch or an error, and the place of the
-    /// sequence at which a batch ends. Of a job without an end some of it.
+    /// The batches and errors of a rank, each batch with the sequence number at which it ends; the first
+    /// epochs only of an endless job.
     pub(super) fn expected(
         &self,
-        shelf: &Arc<Shelf>,
+        source: &Arc<VersionedSource>,
         (rank, ranks): (usize, usize),
         batch: usize,
-    ) -> Vec<Given> {
+    ) -> Vec<ModelOutput> {
         let epochs = if self.endless { EPOCHS } else { 1 };
         let lanes = (rank..self.streams).step_by(ranks).map(|stream| {
             (self.epoch..self.epoch + epochs)
-                .flat_map(|epoch| self.stream(shelf, epoch, stream))
+                .flat_map(|epoch| self.stream(source, epoch, stream))
                 .collect::<Vec<_>>()
         });
         let mut lanes: Vec<_> = lanes.map(Vec::into_iter).collect();
@@ -176,7 +175,7 @@ impl Job {
             if ended.iter().all(|ended| *ended) {
                 if !items.is_empty() && !full && !self.endless {
                     let end = (place / ranks as u64).next_multiple_of(batch as u64) * ranks as u64;
-                    given.push(Given::Batch(self.padded(items, batch), end));
+                    given.push(ModelOutput::Batch(self.padded(items, batch), end));
                 }
                 return given;
             }
@@ -185,10 +184,10 @@ impl Job {
                 match lanes[lane].next() {
                     Some(Ok(item)) => items.push(item),
                     Some(Err(error)) => {
-                        given.push(Given::Error(error, place));
+                        given.push(ModelOutput::Error(error, place));
                         continue;
                     }
-                    // Nothing is known of what comes after some epochs.
+                    // The model ends after some epochs.
                     None if self.endless => return given,
                     None => ended[lane] = true,
                 }
@@ -200,7 +199,7 @@ impl Job {
                 let end = if full { place + 1 } else { place - rank as u64 + ranks as u64 };
                 passed = 0;
                 if !items.is_empty() {
-                    given.push(Given::Batch(self.padded(std::mem::take(&mut items), batch), end));
+                    given.push(ModelOutput::Batch(self.padded(std::mem::take(&mut items), batch), end));
                 }
             }
         }
@@ -216,12 +215,13 @@ impl Job {
     }
 }
 
-/// Number of epochs of a job without an end that are looked at.
+/// Number of epochs of an endless job that are compared.
 const EPOCHS: u64 = 3;
 
-/// A batch and where it ends, or the number that failed and the place that it did not take.
+/// A batch and the sequence number at which it ends, or a failed number and the sequence number that it did
+/// not take.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Given {
+pub(super) enum ModelOutput {
     Batch(Vec<Item>, u64),
     Error(String, u64),
 }
@@ -253,10 +253,10 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
             |((sizes, streams, seed), (known, shuffle, select), (ops, rows), (last, endless, epoch))| {
                 let ((shuffle, bytes), counted) = (shuffle, known != Known::Nothing);
                 let is_counting = |op: &Op| !matches!(op, Op::Add(_) | Op::Fail(..));
-                // Where the lengths of streams are known, epochs end in another way: `steps` is about that.
+                // Where the lengths of streams are known, epochs end differently, which `steps` tests.
                 let unknown = rows.is_some() || select.is_some() || ops.iter().any(is_counting);
                 let select = if counted && !unknown { Some((3, 1)) } else { select };
-                // Streams are dealt the samples that there are.
+                // Every stream needs a sample.
                 let enough = !counted || sizes.iter().sum::<usize>() >= streams;
                 let sizes = if enough { sizes } else { vec![5; 4] };
                 let shuffle_bytes = bytes.filter(|_| shuffle > 1);

@@ -1,7 +1,7 @@
-//! Every option that makes no sense is an error of `build`, which says what to do.
+//! Every bad option is an error of `build` that says what to do.
 
-use super::{Shelf, rank};
-use crate::support::shelf::counts;
+use super::{VersionedSource, rank};
+use crate::support::versioned_source::counts;
 use shardstream::collate::{Columns, Scalar};
 use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -10,11 +10,11 @@ use shardstream::{ErrorKind, Result};
 const SIZES: [usize; 4] = [5, 3, 4, 6];
 
 fn samples() -> LoaderBuilder<Sample> {
-    Loader::builder(Shelf::of(&SIZES).dataset(4).streams(2).build().unwrap())
+    Loader::builder(VersionedSource::of(&SIZES).dataset(4).streams(2).build().unwrap())
 }
 
 fn counted() -> LoaderBuilder<Sample> {
-    Loader::builder(Shelf::of(&SIZES).dataset(4).streams(2).index(counts(&SIZES)).build().unwrap())
+    Loader::builder(VersionedSource::of(&SIZES).dataset(4).streams(2).index(counts(&SIZES)).build().unwrap())
 }
 
 fn documents() -> LoaderBuilder<Vec<u64>> {
@@ -126,20 +126,22 @@ fn rows_of_tokens_may_have_columns() {
 }
 
 #[test]
-fn the_threads_of_a_mix_are_the_most_that_were_asked_for() {
+fn a_mix_uses_the_largest_requested_number_of_threads() {
     let threads = |builders: Vec<LoaderBuilder<Sample>>| {
         let mut batches = Loader::mix(builders).batch(2).build().unwrap().epoch(0);
         batches.next().unwrap().unwrap();
         batches.report().times.threads
     };
-    assert_eq!(threads(vec![samples().threads(0), samples()]), 0, "a default is not asked for");
+    assert_eq!(threads(vec![samples().threads(0), samples()]), 0, "a default is no request");
     assert_eq!(threads(vec![samples().threads(2), samples().threads(3)]), 3);
 }
 
 #[test]
-fn datasets_of_other_streams_or_ranks_are_not_mixed() {
+fn datasets_with_other_streams_or_ranks_cannot_be_mixed() {
     let of = |streams: usize, topology| {
-        Loader::builder(Shelf::of(&SIZES).dataset(4).streams(streams).topology(topology).build().unwrap())
+        Loader::builder(
+            VersionedSource::of(&SIZES).dataset(4).streams(streams).topology(topology).build().unwrap(),
+        )
     };
     let mix = |one, other| Loader::mix([one, other]).batch(2).build();
     refused(mix(of(2, rank(0, 1)), of(4, rank(0, 1))), "the same `streams` and topology");

@@ -1,77 +1,77 @@
-//! Stages, ranks, threads and stops make no difference to what comes: it is what a few lines of code give.
+//! Stages on any ranks and threads and after any stop return what the model returns.
 
-use super::model::{Given, Item, Job, jobs};
+use super::model::{Item, Job, ModelOutput, jobs};
 use super::{Found, all, next, rank, saved};
-use crate::support::shelf::Shelf;
+use crate::support::versioned_source::VersionedSource;
 use proptest::prelude::*;
 use shardstream::State;
 use shardstream::loader::{Batches, LastBatch};
 use shardstream::prelude::*;
 use std::sync::Arc;
 
-fn shown(given: &[Given]) -> Vec<Found<Item>> {
-    let shown = |given: &Given| match given {
-        Given::Batch(items, _) => Ok(items.clone()),
-        Given::Error(error, _) => Err(error.clone()),
+fn shown(given: &[ModelOutput]) -> Vec<Found<Item>> {
+    let shown = |given: &ModelOutput| match given {
+        ModelOutput::Batch(items, _) => Ok(items.clone()),
+        ModelOutput::Error(error, _) => Err(error.clone()),
     };
     given.iter().map(shown).collect()
 }
 
 fn loader(
     job: &Job,
-    shelf: &Arc<Shelf>,
+    source: &Arc<VersionedSource>,
     topology: Topology,
     threads: usize,
     batch: usize,
 ) -> Loader<Batch<Item>> {
-    job.builder(shelf, topology).threads(threads).batch(batch).build().unwrap()
+    job.builder(source, topology).threads(threads).batch(batch).build().unwrap()
 }
 
 fn begin(job: &Job, loader: &Loader<Batch<Item>>) -> Batches<Batch<Item>> {
     if job.endless { loader.epochs(job.epoch) } else { loader.epoch(job.epoch) }
 }
 
-/// What comes, of a job without an end as much as is expected.
+/// The results of a job; of an endless one as many as expected.
 fn found(batches: &mut Batches<Batch<Item>>, job: &Job, expected: usize) -> Vec<Found<Item>> {
     let most = if job.endless { expected } else { usize::MAX };
     std::iter::from_fn(|| next(batches)).take(most).collect()
 }
 
-/// What comes from a place of the sequence on.
-fn after(given: &[Given], place: u64) -> Vec<Given> {
-    let comes = |given: &&Given| match given {
-        Given::Batch(_, end) => *end > place,
-        Given::Error(_, at) => *at >= place,
+/// The results from a sequence number on.
+fn after(given: &[ModelOutput], place: u64) -> Vec<ModelOutput> {
+    let comes = |given: &&ModelOutput| match given {
+        ModelOutput::Batch(_, end) => *end > place,
+        ModelOutput::Error(_, at) => *at >= place,
     };
     given.iter().filter(comes).cloned().collect()
 }
 
 fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<(), TestCaseError> {
-    let shelf = Shelf::of(&job.sizes);
+    let source = VersionedSource::of(&job.sizes);
     let all_ranks = batch * ranks;
-    let whole = job.expected(&shelf, (0, 1), all_ranks);
-    let one = loader(job, &shelf, rank(0, 1), 0, all_ranks);
+    let whole = job.expected(&source, (0, 1), all_ranks);
+    let one = loader(job, &source, rank(0, 1), 0, all_ranks);
     prop_assert_eq!(found(&mut begin(job, &one), job, whole.len()), shown(&whole));
-    let threaded = loader(job, &shelf, rank(0, 1), threads, all_ranks);
+    let threaded = loader(job, &source, rank(0, 1), threads, all_ranks);
     let taken = all(begin(job, &threaded), if job.endless { whole.len() } else { usize::MAX });
     prop_assert_eq!(taken.iter().map(|(item, _)| item.clone()).collect::<Vec<_>>(), shown(&whole));
 
     let team: Vec<_> =
-        (0..ranks).map(|number| loader(job, &shelf, rank(number, ranks), threads, batch)).collect();
-    let each: Vec<_> = (0..ranks).map(|number| job.expected(&shelf, (number, ranks), batch)).collect();
+        (0..ranks).map(|number| loader(job, &source, rank(number, ranks), threads, batch)).collect();
+    let each: Vec<_> = (0..ranks).map(|number| job.expected(&source, (number, ranks), batch)).collect();
     for (loader, given) in team.iter().zip(&each) {
         prop_assert_eq!(found(&mut begin(job, loader), job, given.len()), shown(given));
     }
 
-    // Restored behind every batch, by one rank and by all of them.
+    // Restores after every batch, on one rank and on all of them.
     for (at, (item, state)) in taken.iter().enumerate().filter(|(_, (item, _))| item.is_ok()) {
         let state = saved(state);
         let left = &whole[at + 1..];
         let mut rest = one.restore(&state).unwrap();
         prop_assert_eq!(found(&mut rest, job, left.len()), shown(left), "after {}: {:?}", at, item);
         prop_assert_eq!(rest.state().digest(), taken[taken.len() - 1].1.digest());
-        let Given::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
-        // Where batches reach over empty places, ranks cut the sequence elsewhere.
+        let ModelOutput::Batch(_, place) = whole[at] else { unreachable!("a batch came") };
+        // Where batches span empty slots, ranks divide the sequence differently.
         if job.last == LastBatch::Drop && !job.endless {
             continue;
         }
@@ -85,7 +85,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
     if job.last == LastBatch::Drop && !job.endless {
         return Ok(());
     }
-    // And the other way round, where all ranks have come equally far.
+    // And from all ranks to one, where all ranks are at the same step.
     let mut runs: Vec<_> = team.iter().map(|loader| begin(job, loader)).collect();
     while let Some(states) = step(&mut runs) {
         let place = slots(&states[0]);
@@ -104,7 +104,7 @@ fn slots(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
 }
 
-/// A batch of each rank; none when one of them has ended, or after some of them.
+/// One batch of each rank; `None` when one of them has ended, or after enough steps.
 fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
     runs.iter_mut()
         .map(|run| {
@@ -117,7 +117,7 @@ fn step(runs: &mut [Batches<Batch<Item>>]) -> Option<Vec<State>> {
         .collect()
 }
 
-/// How many cases are tried: a case takes as long as fifty of those that `SHARDSTREAM_CASES` counts.
+/// Number of cases: one takes as long as fifty of those that `SHARDSTREAM_CASES` counts.
 fn cases() -> u32 {
     std::env::var("SHARDSTREAM_CASES").ok().map_or(150, |text| text.parse::<u32>().expect("a number") / 50)
 }
@@ -126,13 +126,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn any_stages_on_any_ranks_are_the_model(
+    fn any_stages_on_any_ranks_match_the_model(
         job in jobs(),
         threads in 1usize..4,
         batch in 1usize..5,
         ranks in any::<prop::sample::Index>(),
     ) {
-        let teams: Vec<usize> = [1, 2, 4].into_iter().filter(|ranks| job.streams.is_multiple_of(*ranks)).collect();
-        holds(&job, threads, (batch, *ranks.get(&teams)))?;
+        let fits = |ranks: &usize| job.streams.is_multiple_of(*ranks);
+        let world_sizes: Vec<usize> = [1, 2, 4].into_iter().filter(fits).collect();
+        holds(&job, threads, (batch, *ranks.get(&world_sizes)))?;
     }
 }

@@ -1,7 +1,7 @@
-//! A network that fails ends a run: the error comes, and nothing after it. The state resumes where that was.
+//! A network outage ends a run with an error, and the state resumes at that sample.
 
 use super::{Found, all, cause, good, next, numbers, saved, url};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::dataset::DatasetBuilder;
@@ -13,19 +13,19 @@ use std::sync::{Arc, Mutex};
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
 
-/// What is wrong with a shard.
+/// Makes the error for a shard.
 type Fault = (String, fn() -> ErrorKind);
 
-/// A shelf of which a shard cannot be had.
+/// A source one of whose shards fails.
 #[derive(Debug)]
 struct Failing {
-    shelf: Arc<Shelf>,
+    source: Arc<VersionedSource>,
     fault: Mutex<Option<Fault>>,
 }
 
 impl Failing {
     fn new() -> Arc<Self> {
-        Arc::new(Failing { shelf: Shelf::of(&SIZES), fault: Mutex::default() })
+        Arc::new(Failing { source: VersionedSource::of(&SIZES), fault: Mutex::default() })
     }
 
     fn fails(&self, shard: usize, kind: fn() -> ErrorKind) {
@@ -51,7 +51,7 @@ impl Source for Failing {
                 let error = kind();
                 Box::pin(async move { Err(error.into()) })
             }
-            _ => self.shelf.get(url, options),
+            _ => self.source.get(url, options),
         }
     }
 }
@@ -74,12 +74,12 @@ fn outages() -> [Named; 6] {
 }
 
 #[test]
-fn an_outage_ends_the_run_and_the_state_goes_on() {
+fn an_outage_ends_the_run_and_its_state_resumes() {
     let source = Failing::new();
     for (name, kind) in outages() {
         for (threads, shuffle, indexed) in [(0, 0, false), (2, 0, true), (0, 6, true), (2, 6, false)] {
             let dataset = if indexed { source.dataset().index(counts(&SIZES)) } else { source.dataset() };
-            // Not even where all failures are skipped that can be.
+            // An outage is not skipped even under `Failures::all`.
             let items = numbers(dataset.build().unwrap()).on_error(OnError::skip(Failures::all()));
             let loader = items.shuffle(shuffle).threads(threads).batch(4).build().unwrap();
             let whole = good(&all(loader.epoch(1), usize::MAX));
@@ -105,7 +105,7 @@ fn an_outage_ends_the_run_and_the_state_goes_on() {
 }
 
 #[test]
-fn it_says_which_shard_it_was_on_both_faces() {
+fn an_outage_names_its_shard_in_both_iterations() {
     let source = Failing::new();
     let loader = numbers(source.dataset().build().unwrap()).threads(2).batch(4).build().unwrap();
     source.fails(6, outages()[2].1);
@@ -117,9 +117,9 @@ fn it_says_which_shard_it_was_on_both_faces() {
     assert_eq!(cause(last.as_ref().unwrap_err()), "store");
 }
 
-/// A shard that is not there, or another one than it was, is not the network: the others are read.
+/// A missing or changed shard is no outage: the others are read.
 #[test]
-fn what_is_wrong_with_one_shard_does_not_end_the_run() {
+fn a_fault_of_one_shard_does_not_end_the_run() {
     let source = Failing::new();
     let missing: fn() -> ErrorKind = || ErrorKind::NotFound("no such object".into());
     for threads in [0, 2] {
@@ -139,7 +139,7 @@ fn what_is_wrong_with_one_shard_does_not_end_the_run() {
         }
     }
     source.mend();
-    // The index says how many there were.
+    // The index has the number of samples.
     let mut sizes = SIZES;
     sizes[3] += 1;
     let loader = numbers(source.dataset().index(counts(&sizes)).build().unwrap()).batch(1).build().unwrap();

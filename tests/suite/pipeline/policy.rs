@@ -1,6 +1,6 @@
-//! Failures that are skipped: which ones, how many, and the ledger of them.
+//! Skipped failures: which ones, how many, and their ledger.
 
-use super::{Found, Shelf, all, errors, failing, good, number, numbers, rank, saved, url};
+use super::{Found, VersionedSource, all, errors, failing, good, number, numbers, rank, saved, url};
 use crate::support::{member, shards::key};
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 const SIZES: [usize; 8] = [9, 9, 9, 9, 9, 9, 9, 9];
 
-/// Sample 2 of shards 1 and 6 has a member twice, and shard 5 is not there.
-fn shelf() -> Arc<Shelf> {
-    let shelf = Shelf::of(&SIZES);
+/// Sample 2 of shards 1 and 6 has a duplicate member, and shard 5 is missing.
+fn source() -> Arc<VersionedSource> {
+    let source = VersionedSource::of(&SIZES);
     for shard in [1, 6] {
         let members = |sample: usize| {
             let times = if sample == 2 { 2 } else { 1 };
@@ -20,17 +20,17 @@ fn shelf() -> Arc<Shelf> {
         };
         let mut bytes: Vec<u8> = (0..9).flat_map(members).collect();
         bytes.resize(bytes.len() + 1024, 0);
-        shelf.put(&url(shard), bytes, Some("v1"));
+        source.put(&url(shard), bytes, Some("v1"));
     }
-    shelf.remove(&url(5));
-    shelf
+    source.remove(&url(5));
+    source
 }
 
-fn dataset(shelf: &Arc<Shelf>, topology: Topology) -> Dataset {
-    shelf.dataset(8).streams(4).shuffle_shards(true).seed(3).topology(topology).build().unwrap()
+fn dataset(source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
+    source.dataset(8).streams(4).shuffle_shards(true).seed(3).topology(topology).build().unwrap()
 }
 
-/// Numbers that end in 4 cannot be decoded, and those that end in 7 are the fault of a step.
+/// Numbers that end in 4 fail to decode, and those that end in 7 fail in a step.
 fn items(dataset: Dataset) -> LoaderBuilder<u64> {
     numbers(dataset).map(|number| match number % 10 {
         4 => Err(Error::decode("cls", "no number")),
@@ -52,18 +52,18 @@ fn kinds(ledger: &Ledger) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn those_that_are_skipped_are_in_the_ledger_and_the_others_are_items() {
-    let shelf = shelf();
+fn skipped_failures_are_in_the_ledger_and_others_are_items() {
+    let source = source();
     let wanted = [("decode", 7), ("duplicate_member", 2), ("not_found", 1), ("step", 7)];
     let stopped =
-        all(items(dataset(&shelf, rank(0, 1))).threads(0).batch(5).build().unwrap().epoch(0), usize::MAX);
+        all(items(dataset(&source, rank(0, 1))).threads(0).batch(5).build().unwrap().epoch(0), usize::MAX);
     assert_eq!(errors(&stopped).len(), 17);
     for (number, (failures, names)) in ALL.into_iter().enumerate() {
         for threads in [0, 2] {
             let loader =
-                items(dataset(&shelf, rank(0, 1))).on_error(OnError::skip(failures)).threads(threads);
+                items(dataset(&source, rank(0, 1))).on_error(OnError::skip(failures)).threads(threads);
             let found = all(loader.batch(5).build().unwrap().epoch(0), usize::MAX);
-            // What is skipped is replaced in the same way as what is reported.
+            // Skipped failures are replaced in the same way as reported ones.
             assert_eq!(good(&found), good(&stopped));
             let ledger = found.last().unwrap().1.ledger();
             let skipped: Vec<_> = wanted.iter().filter(|(name, _)| names.contains(name)).collect();
@@ -75,7 +75,7 @@ fn those_that_are_skipped_are_in_the_ledger_and_the_others_are_items() {
             assert!(names.iter().all(|name| !reported.iter().any(|error| error == name)), "{reported:?}");
         }
     }
-    let loader = items(dataset(&shelf, rank(0, 1))).on_error(OnError::skip(Failures::all()));
+    let loader = items(dataset(&source, rank(0, 1))).on_error(OnError::skip(Failures::all()));
     let found = all(loader.batch(5).build().unwrap().epoch(0), usize::MAX);
     assert!(errors(&found).is_empty());
     assert_eq!(
@@ -85,9 +85,9 @@ fn those_that_are_skipped_are_in_the_ledger_and_the_others_are_items() {
 }
 
 #[test]
-fn an_entry_says_what_was_skipped_and_where() {
-    let shelf = Shelf::of(&[3, 3]);
-    let dataset = shelf.dataset(2).streams(2).build().unwrap();
+fn a_ledger_entry_says_what_was_skipped_and_where() {
+    let source = VersionedSource::of(&[3, 3]);
+    let dataset = source.dataset(2).streams(2).build().unwrap();
     let skip = OnError::skip(Failures::all());
     let items = failing(dataset, |number| number == 1001).on_error(skip).batch(2).build().unwrap();
     let mut batches = items.epoch(7);
@@ -106,16 +106,16 @@ fn an_entry_says_what_was_skipped_and_where() {
 }
 
 #[test]
-fn ledgers_of_ranks_are_that_of_the_job() {
-    let shelf = shelf();
+fn ledgers_of_ranks_merge_into_that_of_the_job() {
+    let source = source();
     let skip = || OnError::skip(Failures::all());
     let ended = |number, ranks, batch| {
-        let loader = items(dataset(&shelf, rank(number, ranks))).on_error(skip()).shuffle(4).batch(batch);
+        let loader = items(dataset(&source, rank(number, ranks))).on_error(skip()).shuffle(4).batch(batch);
         let mut batches = loader.build().unwrap().epoch(2);
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         batches.state()
     };
-    // Batches of 1: none waits for a failure behind it.
+    // In batches of 1, no batch waits for a failure after it.
     let whole = ended(0, 1, 1).ledger();
     for ranks in [2, 4] {
         let states: Vec<State> = (0..ranks).map(|number| ended(number, ranks, 1)).collect();
@@ -127,12 +127,12 @@ fn ledgers_of_ranks_are_that_of_the_job() {
 }
 
 #[test]
-fn nothing_is_counted_twice_after_a_restore() {
-    let shelf = shelf();
+fn no_skip_is_counted_twice_after_a_restore() {
+    let source = source();
     for (shuffle, endless) in [(0, false), (5, false), (0, true), (5, true)] {
         let loader = |threads| {
             let items =
-                items(dataset(&shelf, rank(0, 1))).on_error(OnError::skip(Failures::all())).shuffle(shuffle);
+                items(dataset(&source, rank(0, 1))).on_error(OnError::skip(Failures::all())).shuffle(shuffle);
             items.threads(threads).batch(3).build().unwrap()
         };
         let begin = |loader: &Loader<Batch<u64>>| if endless { loader.epochs(1) } else { loader.epoch(1) };
@@ -155,14 +155,14 @@ fn nothing_is_counted_twice_after_a_restore() {
     }
 }
 
-/// What comes of stages that fail for these numbers of one stream, in batches of 1.
+/// The results of one stream in batches of 1, where the stage fails for these numbers.
 fn limited(
     policy: OnError,
     fails: impl Fn(u64) -> bool + Send + Sync + Clone + 'static,
 ) -> Vec<(Found, State)> {
-    let shelf = Shelf::of(&[40]);
+    let source = VersionedSource::of(&[40]);
     let run = |threads| {
-        let dataset = shelf.dataset(1).streams(1).build().unwrap();
+        let dataset = source.dataset(1).streams(1).build().unwrap();
         let loader = failing(dataset, fails.clone()).on_error(policy.clone()).threads(threads).batch(1);
         let loader = loader.build().unwrap();
         let mut batches = loader.epoch(0);
@@ -187,9 +187,9 @@ fn limited(
 }
 
 #[test]
-fn a_limit_that_is_passed_ends_the_run_and_says_which() {
+fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     let skip = || OnError::skip(Failures::step());
-    // Two and two, and three in a row.
+    // Two failures, two more, and three in a row.
     let rows = |n: u64| [5, 6, 10, 11, 20, 21, 22, 30].contains(&n);
     let found = limited(skip().in_a_row(2), rows);
     let (last, before) = found.split_last().unwrap();
@@ -213,17 +213,17 @@ fn a_limit_that_is_passed_ends_the_run_and_says_which() {
     );
     assert_eq!(good(&limited(skip().share(0.34, 12), rows)).len(), 32);
 
-    // Nobody wants a hundred in a row, and it is not said that anybody does.
+    // A hundred failures in a row end the run by default.
     let found = limited(skip(), |_| true);
     assert!(good(&found).is_empty() && errors(&found).len() <= 1, "{:?}", errors(&found));
 }
 
 #[test]
-fn limits_count_on_after_a_restore() {
-    let shelf = Shelf::of(&[40]);
+fn limits_keep_counting_after_a_restore() {
+    let source = VersionedSource::of(&[40]);
     let rows = |n: u64| [5, 6, 10, 11, 20, 21, 22, 30].contains(&n);
     for policy in [OnError::skip(Failures::step()).in_a_row(2), OnError::skip(Failures::step()).total(6)] {
-        let dataset = shelf.dataset(1).streams(1).build().unwrap();
+        let dataset = source.dataset(1).streams(1).build().unwrap();
         let loader = failing(dataset, rows).on_error(policy).batch(1).build().unwrap();
         let whole = all(loader.epoch(0), usize::MAX);
         assert_eq!(errors(&whole), ["too_many_skipped"]);
@@ -236,13 +236,13 @@ fn limits_count_on_after_a_restore() {
 }
 
 #[test]
-fn the_rest_of_a_damaged_shard_is_given_up_if_wanted() {
-    let shelf = shelf();
+fn the_rest_of_a_damaged_shard_is_skipped_on_request() {
+    let source = source();
     let damage = || OnError::skip(Failures::damage() | Failures::missing_shards());
     for (shuffle, threads) in [(0, 0), (0, 2), (6, 2)] {
         let run = |policy: OnError| {
             let items =
-                numbers(dataset(&shelf, rank(0, 1))).on_error(policy).shuffle(shuffle).threads(threads);
+                numbers(dataset(&source, rank(0, 1))).on_error(policy).shuffle(shuffle).threads(threads);
             let mut batches = items.batch(1).build().unwrap().epoch(0);
             let mut found: Vec<u64> =
                 batches.by_ref().flat_map(|batch| batch.unwrap().into_items()).collect();
@@ -260,11 +260,11 @@ fn the_rest_of_a_damaged_shard_is_given_up_if_wanted() {
 }
 
 #[test]
-fn a_shard_that_is_given_up_stays_so_after_a_restore() {
-    let shelf = shelf();
+fn an_abandoned_shard_stays_abandoned_after_a_restore() {
+    let source = source();
     let policy = || OnError::skip(Failures::all()).rest_of_shard(true);
     for (shuffle, bytes) in [(0, None), (6, None), (6, Some(3000))] {
-        let items = numbers(dataset(&shelf, rank(0, 1))).on_error(policy()).shuffle(shuffle).threads(0);
+        let items = numbers(dataset(&source, rank(0, 1))).on_error(policy()).shuffle(shuffle).threads(0);
         let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let loader = items.batch(2).build().unwrap();
         let whole = all(loader.epoch(0), usize::MAX);
@@ -281,10 +281,10 @@ fn a_shard_that_is_given_up_stays_so_after_a_restore() {
 }
 
 #[test]
-fn panics_are_skipped_only_where_that_is_said() {
-    let shelf = Shelf::of(&[9]);
+fn panics_are_skipped_only_on_request() {
+    let source = VersionedSource::of(&[9]);
     let run = |failures| {
-        let items = Loader::builder(shelf.dataset(1).build().unwrap()).map(|sample| {
+        let items = Loader::builder(source.dataset(1).build().unwrap()).map(|sample| {
             assert!(number(&sample) != 4, "on purpose");
             Ok(number(&sample))
         });

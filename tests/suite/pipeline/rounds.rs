@@ -1,15 +1,16 @@
-//! Streams that begin their epoch again, as often as it takes, while others wait for them.
+//! Streams that make many passes while the others wait for them.
 
 use super::stages::watched;
-use super::{Shelf, number, rank};
-use crate::support::shelf::counts;
+use super::{VersionedSource, number, rank};
+use crate::support::versioned_source::counts;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 
-/// Two streams of many samples, of which the second has `good` ones: far fewer than are ever on the way.
+/// Two streams of many samples; the second has only `good` good ones, far fewer than fit into the queues.
 fn batches(good: u64, threads: usize, last: LastBatch) -> Result<(Vec<Vec<u64>>, State)> {
     const SIZES: [usize; 2] = [700, 700];
-    let dataset = Shelf::of(&SIZES).dataset(2).streams(2).index(counts(&SIZES)).topology(rank(0, 1));
+    let dataset =
+        VersionedSource::of(&SIZES).dataset(2).streams(2).index(counts(&SIZES)).topology(rank(0, 1));
     let items = Loader::builder(dataset.build().unwrap()).threads(threads).map(move |sample| {
         let number = number(&sample);
         if number < 1000 + good { Ok(number) } else { Err(Error::step("on purpose")) }
@@ -21,7 +22,7 @@ fn batches(good: u64, threads: usize, last: LastBatch) -> Result<(Vec<Vec<u64>>,
 }
 
 #[test]
-fn a_stream_begins_again_while_the_items_of_others_wait() {
+fn a_stream_starts_another_pass_while_items_of_others_wait() {
     watched(|| {
         for last in [LastBatch::Repeat, LastBatch::Drop] {
             let (expected, state) = batches(20, 0, last).unwrap();

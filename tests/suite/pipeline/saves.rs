@@ -1,7 +1,7 @@
-//! Stages that save what they need: they are given their last inputs again, and nothing before them.
+//! Stages that save what they need: a restore feeds them only their last inputs again.
 
-use super::{Shelf, all, cause, errors, failing, good, number, numbers, rank, saved};
-use crate::support::shelf::counts;
+use super::{VersionedSource, all, cause, errors, failing, good, number, numbers, rank, saved};
+use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, Stage};
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const SIZES: [usize; 6] = [17, 3, 29, 0, 11, 23];
 
-/// What a stage gives, as numbers.
+/// The output of a stage, as numbers.
 type Numbers = Vec<u64>;
 
-/// A loader of small numbers, with failures among them and several outputs of each.
-fn items(shelf: &Arc<Shelf>, topology: Topology, indexed: bool) -> LoaderBuilder<u64> {
-    let dataset = shelf.dataset(6).streams(2).topology(topology).shuffle_shards(true);
+/// A loader of small numbers, with failures and several outputs per sample.
+fn items(source: &Arc<VersionedSource>, topology: Topology, indexed: bool) -> LoaderBuilder<u64> {
+    let dataset = source.dataset(6).streams(2).topology(topology).shuffle_shards(true);
     let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
     let items = failing(dataset.build().unwrap(), |number| number % 10 == 3).shuffle(5).passes(2);
     items.flat_map(|number| Ok((0..number % 3).map(move |part| 10 * number + part)))
@@ -53,7 +53,7 @@ fn buckets() -> Buckets<1> {
     Buckets::lengths([4, 8, 12]).shares([2, 3, 4]).look_ahead(9)
 }
 
-/// Behind every batch, a restore gives the rest: here, with other threads and on two ranks.
+/// After every batch, a restore returns the rest: here, with other threads, and on two ranks.
 fn resumes<T: Ord + Clone + Debug + Send + 'static>(
     loader: impl Fn(Topology, usize, usize, bool) -> Loader<Batch<T>>,
     what: &str,
@@ -95,7 +95,7 @@ fn policy() -> OnError {
 
 #[test]
 fn groups_resume_anywhere() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     for (most, partial, adjacent) in [
         (10, Partial::Keep, false),
         (4, Partial::Keep, false),
@@ -103,8 +103,8 @@ fn groups_resume_anywhere() {
         (10, Partial::Keep, true),
     ] {
         let loader = |topology, batch, threads, indexed| {
-            let items = grouped(items(&shelf, topology, indexed), most, partial, adjacent);
-            // With failures behind the stage, and groups that are left out.
+            let items = grouped(items(&source, topology, indexed), most, partial, adjacent);
+            // With failures after the stage, and skipped groups.
             let items = items.filter_map(|group| match group[0] % 17 {
                 5 => Err(Error::step("behind it")),
                 6 => Ok(None),
@@ -118,10 +118,10 @@ fn groups_resume_anywhere() {
 
 #[test]
 fn packed_rows_resume_anywhere() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     for fit in [Fit::Best, Fit::First, Fit::Contiguous] {
         let loader = |topology, batch, threads, indexed| {
-            let rows = packed(items(&shelf, topology, indexed), fit);
+            let rows = packed(items(&source, topology, indexed), fit);
             rows.threads(threads).on_error(policy()).batch(batch).build().unwrap()
         };
         resumes(loader, &format!("{fit:?}"));
@@ -130,12 +130,12 @@ fn packed_rows_resume_anywhere() {
 
 #[test]
 fn buckets_resume_anywhere() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let sized = || buckets().batches([6, 4, 2]);
     for (number, made) in [buckets as fn() -> Buckets<1>, || buckets().look_ahead(2)].into_iter().enumerate()
     {
         let loader = |topology, batch, threads, indexed| {
-            let items = bucketed(items(&shelf, topology, indexed), made());
+            let items = bucketed(items(&source, topology, indexed), made());
             let items = items.map(|item| match item[0] % 11 {
                 7 => Err(Error::step("behind it")),
                 _ => Ok(item),
@@ -147,17 +147,17 @@ fn buckets_resume_anywhere() {
     let loader = |topology: Topology, batch: usize, threads, indexed| {
         // The sizes are those of all ranks together.
         let sizes = sized().batches([6, 4, 2].map(|size| size * batch / 4));
-        let items = bucketed(items(&shelf, topology, indexed), sizes);
+        let items = bucketed(items(&source, topology, indexed), sizes);
         items.threads(threads).on_error(policy()).build().unwrap()
     };
-    resumes(loader, "buckets with sizes of their own");
+    resumes(loader, "buckets with their own sizes");
 }
 
-/// A loader gives what the adapter gives of each stream.
+/// A loader returns what the adapter returns for each stream.
 #[test]
-fn they_are_the_stages_of_the_adapters() {
-    let shelf = Shelf::of(&SIZES);
-    let numbers = || numbers(shelf.dataset(6).streams(1).build().unwrap()).threads(0);
+fn saving_stages_equal_their_adapters() {
+    let source = VersionedSource::of(&SIZES);
+    let numbers = || numbers(source.dataset(6).streams(1).build().unwrap()).threads(0);
     let plain = good(&all(numbers().batch(1).build().unwrap().epoch(0), usize::MAX)).concat();
     let key = |item: &u64| Ok(item % 5);
     let groups = plain.iter().copied().map(Ok).stage(GroupBy::new(4, key)).map(Result::unwrap);
@@ -166,14 +166,14 @@ fn they_are_the_stages_of_the_adapters() {
     assert_eq!(found, groups.collect::<Vec<_>>());
 }
 
-/// With an index, what a stage has done with is not read again.
+/// With an index, a restore does not read samples that the stage no longer needs.
 #[test]
-fn only_what_they_need_is_read_again() {
-    let shelf = Shelf::of(&[300]);
+fn a_restore_rereads_only_what_the_stage_needs() {
+    let source = VersionedSource::of(&[300]);
     let seen = Arc::new(AtomicUsize::new(0));
     let made = |kind: usize| {
         let seen = Arc::clone(&seen);
-        let dataset = shelf.dataset(1).streams(1).index(counts(&[300])).build().unwrap();
+        let dataset = source.dataset(1).streams(1).index(counts(&[300])).build().unwrap();
         let items = super::numbers(dataset).map(move |number| {
             seen.fetch_add(1, Relaxed);
             Ok(number)
@@ -197,11 +197,11 @@ fn only_what_they_need_is_read_again() {
     }
 }
 
-/// Which shape each step has, and what is in it.
-fn steps(shelf: &Arc<Shelf>, ranks: usize, count: usize, batch: usize) -> Vec<(usize, Numbers)> {
+/// The bucket of each step, and its items.
+fn steps(source: &Arc<VersionedSource>, ranks: usize, count: usize, batch: usize) -> Vec<(usize, Numbers)> {
     let mut steps: Vec<(usize, Numbers)> = vec![(usize::MAX, Vec::new()); count];
     for number in 0..ranks {
-        let dataset = shelf.dataset(6).streams(4).topology(rank(number, ranks)).shuffle_shards(true);
+        let dataset = source.dataset(6).streams(4).topology(rank(number, ranks)).shuffle_shards(true);
         let items = numbers(dataset.build().unwrap()).shuffle(7);
         let loader = bucketed(items, buckets()).batch(batch / ranks).threads(ranks % 3).on_error(policy());
         for (step, found) in steps.iter_mut().zip(loader.build().unwrap().epochs(3)) {
@@ -217,11 +217,11 @@ fn steps(shelf: &Arc<Shelf>, ranks: usize, count: usize, batch: usize) -> Vec<(u
 }
 
 #[test]
-fn all_ranks_take_the_same_shape_at_the_same_step() {
-    let shelf = Shelf::of(&[40, 31, 29, 50, 37, 23]);
-    let alone = steps(&shelf, 1, 90, 8);
+fn all_ranks_have_the_same_bucket_at_each_step() {
+    let source = VersionedSource::of(&[40, 31, 29, 50, 37, 23]);
+    let alone = steps(&source, 1, 90, 8);
     for ranks in [2, 4] {
-        assert_eq!(steps(&shelf, ranks, 90, 8), alone, "{ranks} ranks");
+        assert_eq!(steps(&source, ranks, 90, 8), alone, "{ranks} ranks");
     }
     for window in alone.chunks(9) {
         let count = |bucket| window.iter().filter(|(of, _)| *of == bucket).count();
@@ -233,7 +233,7 @@ fn all_ranks_take_the_same_shape_at_the_same_step() {
     }
 }
 
-/// A run of some ranks that stops and resumes, maybe on others: what each step has, of which shape.
+/// Runs ranks that stop and resume, possibly on other ranks; returns the bucket and items of each step.
 fn run(
     loader: impl Fn(usize, usize) -> Loader<Batch<Numbers>>,
     stops: &[(usize, usize)],
@@ -276,16 +276,20 @@ proptest! {
         limits in prop::collection::btree_set(1usize..20, 1..4),
         shares in prop::collection::vec(1u32..5, 3), sizes in prop::collection::vec(1usize..3, 3),
         (look_ahead, shuffle, threads) in (1usize..20, 0usize..9, 0usize..3),
-        stops in prop::collection::vec((prop::sample::select(vec![1usize, 2, 3, 6]), prop_oneof![1usize..4, 0usize..25]), 1..6),
+        stops in prop::collection::vec(
+            (prop::sample::select(vec![1usize, 2, 3, 6]), prop_oneof![1usize..4, 0usize..25]),
+            1..6,
+        ),
         fails: bool,
     ) {
-        let shelf = Shelf::of(&[17, 30, 29, 0, 11, 23]);
+        let source = VersionedSource::of(&[17, 30, 29, 0, 11, 23]);
         let limits: Vec<usize> = limits.into_iter().collect();
         let count = limits.len();
         let loader = |number: usize, ranks: usize| {
-            let buckets = Buckets::lengths(limits.clone()).shares(shares[..count].to_vec()).look_ahead(look_ahead);
-            let buckets = buckets.batches(sizes[..count].iter().map(|size| size * 6 / ranks).collect::<Vec<_>>());
-            let dataset = shelf.dataset(6).streams(6).topology(rank(number, ranks)).shuffle_shards(true);
+            let buckets = Buckets::lengths(limits.clone()).shares(shares[..count].to_vec());
+            let batches: Vec<_> = sizes[..count].iter().map(|size| size * 6 / ranks).collect();
+            let buckets = buckets.look_ahead(look_ahead).batches(batches);
+            let dataset = source.dataset(6).streams(6).topology(rank(number, ranks)).shuffle_shards(true);
             let items = numbers(dataset.build().unwrap()).shuffle(shuffle).threads(threads);
             let items = items.buckets(buckets, |item| Ok([(item * 7 % 23) as usize]));
             let items = items.map(move |item| match item % 9 {
@@ -302,14 +306,14 @@ proptest! {
     }
 }
 
-/// Every item that has a shape comes once in an epoch, on any number of ranks.
+/// Every item that fits a bucket comes once in an epoch, on any number of ranks.
 #[test]
-fn an_epoch_of_buckets_has_every_item_once() {
-    let shelf = Shelf::of(&SIZES);
+fn a_bucketed_epoch_has_every_item_once() {
+    let source = VersionedSource::of(&SIZES);
     for ranks in [1, 2] {
         let mut found = Vec::new();
         for number in 0..ranks {
-            let dataset = shelf.dataset(6).streams(2).topology(rank(number, ranks)).build().unwrap();
+            let dataset = source.dataset(6).streams(2).topology(rank(number, ranks)).build().unwrap();
             let items = numbers(dataset).map(|item| Ok(item % 4 + 10 * item));
             let loader = bucketed(items, buckets().look_ahead(3)).batch(4 / ranks).build().unwrap();
             let mut batches = loader.epoch(0);
@@ -318,7 +322,7 @@ fn an_epoch_of_buckets_has_every_item_once() {
             assert!(fill.used > 0 && fill.share() < 1.0, "{fill:?}");
         }
         let mut expected: Vec<u64> =
-            good(&all(numbers(shelf.dataset(6).build().unwrap()).batch(1).build().unwrap().epoch(0), 999))
+            good(&all(numbers(source.dataset(6).build().unwrap()).batch(1).build().unwrap().epoch(0), 999))
                 .concat();
         expected.iter_mut().for_each(|item| *item = *item % 4 + 10 * *item);
         let fits = |item: &u64| (item % 10) * 3 + item % 7 <= 12;
@@ -329,8 +333,8 @@ fn an_epoch_of_buckets_has_every_item_once() {
     }
 }
 
-fn texts(shelf: &Arc<Shelf>, threads: usize) -> LoaderBuilder<Sample> {
-    let samples = Loader::builder(shelf.dataset(6).streams(2).build().unwrap()).threads(threads);
+fn texts(source: &Arc<VersionedSource>, threads: usize) -> LoaderBuilder<Sample> {
+    let samples = Loader::builder(source.dataset(6).streams(2).build().unwrap()).threads(threads);
     samples.map(|sample| {
         let length = number(&sample) as usize % 9;
         Ok(sample.with("ids", "x".repeat(length).into_bytes()))
@@ -339,14 +343,14 @@ fn texts(shelf: &Arc<Shelf>, threads: usize) -> LoaderBuilder<Sample> {
 
 #[test]
 fn tensors_have_the_shape_of_their_bucket() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let columns = |length: usize| {
         let columns = Columns::new().with("ids", Tokens::<u8>::new("ids", length).raw(DType::U8));
         columns.with("at", PositionColumn::new())
     };
     let buckets = || Buckets::lengths([3, 8]).shares([1, 2]).batches([4, 2]);
     let loader = |threads, fails: u64| {
-        let samples = texts(&shelf, threads).map(move |sample| match number(&sample) % fails {
+        let samples = texts(&source, threads).map(move |sample| match number(&sample) % fails {
             1 => Ok(Sample::new("empty").with("ids", Vec::<u8>::new())),
             _ => Ok(sample),
         });
@@ -367,17 +371,16 @@ fn tensors_have_the_shape_of_their_bucket() {
     assert_eq!(shown(0), shown(3));
     let error = loader(0, 5).batch(4).last_batch(LastBatch::Drop).build().unwrap_err().to_string();
     assert!(error.contains("LastBatch::Drop"), "{error}");
-    let one = texts(&shelf, 0).buckets(buckets(), |_: &Sample| Ok([1])).collate(columns(3)).build();
+    let one = texts(&source, 0).buckets(buckets(), |_: &Sample| Ok([1])).collate(columns(3)).build();
     assert!(one.unwrap_err().to_string().contains("collate_each"));
 }
 
-/// Behind a stage with a memory samples are written when their batch is complete; one that fails is skipped
-/// then.
+/// After a stateful stage, samples are collated when their batch is complete; a failed one is skipped then.
 #[test]
 fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
-    let shelf = Shelf::of(&[20]);
+    let source = VersionedSource::of(&[20]);
     let loader = |policy: OnError, last| {
-        let samples = Loader::builder(shelf.dataset(1).build().unwrap()).threads(2);
+        let samples = Loader::builder(source.dataset(1).build().unwrap()).threads(2);
         let samples = samples.map(|sample| {
             let number = number(&sample);
             Ok(if number % 8 == 5 { Sample::new("none") } else { sample.with("n", number.cast_signed()) })
@@ -401,13 +404,13 @@ fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
     assert!(matches!(error.kind(), ErrorKind::MissingField { .. }), "{error}");
 }
 
-/// Where most items are too large for the shape of a step, its places stay empty, or are padded with what
-/// fits.
+/// Where most items are too large for the bucket of a step, its slots stay empty, or are padded with items
+/// that fit.
 #[test]
 fn padded_batches_fit_their_shape() {
-    let shelf = Shelf::of(&SIZES);
+    let source = VersionedSource::of(&SIZES);
     let loader = |number| {
-        let dataset = shelf.dataset(6).streams(2).topology(rank(number, 2)).build().unwrap();
+        let dataset = source.dataset(6).streams(2).topology(rank(number, 2)).build().unwrap();
         let buckets = Buckets::lengths([3, 8]).shares([2, 1]).look_ahead(3);
         let items = numbers(dataset).buckets(buckets, |item| Ok([if item % 9 == 1 { 2 } else { 7 }]));
         items.batch(3).last_batch(LastBatch::Pad).build().unwrap()
@@ -426,11 +429,11 @@ fn padded_batches_fit_their_shape() {
     assert!(shapes[0].iter().any(|(_, valid)| *valid == 0) && shapes[0].iter().any(|(_, valid)| *valid == 3));
 }
 
-/// Few samples, and many that must wait together: that is no stream without items.
+/// A stream of few samples of which many must be collected for one output is not exhausted.
 #[test]
-fn items_may_wait_for_more_than_a_hundred_epochs() {
-    let shelf = Shelf::of(&[1]);
-    let items = numbers(shelf.dataset(1).build().unwrap()).threads(0);
+fn an_item_may_wait_for_over_a_hundred_epochs() {
+    let source = VersionedSource::of(&[1]);
+    let items = numbers(source.dataset(1).build().unwrap()).threads(0);
     let loader = items.buckets(Buckets::lengths([3, 8]), |_| Ok([7])).batch(2).build().unwrap();
     let mut batches = loader.epochs(0);
     for _ in 0..8 {
@@ -444,12 +447,12 @@ fn items_may_wait_for_more_than_a_hundred_epochs() {
     );
 }
 
-/// Samples that fail one after the other in their batches end the run as others do.
+/// Consecutive failures during collation end the run like other failures.
 #[test]
-fn failures_in_batches_count_in_a_row() {
-    let shelf = Shelf::of(&[20]);
+fn consecutive_failures_of_batches_are_counted() {
+    let source = VersionedSource::of(&[20]);
     for last in [LastBatch::Keep, LastBatch::Pad] {
-        let samples = Loader::builder(shelf.dataset(1).build().unwrap()).threads(0);
+        let samples = Loader::builder(source.dataset(1).build().unwrap()).threads(0);
         let samples = samples.stage("as it is", || GroupBy::new(1, |_: &Sample| Ok(0)));
         let samples = samples.map(|mut group| Ok(group.remove(0)));
         let columns = Columns::new().with("n", Scalar::<i64>::new("none"));
@@ -462,7 +465,7 @@ fn failures_in_batches_count_in_a_row() {
     }
 }
 
-/// Holds whatever it is given, for ever.
+/// Keeps every item forever.
 struct Hoards(Vec<u64>);
 
 impl Stage<u64> for Hoards {
@@ -475,9 +478,9 @@ impl Stage<u64> for Hoards {
 }
 
 #[test]
-fn a_stage_that_never_gives_is_named() {
-    let shelf = Shelf::of(&[100]);
-    let items = numbers(shelf.dataset(1).build().unwrap()).threads(0);
+fn a_stage_that_never_emits_is_named() {
+    let source = VersionedSource::of(&[100]);
+    let items = numbers(source.dataset(1).build().unwrap()).threads(0);
     let items = items.flat_map(|number| Ok(vec![number; 20_000])).batch(1);
     let loader = items.stage("hoards", || Hoards(Vec::new())).build().unwrap();
     for mut batches in [loader.epoch(0), loader.epochs(0)] {
@@ -488,9 +491,9 @@ fn a_stage_that_never_gives_is_named() {
 }
 
 #[test]
-fn buckets_that_make_no_sense_are_errors_of_build() {
-    let shelf = Shelf::of(&[4]);
-    let items = || numbers(shelf.dataset(1).build().unwrap());
+fn bad_buckets_are_errors_of_build() {
+    let source = VersionedSource::of(&[4]);
+    let items = || numbers(source.dataset(1).build().unwrap());
     let refused = |items: LoaderBuilder<Numbers>, what: &str| {
         let error = items.build().unwrap_err().to_string();
         assert!(error.contains(what), "{what:?} in {error}");
@@ -506,7 +509,7 @@ fn buckets_that_make_no_sense_are_errors_of_build() {
     refused(with(Buckets::lengths([2])), "batch size");
     refused(Loader::mix([with(buckets()), with(buckets())]).batch(1), "of a mix");
     refused(with(buckets()).batch(1).last_batch(LastBatch::Drop), "LastBatch::Drop");
-    // A state is of the same steps.
+    // The state was saved at the same step.
     let loader = |size| with(buckets()).batch(size).build().unwrap();
     let state = saved(&loader(2).epochs(0).state());
     let error = loader(3).restore(&state).unwrap_err();

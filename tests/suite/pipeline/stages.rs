@@ -1,6 +1,6 @@
-//! What stages do that no model of a few lines has: they panic, leave everything out, or nearly so.
+//! Stages outside the model: they panic, or skip all or nearly all samples.
 
-use super::{Shelf, all, cause, errors, good, number, numbers, saved};
+use super::{VersionedSource, all, cause, errors, good, number, numbers, saved};
 use shardstream::collate::Columns;
 use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Fails when `test` hangs, rather than hanging too.
+/// Fails when `test` hangs, instead of hanging with it.
 pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     let (done, waiting) = mpsc::channel();
     let test = thread::spawn(move || {
@@ -24,9 +24,9 @@ pub(super) fn watched(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Shards of one stream each, in the order of the list.
+/// One stream for each shard, in the order of the list.
 fn samples(sizes: &[usize]) -> LoaderBuilder<Sample> {
-    Loader::builder(Shelf::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
+    Loader::builder(VersionedSource::of(sizes).dataset(sizes.len()).streams(sizes.len()).build().unwrap())
 }
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
@@ -101,7 +101,7 @@ fn a_panic_of_a_stage_is_the_error_of_one_sample() {
 }
 
 #[test]
-fn what_came_before_a_panic_stays() {
+fn outputs_before_a_panic_are_kept() {
     for threads in [0, 2] {
         let items = samples(&[3]).threads(threads).flat_map(|sample| {
             let number = number(&sample);
@@ -122,7 +122,7 @@ fn what_came_before_a_panic_stays() {
 }
 
 #[test]
-fn outputs_follow_each_other_in_their_stream_and_batches_take_one_of_each() {
+fn streams_keep_the_order_of_outputs_and_batches_interleave_them() {
     for threads in [0, 1, 3] {
         let items = samples(&[2, 2]).threads(threads).flat_map(|sample| {
             let number = number(&sample);
@@ -135,7 +135,7 @@ fn outputs_follow_each_other_in_their_stream_and_batches_take_one_of_each() {
     }
 }
 
-/// Stages that leave every sample out.
+/// Stages that skip every sample.
 fn nothing() -> [(&'static str, Stage); 6] {
     [
         ("select", |items| items.select(|_| false).map(|sample| Ok(number(&sample)))),
@@ -152,7 +152,7 @@ fn nothing() -> [(&'static str, Stage); 6] {
 }
 
 #[test]
-fn where_everything_is_left_out_an_epoch_ends_and_epochs_are_an_error() {
+fn filtering_out_everything_ends_one_epoch_and_fails_endless_ones() {
     watched(|| {
         for (name, stage) in nothing() {
             for (threads, shuffle) in [(0, 0), (2, 0), (3, 4)] {
@@ -177,7 +177,7 @@ fn where_everything_is_left_out_an_epoch_ends_and_epochs_are_an_error() {
 }
 
 #[test]
-fn a_map_that_always_fails_is_an_error_at_last() {
+fn a_map_that_always_fails_eventually_ends_the_run() {
     watched(|| {
         for threads in [0, 2] {
             let items = samples(&[3]).map(|_| Err::<u64, _>(Error::step("no"))).threads(threads);
@@ -192,12 +192,12 @@ fn a_map_that_always_fails_is_an_error_at_last() {
     });
 }
 
-/// Leaves out the numbers for which a function is false.
+/// Filters numbers by a predicate.
 type Keeping = fn(LoaderBuilder<Sample>, fn(u64) -> bool) -> LoaderBuilder<u64>;
 
-/// One stream leaves out nearly everything: the others wait for it, with little on the way.
+/// One stream skips nearly everything: the others wait for it, with little in their queues.
 #[test]
-fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
+fn a_selective_stream_does_not_hold_up_others() {
     watched(|| {
         let keeps = |number: u64| number / 1000 != 2 || number % 1000 == 99;
         let stages: [Keeping; 3] = [
@@ -207,7 +207,7 @@ fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
             |items, keeps| {
                 items.filter_map(move |sample| Ok(Some(number(&sample)).filter(|number| keeps(*number))))
             },
-            // And all others make many of each.
+            // All other streams make many items of each sample.
             |items, keeps| {
                 items.flat_map(move |sample| {
                     let number = number(&sample);
@@ -234,14 +234,15 @@ fn a_stream_that_keeps_one_in_a_hundred_holds_nothing_up() {
     });
 }
 
-/// Queues that have room for one small chunk each, and rows of which few may wait.
+/// Queues with room for one small chunk each, and few queued rows.
 #[test]
-fn with_little_memory_a_stream_that_keeps_little_holds_nothing_up_either() {
+fn a_selective_stream_holds_up_none_with_little_memory() {
     watched(|| {
         let sizes = [60; 4];
         let dataset = |bytes| {
-            let store =
-                Store::builder().budget(Budget::new(1, bytes)).with_source("shelf", Shelf::of(&sizes) as _);
+            let store = Store::builder()
+                .budget(Budget::new(1, bytes))
+                .with_source("shelf", VersionedSource::of(&sizes) as _);
             let list = ShardList::from_urls((0..4).map(super::url));
             let dataset = Dataset::builder(list).store(store.build().unwrap()).topology(Topology::single());
             Loader::builder(dataset.streams(4).build().unwrap())
@@ -275,10 +276,10 @@ fn with_little_memory_a_stream_that_keeps_little_holds_nothing_up_either() {
 }
 
 #[test]
-fn a_state_of_other_stages_is_refused_in_words() {
-    let shelf = Shelf::of(&[9, 9]);
+fn a_state_of_other_stages_is_refused_with_the_difference() {
+    let source = VersionedSource::of(&[9, 9]);
     let build = |stage: Stage| {
-        let dataset = shelf.dataset(2).streams(2).build().unwrap();
+        let dataset = source.dataset(2).streams(2).build().unwrap();
         stage(Loader::builder(dataset)).threads(0).batch(2).build().unwrap()
     };
     let stages: [(&str, Stage); 6] = [
@@ -316,12 +317,12 @@ fn a_state_of_other_stages_is_refused_in_words() {
             assert!(error.to_string().contains(&why), "{error}");
         }
     }
-    // A map nobody can compare.
+    // A map, which states cannot compare.
     assert!(build(|items| items.map(|sample| Ok(number(&sample) + 1))).restore(&state(stages[0].1)).is_ok());
 }
 
 #[test]
-fn stages_behind_rows_fail_and_panic_row_by_row() {
+fn stages_after_rows_fail_and_panic_per_row() {
     for threads in [0, 2] {
         let rows = samples(&[20]).threads(threads).map(|sample| Ok(vec![number(&sample)])).chunked(2, None);
         let rows = rows.map(|row| match row[0] {
@@ -343,18 +344,18 @@ fn stages_behind_rows_fail_and_panic_row_by_row() {
     }
 }
 
-/// What `select_map` gives is what is shuffled and restored, at the place of the sample that was read; what
-/// it refuses is a failure of that sample.
+/// The outputs of `select_map` are shuffled and restored, at the position of the sample; its error is a
+/// failure of that sample.
 #[test]
-fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
-    let shelf: Arc<Shelf> = Shelf::of(&[20, 20]);
+fn outputs_of_stages_before_the_buffer_are_shuffled() {
+    let source: Arc<VersionedSource> = VersionedSource::of(&[20, 20]);
     let list = ShardList::from_urls([super::url(0), super::url(1)]);
-    let index = Index::builder().store(shelf.store()).build(&list).unwrap();
+    let index = Index::builder().store(source.store()).build(&list).unwrap();
     let mut orders = Vec::new();
     for (shuffle, bytes, indexed) in
         [(0, None, false), (5, None, false), (5, None, true), (5, Some(400), true)]
     {
-        let dataset = shelf.dataset(2).streams(2);
+        let dataset = source.dataset(2).streams(2);
         let dataset = if indexed { dataset.index(index.clone()) } else { dataset };
         let items =
             Loader::builder(dataset.build().unwrap()).select_map(|sample| match number(&sample) % 1000 {
@@ -363,7 +364,7 @@ fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
                 _ => Ok(Some(Sample::new(sample.key()).with("drawn", sample.rng(3).below(1 << 30) as i64))),
             });
         let items = match bytes {
-            // They fit as they are made, and would not as they were read.
+            // The mapped samples fit into the buffer; the samples as read would not.
             Some(bytes) => items.shuffle(shuffle).shuffle_bytes(bytes),
             None => items.shuffle(shuffle),
         };
@@ -392,9 +393,9 @@ fn what_is_made_of_a_sample_before_the_buffer_is_shuffled() {
     assert_eq!(orders[1], (0..20).chain(1000..1020).filter(kept).collect::<Vec<_>>());
 }
 
-/// What it fails with says nothing of the shard or the network.
+/// Whatever the kind of its error, it is no fault of the shard or the network.
 #[test]
-fn a_failure_before_the_buffer_is_that_of_one_sample_whatever_its_kind() {
+fn any_failure_before_the_buffer_costs_one_sample() {
     let kinds: [fn() -> Error; 2] =
         [|| ErrorKind::Io(std::io::ErrorKind::UnexpectedEof.into()).into(), || ErrorKind::Checksum.into()];
     for (kind, is_skipped) in kinds.into_iter().zip([false, true]) {
@@ -414,20 +415,21 @@ fn a_failure_before_the_buffer_is_that_of_one_sample_whatever_its_kind() {
     }
 }
 
-/// On a restore, the next sample is not taken for one that cannot be made just then.
+/// On a restore, the next sample does not take the place of one that cannot be read.
 #[test]
-fn an_outage_while_a_buffer_is_filled_again_is_an_error_of_the_restore() {
-    let shelf: Arc<Shelf> = Shelf::of(&[30]);
+fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
+    let source: Arc<VersionedSource> = VersionedSource::of(&[30]);
     let away = Arc::new(AtomicBool::new(false));
     let bounds = [None, Some(1000)];
     for (shuffle, bytes) in [(0, None), (6, bounds[0]), (6, bounds[1])] {
         let is_away = Arc::clone(&away);
-        let items = Loader::builder(shelf.dataset(1).build().unwrap()).select_map(move |sample| {
-            match number(&sample) == 4 && is_away.load(Relaxed) {
-                true => Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into()),
-                false => Ok(Some(sample)),
-            }
-        });
+        let items =
+            Loader::builder(source.dataset(1).build().unwrap()).select_map(move |sample| {
+                match number(&sample) == 4 && is_away.load(Relaxed) {
+                    true => Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into()),
+                    false => Ok(Some(sample)),
+                }
+            });
         let items = bytes.into_iter().fold(items.shuffle(shuffle), LoaderBuilder::shuffle_bytes);
         let loader = items.map(|sample| Ok(number(&sample))).threads(0).batch(1).build().unwrap();
         let whole = all(loader.epoch(0), 100);
@@ -442,11 +444,11 @@ fn an_outage_while_a_buffer_is_filled_again_is_an_error_of_the_restore() {
     }
 }
 
-/// Twice the same predicate is one; two are both.
+/// Two predicates select samples for which both are true.
 #[test]
-fn selects_add_up() {
-    let shelf: Arc<Shelf> = Shelf::of(&[12]);
-    let dataset = shelf.dataset(1).build().unwrap();
+fn several_selects_are_combined() {
+    let source: Arc<VersionedSource> = VersionedSource::of(&[12]);
+    let dataset = source.dataset(1).build().unwrap();
     let items = Loader::builder(dataset.clone()).select(|sample| number(sample).is_multiple_of(2));
     let items = items.select(|sample| number(sample).is_multiple_of(3)).map(|sample| Ok(number(&sample)));
     let found = good(&all(items.batch(2).build().unwrap().epoch(0), 100));

@@ -1,8 +1,8 @@
-//! How an epoch ends: samples that fail are replaced, batches are full, and all ranks take the same number of
+//! The end of an epoch: failed samples are replaced, batches are full, and all ranks take the same number of
 //! steps.
 
-use super::{Found, Shelf, all, errors, failing, good, next, number, numbers, rank, saved, url};
-use crate::support::shelf::counts;
+use super::{Found, VersionedSource, all, errors, failing, good, next, number, numbers, rank, saved, url};
+use crate::support::versioned_source::counts;
 use crate::support::{member, shards::key};
 use shardstream::State;
 use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
@@ -15,24 +15,24 @@ const SIZE: usize = 12;
 const STREAMS: usize = 4;
 const LAST: [LastBatch; 4] = [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat];
 
-/// Sample 3 of shard 1 and sample 5 of shard 4 have a member twice, and so have all but one of shard 7.
+/// Sample 3 of shard 1, sample 5 of shard 4 and all but one of shard 7 have a duplicate member.
 fn is_damaged(number: u64) -> bool {
     matches!(number, 1003 | 4005) || number / 1000 == 7 && number != 7002
 }
 
-/// These are read, and fail behind that.
+/// These samples are read, and fail in the map.
 fn fails(number: u64) -> bool {
     number % 5 == 1 || number / 1000 == 2 && !number.is_multiple_of(3)
 }
 
-/// A stream of all, with the index of what should be there.
-fn dataset(shelf: &Arc<Shelf>, topology: Topology) -> Dataset {
-    let dataset = shelf.dataset(SHARDS).streams(STREAMS).topology(topology);
+/// The dataset, with an index of the undamaged shards.
+fn dataset(source: &Arc<VersionedSource>, topology: Topology) -> Dataset {
+    let dataset = source.dataset(SHARDS).streams(STREAMS).topology(topology);
     dataset.index(counts(&[SIZE; SHARDS])).build().unwrap()
 }
 
-fn shelf() -> Arc<Shelf> {
-    let shelf = Shelf::of(&[SIZE; SHARDS]);
+fn source() -> Arc<VersionedSource> {
+    let source = VersionedSource::of(&[SIZE; SHARDS]);
     for shard in 0..SHARDS {
         let members = |sample: usize| {
             let times = if is_damaged((shard * 1000 + sample) as u64) { 2 } else { 1 };
@@ -40,18 +40,18 @@ fn shelf() -> Arc<Shelf> {
         };
         let mut bytes: Vec<u8> = (0..SIZE).flat_map(members).collect();
         bytes.resize(bytes.len() + 1024, 0);
-        shelf.put(&url(shard), bytes, Some("v1"));
+        source.put(&url(shard), bytes, Some("v1"));
     }
-    shelf
+    source
 }
 
-fn items(shelf: &Arc<Shelf>, topology: Topology) -> LoaderBuilder<u64> {
-    failing(dataset(shelf, topology), fails)
+fn items(source: &Arc<VersionedSource>, topology: Topology) -> LoaderBuilder<u64> {
+    failing(dataset(source, topology), fails)
 }
 
-/// What each stream gives: an item, or the cause of a failure.
-fn streams(shelf: &Arc<Shelf>) -> Vec<Vec<Result<u64, String>>> {
-    let plan = dataset(shelf, rank(0, 1)).plan().clone();
+/// The results of each stream: an item, or the cause of a failure.
+fn streams(source: &Arc<VersionedSource>) -> Vec<Vec<Result<u64, String>>> {
+    let plan = dataset(source, rank(0, 1)).plan().clone();
     let one = |number: u64| match number {
         _ if is_damaged(number) => Err("duplicate_member".to_owned()),
         _ if fails(number) => Err(number.to_string()),
@@ -65,12 +65,17 @@ fn streams(shelf: &Arc<Shelf>) -> Vec<Vec<Result<u64, String>>> {
     (0..STREAMS).map(stream).collect()
 }
 
-/// What a rank of this many gives in an epoch.
-fn expected(shelf: &Arc<Shelf>, (rank, ranks): (usize, usize), batch: usize, last: LastBatch) -> Vec<Found> {
-    let streams: Vec<_> = streams(shelf).into_iter().skip(rank).step_by(ranks).collect();
+/// The expected results of a rank in an epoch.
+fn expected(
+    source: &Arc<VersionedSource>,
+    (rank, ranks): (usize, usize),
+    batch: usize,
+    last: LastBatch,
+) -> Vec<Found> {
+    let streams: Vec<_> = streams(source).into_iter().skip(rank).step_by(ranks).collect();
     let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();
     let mut lanes: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
-    // By their index the streams are of one length, and end together.
+    // According to the index the streams have one length, and end together.
     let all = SHARDS * SIZE / ranks;
     let steps = if last == LastBatch::Drop { all / batch } else { all.div_ceil(batch) };
     let refilled = matches!(last, LastBatch::Drop | LastBatch::Repeat);
@@ -78,17 +83,17 @@ fn expected(shelf: &Arc<Shelf>, (rank, ranks): (usize, usize), batch: usize, las
     for _ in 0..steps {
         let mut items = Vec::new();
         for _ in 0..batch {
-            let lane = place % lanes.len();
+            let stream_number = place % lanes.len();
             place += 1;
             loop {
-                match lanes[lane].pop_front() {
+                match lanes[stream_number].pop_front() {
                     Some(Ok(item)) => items.push(item),
                     Some(Err(error)) => {
                         found.push(Err(error));
                         continue;
                     }
                     None if refilled => {
-                        lanes[lane].extend(streams[lane].iter().cloned());
+                        lanes[stream_number].extend(streams[stream_number].iter().cloned());
                         continue;
                     }
                     None => {}
@@ -107,20 +112,22 @@ fn expected(shelf: &Arc<Shelf>, (rank, ranks): (usize, usize), batch: usize, las
     found
 }
 
-/// How many places of an epoch by the index have no item of their own, on all ranks together.
-fn filled(shelf: &Arc<Shelf>, steps: usize, batch: usize) -> u64 {
-    let places = |lane: usize| (lane..steps * batch).step_by(STREAMS).take(SHARDS * SIZE / STREAMS).count();
+/// Number of slots of an epoch without an item of their own, on all ranks together.
+fn filled(source: &Arc<VersionedSource>, steps: usize, batch: usize) -> u64 {
+    let places = |stream_number: usize| {
+        (stream_number..steps * batch).step_by(STREAMS).take(SHARDS * SIZE / STREAMS).count()
+    };
     let items = |stream: &Vec<Result<u64, String>>| stream.iter().flatten().count();
-    let missing = streams(shelf)
+    let missing = streams(source)
         .iter()
         .enumerate()
-        .map(|(lane, stream)| places(lane).saturating_sub(items(stream)))
+        .map(|(stream_number, stream)| places(stream_number).saturating_sub(items(stream)))
         .sum::<usize>();
     missing as u64
 }
 
-/// How many places the ledger says were padded, and filled from the beginning.
-fn told(state: &State) -> (u64, u64) {
+/// Number of slots that the ledger counts as padded, and as filled from the start of the epoch.
+fn padded_and_repeated(state: &State) -> (u64, u64) {
     (state.ledger().padded(), state.ledger().repeated())
 }
 
@@ -128,7 +135,7 @@ fn good_of(found: &[Found]) -> Vec<&Vec<u64>> {
     found.iter().flatten().collect()
 }
 
-/// Those that have failed, each once: what fails may fail again where an epoch begins again to fill places.
+/// The failed numbers, each once: a failure may repeat where another pass fills slots.
 fn failed(found: &[Found]) -> Vec<&String> {
     let mut failed: Vec<_> = found.iter().filter_map(|item| item.as_ref().err()).collect();
     failed.sort_unstable();
@@ -137,43 +144,47 @@ fn failed(found: &[Found]) -> Vec<&String> {
 }
 
 #[test]
-fn failures_are_replaced_whatever_the_last_batches_are() {
-    let shelf = shelf();
+fn failures_are_replaced_under_every_last_batch_option() {
+    let source = source();
     for last in LAST {
         for batch in [3, 4, 5, 7] {
-            let expected = expected(&shelf, (0, 1), batch, last);
+            let expected = expected(&source, (0, 1), batch, last);
             for threads in [0, 1, 3] {
-                let loader =
-                    items(&shelf, rank(0, 1)).threads(threads).last_batch(last).batch(batch).build().unwrap();
+                let loader = items(&source, rank(0, 1))
+                    .threads(threads)
+                    .last_batch(last)
+                    .batch(batch)
+                    .build()
+                    .unwrap();
                 let what = format!("{last:?}, batches of {batch}, {threads} threads");
                 let mut batches = loader.epoch(0);
                 let found: Vec<Found> = std::iter::from_fn(|| next(&mut batches)).collect();
                 assert_eq!(good_of(&found), good_of(&expected), "{what}");
                 assert_eq!(failed(&found), failed(&expected), "{what}");
-                // Until a stream has ended, and where nothing is filled up, errors come in their places.
+                // Until a stream has ended, and where nothing is filled, errors come at their positions.
                 let ordered = if last == LastBatch::Keep { found.len() } else { 12 };
                 assert_eq!(found[..ordered], expected[..ordered], "{what}");
                 let full = good_of(&found).iter().filter(|items| items.len() == batch).count();
                 assert!(full == good_of(&found).len() || last == LastBatch::Keep, "{what}");
                 let steps = loader.steps().unwrap() as usize;
                 assert!(steps == good_of(&found).len() || last == LastBatch::Keep, "{what}: {steps} steps");
-                let filled = filled(&shelf, steps, batch);
+                let filled = filled(&source, steps, batch);
                 let expected = match last {
                     LastBatch::Drop | LastBatch::Repeat => (0, filled),
                     LastBatch::Pad => (filled, 0),
                     _ => (0, 0),
                 };
-                assert_eq!(told(&batches.state()), expected, "{what}");
+                assert_eq!(padded_and_repeated(&batches.state()), expected, "{what}");
             }
         }
     }
 }
 
-/// Streams are of very different lengths in the end: stream 3 has one sample of shard 7, stream 0 lost few.
-/// A sample that fails again where places are filled counts as one of the last pass: a state is read again.
+/// The streams end up with very different lengths: stream 3 has one sample of shard 7, stream 0 lost few. A
+/// sample that fails again where slots are filled counts as one of the last pass.
 #[test]
-fn the_ledger_is_in_the_order_of_epochs() {
-    let dataset = Shelf::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
+fn the_ledger_lists_skips_in_the_order_of_epochs() {
+    let dataset = VersionedSource::of(&[4]).dataset(1).index(counts(&[4])).build().unwrap();
     let items = failing(dataset, |number| number == 1).passes(3).last_batch(LastBatch::Drop);
     let loader = items.on_error(OnError::skip(Failures::all())).threads(0).batch(1).build().unwrap();
     let mut batches = loader.epoch(2);
@@ -184,13 +195,13 @@ fn the_ledger_is_in_the_order_of_epochs() {
 
 #[test]
 fn all_ranks_take_the_same_number_of_steps() {
-    let shelf = shelf();
+    let source = source();
     for last in [LastBatch::Drop, LastBatch::Pad, LastBatch::Repeat] {
         for (ranks, batch) in [(2, 3), (2, 5), (4, 1), (4, 5)] {
             for threads in [0, 2] {
                 let found: Vec<Vec<Found>> = (0..ranks)
                     .map(|number| {
-                        let items = items(&shelf, rank(number, ranks)).threads(threads).last_batch(last);
+                        let items = items(&source, rank(number, ranks)).threads(threads).last_batch(last);
                         let loader = items.batch(batch).build().unwrap();
                         let mut batches = loader.epoch(0);
                         let found: Vec<_> = std::iter::from_fn(|| next(&mut batches)).collect();
@@ -199,7 +210,7 @@ fn all_ranks_take_the_same_number_of_steps() {
                     })
                     .collect();
                 for (number, found) in found.iter().enumerate() {
-                    let expected = expected(&shelf, (number, ranks), batch, last);
+                    let expected = expected(&source, (number, ranks), batch, last);
                     let what = format!("{last:?}, rank {number} of {ranks}, batches of {batch}");
                     assert_eq!(good_of(found), good_of(&expected), "{what}");
                     assert!(good_of(found).iter().all(|items| items.len() == batch), "{what}");
@@ -211,11 +222,11 @@ fn all_ranks_take_the_same_number_of_steps() {
 }
 
 #[test]
-fn an_epoch_that_is_filled_up_resumes_behind_any_batch_on_any_ranks() {
-    let shelf = shelf();
+fn a_filled_epoch_resumes_after_any_batch_on_any_ranks() {
+    let source = source();
     for last in [LastBatch::Drop, LastBatch::Repeat, LastBatch::Pad] {
         let loader = |threads, number, ranks, shuffle| {
-            let items = items(&shelf, rank(number, ranks)).shuffle(shuffle).threads(threads);
+            let items = items(&source, rank(number, ranks)).shuffle(shuffle).threads(threads);
             items.last_batch(last).batch(8 / ranks).build().unwrap()
         };
         for shuffle in [0, 9] {
@@ -240,7 +251,7 @@ fn an_epoch_that_is_filled_up_resumes_behind_any_batch_on_any_ranks() {
                         })
                         .collect();
                     assert!(rest.iter().all(|rows| rows.len() == rest[0].len()), "{what}: as many steps");
-                    // Of a padded batch it depends on the rank what it is padded with.
+                    // The padding of a batch depends on the rank.
                     if last == LastBatch::Pad {
                         continue;
                     }
@@ -255,21 +266,21 @@ fn an_epoch_that_is_filled_up_resumes_behind_any_batch_on_any_ranks() {
 }
 
 #[test]
-fn ranks_that_fill_places_merge_into_one_job() {
-    let shelf = shelf();
+fn states_of_ranks_with_replaced_failures_merge() {
+    let source = source();
     let loader = |number, ranks| {
-        let items = items(&shelf, rank(number, ranks)).shuffle(5).threads(0).last_batch(LastBatch::Drop);
+        let items = items(&source, rank(number, ranks)).shuffle(5).threads(0).last_batch(LastBatch::Drop);
         items.batch(8 / ranks).build().unwrap()
     };
     let whole = good(&all(loader(0, 1).epoch(2), usize::MAX));
-    let team: Vec<_> = (0..4).map(|number| all(loader(number, 4).epoch(2), usize::MAX)).collect();
-    let ends = team.iter().map(|found| found.last().unwrap().1.clone());
-    assert_eq!(told(&State::merge(ends).unwrap()), (0, filled(&shelf, whole.len(), 8)));
+    let ranks_found: Vec<_> = (0..4).map(|number| all(loader(number, 4).epoch(2), usize::MAX)).collect();
+    let ends = ranks_found.iter().map(|found| found.last().unwrap().1.clone());
+    assert_eq!(padded_and_repeated(&State::merge(ends).unwrap()), (0, filled(&source, whole.len(), 8)));
     for step in 0..whole.len() {
         let state = |found: &Vec<(Found, State)>| {
             found.iter().filter(|(item, _)| item.is_ok()).nth(step).map(|(_, state)| state.clone()).unwrap()
         };
-        let merged = saved(&State::merge(team.iter().map(state)).unwrap());
+        let merged = saved(&State::merge(ranks_found.iter().map(state)).unwrap());
         assert_eq!(
             good(&all(loader(0, 1).restore(&merged).unwrap(), usize::MAX)),
             whole[step + 1..],
@@ -278,13 +289,13 @@ fn ranks_that_fill_places_merge_into_one_job() {
     }
 }
 
-/// More than once, where an index promises several times as much as there is.
+/// Several passes, where the index promises several times the samples that exist.
 #[test]
-fn an_epoch_begins_again_as_often_as_it_takes() {
-    let shelf = Shelf::of(&[12, 12]);
+fn an_epoch_repeats_until_its_batches_are_full() {
+    let source = VersionedSource::of(&[12, 12]);
     let few = |number: u64| number % 1000 > 2;
     for threads in [0, 2] {
-        let dataset = shelf.dataset(2).streams(2).index(counts(&[12, 12])).build().unwrap();
+        let dataset = source.dataset(2).streams(2).index(counts(&[12, 12])).build().unwrap();
         let loader =
             failing(dataset, few).threads(threads).last_batch(LastBatch::Drop).batch(4).build().unwrap();
         let whole = all(loader.epoch(0), usize::MAX);
@@ -297,11 +308,11 @@ fn an_epoch_begins_again_as_often_as_it_takes() {
     }
 }
 
-/// Without an index there is no number of steps: each rank fills its batches, and leaves out what is left.
+/// Without an index the number of steps is unknown: each rank fills its batches and drops the rest.
 #[test]
-fn without_an_index_dropped_batches_are_full_too() {
-    let shelf = shelf();
-    let dataset = shelf.dataset(SHARDS).streams(STREAMS).build().unwrap();
+fn batches_are_full_without_an_index_too() {
+    let source = source();
+    let dataset = source.dataset(SHARDS).streams(STREAMS).build().unwrap();
     for threads in [0, 2] {
         let items = failing(dataset.clone(), fails).threads(threads).last_batch(LastBatch::Drop);
         let loader = items.batch(7).build().unwrap();
@@ -316,9 +327,10 @@ fn without_an_index_dropped_batches_are_full_too() {
 }
 
 #[test]
-fn a_mix_is_repeated_dataset_by_dataset() {
+fn each_dataset_of_a_mix_is_repeated_by_itself() {
     let part = |sizes: &[usize], seed| {
-        let dataset = Shelf::of(sizes).dataset(sizes.len()).streams(1).index(counts(sizes)).seed(seed);
+        let dataset =
+            VersionedSource::of(sizes).dataset(sizes.len()).streams(1).index(counts(sizes)).seed(seed);
         numbers(dataset.build().unwrap())
     };
     let mix = |threads, last| {
@@ -335,7 +347,7 @@ fn a_mix_is_repeated_dataset_by_dataset() {
         let found = good(&whole);
         assert!(found.len() == 4 && found.iter().all(|items| items.len() == 6), "{found:?}");
         assert_eq!(found.concat()[..22], kept);
-        // What follows is from the beginning of each of them.
+        // The following items are from the start of each dataset.
         for is_first in [true, false] {
             let of = |items: &[u64]| -> Vec<u64> {
                 items.iter().copied().filter(|number| (*number < 9000) == is_first).collect()
@@ -349,11 +361,11 @@ fn a_mix_is_repeated_dataset_by_dataset() {
     }
 }
 
-/// Of the samples themselves as well, where there is no map.
+/// Failures of the samples themselves are replaced, without a map too.
 #[test]
-fn damage_alone_is_replaced_too() {
-    let shelf = shelf();
-    let samples = Loader::builder(dataset(&shelf, rank(0, 1))).last_batch(LastBatch::Drop).batch(8);
+fn damaged_samples_are_replaced_without_stages_too() {
+    let source = source();
+    let samples = Loader::builder(dataset(&source, rank(0, 1))).last_batch(LastBatch::Drop).batch(8);
     for threads in [0, 2] {
         let loader = samples.clone().threads(threads).build().unwrap();
         let (good, failed): (Vec<_>, Vec<_>) = loader.epoch(0).partition(Result::is_ok);
@@ -370,12 +382,12 @@ fn damage_alone_is_replaced_too() {
     }
 }
 
-/// Rank 1 has one item, of the second dataset: what pads its batches is the first item of the epoch that can
-/// be made, and be it another rank's.
+/// Rank 1 has one item, of the second dataset: its batches are padded with the first item of the epoch that
+/// can be made, even if it is another rank's.
 #[test]
-fn a_batch_of_nothing_is_padded_with_the_first_item_of_whichever_dataset_has_one() {
+fn an_empty_batch_is_padded_from_the_first_dataset_with_an_item() {
     let part = |fails: fn(u64) -> bool| {
-        let dataset = Shelf::of(&[4, 4]).dataset(2).streams(2).index(counts(&[4, 4]));
+        let dataset = VersionedSource::of(&[4, 4]).dataset(2).streams(2).index(counts(&[4, 4]));
         failing(dataset.topology(rank(1, 2)).build().unwrap(), fails)
     };
     type Fails = fn(u64) -> bool;
@@ -393,11 +405,11 @@ fn a_batch_of_nothing_is_padded_with_the_first_item_of_whichever_dataset_has_one
     }
 }
 
-/// Both datasets are much shorter than their index says, and begin again together.
+/// Both datasets are much shorter than their index says, and repeat together.
 #[test]
-fn a_mix_that_is_filled_up_resumes_behind_any_batch() {
+fn a_filled_mix_resumes_after_any_batch() {
     let part = |seed: u64, weight, threads| {
-        let dataset = Shelf::of(&[9, 9]).dataset(2).streams(2).index(counts(&[9, 9])).seed(seed);
+        let dataset = VersionedSource::of(&[9, 9]).dataset(2).streams(2).index(counts(&[9, 9])).seed(seed);
         let keeps = move |number: u64| number % 1000 < 2 + seed;
         failing(dataset.build().unwrap(), move |number| !keeps(number)).weight(weight).threads(threads)
     };
@@ -408,7 +420,7 @@ fn a_mix_that_is_filled_up_resumes_behind_any_batch() {
     let whole = all(loader(0).epoch(0), usize::MAX);
     let rows = good(&whole);
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [3; 12]);
-    // 2 and 3 of each stream, then once more, all of them before any of them comes again.
+    // 2 and 3 items of each stream, then all of them once more before any repeats again.
     for round in rows.concat().chunks_exact(10) {
         let mut round = round.to_vec();
         round.sort_unstable();

@@ -1,7 +1,7 @@
-//! Columns behind stages that change the number of items: the rows are those items, side by side in aligned
+//! Columns after stages that change the number of items: the rows are those items, contiguous in aligned
 //! memory.
 
-use super::{Shelf, number, saved};
+use super::{VersionedSource, number, saved};
 use shardstream::codec::DType;
 use shardstream::collate::{Cell, Column, Columns, Output, TensorBatch};
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
@@ -11,11 +11,11 @@ use std::collections::HashSet;
 
 const SIZES: [usize; 4] = [30, 30, 30, 30];
 
-/// What each item is: its number and which output of the sample it is; numbers drawn for it; a picture of 200
+/// Tensors of an item: its number and which output of the sample it is; random numbers; an image of 200
 /// bytes.
-struct Told;
+struct NumberColumn;
 
-impl Column for Told {
+impl Column for NumberColumn {
     fn outputs(&self) -> Vec<Output> {
         vec![
             Output::fixed(DType::U64, [2]),
@@ -26,9 +26,9 @@ impl Column for Told {
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
-        let [told, drawn, picture, key] = cells else { panic!("four were asked for") };
+        let [number_cell, drawn, picture, key] = cells else { panic!("the column has four outputs") };
         let part = sample.get("part").map_or(0, |value| u64::from(value.as_bytes().unwrap()[0]));
-        told.numbers::<u64>()?.copy_from_slice(&[number(sample), part]);
+        number_cell.numbers::<u64>()?.copy_from_slice(&[number(sample), part]);
         drawn.numbers::<u64>()?[0] = sample.rng(seed).below(u64::MAX);
         picture.bytes().fill((number(sample) % 251) as u8 + part as u8);
         if number(sample) % 13 == 5 {
@@ -47,14 +47,14 @@ fn many(number: u64) -> u64 {
 }
 
 fn dataset() -> Dataset {
-    Shelf::of(&SIZES).dataset(4).streams(2).shuffle_shards(true).seed(9).build().unwrap()
+    VersionedSource::of(&SIZES).dataset(4).streams(2).shuffle_shards(true).seed(9).build().unwrap()
 }
 
 type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>;
-/// How many rows a sample becomes.
+/// Number of rows of a sample.
 type Count = fn(u64) -> u64;
 
-/// The stages, and how many rows each sample is.
+/// The stages, and the number of rows of each sample.
 const STAGES: [(Stage, Count); 4] = [
     (|items| items.select(|sample| kept(number(sample))), |number| u64::from(kept(number))),
     (
@@ -70,7 +70,7 @@ const STAGES: [(Stage, Count); 4] = [
         },
         many,
     ),
-    // Samples made anew have the same rows.
+    // Rebuilt samples have the same rows.
     (
         |items| {
             let items = items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s)))));
@@ -85,26 +85,29 @@ const STAGES: [(Stage, Count); 4] = [
 
 fn loader(stage: Stage, threads: usize, last: LastBatch) -> Loader<TensorBatch> {
     let items = stage(Loader::builder(dataset()).shuffle(8)).threads(threads).batch(6);
-    let items = items.collate(Columns::new().with("x", Told)).last_batch(last);
+    let items = items.collate(Columns::new().with("x", NumberColumn)).last_batch(last);
     items.on_error(OnError::skip(Failures::step())).build().unwrap()
 }
 
-/// Number, part and what was drawn.
+/// Number, part and random number.
 type Rows = Vec<(u64, u64, u64)>;
 
-/// The rows of a batch, each of which is whole.
+/// The rows of a batch; fails unless each row is consistent.
 fn rows(batch: &TensorBatch) -> Rows {
-    let told = batch["x"].as_slice::<u64>().unwrap();
+    let number_and_part = batch["x"].as_slice::<u64>().unwrap();
     let drawn = batch["x.drawn"].as_slice::<u64>().unwrap();
     let pictures = batch["x.picture"].as_bytes();
     let (keys, ends) = (batch["x.key"].as_bytes(), batch["x.key.offsets"].as_slice::<i64>().unwrap());
     assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
     let rows = batch.len();
     assert_eq!((batch["x"].shape(), batch["x.picture"].shape()), (&[rows, 2][..], &[rows, 100, 2][..]));
-    assert_eq!((told.len(), drawn.len(), pictures.len(), ends.len()), (2 * rows, rows, 200 * rows, rows + 1));
+    assert_eq!(
+        (number_and_part.len(), drawn.len(), pictures.len(), ends.len()),
+        (2 * rows, rows, 200 * rows, rows + 1)
+    );
     (0..rows)
         .map(|row| {
-            let (number, part) = (told[2 * row], told[2 * row + 1]);
+            let (number, part) = (number_and_part[2 * row], number_and_part[2 * row + 1]);
             let picture = &pictures[200 * row..200 * (row + 1)];
             assert!(picture.iter().all(|byte| *byte == (number % 251) as u8 + part as u8), "{number}.{part}");
             let key = &keys[ends[row] as usize..ends[row + 1] as usize];
@@ -122,7 +125,7 @@ fn all(batches: Batches<TensorBatch>) -> Vec<Rows> {
 }
 
 #[test]
-fn rows_are_the_items_that_are_left() {
+fn rows_are_the_remaining_items() {
     for (stage, times) in STAGES {
         let found = all(loader(stage, 0, LastBatch::Keep).epoch(1));
         let mut numbers: Vec<_> = found.concat().iter().map(|(number, part, _)| (*number, *part)).collect();
@@ -131,14 +134,14 @@ fn rows_are_the_items_that_are_left() {
         let expected = every.flat_map(|number| (0..times(number)).map(move |part| (number, part)));
         assert_eq!(numbers, expected.collect::<Vec<_>>());
         assert!(found[..found.len() - 3].iter().all(|rows| rows.len() == 6), "batches are full");
-        // Each row has random numbers of its own.
+        // Each row has its own random numbers.
         let drawn: HashSet<u64> = found.concat().iter().map(|(_, _, drawn)| *drawn).collect();
         assert_eq!(drawn.len(), numbers.len());
     }
 }
 
 #[test]
-fn threads_stops_and_the_end_change_no_row() {
+fn threads_resuming_and_padding_change_no_row() {
     for (stage, _) in STAGES {
         for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
             let expected = all(loader(stage, 0, last).epoch(2));
@@ -165,7 +168,7 @@ fn threads_stops_and_the_end_change_no_row() {
 }
 
 #[test]
-fn memory_is_used_again_behind_stages_too() {
+fn tensor_memory_is_reused_after_stages() {
     for (stage, _) in STAGES {
         let mut addresses = HashSet::new();
         let mut batches = 0;
@@ -179,7 +182,7 @@ fn memory_is_used_again_behind_stages_too() {
 }
 
 #[test]
-fn what_comes_first_has_the_same_random_numbers_as_without_stages() {
+fn the_first_output_has_the_random_numbers_of_its_sample() {
     let plain = all(loader(|items| items, 0, LastBatch::Keep).epoch(3)).concat();
     let split = all(loader(STAGES[2].0, 0, LastBatch::Keep).epoch(3)).concat();
     let firsts = split.iter().filter(|(_, part, _)| *part == 0);

@@ -1,13 +1,13 @@
 //! Mixtures whose weights change at items of the job.
 
 use super::{Found, all, good, next, rank, saved};
-use crate::support::shelf::{Shelf, counts};
+use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::ErrorKind;
 use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
 
 const STREAMS: usize = 4;
-/// The second dataset comes in at item 27, alone from item 66 on, and the first one is back at item 93.
+/// The second dataset starts at item 27 and is alone from item 66 on; the first one returns at item 93.
 const CHANGES: [(u64, [u32; 2]); 3] = [(27, [2, 1]), (66, [0, 1]), (93, [1, 1])];
 const SIZES: [usize; 5] = [9; 5];
 
@@ -19,7 +19,7 @@ fn mix(
     last: LastBatch,
 ) -> LoaderBuilder<u64> {
     let part = |number: u64, weight| {
-        let dataset = Shelf::of(&SIZES).dataset(SIZES.len()).streams(STREAMS).topology(topology);
+        let dataset = VersionedSource::of(&SIZES).dataset(SIZES.len()).streams(STREAMS).topology(topology);
         let dataset = dataset.index(counts(&SIZES)).shuffle_shards(true).seed(number);
         let items = super::numbers(dataset.build().unwrap()).shuffle(5).weight(weight).threads(threads);
         items.map(move |sample| Ok(100_000 * number + sample))
@@ -32,14 +32,14 @@ fn is_second(item: &u64) -> bool {
     *item >= 100_000
 }
 
-/// The weights that an item of the job is given by.
+/// The weights at an item of the job.
 fn weights(item: usize) -> [u32; 2] {
     let past = CHANGES.iter().take_while(|(from, _)| *from <= item as u64);
     past.last().map_or([1, 0], |(_, weights)| *weights)
 }
 
 #[test]
-fn shares_are_exact_on_both_sides_of_every_change() {
+fn shares_are_exact_before_and_after_each_change() {
     let loader = mix(0, rank(0, 1), &CHANGES, LastBatch::Keep).batch(8).build().unwrap();
     let items: Vec<u64> = good(&all(loader.epochs(0), 20)).concat();
     for stream in 0..STREAMS {
@@ -58,14 +58,14 @@ fn shares_are_exact_on_both_sides_of_every_change() {
 }
 
 #[test]
-fn the_change_is_at_the_same_item_for_any_ranks_threads_and_stops() {
+fn weights_change_at_the_same_item_on_any_ranks_and_threads() {
     let loader = |threads, number, ranks, batch: usize| {
         mix(threads, rank(number, ranks), &CHANGES, LastBatch::Keep).batch(batch / ranks).build().unwrap()
     };
     let whole = all(loader(0, 0, 1, 8).epochs(0), 18);
     let rows = good(&whole);
     assert_eq!(all(loader(3, 0, 1, 8).epochs(0), 18), whole, "on threads");
-    // The size of batches has no say in it.
+    // The batch size has no influence.
     let other = good(&all(loader(0, 0, 1, 12).epochs(0), 12)).concat();
     assert_eq!(other, rows.concat()[..other.len()]);
     for (at, (_, state)) in whole.iter().enumerate() {
@@ -83,7 +83,7 @@ fn the_change_is_at_the_same_item_for_any_ranks_threads_and_stops() {
 }
 
 #[test]
-fn an_epoch_has_all_samples_whatever_the_weights() {
+fn an_epoch_has_all_samples_under_any_weights() {
     for changes in [&[(27, [1, 1]), (40, [1, 0])][..], &[(1, [0, 1])], &[(80, [1, 1])]] {
         let each: Vec<u64> = {
             let numbers = (0..5).flat_map(|shard| (0..9).map(move |sample| 1000 * shard + sample));
@@ -95,7 +95,7 @@ fn an_epoch_has_all_samples_whatever_the_weights() {
         found.sort_unstable();
         assert_eq!(found, each, "{changes:?}");
         assert_eq!(loader.steps(), Some(12));
-        // Steps are skipped over changes and ends alike.
+        // Steps can be skipped across changes and ends of epochs.
         let rows: Vec<Found> = loader.epoch(3).map(|batch| Ok(batch.unwrap().into_items())).collect();
         for step in 0..=rows.len() {
             let later = all(loader.at(3, step as u64).unwrap(), usize::MAX);
@@ -126,13 +126,14 @@ fn a_state_of_another_schedule_is_refused() {
     document["of"]["schedule"] = serde_json::json!([{"from": 27, "weights": [2, 2]}]);
     let state: shardstream::State = document.to_string().parse().unwrap();
     assert!(plain.restore(&state).unwrap_err().to_string().contains("[2, 2] from item 27 on in the state"));
-    // What has no schedule says nothing of it.
-    let none = super::numbers(Shelf::of(&[9]).dataset(1).build().unwrap()).batch(3).build().unwrap();
+    // States without a schedule do not mention one.
+    let none =
+        super::numbers(VersionedSource::of(&[9]).dataset(1).build().unwrap()).batch(3).build().unwrap();
     assert!(!none.epoch(0).state().to_string().contains("schedule"));
 }
 
 #[test]
-fn a_schedule_that_makes_no_sense_is_an_error_of_build() {
+fn a_bad_schedule_is_an_error_of_build() {
     let refused = |builder: LoaderBuilder<u64>| {
         let error = builder.batch(2).build().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");

@@ -1,5 +1,5 @@
-//! Secrets of URLs are in nothing that the crate prints, saves or names a file by: planted wherever a URL can
-//! be given, and searched for in everything that comes out.
+//! Secrets of URLs are in nothing that the crate prints, saves or uses as a file name: they are planted
+//! wherever a URL can be given, and searched for in all output.
 
 #[cfg(feature = "http")]
 mod reading;
@@ -19,10 +19,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 const SECRET: &str = "S3CRET";
-/// `me:S3CRET` and `S3CRET:` as they are sent.
+/// `me:S3CRET` and `S3CRET:` in base64, as they are sent.
 const SENT: [&str; 2] = ["bWU6UzNDUkVU", "UzNDUkVU"];
 
-/// URLs of the object `name` on `host`, with a secret in each place where one can be.
+/// URLs of the object `name` on `host`, with a secret at each possible position.
 fn urls(host: &str, name: &str) -> Vec<String> {
     vec![
         format!("http://me:S3CRET@{host}/{name}"),
@@ -39,7 +39,7 @@ fn urls(host: &str, name: &str) -> Vec<String> {
     ]
 }
 
-/// Everything that was seen, of which nothing may have a secret.
+/// All collected output, none of which may have a secret.
 #[derive(Default)]
 struct Seen(Vec<(String, String)>);
 
@@ -66,7 +66,7 @@ impl Seen {
         }
     }
 
-    /// What must not have worked, or may.
+    /// Collects the value or the error of a result.
     fn result<T: Debug>(&mut self, what: impl Display, result: Result<T>) {
         match result {
             Ok(value) => self.debug(&what, &value),
@@ -120,9 +120,9 @@ impl Source for Empty {
 }
 
 #[test]
-fn patterns_and_lists_show_no_secret() {
+fn patterns_and_shard_lists_hide_secrets() {
     let mut seen = Seen::default();
-    // No bucket of anybody is asked.
+    // No real bucket is contacted.
     let sources = ["gs", "s3", "az", "odd"].into_iter();
     let store = sources.fold(Store::builder(), |store, scheme| store.with_source(scheme, Arc::new(Empty)));
     let store = store.retries(0).build().unwrap();
@@ -166,7 +166,7 @@ fn patterns_and_lists_show_no_secret() {
             let builder = Dataset::builder(pattern).store(store.clone()).topology(Topology::single());
             seen.result(pattern, builder.build());
             seen.result(pattern, ShardPattern::new(pattern));
-            // A secret that comes with a variable.
+            // A secret from an environment variable.
             for of_variable in
                 ["${BASE}{", "${BASE}/*", "a::${BASE}/${NOWHERE_TO_BE_FOUND}", "${BASE}::${BASE}"]
             {
@@ -186,7 +186,7 @@ fn patterns_and_lists_show_no_secret() {
 }
 
 #[test]
-fn documents_with_secrets_show_none() {
+fn indexes_and_serde_hide_secrets() {
     let mut seen = Seen::default();
     for url in urls("host", "t.tar") {
         for text in [
@@ -212,9 +212,9 @@ fn documents_with_secrets_show_none() {
     seen.check(100);
 }
 
-/// Buckets of the caller's own, under a prefix with a password in it.
+/// Custom object stores, under a prefix with a password.
 #[test]
-fn writing_shows_and_saves_no_secret() {
+fn writing_neither_shows_nor_saves_secrets() {
     let mut seen = Seen::default();
     let directory = tempfile::tempdir().unwrap();
     for (prefix, query) in
@@ -259,7 +259,7 @@ fn writing_shows_and_saves_no_secret() {
     seen.check(100);
 }
 
-/// A source that says the whole URL in all that goes wrong.
+/// A source whose errors contain the whole URL.
 #[derive(Debug)]
 struct Chatty;
 
@@ -281,7 +281,7 @@ impl Source for Chatty {
     }
 }
 
-/// A source that does not even make an error of it.
+/// A source that panics with the URL.
 #[derive(Debug)]
 struct Panics;
 
@@ -291,10 +291,9 @@ impl Source for Panics {
     }
 }
 
-/// What a source of the caller's own says is shown without the secrets of URLs. Its own errors are as it made
-/// them.
+/// Messages of a custom source are shown without the secrets of URLs. Its own errors stay as it made them.
 #[test]
-fn errors_of_other_sources_show_no_secret() {
+fn errors_of_custom_sources_hide_secrets() {
     let mut seen = Seen::default();
     let store = Store::builder().retries(0).with_source("http", Arc::new(Chatty)).build().unwrap();
     for url in urls("host", "t.tar") {
@@ -326,14 +325,14 @@ fn errors_of_other_sources_show_no_secret() {
     seen.check(50);
 }
 
-/// A dataset of the shard at `url`, whose index is kept there too.
+/// A dataset of the shard at `url`, with its index kept beside it.
 fn auto_indexed(store: &Store, url: &str) -> Result<()> {
     let builder = Dataset::builder(ShardList::from_urls([url])).store(store.clone());
     builder.topology(Topology::single()).auto_index(AutoIndex::at(url)).build().map(drop)
 }
 
 #[test]
-fn near_misses_of_schemes_show_no_secret() {
+fn hints_at_misspelt_schemes_hide_secrets() {
     let mut seen = Seen::default();
     let store = Store::default();
     for (url, meant) in [

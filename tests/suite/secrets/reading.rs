@@ -1,4 +1,4 @@
-//! What is read, and all that can go wrong with it.
+//! Secrets while reading, and in all errors of it.
 
 use super::{Seen, dataset, urls};
 use crate::support::archive;
@@ -10,7 +10,7 @@ use shardstream::store::{Cache, Store};
 use shardstream::tar::{Outline, SampleParser};
 use shardstream::{Dataset, Index, Loader, Result, Sample, Topology};
 
-/// What is asked for, repeated in all ways in which servers do.
+/// A reply that repeats the request in all the ways in which servers do.
 fn echo(status: u16, request: &Request) -> Reply {
     let (target, query) = (&request.target, request.query());
     let sent = request.header("authorization").unwrap_or_default();
@@ -26,7 +26,7 @@ fn echo(status: u16, request: &Request) -> Reply {
     Reply::new(status, text)
 }
 
-/// A server of objects that can be read, and of all that can go wrong.
+/// A server of readable objects and of all faults.
 fn server() -> Server {
     let samples: Vec<Sample> = (0..40).map(|n| Sample::new(format!("{n:03}")).with("cls", n)).collect();
     let sound = archive(&samples);
@@ -55,7 +55,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn reading_shows_and_saves_no_secret() {
+fn reading_neither_shows_nor_saves_secrets() {
     let server = server();
     let host = format!("127.0.0.1:{}", server.port());
     let mut seen = Seen::default();
@@ -81,8 +81,7 @@ fn reading_shows_and_saves_no_secret() {
     ] {
         let every = ["sound", "damaged", "moved", "403", "404"].contains(&name);
         for (number, url) in urls(&host, &format!("{name}.tar")).into_iter().enumerate() {
-            // User information and query, a query that is encoded, and no path: what differs is how they are
-            // parsed.
+            // User information and query, an encoded query, and no path: each is parsed differently.
             if !every && ![3, 5, 9].contains(&number) {
                 continue;
             }
@@ -162,12 +161,12 @@ fn reading_shows_and_saves_no_secret() {
             seen.debug(&what, &Outline::new(&*url));
         }
     }
-    // The index of each, and what the cache keeps of it.
+    // The index of each URL, and its entry in the cache.
     assert!(seen.directory(directory.path()) >= 2 * kept && kept >= 10, "{kept}");
     seen.check(5_000);
 }
 
-/// A loader of batches of one column, of a field that there is not.
+/// A loader with one column, for a missing field.
 fn of_missing_field(loader: LoaderBuilder<Sample>) -> Loader<TensorBatch> {
     loader.batch(2).collate(Columns::new().with("x", Scalar::<f32>::new("none"))).build().unwrap()
 }

@@ -1,6 +1,6 @@
-//! One sequence for any number of ranks: whatever divides the work, the same samples come in the same
-//! batches, a job that is stopped resumes where it was, and no sample comes twice or not at all; with any
-//! stack of stages, and damage in some samples.
+//! One sequence for any number of ranks: however the work is divided, the same samples come in the same
+//! batches, a stopped job resumes where it was, and no sample is repeated or lost; with any stack of stages,
+//! and damage in some samples.
 
 mod pipes;
 
@@ -20,14 +20,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// The shards that all cases choose from are written once: numbers from 0 on, each with any number of
+/// The pool of shards that all cases choose from, each written once: any shard number, with any number of
 /// samples.
 const NUMBERS: usize = 18;
 const SIZES: usize = 8;
 
 struct Pool {
     home: tempfile::TempDir,
-    /// Of each shard that is there.
+    /// The index of each shard that is written.
     index: BTreeMap<PathBuf, shardstream::index::ShardIndex>,
 }
 
@@ -62,17 +62,17 @@ fn shard(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}.tar"))
 }
 
-/// The same with damage in it, of which an index does not know.
+/// A shard with damage that an index does not know.
 fn damaged(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-damaged.tar"))
 }
 
-/// What is joined to a shard.
+/// The shard of a side.
 fn side(home: &Path, number: usize, size: usize) -> PathBuf {
     home.join(format!("{number:02}-{size}-side.tar"))
 }
 
-/// What is known of the shards.
+/// What the index knows of the shards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Known {
     Nothing,
@@ -80,10 +80,10 @@ enum Known {
     Places,
 }
 
-/// A job, but for the number of its ranks.
+/// A job, without its number of ranks.
 #[derive(Debug, Clone)]
 struct Job {
-    /// For each dataset how many samples each of its shards has.
+    /// For each dataset the sizes of its shards.
     sizes: Vec<Vec<usize>>,
     known: Known,
     streams: usize,
@@ -93,31 +93,31 @@ struct Job {
     shuffle: usize,
     shuffle_bytes: Option<usize>,
     weights: Vec<u32>,
-    /// Which weights hold from which item on.
+    /// The weight schedule: each item at which weights change, and the new weights.
     schedule: Vec<(u64, Vec<u32>)>,
     passes: u64,
     rest: LastBatch,
-    /// What is done with the samples of each dataset.
+    /// The stages of each dataset.
     pipes: Vec<Pipe>,
-    /// Without an end.
+    /// Whether epochs continue without an end.
     endless: bool,
     epoch: u64,
 }
 
-/// Who reads.
+/// How the work is divided among readers.
 #[derive(Debug, Clone, Copy)]
-struct Team {
+struct ReaderLayout {
     ranks: usize,
     workers: usize,
-    /// The batch of each of them.
+    /// The batch size of each reader.
     batch: usize,
     threads: usize,
 }
 
 impl Job {
-    fn loader(&self, team: Team, reader: usize) -> Loader<Batch<Item>> {
-        let topology = Topology::new(reader % team.ranks, team.ranks).unwrap();
-        let topology = topology.with_worker(reader / team.ranks, team.workers).unwrap();
+    fn loader(&self, layout: ReaderLayout, reader: usize) -> Loader<Batch<Item>> {
+        let topology = Topology::new(reader % layout.ranks, layout.ranks).unwrap();
+        let topology = topology.with_worker(reader / layout.ranks, layout.workers).unwrap();
         let parts = self.sizes.iter().enumerate().map(|(number, sizes)| {
             let pipe = &self.pipes[number];
             let home = POOL.home.path();
@@ -148,7 +148,7 @@ impl Job {
                 None => builder,
             };
             let loader = Loader::builder(builder.build().unwrap()).shuffle(self.shuffle);
-            let loader = loader.weight(self.weights[number]).passes(self.passes).threads(team.threads);
+            let loader = loader.weight(self.weights[number]).passes(self.passes).threads(layout.threads);
             let loader = match self.shuffle_bytes {
                 Some(bytes) if self.shuffle > 1 => loader.shuffle_bytes(bytes),
                 _ => loader,
@@ -156,7 +156,7 @@ impl Job {
             pipe.stages(loader, number, self.seed)
         });
         let policy = OnError::skip(Failures::all()).in_a_row(100_000);
-        let mix = Loader::mix(parts).batch(team.batch).last_batch(self.rest).on_error(policy);
+        let mix = Loader::mix(parts).batch(layout.batch).last_batch(self.rest).on_error(policy);
         let change = |mix: LoaderBuilder<Item>, (item, weights): &(u64, Vec<u32>)| {
             mix.weights_from(*item, weights.iter().copied().take(self.sizes.len()))
         };
@@ -167,7 +167,7 @@ impl Job {
         if self.endless { loader.epochs(self.epoch) } else { loader.epoch(self.epoch) }
     }
 
-    /// Whether it is known how many items each stream has.
+    /// Whether the number of items of each stream is known.
     fn lengths_known(&self) -> bool {
         self.known != Known::Nothing && !self.resampled && self.pipes.iter().all(Pipe::keeps_numbers)
     }
@@ -178,20 +178,20 @@ impl Job {
     }
 }
 
-impl Team {
+impl ReaderLayout {
     fn readers(self) -> usize {
         self.ranks * self.workers
     }
 }
 
-/// The batches of one reader, by the place of the sequence at which they end.
+/// The batches of one reader, by the sequence number at which they end.
 type Taken = BTreeMap<u64, Vec<Item>>;
 
 fn place(state: &State) -> u64 {
     serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
 }
 
-/// Takes this many batches in all, or all there are.
+/// Takes batches up to this step, or to the end.
 fn take(batches: &mut Batches<Batch<Item>>, steps: u64) -> Result<Taken> {
     let mut taken = Taken::new();
     while batches.state().batches() < steps {
@@ -201,11 +201,16 @@ fn take(batches: &mut Batches<Batch<Item>>, steps: u64) -> Result<Taken> {
     Ok(taken)
 }
 
-/// What all readers of a team take up to this step, from the beginning or where the state says.
-fn run(job: &Job, team: Team, from: Option<&State>, steps: u64) -> Result<(Vec<Taken>, Vec<State>)> {
+/// The batches of all readers up to this step, from the start or from a state.
+fn run(
+    job: &Job,
+    layout: ReaderLayout,
+    from: Option<&State>,
+    steps: u64,
+) -> Result<(Vec<Taken>, Vec<State>)> {
     let (mut all, mut states) = (Vec::new(), Vec::new());
-    for reader in 0..team.readers() {
-        let loader = job.loader(team, reader);
+    for reader in 0..layout.readers() {
+        let loader = job.loader(layout, reader);
         let mut batches = match from {
             Some(state) => loader.restore(state)?,
             None => job.begin(&loader),
@@ -234,7 +239,7 @@ fn in_order(taken: &Taken) -> Vec<Item> {
     taken.values().flatten().cloned().collect()
 }
 
-/// What is left when each of these is taken away where it comes first.
+/// Removes the first occurrence of each of `these` from `items`.
 fn without(items: Vec<Item>, these: impl Iterator<Item = Vec<Item>>) -> Vec<Item> {
     let mut gone: BTreeMap<Item, usize> = BTreeMap::new();
     these.flatten().for_each(|item| *gone.entry(item).or_default() += 1);
@@ -288,11 +293,11 @@ fn jobs() -> impl Strategy<Value = Job> {
             let most = sizes.iter().map(most).min()?.min(16);
             let streams = if most == 0 { return None } else { streams.index(most) + 1 };
             pipes.truncate(sizes.len());
-            // It must be known what is to be repeated.
+            // `Repeat` needs the length of the epoch.
             let numbers = pipes.iter().all(Pipe::keeps_numbers);
             let repeatable = numbers && known != Known::Nothing && !resampled && !endless;
             let rest = if rest == Repeat && !repeatable { Keep } else { rest };
-            // A stream that never has a sample is an error.
+            // A stream without any sample is an error.
             let empty = |sizes: &Vec<usize>| match known {
                 Known::Nothing if !shuffled => sizes.contains(&0),
                 _ => sizes.iter().sum::<usize>() == 0,
@@ -320,29 +325,34 @@ fn jobs() -> impl Strategy<Value = Job> {
     )
 }
 
-/// Changes of weights, of which one may be 0; the first dataset always has one.
+/// Weight schedules; a weight may be 0, but not the first dataset's.
 fn schedules() -> impl Strategy<Value = Vec<(u64, Vec<u32>)>> {
     let weights = (1u32..4, 0u32..4, 0u32..4).prop_map(|(first, second, third)| vec![first, second, third]);
     let changes = prop::collection::btree_map(1u64..120, weights, 1..4);
     prop_oneof![1 => Just(Vec::new()), 2 => changes.prop_map(|changes| changes.into_iter().collect())]
 }
 
-/// A job with two teams that have the same global batch, and how many batches the first one takes before it
-/// is stopped.
-fn cases_of_jobs() -> impl Strategy<Value = (Job, [Team; 2], u64)> {
+/// A job with two reader layouts of the same global batch, and the number of batches before the first one
+/// stops.
+fn cases_of_jobs() -> impl Strategy<Value = (Job, [ReaderLayout; 2], u64)> {
     let pick = any::<prop::sample::Index>;
     let threads = prop_oneof![15 => Just(0usize), 1 => 1usize..4];
     (jobs(), [(pick(), pick()), (pick(), pick())], 1usize..6, 0u64..25, threads).prop_map(
         |(job, picks, rows, stop, threads)| {
             let readers = picks.map(|(readers, _)| readers.get(&divisors(job.streams)).to_owned());
             let all = rows * least_common_multiple(readers[0], readers[1]);
-            let team = |number: usize| {
+            let layout = |number: usize| {
                 let mut workers = divisors(readers[number]);
                 workers.retain(|workers| *workers <= 8);
                 let workers = *picks[number].1.get(&workers);
-                Team { ranks: readers[number] / workers, workers, batch: all / readers[number], threads }
+                ReaderLayout {
+                    ranks: readers[number] / workers,
+                    workers,
+                    batch: all / readers[number],
+                    threads,
+                }
             };
-            (job, [team(0), team(1)], stop)
+            (job, [layout(0), layout(1)], stop)
         },
     )
 }
@@ -351,21 +361,21 @@ fn least_common_multiple(a: usize, b: usize) -> usize {
     (1..).map(|n| n * a).find(|n| n.is_multiple_of(b)).unwrap()
 }
 
-/// Batches of a job without an end that are looked at.
+/// Number of batches that are compared of an endless job.
 const STEPS: u64 = 30;
 
-fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
-    let all = (teams[0].batch * teams[0].readers()) as u64;
-    let one = Team { ranks: 1, workers: 1, batch: all as usize, threads: 0 };
+fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCaseError> {
+    let all = (layouts[0].batch * layouts[0].readers()) as u64;
+    let one = ReaderLayout { ranks: 1, workers: 1, batch: all as usize, threads: 0 };
     let steps = if job.endless { STEPS } else { u64::MAX };
     let (whole, ends) = match run(job, one, None, steps) {
         Ok(whole) => whole,
-        // A stream of which nothing is left in any epoch.
+        // A stream all of whose samples are skipped in every epoch.
         Err(error) if job.endless && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) => {
             return Ok(());
         }
         Err(error) if has_nothing_to_pad_with(job, &error) => return Ok(()),
-        // A stream of which nothing is left has nothing to fill its batches with.
+        // A stream all of whose samples are skipped has nothing to fill its batches with.
         Err(error)
             if job.lengths_known() && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) =>
         {
@@ -373,16 +383,16 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         }
         Err(error) => panic!("{error}"),
     };
-    let (found, team_ends) = run(job, teams[0], None, steps).unwrap();
+    let (found, first_ends) = run(job, layouts[0], None, steps).unwrap();
     let (expected, together) = (global(&whole), global(&found));
     let lengths_known = job.lengths_known();
-    // Only then do ranks cut the sequence in other places.
+    // Only then do ranks divide the sequence at other positions.
     let uneven = job.rest == LastBatch::Drop && !lengths_known && !job.endless;
     let total: usize = job.sizes.iter().flatten().sum::<usize>() * job.passes as usize;
     let digest = |states: &[State]| states.iter().map(State::digest).sum::<Digest>();
     let ledger = |states: &[State]| states.iter().map(State::ledger).sum::<Ledger>();
 
-    // The same samples come in the same batches, whoever shares the work.
+    // The same samples come in the same batches under both layouts.
     if uneven {
         // Until the first stream has ended.
         let even = |taken: &Taken| (1..).take_while(|step| taken.contains_key(&(step * all))).count();
@@ -392,18 +402,18 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         }
     } else {
         prop_assert_eq!(&together, &expected);
-        prop_assert_eq!(digest(&ends), digest(&team_ends));
-        prop_assert_eq!(ledger(&ends), ledger(&team_ends));
+        prop_assert_eq!(digest(&ends), digest(&first_ends));
+        prop_assert_eq!(ledger(&ends), ledger(&first_ends));
     }
 
-    // All ranks take the same number of steps, and it is known ahead.
+    // All ranks take the same number of steps, which is known in advance.
     let counts: Vec<u64> = found.iter().map(|taken| taken.len() as u64).collect();
     if job.endless || lengths_known && job.rest != LastBatch::Keep {
         prop_assert!(counts.iter().all(|count| *count == counts[0]), "{:?}", counts);
     }
     if !job.endless && lengths_known && (job.is_plain() || job.rest != LastBatch::Keep) {
         for (reader, count) in counts.iter().enumerate() {
-            prop_assert_eq!(job.loader(teams[0], reader).steps(), Some(*count));
+            prop_assert_eq!(job.loader(layouts[0], reader).steps(), Some(*count));
         }
     }
 
@@ -417,14 +427,14 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         prop_assert_eq!((planned.samples(), planned.content()), (seen.samples(), seen.content()));
     }
 
-    // Stopped anywhere, another team resumes as if nothing had happened.
-    let (before, states) = run(job, teams[0], None, stop.min(steps)).unwrap();
+    // Stopped anywhere, the other layout resumes as if nothing had happened.
+    let (before, states) = run(job, layouts[0], None, stop.min(steps)).unwrap();
     let states: Vec<State> = states.iter().map(|state| state.to_string().parse().unwrap()).collect();
-    // Where batches were left out that had no item, or reach over empty places, ranks are not at one place.
+    // Where empty batches were dropped or batches span empty slots, ranks are not at the same position.
     let apart = states.iter().any(|state| place(state) != place(&states[0]));
     let merged = State::merge(states.clone()).unwrap();
     let merged: State = merged.to_string().parse().unwrap();
-    let (after, last) = run(job, teams[1], Some(&merged), steps).unwrap();
+    let (after, last) = run(job, layouts[1], Some(&merged), steps).unwrap();
     let mut resumed = global(&before);
     for (end, items) in global(&after) {
         let batch = resumed.entry(end).or_default();
@@ -437,13 +447,13 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
             once(job, &resumed, total, all)?;
         }
     } else {
-        // Of a batch that ranks were not all past, one part came before the stop, and the other after it.
+        // A batch that not all ranks had passed comes partly before the stop and partly after it.
         prop_assert_eq!(&resumed, &expected);
         prop_assert_eq!(digest(&last), digest(&ends));
         prop_assert_eq!(ledger(&last), ledger(&ends));
     }
 
-    // And the whole result is in order: what is left of the one sequence, item by item.
+    // And the whole result is in order: the rest of the one sequence, item by item.
     if !job.resampled {
         let sequence = Job { rest: if uneven { LastBatch::Keep } else { job.rest }, ..job.clone() };
         let (sequence, _) = run(&sequence, one, None, steps).unwrap();
@@ -453,7 +463,7 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         let (alone, _) = run(job, one, Some(&merged), steps).unwrap();
         let alone = in_order(&alone[0]);
         if (uneven || apart) && !different {
-            // It cannot be said which of equal items are left.
+            // Equal items cannot be told apart.
         } else if uneven {
             prop_assert!(left.starts_with(&alone) && left.len() < alone.len() + all as usize);
         } else {
@@ -461,48 +471,48 @@ fn holds(job: &Job, teams: [Team; 2], stop: u64) -> Result<(), TestCaseError> {
         }
     }
 
-    // Steps are skipped without reading them: what follows is the same.
+    // Skipping steps without reading them gives the same rest.
     if lengths_known && job.is_plain() && (job.shuffle_bytes.is_none() || job.shuffle < 2) {
-        skips(job, teams, (&merged, stop.min(steps)), (&whole[0], digest(&ends)))?;
+        skips(job, layouts, (&merged, stop.min(steps)), (&whole[0], digest(&ends)))?;
     }
 
-    // The same team resumes, each with the whole or with its own state, wherever it was.
+    // The same layout resumes, each reader with the merged or its own state.
     if stop.is_multiple_of(3) {
         for (reader, state) in states.iter().enumerate() {
-            let mut batches = job.loader(teams[0], reader).restore(state).unwrap();
+            let mut batches = job.loader(layouts[0], reader).restore(state).unwrap();
             let mut resumed = before[reader].clone();
             resumed.extend(take(&mut batches, steps).unwrap());
             prop_assert_eq!(&resumed, &found[reader]);
-            prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
-            let mut batches = job.loader(teams[0], reader).restore(&merged).unwrap();
+            prop_assert_eq!(batches.state().digest(), first_ends[reader].digest());
+            let mut batches = job.loader(layouts[0], reader).restore(&merged).unwrap();
             let rest = take(&mut batches, steps).unwrap();
             let all: Vec<_> = before[reader].values().chain(rest.values()).collect();
             prop_assert_eq!(all, found[reader].values().collect::<Vec<_>>());
-            prop_assert_eq!(batches.state().digest(), team_ends[reader].digest());
+            prop_assert_eq!(batches.state().digest(), first_ends[reader].digest());
         }
     }
     Ok(())
 }
 
-/// From a state on, steps are skipped: as many as are there, and the other team continues behind them.
+/// Skips steps from a state on, and lets the other layout continue after them.
 fn skips(
     job: &Job,
-    teams: [Team; 2],
+    layouts: [ReaderLayout; 2],
     (state, taken): (&State, u64),
     (whole, all): (&Taken, Digest),
 ) -> Result<(), TestCaseError> {
-    // Some may have nothing but what they are padded with.
+    // Some batches may consist of padding only.
     let steps: Vec<u64> = whole.keys().copied().collect();
     let left = steps.len() as u64 - taken.min(steps.len() as u64);
     let keeps = job.rest == LastBatch::Keep && !job.endless;
     for skip in [1, left / 2, left.saturating_sub(1)] {
-        // Where batches without items are left out, steps are no fixed number of places.
+        // Where empty batches are dropped, steps are no fixed number of slots.
         if skip == 0 || skip > left || keeps {
             continue;
         }
         let state: State = state.clone().skip(skip).to_string().parse().unwrap();
         let until = if job.endless { STEPS } else { u64::MAX };
-        let (after, states) = run(job, teams[1], Some(&state), until).unwrap();
+        let (after, states) = run(job, layouts[1], Some(&state), until).unwrap();
         let behind = steps[(taken + skip - 1) as usize];
         let mut rest = global(std::slice::from_ref(whole));
         rest.retain(|end, _| *end > behind);
@@ -513,13 +523,13 @@ fn skips(
     Ok(())
 }
 
-/// Whether nothing is left of the epoch, and there are batches to be padded.
+/// Whether no item of the epoch is left while batches must be padded.
 fn has_nothing_to_pad_with(job: &Job, error: &shardstream::Error) -> bool {
     let padded = job.rest == LastBatch::Pad && job.lengths_known() && !job.is_plain();
     padded && matches!(error.kind(), ErrorKind::Config(what) if what.contains("none is left"))
 }
 
-/// Each sample comes once in an epoch, or what is left out or repeated is less than a batch.
+/// Each sample comes once in an epoch, or less than a batch is dropped or repeated.
 fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestCaseError> {
     let mut seen: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (key, text, _) in together.values().flatten() {
@@ -530,7 +540,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     match job.rest {
         Drop if job.passes > 1 || job.sizes.len() > 1 => prop_assert!(count <= total),
         Drop => prop_assert!(count <= total && count + all as usize > total, "{} of {}", count, total),
-        // A mix has places that stay empty, and are filled all the same.
+        // A mix has empty slots, which are filled too.
         Repeat if job.sizes.len() > 1 => prop_assert!(count >= total),
         Repeat => prop_assert!(count >= total, "{} of {}", count, total),
         _ => prop_assert_eq!(count, total),
@@ -541,12 +551,12 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
     Ok(())
 }
 
-/// How many cases are tried, unless `SHARDSTREAM_CASES` says how many.
+/// Number of cases, unless `SHARDSTREAM_CASES` sets it.
 const CASES: u32 = 1000;
 /// Number of runs that share them.
 const RUNS: u32 = 2;
 
-/// Each time other cases are tried; a failure prints the seed, and the smallest job that fails.
+/// Each run tries other cases; a failure prints the seed, and the smallest job that fails.
 fn try_jobs(run: u32) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seed = number("SHARDSTREAM_SEED").unwrap_or_else(|| RandomState::new().hash_one(run));
@@ -559,19 +569,20 @@ fn try_jobs(run: u32) {
         failure_persistence: None,
         ..Config::default()
     };
-    let result = TestRunner::new(config).run(&cases_of_jobs(), |(job, teams, stop)| holds(&job, teams, stop));
+    let result =
+        TestRunner::new(config).run(&cases_of_jobs(), |(job, layouts, stop)| holds(&job, layouts, stop));
     if let Err(error) = result {
         panic!("with SHARDSTREAM_SEED={seed}: {error}");
     }
 }
 
 #[test]
-fn any_team_stopped_anywhere_sees_the_one_sequence() {
+fn any_ranks_stopped_anywhere_read_the_one_sequence() {
     try_jobs(0);
 }
 
-/// More of the same, on another core.
+/// The second half of the cases, on another core.
 #[test]
-fn any_other_team_does_so_too() {
+fn any_ranks_stopped_anywhere_read_it_in_more_cases() {
     try_jobs(1);
 }

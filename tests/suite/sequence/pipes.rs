@@ -1,4 +1,4 @@
-//! What is done with samples: any legal stack of stages, each a pure function of the sample.
+//! The stages of the sequence tests: any legal stack, each stage a pure function of the sample.
 
 use crate::support::{member, shards::key};
 use proptest::prelude::*;
@@ -10,37 +10,37 @@ use shardstream::prelude::*;
 use shardstream::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// An item: key, content, a random number of its own.
+/// An item: key, content, random number.
 pub(super) type Item = (String, String, u64);
 
-/// The stages of one dataset. One in this many samples is dropped, fails, or is damaged.
+/// The stages of one dataset. A number is a rate: one in this many samples is dropped, fails or is damaged.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pipe {
-    /// In the shard, where no index is used: a sample that is no good, or the end of the shard.
+    /// Damage in the shard, where no index is used: a bad sample, or a missing end.
     pub(super) damage: Option<usize>,
-    /// What is joined to the samples.
+    /// The side that is joined.
     joined: Option<Joined>,
     select: Option<u64>,
-    /// Of a text no more than so much is read on, and of some samples nothing; some are refused.
+    /// `select_map`: truncates texts to this length, drops some samples and fails for others.
     trim: Option<u64>,
     filter: Option<u64>,
-    /// How many outputs there are at most, and whether some fail.
+    /// `flat_map`: the largest number of outputs, and whether some fail.
     split: Option<u64>,
     fail: Option<u64>,
-    /// Whether the filter comes before what splits.
+    /// Whether the filter comes before `flat_map`.
     filter_first: bool,
     rows: Option<usize>,
-    /// Items in windows of this many, the other way round, one of each left out; whether the stage says when
-    /// it remembers nothing.
+    /// A stateful stage that reverses windows of this many items and drops one of each; whether it reports
+    /// that it remembers nothing.
     windows: Option<(usize, bool)>,
-    /// In place of these, a stage that saves what it needs.
+    /// Instead of these, a stage that saves what it needs.
     saves: Option<Saves>,
 }
 
 /// A stage that saves what it needs.
 #[derive(Debug, Clone, Copy)]
 enum Saves {
-    /// Sizes of groups, and how many items wait.
+    /// Sizes of groups, and number of waiting items.
     Groups(usize, usize),
     /// Rows of this many bytes.
     Packed(usize),
@@ -72,7 +72,7 @@ impl Pipe {
         self.keeps_numbers() && !self.misses(Missing::Error) && self.fail.is_none() && self.damage.is_none()
     }
 
-    /// Whether no stage is there to change the number of items.
+    /// Whether no stage changes the number of items.
     pub(super) fn keeps_numbers(&self) -> bool {
         self.select.is_none()
             && !self.misses(Missing::Skip)
@@ -179,7 +179,7 @@ impl Pipe {
     }
 }
 
-/// Gives each this many items the other way round, without the first that came, if there are several.
+/// Emits windows of this many items in reverse order, without the first item if there are several.
 struct Windows {
     size: usize,
     tells: bool,
@@ -218,19 +218,19 @@ impl Stage<Item> for Windows {
     }
 }
 
-/// The text of a sample, and of what is joined to it.
+/// The text of a sample, with that of its side.
 fn text(sample: &Sample) -> String {
     let field = |name| sample.get(name).map_or(Vec::new(), |value| value.as_bytes().unwrap().to_vec());
     String::from_utf8([field("txt"), field("side")].concat()).unwrap()
 }
 
-/// A number that stands for a key, mixed well.
+/// A hash of a key.
 fn of(key: &str) -> u64 {
     key.bytes()
         .fold(7, |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
 }
 
-/// As many as there can be datasets.
+/// One for each possible dataset.
 pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     let some = |numbers: std::ops::Range<u64>| prop::option::weighted(0.3, numbers);
     let trim = prop::option::weighted(0.2, 1u64..5);
@@ -261,7 +261,7 @@ pub(super) fn pipes() -> impl Strategy<Value = Vec<Pipe>> {
     prop::collection::vec(pipe, 3..=3)
 }
 
-/// Writes what is joined to a shard: some keys are missing, some are in another order, and there are others.
+/// Writes the side of a shard: some keys are missing, some are in another order, and some are extra.
 pub(super) fn beside(path: &Path, number: usize, size: usize) {
     let has = |sample: &usize| number.is_multiple_of(3) || !(number + sample).is_multiple_of(4);
     let mut keys: Vec<String> = (0..size).filter(has).map(|sample| key(number, sample)).collect();
@@ -279,7 +279,7 @@ pub(super) fn beside(path: &Path, number: usize, size: usize) {
     writer.finish().unwrap();
 }
 
-/// Writes a shard as it would be, but with a sample that comes apart, and some without their end.
+/// Writes a shard whose middle sample has a duplicate member; some shards also lack their end marker.
 pub(super) fn damaged(path: &Path, number: usize, size: usize) {
     let mut members = Vec::new();
     for sample in 0..size {

@@ -1,5 +1,5 @@
-//! Blocking calls in a source, whose futures run on the threads that move bytes: they would wait for
-//! themselves.
+//! Blocking calls in a source, whose futures run on the I/O threads: such a call would wait for its own
+//! thread.
 
 use crate::support::shards::{memory, put, url, write};
 use futures::future::{BoxFuture, FutureExt};
@@ -16,11 +16,11 @@ use std::time::Duration;
 
 type Call = dyn Fn(&Store) -> Result<String> + Send + Sync;
 
-/// A source that makes a call of the blocking face for each request, and answers with its outcome.
+/// A source that makes a blocking call for each request, and responds with its outcome.
 struct Calling {
     store: Store,
     call: Arc<Call>,
-    /// Whether the call is made where it may block.
+    /// Whether the call is made on a thread that may block.
     elsewhere: bool,
 }
 
@@ -61,7 +61,7 @@ fn written(mut object: Box<dyn ObjectWriter>) -> Result<String> {
 }
 
 #[test]
-fn every_blocking_call_of_a_source_is_an_error_that_says_so() {
+fn every_blocking_call_on_an_io_thread_is_an_error() {
     let calls: Vec<(&str, &str, Arc<Call>)> = vec![
         ("read_all", "4", Arc::new(|store| Ok(store.open("mem://note")?.read_all()?.len().to_string()))),
         ("next", "1", Arc::new(|store| counted(store.open("mem://note")?))),
@@ -131,9 +131,9 @@ fn every_blocking_call_of_a_source_is_an_error_that_says_so() {
     }
 }
 
-/// What need not wait harms nobody: a file that is read, bytes in memory.
+/// Calls that need not wait are allowed: reading a file, bytes in memory.
 #[test]
-fn what_does_not_wait_is_not_refused() {
+fn calls_that_do_not_block_are_allowed() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("note");
     std::fs::write(&path, "four").unwrap();

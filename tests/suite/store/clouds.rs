@@ -1,7 +1,7 @@
-//! Clients of clouds against servers of the tests' own: what they send to whom, and what they say of what
-//! comes back.
+//! Clients of cloud stores against test servers: what they send to which server, and how they report
+//! responses.
 //!
-//! They take their settings from the environment, so each test reads and lists in a process of its own.
+//! The clients take their settings from the environment, so each test reads and lists in its own process.
 
 use crate::store::builder;
 use crate::support::child::child;
@@ -39,7 +39,7 @@ fn kind(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// What the child says of reading and of listing.
+/// The output of the child for reading and for listing.
 fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
     let mut command = child(module_path!(), "read_and_list");
     for (name, _) in std::env::vars() {
@@ -75,14 +75,14 @@ fn s3_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
     child_says("s3://bucket", &account.chain(more.iter().copied()).collect::<Vec<_>>())
 }
 
-/// The endpoint of a bucket at `server`, which gives out tokens too.
+/// The endpoint of a bucket at `server`, which issues tokens too.
 fn gs_says(server: &Server, more: &[(&str, &str)]) -> [String; 2] {
     let (url, host) = (server.url(""), server.url("").replace("http://", ""));
     let account = [("GOOGLE_BASE_URL", url.as_str()), ("GCE_METADATA_HOST", &host)];
     child_says("gs://bucket", &[&account[..], more].concat())
 }
 
-/// An object and a listing with nothing in it; a token for whoever asks for one.
+/// Serves an object, an empty listing, and tokens.
 fn bucket(request: &Request) -> Reply {
     match request.path() {
         path if path.ends_with("/token") => {
@@ -119,7 +119,7 @@ fn credentials_do_not_follow_a_redirect_to_another_server() {
     }
 }
 
-/// As S3 does for a bucket that is too new to be known everywhere.
+/// S3 redirects like this for a bucket that is too new to be known everywhere.
 #[test]
 fn a_refusal_after_a_redirect_says_what_is_missing() {
     let other = Server::start(|_| Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"));
@@ -155,7 +155,7 @@ fn a_bucket_in_another_region_is_named_with_what_to_set() {
 }
 
 #[test]
-fn the_requester_pays_where_that_is_set() {
+fn requester_pays_is_sent_when_set() {
     let server = Server::start(|request| match request.header("x-amz-request-payer") {
         Some("requester") => bucket(request),
         _ => Reply::new(403, "<Error><Code>AccessDenied</Code></Error>").with("x-amz-request-id", "1"),
@@ -168,7 +168,7 @@ fn the_requester_pays_where_that_is_set() {
 }
 
 #[test]
-fn a_project_pays_where_one_is_set() {
+fn the_billing_project_is_sent_when_set() {
     let server = Server::start(|request| match request.header("x-goog-user-project") {
         None if !is_token(request) => Reply::new(400, "<Error><Code>UserProjectMissing</Code></Error>"),
         Some(project) if project != "payer" => Reply::new(400, ""),
@@ -179,14 +179,14 @@ fn a_project_pays_where_one_is_set() {
     }
     let paid = [("GOOGLE_USER_PROJECT", "payer")];
     assert_eq!(gs_says(&server, &paid), ["reading gave 100", "listing gave 0"]);
-    // What gives out tokens is not told.
+    // The token server does not get the header.
     let requests = server.requests();
     let mut tokens = requests.iter().filter(|request| is_token(request));
     assert!(tokens.all(|request| request.header("x-goog-user-project").is_none()));
 }
 
 #[test]
-fn faults_of_listings_are_those_of_reading() {
+fn listing_and_reading_fail_with_the_same_kinds() {
     for (status, code, expected) in [
         (403, "AccessDenied", "Denied"),
         (401, "InvalidToken", "Denied"),
@@ -212,7 +212,7 @@ fn faults_of_listings_are_those_of_reading() {
 }
 
 /// An address at which nothing listens.
-fn nobody() -> String {
+fn refused_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
@@ -220,13 +220,13 @@ fn nobody() -> String {
 #[test]
 fn missing_credentials_are_denied_and_say_what_to_set() {
     let server = Server::start(bucket);
-    let (url, nobody) = (server.url(""), nobody());
-    let metadata = format!("http://{nobody}");
+    let (url, refused) = (server.url(""), refused_address());
+    let metadata = format!("http://{refused}");
     let amazon =
         child_says("s3://bucket", &[("AWS_ENDPOINT_URL", &url), ("AWS_METADATA_ENDPOINT", &metadata)]);
     let google = child_says(
         "gs://bucket",
-        &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &nobody), ("GCE_METADATA_IP", &nobody)],
+        &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &refused), ("GCE_METADATA_IP", &refused)],
     );
     for (says, names) in [
         (amazon, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SKIP_SIGNATURE"][..]),
@@ -240,21 +240,21 @@ fn missing_credentials_are_denied_and_say_what_to_set() {
     assert_eq!(server.requests().len(), 0);
 }
 
-/// Credentials that are named and cannot be read, and a machine whose own are refused.
+/// Credentials files that cannot be read, and a machine whose own credentials are refused.
 #[test]
-fn credentials_that_are_no_use_are_denied_and_say_what_to_set() {
+fn unusable_credentials_are_denied_and_say_what_to_set() {
     let refusing = Server::start(|request| match is_token(request) {
         true => Reply::new(404, "no such account"),
         false => bucket(request),
     });
-    let nobody = format!("http://{}", nobody());
+    let refused = format!("http://{}", refused_address());
     let amazon = [
-        ("AWS_ENDPOINT_URL", nobody.as_str()),
+        ("AWS_ENDPOINT_URL", refused.as_str()),
         ("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token"),
         ("AWS_ROLE_ARN", "arn:aws:iam::1:role/a"),
     ];
     let google =
-        [("GOOGLE_BASE_URL", nobody.as_str()), ("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")];
+        [("GOOGLE_BASE_URL", refused.as_str()), ("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")];
     let [amazon, _] = child_says("s3://bucket", &amazon);
     assert!(amazon.contains("failed as Denied") && amazon.contains("/nowhere/token"), "{amazon}");
     assert!(amazon.contains("AWS_ACCESS_KEY_ID") && amazon.contains("AWS_SKIP_SIGNATURE"), "{amazon}");
@@ -271,10 +271,10 @@ fn credentials_that_are_no_use_are_denied_and_say_what_to_set() {
     }
 }
 
-/// A bucket that nothing answers for.
+/// A bucket whose server refuses connections.
 #[test]
-fn a_listing_that_is_refused_is_given_up() {
-    let url = format!("http://{}", nobody());
+fn a_listing_gives_up_on_refused_connections() {
+    let url = format!("http://{}", refused_address());
     let account = [
         ("AWS_ENDPOINT_URL", url.as_str()),
         ("AWS_ACCESS_KEY_ID", "key"),

@@ -1,4 +1,4 @@
-//! What every place must do, byte for byte and in both faces.
+//! The behaviour that every store must have, blocking and asynchronous, byte for byte.
 
 use crate::store::builder;
 use crate::support::{archive, noise};
@@ -27,7 +27,7 @@ const NAMES: [&str; 11] = [
     "deep ü+/#/?/%/x.tar",
 ];
 
-/// A store whose ranges are so small that small objects have many.
+/// A store with ranges so small that small objects have many.
 pub(crate) fn small_ranges() -> StoreBuilder {
     builder().range_size(RANGE as u64)
 }
@@ -39,29 +39,29 @@ pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {
     assert_eq!((info.url.as_str(), info.size), (url, content.len() as u64));
 }
 
-/// The object through the blocking and through the asynchronous face, which must agree.
+/// Reads an object with the blocking and the asynchronous API, which must agree.
 pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
-    both_faces(url, || store.open(url))
+    read_with_both_apis(url, || store.open(url))
 }
 
-/// A range of the object through both faces.
+/// Reads a range of the object with both APIs.
 pub(crate) fn read_range(store: &Store, url: &str, range: Range<u64>) -> Result<Bytes> {
-    both_faces(url, || store.open_range(url, range.clone()))
+    read_with_both_apis(url, || store.open_range(url, range.clone()))
 }
 
-fn both_faces(url: &str, open: impl Fn() -> Result<Body>) -> Result<Bytes> {
+fn read_with_both_apis(url: &str, open: impl Fn() -> Result<Body>) -> Result<Bytes> {
     let blocking = open()?.read_all();
     let chunks = open()?.into_stream().try_collect::<Vec<_>>();
     let asynchronous = futures::executor::block_on(chunks).map(|chunks| Bytes::from(chunks.concat()));
     match (&blocking, &asynchronous) {
-        (Ok(one), Ok(other)) => assert!(one == other, "the faces differ: {url}"),
+        (Ok(one), Ok(other)) => assert!(one == other, "the APIs differ: {url}"),
         (Err(one), Err(other)) => assert_eq!(one.to_string(), other.to_string()),
-        (one, other) => panic!("only one face failed: {:?}, {:?}", one.as_ref().err(), other.as_ref().err()),
+        (one, other) => panic!("only one API failed: {:?}, {:?}", one.as_ref().err(), other.as_ref().err()),
     }
     blocking
 }
 
-/// The suite. `url` makes the URL of a name, `put` puts an object there by whatever means.
+/// Runs the suite. `url` makes the URL of a name, `put` stores an object at a URL.
 pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
     let lengths = [0, 1, RANGE - 1, RANGE, RANGE + 1, 2 * RANGE, 10 * RANGE + 7];
     for length in lengths {
@@ -88,7 +88,7 @@ pub(crate) fn reading(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(
     inside_executors(store, &url("plain.tar"));
 }
 
-/// Shards of all names, as a dataset reads them.
+/// Shards with names of all sorts, as a dataset reads them.
 fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8])) {
     for (number, name) in NAMES.iter().enumerate() {
         put(name, &archive(&[Sample::new(format!("{number:02}")).with("cls", number as i64)]));
@@ -100,8 +100,8 @@ fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8]
     assert_eq!(keys, (0..NAMES.len()).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }
 
-/// Every range of small objects, and those of a larger one that begin and end around the borders of requests.
-/// `put` puts the object at `url`.
+/// Every range of small objects, and ranges of a larger one that begin and end around the borders of
+/// requests. `put` stores the object at `url`.
 fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
     let check = |content: &[u8], start: usize, end: usize| {
         let expected =
@@ -163,7 +163,7 @@ fn compressed(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[
     }
 }
 
-/// The blocking face may be used within an asynchronous function, and the asynchronous one without tokio.
+/// The blocking API works within an asynchronous function, and the asynchronous one without tokio.
 fn inside_executors(store: &Store, url: &str) {
     let expected = store.open(url).unwrap().read_all().unwrap();
     let inside = futures::executor::block_on(async { store.open(url).unwrap().read_all().unwrap() });
@@ -178,7 +178,7 @@ fn inside_executors(store: &Store, url: &str) {
     assert!(inside == expected);
 }
 
-/// Writing and listing under `base`, where nothing may be yet.
+/// Writing and listing under `base`, which must be empty.
 pub(crate) fn writing(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
     for name in NAMES {
@@ -201,7 +201,7 @@ pub(crate) fn writing(store: &Store, base: &str) {
     assert_eq!(list(&format!("{base}/")), expected);
     assert_eq!(list(&url("deep")), [(url("deep/er/x.tar"), 13)]);
 
-    // More than one part of an upload, and a bit: abandoned, and then for good.
+    // An upload of more than one part: first abandoned, then finished.
     let large = noise((16 << 20) + (1 << 20) + 3);
     let mut abandoned = store.create(&url("large/b.tar")).unwrap();
     abandoned.write_all(&large).unwrap();
@@ -215,7 +215,7 @@ pub(crate) fn writing(store: &Store, base: &str) {
     assert_eq!(list(&url("large")), [(url("large/a.tar"), large.len() as u64)]);
 }
 
-/// Keys that only buckets have, under `base`, where nothing may be yet: in a path, `a//b` is `a/b`.
+/// Keys that only buckets allow, under `base`, which must be empty: in a path, `a//b` is `a/b`.
 pub(crate) fn odd_keys(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
     let names = ["a//b.tar", "a/b.tar", "c///d e.tar", "c//ü//x.tar", "c/", "d//"];
@@ -246,7 +246,7 @@ pub(crate) fn odd_keys(store: &Store, base: &str) {
     assert!(list(base).is_empty());
 }
 
-/// Deleting under `base`, where nothing may be yet.
+/// Deleting under `base`, which must be empty.
 pub(crate) fn deleting(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
     let names = || -> Vec<_> { store.list(base).unwrap().into_iter().map(|info| info.url).collect() };
@@ -270,7 +270,7 @@ pub(crate) fn deleting(store: &Store, base: &str) {
     store.delete(&url("again.tar")).unwrap();
 }
 
-/// Listing and reading tell the same version, where they ask the same place for it.
+/// Listing and reading report the same version, where they take it from the same server.
 fn listed_as_read(store: &Store, base: &str) {
     for info in store.list(base).unwrap() {
         let stat = store.stat(&info.url).unwrap();
@@ -329,11 +329,11 @@ fn only_files_are_deleted() {
     assert_eq!(store.open(&path("d/kept.tar")).unwrap().read_all().unwrap(), "kept");
 }
 
-/// A source that can only read says so.
+/// A read-only source refuses to delete.
 #[test]
-fn what_cannot_be_deleted_is_told() {
-    let store = crate::support::shelf::Shelf::of(&[1]).store();
-    let url = crate::support::shelf::url(0);
+fn objects_that_cannot_be_deleted_are_reported() {
+    let store = crate::support::versioned_source::VersionedSource::of(&[1]).store();
+    let url = crate::support::versioned_source::url(0);
     let error = store.delete(&url).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
     assert!(error.to_string().contains("cannot delete shelf:// URLs"), "{error}");

@@ -1,7 +1,7 @@
-//! The suite over clients of clouds that are configured from the environment, as users do it.
+//! The suite for clients of cloud stores that are configured from the environment, as users do.
 //!
-//! The environment of a running process cannot be changed safely, so each test runs the suite in a process of
-//! its own. A server that is not installed skips its test, see `support/emulator.rs`.
+//! The environment of a running process cannot be changed safely, so each test runs the suite in its own
+//! process. A test whose server is not installed is skipped, see `support/emulator.rs`.
 
 use crate::store::builder;
 use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
@@ -30,7 +30,7 @@ fn suite() {
     }
 }
 
-/// Keys that are like no path.
+/// Keys that are no valid paths.
 const ODD_KEYS: [&str; 11] = [
     "/lead.tar",
     "//lead.tar",
@@ -45,7 +45,7 @@ const ODD_KEYS: [&str; 11] = [
     "a/\u{10fffe}\u{10fffe}/x.tar",
 ];
 
-/// Runs in a child process: lists what the server of [`no_key_stops_a_listing`] has.
+/// Runs in a child process: lists the objects on the server of [`no_key_stops_a_listing`].
 #[test]
 #[ignore = "run by another test, in an environment of its making"]
 fn listing() {
@@ -64,7 +64,7 @@ fn listing() {
     for key in ODD_KEYS {
         let url = format!("{base}/{key}");
         let read = store.open(&url).and_then(|body| body.read_all());
-        // What begins with a slash, or would be another URL once a client has tidied it up.
+        // Keys that begin with a slash, or whose URL a client would normalise to another one.
         if key.starts_with('/') || key.split('/').any(|part| [".", ".."].contains(&part)) {
             let error = read.unwrap_err();
             assert!(matches!(error.kind(), shardstream::ErrorKind::Config(_)), "{error:?}");
@@ -75,7 +75,7 @@ fn listing() {
     }
 }
 
-/// Whatever is in a bucket: all of it is listed, and read if a client can ask for it.
+/// Every key in a bucket is listed, and read if a client can request it.
 #[test]
 #[cfg(feature = "gcs")]
 fn no_key_stops_a_listing() {
@@ -83,7 +83,7 @@ fn no_key_stops_a_listing() {
     run("listing", "gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url(""))]);
 }
 
-/// Runs in a child process: deletes what the server of [`deletions_are_tried_again`] has.
+/// Runs in a child process: deletes what the server of [`deletions_are_retried`] has.
 #[test]
 #[ignore = "run by another test, in an environment of its making"]
 fn deletions() {
@@ -115,7 +115,7 @@ fn run(test: &str, base: &str, environment: &[(&str, &str)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Both spellings of the emulator's address, over a server of the test's own.
+/// Both spellings of the emulator's address, with a test server.
 #[test]
 #[cfg(feature = "gcs")]
 fn gcs() {
@@ -123,7 +123,7 @@ fn gcs() {
         let server = crate::support::bucket::start();
         run_suite("gs://bucket", &[("STORAGE_EMULATOR_HOST", &server.url("").replace("http://", scheme))]);
         let requests = server.requests();
-        // The large upload that the suite abandons is called off, so that no part of it stays behind.
+        // The large upload that the suite abandons is aborted, so that none of its parts stays.
         assert!(
             requests.iter().any(|request| request.method == "DELETE" && request.query().contains("uploadId"))
         );
@@ -132,10 +132,10 @@ fn gcs() {
     }
 }
 
-/// The second try finds the object gone, as it does when the answer to the first is lost.
+/// The second try finds the object deleted, as when the response to the first try is lost.
 #[test]
 #[cfg(feature = "gcs")]
-fn deletions_are_tried_again() {
+fn deletions_are_retried() {
     use crate::support::server::{Reply, Server};
     let server = Server::start(|request| match (request.path(), request.number) {
         ("/bucket/denied", _) => Reply::new(403, ""),

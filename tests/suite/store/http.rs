@@ -1,4 +1,4 @@
-//! Web servers, well-behaved and not. Whatever a server does, what is read is the object or a typed error.
+//! Web servers, correct and faulty. Whatever a server does, the result is the object or a typed error.
 
 use crate::store::builder;
 use crate::store::conformance::{read, reading, small_ranges};
@@ -55,7 +55,7 @@ fn honest(request: &Request, content: &[u8]) -> Reply {
 }
 
 #[test]
-fn a_cut_at_any_byte_is_continued_there() {
+fn a_cut_at_any_byte_resumes_there() {
     for cut in [0, 1, 499, 999] {
         let cut_before = AtomicBool::new(false);
         let (result, requests) = misbehaving(move |request, content| {
@@ -73,7 +73,7 @@ fn a_cut_at_any_byte_is_continued_there() {
 }
 
 #[test]
-fn the_first_range_is_continued_too() {
+fn a_cut_in_the_first_range_resumes_too() {
     let (result, _) = misbehaving(|request, content| {
         let reply = honest(request, content);
         if request.number == 0 { reply.cut(10) } else { reply }
@@ -139,7 +139,7 @@ fn a_new_etag_in_a_resumed_range_is_an_error_even_if_the_condition_is_ignored() 
 }
 
 #[test]
-fn overload_passes_and_refusals_do_not() {
+fn overload_is_retried_and_refusals_are_not() {
     for status in [429, 500, 503] {
         let (result, _) = misbehaving(move |request, content| {
             if request.number % 3 == 0 { Reply::new(status, "busy") } else { honest(request, content) }
@@ -180,7 +180,7 @@ fn ranges_may_be_chunked_or_end_by_closing() {
     for framing in [Framing::Chunked, Framing::Close] {
         let (result, _) = misbehaving(move |request, content| honest(request, content).framed(framing));
         result.unwrap();
-        // Closing too early looks like an end: the length of the range tells.
+        // An early close looks like an end; the length of the range reveals it.
         let (result, _) = misbehaving(move |request, content| {
             let reply = honest(request, content).framed(framing);
             if request.number == 1 { reply.cut(100) } else { reply }
@@ -211,7 +211,7 @@ fn wrong_ranges_are_errors() {
 }
 
 #[test]
-fn ranges_shorter_than_asked_for_are_continued() {
+fn ranges_shorter_than_requested_are_completed() {
     let (result, _) = misbehaving(|request, content| {
         let (first, last) = request.range().unwrap();
         let last = last.min(first + 599).min(content.len() - 1);
@@ -223,7 +223,7 @@ fn ranges_shorter_than_asked_for_are_continued() {
 }
 
 #[test]
-fn a_range_longer_than_asked_for_is_an_error() {
+fn a_range_longer_than_requested_is_an_error() {
     let (result, _) = misbehaving(|request, content| {
         let (first, last) = request.range().unwrap();
         let reply = honest(request, content);
@@ -270,7 +270,7 @@ fn redirects_are_followed_and_queries_kept_byte_for_byte() {
 }
 
 #[test]
-fn passwords_are_sent_and_not_shown() {
+fn passwords_are_sent_but_not_shown() {
     let server = Server::start(|request| match request.header("authorization") {
         Some("Basic bWU6czNjcmV0") => Reply::object(request, b"in", TAG),
         _ => Reply::new(401, ""),
@@ -297,11 +297,11 @@ fn a_dead_server_is_an_error() {
 }
 
 #[test]
-fn whoever_refuses_connections_is_given_up_with_the_number_of_tries() {
+fn refused_connections_end_in_an_error_with_the_number_of_tries() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    // By default this takes about two seconds; without a bound on time it would take for ever.
+    // By default this takes about two seconds; without a time limit it would never end.
     let store = builder().retries(u32::MAX).build().unwrap();
     let error = store.open(&format!("http://{address}/a.tar")).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
@@ -313,7 +313,7 @@ fn whoever_refuses_connections_is_given_up_with_the_number_of_tries() {
 }
 
 #[test]
-fn all_tries_together_end_at_the_time_limit() {
+fn the_time_limit_bounds_all_tries_together() {
     let later: fn() -> Reply = || Reply::new(503, "later").with("Retry-After", 86_400);
     let failed: fn() -> Reply = || Reply::new(500, "down");
     for reply in [later, failed] {
@@ -331,9 +331,9 @@ fn all_tries_together_end_at_the_time_limit() {
     }
 }
 
-/// A body that is compressed on the way, or that was stored so under a name that does not say it.
+/// A body that is compressed in transit, or that was stored compressed under a name that does not say so.
 #[test]
-fn codings_that_nobody_asked_for_are_refused_by_name() {
+fn unrequested_content_codings_are_refused_by_name() {
     for coding in ["gzip", "x-gzip", "br", "zstd", "deflate", "identity, gzip"] {
         for part in [true, false] {
             let (result, requests) = misbehaving(move |request, content| {
@@ -353,7 +353,7 @@ fn codings_that_nobody_asked_for_are_refused_by_name() {
             misbehaving(move |request, content| honest(request, content).with("Content-Encoding", harmless));
         result.unwrap();
     }
-    // Some servers say so of every file with such a name; the bytes are those of the file.
+    // Some servers send this header for every file with such a name; the bytes are those of the file.
     let server = Server::start(|request| honest(request, &noise(900)).with("Content-Encoding", "x-gzip"));
     let store = builder().build().unwrap();
     assert!(store.open_range(&server.url("/a.bin"), 0..900).unwrap().read_all().is_err());
@@ -361,7 +361,7 @@ fn codings_that_nobody_asked_for_are_refused_by_name() {
 }
 
 #[test]
-fn a_redirect_to_another_scheme_says_so() {
+fn a_redirect_to_another_scheme_is_named() {
     let (result, _) =
         misbehaving(|_, _| Reply::new(302, "").with("Location", "s3://bucket/a.tar?sig=s3cret"));
     let text = format!("{:#}", result.unwrap_err());
@@ -369,7 +369,7 @@ fn a_redirect_to_another_scheme_says_so() {
 }
 
 #[test]
-fn web_servers_are_not_listed_or_written_to() {
+fn listing_and_writing_a_web_server_are_errors() {
     let store = builder().build().unwrap();
     let error = store.list("http://127.0.0.1:1/").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
@@ -404,7 +404,7 @@ fn a_small_range_is_one_request() {
 }
 
 #[test]
-fn a_cut_in_a_range_is_continued_at_the_byte() {
+fn a_cut_in_a_range_resumes_at_the_byte() {
     for cut in [1, 499, 999] {
         let (result, requests) = ranged(700..3200, move |request, content| {
             let reply = honest(request, content);
@@ -417,7 +417,7 @@ fn a_cut_in_a_range_is_continued_at_the_byte() {
 }
 
 #[test]
-fn a_range_of_a_server_without_ranges_is_cut_out_of_the_whole() {
+fn a_server_without_ranges_still_serves_a_range() {
     for framing in [Framing::Length, Framing::Chunked, Framing::Close] {
         for range in [0..10, 1700..3200, 4499..4600, 4500..4600, 9000..9001] {
             let (result, requests) =

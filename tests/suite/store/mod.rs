@@ -1,4 +1,4 @@
-//! One suite for all places that objects can lie in, and what happens when a server misbehaves.
+//! One suite for all stores, and tests of misbehaving servers.
 //!
 //! The tests that use [`builder`] run once more over the other HTTP client, see `over_reqwest`.
 

@@ -1,4 +1,4 @@
-//! What holds whichever HTTP client fetches the bodies: suites that run over the native client run once more,
+//! Behaviour shared by both HTTP clients: suites that run over the native client run once more,
 //! over `reqwest`.
 //!
 //! Three things differ, and are tested elsewhere or here: which connections are reused and what happens to
@@ -10,7 +10,7 @@ use shardstream::ErrorKind;
 use shardstream::store::Transport;
 use std::process::Command;
 
-/// Runs the tests of a module over `reqwest`, in a process of its own, but for those named in `native_only`.
+/// Runs the tests of a module over `reqwest`, in a child process, except those named in `native_only`.
 fn over_reqwest(module: &str, native_only: &[&str]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(TRANSPORT, Transport::Reqwest.to_string()).arg(format!("store::{module}::"));
@@ -25,7 +25,7 @@ fn over_reqwest(module: &str, native_only: &[&str]) {
 #[test]
 fn web_servers_over_reqwest() {
     // The text of its error is that of the native client.
-    over_reqwest("http", &["whoever_refuses_connections_is_given_up_with_the_number_of_tries"]);
+    over_reqwest("http", &["refused_connections_end_in_an_error_with_the_number_of_tries"]);
 }
 
 #[test]
@@ -45,9 +45,9 @@ fn emulators_over_reqwest() {
     over_reqwest("emulators", &[]);
 }
 
-/// A response that another reader might see end elsewhere: this shows that the choice reaches the client.
+/// An ambiguous response, which another reader might end elsewhere, shows that the choice reaches the client.
 #[test]
-fn a_response_that_could_be_read_in_two_ways_is_read_by_reqwest_alone() {
+fn only_reqwest_reads_an_ambiguous_response() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n";
     let server = Server::start(move |_| Reply::raw(format!("{head}5\r\nhello\r\n0\r\n\r\n")));
     let read = |transport| {

@@ -1,4 +1,4 @@
-//! How a range of an object is read, shown on a source of the test's own.
+//! Reading a range of an object, from a scripted source.
 
 use crate::store::conformance::{read_range, small_ranges};
 use crate::store::ranges::{Scripted, content, honest, scripted};
@@ -21,7 +21,7 @@ fn slice(bytes: &Bytes, range: &Range<u64>) -> Bytes {
 }
 
 #[test]
-fn a_small_range_is_one_request_whatever_is_known_of_the_object() {
+fn a_small_range_is_always_one_request() {
     let bytes = content(4500);
     let honest_one: fn(&mut GetResponse) = |_| {};
     let unversioned: fn(&mut GetResponse) = |response| response.version = None;
@@ -44,7 +44,7 @@ fn a_small_range_is_one_request_whatever_is_known_of_the_object() {
     }
 }
 
-/// A store of one honest object that has no version.
+/// A store of one object that has no version.
 fn unversioned(content: &Bytes) -> (Arc<Scripted>, Store) {
     let content = content.clone();
     scripted(move |_, options| {
@@ -64,7 +64,7 @@ fn a_range_at_the_end_is_one_request_of_an_object_of_known_size() {
 }
 
 #[test]
-fn asks_for_each_byte_of_a_range_once_and_pins_the_version() {
+fn each_byte_of_a_range_is_requested_once_at_one_version() {
     let bytes = content(9000);
     let (source, store) = scripted({
         let bytes = bytes.clone();
@@ -88,11 +88,11 @@ fn an_empty_range_is_no_request() {
         assert_eq!(body.object(), None);
     }
     assert!(source.requests.lock().unwrap().is_empty());
-    // The URL is looked at all the same.
+    // The URL is checked even so.
     assert!(store.open_range("none://a", 0..0).is_err());
 }
 
-/// A source may answer in several ways that there is nothing.
+/// A source may report an empty range in several ways.
 #[test]
 fn a_range_at_the_end_or_after_it_is_empty() {
     type Answer = fn(GetResponse, &GetOptions) -> GetResponse;
@@ -130,7 +130,7 @@ fn a_range_at_the_end_or_after_it_is_empty() {
 }
 
 #[test]
-fn a_cut_within_a_range_is_continued_at_the_byte() {
+fn a_cut_within_a_range_resumes_at_the_byte() {
     let bytes = content(4500);
     for cut in 0..3 {
         let (source, store) = scripted({
@@ -138,7 +138,7 @@ fn a_cut_within_a_range_is_continued_at_the_byte() {
             move |number, options| {
                 let mut response = honest(&bytes, options);
                 if number == cut {
-                    // One chunk of 300 bytes, and then the line is gone.
+                    // One chunk of 300 bytes, and then the connection breaks.
                     let fault = || Err(std::io::Error::other("broken").into());
                     response.body = response.body.take(1).chain(stream::once(async move { fault() })).boxed();
                 }
@@ -153,7 +153,7 @@ fn a_cut_within_a_range_is_continued_at_the_byte() {
     }
 }
 
-/// What is before the range is received and passed over, what is behind it is left.
+/// Bytes before the range are received and skipped, bytes after it are not read.
 #[test]
 fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
     let bytes = content(4500);
@@ -182,7 +182,7 @@ fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
 }
 
 #[test]
-fn an_unversioned_object_is_read_in_one_go_for_a_large_range() {
+fn a_large_range_of_an_unversioned_object_is_one_request() {
     let bytes = content(4500);
     let (source, store) = unversioned(&bytes);
     assert_eq!(store.open_range("test://a", 500..4000).unwrap().read_all().unwrap(), bytes[500..4000]);
@@ -210,7 +210,7 @@ fn a_whole_object_that_is_cut_before_or_in_the_range_is_an_error() {
 }
 
 #[test]
-fn errors_of_a_range_tell_the_place_in_the_object() {
+fn errors_of_a_range_name_the_offset_in_the_object() {
     let (_, store) = scripted(|number, options| {
         let mut response = honest(&content(4500), options);
         if number > 0 {
@@ -232,7 +232,7 @@ fn errors_of_a_range_tell_the_place_in_the_object() {
 }
 
 #[test]
-fn lies_about_a_range_are_errors_and_never_wrong_bytes() {
+fn contradictions_about_a_range_are_errors_and_never_wrong_bytes() {
     let from_the_start: fn(&mut GetResponse) = |response| response.range = Some(0..1000);
     let shifted: fn(&mut GetResponse) = |response| {
         response.range = response.range.take().map(|range| range.start + 1..range.end + 1);
@@ -256,7 +256,7 @@ fn lies_about_a_range_are_errors_and_never_wrong_bytes() {
 }
 
 #[test]
-fn the_object_is_known_with_the_first_chunk_and_by_one_byte() {
+fn object_metadata_comes_with_the_first_chunk_or_one_byte() {
     let (source, store) = scripted(|_, options| Ok(honest(&content(4500), options)));
     let mut bodies = [store.open("test://a").unwrap(), store.open_range("test://a", 7..9).unwrap()];
     for body in &mut bodies {
@@ -267,7 +267,7 @@ fn the_object_is_known_with_the_first_chunk_and_by_one_byte() {
     }
     drop(bodies);
     source.requests.lock().unwrap().clear();
-    // The compression is not looked into, and need not be known.
+    // The compression is not inspected, and need not be supported.
     for url in ["test://a.tar", "test://a.tar.gz", "test://a.xz"] {
         let object = store.stat(url).unwrap();
         assert_eq!((object.size, object.version.as_deref()), (Some(4500), Some("v1")));
@@ -276,7 +276,7 @@ fn the_object_is_known_with_the_first_chunk_and_by_one_byte() {
 }
 
 #[test]
-fn the_object_may_tell_nothing_of_itself() {
+fn an_object_may_lack_size_and_version() {
     let (_, store) = scripted(|_, _| {
         let mut response = honest(&content(4500), &GetOptions::default());
         (response.size, response.version) = (None, None);
@@ -290,7 +290,7 @@ fn the_object_may_tell_nothing_of_itself() {
 }
 
 #[test]
-fn what_cannot_be_told_of_an_object_is_an_error() {
+fn stat_of_a_missing_object_is_an_error() {
     let (_, store) = scripted(|_, _| Err(ErrorKind::NotFound("no".into()).into()));
     let (store, url) = (&store, "test://a");
     let found = |result: Result<()>| {
@@ -305,7 +305,7 @@ fn what_cannot_be_told_of_an_object_is_an_error() {
     assert!(!format!("{error:?}").contains("s3cret"));
 }
 
-/// Compressed bytes have places, those that come out have none.
+/// Compressed bytes have offsets, decompressed ones do not.
 #[test]
 #[cfg(feature = "gzip")]
 fn a_compressed_object_has_no_ranges() {
@@ -315,13 +315,13 @@ fn a_compressed_object_has_no_ranges() {
     assert_eq!(error.location().shard(), Some("test://a.tar.gz"));
 }
 
-/// How a source may answer without lying.
+/// The ways in which a source may correctly respond.
 #[derive(Debug, Clone, Copy)]
 enum Manner {
     Exact,
-    /// Never more than this many bytes.
+    /// At most this many bytes per response.
     Capped(u64),
-    /// The whole object, whatever was asked for.
+    /// The whole object for any range.
     Whole,
     Unversioned,
 }
@@ -363,14 +363,14 @@ proptest! {
                 }
                 let mut response = honest(&bytes, &options);
                 response.version = response.version.filter(|_| !matches!(manner, Manner::Unversioned));
-                // A range that is cut is gone on with; the whole object in one answer cannot be.
+                // A truncated range can be resumed; a whole object in one response cannot.
                 if response.range.is_some() && response.version.is_some() && cut == Some(number) {
                     response.body = stream::empty().boxed();
                 }
                 Ok(response)
             }
         });
-        // Answers of one byte are bounded like faults are.
+        // Responses of one byte are limited like faults.
         let store = small_ranges()
             .range_size(size)
             .ranges_in_flight(in_flight)

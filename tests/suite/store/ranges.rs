@@ -1,4 +1,4 @@
-//! How an object is read in ranges, shown on a source of the test's own.
+//! Reading an object in ranges, from a scripted source.
 
 use crate::store::conformance::small_ranges;
 use crate::support::noise;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 type Script = dyn Fn(usize, &GetOptions) -> Result<GetResponse> + Send + Sync;
 
-/// Answers the `n`-th request as the script says.
+/// A source whose script answers the `n`-th request.
 pub(crate) struct Scripted {
     script: Box<Script>,
     pub(crate) requests: Mutex<Vec<GetOptions>>,
@@ -42,7 +42,7 @@ pub(crate) fn scripted(
 ) -> (Arc<Scripted>, Store) {
     let source =
         Arc::new(Scripted { script: Box::new(script), requests: Mutex::default(), bodies: Arc::default() });
-    // What other tests find out of the line is no concern of these.
+    // A budget of its own, so that measurements of other tests do not influence these.
     let store = small_ranges()
         .budget(Budget::new(64, 1 << 20))
         .ranges_in_flight(4)
@@ -53,7 +53,7 @@ pub(crate) fn scripted(
     (source, store)
 }
 
-/// The honest answer, in chunks of 300 bytes.
+/// The correct response, in chunks of 300 bytes.
 pub(crate) fn honest(content: &Bytes, options: &GetOptions) -> GetResponse {
     let size = content.len() as u64;
     let range = options.range.clone().map(|range| range.start.min(size)..range.end.min(size));
@@ -73,7 +73,7 @@ pub(crate) fn content(length: usize) -> Bytes {
 }
 
 #[test]
-fn asks_for_each_byte_once_and_pins_the_version() {
+fn each_byte_is_requested_once_at_one_version() {
     for length in [1, 999, 1000, 1001, 4500] {
         let bytes = content(length);
         let (source, store) = scripted({
@@ -102,7 +102,7 @@ fn nothing_is_requested_before_the_first_read() {
 }
 
 #[test]
-fn an_object_that_cannot_be_pinned_is_read_in_one_go() {
+fn an_unversioned_object_is_one_request() {
     let bytes = content(4500);
     for (unknown_size, requests) in [(false, 2), (true, 2)] {
         let (source, store) = scripted({
@@ -141,7 +141,7 @@ fn a_change_between_ranges_is_an_error() {
 }
 
 #[test]
-fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
+fn contradictions_about_ranges_are_errors_and_never_wrong_bytes() {
     let shifted: fn(&mut GetResponse) = |response| {
         response.range = response.range.take().map(|range| range.start + 1..range.end + 1);
     };
@@ -170,7 +170,7 @@ fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
                 }
             });
             match store.open("test://a").unwrap().read_all() {
-                // A part that says it is the whole is too short, and when it is asked for again, it comes.
+                // A part that claims to be the whole object is too short, and arrives when requested again.
                 Ok(bytes) => assert!(from == 0 && bytes == content(4500)),
                 Err(error) => {
                     assert!(
@@ -184,7 +184,7 @@ fn lies_about_ranges_are_errors_and_never_wrong_bytes() {
 }
 
 #[test]
-fn part_of_an_object_of_no_size_is_not_an_empty_object() {
+fn a_part_with_a_total_size_of_zero_is_an_error() {
     let (_, store) = scripted(|_, options| {
         let mut response = honest(&content(4500), options);
         response.size = Some(0);
@@ -194,9 +194,9 @@ fn part_of_an_object_of_no_size_is_not_an_empty_object() {
     assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
 }
 
-/// Ended without its end having been told, and asked for again, it must be what it was to the last byte.
+/// A body of unknown length that breaks off and is requested again must repeat the received bytes exactly.
 #[test]
-fn what_came_of_an_object_that_nothing_tells_from_others_must_come_again() {
+fn an_unversioned_retry_must_repeat_the_received_bytes() {
     let (long, short) = (content(900), Bytes::from(vec![7; 600]));
     for (second, whole) in [(long.clone(), true), (short, false), (long.slice(..600), false)] {
         let (_, store) = scripted({
@@ -212,7 +212,7 @@ fn what_came_of_an_object_that_nothing_tells_from_others_must_come_again() {
         });
         match store.open("test://a").unwrap().read_all() {
             Ok(bytes) if whole => assert_eq!(bytes, long),
-            // It has become shorter, and what came is what it is now.
+            // The object is shorter now, and the received bytes are all of it.
             Ok(bytes) => assert_eq!(bytes, long.slice(..600)),
             Err(error) => {
                 assert!(!whole && matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
@@ -221,13 +221,13 @@ fn what_came_of_an_object_that_nothing_tells_from_others_must_come_again() {
     }
 }
 
-/// One answer of a few takes much longer than the others: another request is sent for it, and nothing else
+/// When one response takes much longer than the others, a second request is sent for it, and nothing else
 /// changes.
 #[test]
-fn what_is_late_is_asked_for_twice() {
+fn late_requests_are_hedged() {
     let bytes = content(60_000);
     for (share, hedged) in [(0.0, false), (0.5, true)] {
-        // The 25th request is late, when it is known from those before it how long answers take.
+        // The 25th request is late, after enough earlier ones to know the usual response time.
         let source = Arc::new(Late(bytes.clone(), AtomicUsize::new(0)));
         let store =
             small_ranges().ranges_in_flight(2).hedge(share).with_source("test", source).build().unwrap();
@@ -253,9 +253,9 @@ impl Source for Late {
     }
 }
 
-/// The end of a body and its last bytes may come at the same moment.
+/// The end of a body and its last bytes may arrive at the same moment.
 #[test]
-fn small_objects_come_whole_however_often() {
+fn small_objects_are_read_whole_every_time() {
     let bytes = content(1500);
     let (_, store) = scripted({
         let bytes = bytes.clone();
@@ -266,9 +266,9 @@ fn small_objects_come_whole_however_often() {
     }
 }
 
-/// A server may answer with less than was asked for, which is no fault and uses no retry up.
+/// A server may send less than requested, which is no fault and uses up no retry.
 #[test]
-fn ranges_may_be_capped() {
+fn responses_may_be_shorter_than_their_ranges() {
     let bytes = content(4500);
     for step in [70, 300, 999] {
         let (_, store) = capped(&bytes, step);
@@ -276,7 +276,7 @@ fn ranges_may_be_capped() {
     }
 }
 
-/// A store whose source never answers with more than `most` bytes of one honest object.
+/// A store whose source never sends more than `most` bytes per response.
 fn capped(content: &Bytes, most: u64) -> (Arc<Scripted>, Store) {
     let content = content.clone();
     scripted(move |_, options| {
@@ -287,9 +287,9 @@ fn capped(content: &Bytes, most: u64) -> (Arc<Scripted>, Store) {
     })
 }
 
-/// Each such response is as good as a failed try.
+/// Each such response counts as a failed try.
 #[test]
-fn a_few_bytes_at_a_time_are_an_error() {
+fn responses_of_a_few_bytes_are_an_error() {
     for most in [1, 50] {
         let (source, store) = capped(&content(1000), most);
         let error = store.open("test://a").unwrap().read_all().unwrap_err();
@@ -301,7 +301,7 @@ fn a_few_bytes_at_a_time_are_an_error() {
 }
 
 #[test]
-fn a_short_range_is_continued_or_an_error() {
+fn a_short_range_is_completed_or_an_error() {
     for honest_again in [true, false] {
         let bytes = content(2500);
         let (source, store) = scripted({
@@ -330,7 +330,7 @@ fn a_short_range_is_continued_or_an_error() {
 }
 
 #[test]
-fn faults_that_may_pass_are_tried_again_and_others_are_not() {
+fn transient_faults_are_retried_and_others_are_not() {
     for (fault, tries) in [(None, 3), (Some("final"), 1)] {
         let (source, store) = scripted(move |_, _| match fault {
             None => Err(std::io::Error::other("broken").into()),
@@ -361,11 +361,11 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     let (source, store) = scripted({
         let (bytes, held) = (content(20_000), held.clone());
         move |_, options| {
-            // From far away, so that several are asked for at once.
+            // With a high latency, so that several ranges are requested at once.
             std::thread::sleep(std::time::Duration::from_millis(20));
             let mut response = honest(&bytes, options);
             let held = held.clone();
-            // A body that gives nothing for ever, and shows by `held` that it is alive.
+            // A body that never sends anything; `held` shows that it is alive.
             let first: Vec<_> =
                 (options.range.as_ref().unwrap().start == 0).then(|| Ok("x".into())).into_iter().collect();
             response.body =
@@ -386,7 +386,7 @@ fn requests_in_flight_are_bounded_and_end_with_the_body() {
     assert_eq!(source.requests.lock().unwrap().len(), 4);
     drop(store);
     drop(source);
-    // All downloads are gone; those that run on another thread take a moment.
+    // All downloads have ended; those on another thread take a moment.
     while Arc::strong_count(&held) > 1 {
         std::thread::yield_now();
     }
@@ -402,12 +402,12 @@ impl Source for Silent {
 }
 
 #[test]
-fn a_report_counts_the_wait_that_is_in_progress() {
+fn a_report_counts_the_wait_in_progress() {
     let store = Store::builder().with_source("test", Arc::new(Silent)).build().unwrap();
     let mut body = store.open("test://a").unwrap();
     let stopper = body.stopper();
     let reader = std::thread::spawn(move || body.next());
-    // Nothing ends this loop but a wait that counts before it is over.
+    // The loop ends only when a wait in progress is counted.
     while store.report().total().waited < std::time::Duration::from_millis(20) {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
@@ -428,7 +428,7 @@ fn a_read_only_source_says_so() {
     unsupported(writer.finish().map(drop));
 }
 
-/// What reached `put`: the bytes, and whether the body ended well.
+/// The bytes that reached `put`, and whether the body was complete.
 #[derive(Debug, Default)]
 struct Recorded(Mutex<Vec<(Vec<u8>, bool)>>);
 
@@ -464,7 +464,7 @@ impl Source for Recorder {
 }
 
 #[test]
-fn only_finish_ends_a_body() {
+fn only_finish_commits_an_upload() {
     let recorder = Recorder::default();
     let recorded = recorder.0.clone();
     let store = Store::builder().with_source("test", Arc::new(recorder)).build().unwrap();
@@ -478,7 +478,7 @@ fn only_finish_ends_a_body() {
     let mut abandoned = store.create("test://b").unwrap();
     abandoned.write_all(b"x").unwrap();
     drop(abandoned);
-    // The source gets to see the end, in its own time, and that it is not a good one.
+    // The source eventually sees that the body ended incomplete.
     while recorded.0.lock().unwrap().len() < 2 {
         std::thread::yield_now();
     }
@@ -486,7 +486,7 @@ fn only_finish_ends_a_body() {
 }
 
 #[test]
-fn the_longest_prefix_wins_and_whole_names_count() {
+fn the_longest_prefix_of_whole_components_wins() {
     let source = |text: &'static str| {
         let store = shardstream::store::object_store::memory::InMemory::new();
         (Arc::new(store), text)
@@ -517,16 +517,15 @@ fn unknown_schemes_and_commands_are_refused() {
     assert!(!text.contains("s3cret"), "{text}");
 }
 
-/// At the end of what is read, a few large ranges would each have a connection to themselves, and the other
-/// connections nothing to do.
+/// At the end of a read, a few large ranges would occupy one connection each, and leave the others idle.
 #[test]
-fn the_last_ranges_are_small() {
+fn the_last_ranges_of_an_object_are_small() {
     const MIB: u64 = 1 << 20;
     let bytes = Bytes::from(vec![7; 150 << 20]);
     let (source, _) = scripted({
         let bytes = bytes.clone();
         move |number, options| {
-            // From far away, so that several are asked for at once.
+            // With a high latency, so that several ranges are requested at once.
             std::thread::sleep(std::time::Duration::from_millis(if number == 0 { 20 } else { 0 }));
             let range = options.range.clone().unwrap();
             let part = bytes.slice(range.start as usize..range.end as usize);
@@ -550,7 +549,7 @@ fn the_last_ranges_are_small() {
     assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
     let last = &sizes[sizes.len() - 16..];
     assert!(last[..15].iter().all(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
-    // A range that was opened alone is no end of anything, and one request.
+    // A range that was opened by itself is one request.
     let body = store.open_range("test://a", MIB..9 * MIB).unwrap();
     assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);
     let alone = asked(&source).split_off(ranges.len());

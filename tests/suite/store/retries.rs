@@ -1,8 +1,7 @@
-//! How often and how long a store tries what is not the reading of bytes: listings, uploads, deletions,
-//! credentials.
+//! Retries of requests other than reads: listings, uploads, deletions, credentials.
 //!
-//! Clients of clouds take their settings from the environment, so each of these tests makes its requests in a
-//! process of its own.
+//! Clients of cloud stores take their settings from the environment, so each of these tests makes its
+//! requests in its own process.
 
 use crate::support::bucket;
 use crate::support::child::child;
@@ -48,7 +47,7 @@ fn write_list_read_delete() {
     }
 }
 
-/// What the child says of each of its calls.
+/// The output of the child for each of its calls.
 fn child_says(size: usize, retries: u32, environment: &[(&str, &str)]) -> Vec<String> {
     let mut command = child(module_path!(), "write_list_read_delete");
     for (name, _) in std::env::vars() {
@@ -72,7 +71,7 @@ fn child_says(size: usize, retries: u32, environment: &[(&str, &str)]) -> Vec<St
 const WELL: [&str; 4] = ["writing gave 3", "listing gave 1", "reading gave 3", "deleting gave 0"];
 
 #[test]
-fn all_requests_are_tried_as_often_as_those_for_bytes() {
+fn every_kind_of_request_is_retried_alike() {
     for reply in [Reply::new(500, ""), Reply::new(503, "").with("Retry-After", 0)] {
         let seen = Mutex::new(HashMap::<String, u32>::new());
         let server = bucket::start_with(move |request| {
@@ -86,7 +85,7 @@ fn all_requests_are_tried_as_often_as_those_for_bytes() {
 }
 
 #[test]
-fn a_request_that_is_given_up_says_how_often_it_was_tried() {
+fn a_failed_request_reports_its_number_of_tries() {
     let server = Server::start(|_| Reply::new(500, "down"));
     for text in child_says(3, 2, &[("STORAGE_EMULATOR_HOST", &server.url(""))]) {
         assert!(text.contains("after 3 tries in ") && text.contains("500"), "{text}");
@@ -95,7 +94,7 @@ fn a_request_that_is_given_up_says_how_often_it_was_tried() {
 }
 
 #[test]
-fn all_requests_heed_what_a_store_asks_for() {
+fn all_requests_respect_retry_after() {
     let server = bucket::start_with(|request| {
         (request.number == 0).then(|| Reply::new(503, "later").with("Retry-After", 1))
     });
@@ -104,14 +103,14 @@ fn all_requests_heed_what_a_store_asks_for() {
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
-/// A server that is the bucket and gives out tokens too.
+/// A server of the bucket that issues tokens too.
 fn metadata<'a>(url: &'a str, host: &'a str) -> [(&'static str, &'a str); 3] {
     [("GOOGLE_BASE_URL", url), ("GCE_METADATA_HOST", host), ("GCE_METADATA_IP", host)]
 }
 
-/// A response whose head has come and whose body breaks off, of a listing and of the server of credentials.
+/// A response whose body breaks off after its head, of a listing and of the credential server.
 #[test]
-fn a_short_response_that_breaks_off_is_asked_for_again() {
+fn a_short_response_that_breaks_off_is_requested_again() {
     let (page, token) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let server = bucket::start_with(move |request: &Request| {
         let (reply, count) = match (request.method.as_str(), request.path()) {
@@ -138,10 +137,10 @@ fn a_short_response_that_breaks_off_is_asked_for_again() {
     assert!(says[1].contains("input/output error") && says[1].contains("after 2 tries"), "{says:?}");
 }
 
-/// The machine's server of credentials is away for longer than it is asked at one go: it has answered before,
-/// so that reading continues as after any other fault.
+/// The machine's credential server is down for longer than one series of tries: it has answered before, so
+/// that reading continues as after any other fault.
 #[test]
-fn a_server_of_credentials_that_is_away_for_a_while_ends_no_reading() {
+fn a_short_outage_of_the_credential_server_ends_no_reading() {
     let (listed, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let server = bucket::start_with(move |request: &Request| match request.path() {
         path if path.ends_with("/token") => {
@@ -160,7 +159,7 @@ fn a_server_of_credentials_that_is_away_for_a_while_ends_no_reading() {
     assert_eq!(says, ["writing gave 3", "listing gave 0", "reading gave 3", "deleting gave 0"]);
 }
 
-/// A connection whose other end reads nothing for a while, after this many bytes.
+/// A connection whose other end stops reading for a while, after this many bytes.
 struct Resting {
     stream: TcpStream,
     before: usize,
@@ -188,10 +187,9 @@ impl Write for Resting {
     }
 }
 
-/// More than sockets hold, so that it is still being sent when the time is over in which a response must
-/// come.
+/// The object is larger than socket buffers, so that it is still being sent when the response timeout ends.
 #[test]
-fn an_upload_over_a_slow_line_is_no_silence() {
+fn a_slow_upload_does_not_time_out() {
     let rest = |stream| Resting { stream, before: 1 << 20, time: Duration::from_millis(900) };
     let server = Server::over(Arc::new(rest), |request| match request.method.as_str() {
         "PUT" => Reply::new(200, "").with("ETag", "\"v1\""),
@@ -203,7 +201,7 @@ fn an_upload_over_a_slow_line_is_no_silence() {
     assert_eq!(child_says(length, 0, &environment)[0], format!("writing gave {length}"));
 }
 
-/// A source that never answers, but for bodies that break off.
+/// A source that never responds, except with bodies that stall.
 #[derive(Debug, Default)]
 struct Mute(AtomicUsize);
 
@@ -236,7 +234,7 @@ fn mute() -> Store {
 }
 
 #[test]
-fn a_source_that_never_answers_is_given_up() {
+fn a_source_that_never_responds_times_out() {
     let store = mute();
     for error in [store.list("mute://").unwrap_err(), store.delete("mute://a").unwrap_err()] {
         let late = matches!(error.kind(), ErrorKind::Io(error) if error.kind() == io::ErrorKind::TimedOut);
@@ -244,9 +242,9 @@ fn a_source_that_never_answers_is_given_up() {
     }
 }
 
-/// The source is read as far as there is room for what it sends, and then waits for its reader.
+/// The source is read as far as there is room, and then waits for its reader.
 #[test]
-fn a_reader_that_rests_leaves_a_fault_its_time() {
+fn an_idle_reader_uses_up_no_retry_time() {
     let mut body = mute().open("mute://a").unwrap();
     let mut bytes = body.next().unwrap().unwrap().to_vec();
     std::thread::sleep(Duration::from_millis(300));

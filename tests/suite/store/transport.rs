@@ -1,8 +1,6 @@
-//! The crate's own HTTP client on real connections: which it uses again, whom it trusts, where it lets itself
-//! be sent.
+//! The crate's own HTTP client on real connections: reuse, trust and redirects.
 //!
-//! What depends on the environment is tried in a process of its own, as the environment of a running one
-//! cannot be changed safely.
+//! Tests of the environment run in their own process, as that of a running process cannot be changed safely.
 
 use crate::store::conformance::small_ranges;
 use crate::support::child::child;
@@ -33,7 +31,7 @@ fn honest(request: &Request) -> Reply {
     Reply::object(request, &noise(4500), TAG)
 }
 
-/// Reads an object of 4500 bytes from a server that follows `script`, without second tries.
+/// Reads an object of 4500 bytes from a server that follows `script`, without retries.
 fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
     let store = one_by_one().retries(0).build().unwrap();
@@ -42,18 +40,19 @@ fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ve
     server.requests()
 }
 
-/// The same, when the server is not on probation any more. Gives the requests for the second reading.
+/// Like [`requests_of`], once the client reuses the server's connections. Returns the requests of the second
+/// read.
 fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
-    trust(&server.url("/first.tar"));
+    learn_that_connections_are_clean(&server.url("/first.tar"));
     let before = server.requests().len();
     let store = one_by_one().retries(0).build().unwrap();
     assert!(store.open(&server.url("/a.tar")).unwrap().read_all().unwrap() == noise(4500));
     server.requests().split_off(before)
 }
 
-/// Lets the client find out that a server sends nothing behind its answers.
-fn trust(url: &str) {
+/// Lets the client learn that a server sends no surplus bytes, so that it reuses connections.
+fn learn_that_connections_are_clean(url: &str) {
     for _ in 0..2 {
         let store = Store::builder().retries(0).build().unwrap();
         let _ = store.open_range(url, 0..10).unwrap().read_all();
@@ -66,7 +65,7 @@ fn connections(requests: &[Request]) -> usize {
 }
 
 #[test]
-fn connections_are_used_again() {
+fn connections_are_reused() {
     for framing in [Framing::Length, Framing::Chunked] {
         let requests = later_requests_of(move |request| honest(request).framed(framing));
         assert_eq!((requests.len(), connections(&requests)), (5, 1));
@@ -76,12 +75,12 @@ fn connections_are_used_again() {
 }
 
 #[test]
-fn a_connection_that_was_closed_meanwhile_is_no_fault() {
-    // Without a word, after a response that said nothing of it.
+fn a_connection_closed_while_idle_is_no_fault() {
+    // Closed without notice, after a response that did not announce it.
     let requests = later_requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
-    // When the next request was sent already.
-    let requests = later_requests_of(|request| match request.turn {
+    // Closed when the next request was already sent.
+    let requests = later_requests_of(|request| match request.request_on_connection {
         0 => honest(request),
         _ if request.path() == "/first.tar" => honest(request),
         _ => Reply::raw("").then_closed(),
@@ -89,10 +88,9 @@ fn a_connection_that_was_closed_meanwhile_is_no_fault() {
     assert_eq!((requests.len(), connections(&requests)), (10, 6));
 }
 
-/// The beginning of a response, or something else that nobody asked for, must not be taken for the next
-/// answer.
+/// Surplus bytes, such as the beginning of a response, must not be taken for the next response.
 #[test]
-fn a_connection_on_which_more_came_is_not_used_again() {
+fn a_connection_with_surplus_bytes_is_not_reused() {
     let followed = |request: &Request| {
         let (first, last) = request.range().unwrap();
         let last = last.min(4499);
@@ -107,7 +105,7 @@ fn a_connection_on_which_more_came_is_not_used_again() {
     };
     let requests = requests_of(followed);
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
-    // A server that was trusted until then.
+    // A server whose connections were reused until then.
     let requests = later_requests_of(move |request| match request.path() {
         "/first.tar" => honest(request),
         _ => followed(request),
@@ -115,7 +113,7 @@ fn a_connection_on_which_more_came_is_not_used_again() {
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
 }
 
-/// A response that would do for any of the requests below, but for its bytes.
+/// A response that fits any of the requests below, except for its bytes.
 fn wrong_answer() -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"
@@ -123,9 +121,9 @@ fn wrong_answer() -> Vec<u8> {
     [head.as_bytes(), &[b'x'; 4500]].concat()
 }
 
-/// The second response comes when the next request may have been sent already.
+/// The second response comes when the next request may already be sent.
 #[test]
-fn surplus_responses_are_never_the_answer_to_the_next_request() {
+fn surplus_responses_never_answer_the_next_request() {
     for pause in [0, 1, 5] {
         let pause = Duration::from_millis(pause);
         let server = Server::start(move |request| honest(request).followed_by(pause, wrong_answer()));
@@ -138,14 +136,14 @@ fn surplus_responses_are_never_the_answer_to_the_next_request() {
     }
 }
 
-/// A server that begins to send surplus bytes when its connections are used again already.
+/// A server that begins to send surplus bytes when its connections are already reused.
 #[test]
-fn surplus_that_arrives_while_a_connection_waits_ends_the_trust() {
+fn surplus_bytes_on_an_idle_connection_end_connection_reuse() {
     let server = Server::start(|request| match request.path() {
         "/bad.tar" => honest(request).followed_by(Duration::from_millis(20), wrong_answer()),
         _ => honest(request),
     });
-    trust(&server.url("/a.tar"));
+    learn_that_connections_are_clean(&server.url("/a.tar"));
     let store = Store::builder().retries(0).build().unwrap();
     let read = |path: &str| store.open(&server.url(path)).unwrap().read_all().unwrap();
     assert!(read("/bad.tar") == noise(4500));
@@ -160,7 +158,7 @@ fn surplus_that_arrives_while_a_connection_waits_ends_the_trust() {
 }
 
 #[test]
-fn interim_answers_are_passed_over() {
+fn interim_responses_are_ignored() {
     let requests = requests_of(|request| {
         let content = noise(4500);
         let interim = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
@@ -172,7 +170,7 @@ fn interim_answers_are_passed_over() {
 }
 
 #[test]
-fn redirects_keep_what_is_theirs() {
+fn redirects_send_credentials_to_the_same_host_only() {
     let target = Server::start(honest);
     let elsewhere = target.url("/b.tar");
     let front = Server::start(move |request| match request.path() {
@@ -182,7 +180,7 @@ fn redirects_keep_what_is_theirs() {
     });
     let store = one_by_one().build().unwrap();
     let url = |path: &str| front.url(path).replace("http://", "http://me:s3cret@");
-    trust(&url("/a.tar"));
+    learn_that_connections_are_clean(&url("/a.tar"));
     for path in ["/a.tar", "/same.tar"] {
         assert!(store.open(&url(path)).unwrap().read_all().unwrap() == noise(4500));
     }
@@ -215,7 +213,7 @@ fn a_busy_server_says_how_long_to_wait() {
 fn reads_in_child() {
     let url = std::env::var(URL).unwrap();
     if url.starts_with("https") {
-        trust(&url);
+        learn_that_connections_are_clean(&url);
     }
     let store = one_by_one().retries(0).build().unwrap();
     match store.open(&url).unwrap().read_all() {
@@ -224,7 +222,7 @@ fn reads_in_child() {
     }
 }
 
-/// What the child says when it reads `url` in this environment.
+/// The output of the child that reads `url` in this environment.
 fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
     let mut command = child(module_path!(), "reads_in_child");
     for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
@@ -237,16 +235,16 @@ fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn proxies_are_used_where_the_environment_says_so() {
+fn proxies_of_the_environment_are_used() {
     let proxy = Server::start(honest);
     let text = child_says("http://shards.invalid/a.tar?b=c", &[("http_proxy", &proxy.url(""))]);
     assert!(text.contains("read it right"), "{text}");
     assert_eq!(proxy.requests()[0].target, "http://shards.invalid/a.tar?b=c");
 }
 
-/// Behind a proxy other code sends the requests: the rules are the same.
+/// Through a proxy, other code sends the requests, under the same rules.
 #[test]
-fn a_redirect_behind_a_proxy_gives_nothing_away() {
+fn a_redirect_through_a_proxy_reveals_no_secret() {
     let proxy = Server::start(|request| match request.target.as_str() {
         "http://shards.invalid/a.tar?sig=s3cret" => {
             Reply::new(307, "").with("Location", "http://me:s3cret@other.invalid/b.tar")
@@ -270,8 +268,8 @@ fn a_redirect_behind_a_proxy_gives_nothing_away() {
 
 #[test]
 #[cfg(feature = "gcs")]
-fn expired_credentials_are_fetched_anew_once() {
-    // The first this many tokens that are given out are good for nothing.
+fn expired_credentials_are_refreshed_once() {
+    // The server refuses this many tokens, the first that it issues.
     for (expired, expected) in [(1, "read it right"), (9, "access denied")] {
         let tokens = AtomicUsize::new(0);
         let server = Server::start(move |request| {
@@ -312,7 +310,7 @@ fn openssl(directory: &std::path::Path, arguments: &str) -> bool {
     }
 }
 
-/// A certificate for this machine, and a file that says to trust it; `None` without `openssl`.
+/// A certificate for this machine, and a file of trusted certificates with it; `None` without `openssl`.
 fn certified() -> Option<(Arc<ServerConfig>, tempfile::TempDir, String)> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -348,7 +346,7 @@ fn secure(config: Arc<ServerConfig>, script: impl Fn(&Request) -> Reply + Send +
     Server::over(Arc::new(wrap), script)
 }
 
-/// A proxy that leads every tunnel to this server of the same machine; its URL.
+/// Starts a proxy that leads every tunnel to this server of the same machine; returns its URL.
 fn tunnel_to(port: u16) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -376,7 +374,7 @@ fn tunnel_to(port: u16) -> String {
 }
 
 #[test]
-fn no_redirect_leads_from_https_to_http() {
+fn redirects_from_https_to_http_are_refused() {
     let Some((config, _directory, trusted)) = certified() else { return };
     let plain = Server::start(honest);
     let location = plain.url("/b.tar");
@@ -397,7 +395,7 @@ fn no_redirect_leads_from_https_to_http() {
 }
 
 #[test]
-fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
+fn tls_trusts_only_the_certificates_of_the_environment() {
     let Some((config, _directory, trusted)) = certified() else { return };
     let server = secure(config, honest);
     let environment = [("SSL_CERT_FILE", trusted.as_str())];
@@ -412,7 +410,7 @@ fn tls_trusts_whom_the_environment_trusts_and_nobody_else() {
                 .iter()
                 .all(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
         );
-        // Without the variable it is trusted by nobody.
+        // Without the variable the certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
     }
@@ -431,7 +429,7 @@ fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
             let mut client = client.unwrap();
             connections.fetch_add(1, Ordering::SeqCst);
             let _ = client.read(&mut [0; 4096]);
-            // A fatal alert of TLS 1.2 and 1.3 before there are keys.
+            // A fatal alert of TLS 1.2 and 1.3, before keys are exchanged.
             let _ = client.write_all(&[21, 3, 3, 0, 2, 2, alert]);
             let _ = client.read(&mut [0; 4096]);
         }
@@ -440,7 +438,7 @@ fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn two_sides_with_nothing_in_common_are_an_error_at_once() {
+fn a_failed_tls_handshake_is_not_retried() {
     const HANDSHAKE_FAILURE: u8 = 40;
     const INTERNAL_ERROR: u8 = 80;
     for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {

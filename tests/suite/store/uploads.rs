@@ -1,4 +1,4 @@
-//! Uploads that are given up: nothing of them stays in the bucket, and nothing arrives after that.
+//! Aborted uploads: nothing of them stays in the bucket, and nothing arrives later.
 
 use crate::support::bucket;
 use crate::support::child::child;
@@ -14,10 +14,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const BASE: &str = "SHARDSTREAM_TEST_BASE";
-/// More than one part, and less than two.
+/// Number of bytes: more than one part, less than two.
 const LENGTH: usize = (16 << 20) + (2 << 20);
 
-/// What happened in the bucket, in order.
+/// The events in the bucket, in order.
 #[derive(Clone, Default)]
 struct Events(Arc<(Mutex<Vec<String>>, Condvar)>);
 
@@ -47,7 +47,7 @@ fn is_abort(request: &Request) -> bool {
     request.method == "DELETE" && request.query().contains("uploadId")
 }
 
-/// A bucket in which a part takes as long as `part` does, which may refuse it.
+/// A bucket in which each part calls `part`, which may block and may refuse it.
 fn slow(part: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> (Server, Events) {
     let events = Events::default();
     let log = events.clone();
@@ -84,8 +84,7 @@ fn begin(store: &Store, length: usize) -> Box<dyn ObjectWriter> {
     writer
 }
 
-/// All parts that were begun have come to their end before the upload was called off, which was the last that
-/// happened.
+/// Fails unless all started parts ended before the abort, and the abort was the last event.
 fn assert_clean(events: &Events, parts: usize) {
     let events = events.now();
     let count = |event: &str| events.iter().filter(|seen| *seen == event).count();
@@ -95,7 +94,7 @@ fn assert_clean(events: &Events, parts: usize) {
 }
 
 #[test]
-fn a_writer_that_is_dropped_calls_its_upload_off() {
+fn dropping_a_writer_aborts_its_upload() {
     let (server, events) = slow(|_| {
         std::thread::sleep(Duration::from_millis(300));
         None
@@ -104,20 +103,20 @@ fn a_writer_that_is_dropped_calls_its_upload_off() {
     let writer = begin(&store, LENGTH);
     events.wait_for(1, "part begins");
     drop(writer);
-    // As soon as it is dropped: the process may end now.
+    // Immediately after the drop: the process may end now.
     assert_clean(&events, 1);
     assert!(store.list("gs://bucket/").unwrap().is_empty());
 }
 
-/// Its identifier comes after its writer is gone.
+/// The upload's identifier arrives after its writer was dropped.
 #[test]
-fn an_upload_that_is_about_to_begin_is_called_off_too() {
+fn an_upload_about_to_start_is_aborted_too() {
     let events = Events::default();
     let log = events.clone();
     let server = bucket::start_with(move |request| {
         if request.method == "POST" {
             log.push("begins");
-            // Longer than a body that breaks off is waited for.
+            // Longer than the wait for a body that breaks off.
             std::thread::sleep(Duration::from_millis(1300));
         } else if is_abort(request) {
             log.push("called off");
@@ -130,9 +129,9 @@ fn an_upload_that_is_about_to_begin_is_called_off_too() {
     assert_eq!(events.now(), ["begins", "called off"]);
 }
 
-/// All parts that may be in flight are, and their upload waits for one of them to arrive.
+/// The maximal number of parts is in flight, and the upload waits for one of them to arrive.
 #[test]
-fn an_upload_that_waits_is_called_off_too() {
+fn a_waiting_upload_is_aborted_too() {
     let released = Arc::new(AtomicBool::new(false));
     let (server, events) = slow({
         let released = Arc::clone(&released);
@@ -144,11 +143,11 @@ fn an_upload_that_waits_is_called_off_too() {
         }
     });
     let store = store(&server);
-    // No more than the writer can hand over while they are in flight.
+    // No more than the writer can pass on while they are in flight.
     let writer = begin(&store, 4 * (16 << 20) + (2 << 20));
     events.wait_for(4, "part begins");
     let dropping = std::thread::spawn(move || drop(writer));
-    // Longer than a body that breaks off is waited for.
+    // Longer than the wait for a body that breaks off.
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(events.now().iter().filter(|event| *event == "called off").count(), 0);
     released.store(true, Ordering::SeqCst);
@@ -156,9 +155,9 @@ fn an_upload_that_waits_is_called_off_too() {
     assert_clean(&events, 4);
 }
 
-/// A part that never arrives holds up the end of nothing for ever.
+/// A part that never arrives does not block the abort forever.
 #[test]
-fn an_upload_whose_part_hangs_is_called_off_without_it() {
+fn an_upload_with_a_hanging_part_is_aborted_without_it() {
     let released = Arc::new(AtomicBool::new(false));
     let (server, events) = slow({
         let released = Arc::clone(&released);
@@ -175,14 +174,13 @@ fn an_upload_whose_part_hangs_is_called_off_without_it() {
     drop(writer);
     assert_eq!(events.now(), ["part begins", "called off"]);
     released.store(true, Ordering::SeqCst);
-    // Once more, for a server that had all of the part and was only slow.
+    // A second abort, for a server that had the whole part and was only slow.
     events.wait_for(2, "called off");
 }
 
-/// The other parts are waited for before the upload is called off, and the error is that of the part that
-/// failed.
+/// The abort waits for the other parts, and the error is that of the failed part.
 #[test]
-fn an_upload_that_fails_is_called_off() {
+fn a_failed_upload_is_aborted() {
     let (server, events) = slow(|request| {
         if request.query().contains("partNumber=2") {
             return Some(Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"));
@@ -205,7 +203,7 @@ fn an_upload_that_fails_is_called_off() {
     assert_clean(&events, parts);
 }
 
-/// Runs in a child process, which ends right after it has given up an upload: by an error, or by a panic.
+/// Runs in a child process, which ends right after it drops an upload, by an error or a panic.
 #[test]
 #[ignore = "run by another test, in an environment of its making"]
 fn gives_up() {
@@ -219,7 +217,7 @@ fn gives_up() {
 }
 
 #[test]
-fn an_upload_is_called_off_before_its_process_ends() {
+fn an_upload_is_aborted_before_its_process_ends() {
     for base in ["gs://bucket/return", "gs://bucket/panic"] {
         let (server, events) = slow(|_| None);
         let url = server.url("");
@@ -229,7 +227,7 @@ fn an_upload_is_called_off_before_its_process_ends() {
             .output()
             .unwrap();
         let events = events.now();
-        // Small parts may not have been begun.
+        // Small parts may not have started.
         if events.iter().any(|event| event == "part begins") {
             assert_eq!(events.last().unwrap(), "called off", "{events:?}");
         }

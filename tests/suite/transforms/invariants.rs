@@ -1,4 +1,4 @@
-//! Whatever the picture and the options: no panic, and the size that is promised.
+//! Any image and options: no panic, and the promised size.
 
 use super::{transformed, try_transformed};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn picture() -> impl Strategy<Value = Image> {
     (1..=64u32, 1..=64u32, any::<bool>(), any::<u64>()).prop_map(|(width, height, color, seed)| {
         let mode = if color { ImageMode::Rgb8 } else { ImageMode::L8 };
         let mut rng = Rng::new(seed, 0, 0);
-        // Few different numbers as well as many.
+        // Images of few different values as well as many.
         let most = 1 << (seed % 9);
         let pixels: Vec<u8> =
             (0..width * height * mode.channels() as u32).map(|_| rng.below(most) as u8).collect();
@@ -44,10 +44,11 @@ proptest! {
     ) {
         let rng = &mut Rng::new(seed, 1, 2);
         let was = size_of(&image);
-        // What no part can have, and a border that hides the picture, are refused.
+        // Impossible fractions, and a border that hides the image, are refused.
         let scale = scale.start().min(1.0)..=*scale.end();
         let padding = (padding.0.min(to.0 - 1), padding.1.min(to.1 - 1));
-        let crop = RandomResizedCrop::new(to).unwrap().scale(scale).unwrap().ratio(ratio).unwrap().filter(filter);
+        let crop = RandomResizedCrop::new(to).unwrap().scale(scale).unwrap().ratio(ratio).unwrap();
+        let crop = crop.filter(filter);
         prop_assert_eq!(size_of(&transformed(&image, crop, rng)), to);
         prop_assert_eq!(size_of(&transformed(&image, CenterCrop::new(to).unwrap(), rng)), to);
         let resize = Resize::exact(to).unwrap().filter(filter);
@@ -55,7 +56,8 @@ proptest! {
         let resized = size_of(&transformed(&image, Resize::new(side).unwrap(), rng));
         prop_assert_eq!(resized.0.min(resized.1), side);
         prop_assert_eq!(resized.0 <= resized.1, was.0 <= was.1 || resized.0 == resized.1);
-        let resized = size_of(&transformed(&image, Resize::new(side).unwrap().max_size(side + more).unwrap(), rng));
+        let resize = Resize::new(side).unwrap().max_size(side + more).unwrap();
+        let resized = size_of(&transformed(&image, resize, rng));
         prop_assert!(resized.0.max(resized.1) <= side + more && resized.0.min(resized.1) <= side);
         let crop = RandomCrop::new(to).unwrap().padding(padding);
         let fits = was.0 + 2 * padding.0 >= to.0 && was.1 + 2 * padding.1 >= to.1;
@@ -65,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn colours_and_places(
+    fn colour_and_geometry_transforms_keep_their_invariants(
         image in picture(), seed: u64, factors in range(0.0, 3.0), turns in range(-0.5, 0.5),
         bins in 2..40u32, magnitude: u32, ops in 0..4u32, smooth: bool, fill: [u8; 3],
         scale in range(0.0, 1.0), ratio in range(0.01, 100.0), noise: bool,
@@ -104,14 +106,15 @@ proptest! {
         let once = transformed(&image, all.clone(), &mut Rng::new(seed, 5, 6));
         prop_assert_eq!(size_of(&once), was);
         prop_assert_eq!(once.mode(), image.mode());
-        prop_assert_eq!(once, transformed(&image, all.clone(), &mut Rng::new(seed, 5, 6)), "the same numbers, the same picture");
+        let again = transformed(&image, all.clone(), &mut Rng::new(seed, 5, 6));
+        prop_assert_eq!(once, again, "equal random numbers give equal images");
         transformed(&image, all, rng);
     }
 }
 
-/// A number between 0 and 1 of each pixel's place, so that one can see where a pixel came from.
+/// An image whose values encode each pixel's position, so that the origin of a pixel is visible.
 #[test]
-fn a_padded_crop_keeps_what_is_inside() {
+fn a_padded_crop_keeps_the_pixels_inside() {
     let pixels: Vec<u8> = (0..32 * 32).flat_map(|at| [1 + (at % 32) as u8, 1 + (at / 32) as u8, 9]).collect();
     let image = Image::new(ImageMode::Rgb8, 32, pixels).unwrap();
     let rng = &mut Rng::new(7, 7, 7);
@@ -120,7 +123,7 @@ fn a_padded_crop_keeps_what_is_inside() {
         let crop = RandomCrop::new(32).unwrap().padding(4).fill([200, 100, 50]);
         let cropped = transformed(&image, crop, rng);
         let pixels = cropped.as_u8().unwrap().as_chunks::<3>().0;
-        // Where pixel (16, 16) came from says where all others did.
+        // The origin of pixel (16, 16) determines that of all others.
         let (left, top) = (i32::from(pixels[16 * 32 + 16][0]) - 17, i32::from(pixels[16 * 32 + 16][1]) - 17);
         seen.insert((left, top));
         for (at, pixel) in pixels.iter().enumerate() {
@@ -134,7 +137,7 @@ fn a_padded_crop_keeps_what_is_inside() {
     assert!(seen.iter().all(|(left, top)| left.abs() <= 4 && top.abs() <= 4));
 }
 
-/// Of a picture of 4 rows and 6 columns, whose pixels say where they were: 23 is in row 2 and column 3.
+/// Transforms an image of 4 rows and 6 columns whose values are positions: 23 is in row 2, column 3.
 fn sized(
     step: impl Fn(&mut Frame<'_>) -> Result<(), ImageError> + Send + Sync + 'static,
 ) -> ((u32, u32), Vec<u8>) {
@@ -147,7 +150,7 @@ fn sized(
 }
 
 #[test]
-fn heights_and_tops_come_first() {
+fn sizes_are_height_width_and_offsets_top_left() {
     assert_eq!(sized(|frame| frame.crop(1, 2, (2, 3))), ((2, 3), vec![12, 13, 14, 22, 23, 24]));
     let cropped = sized(|frame| functional::crop(frame, -1, 4, (3, 1), [9; 3]));
     assert_eq!(cropped, ((3, 1), vec![9, 4, 14]));

@@ -1,12 +1,11 @@
-//! Transforms of pictures: their results beside those of torchvision and of Pillow, and that none of them
-//! ever fails.
+//! Transforms of images: their results match torchvision and Pillow, and none of them ever panics.
 
 mod invariants;
 mod peers;
 use shardstream::Rng;
 use shardstream::image::{Image, ImageMode, Transform, Transforms};
 
-/// What happens to pixels.
+/// Applies a transform to an image.
 fn transformed(image: &Image, transform: impl Transform + 'static, rng: &mut Rng) -> Image {
     try_transformed(image, transform, rng).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Results beside those of torchvision, which are in `tests/data/transforms`, and of Pillow.
+//! Results compared with those of torchvision, in `tests/data/transforms`, and of Pillow.
 
 use super::transformed;
 use crate::support::noise;
@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use shardstream::Rng;
 use shardstream::image::{CenterCrop, Filter, Frame, Image, ImageMode, Pixels, Transform, functional};
 
-/// Pixels in hexadecimal numbers.
+/// Pixels in hexadecimal.
 fn hex(pixels: &Pixels) -> String {
     let Pixels::U8(pixels) = pixels else { panic!("not of 8 bits") };
     pixels.iter().map(|number| format!("{number:02x}")).collect()
@@ -77,9 +77,9 @@ fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
     transformed(image, step, &mut Rng::new(0, 0, 0))
 }
 
-/// How far results may be apart: by how much each number, and how many of all pixels may be quite other ones.
+/// Allowed differences: of each value, and the share of pixels that may differ completely.
 ///
-/// Which pixel is taken is a question of rounding where it lies just between two.
+/// Rounding decides which pixel is taken where the position is exactly between two.
 #[derive(Clone, Copy)]
 struct Tolerance {
     by: u8,
@@ -114,7 +114,7 @@ fn results() -> Json {
 }
 
 #[test]
-fn results_are_those_of_torchvision() {
+fn results_match_torchvision() {
     let golden = results();
     let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
     let cases = golden["cases"].as_array().unwrap();
@@ -125,7 +125,7 @@ fn results_are_those_of_torchvision() {
             "posterize" | "solarize" | "invert" | "equalize" | "CenterCrop" | "TranslateX" | "TranslateY" => {
                 Tolerance::exact()
             }
-            // Here whole diagonals lie just between two pixels.
+            // Here whole diagonals are exactly between two pixels.
             "rotate" if case[2][0] == -135.0 && case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.12 },
             "rotate" | "ShearX" | "ShearY" if case[2][1] == "Nearest" => Tolerance { by: 0, others: 0.05 },
             _ => Tolerance { by: 1, others: 0.0 },
@@ -135,7 +135,7 @@ fn results_are_those_of_torchvision() {
     }
 }
 
-/// Noise, and something smooth.
+/// Noise, and a smooth image.
 fn pictures() -> Vec<Image> {
     let noise = noise(61 * 47 * 3);
     let smooth: Vec<u8> = (0..64 * 48)
@@ -151,7 +151,7 @@ fn pictures() -> Vec<Image> {
 }
 
 #[test]
-fn results_are_those_of_pillow() {
+fn results_match_pillow() {
     let Some(python) = Python::find() else { return };
     let pictures = pictures();
     let mut cases: Vec<Json> = results()["cases"]
@@ -177,7 +177,8 @@ fn results_are_those_of_pillow() {
         .collect();
     let shown = |image: &Image| {
         let (width, height) = (image.width(), image.height());
-        json!({"channels": image.mode().channels(), "width": width, "height": height, "pixels": hex(image.pixels())})
+        let (channels, pixels) = (image.mode().channels(), hex(image.pixels()));
+        json!({"channels": channels, "width": width, "height": height, "pixels": pixels})
     };
     let dir = tempfile::tempdir().unwrap();
     let request = dir.path().join("request.json");
@@ -194,10 +195,10 @@ fn results_are_those_of_pillow() {
         let tolerance = match name {
             "posterize" | "solarize" | "invert" | "equalize" | "rgb_to_grayscale" | "crop" | "TranslateX"
             | "TranslateY" => Tolerance::exact(),
-            // Pillow rounds places to 1/65536 of a pixel.
+            // Pillow rounds positions to 1/65536 of a pixel.
             "rotate" | "ShearX" | "ShearY" => Tolerance { by: 0, others: 0.02 },
-            // What is beyond 0 or 255 after one of the two directions is clipped, and we begin with another
-            // one.
+            // Values beyond 0 or 255 are clipped after the first of the two directions, and we begin with the
+            // other one.
             "Resize" if case[0] != 1 && (case[2][6] == "Bicubic" || case[2][6] == "Lanczos") => {
                 Tolerance { by: 48, others: 0.0 }
             }

@@ -1,4 +1,4 @@
-//! The objects and what happens to those who ask for them.
+//! The objects, and the faults that their readers meet.
 
 use super::RANGE;
 use crate::support::server::{Ending, Framing, Reply, Request};
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The shard as it was first (0), and as it is after it has been changed (1). They differ in every sample.
+/// The original shard (0) and the changed one (1), which differ in every sample.
 pub(super) fn shard(version: usize) -> Vec<u8> {
     let sample = |n: usize| {
         let sample = Sample::new(format!("{n:03}")).with("bin", noise(300 + 200 * n + version));
         if n == 2 { sample } else { sample.with("cls", (10 * n + version) as i64) }
     };
     let mut shard = archive(&[sample(0), sample(1), sample(2)]);
-    // A writer fills its last record with more zeros than must be there.
+    // Removes the padding of the last record behind the end marker.
     let end = shard.iter().rposition(|byte| *byte != 0).unwrap_or_default();
     shard.truncate((end + 1).next_multiple_of(512) + 1024);
     shard
@@ -23,25 +23,25 @@ pub(super) fn shard(version: usize) -> Vec<u8> {
 
 pub(super) type Kinds = fn(&ErrorKind) -> bool;
 
-/// A fault that may pass by itself.
+/// Kinds of transient faults.
 const PASSING: Kinds =
     |kind| matches!(kind, ErrorKind::Io(_) | ErrorKind::Length { .. } | ErrorKind::Busy { .. });
 const REFUSED: Kinds = |kind| matches!(kind, ErrorKind::Store(_));
 const CHANGED: Kinds = |kind| matches!(kind, ErrorKind::Changed { .. });
 const TRUNCATED: Kinds = |kind| matches!(kind, ErrorKind::Truncated { .. });
 
-/// What must come of a case.
+/// The expected result of a case.
 #[derive(Clone, Copy)]
 pub(super) enum Expected {
     Samples,
     Error(Kinds),
-    /// The samples, of one version or the other, or else an error of such a kind.
+    /// The samples of either version, or an error of one of these kinds.
     Either(Kinds),
 }
 
 use Expected::{Either, Samples};
 
-/// Takes the request and how many requests of the same object came before it.
+/// Makes the reply from the request and the number of earlier requests for the same object.
 type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
 
 pub(super) struct Case {
@@ -66,18 +66,18 @@ fn honest(request: &Request, content: &[u8]) -> Reply {
     Reply::object(request, content, &tag(0))
 }
 
-/// Says of nothing which version it is.
+/// Removes everything that identifies a version.
 fn unversioned(request: &Request, content: &[u8]) -> Reply {
     honest(request, content).without("ETag").without("Last-Modified")
 }
 
-/// Cuts a response before byte `at` of the object, if it holds that.
+/// Cuts a response before byte `at` of the object, if it contains that byte.
 fn cut(reply: Reply, request: &Request, at: usize) -> Option<Reply> {
     let start = if reply.status == 206 { request.range()?.0 } else { 0 };
     (start..start + reply.body.len()).contains(&at).then(|| reply.cut(at - start))
 }
 
-/// The first response that holds byte `at` ends before it; a third of them as when a machine goes down.
+/// Cuts the first response that contains byte `at` before it; a third of the cuts are TCP resets.
 fn cut_once(
     name: String,
     expected: Expected,
@@ -96,7 +96,7 @@ fn cut_once(
     })
 }
 
-/// The bytes before which answers are cut: all where the environment asks for many cases, or else those
+/// The offsets at which responses are cut: all where the environment asks for many cases, otherwise those
 /// around the borders of blocks and requests and one in seven.
 fn places(length: usize) -> impl Iterator<Item = usize> {
     let all = std::env::var_os("SHARDSTREAM_CASES").is_some();
@@ -110,7 +110,7 @@ fn cuts() -> Vec<Case> {
     places(content.len()).map(cut).collect()
 }
 
-/// Nothing says that the rest would be of the same object.
+/// Without a version, nothing proves that the rest belongs to the same object.
 fn cuts_without_version() -> Vec<Case> {
     let content = shard(0);
     let expected = Either(|kind| PASSING(kind) || REFUSED(kind));
@@ -118,7 +118,7 @@ fn cuts_without_version() -> Vec<Case> {
     places(content.len()).map(cut).collect()
 }
 
-/// Bodies whose length is not told, so that one which is cut may look like a whole one.
+/// Bodies of unknown length, so that a truncated one may look complete.
 fn cuts_without_length() -> Vec<Case> {
     let expected = Either(|kind| PASSING(kind) || REFUSED(kind) || TRUNCATED(kind));
     let framings = [Framing::Chunked, Framing::Close].into_iter();
@@ -132,7 +132,7 @@ fn cuts_without_length() -> Vec<Case> {
     cases.map(cut).collect()
 }
 
-/// Ranges that are not those which were asked for; a client may ask for the whole object instead.
+/// Ranges other than the requested ones; a client may request the whole object instead.
 fn lies() -> Vec<Case> {
     let mut cases = Vec::new();
     for from in 0..3 {
@@ -162,7 +162,7 @@ fn lies() -> Vec<Case> {
     cases
 }
 
-/// Another version takes the object's place between two requests, or between a body that breaks and its rest.
+/// Another version replaces the object between two requests, or between a broken body and its rest.
 fn changes() -> Vec<Case> {
     let mut cases = Vec::new();
     let versioned: fn(&Request, usize) -> Reply =
@@ -196,7 +196,7 @@ fn changes() -> Vec<Case> {
     cases
 }
 
-/// Servers that cannot or will not answer for a while, or for ever.
+/// Servers that fail or refuse for a while, or forever.
 fn storms() -> Vec<Case> {
     let mut cases = Vec::new();
     for status in [429, 500, 502, 503, 504] {
@@ -236,7 +236,7 @@ fn endless() -> Vec<Case> {
     cases
 }
 
-/// What is odd, or slow, and no fault.
+/// Responses that are unusual or slow, but valid.
 fn oddities() -> Vec<Case> {
     let short = |request: &Request, number: usize| {
         let mut reply = honest(request, &shard(0));
@@ -263,7 +263,7 @@ fn oddities() -> Vec<Case> {
     ]
 }
 
-/// Objects that were damaged before they were stored; the server is innocent.
+/// Objects that were damaged before they were stored; the server is correct.
 fn truncated() -> Vec<Case> {
     let size = shard(0).len();
     let plain = (0..size).step_by(64).chain([size - 1]).map(|at| {
@@ -294,8 +294,7 @@ fn compressed() -> Vec<Case> {
     cases
 }
 
-/// Checksums of whole objects, as Google Cloud Storage and the standards write them; right ones and wrong
-/// ones.
+/// Right and wrong checksums of whole objects, in the headers of Google Cloud Storage and of the standards.
 fn checksums() -> Vec<Case> {
     let damaged = Expected::Error(|kind| matches!(kind, ErrorKind::Damaged { .. }));
     let mut cases = Vec::new();
@@ -319,7 +318,7 @@ fn base64(sum: u32) -> String {
     [30, 24, 18, 12, 6, 0].into_iter().map(digit).chain("==".chars()).collect()
 }
 
-/// Answers that do not begin, or stop in the middle, while the connection stays.
+/// Responses that do not begin, or stop in the middle, while the connection stays open.
 fn stalls() -> Vec<Case> {
     const LONG: Duration = Duration::from_secs(60);
     let stall = |at: usize| {

@@ -1,10 +1,8 @@
-//! A server that misbehaves in every way it can, under the reading of samples: what comes out is what a clean
-//! reading gives, or a part of it from the beginning and then a typed error; never fewer samples without one,
-//! and never a mix.
+//! Reads samples from a server that misbehaves in every way: the result is what a clean read gives, or the
+//! beginning of it and then a typed error; never fewer samples without an error, and never a mix of versions.
 //!
-//! The name of an object says what happens to its requests, so that `http://` and `gs://` URLs meet the same
-//! faults. The client of `gs://` takes its address from the environment, so that it reads in a process of its
-//! own.
+//! The name of an object selects the fault of its requests, so that `http://` and `gs://` URLs meet the same
+//! faults. The client of `gs://` takes its address from the environment, so that it reads in its own process.
 
 mod cases;
 
@@ -22,12 +20,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes in a request: a shard has several ranges.
+/// Bytes per request: a shard has several ranges.
 const RANGE: usize = 2000;
-/// Most cases wait for a retry, and not for a processor.
+/// Number of concurrent cases: most wait for a retry, not for a processor.
 const READERS: usize = 64;
 
-/// How long a response may be silent: so short that a busy machine may meet it too, and tries again.
+/// Longest silence of a response: so short that a busy machine may exceed it too, and retries.
 const STALL: Duration = Duration::from_millis(500);
 
 fn store() -> Store {
@@ -140,22 +138,22 @@ fn reader() {
 }
 
 #[test]
-fn a_cut_at_any_byte_is_not_seen() {
+fn retries_hide_a_cut_at_any_byte() {
     both("cuts");
 }
 
 #[test]
-fn a_cut_without_a_version_is_not_seen_or_is_an_error() {
+fn a_cut_without_a_version_is_hidden_or_an_error() {
     both("cuts_without_version");
 }
 
 #[test]
-fn a_cut_without_a_length_is_not_seen_or_is_an_error() {
+fn a_cut_without_a_length_is_hidden_or_an_error() {
     both("cuts_without_length");
 }
 
 #[test]
-fn lies_are_errors() {
+fn contradictory_responses_are_errors() {
     both("lies");
 }
 
@@ -165,12 +163,12 @@ fn versions_are_never_mixed() {
 }
 
 #[test]
-fn overload_that_passes_is_not_seen() {
+fn retries_hide_a_short_overload() {
     both("storms");
 }
 
 #[test]
-fn oddities_are_not_seen() {
+fn unusual_valid_responses_are_read() {
     both("oddities");
 }
 
@@ -186,24 +184,24 @@ fn a_truncated_compressed_shard_is_an_error() {
 }
 
 #[test]
-fn faults_without_an_end_are_an_error() {
+fn endless_faults_are_an_error() {
     both("endless");
 }
 
 #[test]
-fn stalls_are_not_seen_unless_they_are_all_there_is() {
+fn retries_hide_stalls_unless_they_are_endless() {
     both("stalls");
 }
 
 #[test]
-fn damage_is_an_error() {
+fn a_wrong_checksum_is_an_error() {
     both("checksums");
 }
 
-/// The checksum that a store gives with a part is that of the whole.
+/// A store sends the checksum of the whole object with each range.
 #[test]
 #[cfg(feature = "http")]
-fn parts_are_not_taken_for_the_whole() {
+fn a_checksum_of_the_whole_is_not_compared_with_a_range() {
     let server = serve(cases("checksums"));
     let (store, content) = (store(), shard(0));
     for name in ["google", "digest"] {

@@ -1,5 +1,4 @@
-//! Objects in memory whose versions are told by whoever puts them there: the same on every machine, and
-//! changed at will.
+//! An in-memory source whose objects and versions the test sets and changes.
 
 use super::archive;
 use super::shards::key;
@@ -13,27 +12,27 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Default)]
-pub struct Shelf(Mutex<BTreeMap<String, (Bytes, Option<String>)>>);
+pub struct VersionedSource(Mutex<BTreeMap<String, (Bytes, Option<String>)>>);
 
 /// The URL of a shard.
 pub fn url(shard: usize) -> String {
     format!("shelf://train/{shard:02}.tar")
 }
 
-/// A shard of this many samples; `shard` is in their keys.
+/// A shard of `size` samples, whose keys contain the number `shard`.
 pub fn shard(shard: usize, size: usize) -> Vec<u8> {
     let sample = |n| Sample::new(key(shard, n)).with("cls", n as i64).with("bin", vec![7; n % 5 * 100]);
     archive(&(0..size).map(sample).collect::<Vec<_>>())
 }
 
-impl Shelf {
-    /// Shards of this many samples each, all of version "v1".
+impl VersionedSource {
+    /// One shard for each of `sizes`, its number of samples; all have version "v1".
     pub fn of(sizes: &[usize]) -> Arc<Self> {
-        let shelf = Arc::new(Shelf::default());
+        let source = Arc::new(VersionedSource::default());
         for (number, &size) in sizes.iter().enumerate() {
-            shelf.put(&url(number), shard(number, size), Some("v1"));
+            source.put(&url(number), shard(number, size), Some("v1"));
         }
-        shelf
+        source
     }
 
     pub fn put(&self, url: &str, content: impl Into<Bytes>, version: Option<&str>) {
@@ -48,14 +47,14 @@ impl Shelf {
         Store::builder().with_source("shelf", Arc::clone(self) as _).build().unwrap()
     }
 
-    /// A dataset of the first this many shards, read by this process alone.
+    /// A dataset of the first `shards` shards, read by this process alone.
     pub fn dataset(self: &Arc<Self>, shards: usize) -> DatasetBuilder {
         let list = ShardList::from_urls((0..shards).map(url));
         Dataset::builder(list).store(self.store()).topology(Topology::single())
     }
 }
 
-impl Source for Shelf {
+impl Source for VersionedSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let found = self.0.lock().unwrap().get(url).cloned();
         Box::pin(async move {
@@ -74,7 +73,7 @@ impl Source for Shelf {
     }
 }
 
-/// What is known of shards of this many samples: the counts alone.
+/// An index with only the number of samples of each shard.
 pub fn counts(sizes: &[usize]) -> Index {
     let entries =
         sizes.iter().enumerate().map(|(n, size)| serde_json::json!({"url": url(n), "nsamples": size}));
