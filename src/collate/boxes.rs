@@ -283,7 +283,8 @@ impl Boxes {
         let size = geometry.after();
         let (width, height) =
             if self.relative { (size.width.into(), size.height.into()) } else { (1.0, 1.0) };
-        let numbers = self.format.encode_corners([left / width, top / height, right / width, bottom / height]);
+        let numbers =
+            self.format.encode_corners([left / width, top / height, right / width, bottom / height]);
         Some(numbers.map(|number| number as f32))
     }
 }
