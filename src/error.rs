@@ -34,7 +34,8 @@ type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
 /// ```
 /// use shardstream::{Error, ErrorKind};
 ///
-/// let error = Error::from(ErrorKind::Truncated { missing: 512 }).in_shard("train-000007.tar").at_offset(10_240);
+/// let error = Error::from(ErrorKind::Truncated { missing: 512 });
+/// let error = error.in_shard("train-000007.tar").at_offset(10_240);
 /// assert_eq!(error.location().offset(), Some(10_240));
 /// assert!(error.to_string().contains("train-000007.tar"));
 /// ```

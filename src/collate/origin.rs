@@ -106,7 +106,8 @@ impl Column for ShardColumn {
 /// use shardstream::collate::{Columns, PositionColumn};
 ///
 /// let columns = Columns::new().with("at", PositionColumn::new());
-/// let batch = columns.collate([Sample::new("a").with_position(2, 7), Sample::new("b").with_position(2, 8)])?;
+/// let samples = [Sample::new("a").with_position(2, 7), Sample::new("b").with_position(2, 8)];
+/// let batch = columns.collate(samples)?;
 /// assert_eq!(batch["at"].shape(), [2, 4]);
 /// assert_eq!(batch["at"].as_slice::<i64>()?, [2, 0, 7, 0, 2, 0, 8, 0]);
 /// # Ok::<(), shardstream::Error>(())

@@ -119,7 +119,8 @@ impl DatasetBuilder {
     /// use shardstream::prelude::*;
     ///
     /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/val-%06d.tar", dir.path().display())).max_count(2).build()?;
+    /// # let pattern = format!("{}/val-%06d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
     /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
     /// # writer.finish()?;
     /// # let pattern = format!("{}/val-*.tar", dir.path().display());

@@ -43,7 +43,9 @@ impl Index {
     /// # let dir = tempfile::tempdir()?;
     /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
     /// # let mut writer = ShardWriter::builder(&pattern).max_count(2).build()?;
-    /// # for i in 0..5 { writer.write(&Sample::new(format!("{i:04}")).with("cls", i).with("txt", "hello"))?; }
+    /// # for i in 0..5 {
+    /// #     writer.write(&Sample::new(format!("{i:04}")).with("cls", i).with("txt", "hello"))?;
+    /// # }
     /// # writer.finish()?;
     /// # let pattern = pattern.replace("%06d", "{000000..000002}");
     /// let shards = ShardList::expand(&pattern)?; // such as "gs://bucket/train-{000000..000146}.tar"
@@ -147,7 +149,8 @@ impl IndexBuilder {
     /// use shardstream::Index;
     ///
     /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).max_count(4).build()?;
+    /// # let pattern = format!("{}/%d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
     /// # for i in 0..10 { writer.write(&Sample::new(format!("{i}")).with("txt", "x".repeat(i)))?; }
     /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
     /// let long = |sample: &Sample| sample.get("txt").is_some_and(|text| text.size() >= 5);
@@ -196,7 +199,8 @@ impl IndexBuilder {
     /// ```
     /// # use shardstream::{Index, ShardList, prelude::*};
     /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).max_count(4).build()?;
+    /// # let pattern = format!("{}/%d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
     /// # (0..10).try_for_each(|i| writer.write(&Sample::new(i.to_string()).with("txt", "text")))?;
     /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
     /// let keys = Index::builder().build_keys(&shards)?;
@@ -217,7 +221,8 @@ impl IndexBuilder {
     /// ```
     /// # use shardstream::{Index, ShardList, prelude::*};
     /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).max_count(2).build()?;
+    /// # let pattern = format!("{}/%d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
     /// # ["a", "b", "c"].iter().try_for_each(|key| writer.write(&Sample::new(key).with("txt", "text")))?;
     /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
     /// let shards = Index::builder().build_with_keys(&shards)?;

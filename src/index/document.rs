@@ -252,14 +252,19 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// A document with everything in it, to be damaged.
-    const WHOLE: &str = r#"{"__kind__":"wids-shard-index-v1","wids_version":1,"name":"n","base":"b","shardlist":[
+    const WHOLE: &str = concat!(
+        r#"{"__kind__":"wids-shard-index-v1","wids_version":1,"name":"n","base":"b","#,
+        r#""shardlist":[
         {"url":"0.tar","nsamples":3,"filesize":9000,"version":"v","layout":{"fields":["a","b"],
         "shapes":[[0,0,512],[512,0,512,1,1536]],"runs":[0,1,1,2],"sizes":[7,1,513,0,1],
         "crc32c":"00000001e3069283ffffffff"}},
-        {"url":"1.tgz","nsamples":1,"layout":{"seekable":false,"fields":["a"],"shapes":[[0,0,512]],"runs":[0,1],
+        {"url":"1.tgz","nsamples":1,"layout":{"seekable":false,"fields":["a"],"shapes":[[0,0,512]],"#,
+        r#""runs":[0,1],
         "sizes":[7]}},
-        {"url":"2.tar","nsamples":2,"filesize":9000,"layout":{"fields":["a"],"shapes":[[0,0,512]],"runs":[0,4],
-        "sizes":[7,1,5,0]},"select":{"name":"f","runs":[1,1,1,1]}}]}"#;
+        {"url":"2.tar","nsamples":2,"filesize":9000,"layout":{"fields":["a"],"shapes":[[0,0,512]],"#,
+        r#""runs":[0,4],
+        "sizes":[7,1,5,0]},"select":{"name":"f","runs":[1,1,1,1]}}]}"#,
+    );
 
     pub(in crate::index) fn ask_everything(index: &Index) {
         for shard in index {
@@ -296,7 +301,10 @@ pub(super) mod tests {
         #[test]
         fn any_damage_is_an_error_or_sound(
             damage in prop::collection::vec(
-                (any::<prop::sample::Index>(), prop_oneof![Just(0u8), any::<u8>(), b'0'..=b'9', Just(b','), Just(b'-')]),
+                (
+                    any::<prop::sample::Index>(),
+                    prop_oneof![Just(0u8), any::<u8>(), b'0'..=b'9', Just(b','), Just(b'-')],
+                ),
                 1..4,
             ),
         ) {

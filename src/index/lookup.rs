@@ -73,7 +73,8 @@ mod tests {
         #[test]
         fn finds_what_a_map_finds(texts in prop::collection::vec("[ab]{0,3}", 0..40)) {
             let text = |number: usize| texts[number].as_str();
-            let last: HashMap<&str, usize> = texts.iter().enumerate().map(|(at, text)| (text.as_str(), at)).collect();
+            let places = texts.iter().enumerate().map(|(at, text)| (text.as_str(), at));
+            let last: HashMap<&str, usize> = places.collect();
             let same = ShardLookup::new(texts.len(), text, |_, _| true);
             let other = ShardLookup::new(texts.len(), text, |_, _| false);
             for wanted in texts.iter().map(String::as_str).chain(["a", "ab", "c"]) {

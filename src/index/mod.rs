@@ -196,9 +196,12 @@ impl Index {
     /// # writer.write(&Sample::new("a").with("cls", 1))?;
     /// # let infos = writer.finish()?;
     /// # let place = here.join("index.json");
-    /// # infos.iter().collect::<Index>().save(&Store::default(), there.join("index.json").to_str().unwrap())?;
+    /// # let saved = there.join("index.json");
+    /// # infos.iter().collect::<Index>().save(&Store::default(), saved.to_str().unwrap())?;
     /// # std::fs::create_dir(&here)?;
-    /// # ["0.tar", "index.json"].iter().try_for_each(|name| std::fs::copy(there.join(name), here.join(name)).map(drop))?;
+    /// # for name in ["0.tar", "index.json"] {
+    /// #     std::fs::copy(there.join(name), here.join(name))?;
+    /// # }
     /// // Copied by `cp -r`, with its shards.
     /// let index = Index::load(&Store::default(), place.to_str().unwrap())?.without_versions();
     /// let dataset = Dataset::builder(index.shards()).index(index).build()?;

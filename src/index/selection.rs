@@ -193,7 +193,8 @@ mod tests {
         #[test]
         fn says_what_it_was_told(chosen in prop::collection::vec(any::<bool>(), 0..40), far in any::<u64>()) {
             let selection = built(&chosen);
-            let stored: Vec<u64> = (0..).zip(&chosen).filter(|(_, chosen)| **chosen).map(|(n, _)| n).collect();
+            let stored = (0..).zip(&chosen).filter(|(_, chosen)| **chosen);
+            let stored: Vec<u64> = stored.map(|(number, _)| number).collect();
             let (all, count) = (chosen.len() as u64, stored.len() as u64);
             prop_assert_eq!((selection.stored(), selection.selected()), (all, count));
             for (number, chosen) in (0..).zip(chosen.iter().chain([&false, &false])) {
@@ -209,7 +210,8 @@ mod tests {
                     let span = selection.span(&(start..end));
                     prop_assert_eq!(span, stored[start as usize]..stored[end as usize - 1] + 1);
                     let pieces = selection.pieces(&(start..end), is_far);
-                    prop_assert_eq!(pieces.iter().cloned().flatten().collect::<Vec<_>>(), (start..end).collect::<Vec<_>>());
+                    let together: Vec<_> = pieces.iter().cloned().flatten().collect();
+                    prop_assert_eq!(together, (start..end).collect::<Vec<_>>());
                     let cuts: Vec<u64> = (start + 1..end)
                         .filter(|next| {
                             let [before, after] = [next - 1, *next].map(|number| stored[number as usize]);
@@ -234,7 +236,10 @@ mod tests {
         }
 
         #[test]
-        fn no_numbers_panic(runs in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8), sample: u64) {
+        fn no_numbers_panic(
+            runs in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
+            sample: u64,
+        ) {
             if let Ok(selection) = (SelectionDocument { name: "f".into(), runs }).read(u64::MAX) {
                 prop_assert!(selection.selected() <= selection.stored());
                 prop_assert!(selection.position_of(sample).is_none_or(|stored| selection.contains(stored)));

@@ -129,7 +129,8 @@ impl ShardIndex {
     /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar.gz", dir.path().display())).build()?;
     /// # writer.write(&Sample::new("a").with("cls", 7).with("txt", "a cat"))?;
     /// # let shards = writer.finish()?.into_iter().map(|shard| shard.url).collect();
-    /// let index = Index::builder().build(&shards)?; // such as of "gs://bucket/train-{000000..000146}.tar.gz"
+    /// // The shards are such as "gs://bucket/train-{000000..000146}.tar.gz".
+    /// let index = Index::builder().build(&shards)?;
     /// let shard = index.iter().next().unwrap();
     /// assert!(shard.fields(0).unwrap().eq([("cls", 1), ("txt", 5)]));
     /// assert!(shard.members(0).is_none()); // a compressed shard has no offsets

@@ -245,7 +245,8 @@ impl Plan {
     ///
     /// let topology = Topology::new(2, 3)?.with_worker(1, 2)?;
     /// let plan = Plan::new(100, topology.readers(), 42)?;
-    /// let planned = plan.streams_of(&topology)?.flat_map(|stream| plan.stream(7, stream)).map(|slice| slice.shard);
+    /// let slices = plan.streams_of(&topology)?.flat_map(|stream| plan.stream(7, stream));
+    /// let planned = slices.map(|slice| slice.shard);
     /// let split = split_by_worker(split_by_node(plan.order(7), &topology), &topology);
     /// assert!(planned.eq(split));
     /// # Ok::<(), shardstream::Error>(())

@@ -183,7 +183,8 @@ mod tests {
             let expected: Vec<_> = row.skip(start as usize).take(length as usize).collect();
             let slices = order.slices(&counts, start..start + length);
             prop_assert!(slices.iter().all(|(_, samples)| !samples.is_empty()));
-            let found = slices.into_iter().flat_map(|(shard, samples)| samples.map(move |sample| (shard, sample)));
+            let slices = slices.into_iter();
+            let found = slices.flat_map(|(shard, samples)| samples.map(move |sample| (shard, sample)));
             prop_assert_eq!(found.collect::<Vec<_>>(), expected);
         }
     }

@@ -68,8 +68,8 @@ impl Traced {
             None => Ok(self),
             Some(at) => {
                 let message = format!(
-                    "the values of variables refer to further variables more than {MAX_ROUNDS} deep, perhaps in \
-                     a circle"
+                    "the values of variables refer to further variables more than {MAX_ROUNDS} deep, perhaps \
+                     in a circle"
                 );
                 Err(PatternFault::new(self.origin[at.start], message).in_pattern(pattern))
             }

@@ -191,7 +191,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prefix_and_rest_make_the_pattern(pattern in r"((gs|http|file)://)?[a/*?\[\]é.]{0,12}", name in "[a/é.]{0,8}") {
+        fn prefix_and_rest_make_the_pattern(
+            pattern in r"((gs|http|file)://)?[a/*?\[\]é.]{0,12}",
+            name in "[a/é.]{0,8}",
+        ) {
             if let Some((prefix, rest)) = split(&pattern) {
                 prop_assert_eq!(format!("{prefix}{rest}"), pattern.clone());
                 prop_assert!(prefix.is_empty() || prefix.ends_with('/'));

@@ -61,7 +61,9 @@ impl ShardList {
     /// ```
     /// use shardstream::ShardList;
     ///
-    /// let shards = ShardList::expand_with("${ROOT}/{0..9}.tar", |name| (name == "ROOT").then(|| "gs://b".into()))?;
+    /// let shards = ShardList::expand_with("${ROOT}/{0..9}.tar", |name| {
+    ///     (name == "ROOT").then(|| "gs://b".into())
+    /// })?;
     /// assert_eq!(shards[9], "gs://b/9.tar");
     /// # Ok::<(), shardstream::Error>(())
     /// ```

@@ -175,7 +175,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_add_up_in_any_order(samples in prop::collection::vec((0u64..99, 0u64..99), 0..20), cut: prop::sample::Index) {
+        fn parts_add_up_in_any_order(
+            samples in prop::collection::vec((0u64..99, 0u64..99), 0..20),
+            cut: prop::sample::Index,
+        ) {
             let (left, right) = samples.split_at(cut.index(samples.len() + 1));
             let whole = digest(&samples);
             prop_assert_eq!(digest(left).merge(digest(right)), whole);

@@ -4,7 +4,8 @@ use serde_json::{Value as Json, json};
 /// The state of a rank of two, of a job with two datasets and four streams.
 fn document(rank: usize) -> Json {
     let dataset = json!({
-        "seed": 42, "shards": 9, "names": "00000000000000ff", "order": "shuffled", "shuffle": 5, "weight": 1, "repeats": 2
+        "seed": 42, "shards": 9, "names": "00000000000000ff", "order": "shuffled", "shuffle": 5,
+        "weight": 1, "repeats": 2
     });
     let place = |dataset: usize, stream: usize, taken: u64| {
         let open =
@@ -332,8 +333,10 @@ fn what_no_loader_can_have_seen_is_refused() {
         }
     }
     // An empty job misses nothing, and checks do not loop over the largest number of streams.
-    let none = json!({"shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
-                      "slots": 0, "batches": 0, "at": []});
+    let none = json!({
+        "shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
+        "slots": 0, "batches": 0, "at": []
+    });
     assert!(parse(&none).unwrap().is_whole());
     assert!(State::merge([parse(&none).unwrap()]).is_ok());
     let mut many = with(0, "/of/streams", json!(usize::MAX));
@@ -355,7 +358,11 @@ fn seeds_and_hashes_of_all_sizes_are_kept() {
 
 /// A document of version 1 with everything that was added to it later.
 fn extended() -> Json {
-    let entry = |number: u64| json!({"epoch": 3, "stream": 0, "number": number, "shard": "s.tar", "kind": "checksum", "message": "bad"});
+    let entry = |number: u64| {
+        json!({
+            "epoch": 3, "stream": 0, "number": number, "shard": "s.tar", "kind": "checksum", "message": "bad"
+        })
+    };
     let mut document = with(0, "/skip", json!(7));
     for at in 0..2 {
         // Numbers of 0 are not written.

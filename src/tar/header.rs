@@ -277,7 +277,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_numbers_are_what_the_tar_crate_reads(field in prop::collection::vec(prop::sample::select(b"01789 \0\0x".to_vec()), 12)) {
+        fn plain_numbers_are_what_the_tar_crate_reads(
+            field in prop::collection::vec(prop::sample::select(b"01789 \0\0x".to_vec()), 12),
+        ) {
             let mut header = Header::new_old();
             header.as_old_mut().size.copy_from_slice(&field);
             if let Some(size) = plain_octal(&field) {

@@ -64,8 +64,10 @@ impl FieldContent for FieldOutline {
 /// use shardstream::tar::{Outline, Outlined};
 ///
 /// # fn main() -> shardstream::Result<()> {
-/// # let archive = { let mut t = tar::Builder::new(vec![]); let mut h = tar::Header::new_ustar(); h.set_size(100_000);
-/// #   t.append_data(&mut h, "0001.jpg", &[7; 100_000][..])?; t.into_inner()? };
+/// # let (mut t, mut h) = (tar::Builder::new(vec![]), tar::Header::new_ustar());
+/// # h.set_size(100_000);
+/// # t.append_data(&mut h, "0001.jpg", &[7; 100_000][..])?;
+/// # let archive = t.into_inner()?;
 /// let mut outline = Outline::new("train-000000.tar");
 /// let (mut at, mut read) = (0, 0);
 /// loop {

@@ -28,8 +28,10 @@ pub struct Read<C> {
 /// use shardstream::tar::{SampleParser, read};
 /// # use shardstream::Sample;
 /// # fn main() -> shardstream::Result<()> {
-/// # let archive = { let mut t = tar::Builder::new(vec![]); let mut h = tar::Header::new_ustar(); h.set_size(2);
-/// #   t.append_data(&mut h, "0001.cls", &b"42"[..])?; t.into_inner()? };
+/// # let (mut t, mut h) = (tar::Builder::new(vec![]), tar::Header::new_ustar());
+/// # h.set_size(2);
+/// # t.append_data(&mut h, "0001.cls", &b"42"[..])?;
+/// # let archive = t.into_inner()?;
 ///
 /// let chunks = archive.chunks(4096).map(|chunk| Ok(chunk.to_vec().into()));
 /// let samples = read(chunks, SampleParser::new("train-000000.tar")).collect::<Result<Vec<Sample>, _>>()?;

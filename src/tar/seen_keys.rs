@@ -62,7 +62,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_is_new_exactly_once(keys in prop::collection::vec("[ab]{0,3}", 0..40), sorted in any::<bool>()) {
+        fn a_key_is_new_exactly_once(
+            keys in prop::collection::vec("[ab]{0,3}", 0..40),
+            sorted in any::<bool>(),
+        ) {
             let mut keys = keys;
             if sorted {
                 keys.sort();

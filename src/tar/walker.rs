@@ -55,8 +55,10 @@ pub enum Event {
 /// use shardstream::tar::{Event, Walker};
 ///
 /// # fn main() -> shardstream::Result<()> {
-/// # let archive = { let mut t = tar::Builder::new(vec![]); let mut h = tar::Header::new_ustar(); h.set_size(2);
-/// #   t.append_data(&mut h, "0001.cls", &b"42"[..])?; t.into_inner()? };
+/// # let (mut t, mut h) = (tar::Builder::new(vec![]), tar::Header::new_ustar());
+/// # h.set_size(2);
+/// # t.append_data(&mut h, "0001.cls", &b"42"[..])?;
+/// # let archive = t.into_inner()?;
 /// let mut walker = Walker::new();
 /// let mut chunks = archive.chunks(100);
 /// loop {

@@ -63,8 +63,8 @@ impl MetadataServer {
                 Err(MetadataError::Transient(_)) if attempt < MAX_ATTEMPTS => std::thread::sleep(PAUSE),
                 Err(MetadataError::Transient(error)) => {
                     return Err(bad(format!(
-                        "no answer of the metadata server for {name}: {url}, {MAX_ATTEMPTS} attempts: {error}; \
-                         on a TPU VM try again, elsewhere {advice}"
+                        "no answer of the metadata server for {name}: {url}, {MAX_ATTEMPTS} attempts: \
+                         {error}; on a TPU VM try again, elsewhere {advice}"
                     )));
                 }
                 Err(MetadataError::Unexpected(what)) => return Err(bad(format!("{url}: {what}: {advice}"))),

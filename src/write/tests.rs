@@ -171,7 +171,8 @@ proptest! {
         max_count in 1u64..12,
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = builder(dir.path(), "%d.tar").max_bytes(max_bytes).max_count(max_count).build().unwrap();
+        let writer = builder(dir.path(), "%d.tar").max_bytes(max_bytes).max_count(max_count);
+        let mut writer = writer.build().unwrap();
         for (i, size) in sizes.iter().enumerate() {
             writer.write(&sample(i, *size)).unwrap();
         }

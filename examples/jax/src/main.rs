@@ -59,7 +59,8 @@ struct Args {
     #[arg(long)]
     poison: bool,
     /// Where the synthetic shards are put
-    #[arg(long, value_name = "DIRECTORY", default_value_os_t = std::env::temp_dir().join("shardstream-synthetic"))]
+    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(default_value_os_t = std::env::temp_dir().join("shardstream-synthetic"))]
     work_dir: PathBuf,
 }
 

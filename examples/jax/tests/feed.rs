@@ -183,7 +183,8 @@ fn what_was_saved_goes_on_where_it_was() {
 
 #[test]
 fn a_feeder_that_dies_ends_the_trainer() {
-    let kill = "import shardfeed, sys\nfeed = shardfeed.Feed(sys.argv[1:])\nnext(feed)\nfeed.process.kill()\nlist(feed)";
+    let kill = "import shardfeed, sys\nfeed = shardfeed.Feed(sys.argv[1:])\nnext(feed)\n\
+                feed.process.kill()\nlist(feed)";
     let feeder = env!("CARGO_BIN_EXE_jax_feed");
     let Some(output) = python(&["-c", kill, feeder, "--shards", shards()]) else { return };
     let complaint = String::from_utf8_lossy(&output.stderr);

@@ -93,7 +93,10 @@ fn index(made: &[Made]) -> Index {
 
 proptest! {
     #[test]
-    fn json_and_the_compact_form_say_the_same(shards in prop::collection::vec(made(), 0..12), cut in 1usize..50) {
+    fn json_and_the_compact_form_say_the_same(
+        shards in prop::collection::vec(made(), 0..12),
+        cut in 1usize..50,
+    ) {
         let index = index(&shards);
         let bytes = written(&index);
         prop_assert_eq!(&Index::from_compact(&bytes, "").unwrap(), &index);

@@ -280,9 +280,11 @@ mod tests {
             let (layout, members, offsets) = built(&samples);
             prop_assert_eq!(layout.samples(), samples.len() as u64);
             for (number, expected) in members.iter().enumerate() {
-                let found: Vec<_> = layout.members(number as u64).unwrap().map(|m| (m.field, m.offset, m.size)).collect();
+                let found = layout.members(number as u64).unwrap();
+                let found: Vec<_> = found.map(|m| (m.field, m.offset, m.size)).collect();
                 prop_assert_eq!(&found, expected);
-                prop_assert_eq!(layout.size_of(number as u64), Some(expected.iter().map(|member| member.2).sum()));
+                let size = expected.iter().map(|member| member.2).sum();
+                prop_assert_eq!(layout.size_of(number as u64), Some(size));
                 let fields: Vec<_> = layout.fields_of(number as u64).unwrap().collect();
                 let names = expected.iter().map(|&(name, _, size)| (name, size));
                 prop_assert_eq!(fields, names.collect::<Vec<_>>());
@@ -302,7 +304,11 @@ mod tests {
         }
 
         #[test]
-        fn a_document_reads_back_as_it_was(samples in samples(), seekable in any::<bool>(), checksums in any::<bool>()) {
+        fn a_document_reads_back_as_it_was(
+            samples in samples(),
+            seekable in any::<bool>(),
+            checksums in any::<bool>(),
+        ) {
             let mut layout = ShardLayout { seekable, ..built(&samples).0 };
             if !checksums {
                 layout.checksums.clear();
@@ -314,7 +320,10 @@ mod tests {
 
         #[test]
         fn no_numbers_panic(
-            shapes in prop::collection::vec(prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..6), 0..3),
+            shapes in prop::collection::vec(
+                prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..6),
+                0..3,
+            ),
             runs in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
             sizes in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..8),
         ) {

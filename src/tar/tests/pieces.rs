@@ -206,7 +206,8 @@ proptest! {
     ) {
         let mut seen = std::collections::HashSet::new();
         let key = |name: &str| split_name(name).unwrap().0.to_owned();
-        let mut members: Vec<_> = members.into_iter().filter(|(name, _)| seen.insert(name.to_lowercase())).collect();
+        let mut members = members;
+        members.retain(|(name, _)| seen.insert(name.to_lowercase()));
         members.sort_by_key(|(name, _)| key(name));
         let bytes = built(&members);
         let whole = shown(&parse_whole(&bytes));
@@ -214,7 +215,8 @@ proptest! {
         prop_assert_eq!(whole.len(), starts.len());
         let ends = [ends.0.index(starts.len() + 1), ends.1.index(starts.len() + 1)];
         let (from, to) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
-        let pieces = [(0, from), (from, to), (to, starts.len())].map(|(a, b)| shown(&piece(&bytes, &starts, a, b, &cuts)));
+        let pieces = [(0, from), (from, to), (to, starts.len())];
+        let pieces = pieces.map(|(a, b)| shown(&piece(&bytes, &starts, a, b, &cuts)));
         prop_assert_eq!(pieces.concat(), whole);
     }
 

@@ -171,7 +171,9 @@ fn the_tasks_of_a_slurm_node() {
 
 proptest! {
     #[test]
-    fn what_is_found_is_consistent(values in proptest::collection::vec(proptest::option::of("[0-9]{1,2}|x|"), 14)) {
+    fn what_is_found_is_consistent(
+        values in proptest::collection::vec(proptest::option::of("[0-9]{1,2}|x|"), 14),
+    ) {
         const NAMES: [&str; 14] = [
             "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_STEP_ID", "SLURM_PROCID",
             "SLURM_NTASKS", "SLURM_LOCALID", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID",

@@ -41,8 +41,8 @@ fn agree(name: &str, here: usize, attribute: &str, there: usize) -> Result<()> {
         return Ok(());
     }
     Err(bad(format!(
-        "{name} is {here} in the environment, but by the metadata server {attribute} is {there}: unset it, or \
-         {SET_BOTH}"
+        "{name} is {here} in the environment, but by the metadata server {attribute} is {there}: unset it, \
+         or {SET_BOTH}"
     )))
 }
 

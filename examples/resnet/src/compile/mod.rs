@@ -91,8 +91,8 @@ impl<'a> Compiler<'a> {
         let Some(cache) = &self.cache else { return false };
         let Some(marker) = cache.discard_crashed(key) else { return false };
         self.report.warnings.push(format!(
-            "a process died while it loaded the compiled program {}: that file is removed, and the program is \
-             compiled at each start for a day, or until you remove {}",
+            "a process died while it loaded the compiled program {}: that file is removed, and the program \
+             is compiled at each start for a day, or until you remove {}",
             cache.path(key).display(),
             marker.display()
         ));

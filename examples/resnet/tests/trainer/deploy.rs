@@ -1,7 +1,7 @@
 //! The manifest for GKE against the types of JobSet's API.
 //!
-//! `SHARDSTREAM_TEST_PYTHON`, or `python3`, has them if `kubeflow-trainer-api` and `pyyaml` are installed. Without them
-//! the test says SKIPPED, and fails with `SHARDSTREAM_REQUIRE_PYTHON=1`.
+//! `SHARDSTREAM_TEST_PYTHON`, or `python3`, has them if `kubeflow-trainer-api` and `pyyaml` are installed.
+//! Without them the test says SKIPPED, and fails with `SHARDSTREAM_REQUIRE_PYTHON=1`.
 
 use std::io::Write;
 use std::path::Path;

@@ -138,7 +138,8 @@ proptest! {
             let best = best.filter(|best| complete.contains(best));
             let had_best = best.is_some_and(|best| objects.iter().any(|name| name.step == best));
             let there = listing(&objects);
-            let gone: BTreeSet<String> = there.obsolete(step, ranks, keep, best).into_iter().map(Into::into).collect();
+            let gone = there.obsolete(step, ranks, keep, best);
+            let gone: BTreeSet<String> = gone.into_iter().map(Into::into).collect();
             for name in objects.iter().filter(|name| gone.contains(&format!("run/{name}"))) {
                 prop_assert!(name.step < step || name.ranks != ranks, "{name}");
             }

@@ -253,7 +253,9 @@ unsafe extern "C" fn executable(args: *mut PJRT_LoadedExecutable_GetExecutable_A
     null_mut()
 }
 
-unsafe extern "C" fn executable_devices(args: *mut PJRT_LoadedExecutable_AddressableDevices_Args) -> ErrorPtr {
+unsafe extern "C" fn executable_devices(
+    args: *mut PJRT_LoadedExecutable_AddressableDevices_Args,
+) -> ErrorPtr {
     let args = unsafe { &mut *args };
     let client = unsafe { &*args.executable.cast::<Client>() };
     (args.addressable_devices, args.num_addressable_devices) = (client.local.as_ptr(), 1);
