@@ -36,7 +36,8 @@ fn beside_a_picture(data: &[u8], column: ImageColumn) -> Option<TensorBatch> {
         .mode(ImageMode::L8)
         .then(RandomResizedCrop::new(8).unwrap().filter(Filter::Nearest))
         .then(RandomHorizontalFlip::new(0.5).unwrap());
-    let sample = Sample::new("a").with_position(0, data.len() as u64).with("png", PNG.clone()).with("x", data);
+    let sample = Sample::new("a").with_position(0, data.len() as u64);
+    let sample = sample.with("png", PNG.clone()).with("x", data);
     Columns::new().with("image", column).collate([sample]).ok()
 }
 

@@ -74,7 +74,7 @@ impl DatasetBuilder {
     /// use shardstream::prelude::*;
     ///
     /// let shards = ShardList::expand("gs://bucket/train-{000000..000007}.tar")?;
-    /// let topology = Topology::new(1, 2)?; // in earnest: Topology::detect()?
+    /// let topology = Topology::new(1, 2)?; // in a job: Topology::detect()?
     /// // Contiguous blocks in place of every other shard.
     /// let blocks = |number: usize, who: &Topology| number * who.readers() / 8 == who.reader();
     /// let mine: Vec<usize> = split_by(0..shards.len(), &topology, blocks).collect();

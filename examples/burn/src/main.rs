@@ -27,7 +27,8 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where the synthetic shards are put
-    #[arg(long, value_name = "DIRECTORY", default_value_os_t = std::env::temp_dir().join("shardstream-synthetic"))]
+    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(default_value_os_t = std::env::temp_dir().join("shardstream-synthetic"))]
     work_dir: PathBuf,
 }
 

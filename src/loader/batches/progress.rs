@@ -14,18 +14,18 @@ use std::sync::Arc;
 pub(in crate::loader) struct RankProgress {
     header: Arc<JobHeader>,
     /// Number of streams of each dataset on this rank.
-    lanes: usize,
-    /// Which places of the job's sequence have been passed.
+    streams_per_dataset: usize,
+    /// The sequence numbers of the job that have been passed.
     reached: Reached,
     /// Number of batches collected.
     pub(super) batches: u64,
-    /// Indexed by `dataset * lanes + lane`, as `known` and `in_a_row` are.
+    /// Indexed by `dataset * streams_per_dataset + stream`, as `known` and `in_a_row` are.
     streams: Vec<StreamState>,
     /// Number of failures that a restore meets again: they were counted before.
     known: Vec<u64>,
     /// Number of failures since the last item.
     in_a_row: Vec<u64>,
-    /// Number of items in the current batch, by lane.
+    /// Number of items in the current batch, by stream.
     items: Vec<u64>,
     /// The number of items that the index promises, if missing ones are filled up.
     promised: Option<PromisedItems>,
@@ -58,18 +58,18 @@ impl RankProgress {
     pub(in crate::loader) fn new(
         header: Arc<JobHeader>,
         (reached, batches): (Reached, u64),
-        lanes: usize,
+        streams_per_dataset: usize,
         streams: Vec<StreamState>,
     ) -> Self {
         let known = streams.iter().map(|stream| stream.skips).collect();
         // Failures since an earlier item are not known to be consecutive.
         let since = |at: &StreamState| if at.again == 0 { at.skips } else { 0 };
         let in_a_row = streams.iter().map(since).collect();
-        let items = vec![0; lanes];
+        let items = vec![0; streams_per_dataset];
         let (promised, fill, late_in_a_row) = (None, Fill::default(), 0);
         RankProgress {
             header,
-            lanes,
+            streams_per_dataset,
             reached,
             batches,
             streams,
@@ -107,7 +107,7 @@ impl RankProgress {
     /// Counts an item as consumed.
     pub(super) fn pass(&mut self, mut tag: Tag) {
         self.reach(&mut tag);
-        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
+        let number = tag.source.dataset * self.streams_per_dataset + tag.source.local_stream;
         let Some(stream) = self.streams.get_mut(number) else { return };
         self.items[tag.source.local_stream] += 1;
         if let Some(promised) = &self.promised
@@ -129,7 +129,8 @@ impl RankProgress {
     /// Counts a place that stays empty.
     pub(super) fn pass_empty(&mut self, mut tag: Tag) {
         self.reach(&mut tag);
-        if let Some(stream) = self.streams.get_mut(tag.source.dataset * self.lanes + tag.source.local_stream)
+        if let Some(stream) =
+            self.streams.get_mut(tag.source.dataset * self.streams_per_dataset + tag.source.local_stream)
         {
             stream.empty += 1;
         }
@@ -137,7 +138,7 @@ impl RankProgress {
 
     /// Moves the state of a stream to where a restore starts to read after this item or empty place.
     fn reach(&mut self, tag: &mut Tag) {
-        let number = tag.source.dataset * self.lanes + tag.source.local_stream;
+        let number = tag.source.dataset * self.streams_per_dataset + tag.source.local_stream;
         let Some(stream) = self.streams.get_mut(number) else { return };
         let here = || Replay { pass: tag.source.pass, taken: tag.taken, ..Replay::default() };
         let Replay { pass, taken, given, skips, saved } =
@@ -173,7 +174,7 @@ impl RankProgress {
 
     /// Counts a failure. Returns the counts before it; none if it was counted before a restore.
     pub(super) fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
-        let number = fault.source.dataset * self.lanes + fault.source.local_stream;
+        let number = fault.source.dataset * self.streams_per_dataset + fault.source.local_stream;
         let stream = self.streams.get_mut(number)?;
         if self.known[number] > 0 {
             self.known[number] -= 1;
@@ -203,7 +204,9 @@ impl RankProgress {
             dataset = from.dataset,
             error = format_args!("{error:#}")
         );
-        if let Some(stream) = self.streams.get_mut(from.dataset * self.lanes + from.local_stream) {
+        if let Some(stream) =
+            self.streams.get_mut(from.dataset * self.streams_per_dataset + from.local_stream)
+        {
             stream.skip(epoch, error);
         }
     }

@@ -194,7 +194,7 @@ impl RestorePoint {
         if self.to_leave_out == 0 && self.outputs_to_drop == 0 {
             return Ok(());
         }
-        let what = "a stage with a memory gives less than it gave before: it must depend on its items alone";
+        let what = "a stateful stage gives less than it gave before: it must depend on its items alone";
         Err(crate::state::misfit(what))
     }
 

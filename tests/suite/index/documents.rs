@@ -173,7 +173,8 @@ fn document(shards: &str) -> String {
 fn plain_wids_documents_are_loaded() {
     let text = r#"{"wids_version": 1, "name": "n", "info": {"a": [1]}, "base": "gs://b/d/", "shardlist": [
         {"url": "0.tar", "nsamples": 3, "md5sum": "x", "filesize": 10240, "weight": 0.5},
-        {"url": "./x/1.tar", "nsamples": 4}, {"url": "gs://c/2.tar", "nsamples": 0}, {"url": "/3.tar", "nsamples": 1}]}"#;
+        {"url": "./x/1.tar", "nsamples": 4}, {"url": "gs://c/2.tar", "nsamples": 0},
+        {"url": "/3.tar", "nsamples": 1}]}"#;
     let index = Index::from_json(text.as_bytes(), "/elsewhere").unwrap();
     let urls = ["gs://b/d/0.tar", "gs://b/d/x/1.tar", "gs://c/2.tar", "/3.tar"];
     assert_eq!(index.shards(), ShardList::from_urls(urls));
@@ -223,7 +224,8 @@ fn bad_documents_are_errors() {
         layout(r#"{"fields":["a"],"shapes":[[0,0,512]],"runs":[0,2],"sizes":[1,18446744073709551615]}"#),
         layout(r#"{"fields":["a"],"shapes":[[18446744073709551615,0,512]],"runs":[0,2],"sizes":[1,1]}"#),
         document(
-            r#"{"url": "0.tar", "nsamples": 1, "layout": {"fields":["a"],"shapes":[[0,0,512]],"runs":[0,1],"sizes":[1]}}"#,
+            r#"{"url": "0.tar", "nsamples": 1,
+                "layout": {"fields":["a"],"shapes":[[0,0,512]],"runs":[0,1],"sizes":[1]}}"#,
         ),
     ] {
         let error = Index::from_json(text.as_bytes(), "").expect_err(&text);

@@ -191,7 +191,8 @@ fn indexes_and_serde_hide_secrets() {
     for url in urls("host", "t.tar") {
         for text in [
             format!(
-                r#"{{"wids_version":1,"shardlist":[{{"url":"{url}","nsamples":1}},{{"url":"{url}","nsamples":2}}]}}"#
+                r#"{{"wids_version":1,"shardlist":[{{"url":"{url}","nsamples":1}},
+                    {{"url":"{url}","nsamples":2}}]}}"#
             ),
             format!(r#"{{"wids_version":1,"shardlist":[{{"url":"{url}","nsamples":"{url}"}}]}}"#),
             format!(r#"{{"wids_version":1,"shardlist":[{{"url":"{url}","nsamples":9999999999999999}}]}}"#),
