@@ -36,6 +36,14 @@ bless:
 deny:
     cargo deny --all-features check licenses sources bans
 
+# The public API as one text, .ci/public-api.txt (cargo install cargo-public-api; a nightly toolchain)
+api:
+    cargo +nightly public-api -p shardstream --all-features -sss > .ci/public-api.txt
+
+# What has broken the API since a commit (cargo install cargo-semver-checks)
+semver REV:
+    cargo semver-checks -p shardstream --all-features --baseline-rev {{ REV }}
+
 # Builds what is published from its packed files
 package:
     cargo package -p shardstream-resizer -p shardstream

@@ -183,8 +183,11 @@ pub(crate) fn reserve<T>(items: &mut Vec<T>, size: usize) {
 /// Pads `items` to `size` with clones of the last one, or of `spare` if there is none. Returns whether there
 /// was an item to clone.
 pub(crate) fn pad_to<T>(items: &mut Vec<T>, size: usize, clone: fn(&T) -> T, spare: Option<&T>) -> bool {
+    if !items.is_empty() && items.len() >= size {
+        return true;
+    }
     let Some(last) = items.last().or(spare).map(clone) else { return false };
-    items.resize_with(size.max(items.len()), || clone(&last));
+    items.resize_with(size, || clone(&last));
     true
 }
 

@@ -240,7 +240,7 @@ impl<T, K, F> fmt::Debug for GroupBy<T, K, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupBy")
             .field("size", &self.size)
-            .field("most", &self.max_waiting)
+            .field("max_waiting", &self.max_waiting)
             .field("partial", &self.partial)
             .field("adjacent", &self.adjacent)
             .field("waiting", &self.waiting.len())

@@ -74,7 +74,7 @@ pub enum Missing {
 /// A side whose options have been checked, and whose shards are listed.
 #[derive(Debug)]
 pub(super) struct ResolvedSide {
-    /// Its shards, numbered as those of the dataset's list.
+    /// Its shards, numbered as those of the dataset's list unless there is an index of keys.
     pub(super) shards: Arc<ShardSet>,
     /// Says where each key is, if there is an index of keys.
     pub(super) keys: Option<KeyIndex>,

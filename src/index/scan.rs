@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 /// Size in bytes of the first window, and of the first one behind a large body.
 const MIN_WINDOW: u64 = 64 << 10;
-/// Size in bytes of the largest window: that of a [`Store`]'s requests by default.
+/// Size in bytes of the largest window: that of a [`Store`]'s smallest requests by default.
 const MAX_WINDOW: u64 = 8 << 20;
 /// A body that reaches further than this many bytes beyond the window is skipped by a new request, which
 /// takes about as long as receiving that many bytes.

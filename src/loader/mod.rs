@@ -66,7 +66,7 @@ use tuning::LearnedTuning;
 ///            any of `threads`
 /// ```
 ///
-/// Each of `threads` picks the stream with the fewest samples ready, reads, parses, selects and shuffles a
+/// Each of `threads` picks the stream with the fewest chunks ahead, reads, parses, selects and shuffles a
 /// chunk of its samples, and runs the stages (decode, augment, filter, split) on them, while other threads
 /// continue with the stream. No thread waits for the network while another stream can be read. One further
 /// thread takes one item of each stream in turn and collects batches, ahead of the trainer.

@@ -99,7 +99,7 @@ fn shuffle<T>(mut shards: Box<[T]>, (seed, epoch): (u64, u64)) -> Box<[T]> {
 #[derive(Clone, Default)]
 pub(super) struct OrderCache(Arc<Mutex<CachedOrders>>);
 
-/// OrderCache with their epochs.
+/// Orders with their epochs.
 type CachedOrders = Vec<(u64, Arc<EpochOrder>)>;
 
 impl OrderCache {

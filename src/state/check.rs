@@ -28,7 +28,7 @@ impl State {
         }
         if header.origin > Some(furthest) || header.datasets.iter().any(|dataset| dataset.begins > MAX_COUNT)
         {
-            return Err("its mixture begins beyond the slots that have been passed".into());
+            return Err("its mixture or a dataset of it begins later than is possible".into());
         }
         let mut taken = BTreeMap::new();
         for at in streams.iter() {
@@ -87,7 +87,7 @@ impl StreamState {
             return Err("no output of its partial input was taken");
         }
         if again > digest.samples() || (whole || part.is_some() || saved.is_some()) && again > 0 {
-            return Err("more items are to be made again than were taken");
+            return Err("items are to be made again that cannot have been taken");
         }
         if whole && pass == 0 && taken < digest.places() {
             return Err("the samples of the digest are not those that were taken");

@@ -122,7 +122,7 @@ impl HttpConnector for Connector {
 impl Connector {
     fn client(&self, options: &ClientOptions) -> Result<CloudClient> {
         let others = client::cloud(options)?;
-        // Options that the native client does not know.
+        // Options without which requests would fail, or go another way than they may.
         let needs_reqwest = is_set(options, ClientConfigKey::AllowInvalidCertificates)
             || is_set(options, ClientConfigKey::NoSystemCertificates)
             || is_set(options, ClientConfigKey::Http2Only)

@@ -28,7 +28,8 @@ pub(super) fn path(key: &str) -> Result<Path> {
     }
 }
 
-/// The mark: a code point that is no character. A part that begins with a mark gets one more.
+/// The mark: a code point that is no character. A part that could be confused with a marked one gets one
+/// more.
 const MARK: char = '\u{10fffe}';
 
 /// Whether a path cannot have this part, or the part could be confused with a marked one.

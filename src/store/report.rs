@@ -36,7 +36,7 @@ pub struct SourceReport {
     pub source: String,
     /// Number of requests for bytes of objects, including those that failed.
     pub requests: u64,
-    /// Number of responses, whatever their status.
+    /// Number of responses that were not errors.
     pub responses: u64,
     /// Number of bytes of objects that were received, including wasted ones: what a provider bills as egress.
     pub bytes: u64,

@@ -7,12 +7,14 @@ use std::str::FromStr;
 /// The HTTP client that fetches the bodies of objects: for `http://`, `https://`, and all clouds.
 ///
 /// Everything else that a store sends (uploads, listings, deletions, tokens) goes through `reqwest` in any
-/// case. Retries, checks, redirects, time-outs and the [budget](super::Budget) are the same with both
-/// clients: the choice changes no byte that is read.
+/// case. Retries, redirects, stall time-outs, the checks of ranges, lengths, versions and checksums and the
+/// [budget](super::Budget) are the same with both clients. From a server that keeps to HTTP, both read the
+/// same bytes.
 ///
-/// `Native` takes less CPU time: 1.4 times that of `curl` for the same bytes, where `reqwest` took 2.3 times
-/// (`docs/benchmarks/2026-11-network.md`, HTTP without TLS on one machine). Choose `Reqwest` for HTTP/2, to
-/// compare, or where an audit allows one HTTP client in a process. [The guide][guide] lists all differences.
+/// `Native` takes less CPU time: 1.4 times that of `curl` for the same bytes, where the version over
+/// `reqwest` took 2.3 times (`docs/benchmarks/2026-11-network.md`, HTTP without TLS on one machine). Choose
+/// `Reqwest` for HTTP/2, to compare, or where an audit allows one HTTP client in a process. [The
+/// guide][guide] lists the differences.
 ///
 /// ```
 /// use shardstream::store::{Store, Transport};
@@ -30,7 +32,7 @@ pub enum Transport {
     /// The crate's own HTTP/1.1 client.
     ///
     /// `reqwest` takes its place where the environment names a proxy (`HTTP_PROXY`, `HTTPS_PROXY`,
-    /// `ALL_PROXY`), and for a cloud whose options only `reqwest` knows: `PROXY_URL`, `HTTP2_ONLY`,
+    /// `ALL_PROXY`), and for a cloud with options that need it: `PROXY_URL`, `HTTP2_ONLY`,
     /// `ALLOW_INVALID_CERTIFICATES`, `NO_SYSTEM_CERTIFICATES`, each with the prefix of the cloud.
     #[default]
     Native,

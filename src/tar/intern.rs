@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Length in bytes from which on names are not interned.
+/// Length in bytes from which on the process does not keep names forever.
 const LONG_NAME: usize = 64;
 /// Number of names that the process keeps forever.
 const MAX_STATIC: usize = 1024;

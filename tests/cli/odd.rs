@@ -165,6 +165,10 @@ fn a_sheet_or_timeline_does_not_replace_a_shard() {
         assert!(error.contains("train-000000.tar already exists, and is not a "), "{error}");
         assert!(fs::read(dir.path().join(shard)).unwrap() == before, "{command:?}");
     }
+    let classes = dir.path().join("classes.json");
+    fs::write(&classes, "[\n  \"cat\",\n  \"dog\"\n]").unwrap();
+    let error = failure(dir.path(), &["bench", "--trace", "classes.json", "data"], 1);
+    assert!(error.contains("classes.json already exists, and is not a timeline"), "{error}");
     // An earlier one is replaced.
     for _ in 0..2 {
         output(dir.path(), &["head", "data", "--sheet", "sheet.png"]);

@@ -191,3 +191,33 @@ fn the_features_of_the_readme_are_those_of_the_manifest() {
     }
     assert_eq!(listed, names);
 }
+
+#[test]
+fn files_that_pages_name_exist() {
+    let mut files = Vec::new();
+    let mut folders = ["src", "tests", "benches", "examples", "fuzz", "resizer"].map(PathBuf::from).to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if root().join(&path).is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    let mut missing = Vec::new();
+    for page in pages().into_iter().filter(|page| !page.starts_with("docs/benchmarks")) {
+        let text = read(&page);
+        // Code in backticks, and of it what is before a colon, an argument or a list.
+        let code = text.split('`').skip(1).step_by(2);
+        let names =
+            code.filter_map(|code| code.split([':', ' ', ',']).next()).filter(|name| name.ends_with(".rs"));
+        for name in names.filter(|name| !name.contains(['{', '*'])) {
+            if !files.iter().any(|file| file.ends_with(name)) {
+                missing.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}

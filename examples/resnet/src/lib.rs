@@ -26,6 +26,7 @@ pub mod profile;
 pub mod progress;
 mod protobuf;
 mod rank_notes;
+mod removed_at_end;
 pub mod rendezvous;
 pub mod report;
 pub mod schedule;

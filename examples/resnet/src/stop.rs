@@ -8,6 +8,7 @@
 use crate::error::with_causes;
 use crate::exit_code::EXIT_STOPPED;
 use crate::rank_notes::{Note, RankNotes};
+use crate::removed_at_end;
 use shardstream::Topology;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -182,6 +183,7 @@ impl Stop {
 /// Ends the process at once, without exit handlers. These destroy objects of the plugin that its threads
 /// still use, which now and then ends in a SIGSEGV.
 pub fn end(why: &str, code: i32) -> ! {
+    removed_at_end::remove_all();
     let _ = writeln!(std::io::stderr(), "stopped at once: {why}");
     signal_hook::low_level::exit(code)
 }

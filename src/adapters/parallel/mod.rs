@@ -99,7 +99,8 @@ impl<T> Background<T> {
         BackgroundStream(self)
     }
 
-    /// Whether the next item, or the end, is ready: then asking for it does not wait.
+    /// Whether the next item, or the end, is ready: then asking for it does not wait. Behind `par_map`, an
+    /// item that is still being computed counts as well.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.state {
             BackgroundState::New(_) => false,

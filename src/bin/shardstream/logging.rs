@@ -53,10 +53,13 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
 /// Refuses to replace a file that is not a timeline, so that `bench --trace data/*.tar` does not destroy the
 /// first shard.
 fn check_timeline(path: &Path) -> Result<(), Failure> {
-    let mut first = [0];
+    let mut first = Vec::new();
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
-    match is_file.then(|| File::open(path).and_then(|mut file| file.read(&mut first))) {
-        Some(Ok(1)) if first != *b"[" => Err(Failure::Failed(format!(
+    let read = is_file.then(|| File::open(path)?.take(3).read_to_end(&mut first));
+    // Events begin at the margin, unlike the items of other lists; an interrupted timeline may be shorter.
+    let is_timeline = matches!(&first[..], [] | [b'['] | [b'[', b'\n'] | [b'[', b'\n', b'{' | b'\n']);
+    match read {
+        Some(Ok(_)) if !is_timeline => Err(Failure::Failed(format!(
             "{} already exists, and is not a timeline: give another name",
             path.display()
         ))),

@@ -19,7 +19,7 @@ pub(in crate::loader) struct BatchItems<T> {
     pub(in crate::loader) size: usize,
     /// The number of its shape, if batches have several.
     pub(in crate::loader) bucket: Option<usize>,
-    /// The source of share item, if items can fail while their batch is made.
+    /// The source of each item, if items can fail while their batch is made.
     pub(in crate::loader) from: Vec<SourcePass>,
 }
 
@@ -86,7 +86,7 @@ impl BatchMaker<Row, TensorBatch> {
 
 impl BatchMaker<Sample, TensorBatch> {
     /// Tensors of samples that come from a stateful stage: several threads write their rows when the batch is
-    /// complete. `collators` has one for each shape, `seeds` one for share dataset. With `pads`, batches are
+    /// complete. `collators` has one for each shape, `seeds` one for each dataset. With `pads`, batches are
     /// padded to their size.
     pub(in crate::loader) fn tensors_after_stage(
         collators: Vec<Collator>,

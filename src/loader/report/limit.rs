@@ -33,7 +33,7 @@ pub enum Limit {
     Collect,
     /// The number of streams: there are fewer of them than threads.
     Streams,
-    /// The order: the sequence waits for one stream that is slower than the others.
+    /// The sequence waits for one stream that is slower than the others.
     SlowestStream,
 }
 

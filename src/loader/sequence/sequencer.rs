@@ -31,6 +31,8 @@ pub(in crate::loader) struct Sequencer<O> {
     /// Number of sequence numbers of the current batch that were covered, and number of items among them.
     covered: usize,
     filled: usize,
+    /// Whether a stream had no item of the shape of the current batch for a sequence number of it.
+    had_gap: bool,
     /// The sequence number at which the current batch of all ranks starts.
     batch_start: u64,
 }
@@ -87,6 +89,7 @@ impl<O> Sequencer<O> {
             repeat_streams,
             covered,
             filled,
+            had_gap: false,
             batch_start,
         };
         sequencer.seek_step(first_number);
@@ -136,7 +139,7 @@ impl<O> Sequencer<O> {
         if let Batching::Steps(left) = &mut self.batching {
             *left -= 1;
         }
-        (self.covered, self.filled) = (0, 0);
+        (self.covered, self.filled, self.had_gap) = (0, 0, false);
         let (size, bucket) = (self.batch, self.shapes.as_ref().map(Shapes::bucket));
         self.seek_step(self.batch_start);
         LoaderEvent::BatchEnd(BatchEnd { next_number: self.batch_start, size, bucket })
@@ -210,8 +213,8 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
             if self.batch_is_complete() {
                 // A batch without an item counts only if all ranks must get the same number of batches, or
                 // batches of the same shape in the same step. A step that another rank had completed before a
-                // restore does not count.
-                let is_new = |shapes: &Shapes| shapes.end() > self.furthest;
+                // restore does not count, unless a gap shows that this rank had not.
+                let is_new = |shapes: &Shapes| shapes.end() > self.furthest || self.had_gap;
                 let has_shape = self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
                 let counts = self.filled > 0 || self.batching != Batching::Aligned || has_shape;
                 self.sources.end_batch();
@@ -247,6 +250,7 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 Some(LoaderEvent::Gap(mut tag)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
                     self.advance();
+                    self.had_gap = true;
                     return Some(LoaderEvent::Gap(tag));
                 }
                 Some(LoaderEvent::Fault(mut fault)) => {

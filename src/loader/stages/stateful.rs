@@ -17,7 +17,7 @@ pub(super) struct StatefulStage<C: Stage<In>, In> {
     stage: C,
     /// What the last push has given.
     ready: Option<Result<C::Out>>,
-    /// No more outputs come in this pass.
+    /// No more inputs come in this pass.
     draining: bool,
     /// Whether the stage has panicked, so that its state is unknown.
     broken: bool,

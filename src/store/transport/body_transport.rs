@@ -14,8 +14,7 @@ pub(in crate::store) const USER_AGENT: &str = concat!("shardstream/", env!("CARG
 /// An HTTP client that fetches the bodies of objects.
 ///
 /// It follows no redirect, decompresses nothing, and adds no headers but `Host`, `User-Agent` and `Accept`.
-/// It watches the time only until a connection is open: callers drop the future or the body of a response
-/// that takes too long.
+/// Callers watch the time: they drop the future, or the body, of a response that takes too long.
 pub(super) trait BodyTransport: fmt::Debug + Send + Sync {
     /// Sends one GET for `uri` with `headers`, and returns the response, whatever its status. Must be polled
     /// on the crate's runtime.
@@ -31,6 +30,6 @@ pub(super) trait BodyTransport: fmt::Debug + Send + Sync {
 pub(super) struct RawResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// The body without its transfer coding. Dropping it before its end closes the connection.
+    /// The body without its transfer coding. Dropping it before its end gives up the rest.
     pub(super) body: BoxStream<'static, Result<Bytes>>,
 }

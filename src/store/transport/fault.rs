@@ -26,11 +26,18 @@ pub(in crate::store) fn network_fault(
         .chain(io_errors().filter_map(|error| error.get_ref()?.downcast_ref()))
         .next();
     match of_tls {
-        Some(rustls::Error::InvalidMessage(_)) => return malformed("it does not speak TLS"),
-        Some(tls) if is_final(tls) => return ErrorKind::Store(Failure::boxed(error)).into(),
-        _ => {}
+        Some(rustls::Error::InvalidMessage(_)) => malformed("it is not valid TLS"),
+        Some(tls) if is_final(tls) => ErrorKind::Store(Failure::boxed(error)).into(),
+        _ => passing_fault(error, kind),
     }
-    let kind = kind.or_else(|| io_errors().last().map(io::Error::kind)).unwrap_or(io::ErrorKind::Other);
+}
+
+/// A fault that may pass, whatever TLS says of it: [`ErrorKind::Io`] with the given kind, or else with that
+/// of the I/O error that caused it.
+pub(super) fn passing_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
+    let mut causes = iter::successors(Some(error), |error| (**error).source());
+    let cause = causes.by_ref().filter_map(|error| error.downcast_ref::<io::Error>()).last();
+    let kind = kind.or_else(|| cause.map(io::Error::kind)).unwrap_or(io::ErrorKind::Other);
     io::Error::new(kind, Failure::new(error)).into()
 }
 

@@ -1,14 +1,16 @@
 //! Behaviour shared by both HTTP clients: suites that run over the native client run once more,
 //! over `reqwest`.
 //!
-//! Three things differ, and are tested elsewhere or here: which connections are reused and what happens to
-//! bytes behind a response (`transport`), which malformed responses are read, and the texts of some errors.
+//! These differ, and are tested elsewhere or here: which connections are reused and what happens to bytes
+//! behind a response (`transport`), which malformed responses are read, and the texts of some errors.
 
 use crate::store::{TRANSPORT, builder};
 use crate::support::server::{Reply, Server};
 use shardstream::ErrorKind;
 use shardstream::store::Transport;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs the tests of a module over `reqwest`, in a child process, except those named in `native_only`.
 fn over_reqwest(module: &str, native_only: &[&str]) {
@@ -57,4 +59,20 @@ fn only_reqwest_reads_an_ambiguous_response() {
     assert_eq!(read(Transport::Reqwest).unwrap(), "hello");
     let error = read(Transport::Native).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
+}
+
+#[test]
+fn a_response_that_cannot_be_parsed_is_final_with_both_clients() {
+    for transport in [Transport::Native, Transport::Reqwest] {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        let server = Server::start(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Reply::raw("This is not HTTP.\r\n\r\n")
+        });
+        let store = builder().transport(transport).retries(3).build().unwrap();
+        let error = store.open(&server.url("/a.tar")).and_then(|body| body.read_all()).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{transport}: {error:?}");
+        assert_eq!(requests.load(Ordering::SeqCst), 1, "{transport}: {error:?}");
+    }
 }

@@ -4,6 +4,7 @@
 //! While a process loads the entry `HASH.executable`, the file `HASH.loading-RANDOM` is beside it, and the
 //! process holds a lock on that file. A marker without a lock was left by a process that died in the load.
 
+use crate::removed_at_end::RemovedAtEnd;
 use fs4::FileExt;
 use std::fs::{self, File};
 use std::io;
@@ -16,10 +17,12 @@ const LOADING: &str = "loading-";
 /// The age at which a marker no longer counts: the process may have been killed for another reason.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The marker of a load by this process. Dropping it removes the file.
+/// The marker of a load by this process. Dropping it removes the file, and so does a signal that ends the
+/// process.
 #[derive(Debug)]
 pub(super) struct LoadMarker {
-    path: PathBuf,
+    /// Dropped before the lock is released, as `is_left_over` expects.
+    _removed: RemovedAtEnd,
     /// Holds the lock.
     _file: File,
 }
@@ -33,15 +36,9 @@ impl LoadMarker {
         // Renamed only now: a marker without a lock would look like one of a dead process.
         let name = file.path().file_name().unwrap_or_default().to_string_lossy();
         let path = entry.with_extension(format!("{LOADING}{}", name.trim_start_matches(SCRATCH)));
-        let file = file.persist(&path).map_err(|error| error.error)?;
-        Ok(Self { path, _file: file })
-    }
-}
-
-impl Drop for LoadMarker {
-    fn drop(&mut self) {
-        // Before the lock is released, as `is_left_over` expects.
-        let _ = fs::remove_file(&self.path);
+        let removed = RemovedAtEnd::new(path.clone());
+        let file = file.persist(path).map_err(|error| error.error)?;
+        Ok(Self { _removed: removed, _file: file })
     }
 }
 

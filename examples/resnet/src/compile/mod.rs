@@ -85,17 +85,18 @@ impl<'a> Compiler<'a> {
         Ok(executable)
     }
 
-    /// Whether a process died while it loaded this program. Then it is neither loaded nor kept, so that a
-    /// plugin that always crashes does so once.
+    /// Whether a process died while it loaded this program. Then neither this program nor those after it are
+    /// loaded or kept: a plugin that cannot load one will hardly load another.
     fn crashed_before(&mut self, key: &Key) -> bool {
         let Some(cache) = &self.cache else { return false };
         let Some(marker) = cache.discard_crashed(key) else { return false };
         self.report.warnings.push(format!(
-            "a process died while it loaded the compiled program {}: that file is removed, and the program \
-             is compiled at each start for a day, or until you remove {}",
+            "a process died or was killed while it loaded the compiled program {}: it is not loaded, and the \
+             programs are compiled at each start for a day, or until you remove {}",
             cache.path(key).display(),
-            marker.display()
+            marker.with_extension("loading-*").display()
         ));
+        self.cache = None;
         true
     }
 

@@ -48,8 +48,8 @@ pub(crate) struct Options {
     /// it.
     #[arg(long)]
     verify: bool,
-    /// Leave out samples with files that are missing, empty, not the image that their extension says, or
-    /// found by --verify, and list them.
+    /// Leave out samples with files that are missing, empty, no image although their extension is that of
+    /// one, or found by --verify, and list them.
     #[arg(long)]
     skip_bad: bool,
     /// The names of the shards, such as 'out/train-%06d.tar' or 's3://bucket/train-%06d.tar'.
