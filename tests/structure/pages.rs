@@ -214,7 +214,7 @@ fn files_that_pages_name_exist() {
         let names =
             code.filter_map(|code| code.split([':', ' ', ',']).next()).filter(|name| name.ends_with(".rs"));
         for name in names.filter(|name| !name.contains(['{', '*'])) {
-            if !files.iter().any(|file| file.ends_with(name)) {
+            if !files.iter().any(|file| file.ends_with(name.trim_start_matches("../"))) {
                 missing.push(format!("{}: {name}", page.display()));
             }
         }
