@@ -257,7 +257,7 @@ impl Opener {
         let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(shards.limits);
         let index = shards.indexed(slice.shard);
         let samples = match index {
-            // One sample is enough to check that this is the shard of which nothing was selected.
+            // One sample is enough to check that this is the shard without a selected sample.
             Some(index) if index.samples() == 0 => 0..index.stored_samples().min(1),
             Some(index) => index.span(&slice.samples),
             None => slice.samples.clone(),

@@ -63,7 +63,7 @@ pub(super) enum SideReader {
 }
 
 impl<C> SideShard<C> {
-    /// A shard of which nothing was read, with a buffer of `capacity` bytes.
+    /// A shard before its first read, with a buffer of `capacity` bytes.
     pub(super) fn new(number: Option<usize>, capacity: usize) -> Self {
         SideShard {
             number,

@@ -92,7 +92,7 @@ pub(crate) struct StageRecord {
 }
 
 impl StreamState {
-    /// A stream of which nothing was taken.
+    /// A stream before its first sample was taken.
     pub(crate) fn new(dataset: usize, stream: usize) -> Self {
         StreamState {
             dataset,

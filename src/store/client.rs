@@ -135,7 +135,7 @@ struct RotatingResolver;
 impl Resolve for RotatingResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            // Port 0 stands for the port of the URL.
+            // Port 0 means the port of the URL.
             let found: Addrs = Box::new(addresses(name.as_str(), 0).await?.into_iter());
             Ok(found)
         })

@@ -143,7 +143,7 @@ fn is_file_url(text: &str) -> bool {
 
 /// The pattern of file names for the pattern of a `file:` URL, in which `%%20` is a space.
 fn decoded(pattern: &str) -> String {
-    // File names have no NUL, so it can stand for the percent sign of the number.
+    // File names have no NUL, so it can replace the percent sign of the number.
     let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
     let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
     names.replace('%', "%%").replace('\0', "%")

@@ -120,7 +120,7 @@ mod tests {
     use crate::sample::Sample;
     use std::task::Waker;
 
-    /// Samples of these sizes. 0 stands for a wait, 13 for an error, 66 for a panic.
+    /// Samples of these sizes. 0 is a wait, 13 an error, 66 a panic.
     struct Sizes(Vec<usize>);
 
     impl PollSamples for Sizes {

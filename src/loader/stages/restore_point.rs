@@ -50,7 +50,7 @@ pub(super) struct RestorePoint {
 /// A stage that takes more items than this without giving one is taken to never give one.
 pub(super) const MAX_INPUTS_WITHOUT_OUTPUT: u64 = 1 << 20;
 
-/// Maximum number of marks. With more samples than that, one mark stands for several samples.
+/// Maximum number of marks. With more samples than that, one mark covers several samples.
 const MAX_MARKS: usize = 4096;
 
 /// A sample that was pushed into the stage, and those after it up to the next mark.

@@ -190,3 +190,19 @@ fn a_step_that_another_rank_completed_before_a_restore_is_no_batch() {
     assert_eq!(sequence(4), ["4:4", "6:6", "|8"]);
     assert_eq!(sequence(0), ["|4", "4:4", "6:6", "|8"], "all ranks take a step that is new");
 }
+
+#[test]
+fn a_gap_shows_that_this_rank_had_not_completed_a_step() {
+    let config = SequenceConfig {
+        rank: (0, 1),
+        batch: 4,
+        shapes: Some(Shapes::new(&[1], [4], 0).unwrap()),
+        first_number: 0,
+        furthest: 4,
+        batching: Batching::Aligned,
+        repeat_streams: false,
+    };
+    let gap = || LoaderEvent::Gap(crate::loader::event::Tag::default());
+    let found = sequenced(vec![(0, vec![gap(), gap(), item(4), item(6)]), (0, Vec::new())], config);
+    assert_eq!(found, ["0:empty", "2:empty", "|4", "4:4", "6:6", "|8"]);
+}
