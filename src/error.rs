@@ -390,9 +390,13 @@ pub enum ErrorKind {
     /// A step supplied by the caller failed.
     #[error("a pipeline step failed")]
     Step(#[source] ErrorSource),
-    /// A thread of the pipeline panicked.
+    /// A thread of the pipeline panicked: in a step supplied by the caller.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
+    /// A task that reads, lists or writes objects panicked: in a [`Source`](crate::store::Source) of the
+    /// caller's, or by a mistake in this crate. It is not about one sample, and no policy skips it.
+    #[error("reading or writing objects panicked, in a `Source` or in shardstream itself: {0}")]
+    SourcePanicked(String),
     /// More failures would have been skipped than an [`OnError`](crate::loader::OnError) allows.
     #[error(
         "more failures than the loader may skip: {limit}, and {skipped} were skipped before this one; find \

@@ -23,6 +23,7 @@
 
 mod activity;
 pub mod adapters;
+mod aligned;
 pub mod codec;
 pub mod collate;
 pub mod dataset;

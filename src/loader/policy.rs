@@ -193,6 +193,7 @@ pub(super) fn is_outage(kind: &ErrorKind) -> bool {
             | ErrorKind::Busy { .. }
             | ErrorKind::Length { .. }
             | ErrorKind::DamagedCache { .. }
+            | ErrorKind::SourcePanicked(_)
             | ErrorKind::Stopped
     )
 }
@@ -347,7 +348,8 @@ impl FailureClass {
             | ErrorKind::Store(_)
             | ErrorKind::Busy { .. }
             | ErrorKind::Length { .. }
-            | ErrorKind::DamagedCache { .. } => None,
+            | ErrorKind::DamagedCache { .. }
+            | ErrorKind::SourcePanicked(_) => None,
             // Another version of a shard has other samples at the same positions.
             ErrorKind::Changed { .. } | ErrorKind::Stale { .. } => None,
             ErrorKind::Stopped | ErrorKind::TooManySkipped { .. } => None,

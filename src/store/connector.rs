@@ -15,7 +15,7 @@ mod tests;
 use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
-use super::fetch::{FetchLimits, with_stall_timeout};
+use super::fetch::{FetchLimits, HostPause, with_stall_timeout};
 use super::transport::{BodyClient, RequestTarget, Response, network_fault};
 use super::transport_choice::Transport;
 use super::{key, response};
@@ -141,6 +141,7 @@ impl Connector {
             limits: self.settings.limits,
             read_timeout: client::read_timeout(options)?.unwrap_or(READ_TIMEOUT),
             contact: Contact::default(),
+            host_pause: HostPause::default(),
         })
     }
 }
@@ -160,6 +161,7 @@ struct CloudClient {
     /// Time for which a request may be unanswered, or a body silent.
     read_timeout: Duration,
     contact: Contact,
+    host_pause: HostPause,
 }
 
 /// An attempt that failed.
@@ -240,7 +242,7 @@ impl CloudClient {
                 Ok(response) => return Ok(response),
                 Err(failed) => failed,
             };
-            match retries.next_pause(error, limit) {
+            match retries.next_pause(error, limit, &self.host_pause) {
                 Ok(pause) => tokio::time::sleep(pause).await,
                 // `object_store` retries no errors of this kind.
                 Err(error) => return Err(carry(HttpErrorKind::Unknown, error)),

@@ -35,6 +35,8 @@ mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;
 mod decompress;
+#[cfg(feature = "transport")]
+mod environment;
 mod failure;
 mod fetch;
 #[cfg(feature = "http")]

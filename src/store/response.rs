@@ -136,6 +136,11 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
             ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: message.into() }
         }
         StatusCode::REQUEST_TIMEOUT => ErrorKind::Io(io::Error::other(message)),
+        // The server cannot do what is asked, or a network asks for a log-in: trying again would not help.
+        StatusCode::NOT_IMPLEMENTED
+        | StatusCode::HTTP_VERSION_NOT_SUPPORTED
+        | StatusCode::NOT_EXTENDED
+        | StatusCode::NETWORK_AUTHENTICATION_REQUIRED => ErrorKind::Store(message.into()),
         status if status.is_server_error() => ErrorKind::Io(io::Error::other(message)),
         _ => ErrorKind::Store(message.into()),
     };

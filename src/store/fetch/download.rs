@@ -70,6 +70,9 @@ impl Download {
     pub(super) async fn run(mut self, mut first: Option<GetResponse>, chunks: Sender<Bytes>) -> Result<()> {
         let mut retries = Retries::new(&self.target.limits);
         let target = Arc::clone(&self.target);
+        if first.is_none() {
+            retries.wait_for_host(target.context(self.next().range)).await;
+        }
         while self.at < self.range.end {
             let before = self.at;
             let response = match first.take() {
