@@ -26,6 +26,7 @@ pub mod adapters;
 mod aligned;
 pub mod codec;
 pub mod collate;
+mod cpu_time;
 pub mod dataset;
 mod dtype;
 pub mod error;

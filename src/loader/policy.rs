@@ -1,6 +1,6 @@
 //! `OnError`: which failures a loader skips, and how many.
 
-use crate::error::{Error, ErrorKind, INDEX, RESPONSE_HEAD, Result};
+use crate::error::{DOCUMENT, Error, ErrorKind, INDEX, LISTING, RESPONSE, RESPONSE_HEAD, Result};
 use std::fmt;
 use std::ops::BitOr;
 
@@ -315,8 +315,8 @@ impl FailureClass {
             | ErrorKind::TooManyMembers { .. }
             | ErrorKind::DuplicateMember { .. }
             | ErrorKind::ScatteredSample => Some(Self::Damage),
-            // Neither an index nor a response belongs to one shard.
-            ErrorKind::TooLarge { what: INDEX | RESPONSE_HEAD, .. } => None,
+            // None of these belongs to one shard.
+            ErrorKind::TooLarge { what: INDEX | RESPONSE_HEAD | RESPONSE | LISTING | DOCUMENT, .. } => None,
             ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Self::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)

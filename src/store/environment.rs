@@ -96,14 +96,25 @@ pub(super) fn variable(name: &str) -> Result<Option<String>> {
 
 /// Checks the variables that name proxies. Returns whether there are any.
 pub(super) fn check_proxies() -> Result<bool> {
-    let names = PROXIES.into_iter().flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]);
-    let mut is_proxied = false;
-    for name in names {
-        let Some(value) = env::var_os(&name).filter(|value| !value.is_empty()) else { continue };
-        is_proxied = true;
-        check_proxy(&name, &text(&name, value)?)?;
+    let names = proxies();
+    for name in &names {
+        check_proxy(name, &text(name, env::var_os(name).unwrap_or_default())?)?;
     }
-    Ok(is_proxied)
+    Ok(!names.is_empty())
+}
+
+/// The names of the variables that name a proxy.
+fn proxies() -> Vec<String> {
+    let names = PROXIES.into_iter().flat_map(|name| [name.to_owned(), name.to_ascii_lowercase()]);
+    names.filter(|name| env::var_os(name).is_some_and(|value| !value.is_empty())).collect()
+}
+
+/// The end of a message about a connection that failed; empty if the environment names no proxy.
+pub(super) fn proxy_hint() -> String {
+    match proxies() {
+        names if names.is_empty() => String::new(),
+        names => format!(" (it may have been a connection to the proxy of {})", names.join(", ")),
+    }
 }
 
 fn text(name: &str, value: OsString) -> Result<String> {

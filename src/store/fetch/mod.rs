@@ -25,6 +25,8 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 pub(super) use host_pause::HostPause;
 pub(super) use limits::FetchLimits;
 use retry::Retries;
+#[cfg(feature = "cloud")]
+pub(super) use stall::StallWatch;
 pub(super) use stall::with_stall_timeout;
 use std::ops::Range;
 use std::pin;

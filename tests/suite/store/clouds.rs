@@ -356,3 +356,48 @@ fn a_bad_name_of_a_bucket_is_an_error() {
         }
     }
 }
+
+/// A page of a listing of S3 with one object, which names the next page.
+fn page(key: &str, next: &str) -> String {
+    format!(
+        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{next}\
+         </NextContinuationToken><Contents><Key>{key}</Key><Size>1</Size>\
+         <LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag></Contents></ListBucketResult>"
+    )
+}
+
+#[test]
+fn a_listing_that_repeats_itself_is_an_error() {
+    // The same page again and again, and a circle of three pages.
+    let same = |request: &Request| Reply::new(200, page(&format!("k{}", request.number), "a+b/c=&amp;d"));
+    let circle = |request: &Request| {
+        let at = ["t1", "t2", "t0"].iter().position(|token| request.query().contains(token));
+        let next = at.map_or(1, |at| (at + 2) % 3);
+        Reply::new(200, page(&format!("k{next}"), &format!("t{next}")))
+    };
+    for (server, most) in [(Server::start(same), 2), (Server::start(circle), 12)] {
+        let [_, listing] = s3_says(&server, &[]);
+        assert!(listing.contains("failed as Store") && listing.contains("repeats itself"), "{listing}");
+        let pages =
+            server.requests().iter().filter(|request| request.query().contains("list-type=2")).count();
+        assert!(pages <= most, "{pages} pages: {listing}");
+    }
+}
+
+#[test]
+fn a_page_that_hardly_arrives_is_given_up() {
+    let server = Server::start(|_| {
+        Reply::new(200, page("k", "t").repeat(100)).dripping(1, std::time::Duration::from_millis(20))
+    });
+    let [_, listing] = s3_says(&server, &[("AWS_READ_TIMEOUT", "200ms")]);
+    assert!(listing.contains("failed as Io") && listing.contains("stalled"), "{listing}");
+}
+
+#[test]
+fn a_page_without_an_end_is_too_large() {
+    let megabyte = vec![b' '; 1 << 20];
+    let server = Server::start(move |_| Reply::new(200, megabyte.repeat(65)));
+    let [_, listing] = s3_says(&server, &[]);
+    assert!(listing.contains("exceeds the limit of 67108864 bytes"), "{listing}");
+    assert_eq!(server.requests().iter().filter(|request| request.query().contains("list-type=2")).count(), 1);
+}
