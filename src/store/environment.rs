@@ -166,7 +166,7 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
         "STORAGE_EMULATOR_HOST" if value.contains("://") => check_endpoint(name, value),
         "STORAGE_EMULATOR_HOST" | "GCE_METADATA_HOST" | "GCE_METADATA_ROOT" | "GCE_METADATA_IP" => {
             match url_fault(&format!("http://{value}")) {
-                None if !value.contains('/') => Ok(()),
+                None if !value.contains(['/', '?', '#']) => Ok(()),
                 _ => Err(bad(name, shown, "must be a host, or a host and a port such as localhost:4443")),
             }
         }
@@ -249,6 +249,9 @@ fn check_endpoint(name: &str, value: &str) -> Result<(), Error> {
         };
         return Err(bad(name, Some(value), &format!("{needs}{hint}")));
     }
+    if value.contains(['?', '#']) {
+        return Err(bad(name, Some(value), &format!("{needs} (there is a ? or a # in it)")));
+    }
     let is_web = url::Url::parse(value).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     is_web.then_some(()).ok_or_else(|| bad(name, Some(value), needs))
 }
@@ -277,9 +280,6 @@ fn url_fault(value: &str) -> Option<String> {
     match url::Url::parse(value) {
         Err(error) => Some(error.to_string()),
         Ok(url) if url.host_str().is_none_or(str::is_empty) => Some("it names no host".into()),
-        Ok(url) if url.query().is_some() || url.fragment().is_some() => {
-            Some("there is a ? or a # in it".into())
-        }
         Ok(_) => value.parse::<http::Uri>().err().map(|error| error.to_string()),
     }
 }

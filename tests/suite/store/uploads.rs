@@ -270,6 +270,6 @@ fn an_upload_that_is_gone_is_an_error_whatever_object_is_there() {
     other.finish().unwrap();
     fails.store(true, Ordering::SeqCst);
     let error = begin(&store, LENGTH).finish().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
+    assert!(format!("{error:#}").contains("NoSuchUpload"), "{error:?}");
     assert!(server.requests().iter().any(is_abort));
 }
