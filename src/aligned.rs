@@ -1,9 +1,10 @@
 //! Memory that begins at an aligned address, for tensors and for reading.
 //!
 //! The allocator of glibc takes large allocations from `mmap`, and returns the address 16 bytes behind the
-//! beginning of a page. The kernel copies from page to page, and on AMD's Zen a copy whose destination begins a
-//! few bytes behind its source, modulo the size of a page, takes up to three times as long
-//! (`docs/benchmarks/2026-11-alignment.md`). So memory into which it copies begins where this module puts it.
+//! beginning of a page. The kernel copies from page to page, and on AMD's Zen a copy whose destination begins
+//! a few bytes behind its source, modulo the size of a page, is slower: up to three times on Zen 3
+//! (`docs/benchmarks/2026-11-alignment.md`). So memory into which the kernel copies begins at an aligned
+//! address.
 
 use bytes::BytesMut;
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What [`ErrorKind::TooLarge`] says of an index, of responses of servers that are read whole, of a listing and
-/// of any other document. None of them belongs to one shard, so no policy skips it.
+/// What [`ErrorKind::TooLarge`] says of an index, of responses of servers that are read whole, of a listing
+/// and of any other document. None of them belongs to one shard, so no policy skips it.
 pub(crate) const INDEX: &str = "an index";
 pub(crate) const RESPONSE_HEAD: &str = "the head of a response";
 pub(crate) const RESPONSE: &str = "a response that is no object";

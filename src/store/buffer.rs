@@ -53,13 +53,13 @@ const MAX_KEPT: usize = 1 << 20;
 /// Number of capacities that are kept: the powers of two from `MIN_KEPT` to `MAX_KEPT`.
 const CLASSES: usize = (MAX_KEPT / MIN_KEPT).ilog2() as usize + 1;
 /// Idle buffers by capacity.
-static POOLS: [Mutex<Vec<Block>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
+static POOLS: [Mutex<Vec<BufferMemory>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
 
 /// Number of bytes in idle buffers.
 static IDLE: AtomicUsize = AtomicUsize::new(0);
 
 /// The idle buffers of exactly this capacity, if that capacity is kept.
-fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<Block>>> {
+fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<BufferMemory>>> {
     let is_kept = capacity.is_power_of_two() && (MIN_KEPT..=MAX_KEPT).contains(&capacity);
     let pool = POOLS.get((capacity / MIN_KEPT).checked_ilog2()? as usize).filter(|_| is_kept)?;
     Some(pool.lock().unwrap_or_else(PoisonError::into_inner))
@@ -77,23 +77,23 @@ pub(crate) fn read_buffers() -> (u64, u64) {
 
 /// The memory of a buffer. It begins at an [aligned](crate::aligned) address, unless it is small.
 #[derive(Debug, Default)]
-struct Block {
+struct BufferMemory {
     bytes: BytesMut,
     /// The capacity that was asked for.
     room: usize,
 }
 
-impl Block {
-    /// Makes an empty block with room for `room` bytes.
+impl BufferMemory {
+    /// Makes empty memory with room for `room` bytes.
     fn with_room(room: usize) -> Self {
         let bytes = if room < MIN_COUNTED { BytesMut::with_capacity(room) } else { aligned::with_room(room) };
-        Block { bytes, room }
+        BufferMemory { bytes, room }
     }
 
-    /// Makes a block of `length` zeros.
+    /// Makes memory of `length` zeros.
     fn zeroed(length: usize) -> Self {
         let bytes = if length < MIN_COUNTED { BytesMut::zeroed(length) } else { aligned::zeroed(length) };
-        Block { bytes, room: length }
+        BufferMemory { bytes, room: length }
     }
 
     /// The number of bytes for which it has room.
@@ -111,8 +111,8 @@ impl Block {
 struct InUse(u64);
 
 impl InUse {
-    fn of(block: &Block) -> Self {
-        let bytes = if block.capacity() < MIN_COUNTED { 0 } else { block.capacity() as u64 };
+    fn of(memory: &BufferMemory) -> Self {
+        let bytes = if memory.capacity() < MIN_COUNTED { 0 } else { memory.capacity() as u64 };
         IN_USE.fetch_add(bytes, Relaxed);
         InUse(bytes)
     }
@@ -126,17 +126,17 @@ impl Drop for InUse {
     }
 }
 
-/// A buffer from the pool. Its capacity is [`size`], or less for few bytes. It should not grow, since the pool
-/// does not keep other capacities. The default has no memory.
+/// A buffer from the pool. Its capacity is [`size`], or less for few bytes. It should not grow, since the
+/// pool does not keep other capacities. The default has no memory.
 ///
 /// Unless it is small, it begins at an [aligned](crate::aligned) address, where the kernel copies fast.
 #[derive(Debug, Default)]
-pub(crate) struct ReadBuffer(Block, InUse);
+pub(crate) struct ReadBuffer(BufferMemory, InUse);
 
 impl ReadBuffer {
-    fn new(block: Block) -> Self {
-        let in_use = InUse::of(&block);
-        ReadBuffer(block, in_use)
+    fn new(memory: BufferMemory) -> Self {
+        let in_use = InUse::of(&memory);
+        ReadBuffer(memory, in_use)
     }
 
     /// Takes an empty buffer from the pool, or allocates one.
@@ -145,9 +145,9 @@ impl ReadBuffer {
         allow(dead_code, reason = "only the transport fills buffers piece by piece")
     )]
     pub(super) fn take() -> Self {
-        let mut block = take_idle().unwrap_or_else(|| Block::with_room(size()));
-        block.bytes.clear();
-        ReadBuffer::new(block)
+        let mut memory = take_idle().unwrap_or_else(|| BufferMemory::with_room(size()));
+        memory.bytes.clear();
+        ReadBuffer::new(memory)
     }
 
     /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. For fewer bytes,
@@ -159,7 +159,7 @@ impl ReadBuffer {
     )]
     pub(super) fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => ReadBuffer::new(Block::with_room(bytes)),
+            Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::with_room(bytes)),
             _ => Self::take(),
         }
     }
@@ -169,28 +169,28 @@ impl ReadBuffer {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let idle = pool(capacity).map(|mut pool| pool.pop());
-        let mut block = match idle {
+        let mut memory = match idle {
             Some(Some(idle)) => uncount_idle(idle),
-            Some(None) => Block::with_room(capacity),
-            None => Block::with_room(bytes),
+            Some(None) => BufferMemory::with_room(capacity),
+            None => BufferMemory::with_room(bytes),
         };
-        block.bytes.clear();
-        ReadBuffer::new(block)
+        memory.bytes.clear();
+        ReadBuffer::new(memory)
     }
 
     /// Makes a buffer of [`size`] bytes with arbitrary content, to be overwritten.
     pub(super) fn full() -> Self {
-        let mut block = take_idle().unwrap_or_else(|| Block::zeroed(size()));
+        let mut memory = take_idle().unwrap_or_else(|| BufferMemory::zeroed(size()));
         // Does nothing if the buffer was full when it was used before.
-        block.bytes.resize(size(), 0);
-        ReadBuffer::new(block)
+        memory.bytes.resize(size(), 0);
+        ReadBuffer::new(memory)
     }
 
     /// Makes a buffer of `bytes` bytes with arbitrary content, or of [`size`] bytes if that is less. As for
     /// [`with_room`](ReadBuffer::with_room), the capacity is exactly `bytes` for fewer bytes.
     pub(super) fn with_length(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => ReadBuffer::new(Block::zeroed(bytes)),
+            Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::zeroed(bytes)),
             _ => Self::full(),
         }
     }
@@ -222,8 +222,8 @@ impl ReadBuffer {
         }
         // The buffer may have grown.
         self.1 = InUse::of(&self.0);
-        let (block, in_use) = (std::mem::take(&mut self.0), std::mem::take(&mut self.1));
-        Bytes::from_owner(SharedBuffer { block, _in_use: in_use }).slice(range)
+        let (memory, in_use) = (std::mem::take(&mut self.0), std::mem::take(&mut self.1));
+        Bytes::from_owner(SharedBuffer { memory, _in_use: in_use }).slice(range)
     }
 }
 
@@ -249,38 +249,38 @@ impl Drop for ReadBuffer {
 
 /// A buffer that is owned by [`Bytes`].
 struct SharedBuffer {
-    block: Block,
+    memory: BufferMemory,
     _in_use: InUse,
 }
 
 impl AsRef<[u8]> for SharedBuffer {
     fn as_ref(&self) -> &[u8] {
-        &self.block.bytes
+        &self.memory.bytes
     }
 }
 
 impl Drop for SharedBuffer {
     fn drop(&mut self) {
-        give_back(std::mem::take(&mut self.block));
+        give_back(std::mem::take(&mut self.memory));
     }
 }
 
 /// Takes the idle buffer that was given back last, which may still be in a cache.
-fn take_idle() -> Option<Block> {
+fn take_idle() -> Option<BufferMemory> {
     pool(size())?.pop().map(uncount_idle)
 }
 
 /// Stops counting a buffer as idle.
-fn uncount_idle(block: Block) -> Block {
-    IDLE.fetch_sub(block.capacity(), Relaxed);
-    block
+fn uncount_idle(memory: BufferMemory) -> BufferMemory {
+    IDLE.fetch_sub(memory.capacity(), Relaxed);
+    memory
 }
 
 /// Returns a buffer to the pool, if its capacity is kept.
-fn give_back(block: Block) {
-    let capacity = block.capacity();
+fn give_back(memory: BufferMemory) {
+    let capacity = memory.capacity();
     // One that grew may have moved within its memory.
-    if pool(capacity).is_none() || !aligned::is_aligned(&block.bytes) {
+    if pool(capacity).is_none() || !aligned::is_aligned(&memory.bytes) {
         return;
     }
     // Makes room by freeing buffers of other capacities: this one is more likely to be used again.
@@ -291,7 +291,7 @@ fn give_back(block: Block) {
     }
     if let Some(mut pool) = pool(capacity) {
         IDLE.fetch_add(capacity, Relaxed);
-        pool.push(block);
+        pool.push(memory);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the clients of a store take from the environment, and the check of each value.
 //!
 //! `object_store` and `reqwest` parse these values late, some within a request, where a bad one panics or is
-//! passed over. So each is checked here, when a client is made, and a bad one is an error with the name of its
-//! variable. A variable without content is one that is not set.
+//! passed over. So each is checked here, when a client is made, and a bad one is an error with the name of
+//! its variable. A variable without content is one that is not set.
 
 #[cfg(feature = "cloud")]
 use crate::Error;
@@ -82,7 +82,8 @@ impl<K: FromStr> CloudVariables<K> {
     }
 }
 
-/// The value of a variable that `object_store` reads by itself, or does not know; `None` if it has no content.
+/// The value of a variable that `object_store` reads by itself, or does not know; `None` if it has no
+/// content.
 ///
 /// # Errors
 ///

@@ -420,8 +420,8 @@ impl Store {
     }
 }
 
-/// Time without an object after which a listing of a bucket is given up. Pages may be empty where many objects
-/// were deleted.
+/// Time without an object after which a listing of a bucket is given up. Pages may be empty where many
+/// objects were deleted.
 const MAX_EMPTY: Duration = Duration::from_secs(600);
 
 /// Waits for a response, up to the limit if there is one.

@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes in one part of an upload. S3 allows 10,000 parts, so objects can have 160 GiB.
 const PART_SIZE: usize = 16 << 20;
-/// Time in which the object of an upload whose end is not known is compared with what was sent, and the number
-/// of its bytes for which a second more is given.
+/// Time in which the object of an upload whose end is not known is compared with what was sent, and the
+/// number of its bytes for which a second more is given.
 const COMPARE_TIME: Duration = Duration::from_secs(60);
 const MIN_COMPARE_RATE: u64 = 4 << 20;
 /// Time between two readings of the credentials.
@@ -159,8 +159,8 @@ impl Bucket {
     /// is repeated if its response is lost, and the answer to the second one is that there is no such upload,
     /// although the first one has made the object.
     ///
-    /// The bytes are compared, by a checksum of the store if it has one: an earlier object of this name may have
-    /// the same size.
+    /// The bytes are compared, by a checksum of the store if it has one: an earlier object of this name may
+    /// have the same size.
     async fn stored(
         &self,
         client: &dyn ObjectStore,
@@ -276,7 +276,8 @@ impl Source for ObjectSource {
     }
 }
 
-/// Uploads a body: in one request if it fits into a part, else in several parts. Returns its size and version.
+/// Uploads a body: in one request if it fits into a part, else in several parts. Returns its size and
+/// version.
 async fn put(
     bucket: &Bucket,
     url: &str,

@@ -124,8 +124,8 @@ impl From<io::Error> for CacheReadError {
 pub(super) fn head(key: &str, url: &SecretUrl, version: &str, size: u64) -> Option<Vec<u8>> {
     let (key, url, version) = (key.into(), url.to_string(), version.into());
     let mut document = serde_json::to_vec(&HeadDocument { format: FORMAT, key, url, version, size }).ok()?;
-    // Spaces behind the document let the content begin at a multiple of the alignment of read buffers, so that
-    // no copy begins a few bytes behind its source.
+    // Spaces behind the document let the content begin at a multiple of the alignment of read buffers, so
+    // that no copy begins a few bytes behind its source.
     let begin = PREFIX + document.len() as u64 + sums_length(size);
     let padded = document.len() as u64 + begin.next_multiple_of(ALIGNMENT as u64) - begin;
     document.resize(usize::try_from(padded).ok()?, b' ');

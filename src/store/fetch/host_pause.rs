@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Until when no request should be sent to a bucket or host, because it has asked for that in the response to
-/// one of them (`Retry-After`). It holds for all requests: those that are sent meanwhile would be refused too,
-/// and would make the server busier.
+/// Until when no request should be sent to a bucket or host, because it has asked for that in the response
+/// to one of them (`Retry-After`). It holds for all requests: those that are sent meanwhile would be refused
+/// too, and would make the server busier.
 #[derive(Debug, Default)]
 pub(in crate::store) struct HostPause(Mutex<Option<Instant>>);
 
