@@ -50,7 +50,7 @@ package:
 
 # The oldest toolchain that is promised
 oldest:
-    cargo +1.88 check
+    cargo +1.89 check
 
 # Compiles the programs of the trainer for TPUs; LIBTPU is the path of libtpu.so
 tpu LIBTPU:

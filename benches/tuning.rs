@@ -5,7 +5,7 @@
 //! that of the process. Everything takes 22 minutes. `cargo bench --bench tuning -- --quick waits` runs the
 //! cases with this word in their names, once.
 
-use cpu_time::{ProcessTime, ThreadTime};
+use rustix::time::{ClockId, clock_gettime};
 use shardstream::collate::{Columns, Scalar};
 use shardstream::loader::{LoaderBuilder, Report};
 use shardstream::prelude::*;
@@ -20,10 +20,16 @@ const BATCH: usize = 16;
 const LOADING: Duration = Duration::from_secs(24);
 const LAST: Duration = Duration::from_secs(6);
 
+/// The CPU time of this thread or process.
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Keeps a core busy for this time.
 fn compute(micros: u64) {
-    let begun = ThreadTime::now();
-    while begun.elapsed() < Duration::from_micros(micros) {
+    let begun = cpu_time(ClockId::ThreadCPUTime);
+    while cpu_time(ClockId::ThreadCPUTime) - begun < Duration::from_micros(micros) {
         std::hint::spin_loop();
     }
 }
@@ -86,7 +92,7 @@ fn run(dataset: &Dataset, case: &Case, choice: Choice) -> Measured {
     }
     let loader = builder.collate(columns).build().unwrap();
     let mut batches = loader.epochs(0);
-    let (begun, cpu) = (Instant::now(), ProcessTime::now());
+    let (begun, cpu) = (Instant::now(), cpu_time(ClockId::ProcessCPUTime));
     let mut before: Option<(Duration, Report)> = None;
     while begun.elapsed() < LOADING {
         batches.next().unwrap().unwrap();
@@ -103,7 +109,7 @@ fn run(dataset: &Dataset, case: &Case, choice: Choice) -> Measured {
     Measured {
         all: report.items as f64 / elapsed.as_secs_f64(),
         last: last.items as f64 / (elapsed - at).as_secs_f64(),
-        cpu: cpu.elapsed().as_secs_f64() * 1e6 / report.items as f64,
+        cpu: (cpu_time(ClockId::ProcessCPUTime) - cpu).as_secs_f64() * 1e6 / report.items as f64,
         readiness: last.readiness(),
         report,
     }

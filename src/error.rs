@@ -13,10 +13,13 @@ use std::time::Duration;
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What [`ErrorKind::TooLarge`] says of an index and of the head of a response. Neither belongs to one shard,
-/// so no policy skips it.
+/// What [`ErrorKind::TooLarge`] says of an index, of responses of servers that are read whole, of a listing
+/// and of any other document. None of them belongs to one shard, so no policy skips it.
 pub(crate) const INDEX: &str = "an index";
 pub(crate) const RESPONSE_HEAD: &str = "the head of a response";
+pub(crate) const RESPONSE: &str = "a response that is no object";
+pub(crate) const LISTING: &str = "a listing";
+pub(crate) const DOCUMENT: &str = "a document";
 
 type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
 
@@ -390,9 +393,13 @@ pub enum ErrorKind {
     /// A step supplied by the caller failed.
     #[error("a pipeline step failed")]
     Step(#[source] ErrorSource),
-    /// A thread of the pipeline panicked.
+    /// A thread of the pipeline panicked: in a step supplied by the caller.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
+    /// A task that reads, lists or writes objects panicked: in a [`Source`](crate::store::Source) of the
+    /// caller's, or by a mistake in this crate. It is not about one sample, and no policy skips it.
+    #[error("reading or writing objects panicked, in a `Source` or in shardstream itself: {0}")]
+    SourcePanicked(String),
     /// More failures would have been skipped than an [`OnError`](crate::loader::OnError) allows.
     #[error(
         "more failures than the loader may skip: {limit}, and {skipped} were skipped before this one; find \
@@ -585,6 +592,7 @@ fn limit_hint(what: &str) -> &'static str {
         "a tar member" => ": set `tar::Limits::member` if the shard is to be trusted",
         "a tar extension header" => ": set `tar::Limits::extension` if the shard is to be trusted",
         "the keys of a side's shard" => ": set `Side::key_bytes` if the shard is to be trusted",
+        LISTING => " of names in memory: list a directory below it",
         "decompressed data" => ": set `StoreBuilder::max_expansion` if the object is to be trusted",
         _ => "",
     }

@@ -23,8 +23,10 @@
 
 mod activity;
 pub mod adapters;
+mod aligned;
 pub mod codec;
 pub mod collate;
+mod cpu_time;
 pub mod dataset;
 mod dtype;
 pub mod error;

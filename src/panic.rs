@@ -14,11 +14,16 @@ pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
 }
 
-/// The error for a caught panic.
+/// The error for a caught panic of a thread of the pipeline.
 pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Error {
+    ErrorKind::Panicked(message(&*payload)).into()
+}
+
+/// The message of a panic, without secrets.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let message = payload.downcast_ref::<&str>().copied();
     let message = message.or_else(|| payload.downcast_ref().map(String::as_str));
-    ErrorKind::Panicked(redact_text(message.unwrap_or("no message"))).into()
+    redact_text(message.unwrap_or("no message"))
 }
 
 #[cfg(test)]

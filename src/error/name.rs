@@ -58,6 +58,7 @@ impl ErrorKind {
             ErrorKind::Unwritable(_) => "unwritable",
             ErrorKind::Step(_) => "step",
             ErrorKind::Panicked(_) => "panicked",
+            ErrorKind::SourcePanicked(_) => "source_panicked",
             ErrorKind::TooManySkipped { .. } => "too_many_skipped",
         }
     }
@@ -113,6 +114,7 @@ pub(crate) fn one_of_each() -> Vec<ErrorKind> {
         ErrorKind::Unwritable(text()),
         ErrorKind::Step(source()),
         ErrorKind::Panicked(text()),
+        ErrorKind::SourcePanicked(text()),
         ErrorKind::TooManySkipped { limit: text(), skipped: 0, last: Error::from(ErrorKind::Checksum) },
     ]
 }

@@ -1,6 +1,6 @@
 //! `OnError`: which failures a loader skips, and how many.
 
-use crate::error::{Error, ErrorKind, INDEX, RESPONSE_HEAD, Result};
+use crate::error::{DOCUMENT, Error, ErrorKind, INDEX, LISTING, RESPONSE, RESPONSE_HEAD, Result};
 use std::fmt;
 use std::ops::BitOr;
 
@@ -193,6 +193,7 @@ pub(super) fn is_outage(kind: &ErrorKind) -> bool {
             | ErrorKind::Busy { .. }
             | ErrorKind::Length { .. }
             | ErrorKind::DamagedCache { .. }
+            | ErrorKind::SourcePanicked(_)
             | ErrorKind::Stopped
     )
 }
@@ -314,8 +315,8 @@ impl FailureClass {
             | ErrorKind::TooManyMembers { .. }
             | ErrorKind::DuplicateMember { .. }
             | ErrorKind::ScatteredSample => Some(Self::Damage),
-            // Neither an index nor a response belongs to one shard.
-            ErrorKind::TooLarge { what: INDEX | RESPONSE_HEAD, .. } => None,
+            // None of these belongs to one shard.
+            ErrorKind::TooLarge { what: INDEX | RESPONSE_HEAD | RESPONSE | LISTING | DOCUMENT, .. } => None,
             ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Self::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)
@@ -347,7 +348,8 @@ impl FailureClass {
             | ErrorKind::Store(_)
             | ErrorKind::Busy { .. }
             | ErrorKind::Length { .. }
-            | ErrorKind::DamagedCache { .. } => None,
+            | ErrorKind::DamagedCache { .. }
+            | ErrorKind::SourcePanicked(_) => None,
             // Another version of a shard has other samples at the same positions.
             ErrorKind::Changed { .. } | ErrorKind::Stale { .. } => None,
             ErrorKind::Stopped | ErrorKind::TooManySkipped { .. } => None,

@@ -6,8 +6,9 @@ use super::fetch::Fetch;
 use super::object_cell::ObjectCell;
 use super::offload::{offload, offload_when_slow};
 use super::source::ObjectVersion;
+use crate::error::{DOCUMENT, Error, ErrorKind, Result};
 use crate::secret_url::SecretUrl;
-use crate::{Error, ErrorKind, Result, wait};
+use crate::wait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use futures::task::AtomicWaker;
@@ -178,6 +179,36 @@ impl Body {
             1 => Ok(chunks.remove(0)),
             _ => Ok(chunks.concat().into()),
         }
+    }
+
+    /// Reads all bytes, of which there may be at most `limit`. For documents of a size that is not known.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TooLarge`] if there are more, and the first error of the chunks.
+    ///
+    /// ```
+    /// use shardstream::ErrorKind;
+    /// use shardstream::store::Body;
+    ///
+    /// let body = || Body::from_chunks([Ok("ab".into()), Ok("c".into())]);
+    /// assert_eq!(body().read_at_most(3)?, "abc");
+    /// let error = body().read_at_most(2).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::TooLarge { size: 3, limit: 2, .. }));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn read_at_most(self, limit: u64) -> Result<Bytes> {
+        let (url, mut chunks, mut size) = (self.url.clone(), Vec::new(), 0);
+        for chunk in self {
+            let chunk = chunk?;
+            size += chunk.len() as u64;
+            if size > limit {
+                let error = Error::from(ErrorKind::TooLarge { what: DOCUMENT, size, limit });
+                return Err(if let Some(url) = url { error.in_shard(url) } else { error });
+            }
+            chunks.push(chunk);
+        }
+        Ok(if chunks.len() == 1 { chunks.remove(0) } else { chunks.concat().into() })
     }
 
     /// Polls for the next chunk, for callers that have other work while the network is slow. May block while

@@ -1,6 +1,7 @@
 //! A pool of read buffers. Touching fresh memory costs more than the copy into it.
 
-use bytes::Bytes;
+use crate::aligned::{self, ALIGNMENT};
+use bytes::{Bytes, BytesMut};
 use std::fs;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::PathBuf;
@@ -52,13 +53,13 @@ const MAX_KEPT: usize = 1 << 20;
 /// Number of capacities that are kept: the powers of two from `MIN_KEPT` to `MAX_KEPT`.
 const CLASSES: usize = (MAX_KEPT / MIN_KEPT).ilog2() as usize + 1;
 /// Idle buffers by capacity.
-static POOLS: [Mutex<Vec<Vec<u8>>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
+static POOLS: [Mutex<Vec<BufferMemory>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
 
 /// Number of bytes in idle buffers.
 static IDLE: AtomicUsize = AtomicUsize::new(0);
 
 /// The idle buffers of exactly this capacity, if that capacity is kept.
-fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<Vec<u8>>>> {
+fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<BufferMemory>>> {
     let is_kept = capacity.is_power_of_two() && (MIN_KEPT..=MAX_KEPT).contains(&capacity);
     let pool = POOLS.get((capacity / MIN_KEPT).checked_ilog2()? as usize).filter(|_| is_kept)?;
     Some(pool.lock().unwrap_or_else(PoisonError::into_inner))
@@ -66,7 +67,7 @@ fn pool(capacity: usize) -> Option<MutexGuard<'static, Vec<Vec<u8>>>> {
 
 /// Number of bytes in buffers that are in use.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
-/// Buffers with a smaller capacity in bytes are not counted.
+/// Buffers with a smaller capacity in bytes are neither counted nor aligned.
 const MIN_COUNTED: usize = 16 << 10;
 
 /// Number of bytes in the read buffers of this process: in those in use, and in idle ones.
@@ -74,13 +75,44 @@ pub(crate) fn read_buffers() -> (u64, u64) {
     (IN_USE.load(Relaxed), IDLE.load(Relaxed) as u64)
 }
 
+/// The memory of a buffer. It begins at an [aligned](crate::aligned) address, unless it is small.
+#[derive(Debug, Default)]
+struct BufferMemory {
+    bytes: BytesMut,
+    /// The capacity that was asked for.
+    room: usize,
+}
+
+impl BufferMemory {
+    /// Makes empty memory with room for `room` bytes.
+    fn with_room(room: usize) -> Self {
+        let bytes = if room < MIN_COUNTED { BytesMut::with_capacity(room) } else { aligned::with_room(room) };
+        BufferMemory { bytes, room }
+    }
+
+    /// Makes memory of `length` zeros.
+    fn zeroed(length: usize) -> Self {
+        let bytes = if length < MIN_COUNTED { BytesMut::zeroed(length) } else { aligned::zeroed(length) };
+        BufferMemory { bytes, room: length }
+    }
+
+    /// The number of bytes for which it has room.
+    fn capacity(&self) -> usize {
+        // It may have grown; if not, there may be some more bytes, depending on where its memory began.
+        match self.bytes.capacity() {
+            capacity if (self.room..self.room + ALIGNMENT).contains(&capacity) => self.room,
+            capacity => capacity,
+        }
+    }
+}
+
 /// Counts the bytes of a buffer as in use until this is dropped.
 #[derive(Debug, Default)]
 struct InUse(u64);
 
 impl InUse {
-    fn of(bytes: &Vec<u8>) -> Self {
-        let bytes = if bytes.capacity() < MIN_COUNTED { 0 } else { bytes.capacity() as u64 };
+    fn of(memory: &BufferMemory) -> Self {
+        let bytes = if memory.capacity() < MIN_COUNTED { 0 } else { memory.capacity() as u64 };
         IN_USE.fetch_add(bytes, Relaxed);
         InUse(bytes)
     }
@@ -94,15 +126,17 @@ impl Drop for InUse {
     }
 }
 
-/// A vector from the pool. Its capacity is [`size`], or less for few bytes. It should not grow, since the
+/// A buffer from the pool. Its capacity is [`size`], or less for few bytes. It should not grow, since the
 /// pool does not keep other capacities. The default has no memory.
+///
+/// Unless it is small, it begins at an [aligned](crate::aligned) address, where the kernel copies fast.
 #[derive(Debug, Default)]
-pub(crate) struct ReadBuffer(Vec<u8>, InUse);
+pub(crate) struct ReadBuffer(BufferMemory, InUse);
 
 impl ReadBuffer {
-    fn new(bytes: Vec<u8>) -> Self {
-        let in_use = InUse::of(&bytes);
-        ReadBuffer(bytes, in_use)
+    fn new(memory: BufferMemory) -> Self {
+        let in_use = InUse::of(&memory);
+        ReadBuffer(memory, in_use)
     }
 
     /// Takes an empty buffer from the pool, or allocates one.
@@ -111,9 +145,9 @@ impl ReadBuffer {
         allow(dead_code, reason = "only the transport fills buffers piece by piece")
     )]
     pub(super) fn take() -> Self {
-        let mut bytes = take_idle().unwrap_or_else(|| Vec::with_capacity(size()));
-        bytes.clear();
-        ReadBuffer::new(bytes)
+        let mut memory = take_idle().unwrap_or_else(|| BufferMemory::with_room(size()));
+        memory.bytes.clear();
+        ReadBuffer::new(memory)
     }
 
     /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. For fewer bytes,
@@ -125,7 +159,7 @@ impl ReadBuffer {
     )]
     pub(super) fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => ReadBuffer::new(Vec::with_capacity(bytes)),
+            Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::with_room(bytes)),
             _ => Self::take(),
         }
     }
@@ -135,30 +169,35 @@ impl ReadBuffer {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let idle = pool(capacity).map(|mut pool| pool.pop());
-        let mut buffer = match idle {
+        let mut memory = match idle {
             Some(Some(idle)) => uncount_idle(idle),
-            Some(None) => Vec::with_capacity(capacity),
-            None => Vec::with_capacity(bytes),
+            Some(None) => BufferMemory::with_room(capacity),
+            None => BufferMemory::with_room(bytes),
         };
-        buffer.clear();
-        ReadBuffer::new(buffer)
+        memory.bytes.clear();
+        ReadBuffer::new(memory)
     }
 
     /// Makes a buffer of [`size`] bytes with arbitrary content, to be overwritten.
     pub(super) fn full() -> Self {
-        let mut bytes = take_idle().unwrap_or_else(|| vec![0; size()]);
+        let mut memory = take_idle().unwrap_or_else(|| BufferMemory::zeroed(size()));
         // Does nothing if the buffer was full when it was used before.
-        bytes.resize(size(), 0);
-        ReadBuffer::new(bytes)
+        memory.bytes.resize(size(), 0);
+        ReadBuffer::new(memory)
     }
 
     /// Makes a buffer of `bytes` bytes with arbitrary content, or of [`size`] bytes if that is less. As for
     /// [`with_room`](ReadBuffer::with_room), the capacity is exactly `bytes` for fewer bytes.
     pub(super) fn with_length(bytes: u64) -> Self {
         match usize::try_from(bytes) {
-            Ok(bytes) if bytes < size() => ReadBuffer::new(vec![0; bytes]),
+            Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::zeroed(bytes)),
             _ => Self::full(),
         }
+    }
+
+    /// The number of bytes for which it has room.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
     }
 
     /// Turns the buffer into shared bytes. It returns to the pool when the last of them is dropped.
@@ -179,26 +218,26 @@ impl ReadBuffer {
             return Bytes::copy_from_slice(&self[range]);
         }
         if self.capacity() < MIN_COUNTED {
-            return Bytes::from(std::mem::take(&mut self.0)).slice(range);
+            return std::mem::take(&mut self.0).bytes.freeze().slice(range);
         }
-        // The vector may have grown.
+        // The buffer may have grown.
         self.1 = InUse::of(&self.0);
-        let (bytes, in_use) = (std::mem::take(&mut self.0), std::mem::take(&mut self.1));
-        Bytes::from_owner(SharedBuffer { bytes, _in_use: in_use }).slice(range)
+        let (memory, in_use) = (std::mem::take(&mut self.0), std::mem::take(&mut self.1));
+        Bytes::from_owner(SharedBuffer { memory, _in_use: in_use }).slice(range)
     }
 }
 
 impl Deref for ReadBuffer {
-    type Target = Vec<u8>;
+    type Target = BytesMut;
 
-    fn deref(&self) -> &Vec<u8> {
-        &self.0
+    fn deref(&self) -> &BytesMut {
+        &self.0.bytes
     }
 }
 
 impl DerefMut for ReadBuffer {
-    fn deref_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.0
+    fn deref_mut(&mut self) -> &mut BytesMut {
+        &mut self.0.bytes
     }
 }
 
@@ -210,37 +249,38 @@ impl Drop for ReadBuffer {
 
 /// A buffer that is owned by [`Bytes`].
 struct SharedBuffer {
-    bytes: Vec<u8>,
+    memory: BufferMemory,
     _in_use: InUse,
 }
 
 impl AsRef<[u8]> for SharedBuffer {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        &self.memory.bytes
     }
 }
 
 impl Drop for SharedBuffer {
     fn drop(&mut self) {
-        give_back(std::mem::take(&mut self.bytes));
+        give_back(std::mem::take(&mut self.memory));
     }
 }
 
 /// Takes the idle buffer that was given back last, which may still be in a cache.
-fn take_idle() -> Option<Vec<u8>> {
+fn take_idle() -> Option<BufferMemory> {
     pool(size())?.pop().map(uncount_idle)
 }
 
 /// Stops counting a buffer as idle.
-fn uncount_idle(bytes: Vec<u8>) -> Vec<u8> {
-    IDLE.fetch_sub(bytes.capacity(), Relaxed);
-    bytes
+fn uncount_idle(memory: BufferMemory) -> BufferMemory {
+    IDLE.fetch_sub(memory.capacity(), Relaxed);
+    memory
 }
 
 /// Returns a buffer to the pool, if its capacity is kept.
-fn give_back(bytes: Vec<u8>) {
-    let capacity = bytes.capacity();
-    if pool(capacity).is_none() {
+fn give_back(memory: BufferMemory) {
+    let capacity = memory.capacity();
+    // One that grew may have moved within its memory.
+    if pool(capacity).is_none() || !aligned::is_aligned(&memory.bytes) {
         return;
     }
     // Makes room by freeing buffers of other capacities: this one is more likely to be used again.
@@ -251,7 +291,7 @@ fn give_back(bytes: Vec<u8>) {
     }
     if let Some(mut pool) = pool(capacity) {
         IDLE.fetch_add(capacity, Relaxed);
-        pool.push(bytes);
+        pool.push(memory);
     }
 }
 
@@ -337,7 +377,27 @@ mod tests {
 
     #[test]
     fn a_buffer_that_grew_is_not_kept() {
-        give_back(Vec::with_capacity(size() + 1));
+        let mut buffer = ReadBuffer::take();
+        buffer.resize(size() + ALIGNMENT, 7);
+        assert_ne!(buffer.capacity(), size());
+        drop(buffer);
         assert_eq!(ReadBuffer::take().capacity(), size());
+    }
+
+    /// Memory behind the beginning of a page by a few bytes is slow to copy into.
+    #[test]
+    fn buffers_begin_where_the_kernel_copies_fast() {
+        let few = MIN_COUNTED as u64;
+        for round in 0..3 {
+            let mut buffers = vec![ReadBuffer::take(), ReadBuffer::full()];
+            buffers.extend([few, few + 1, 100_000, size() as u64, u64::MAX].map(ReadBuffer::with_room));
+            buffers.extend([few, few + 1, 100_000, size() as u64, u64::MAX].map(ReadBuffer::with_length));
+            buffers.extend(
+                [MIN_COUNTED, 40_000, MAX_KEPT, MAX_KEPT + 1, 5 << 20].map(ReadBuffer::with_capacity),
+            );
+            for buffer in buffers {
+                assert!(aligned::is_aligned(&buffer), "round {round}: {} bytes", buffer.capacity());
+            }
+        }
     }
 }

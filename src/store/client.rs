@@ -4,6 +4,9 @@
 //! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
 //! request, whichever client sends it, where it is sent next and with which headers.
 
+#[cfg(feature = "cloud")]
+use super::environment::flag;
+use super::environment::{check_proxies, proxy_hint};
 use super::location::Failure;
 use super::transport::{USER_AGENT, addresses, network_fault};
 use crate::{Error, ErrorKind, Result};
@@ -19,8 +22,12 @@ use std::time::Duration;
 /// Time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn builder() -> ClientBuilder {
-    Client::builder()
+/// # Errors
+///
+/// [`ErrorKind::Config`] if a variable of the environment names a proxy that is none.
+fn builder() -> Result<ClientBuilder> {
+    check_proxies()?;
+    Ok(Client::builder()
         .redirect(Policy::none())
         // A `Referer` would show a signed URL to the next server.
         .referer(false)
@@ -30,7 +37,7 @@ fn builder() -> ClientBuilder {
         .no_brotli()
         .no_zstd()
         .no_deflate()
-        .user_agent(USER_AGENT)
+        .user_agent(USER_AGENT))
 }
 
 fn built(builder: ClientBuilder) -> Result<Client> {
@@ -41,7 +48,7 @@ fn built(builder: ClientBuilder) -> Result<Client> {
 #[cfg(feature = "http")]
 pub(super) fn web() -> Result<Client> {
     // Many connections carry more than many streams of one.
-    built(builder().connect_timeout(CONNECT_TIMEOUT).http1_only().dns_resolver(Arc::new(RotatingResolver)))
+    built(builder()?.connect_timeout(CONNECT_TIMEOUT).http1_only().dns_resolver(Arc::new(RotatingResolver)))
 }
 
 /// The `READ_TIMEOUT` of a cloud: the time for which a request may be unanswered, or a body silent. It is not
@@ -61,7 +68,7 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     let config = |error: reqwest::Error| Error::from(ErrorKind::Config(Failure::new(&error).to_string()));
     let value = |key: Key| options.get_config_value(&key);
     let time = |key: Key| parsed(options, key, |text| humantime::parse_duration(text).ok());
-    let mut builder = builder()
+    let mut builder = builder()?
         .connect_timeout(time(Key::ConnectTimeout)?.unwrap_or(CONNECT_TIMEOUT))
         .https_only(!is_set(options, Key::AllowHttp))
         .http2_keep_alive_interval(time(Key::Http2KeepAliveInterval)?)
@@ -111,11 +118,10 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     built(builder)
 }
 
-/// Whether a boolean option is true, by the words that `object_store` accepts.
+/// Whether a boolean option is true.
 #[cfg(feature = "cloud")]
 pub(super) fn is_set(options: &ClientOptions, key: ClientConfigKey) -> bool {
-    let yes = |value: String| matches!(&*value.to_ascii_lowercase(), "1" | "true" | "on" | "yes" | "y");
-    options.get_config_value(&key).is_some_and(yes)
+    options.get_config_value(&key).and_then(|value| flag(&value)).unwrap_or_default()
 }
 
 #[cfg(feature = "cloud")]
@@ -145,9 +151,23 @@ impl Resolve for RotatingResolver {
 /// Converts an error of `reqwest`: a fault of the network, which may pass, or a request that cannot be made.
 pub(super) fn fault(error: reqwest::Error) -> Error {
     let (impossible, timed_out) = (error.is_builder() || error.is_redirect(), error.is_timeout());
+    let is_of_connection = error.is_connect();
     let error = error.without_url();
     match impossible {
         true => ErrorKind::Store(Failure::boxed(&error)).into(),
-        false => network_fault(&error, timed_out.then_some(io::ErrorKind::TimedOut)),
+        false => {
+            let fault = network_fault(&error, timed_out.then_some(io::ErrorKind::TimedOut));
+            if is_of_connection { with_proxy_hint(fault) } else { fault }
+        }
+    }
+}
+
+/// Adds to a fault of a connection which variables name a proxy, if any do.
+pub(super) fn with_proxy_hint(fault: Error) -> Error {
+    match (fault.kind(), proxy_hint()) {
+        (ErrorKind::Io(error), hint) if !hint.is_empty() => {
+            io::Error::new(error.kind(), format!("{error}{hint}")).into()
+        }
+        _ => fault,
     }
 }

@@ -4,6 +4,8 @@ use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
 #[cfg(feature = "cloud")]
+use super::environment::{CloudVariables, variable};
+#[cfg(feature = "cloud")]
 use super::fetch::FetchLimits;
 #[cfg(feature = "cloud")]
 use super::fetch::retry::MAX_PAUSE;
@@ -18,7 +20,7 @@ use object_store::ObjectStore;
 #[cfg(feature = "cloud")]
 use object_store::{BackoffConfig, ClientConfigKey, RetryConfig};
 #[cfg(feature = "cloud")]
-use std::env;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// Makes a client for the bucket that `base` names (`gs://bucket`); `None` if its scheme is not that of a
@@ -39,16 +41,23 @@ pub(super) fn client(base: &str, settings: &ClientSettings) -> Result<Option<Arc
 fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
-    let payer = env::var("GOOGLE_USER_PROJECT").ok();
-    let connector = Connector::new(GOOGLE, settings).with_header("x-goog-user-project", payer)?;
-    let mut builder = GoogleCloudStorageBuilder::from_env()
+    // `object_store` reads these by itself.
+    for name in ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"] {
+        variable(name)?;
+    }
+    let variables = CloudVariables::read("GOOGLE_", "SERVICE_ACCOUNT")?;
+    let options = client_options("GOOGLE_", variables.first(&["GOOGLE_BASE_URL"]), &variables);
+    let connector = Connector::new(GOOGLE, settings)
+        .with_header("x-goog-user-project", variable("GOOGLE_USER_PROJECT")?)?;
+    let mut builder = variables
+        .configure(GoogleCloudStorageBuilder::new(), GoogleCloudStorageBuilder::with_config)
         .with_url(base)
         .with_http_connector(connector)
         .with_retry(retry(&settings.limits));
-    for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
+    for (key, value) in options {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
-    if let Some(emulator) = env::var("STORAGE_EMULATOR_HOST").ok().filter(|host| !host.is_empty()) {
+    if let Some(emulator) = variable("STORAGE_EMULATOR_HOST")? {
         let url = if emulator.contains("://") { emulator } else { format!("http://{emulator}") };
         builder = builder
             .with_base_url(url.trim_end_matches('/'))
@@ -65,14 +74,16 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
 fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
-    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
-    let endpoint = endpoint.into_iter().find_map(|name| env::var(name).ok());
+    let variables = CloudVariables::read("AWS_", "")?;
+    let endpoint = variables.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
+    let options = client_options("AWS_", endpoint, &variables);
     let connector = Connector::new(AMAZON, settings);
-    let mut builder = AmazonS3Builder::from_env()
+    let mut builder = variables
+        .configure(AmazonS3Builder::new(), AmazonS3Builder::with_config)
         .with_url(base)
         .with_http_connector(connector)
         .with_retry(retry(&settings.limits));
-    for (key, value) in client_options("AWS", endpoint.as_deref()) {
+    for (key, value) in options {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
     built(builder.build(), AMAZON)
@@ -82,13 +93,20 @@ fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
 fn azure(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
-    let endpoint = env::var("AZURE_STORAGE_ENDPOINT").ok();
+    // `object_store` reads these by itself.
+    for name in ["AZURITE_BLOB_STORAGE_URL", "IDENTITY_HEADER"] {
+        variable(name)?;
+    }
+    let variables = CloudVariables::read("AZURE_", "IDENTITY_ENDPOINT")?;
+    let endpoint = variables.first(&["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]);
+    let options = client_options("AZURE_", endpoint, &variables);
     let connector = Connector::new(MICROSOFT, settings);
-    let mut builder = MicrosoftAzureBuilder::from_env()
+    let mut builder = variables
+        .configure(MicrosoftAzureBuilder::new(), MicrosoftAzureBuilder::with_config)
         .with_url(base)
         .with_http_connector(connector)
         .with_retry(retry(&settings.limits));
-    for (key, value) in client_options("AZURE", endpoint.as_deref()) {
+    for (key, value) in options {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
     built(builder.build(), MICROSOFT)
@@ -149,16 +167,18 @@ const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOU
 /// the time of a whole body, which slow lines would exceed, but one on the silence in it; and HTTP without
 /// TLS for endpoints that name it.
 #[cfg(feature = "cloud")]
-fn client_options(prefix: &str, endpoint: Option<&str>) -> Vec<(ClientConfigKey, &'static str)> {
-    let insecure = endpoint.is_some_and(|url| url.starts_with("http://"));
+fn client_options<K: FromStr>(
+    prefix: &str,
+    endpoint: Option<&str>,
+    variables: &CloudVariables<K>,
+) -> Vec<(ClientConfigKey, &'static str)> {
+    let insecure = endpoint.is_some_and(|url| !url.to_ascii_lowercase().starts_with("https:"));
     let defaults = [
         (ClientConfigKey::Timeout, "3600 seconds", true),
         (ClientConfigKey::ReadTimeout, "30 seconds", true),
         (ClientConfigKey::AllowHttp, "true", insecure),
     ];
-    let is_unset = |key: &ClientConfigKey| {
-        env::var_os(format!("{prefix}_{}", key.as_ref().to_ascii_uppercase())).is_none()
-    };
+    let is_unset = |key: &ClientConfigKey| !variables.has(prefix, *key);
     let wanted = defaults.into_iter().filter(|(key, _, wanted)| *wanted && is_unset(key));
     wanted.map(|(key, value, _)| (key, value)).collect()
 }

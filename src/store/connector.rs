@@ -15,11 +15,12 @@ mod tests;
 use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
-use super::fetch::{FetchLimits, with_stall_timeout};
+use super::fetch::{FetchLimits, HostPause, StallWatch};
+use super::response::element;
 use super::transport::{BodyClient, RequestTarget, Response, network_fault};
 use super::transport_choice::Transport;
 use super::{key, response};
-use crate::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, RESPONSE, Result};
 use bytes::{Bytes, BytesMut};
 use contact::Contact;
 use futures::future::{BoxFuture, FutureExt};
@@ -42,6 +43,11 @@ use tokio::time::timeout;
 const NO_CREDENTIALS: Duration = Duration::from_secs(5);
 /// Time for which a request may be unanswered, or a body silent, unless the environment sets it.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of bytes of a page of a listing, or of another response of a bucket that is read whole. The
+/// longest pages have 5,000 keys of 1,024 bytes each, and some properties.
+const MAX_PAGE: usize = 64 << 20;
+/// Maximum number of bytes of a response of a server of credentials.
+const MAX_TOKEN: usize = 1 << 20;
 /// Bytes per second at which the body of a request must be sent at least.
 const MIN_SEND_RATE: u64 = 64 << 10;
 
@@ -141,6 +147,7 @@ impl Connector {
             limits: self.settings.limits,
             read_timeout: client::read_timeout(options)?.unwrap_or(READ_TIMEOUT),
             contact: Contact::default(),
+            host_pause: HostPause::default(),
         })
     }
 }
@@ -160,6 +167,7 @@ struct CloudClient {
     /// Time for which a request may be unanswered, or a body silent.
     read_timeout: Duration,
     contact: Contact,
+    host_pause: HostPause,
 }
 
 /// An attempt that failed.
@@ -187,7 +195,14 @@ impl HttpService for CloudClient {
             match (slot, key_tag(&request)) {
                 (Some(slot), _) => self.get(request, &slot).await,
                 (None, Some(tag)) => {
-                    Ok(self.execute(request).await?.map(|page| readable_page(page, tag)).map(Into::into))
+                    let asked = token(&request);
+                    let page = self.execute(request).await?;
+                    if asked.is_some() && asked == next_token(page.body()) {
+                        let why = "the server repeats itself: a page of the listing says that the same page \
+                                   comes next";
+                        return Err(carry(HttpErrorKind::Unknown, ErrorKind::Store(why.into()).into()));
+                    }
+                    Ok(page.map(|page| readable_page(page, tag)).map(Into::into))
                 }
                 (None, None) => Ok(self.execute(request).await?.map(Into::into)),
             }
@@ -240,7 +255,7 @@ impl CloudClient {
                 Ok(response) => return Ok(response),
                 Err(failed) => failed,
             };
-            match retries.next_pause(error, limit) {
+            match retries.next_pause(error, limit, &self.host_pause) {
                 Ok(pause) => tokio::time::sleep(pause).await,
                 // `object_store` retries no errors of this kind.
                 Err(error) => return Err(carry(HttpErrorKind::Unknown, error)),
@@ -288,6 +303,7 @@ impl CloudClient {
 
         let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
         let fault = network_fault(error, io_kind(error));
+        let fault = if kind == Connect { client::with_proxy_hint(fault) } else { fault };
         let at_first = match of_bucket {
             // A server that accepts connections and makes none of them usable counts as one that refuses
             // them.
@@ -328,6 +344,11 @@ impl CloudClient {
         let body = body.bytes_stream().map_err(|error| body_fault(&error)).boxed();
         if read_by_object_store {
             let page = self.whole(body).await;
+            // One that is too large is so again.
+            let page = match page {
+                Err(error) if !is_transient(&error) => return Err(AttemptError { error, limit: None }),
+                page => page,
+            };
             let page = page.map_err(|error| AttemptError { error, limit: Some(self.retry_limit()) })?;
             return Ok(http::Response::from_parts(parts, page));
         }
@@ -343,13 +364,26 @@ impl CloudClient {
         })
     }
 
-    /// Receives a whole body.
+    /// Receives a whole body: a page of a listing, a token, or the answer to an upload.
     async fn whole(&self, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = with_stall_timeout(self.read_timeout, body.try_next()).await? {
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes.freeze())
+        let limit = if self.is_of_bucket() { MAX_PAGE } else { MAX_TOKEN };
+        let receiving = async {
+            let (mut watch, mut bytes) = (StallWatch::new(self.read_timeout), BytesMut::new());
+            while let Some(chunk) = watch.next(&mut body).await? {
+                let size = bytes.len() + chunk.len();
+                if size > limit {
+                    let (size, limit) = (size as u64, limit as u64);
+                    return Err(ErrorKind::TooLarge { what: RESPONSE, size, limit }.into());
+                }
+                bytes.extend_from_slice(&chunk);
+            }
+            Ok(bytes.freeze())
+        };
+        let time = self.limits.retry_timeout.max(self.read_timeout);
+        timeout(time, receiving).await.unwrap_or_else(|_| {
+            let why = format!("a response was not whole within {time:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+        })
     }
 }
 
@@ -377,6 +411,21 @@ fn key_tag(request: &HttpRequest) -> Option<&'static str> {
         "comp=list" => Some("Name"),
         _ => None,
     })
+}
+
+/// The token with which a request continues a listing.
+fn token(request: &HttpRequest) -> Option<String> {
+    let mut parameters = request.uri().query()?.split('&').filter_map(|parameter| parameter.split_once('='));
+    let (_, token) = parameters.find(|(name, _)| matches!(*name, "continuation-token" | "marker"))?;
+    let token = percent_encoding::percent_decode_str(token).decode_utf8().ok()?;
+    (!token.is_empty()).then(|| token.into_owned())
+}
+
+/// The token in a page of a listing with which the next request continues.
+fn next_token(page: &Bytes) -> Option<String> {
+    let page = std::str::from_utf8(page).ok()?;
+    let token = ["NextContinuationToken", "NextMarker"].into_iter().find_map(|name| element(page, name))?;
+    Some(token.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 }
 
 /// A page of a listing in a form that `object_store` can read, whatever keys are in it.

@@ -231,6 +231,17 @@ mod tests {
     }
 
     #[test]
+    fn chunks_begin_where_the_kernel_copies_fast() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        fs::write(&path, vec![7; 3 * chunk() + (20 << 10)]).unwrap();
+        for range in [0..u64::MAX, 512..u64::MAX] {
+            let chunks = chunks(&path, range).collect::<Result<Vec<_>>>().unwrap();
+            assert!(chunks.len() == 4 && chunks.iter().all(|chunk| crate::aligned::is_aligned(chunk)));
+        }
+    }
+
+    #[test]
     fn a_file_that_shrinks_or_grows_while_it_is_read_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");

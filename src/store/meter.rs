@@ -1,5 +1,6 @@
 //! The counters of one bucket or host.
 
+use super::fetch::HostPause;
 use super::report::SourceReport;
 use super::requests::{RequestEntry, RequestPhase, RequestReport, Requests};
 use crate::SecretUrl;
@@ -24,6 +25,7 @@ pub(super) struct SourceMeter {
     first_bytes: AtomicU64,
     /// Whether the server has ever answered anything.
     is_reached: AtomicBool,
+    host_pause: HostPause,
     waits: Mutex<WaitingReaders>,
     active: Mutex<ActiveTime>,
     latency: Mutex<Latency>,
@@ -218,6 +220,11 @@ impl SourceMeter {
 
     pub(super) fn is_reached(&self) -> bool {
         self.is_reached.load(Relaxed)
+    }
+
+    /// The time for which the server has asked to wait.
+    pub(super) fn host_pause(&self) -> &HostPause {
+        &self.host_pause
     }
 
     fn latency(&self) -> MutexGuard<'_, Latency> {

@@ -35,11 +35,14 @@ mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;
 mod decompress;
+#[cfg(feature = "transport")]
+mod environment;
 mod failure;
 mod fetch;
 #[cfg(feature = "http")]
 mod http;
 mod key;
+mod listing;
 mod local;
 mod location;
 mod meter;
@@ -83,6 +86,7 @@ use body::ChunkSource;
 use decompress::{Decompressor, Expansion};
 use fetch::{FetchLimits, FetchTarget};
 use futures::stream::TryStreamExt;
+use listing::Listing;
 use local::{FileChunks, FileMeter, LocalWriter};
 use meter::SourceMeter;
 use source_registry::{ObjectLocation, SourceRegistry};
@@ -307,8 +311,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If the server cannot be reached or cannot list, as web servers cannot. A local directory must exist; a
-    /// bucket has no directories, and a listing may be empty.
+    /// If the server cannot be reached or cannot list, as web servers cannot; if it repeats itself; and
+    /// [`ErrorKind::TooLarge`] if the names take more than 512 MiB, which is some three million objects. A
+    /// local directory must exist; a bucket has no directories, and a listing may be empty.
     pub fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         self.list_within(prefix, usize::MAX)
     }
@@ -326,13 +331,16 @@ impl Store {
             ObjectLocation::Local(path) if prefix.starts_with("file:") => local::list(&path, depth, file_url),
             ObjectLocation::Local(path) => local::list(&path, depth, path_text),
             ObjectLocation::Source(source) => {
-                let (limit, mut found) = (self.source_timeout(prefix), source.list(prefix));
+                // The crate's clients watch the time of each request, but not the number of empty pages.
+                let limit =
+                    self.source_timeout(prefix).or(Some(MAX_EMPTY.max(self.0.limits.retry_timeout * 2)));
+                let mut found = source.list(prefix);
                 runtime::run(async move {
-                    let mut objects = Vec::new();
+                    let mut listing = Listing::default();
                     while let Some(object) = with_timeout(limit, found.try_next()).await? {
-                        objects.push(object);
+                        listing.push(object)?;
                     }
-                    Ok(objects)
+                    Ok(listing.into_objects())
                 })
             }
         }
@@ -411,6 +419,10 @@ impl Store {
         self.0.sources.registered(url).map(|_| retry_timeout.max(stall))
     }
 }
+
+/// Time without an object after which a listing of a bucket is given up. Pages may be empty where many
+/// objects were deleted.
+const MAX_EMPTY: Duration = Duration::from_secs(600);
 
 /// Waits for a response, up to the limit if there is one.
 async fn with_timeout<T>(limit: Option<Duration>, response: impl Future<Output = Result<T>>) -> Result<T> {

@@ -1,5 +1,6 @@
 //! Object stores: Google Cloud Storage, S3, Azure, and anything else behind [`object_store::ObjectStore`].
 
+use super::checksum::Checksum;
 use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
 use super::connector::{self, ResponseSlot};
@@ -19,13 +20,17 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload, PutResult};
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes in one part of an upload. S3 allows 10,000 parts, so objects can have 160 GiB.
 const PART_SIZE: usize = 16 << 20;
+/// Time in which the object of an upload whose end is not known is compared with what was sent, and the
+/// number of its bytes for which a second more is given.
+const COMPARE_TIME: Duration = Duration::from_secs(60);
+const MIN_COMPARE_RATE: u64 = 4 << 20;
 /// Time between two readings of the credentials.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -149,6 +154,40 @@ impl Bucket {
     }
 }
 
+impl Bucket {
+    /// The version of the object if it is `sent`, after the last request of an upload has failed. The request
+    /// is repeated if its response is lost, and the answer to the second one is that there is no such upload,
+    /// although the first one has made the object.
+    ///
+    /// The bytes are compared, by a checksum of the store if it has one: an earlier object of this name may
+    /// have the same size.
+    async fn stored(
+        &self,
+        client: &dyn ObjectStore,
+        url: &str,
+        path: &Path,
+        sent: SentBytes,
+    ) -> Option<Option<String>> {
+        let comparing = async {
+            let response = self.get(client, url, path, &GetOptions::default()).await.ok()?;
+            let GetResponse { size, version, checksum, mut body, .. } = response;
+            if size.is_some_and(|size| size != sent.size) {
+                return None;
+            }
+            if let Some(Checksum::Crc32c(sum)) = checksum {
+                return (size == Some(sent.size) && sum == sent.sum).then_some(version);
+            }
+            let mut found = SentBytes::default();
+            while let Some(chunk) = body.try_next().await.ok()? {
+                found.add(&chunk);
+            }
+            (found == sent).then_some(version)
+        };
+        let time = COMPARE_TIME + Duration::from_secs(sent.size / MIN_COMPARE_RATE);
+        tokio::time::timeout(time, comparing).await.ok()?
+    }
+}
+
 impl ObjectSource {
     /// A bucket with the caller's own client. `base` is its URL without a `/` at the end.
     pub(super) fn new(base: SecretUrl, client: BucketClient) -> Self {
@@ -223,10 +262,10 @@ impl Source for ObjectSource {
         url: &str,
         body: BoxStream<'static, Result<Bytes>>,
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
-        let (store, path, url) = (self.0.client(), self.0.path(url), url.to_owned());
+        let (bucket, path, url) = (Arc::clone(&self.0), self.0.path(url), url.to_owned());
         async move {
-            let (size, result) = put(store, &url, path?, body).await?;
-            Ok(ObjectInfo { url, size, version: result.e_tag })
+            let (size, version) = put(&bucket, &url, path?, body).await?;
+            Ok(ObjectInfo { url, size, version })
         }
         .boxed()
     }
@@ -237,43 +276,71 @@ impl Source for ObjectSource {
     }
 }
 
-/// Uploads a body: in one request if it fits into a part, else in several parts.
+/// Uploads a body: in one request if it fits into a part, else in several parts. Returns its size and
+/// version.
 async fn put(
-    store: BucketClient,
+    bucket: &Bucket,
     url: &str,
     path: Path,
     mut body: BoxStream<'static, Result<Bytes>>,
-) -> Result<(u64, PutResult)> {
+) -> Result<(u64, Option<String>)> {
+    let store = bucket.client();
     let (first, more) = next_part(&mut body).await?;
     if !more {
         let size = first.content_length() as u64;
-        return Ok((size, store.put(&path, first).await.map_err(|error| failed(url, error))?));
+        let result = store.put(&path, first).await.map_err(|error| failed(url, error))?;
+        return Ok((size, result.e_tag));
     }
-    let mut upload = PartsUpload::begin(store, path, url).await?;
-    match put_parts(&mut upload, first, body).await {
-        Ok(put) => Ok(put),
+    let mut upload = PartsUpload::begin(Arc::clone(&store), path.clone(), url).await?;
+    let mut sent = SentBytes::default();
+    let result = match put_parts(&mut upload, first, body, &mut sent).await {
+        Ok(()) => upload.complete().await.map(|result| result.e_tag),
         Err(error) => {
             // The first error is the one to report.
             upload.abort().await;
-            Err(error)
+            return Err(error);
         }
+    };
+    let error = match result {
+        Ok(version) => return Ok((sent.size, version)),
+        Err(error) => error,
+    };
+    if let Some(version) = bucket.stored(&*store, url, &path, sent).await {
+        return Ok((sent.size, version));
     }
+    upload.abort().await;
+    Err(error)
 }
 
+/// Sends all parts.
 async fn put_parts(
     upload: &mut PartsUpload,
     first: PutPayload,
     mut body: BoxStream<'static, Result<Bytes>>,
-) -> Result<(u64, PutResult)> {
-    let mut size = 0;
+    sent: &mut SentBytes,
+) -> Result<()> {
     let mut next = Some(first);
     while let Some(part) = next.take() {
-        size += part.content_length() as u64;
+        part.iter().for_each(|chunk| sent.add(chunk));
         upload.put(part).await?;
         let (part, _) = next_part(&mut body).await?;
         next = (part.content_length() > 0).then_some(part);
     }
-    Ok((size, upload.complete().await?))
+    Ok(())
+}
+
+/// The number of some bytes and their CRC-32C.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct SentBytes {
+    size: u64,
+    sum: u32,
+}
+
+impl SentBytes {
+    fn add(&mut self, bytes: &[u8]) {
+        self.size += bytes.len() as u64;
+        self.sum = crc32c::crc32c_append(self.sum, bytes);
+    }
 }
 
 /// Takes the next [`PART_SIZE`] bytes or more. Returns them, and whether more may follow.

@@ -136,6 +136,11 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
             ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: message.into() }
         }
         StatusCode::REQUEST_TIMEOUT => ErrorKind::Io(io::Error::other(message)),
+        // The server cannot do what is asked, or a network asks for a log-in: trying again would not help.
+        StatusCode::NOT_IMPLEMENTED
+        | StatusCode::HTTP_VERSION_NOT_SUPPORTED
+        | StatusCode::NOT_EXTENDED
+        | StatusCode::NETWORK_AUTHENTICATION_REQUIRED => ErrorKind::Store(message.into()),
         status if status.is_server_error() => ErrorKind::Io(io::Error::other(message)),
         _ => ErrorKind::Store(message.into()),
     };
@@ -182,7 +187,7 @@ fn explanation(text: &str) -> [String; 2] {
 }
 
 /// The text of the first XML element of this name in a cloud's error response.
-fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0.trim())
 }

@@ -158,7 +158,7 @@ impl<T> Drop for Task<T> {
 /// The error of a task that panicked or was cancelled.
 pub(super) fn panicked(error: JoinError) -> Error {
     let Ok(payload) = error.try_into_panic() else { return ErrorKind::Stopped.into() };
-    panic::panicked(payload)
+    ErrorKind::SourcePanicked(panic::message(&*payload)).into()
 }
 
 #[cfg(test)]
@@ -213,6 +213,6 @@ mod tests {
     #[test]
     fn a_panic_is_an_error() {
         let error = run::<()>(async { panic!("on purpose") }).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Panicked(text) if text == "on purpose"));
+        assert!(matches!(error.kind(), ErrorKind::SourcePanicked(text) if text == "on purpose"));
     }
 }

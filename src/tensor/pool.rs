@@ -1,14 +1,11 @@
 //! A pool of memory for batches: aligned, split into slots, and reused.
 
 use super::batch_memory::{BatchMemory, Slabs};
+use crate::aligned;
 use crate::memory::{Gauge, MemoryShare};
 use bytes::BytesMut;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The alignment of buffers, in bytes: what DLPack requires of producers, and more than any device's copy
-/// engine does.
-pub(crate) const ALIGNMENT: usize = 256;
 
 /// Number of idle buffers kept. If they have one size, more are kept up to `MAX_IDLE_BYTES`, because many
 /// batches of small samples are in flight.
@@ -61,10 +58,11 @@ impl TensorPool {
     pub(crate) fn take(&self) -> BytesMut {
         let size = self.size.unwrap_or_default();
         let made = || self.slabs.as_ref().and_then(|slabs| slabs.make(size));
-        self.free().or_else(made).unwrap_or_else(|| aligned(size))
+        self.free().or_else(made).unwrap_or_else(|| aligned::zeroed(size))
     }
 
-    /// Takes an empty buffer with room for `room` bytes.
+    /// Takes an empty buffer with room for `room` bytes, and for an eighth more if it is a new one: the next
+    /// batch may be larger.
     pub(crate) fn take_empty(&self, room: usize) -> BytesMut {
         // A buffer that is far larger than needed is freed.
         let fits =
@@ -74,7 +72,7 @@ impl TensorPool {
                 free.clear();
                 free
             }
-            None => aligned_room(room),
+            None => aligned::with_room(room.saturating_add(room / 8)),
         }
     }
 
@@ -100,12 +98,12 @@ impl TensorPool {
 
     /// Makes a buffer that belongs to no pool.
     pub(crate) fn unpooled(size: usize) -> BytesMut {
-        aligned(size)
+        aligned::zeroed(size)
     }
 
     /// Whether a buffer is aligned for any type of number.
     pub(crate) fn is_aligned(buffer: &BytesMut) -> bool {
-        buffer.as_ptr().addr().is_multiple_of(ALIGNMENT)
+        aligned::is_aligned(buffer)
     }
 
     /// Takes a buffer back. It is freed if it has another size, or if a part of it is still in use.
@@ -157,25 +155,6 @@ impl fmt::Debug for TensorPool {
     }
 }
 
-/// Makes a buffer of zeros, aligned for any type of number.
-fn aligned(size: usize) -> BytesMut {
-    let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
-    let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
-    drop(buffer.split_to(offset));
-    buffer.truncate(size);
-    buffer
-}
-
-/// Makes an empty, aligned buffer with room for `room` bytes, and for an eighth more: the next batch may be
-/// larger. It is not cleared, which would take as long as writing it.
-fn aligned_room(room: usize) -> BytesMut {
-    let mut buffer = BytesMut::with_capacity(room.saturating_add(room / 8) + ALIGNMENT);
-    let offset = buffer.as_ptr().addr().wrapping_neg() % ALIGNMENT;
-    buffer.resize(offset, 0);
-    drop(buffer.split_to(offset));
-    buffer
-}
-
 /// A buffer that is returned to its pool when it is dropped.
 pub(crate) struct TensorBuffer {
     data: BytesMut,
@@ -185,7 +164,7 @@ pub(crate) struct TensorBuffer {
 impl TensorBuffer {
     /// Makes a buffer of zeros that belongs to no pool.
     pub(crate) fn zeroed(size: usize) -> Self {
-        TensorBuffer { data: aligned(size), pool: None }
+        TensorBuffer { data: aligned::zeroed(size), pool: None }
     }
 
     /// Wraps memory that was taken from a pool, or the beginning of it.

@@ -33,6 +33,16 @@ pub(crate) fn start_with(fault: impl Fn(&Request) -> Option<Reply> + Send + Sync
     Server::start(move |request| fault(request).unwrap_or_else(|| bucket.lock().unwrap().answer(request)))
 }
 
+/// Like [`start`], but where `lose` says so, the bucket does what a request asks, and its reply is lost.
+#[allow(dead_code, reason = "not used by all programs of tests")]
+pub(crate) fn start_losing(lose: impl Fn(&Request) -> bool + Send + Sync + 'static) -> Server {
+    let bucket = Arc::new(Mutex::new(Bucket::default()));
+    Server::start(move |request| {
+        let reply = bucket.lock().unwrap().answer(request);
+        if lose(request) { Reply::raw("").then_closed() } else { reply }
+    })
+}
+
 fn etag(content: &[u8]) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in content {
@@ -86,7 +96,10 @@ impl Bucket {
                 Reply::new(200, text)
             }
             ("POST", Some(upload)) => {
-                let content = self.uploads.remove(upload).unwrap().into_values().collect::<Vec<_>>().concat();
+                let Some(parts) = self.uploads.remove(upload) else {
+                    return Reply::new(404, "<Error><Code>NoSuchUpload</Code></Error>");
+                };
+                let content = parts.into_values().collect::<Vec<_>>().concat();
                 let tag = etag(&content);
                 self.objects.insert(key, (content, tag.clone()));
                 Reply::new(

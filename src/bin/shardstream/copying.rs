@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::{Failure, other_error};
-use crate::files::{local_path, normalised};
+use crate::files::{MAX_DOCUMENT, local_path, normalised};
 use crate::interrupt::Stop;
 use crate::options::{JsonOption, Patterns, ThreadsOption};
 use crate::progress::{Progress, Unit};
@@ -230,7 +230,7 @@ fn plan(
 }
 
 fn read_records(place: &str, context: &Context) -> std::result::Result<CopyRecords, Failure> {
-    let text = match context.store.open(place)?.read_all() {
+    let text = match context.store.open(place)?.read_at_most(MAX_DOCUMENT) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(CopyRecords::default()),
         text => text?,
     };

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::field::image_format;
-use crate::files::{exists, normalised};
+use crate::files::{MAX_DOCUMENT, exists, normalised};
 use crate::saved_plan::{ExistingShards, is_document};
 use crate::series::Series;
 use crate::write_options::WriteOptions;
@@ -89,7 +89,7 @@ pub(crate) fn check_classes(
     if !exists(&context.store, place)? {
         return Ok(());
     }
-    let text = context.store.open(place)?.read_all()?;
+    let text = context.store.open(place)?.read_at_most(MAX_DOCUMENT)?;
     match serde_json::from_slice::<Vec<String>>(&text) {
         Ok(existing) if existing == classes => Ok(()),
         _ => check_new(place, false, "it is not the list of these classes; ", context),

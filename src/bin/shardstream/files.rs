@@ -7,6 +7,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::{self, Component, Path, PathBuf};
 
+/// Maximum number of bytes of a document that the program reads whole: a list of shards, a plan, a record.
+pub(crate) const MAX_DOCUMENT: u64 = 1 << 30;
+
 /// The reason why a name from a shard is not a path below a directory; `None` if it is one.
 pub(crate) fn leads_out(name: &str) -> Option<&'static str> {
     // Includes separators and drives of other operating systems.

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::files;
+use crate::files::{self, MAX_DOCUMENT};
 use crate::interrupt::Interrupt;
 use clap::Args;
 use shardstream::dataset::Shards;
@@ -186,7 +186,7 @@ pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failur
     if place == "-" {
         return read_stdin(&context.interrupt);
     }
-    let bytes = context.store.open(place)?.read_all()?;
+    let bytes = context.store.open(place)?.read_at_most(MAX_DOCUMENT)?;
     let utf8 = |_| Failure::Failed(format!("{} is not UTF-8", SecretUrl::from(place)));
     String::from_utf8(bytes.into()).map_err(utf8)
 }

@@ -1,7 +1,7 @@
 //! The plan of a series of shards, saved beside it. `--resume` keeps only shards that the same plan wrote.
 
 use crate::failure::Failure;
-use crate::files::exists;
+use crate::files::{MAX_DOCUMENT, exists};
 use crate::input_hash::InputHash;
 use crate::series::Series;
 use serde::de::IgnoredAny;
@@ -206,7 +206,7 @@ pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Resul
 
 /// The saved plan, if there is one.
 fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
-    let text = match store.open(place)?.read_all() {
+    let text = match store.open(place)?.read_at_most(MAX_DOCUMENT) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(None),
         text => text?,
     };
@@ -226,7 +226,7 @@ pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
     if !matches!(first.trim_ascii_start().first(), Some(b'{' | b'[')) {
         return Ok(false);
     }
-    Ok(serde_json::from_slice::<IgnoredAny>(&store.open(place)?.read_all()?).is_ok())
+    Ok(serde_json::from_slice::<IgnoredAny>(&store.open(place)?.read_at_most(MAX_DOCUMENT)?).is_ok())
 }
 
 /// Writes a JSON document, whole or not at all.

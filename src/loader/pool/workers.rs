@@ -9,6 +9,7 @@ use super::slot_predictor::SlotPredictor;
 use super::sources::Sources;
 use crate::activity::{self, Activity};
 use crate::collate::{Collator, RowSlots};
+use crate::cpu_time;
 use crate::dataset::StopHandle;
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::{StageInput, StreamEvent};
@@ -19,7 +20,6 @@ use crate::loader::watch::{PoolStatus, Role, RunMonitor, StreamProgress, WorkDon
 use crate::panic::catch;
 use crate::telemetry::span;
 use crate::wait;
-use cpu_time::ThreadTime;
 use futures::task::AtomicWaker;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -147,7 +147,7 @@ impl<T: Send + 'static> Workers<T> {
         if let Some(run) = &self.run {
             run.register(Role::Worker);
         }
-        let mut clock = ThreadTime::try_now().ok();
+        let mut clock = cpu_time::of_thread();
         while let Some(ReadTask { source, mut reader, limits, maps_at_once, mut memory }) = self.next_task() {
             let Some(waker) = wakers.get(source) else { return };
             let (start, cx) = (Instant::now(), &mut Context::from_waker(waker));
@@ -343,11 +343,10 @@ impl<T: Send + 'static> Workers<T> {
 }
 
 /// The CPU time of this thread since the last call.
-fn cpu_time_since(clock: &mut Option<ThreadTime>) -> Duration {
-    let now = ThreadTime::try_now().ok();
+fn cpu_time_since(clock: &mut Option<Duration>) -> Duration {
+    let now = cpu_time::of_thread();
     let before = std::mem::replace(clock, now);
-    let times = now.zip(before).map(|(now, before)| (now.as_duration(), before.as_duration()));
-    times.map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before))
+    now.zip(before).map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before))
 }
 
 /// What one read of a source gave.

@@ -84,7 +84,7 @@ fn a_panic_of_a_blocking_source_is_not_a_short_body() {
     let body = Body::from_chunks((0..2).map(|i| if i == 0 { Ok("a".into()) } else { panic!("on purpose") }));
     let items: Vec<_> = futures::executor::block_on(body.into_stream().collect());
     assert_eq!(items.len(), 2);
-    assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Panicked(_)));
+    assert!(matches!(items[1].as_ref().unwrap_err().kind(), ErrorKind::SourcePanicked(_)));
 }
 
 /// The thread of the decompression ends too.

@@ -7,8 +7,7 @@
 use super::file::{self, CachedContent, TAIL};
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectVersion, local};
-use fs4::{FileExt, TryLockError};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -106,7 +105,7 @@ impl CacheDirectory {
         let file = local::private_file().create(true).truncate(false).write(true).open(path)?;
         let begun = Instant::now();
         loop {
-            match FileExt::try_lock(&file) {
+            match file.try_lock() {
                 Ok(()) => return Ok(DirectoryLock(file)),
                 Err(TryLockError::Error(error)) => return Err(error),
                 Err(TryLockError::WouldBlock) if begun.elapsed() > LOCK_TIMEOUT => {
@@ -153,7 +152,7 @@ impl CacheDirectory {
             }
         }
         let file = local::private_file().create_new(true).read(true).write(true).open(&path)?;
-        match FileExt::try_lock(&file) {
+        match file.try_lock() {
             Ok(()) => Ok(Claim::Mine(PartialEntry { key: key.into(), file })),
             Err(error) => {
                 let _ = remove(&path);
@@ -234,14 +233,14 @@ impl CacheDirectory {
         }
         fs::rename(self.partial(&partial.key), self.entry(&partial.key))?;
         Self::mark_used(content);
-        FileExt::unlock(&partial.file)
+        partial.file.unlock()
     }
 
     /// Removes an incomplete file. Readers that have it open can continue.
     pub(super) fn abandon(&self, partial: &PartialEntry) -> io::Result<()> {
         let _lock = self.lock()?;
         remove(&self.partial(&partial.key))?;
-        FileExt::unlock(&partial.file)
+        partial.file.unlock()
     }
 
     /// Removes the entry of a key, unless its bytes `at..end` can be read: another process may have replaced
@@ -333,8 +332,8 @@ fn reserved_bytes(file: File, key: &str) -> io::Result<u64> {
 
 /// Whether no process fills the file.
 pub(super) fn is_unlocked(file: &File) -> io::Result<bool> {
-    match FileExt::try_lock(file) {
-        Ok(()) => FileExt::unlock(file).map(|()| true),
+    match file.try_lock() {
+        Ok(()) => file.unlock().map(|()| true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),
     }

@@ -6,6 +6,7 @@
 //! with a tail is complete.
 
 use crate::Result;
+use crate::aligned::ALIGNMENT;
 use crate::secret_url::SecretUrl;
 use crate::store::ObjectVersion;
 use crate::store::buffer::{self, ReadBuffer};
@@ -122,7 +123,12 @@ impl From<io::Error> for CacheReadError {
 /// The head of a file for an object; `None` if the document would be too long.
 pub(super) fn head(key: &str, url: &SecretUrl, version: &str, size: u64) -> Option<Vec<u8>> {
     let (key, url, version) = (key.into(), url.to_string(), version.into());
-    let document = serde_json::to_vec(&HeadDocument { format: FORMAT, key, url, version, size }).ok()?;
+    let mut document = serde_json::to_vec(&HeadDocument { format: FORMAT, key, url, version, size }).ok()?;
+    // Spaces behind the document let the content begin at a multiple of the alignment of read buffers, so
+    // that no copy begins a few bytes behind its source.
+    let begin = PREFIX + document.len() as u64 + sums_length(size);
+    let padded = document.len() as u64 + begin.next_multiple_of(ALIGNMENT as u64) - begin;
+    document.resize(usize::try_from(padded).ok()?, b' ');
     let length = u32::try_from(document.len()).ok().filter(|length| u64::from(*length) <= MAX_DOCUMENT)?;
     Some([&MAGIC[..], &length.to_le_bytes(), &document].concat())
 }

@@ -169,6 +169,18 @@ fn bytes_from_the_cache_are_counted() {
 }
 
 /// The key of any URL is a valid file name.
+/// Both ends of the copy from the file are aligned: the block in the file, and the buffer.
+#[test]
+fn content_begins_where_the_kernel_copies_fast() {
+    let (_directory, cache, store, content) = setup();
+    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+    cache.flush();
+    let entry = entry(&cache).unwrap();
+    assert!(entry.offset(0).is_multiple_of(crate::aligned::ALIGNMENT as u64), "{}", entry.offset(0));
+    let chunk = entry.read(0, entry.size, entry.all()).unwrap();
+    assert!(chunk == content && crate::aligned::is_aligned(&chunk));
+}
+
 #[test]
 fn keys_are_file_names() {
     for url in ["", "a/../../b", "https://host/a b?c=d&e", "gs://b/ü"] {

@@ -2,13 +2,12 @@
 
 use super::hedge;
 use super::retry::Retries;
-use super::stall::{stalled, with_stall_timeout};
+use super::stall::StallWatch;
 use super::target::QueuedTarget;
 use crate::store::source::{GetOptions, GetResponse};
 use crate::{Error, ErrorKind, Result};
 use async_channel::Sender;
 use bytes::Bytes;
-use futures::stream::TryStreamExt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,6 +69,9 @@ impl Download {
     pub(super) async fn run(mut self, mut first: Option<GetResponse>, chunks: Sender<Bytes>) -> Result<()> {
         let mut retries = Retries::new(&self.target.limits);
         let target = Arc::clone(&self.target);
+        if first.is_none() {
+            retries.wait_for_host(target.context(self.next().range)).await;
+        }
         while self.at < self.range.end {
             let before = self.at;
             let response = match first.take() {
@@ -129,7 +131,7 @@ impl Download {
         }
         // The response for a range is read to its end, to check that no bytes follow.
         while !self.unranged || position < self.range.end {
-            let Some(chunk) = watch.next(&mut response).await? else { break };
+            let Some(chunk) = watch.next(&mut response.body).await? else { break };
             let budget = &self.target.queued.budget;
             self.target.meter.received(chunk.len());
             budget.received(chunk.len());
@@ -226,39 +228,4 @@ fn overlap(chunk: &Bytes, at: u64, wanted: &Range<u64>) -> Bytes {
         index.min(chunk.len())
     };
     chunk.slice(index(wanted.start)..index(wanted.end).max(index(wanted.start)))
-}
-
-/// A connection with fewer bytes per second than this counts as stalled.
-const MIN_RATE: u64 = 1 << 10;
-
-/// Watches a body for stalls. Only time spent waiting for the body counts, not the time that its reader
-/// takes.
-#[derive(Debug)]
-struct StallWatch {
-    stall: Duration,
-    /// Time waited since the last check.
-    waited: Duration,
-    /// Bytes received since the last check.
-    bytes: u64,
-}
-
-impl StallWatch {
-    fn new(stall: Duration) -> Self {
-        StallWatch { stall, waited: Duration::ZERO, bytes: 0 }
-    }
-
-    async fn next(&mut self, response: &mut GetResponse) -> Result<Option<Bytes>> {
-        let begun = Instant::now();
-        let chunk = with_stall_timeout(self.stall, response.body.try_next()).await?;
-        self.waited += begun.elapsed();
-        self.bytes += chunk.as_ref().map_or(0, Bytes::len) as u64;
-        if self.waited >= self.stall {
-            let enough = self.waited.as_secs_f64() * MIN_RATE as f64;
-            if chunk.is_some() && (self.bytes as f64) < enough {
-                return Err(stalled(self.stall, &format!("received only {} bytes", self.bytes)));
-            }
-            (self.waited, self.bytes) = (Duration::ZERO, 0);
-        }
-        Ok(chunk)
-    }
 }

@@ -40,7 +40,8 @@ pub(super) async fn get(target: &QueuedTarget, options: GetOptions) -> Result<Ge
 
 /// The time to wait before a second request; `None` if there may be none.
 fn may_hedge(target: &QueuedTarget, options: &GetOptions) -> Option<Duration> {
-    let may = target.limits.hedge > 0.0 && length(options) <= MAX_HEDGED;
+    let is_free = target.meter.host_pause().left().is_zero();
+    let may = target.limits.hedge > 0.0 && length(options) <= MAX_HEDGED && is_free;
     may.then(|| target.meter.late()).flatten()
 }
 

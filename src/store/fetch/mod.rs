@@ -6,6 +6,7 @@
 
 mod download;
 mod hedge;
+mod host_pause;
 mod limits;
 pub(super) mod retry;
 mod stall;
@@ -21,8 +22,11 @@ use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
 use download::{Download, PinnedVersion};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
+pub(super) use host_pause::HostPause;
 pub(super) use limits::FetchLimits;
 use retry::Retries;
+#[cfg(feature = "cloud")]
+pub(super) use stall::StallWatch;
 pub(super) use stall::with_stall_timeout;
 use std::ops::Range;
 use std::pin;
@@ -42,6 +46,7 @@ impl QueuedTarget {
     /// Sends the first request. No bytes have been handed out before it, so that it may be repeated freely.
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
+        retries.wait_for_host(self.context(range.clone())).await;
         let if_version = self.expected.as_ref().and_then(|expected| expected.version.clone());
         loop {
             match hedge::get(self, GetOptions { range: range.clone(), if_version: if_version.clone() }).await

@@ -1,5 +1,6 @@
 //! Decides whether and when a failed request is retried, and when it is given up.
 
+use super::host_pause::HostPause;
 use super::limits::FetchLimits;
 use crate::secret_url::redact_answer;
 use crate::store::budget::Budget;
@@ -94,7 +95,7 @@ impl Retries {
         }
         let limit = is_transient(&fault).then(|| self.limit(&fault, meter));
         let why = redact_answer(&format!("{fault:#}"), &[url.expose_secret()]);
-        let pause = self.next_pause(fault, limit)?;
+        let pause = self.next_pause(fault, limit, meter.host_pause())?;
         meter.retried();
         log!(
             INFO,
@@ -110,18 +111,40 @@ impl Retries {
         Ok(())
     }
 
-    /// The pause before the next try. `limit` is how long to try; `None` if the fault is final.
+    /// Waits before the first try for as long as the server has asked all requests to wait.
+    pub(super) async fn wait_for_host(
+        &mut self,
+        RequestContext { url, range, meter, .. }: RequestContext<'_>,
+    ) {
+        let left = meter.host_pause().left().min(self.limits.retry_timeout);
+        if left.is_zero() {
+            return;
+        }
+        let pause = left + spread(left);
+        let why = "the server has asked all requests to wait".to_owned();
+        let _pausing = meter.pause(url, range, (self.tries, why));
+        tokio::time::sleep(pause).await;
+        self.exclude(pause);
+    }
+
+    /// The pause before the next try. `limit` is how long to try; `None` if the fault is final. `host` is
+    /// where the server's own wish is kept, for all requests to it.
     ///
     /// # Errors
     ///
     /// The fault itself if it is final, or if there were too many tries or they took too long.
-    pub(in crate::store) fn next_pause(&mut self, fault: Error, limit: Option<Duration>) -> Result<Duration> {
+    pub(in crate::store) fn next_pause(
+        &mut self,
+        fault: Error,
+        limit: Option<Duration>,
+        host: &HostPause,
+    ) -> Result<Duration> {
         self.tries += 1;
-        let retry_after = match fault.kind() {
-            ErrorKind::Busy { retry_after, .. } => *retry_after,
-            _ => None,
-        };
-        let pause = limit.and_then(|limit| self.pause_within(retry_after, self.since.elapsed(), limit));
+        if let ErrorKind::Busy { retry_after: Some(time), .. } = fault.kind() {
+            host.extend((*time).min(self.limits.retry_timeout));
+        }
+        let asked = host.left();
+        let pause = limit.and_then(|limit| self.pause_within(asked, self.since.elapsed(), limit));
         pause.ok_or_else(|| self.given_up(fault))
     }
 
@@ -139,17 +162,13 @@ impl Retries {
     }
 
     /// The pause before the next try; `None` if `limit` has elapsed since the first one, or there were too
-    /// many tries. It is no shorter than the store asks for, but the last try is made when the limit ends.
-    fn pause_within(
-        &mut self,
-        retry_after: Option<Duration>,
-        elapsed: Duration,
-        limit: Duration,
-    ) -> Option<Duration> {
+    /// many tries. It is no shorter than the store has `asked` for, but the last try is made when the limit
+    /// ends.
+    fn pause_within(&mut self, asked: Duration, elapsed: Duration, limit: Duration) -> Option<Duration> {
         let left = limit.checked_sub(elapsed).filter(|left| !left.is_zero())?;
         (self.tries <= self.limits.retries).then(|| {
             let pause = self.backoff();
-            retry_after.map_or(pause, |retry_after| pause.max(retry_after)).min(left)
+            pause.max(asked + spread(asked)).min(left)
         })
     }
 
@@ -158,8 +177,7 @@ impl Retries {
     fn backoff(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = pause.saturating_mul(2).min(MAX_PAUSE);
-        let chance = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
-        pause.mul_f64(1.0 - chance / 2.0)
+        pause.mul_f64(1.0 - chance() / 2.0)
     }
 
     fn given_up(&self, fault: Error) -> Error {
@@ -169,6 +187,17 @@ impl Retries {
             tries => fault.after(tries, self.since.elapsed()),
         }
     }
+}
+
+/// A time by chance after the end of a pause for which a store has asked, up to a quarter of the pause:
+/// requests that wait for the same end are not sent together.
+fn spread(asked: Duration) -> Duration {
+    asked.mul_f64(chance() / 4.0).min(MAX_PAUSE)
+}
+
+/// A number between 0 and 1.
+fn chance() -> f64 {
+    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
 }
 
 /// Whether a retry may succeed after this fault.
@@ -193,6 +222,7 @@ pub(in crate::store) fn unreachable_limit(fault: &Error) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     fn limits(retries: u32) -> FetchLimits {
         FetchLimits { retries, pause: Duration::from_millis(100), ..FetchLimits::default() }
@@ -209,7 +239,7 @@ mod tests {
         loop {
             elapsed += takes;
             retries.tries += 1;
-            match retries.pause_within(retry_after, elapsed, limit) {
+            match retries.pause_within(retry_after.unwrap_or_default(), elapsed, limit) {
                 Some(pause) => elapsed += pause,
                 None => return (retries.tries, elapsed),
             }
@@ -247,8 +277,39 @@ mod tests {
         let day = Some(Duration::from_secs(86_400));
         assert_eq!(tries(limits(9), limit, day, Duration::ZERO), (2, limit));
         let little = Some(Duration::from_secs(30));
-        assert_eq!(tries(limits(99), limit, little, Duration::ZERO), (5, limit));
-        assert_eq!(tries(limits(1), limit, little, Duration::ZERO), (2, Duration::from_secs(30)));
+        let (number, given_up) = tries(limits(99), limit, little, Duration::ZERO);
+        assert!((4..=5).contains(&number) && given_up == limit, "{number} {given_up:?}");
+        let ends = (0..20).map(|_| tries(limits(1), limit, little, Duration::ZERO)).collect::<Vec<_>>();
+        let pauses = Duration::from_secs(30)..=Duration::from_millis(37_500);
+        assert!(ends.iter().all(|(number, pause)| *number == 2 && pauses.contains(pause)), "{ends:?}");
+        assert!(ends.windows(2).any(|two| two[0] != two[1]), "they end together: {ends:?}");
+    }
+
+    #[test]
+    fn what_a_store_asks_one_request_holds_for_all() {
+        let (host, limit) = (HostPause::default(), Some(Duration::from_secs(100)));
+        let (mut one, mut other) = (Retries::new(&limits(9)), Retries::new(&limits(9)));
+        let asked = Duration::from_secs(30);
+        let busy = |time| ErrorKind::Busy { retry_after: Some(time), source: "503".into() }.into();
+        assert!(one.next_pause(busy(asked), limit, &host).unwrap() >= Duration::from_secs(29));
+        // Neither another fault nor a shorter wish ends it.
+        for fault in [broken().into(), busy(Duration::from_secs(1))] {
+            assert!(other.next_pause(fault, limit, &host).unwrap() >= Duration::from_secs(29));
+        }
+        assert!(host.left() > Duration::from_secs(29) && host.left() <= asked);
+    }
+
+    #[test]
+    fn a_request_waits_before_its_first_try_if_the_host_has_asked_for_that() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (meter, budget) = (Arc::new(SourceMeter::default()), Budget::new(1, 1));
+        meter.host_pause().extend(Duration::from_millis(30));
+        let url = SecretUrl::from("https://host/a.tar");
+        let context = || RequestContext { url: &url, range: None, meter: &meter, budget: &budget };
+        let (mut retries, begun) = (Retries::new(&limits(9)), Instant::now());
+        runtime.block_on(retries.wait_for_host(context()));
+        assert!(begun.elapsed() >= Duration::from_millis(30) && meter.host_pause().left().is_zero());
+        assert_eq!(retries.tries, 0);
     }
 
     #[test]
@@ -333,7 +394,9 @@ mod tests {
             if excluded {
                 retries.exclude(reader_time);
             }
-            assert_eq!(retries.next_pause(broken().into(), Some(limits.retry_timeout)).is_ok(), excluded);
+            let pause =
+                retries.next_pause(broken().into(), Some(limits.retry_timeout), &HostPause::default());
+            assert_eq!(pause.is_ok(), excluded);
         }
     }
 

@@ -19,25 +19,40 @@ pub(in crate::store) fn network_fault(
     error: &(dyn StdError + 'static),
     kind: Option<io::ErrorKind>,
 ) -> Error {
-    let causes = || iter::successors(Some(error), |error| (**error).source());
-    let io_errors = || causes().filter_map(|error| error.downcast_ref::<io::Error>());
-    let of_tls = causes()
-        .filter_map(|error| error.downcast_ref())
-        .chain(io_errors().filter_map(|error| error.get_ref()?.downcast_ref()))
-        .next();
-    match of_tls {
+    if let Some(unreadable) = causes(error).find_map(of_hyper).filter(|error| error.is_parse()) {
+        return malformed(&unreadable.to_string());
+    }
+    match causes(error).find_map(|error| error.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(_)) => malformed("it is not valid TLS"),
         Some(tls) if is_final(tls) => ErrorKind::Store(Failure::boxed(error)).into(),
         _ => passing_fault(error, kind),
     }
 }
 
+fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
+}
+
+fn of_hyper<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a hyper::Error> {
+    error.downcast_ref()
+}
+
+/// An error and all its causes. An [`io::Error`] that wraps another error calls that error's source its own,
+/// and passes over the error itself: here it follows.
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    iter::successors(Some(error), |error| cause(*error))
+}
+
 /// A fault that may pass, whatever TLS says of it: [`ErrorKind::Io`] with the given kind, or else with that
 /// of the I/O error that caused it.
 pub(super) fn passing_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
-    let mut causes = iter::successors(Some(error), |error| (**error).source());
-    let cause = causes.by_ref().filter_map(|error| error.downcast_ref::<io::Error>()).last();
-    let kind = kind.or_else(|| cause.map(io::Error::kind)).unwrap_or(io::ErrorKind::Other);
+    // The innermost one that says more than that there is another error within.
+    let kinds = causes(error).filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let cause = kinds.filter(|kind| *kind != io::ErrorKind::Other).last();
+    let kind = kind.or(cause).unwrap_or(io::ErrorKind::Other);
     io::Error::new(kind, Failure::new(error)).into()
 }
 
@@ -86,9 +101,14 @@ mod tests {
             (TlsError::DecryptError, false),
         ] {
             let text = fault.to_string();
-            let error = network_fault(&io::Error::new(io::ErrorKind::InvalidData, fault), None);
-            assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), ends, "{text}");
-            assert_eq!(matches!(error.kind(), ErrorKind::Io(_)), !ends, "{text}");
+            let of_native = io::Error::new(io::ErrorKind::InvalidData, fault.clone());
+            // As `reqwest` wraps it.
+            let nested = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, fault));
+            for fault in [of_native, nested] {
+                let error = network_fault(&fault, None);
+                assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), ends, "{text}");
+                assert_eq!(matches!(error.kind(), ErrorKind::Io(_)), !ends, "{text}");
+            }
         }
     }
 
@@ -97,7 +117,8 @@ mod tests {
         let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
         for (error, given, expected) in [
             (reset(), None, io::ErrorKind::ConnectionReset),
-            (io::Error::other(reset()), None, io::ErrorKind::Other),
+            (io::Error::other(reset()), None, io::ErrorKind::ConnectionReset),
+            (io::Error::other("nothing"), None, io::ErrorKind::Other),
             (reset(), Some(io::ErrorKind::TimedOut), io::ErrorKind::TimedOut),
         ] {
             match network_fault(&error, given).kind() {

@@ -15,6 +15,7 @@ mod redirect;
 mod through_reqwest;
 
 use super::buffer;
+use super::environment::check_proxies;
 use super::transport_choice::Transport;
 use crate::Result;
 pub(super) use addresses::addresses;
@@ -67,7 +68,8 @@ impl BodyClient {
         reqwest: impl FnOnce() -> Result<reqwest::Client>,
     ) -> Result<Self> {
         Ok(BodyClient(match transport {
-            Transport::Native if !is_proxied() => Arc::new(NativeTransport),
+            // `reqwest` finds out which URLs have a proxy.
+            Transport::Native if !check_proxies()? => Arc::new(NativeTransport),
             Transport::Native | Transport::Reqwest => Arc::new(ReqwestTransport(reqwest()?)),
         }))
     }
@@ -91,14 +93,6 @@ impl BodyClient {
             discard(response).await;
         }
     }
-}
-
-/// Whether the environment names a proxy for any URL. `reqwest` finds out for which.
-fn is_proxied() -> bool {
-    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().any(|name| {
-        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        is_set(name) || is_set(&name.to_ascii_lowercase())
-    })
 }
 
 /// Reads a small body to its end, so that its connection can be reused. A large one is not worth it.

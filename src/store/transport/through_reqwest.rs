@@ -2,15 +2,14 @@
 //! know, and wherever [`Transport::Reqwest`](crate::store::Transport::Reqwest) is set.
 
 use super::body_transport::{BodyTransport, RawResponse};
-use super::fault::{malformed, passing_fault};
+use super::fault::passing_fault;
 use crate::store::client;
 use crate::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{StreamExt, TryStreamExt};
 use http::header::HeaderMap;
 use http::{Method, Uri};
-use std::error::Error as StdError;
-use std::{io, iter};
+use std::io;
 
 /// A `reqwest` client that fetches bodies. Its settings are those of [`client`]: no redirects, no
 /// decompression.
@@ -24,22 +23,12 @@ impl BodyTransport for ReqwestTransport {
             let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
             let mut request = reqwest::Request::new(Method::GET, url);
             request.headers_mut().clone_from(headers);
-            let response = self.0.execute(request).await.map_err(head_fault)?;
+            let response = self.0.execute(request).await.map_err(client::fault)?;
             let (status, headers) = (response.status(), response.headers().clone());
             let body = response.bytes_stream().map_err(body_fault).boxed();
             Ok(RawResponse { status, headers, body })
         }
         .boxed()
-    }
-}
-
-/// A fault before the body. A response that `hyper` cannot parse is final, as with the native client.
-fn head_fault(error: reqwest::Error) -> Error {
-    let mut causes = iter::successors(error.source(), |error| (*error).source());
-    let of_hyper = causes.find_map(|error| error.downcast_ref::<hyper::Error>());
-    match of_hyper.filter(|error| error.is_parse()) {
-        Some(unreadable) => malformed(&unreadable.to_string()),
-        None => client::fault(error),
     }
 }
 

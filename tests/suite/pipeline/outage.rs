@@ -46,11 +46,9 @@ impl Failing {
 
 impl Source for Failing {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        match &*self.fault.lock().unwrap() {
-            Some((fails, kind)) if fails == url => {
-                let error = kind();
-                Box::pin(async move { Err(error.into()) })
-            }
+        let fault = self.fault.lock().unwrap().clone();
+        match fault {
+            Some((fails, kind)) if fails == url => Box::pin(async move { Err(kind().into()) }),
             _ => self.source.get(url, options),
         }
     }
@@ -58,7 +56,7 @@ impl Source for Failing {
 
 type Named = (&'static str, fn() -> ErrorKind);
 
-fn outages() -> [Named; 6] {
+fn outages() -> [Named; 7] {
     [
         ("denied", || ErrorKind::Denied("no".into())),
         ("io", || ErrorKind::Io(std::io::ErrorKind::TimedOut.into())),
@@ -70,6 +68,7 @@ fn outages() -> [Named; 6] {
             expected: "a".into(),
             received: "b".into(),
         }),
+        ("source_panicked", || panic!("on purpose")),
     ]
 }
 

@@ -35,6 +35,7 @@ fn kind(kind: &ErrorKind) -> &'static str {
         ErrorKind::NotFound(_) => "NotFound",
         ErrorKind::Store(_) => "Store",
         ErrorKind::Io(_) => "Io",
+        ErrorKind::Config(_) => "Config",
         _ => "something else",
     }
 }
@@ -283,4 +284,120 @@ fn a_listing_gives_up_on_refused_connections() {
     for text in child_says("s3://bucket", &account) {
         assert!(text.contains("failed as Io"), "{text}");
     }
+}
+
+/// Values that no client can use, as they come from scripts and templates of deployments.
+#[test]
+fn a_bad_variable_is_an_error_that_names_it() {
+    let account = [
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "s3cret"),
+        ("GOOGLE_SKIP_SIGNATURE", "true"),
+        ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
+        ("AZURE_SKIP_SIGNATURE", "true"),
+    ];
+    for (bucket, name, value, said) in [
+        ("s3://bucket", "AWS_ENDPOINT_URL", "minio:9000", "such as http://minio:9000"),
+        ("s3://bucket", "AWS_ENDPOINT_URL", "http://", "begins with http:// or https://"),
+        ("s3://bucket", "AWS_ENDPOINT", " http://minio:9000", "a space"),
+        ("s3://bucket", "AWS_ENDPOINT_URL_S3", "http://minio:99999", "port"),
+        ("s3://bucket", "AWS_REGION", "us east", "name of a region"),
+        ("s3://bucket", "AWS_SKIP_SIGNATURE", "ture", "true or false"),
+        ("s3://bucket", "AWS_SESSION_TOKEN", "s3cret\n", "line break"),
+        ("s3://bucket", "AWS_READ_TIMEOUT", "30", "such as 30s"),
+        ("s3://bucket", "AWS_PROXY_URL", "ftp://proxy", "a proxy"),
+        ("gs://bucket", "GOOGLE_BASE_URL", "127.0.0.1:4443", "such as http://127.0.0.1:4443"),
+        ("gs://bucket", "STORAGE_EMULATOR_HOST", "local host:4443", "a host and a port"),
+        ("gs://bucket", "GCE_METADATA_HOST", "http://metadata", "a host and a port"),
+        ("gs://bucket", "GOOGLE_ALLOW_HTTP", "si", "true or false"),
+        ("az://bucket", "AZURE_STORAGE_ENDPOINT", "127.0.0.1:10000", "such as http://127.0.0.1:10000"),
+        ("az://bucket", "AZURE_STORAGE_ACCOUNT_NAME", "https://account", "without https://"),
+        ("az://bucket", "AZURITE_BLOB_STORAGE_URL", "127.0.0.1", "such as http://127.0.0.1"),
+    ] {
+        for text in child_says(bucket, &[&account[..], &[(name, value)]].concat()) {
+            assert!(text.contains("failed as Config") && text.contains(name), "{name}={value:?}: {text}");
+            assert!(text.contains(said) && !text.contains("s3cret"), "{name}={value:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_variable_without_content_is_not_set() {
+    let server = Server::start(bucket);
+    let names = ["AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_PROXY_URL", "AWS_ALLOW_HTTP", "AWS_TIMEOUT"];
+    let empty = names.map(|name| (name, ""));
+    assert_eq!(s3_says(&server, &empty), ["reading gave 100", "listing gave 0"]);
+    let empty =
+        ["GOOGLE_SERVICE_ACCOUNT", "GOOGLE_USER_PROJECT", "STORAGE_EMULATOR_HOST"].map(|name| (name, ""));
+    assert_eq!(gs_says(&server, &empty), ["reading gave 100", "listing gave 0"]);
+}
+
+/// Names of buckets that are no part of a URL.
+#[test]
+fn a_bad_name_of_a_bucket_is_an_error() {
+    let server = Server::start(|_| Reply::new(404, ""));
+    let account = s3(&server);
+    let account: Vec<_> = account.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let (url, azure) = (server.url(""), server.url("/account"));
+    let google = [("GOOGLE_BASE_URL", url.as_str()), ("GOOGLE_SKIP_SIGNATURE", "true")];
+    let azure = [
+        ("AZURE_STORAGE_ENDPOINT", azure.as_str()),
+        ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
+        ("AZURE_SKIP_SIGNATURE", "true"),
+    ];
+    for name in ["my bucket", "b\u{fc}cket", "a\"b", "<x>", "%zz", "a^b", ""] {
+        for (scheme, environment) in [("s3", &account[..]), ("gs", &google), ("az", &azure)] {
+            for text in child_says(&format!("{scheme}://{name}"), environment) {
+                assert!(
+                    text.contains(" failed as ") && !text.contains("panicked"),
+                    "{scheme} {name}: {text}"
+                );
+            }
+        }
+    }
+}
+
+/// A page of a listing of S3 with one object, which names the next page.
+fn page(key: &str, next: &str) -> String {
+    format!(
+        "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{next}\
+         </NextContinuationToken><Contents><Key>{key}</Key><Size>1</Size>\
+         <LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag></Contents></ListBucketResult>"
+    )
+}
+
+#[test]
+fn a_listing_that_repeats_itself_is_an_error() {
+    // The same page again and again, and a circle of three pages.
+    let same = |request: &Request| Reply::new(200, page(&format!("k{}", request.number), "a+b/c=&amp;d"));
+    let circle = |request: &Request| {
+        let at = ["t1", "t2", "t0"].iter().position(|token| request.query().contains(token));
+        let next = at.map_or(1, |at| (at + 2) % 3);
+        Reply::new(200, page(&format!("k{next}"), &format!("t{next}")))
+    };
+    for (server, most) in [(Server::start(same), 2), (Server::start(circle), 12)] {
+        let [_, listing] = s3_says(&server, &[]);
+        assert!(listing.contains("failed as Store") && listing.contains("repeats itself"), "{listing}");
+        let pages =
+            server.requests().iter().filter(|request| request.query().contains("list-type=2")).count();
+        assert!(pages <= most, "{pages} pages: {listing}");
+    }
+}
+
+#[test]
+fn a_page_that_hardly_arrives_is_given_up() {
+    let server = Server::start(|_| {
+        Reply::new(200, page("k", "t").repeat(100)).dripping(1, std::time::Duration::from_millis(20))
+    });
+    let [_, listing] = s3_says(&server, &[("AWS_READ_TIMEOUT", "200ms")]);
+    assert!(listing.contains("failed as Io") && listing.contains("stalled"), "{listing}");
+}
+
+#[test]
+fn a_page_without_an_end_is_too_large() {
+    let megabyte = vec![b' '; 1 << 20];
+    let server = Server::start(move |_| Reply::new(200, megabyte.repeat(65)));
+    let [_, listing] = s3_says(&server, &[]);
+    assert!(listing.contains("exceeds the limit of 67108864 bytes"), "{listing}");
+    assert_eq!(server.requests().iter().filter(|request| request.query().contains("list-type=2")).count(), 1);
 }

@@ -154,7 +154,18 @@ fn overload_is_retried_and_refusals_are_not() {
     let denied: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::Denied(_));
     let missing: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::NotFound(_));
     let other: fn(&ErrorKind) -> bool = |kind| matches!(kind, ErrorKind::Store(_));
-    for (status, expected) in [(401, denied), (403, denied), (404, missing), (410, missing), (400, other)] {
+    for (status, expected) in [
+        (401, denied),
+        (403, denied),
+        (404, missing),
+        (410, missing),
+        (400, other),
+        // Faults of the server that the next request meets again.
+        (501, other),
+        (505, other),
+        (510, other),
+        (511, other),
+    ] {
         let (result, requests) = misbehaving(move |_, _| Reply::new(status, "no"));
         assert!(expected(result.unwrap_err().kind()), "{status}");
         assert_eq!(requests.len(), 1, "{status}");

@@ -352,7 +352,7 @@ fn a_source_that_panics_is_an_error() {
         }
     });
     let error = store.open("test://a").unwrap().read_all().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Panicked(text) if text == "on purpose"), "{error:?}");
+    assert!(matches!(error.kind(), ErrorKind::SourcePanicked(text) if text == "on purpose"), "{error:?}");
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //!
 //! Tests of the environment run in their own process, as that of a running process cannot be changed safely.
 
+use crate::store::TRANSPORT;
 use crate::store::conformance::small_ranges;
 use crate::support::child::child;
 use crate::support::noise;
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::ErrorKind;
-use shardstream::store::{Store, StoreBuilder};
+use shardstream::store::{Store, StoreBuilder, Transport};
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -216,7 +217,7 @@ fn reads_in_child() {
         learn_that_connections_are_clean(&url);
     }
     let store = one_by_one().retries(0).build().unwrap();
-    match store.open(&url).unwrap().read_all() {
+    match store.open(&url).and_then(|body| body.read_all()) {
         Ok(bytes) => println!("read it {}", if bytes == noise(4500) { "right" } else { "wrong" }),
         Err(error) => println!("failed: {error:#}"),
     }
@@ -441,11 +442,110 @@ fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
 fn a_failed_tls_handshake_is_not_retried() {
     const HANDSHAKE_FAILURE: u8 = 40;
     const INTERNAL_ERROR: u8 = 80;
-    for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {
-        let (port, count) = alerting(alert);
-        let store = Store::builder().retries(2).retry_pause(Duration::from_millis(1)).build().unwrap();
-        let error = store.open(&format!("https://127.0.0.1:{port}/a.tar")).unwrap().read_all().unwrap_err();
-        assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), tries == 1, "{error:?}");
-        assert_eq!(count.load(Ordering::SeqCst), tries, "{error:?}");
+    for transport in [Transport::Native, Transport::Reqwest] {
+        for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {
+            let (port, count) = alerting(alert);
+            let error = read_with(transport, &format!("https://127.0.0.1:{port}/a.tar"));
+            assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), tries == 1, "{transport}: {error:?}");
+            assert_eq!(count.load(Ordering::SeqCst), tries, "{transport}: {error:?}");
+        }
     }
+}
+
+/// The error of reading `url`, with two retries.
+fn read_with(transport: Transport, url: &str) -> shardstream::Error {
+    let store = Store::builder().transport(transport).retries(2).retry_pause(Duration::from_millis(1));
+    store.build().unwrap().open(url).unwrap().read_all().unwrap_err()
+}
+
+#[test]
+fn an_unknown_issuer_is_tried_once() {
+    let Some((config, _directory, _)) = certified() else { return };
+    for transport in [Transport::Native, Transport::Reqwest] {
+        let (connections, config) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&config));
+        let counter = Arc::clone(&connections);
+        let wrap = move |socket| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket)
+        };
+        let server = Server::over(Arc::new(wrap), honest);
+        let error = read_with(transport, &format!("https://127.0.0.1:{}/a.tar", server.port()));
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{transport}: {error:?}");
+        assert!(format!("{error:#}").contains("certificate"), "{error:#}");
+        assert_eq!((connections.load(Ordering::SeqCst), error.attempts()), (1, None), "{transport}");
+    }
+}
+
+/// Starts a SOCKS5 proxy that connects to this server whatever is asked for; returns its address.
+fn socks_to(port: u16) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            std::thread::spawn(move || {
+                let (mut client, server) = (client?, TcpStream::connect(("127.0.0.1", port))?);
+                // Version, number of methods, no authentication; then the address of an IPv4 host or a name.
+                let mut request = [0; 256];
+                client.read_exact(&mut request[..2])?;
+                let methods = usize::from(request[1]);
+                client.read_exact(&mut request[..methods])?;
+                client.write_all(&[5, 0])?;
+                client.read_exact(&mut request[..5])?;
+                let rest = if request[3] == 1 { 5 } else { usize::from(request[4]) + 2 };
+                client.read_exact(&mut request[..rest])?;
+                client.write_all(&[5, 0, 0, 1, 127, 0, 0, 1, 0, 0])?;
+                let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                let (mut from, mut to) = (server, client);
+                std::io::copy(&mut from, &mut to).map(drop)?;
+                to.shutdown(std::net::Shutdown::Both)
+            });
+        }
+    });
+    address.to_string()
+}
+
+#[test]
+fn a_socks_proxy_of_the_environment_is_used() {
+    let server = Server::start(honest);
+    let proxy = socks_to(server.port());
+    // The proxy resolves the names of `socks5h`.
+    for (scheme, url) in [("socks5", "http://127.0.0.1:9/a.tar"), ("socks5h", "http://shards.invalid/a.tar")]
+    {
+        for transport in ["native", "reqwest"] {
+            let environment = [("ALL_PROXY", &*format!("{scheme}://{proxy}")), (TRANSPORT, transport)];
+            let text = child_says(url, &environment);
+            assert!(text.contains("read it right"), "{scheme} {transport}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_proxy_that_is_none_is_named_by_its_variable() {
+    for (name, value) in [
+        ("ALL_PROXY", "ftp://proxy"),
+        ("http_proxy", "http://"),
+        ("HTTPS_PROXY", "proxy:99999"),
+        ("HTTP_PROXY", "http://me:s3cret@pro xy"),
+    ] {
+        for transport in ["native", "reqwest"] {
+            let text = child_says("http://shards.invalid/a.tar", &[(name, value), (TRANSPORT, transport)]);
+            assert!(text.contains("failed: ") && text.contains(name), "{text}");
+            assert!(text.contains("socks5h://") && !text.contains("s3cret"), "{text}");
+        }
+    }
+}
+
+/// A proxy at which nothing listens.
+#[test]
+fn a_proxy_that_is_not_there_is_an_error_of_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let text = child_says("http://shards.invalid/a.tar", &[("http_proxy", &url)]);
+    assert!(text.contains("failed: ") && text.contains("onnection refused"), "{text}");
+    assert!(text.contains("http_proxy"), "{text}");
+    let server = Server::start(honest);
+    let text = child_says(&server.url("/a.tar"), &[("http_proxy", &url), ("NO_PROXY", "127.0.0.1")]);
+    assert!(text.contains("read it right"), "{text}");
 }

@@ -236,3 +236,40 @@ fn an_upload_is_aborted_before_its_process_ends() {
         assert_eq!((begun, ended), (1, 1));
     }
 }
+
+fn is_completion(request: &Request) -> bool {
+    request.method == "POST" && request.query().contains("uploadId")
+}
+
+/// The client repeats the request, and hears that there is no such upload.
+#[test]
+fn a_lost_response_to_the_end_of_an_upload_is_no_error() {
+    let lost = AtomicBool::new(false);
+    let server =
+        bucket::start_losing(move |request| is_completion(request) && !lost.swap(true, Ordering::SeqCst));
+    let store = store(&server);
+    let info = begin(&store, LENGTH).finish().unwrap();
+    assert_eq!(info.size, LENGTH as u64);
+    assert_eq!(server.requests().iter().filter(|request| is_completion(request)).count(), 2);
+    let stat = store.stat("gs://bucket/given/up.tar").unwrap();
+    assert_eq!((stat.size, stat.version), (Some(info.size), info.version));
+}
+
+/// An earlier object of the same size is not taken for the one that was uploaded.
+#[test]
+fn an_upload_that_is_gone_is_an_error_whatever_object_is_there() {
+    let gone = || Reply::new(404, "<Error><Code>NoSuchUpload</Code></Error>");
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = Arc::clone(&fails);
+    let server = bucket::start_with(move |request| {
+        (is_completion(request) && failing.load(Ordering::SeqCst)).then(gone)
+    });
+    let store = store(&server);
+    let mut other = store.create("gs://bucket/given/up.tar").unwrap();
+    other.write_all(&vec![7; LENGTH]).unwrap();
+    other.finish().unwrap();
+    fails.store(true, Ordering::SeqCst);
+    let error = begin(&store, LENGTH).finish().unwrap_err();
+    assert!(format!("{error:#}").contains("NoSuchUpload"), "{error:?}");
+    assert!(server.requests().iter().any(is_abort));
+}

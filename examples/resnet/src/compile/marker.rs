@@ -5,7 +5,6 @@
 //! process holds a lock on that file. A marker without a lock was left by a process that died in the load.
 
 use crate::removed_at_end::RemovedAtEnd;
-use fs4::FileExt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +31,7 @@ impl LoadMarker {
     pub fn create(entry: &Path) -> io::Result<Self> {
         let dir = entry.parent().unwrap_or(Path::new("."));
         let file = tempfile::Builder::new().prefix(SCRATCH).tempfile_in(dir)?;
-        FileExt::try_lock(file.as_file())?;
+        file.as_file().try_lock()?;
         // Renamed only now: a marker without a lock would look like one of a dead process.
         let name = file.path().file_name().unwrap_or_default().to_string_lossy();
         let path = entry.with_extension(format!("{LOADING}{}", name.trim_start_matches(SCRATCH)));
@@ -65,7 +64,7 @@ fn is_marker(path: &Path) -> bool {
 fn is_left_over(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     // Shared, so that processes that look at the same time do not take each other for its owner.
-    FileExt::try_lock_shared(&file).is_ok() && path.exists()
+    file.try_lock_shared().is_ok() && path.exists()
 }
 
 fn is_old(path: &Path) -> bool {
@@ -127,7 +126,7 @@ mod tests {
         let (_dir, entry) = entry();
         let marker = left_over(&entry);
         let other = File::open(&marker).unwrap();
-        FileExt::try_lock_shared(&other).unwrap();
+        other.try_lock_shared().unwrap();
         assert_eq!(crash_marker(&entry), Some(marker));
     }
 

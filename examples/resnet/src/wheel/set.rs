@@ -3,11 +3,10 @@
 use super::error::WheelError;
 use super::pinned::{Pinned, SCRATCH, copy, remove_abandoned};
 use crate::progress::Task;
-use fs4::{FileExt, TryLockError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use zip::result::ZipError;
@@ -88,9 +87,9 @@ impl WheelSet<'_> {
     /// processes install them independently.
     fn lock(&self, home: &Path) -> Option<File> {
         let file = File::create(home.join(LOCK)).ok()?;
-        if let Err(TryLockError::WouldBlock) = FileExt::try_lock(&file) {
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
             let _task = Task::spinner(&format!("{}: another process downloads it", self.name));
-            FileExt::lock(&file).ok()?;
+            file.lock().ok()?;
         }
         Some(file)
     }

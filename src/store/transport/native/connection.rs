@@ -6,6 +6,7 @@ use crate::store::transport::addresses::addresses;
 use crate::store::transport::fault::network_fault;
 use crate::store::transport::origin::HttpOrigin;
 use crate::{Error, ErrorKind, Result};
+use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use socket2::SockRef;
 use std::future::Future;
@@ -127,7 +128,7 @@ impl HttpConnection {
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        buffer: &mut Vec<u8>,
+        buffer: &mut BytesMut,
         room: usize,
     ) -> Poll<io::Result<usize>> {
         pin!(self.wire.read_buf(&mut bytes::BufMut::limit(buffer, room))).poll(cx)

@@ -85,6 +85,15 @@ fn received(pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(u16, Vec<Bytes
     })
 }
 
+#[test]
+fn chunks_begin_where_the_kernel_copies_fast() {
+    let body = vec![7; 3 * size()];
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+    let (_, chunks, end) = received([head, body]).unwrap();
+    end.unwrap();
+    assert!(chunks.len() == 3 && chunks.iter().all(|chunk| crate::aligned::is_aligned(chunk)));
+}
+
 fn whole(pieces: impl IntoIterator<Item = Vec<u8>>) -> (u16, Vec<u8>) {
     let (status, chunks, end) = received(pieces).unwrap();
     end.unwrap();

@@ -47,6 +47,7 @@ fn is_unrelated(error: &Error) -> bool {
             | ErrorKind::Config(_)
             | ErrorKind::Stopped
             | ErrorKind::Panicked(_)
+            | ErrorKind::SourcePanicked(_)
     )
 }
 
