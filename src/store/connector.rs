@@ -16,9 +16,10 @@ use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
 use super::fetch::{FetchLimits, with_stall_timeout};
-use super::transport::{BodyClient, RequestTarget, Response, network_fault};
+use super::transport::{BodyClient, RequestTarget, Response, network_fault, proxy_secrets};
 use super::transport_choice::Transport;
 use super::{key, response};
+use crate::secret_url::SentSecrets;
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use contact::Contact;
@@ -127,12 +128,14 @@ impl Connector {
             || is_set(options, ClientConfigKey::NoSystemCertificates)
             || is_set(options, ClientConfigKey::Http2Only)
             || options.get_config_value(&ClientConfigKey::ProxyUrl).is_some();
+        let of_proxies = proxy_secrets(options.get_config_value(&ClientConfigKey::ProxyUrl));
         let transport = if needs_reqwest { Transport::Reqwest } else { self.settings.transport };
         let of_bucket = Arc::new(AtomicBool::new(true));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *last, Arc::clone(&of_bucket)).store(false, Ordering::Release);
         Ok(CloudClient {
-            bodies: BodyClient::new(transport, || Ok(others.clone()))?,
+            bodies: BodyClient::new(transport, Arc::clone(&of_proxies), || Ok(others.clone()))?,
+            of_proxies,
             others,
             allow_http: is_set(options, ClientConfigKey::AllowHttp),
             of_bucket,
@@ -150,7 +153,9 @@ struct CloudClient {
     others: reqwest::Client,
     /// Sends requests for bytes of objects.
     bodies: BodyClient,
-    /// Whether they may be sent without TLS.
+    /// The secrets that proxies get.
+    of_proxies: Arc<SentSecrets>,
+    /// Whether requests for bytes may be sent without TLS.
     allow_http: bool,
     /// Whether this client's requests go to the bucket, rather than to a server of credentials.
     of_bucket: Arc<AtomicBool>,
@@ -251,7 +256,7 @@ impl CloudClient {
     /// Sends a request once, follows redirects, and receives the whole response.
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, AttemptError> {
         let time = self.response_timeout(request.body().content_length());
-        let mut target = RequestTarget::new(request.uri().clone(), request.headers().clone());
+        let mut target = self.target(request);
         loop {
             let mut sent = request.clone();
             *sent.uri_mut() = target.uri.clone();
@@ -266,6 +271,17 @@ impl CloudClient {
                 Err(error) => return Err(AttemptError { error, limit: None }),
             }
         }
+    }
+
+    fn target(&self, request: &HttpRequest) -> RequestTarget {
+        let mut more = Arc::clone(&self.of_proxies);
+        if !self.is_of_bucket()
+            && let Some(form) = request.body().as_bytes()
+        {
+            // Servers of credentials get secrets in forms and in JSON documents.
+            Arc::make_mut(&mut more).add_form(&String::from_utf8_lossy(form));
+        }
+        RequestTarget::new(request.uri().clone(), request.headers().clone(), more)
     }
 
     /// Time for which a request with a body of this many bytes may be unanswered, the time to send it
@@ -329,12 +345,12 @@ impl CloudClient {
         if read_by_object_store {
             let page = self.whole(body).await;
             let page = page.map_err(|error| AttemptError { error, limit: Some(self.retry_limit()) })?;
+            let page = without_secrets(page, status, &target);
             return Ok(http::Response::from_parts(parts, page));
         }
         let may_pass = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        let RequestTarget { note, uri, .. } = target;
-        let refused = Response { status, headers: parts.headers, body, note, uri };
+        let refused = Response { status, headers: parts.headers, body, target };
         let error = Error::from(response::refused(refused, "").await);
         let limit = (may_pass && is_transient(&error)).then(|| self.retry_limit());
         Err(AttemptError {
@@ -350,6 +366,16 @@ impl CloudClient {
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes.freeze())
+    }
+}
+
+/// A body that `object_store` reads, without what was sent if it is an error: `object_store` shows it.
+fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> Bytes {
+    // S3 reports some errors with a status of success.
+    let is_error = !status.is_success() || page.windows(7).take(1 << 10).any(|start| start == b"<Error>");
+    match is_error {
+        true => target.sent().redact(&String::from_utf8_lossy(&page)).into(),
+        false => page,
     }
 }
 

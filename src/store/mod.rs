@@ -34,6 +34,7 @@ mod client_settings;
 mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;
+mod custom_source;
 mod decompress;
 mod failure;
 mod fetch;

@@ -1,7 +1,6 @@
 //! Decides whether and when a failed request is retried, and when it is given up.
 
 use super::limits::FetchLimits;
-use crate::secret_url::redact_answer;
 use crate::store::budget::Budget;
 use crate::store::meter::SourceMeter;
 use crate::telemetry::log;
@@ -93,7 +92,7 @@ impl Retries {
             budget.throttled();
         }
         let limit = is_transient(&fault).then(|| self.limit(&fault, meter));
-        let why = redact_answer(&format!("{fault:#}"), &[url.expose_secret()]);
+        let why = format!("{fault:#}");
         let pause = self.next_pause(fault, limit)?;
         meter.retried();
         log!(

@@ -17,6 +17,7 @@ mod through_reqwest;
 use super::buffer;
 use super::transport_choice::Transport;
 use crate::Result;
+use crate::secret_url::SentSecrets;
 pub(super) use addresses::addresses;
 pub(super) use body_transport::USER_AGENT;
 use body_transport::{BodyTransport, RawResponse};
@@ -43,10 +44,8 @@ pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: BoxStream<'static, Result<Bytes>>,
-    /// What a redirect changed in the request, to explain a refusal.
-    pub(super) note: Option<String>,
-    /// The URI of the last request. It may be signed, and servers repeat it in what they refuse.
-    pub(super) uri: Uri,
+    /// What was sent: servers repeat it in what they refuse.
+    pub(super) target: RequestTarget,
 }
 
 impl fmt::Debug for Response {
@@ -57,19 +56,25 @@ impl fmt::Debug for Response {
 
 /// Fetches bodies of objects through one of the transports.
 #[derive(Debug, Clone)]
-pub(super) struct BodyClient(Arc<dyn BodyTransport>);
+pub(super) struct BodyClient {
+    transport: Arc<dyn BodyTransport>,
+    /// The secrets that proxies get.
+    of_proxies: Arc<SentSecrets>,
+}
 
 impl BodyClient {
     /// Makes a client. `reqwest` is called where [`Transport::Reqwest`] is chosen, and where the environment
-    /// names a proxy.
+    /// names a proxy. `of_proxies` are the [secrets of proxies](proxy_secrets).
     pub(super) fn new(
         transport: Transport,
+        of_proxies: Arc<SentSecrets>,
         reqwest: impl FnOnce() -> Result<reqwest::Client>,
     ) -> Result<Self> {
-        Ok(BodyClient(match transport {
-            Transport::Native if !is_proxied() => Arc::new(NativeTransport),
+        let transport: Arc<dyn BodyTransport> = match transport {
+            Transport::Native if proxies().next().is_none() => Arc::new(NativeTransport),
             Transport::Native | Transport::Reqwest => Arc::new(ReqwestTransport(reqwest()?)),
-        }))
+        };
+        Ok(BodyClient { transport, of_proxies })
     }
 
     /// Sends a GET for `uri`, and for wherever redirects lead. Must be polled on the crate's runtime.
@@ -80,25 +85,35 @@ impl BodyClient {
     pub(super) async fn get(&self, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
         // A range of a body that is compressed on the way would be a range of something else.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let mut target = RequestTarget::new(uri, headers);
+        let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
         loop {
-            let response = self.0.get(&target.uri, &target.headers).await?;
+            let response = self.transport.get(&target.uri, &target.headers).await?;
             if !target.follow(&Method::GET, response.status, &response.headers)? {
-                let (RawResponse { status, headers, body }, RequestTarget { note, uri, .. }) =
-                    (response, target);
-                return Ok(Response { status, headers, body, note, uri });
+                let RawResponse { status, headers, body } = response;
+                return Ok(Response { status, headers, body, target });
             }
             discard(response).await;
         }
     }
 }
 
-/// Whether the environment names a proxy for any URL. `reqwest` finds out for which.
-fn is_proxied() -> bool {
-    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().any(|name| {
-        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        is_set(name) || is_set(&name.to_ascii_lowercase())
+/// The proxies that the environment names, for any URL. `reqwest` finds out for which.
+fn proxies() -> impl Iterator<Item = String> {
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().flat_map(|name| {
+        let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let values = [value(name), value(&name.to_ascii_lowercase())];
+        values.into_iter().flatten().map(|value| value.to_string_lossy().into_owned())
     })
+}
+
+/// The secrets of the proxies in the environment and of another one.
+pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
+    let mut sent = SentSecrets::default();
+    for proxy in proxies().chain(more) {
+        // Proxies may be named without a scheme.
+        sent.add_url(if proxy.contains("://") { proxy } else { format!("http://{proxy}") });
+    }
+    Arc::new(sent)
 }
 
 /// Reads a small body to its end, so that its connection can be reused. A large one is not worth it.

@@ -11,7 +11,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-const FORMAT: &str = "shardstream-verify-v2";
+const FORMAT: &str = "shardstream-verify-v3";
+/// The beginning of the names of all formats.
+const FORMATS: &str = "shardstream-verify-";
 
 /// The first line of the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,8 +25,8 @@ struct LogHeader {
 /// The reports of earlier runs, and the file to which this run adds its own.
 #[derive(Debug)]
 pub(super) struct VerifyLog {
-    /// By [`url_hash`]. The last report of a shard counts.
-    known: HashMap<String, ShardReport>,
+    /// The last report of a shard counts.
+    known: HashMap<ShardPlace, ShardReport>,
     file: Mutex<File>,
 }
 
@@ -49,7 +51,8 @@ impl VerifyLog {
             Some(Ok(header)) if header.format == FORMAT && header.options == options => {
                 // A line that a killed run did not write completely is ignored, and its shard verified again.
                 let reports = lines.filter_map(|line| serde_json::from_str::<ShardReport>(line).ok());
-                known.extend(reports.map(|report| (report.url_hash.clone(), report)));
+                let place = |report: &ShardReport| ShardPlace { url: report.url.clone(), number: report.number };
+                known.extend(reports.map(|report| (place(&report), report)));
                 if !text.ends_with('\n') {
                     file.write_all(b"\n").map_err(failed)?;
                 }
@@ -62,6 +65,13 @@ impl VerifyLog {
                 );
                 return Err(Failure::Usage(message));
             }
+            Some(Ok(header)) if header.format.starts_with(FORMATS) => {
+                let message = format!(
+                    "{} is of another version of this program: delete it, or give another file",
+                    path.display()
+                );
+                return Err(Failure::Usage(message));
+            }
             Some(_) => {
                 let message = format!("{} exists, and is not a file of --resume", path.display());
                 return Err(Failure::Usage(message));
@@ -71,8 +81,8 @@ impl VerifyLog {
     }
 
     /// The report of a shard, if it still has this size and version. A shard without a version has none.
-    pub(super) fn get(&self, url_hash: &str, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
-        let known = self.known.get(url_hash)?;
+    pub(super) fn get(&self, place: &ShardPlace, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
+        let known = self.known.get(place)?;
         let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
         is_same.then(|| ShardReport { resumed: true, ..known.clone() })
     }
@@ -83,10 +93,26 @@ impl VerifyLog {
     }
 }
 
-/// A hash of the complete URL of a shard. URLs may differ in the query only, which may have secrets and is
-/// not written to the log.
-pub(super) fn url_hash(url: &SecretUrl) -> String {
-    hexadecimal(Md5::digest(url.expose_secret()).into())
+/// A shard in the list: its URL without secrets, and its number among the shards of the same URL, since URLs may
+/// differ in their queries only.
+///
+/// The log has no hash of the whole URL: a password or a signature could be guessed by it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ShardPlace {
+    pub(super) url: String,
+    pub(super) number: u64,
+}
+
+/// The places of all shards, in the order of the list.
+pub(super) fn places<'a>(shards: impl IntoIterator<Item = &'a SecretUrl>) -> Vec<ShardPlace> {
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    let place = |shard: &SecretUrl| {
+        let url = shard.to_string();
+        let count = counts.entry(url.clone()).or_default();
+        *count += 1;
+        ShardPlace { url, number: *count - 1 }
+    };
+    shards.into_iter().map(place).collect()
 }
 
 /// A hash of the entries of an index, which is the same in every run and version of the program.
