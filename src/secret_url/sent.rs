@@ -186,7 +186,9 @@ fn add_query(query: &str, all: &mut Vec<String>) {
 /// signed request, the values of cookies.
 fn add_header(header: &str, all: &mut Vec<String>) {
     all.push(header.to_owned());
-    let (scheme, rest) = header.split_once(' ').unwrap_or(("", header));
+    // Cookies and bare tokens have no scheme.
+    let parts = header.split_once(' ').filter(|(scheme, _)| !scheme.contains('='));
+    let (scheme, rest) = parts.unwrap_or(("", header));
     if scheme.eq_ignore_ascii_case("basic")
         && let Some(pair) = super::encodings::from_base64(rest.trim())
     {

@@ -3,6 +3,8 @@
 use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
+#[cfg(any(feature = "gcs", feature = "s3"))]
+use super::credentials;
 #[cfg(feature = "cloud")]
 use super::fetch::FetchLimits;
 #[cfg(feature = "cloud")]
@@ -41,14 +43,20 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
 
     let payer = env::var("GOOGLE_USER_PROJECT").ok();
     let connector = Connector::new(GOOGLE, settings).with_header("x-goog-user-project", payer)?;
-    let mut builder = GoogleCloudStorageBuilder::from_env()
+    let emulator = env::var("STORAGE_EMULATOR_HOST").ok().filter(|host| !host.is_empty());
+    let mut builder = GoogleCloudStorageBuilder::from_env();
+    if emulator.is_none() {
+        let configured = credentials::google::configure(builder, settings);
+        builder = configured.map_err(|error| unusable(&error, GOOGLE))?;
+    }
+    let mut builder = builder
         .with_url(base)
         .with_http_connector(connector)
         .with_retry(retry(&settings.limits));
     for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
-    if let Some(emulator) = env::var("STORAGE_EMULATOR_HOST").ok().filter(|host| !host.is_empty()) {
+    if let Some(emulator) = emulator {
         let url = if emulator.contains("://") { emulator } else { format!("http://{emulator}") };
         builder = builder
             .with_base_url(url.trim_end_matches('/'))
@@ -68,7 +76,9 @@ fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let endpoint = endpoint.into_iter().find_map(|name| env::var(name).ok());
     let connector = Connector::new(AMAZON, settings);
-    let mut builder = AmazonS3Builder::from_env()
+    let builder = credentials::aws::configure(AmazonS3Builder::from_env(), settings);
+    let mut builder = builder
+        .map_err(|error| unusable(&error, AMAZON))?
         .with_url(base)
         .with_http_connector(connector)
         .with_retry(retry(&settings.limits));
@@ -113,6 +123,12 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
     }
 }
 
+/// The error for credentials that there are, and that cannot be used.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+fn unusable(error: &crate::Error, hint: &str) -> crate::Error {
+    ErrorKind::Denied(format!("{error:#}; {hint}").into()).into()
+}
+
 /// How `object_store` retries the one failure that only it sees: an S3 response with a status of success
 /// whose body is an error. The clients of the [`Connector`] have retried all others.
 #[cfg(feature = "cloud")]
@@ -139,7 +155,7 @@ const GOOGLE: &str = "set GOOGLE_APPLICATION_CREDENTIALS to a file of credential
                       auth application-default login`; for a public bucket, set GOOGLE_SKIP_SIGNATURE=true";
 #[cfg(feature = "cloud")]
 const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if they are \
-                      temporary (profiles in ~/.aws are not read); for a public bucket, set \
+                      temporary, or AWS_PROFILE to a profile of ~/.aws; for a public bucket, set \
                       AWS_SKIP_SIGNATURE=true";
 #[cfg(feature = "cloud")]
 const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \

@@ -16,6 +16,7 @@ use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
 use super::fetch::{FetchLimits, with_stall_timeout};
+use super::location::Failure;
 use super::transport::{BodyClient, RequestTarget, Response, network_fault, proxy_secrets};
 use super::transport_choice::Transport;
 use super::{key, response};
@@ -121,6 +122,13 @@ impl HttpConnector for Connector {
 }
 
 impl Connector {
+    /// Makes a client for servers of credentials.
+    pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
+        let client = self.client(options)?;
+        client.of_bucket.store(false, Ordering::Release);
+        Ok(CredentialClient(client))
+    }
+
     fn client(&self, options: &ClientOptions) -> Result<CloudClient> {
         let others = client::cloud(options)?;
         // Options without which requests would fail, or go another way than they may.
@@ -146,6 +154,51 @@ impl Connector {
             contact: Contact::default(),
         })
     }
+}
+
+/// A client for servers of credentials.
+#[derive(Debug)]
+pub(super) struct CredentialClient(CloudClient);
+
+impl CredentialClient {
+    /// Sends a request until it is answered, or has been tried often or long enough. Returns the body.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Denied`] if the server refuses, or the fault of the network.
+    pub(super) async fn send(&self, request: HttpRequest) -> Result<Bytes> {
+        let response = self.0.execute(request).await.map_err(|error| match carried(&error) {
+            Some(error) => error,
+            None => ErrorKind::Store(Failure::boxed(&error)).into(),
+        })?;
+        match response.status() {
+            status if status.is_success() => Ok(response.into_body()),
+            status => {
+                let cause = ErrorKind::Store(format!("the server answered {status}").into());
+                Err(self.0.no_credentials(cause.into()))
+            }
+        }
+    }
+}
+
+/// The options of a client for servers of credentials, from those of the bucket. The machine's own server has no TLS.
+pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
+    let keys = [
+        ClientConfigKey::AllowInvalidCertificates,
+        ClientConfigKey::ConnectTimeout,
+        ClientConfigKey::NoSystemCertificates,
+        ClientConfigKey::ProxyCaCertificate,
+        ClientConfigKey::ProxyExcludes,
+        ClientConfigKey::ProxyUrl,
+        ClientConfigKey::ReadTimeout,
+        ClientConfigKey::Timeout,
+        ClientConfigKey::UserAgent,
+    ];
+    let set = |options: ClientOptions, key| match value(key) {
+        Some(value) => options.with_config(key, value),
+        None => options,
+    };
+    keys.into_iter().fold(ClientOptions::new(), set).with_allow_http(true)
 }
 
 #[derive(Debug)]
@@ -440,7 +493,22 @@ fn carry(kind: HttpErrorKind, error: Error) -> HttpError {
 
 /// Takes out the error of this crate that an error of `object_store` carries, if it does.
 pub(super) fn carried_error(error: &object_store::Error) -> Option<Error> {
-    let error: &dyn std::error::Error = error;
+    carried(error)
+}
+
+fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let mut causes = iter::successors(Some(error), |error| (**error).source());
     causes.find_map(|error| error.downcast_ref::<CarriedError>()?.error().take())
+}
+
+/// An error of this crate as one of `object_store`, from which [`carried_error`] takes it out again.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+pub(super) fn store_error(error: Error) -> object_store::Error {
+    object_store::Error::Generic { store: "credentials", source: Box::new(CarriedError(Mutex::new(Some(error)))) }
+}
+
+/// An error of `object_store` as one of this crate.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+pub(super) fn own_error(error: object_store::Error) -> Error {
+    carried_error(&error).unwrap_or_else(|| ErrorKind::Denied(Failure::boxed(&error)).into())
 }

@@ -34,6 +34,8 @@ mod client_settings;
 mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;
+#[cfg(any(feature = "gcs", feature = "s3"))]
+mod credentials;
 mod custom_source;
 mod decompress;
 mod failure;

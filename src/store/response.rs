@@ -185,7 +185,7 @@ fn explanation(text: &str) -> [String; 2] {
 }
 
 /// The text of the first XML element of this name in a cloud's error response.
-fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0.trim())
 }
