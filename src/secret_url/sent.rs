@@ -12,6 +12,8 @@ use std::fmt;
 /// Minimum length of a value that is hidden within a word. Shorter ones are hidden where they are whole words,
 /// since they are part of many words by chance.
 const MIN_IN_WORD: usize = 4;
+/// Minimum length of the part of a token that is hidden by itself.
+const MIN_PART: usize = 8;
 /// Minimum length of a user name that is hidden although a password follows it.
 const MIN_USER: usize = 6;
 
@@ -204,7 +206,12 @@ fn add_header(header: &str, all: &mut Vec<String>) {
             }
             // The names of signed headers are behind a `;`.
             None if scheme.starts_with("AWS4") || scheme.starts_with("GOOG4") => {}
-            None => all.push(word.to_owned()),
+            None => {
+                all.push(word.to_owned());
+                // The parts of a JSON Web Token, and of base64.
+                let parts = word.split(['.', '/', '+', '=']);
+                all.extend(parts.filter(|part| part.len() >= MIN_PART).map(str::to_owned));
+            }
         }
     }
 }

@@ -356,7 +356,7 @@ impl CloudClient {
         use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
 
         let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
-        let fault = network_fault(error, io_kind(error));
+        let fault = target.fault(network_fault(error, io_kind(error)));
         let at_first = match of_bucket {
             // A server that accepts connections and makes none of them usable counts as one that refuses
             // them.

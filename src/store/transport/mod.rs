@@ -87,7 +87,8 @@ impl BodyClient {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
         loop {
-            let response = self.transport.get(&target.uri, &target.headers).await?;
+            let response = self.transport.get(&target.uri, &target.headers).await;
+            let response = response.map_err(|error| target.fault(error))?;
             if !target.follow(&Method::GET, response.status, &response.headers)? {
                 let RawResponse { status, headers, body } = response;
                 return Ok(Response { status, headers, body, target });

@@ -6,6 +6,7 @@ use crate::store::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use http::header::{self, HeaderMap, HeaderName};
 use http::{Method, StatusCode, Uri};
+use std::io;
 use std::sync::Arc;
 
 /// Maximum number of redirects of one request.
@@ -43,6 +44,19 @@ impl RequestTarget {
             }
         }
         sent
+    }
+
+    /// The fault of a request that got no response. After a redirect it names a host that a server chose.
+    pub(in crate::store) fn fault(&self, error: Error) -> Error {
+        if self.earlier.is_empty() {
+            return error;
+        }
+        let shown = |text: String| self.sent().redact(&text);
+        match error.kind() {
+            ErrorKind::Io(fault) => io::Error::new(fault.kind(), shown(fault.to_string())).into(),
+            ErrorKind::Store(fault) => ErrorKind::Store(shown(fault.to_string()).into()).into(),
+            _ => error,
+        }
     }
 
     /// Follows the redirect of a response, if it is one. Returns whether it is: then the request is sent

@@ -343,11 +343,11 @@ fn errors_of_the_users_functions_are_shown_as_they_are() {
     std::fs::write(&shard, crate::support::archive(&samples)).unwrap();
     let dataset = || dataset(&[shard.to_str().unwrap().to_owned()], &Store::default());
     let text = "next_token=50257 is beyond signature=4, Basic Training-2, /k?sig=1";
-    let fail = move |_: Sample| -> Result<Sample> { Err(std::io::Error::other(text).into()) };
+    let fail = move |_: Sample| -> Result<Sample> { Err(Error::step(text)) };
     let loader = Loader::builder(dataset()).map(fail).batch(2).build().unwrap();
     let error = loader.epoch(0).next().unwrap().unwrap_err();
     assert!(format!("{error:#}").contains(text) && format!("{error:?}").contains(text), "{error:?}");
-    let skipping = shardstream::loader::OnError::skip(100);
+    let skipping = shardstream::loader::OnError::skip(shardstream::loader::Failures::all());
     let loader = Loader::builder(dataset()).map(fail).on_error(skipping).batch(2).build().unwrap();
     let mut batches = loader.epoch(0);
     batches.by_ref().for_each(drop);
