@@ -487,8 +487,8 @@ impl Error {
         self
     }
 
-    /// Marks the error of a custom source. Its text is foreign: it is shown without the secrets in it. Its kind and
-    /// its causes stay as the source made them.
+    /// Marks the error of a custom source. Its text is foreign: it is shown without the secrets in it. Its
+    /// kind and its causes stay as the source made them.
     #[must_use]
     pub(crate) fn repeating(mut self, sent: SentSecrets) -> Self {
         self.0.repeats.get_or_insert(sent);

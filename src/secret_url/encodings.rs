@@ -12,7 +12,8 @@ pub(super) fn encodings(value: &str) -> Vec<String> {
     let decoded = percent_decode_str(value).decode_utf8_lossy().into_owned();
     let mut all = vec![value.to_owned()];
     for plain in [value, &decoded] {
-        all.push(plain.to_owned());
+        // Base64 is also written without its padding.
+        all.extend([plain.to_owned(), plain.trim_end_matches('=').to_owned()]);
         all.push(utf8_percent_encode(plain, RESERVED).to_string());
         all.push(utf8_percent_encode(plain, OF_PATH).to_string());
         all.push(utf8_percent_encode(plain, RESERVED).to_string().replace("%20", "+"));

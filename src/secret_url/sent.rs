@@ -1,16 +1,17 @@
 //! Secrets that were sent with a request, and foreign text that may repeat them.
 //!
-//! Foreign text is what servers, proxies, libraries and custom sources say. It is searched once, where it enters
-//! ([`SentSecrets::redact`]). Text of this crate and of the user's functions is not: `AWS_SKIP_SIGNATURE=true`
-//! in a hint is no secret, and neither is `next_token=50257` in an error of a user's tokenizer.
+//! Foreign text is what servers, proxies, libraries and custom sources say. It is searched once, where it
+//! enters ([`SentSecrets::redact`]). Text of this crate and of the user's functions is not:
+//! `AWS_SKIP_SIGNATURE=true` in a hint is no secret, and neither is `next_token=50257` in an error of a
+//! user's tokenizer.
 
 use super::encodings::encodings;
 use super::parts::secrets;
 use super::{HIDDEN, redact_text};
 use std::fmt;
 
-/// Minimum length of a value that is hidden within a word. Shorter ones are hidden where they are whole words,
-/// since they are part of many words by chance.
+/// Minimum length of a value that is hidden within a word. Shorter ones are hidden where they are whole
+/// words, since they are part of many words by chance.
 const MIN_IN_WORD: usize = 4;
 /// Minimum length of the part of a token that is hidden by itself.
 const MIN_PART: usize = 8;
@@ -84,8 +85,8 @@ impl SentSecrets {
         }
     }
 
-    /// Replaces the secrets in a foreign text: the values that were sent, in whatever encoding they return, and
-    /// what looks like a secret: the secrets of URLs, and values with the name of a secret.
+    /// Replaces the secrets in a foreign text: the values that were sent, in whatever encoding they return,
+    /// and what looks like a secret: the secrets of URLs, and values with the name of a secret.
     pub(crate) fn redact(&self, text: &str) -> String {
         redact_text(&self.redact_values(text))
     }
@@ -210,6 +211,8 @@ fn add_header(header: &str, all: &mut Vec<String>) {
                 all.push(word.to_owned());
                 // The parts of a JSON Web Token, and of base64.
                 let parts = word.split(['.', '/', '+', '=']);
+                // The name of an account is before the signature of Azure.
+                all.extend(word.split_once(':').map(|(_, signature)| signature.to_owned()));
                 all.extend(parts.filter(|part| part.len() >= MIN_PART).map(str::to_owned));
             }
         }

@@ -134,15 +134,22 @@ fn what_was_sent_is_hidden_in_foreign_text() {
         shown
     };
     let four = SentSecrets::of_url("https://me:abc4@h/a.tar");
-    let shown = hidden(&four, "me:abc4 (bWU6YWJjNA==, YWJjNA) is wrong, ABC4 too, as is xabc4x", &["abc4", "ABC4", "YWJj"]);
+    let shown = hidden(
+        &four,
+        "me:abc4 (bWU6YWJjNA==, YWJjNA) is wrong, ABC4 too, as is xabc4x",
+        &["abc4", "ABC4", "YWJj"],
+    );
     assert!(shown.ends_with("is wrong, [redacted] too, as is x[redacted]x"), "{shown}");
     // A short one is found where it is a word.
     let one = SentSecrets::of_url("https://me:e@h/a.tar?sig=f");
     let shown = hidden(&one, "the password \"e\" and f are wrong", &["\"e\"", " f "]);
     assert_eq!(shown, "the password \"[redacted]\" and [redacted] are wrong");
+    assert_eq!(SentSecrets::of_url("https://c2VjcmV0cA==@h/a").redact("<c2VjcmV0cA>"), "<[redacted]>");
     // All encodings.
     let odd = SentSecrets::of_url("https://me:a%26b%3C%22%2F4%20c@h/a.tar");
-    for text in ["a&b<\"/4 c", "a&amp;b&lt;\"/4 c", "a&amp;b&lt;&quot;/4 c", "a&b<\\\"/4 c", "a%26b%3c%22%2f4+c"] {
+    for text in
+        ["a&b<\"/4 c", "a&amp;b&lt;\"/4 c", "a&amp;b&lt;&quot;/4 c", "a&b<\\\"/4 c", "a%26b%3c%22%2f4+c"]
+    {
         assert_eq!(odd.redact(&format!("[{text}]")), "[[redacted]]", "{text}");
     }
     let mut headers = SentSecrets::default();
@@ -165,10 +172,15 @@ fn what_was_sent_is_hidden_in_foreign_text() {
 /// Texts of the crate and of the user's code may have words that look like secrets.
 #[test]
 fn own_texts_keep_all_but_the_secrets_of_urls() {
-    for text in ["next_token=50257", "set AWS_SKIP_SIGNATURE=true", "/k?sig=1", "Basic Training-2", "gs://b/k?a=b"] {
+    for text in
+        ["next_token=50257", "set AWS_SKIP_SIGNATURE=true", "/k?sig=1", "Basic Training-2", "gs://b/k?a=b"]
+    {
         assert_eq!(redact_urls(text), text);
     }
-    assert_eq!(redact_urls("GET https://me:s3cret@h/?sig=s3cret failed"), "GET https://[redacted]@h/?[redacted] failed");
+    assert_eq!(
+        redact_urls("GET https://me:s3cret@h/?sig=s3cret failed"),
+        "GET https://[redacted]@h/?[redacted] failed"
+    );
 }
 
 #[test]

@@ -4,8 +4,8 @@ use super::parts::scheme_start;
 use super::{HIDDEN, shown};
 use std::borrow::Cow;
 
-/// Hides what looks like a secret in foreign text: the secrets of URLs, queries of paths, values with the name of a
-/// secret, and what is behind `Basic` or `Bearer`.
+/// Hides what looks like a secret in foreign text: the secrets of URLs, queries of paths, values with the
+/// name of a secret, and what is behind `Basic` or `Bearer`.
 pub(crate) fn redact_text(text: &str) -> String {
     each_word(text, |before, word| match hidden_in_word(before, word) {
         Some(at) => format!("{}{HIDDEN}", &word[..at]).into(),
@@ -18,8 +18,8 @@ pub(crate) fn redact_urls(text: &str) -> String {
     each_word(text, |_, word| if word.contains("://") { shown(word) } else { word.into() })
 }
 
-/// Replaces each word of a text by what `show` returns for the word before it and for itself. A word that contains a
-/// URL is given from there.
+/// Replaces each word of a text by what `show` returns for the word before it and for itself. A word that
+/// contains a URL is given from there.
 fn each_word(text: &str, show: impl for<'a> Fn(&str, &'a str) -> Cow<'a, str>) -> String {
     let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
     let mut shown_text = String::with_capacity(text.len());

@@ -49,10 +49,8 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
         let configured = credentials::google::configure(builder, settings);
         builder = configured.map_err(|error| unusable(&error, GOOGLE))?;
     }
-    let mut builder = builder
-        .with_url(base)
-        .with_http_connector(connector)
-        .with_retry(retry(&settings.limits));
+    let mut builder =
+        builder.with_url(base).with_http_connector(connector).with_retry(retry(&settings.limits));
     for (key, value) in client_options("GOOGLE", env::var("GOOGLE_BASE_URL").ok().as_deref()) {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }

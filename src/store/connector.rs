@@ -16,6 +16,7 @@ use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
 use super::fetch::{FetchLimits, with_stall_timeout};
+#[cfg(any(feature = "gcs", feature = "s3"))]
 use super::location::Failure;
 use super::transport::{BodyClient, RequestTarget, Response, network_fault, proxy_secrets};
 use super::transport_choice::Transport;
@@ -123,6 +124,7 @@ impl HttpConnector for Connector {
 
 impl Connector {
     /// Makes a client for servers of credentials.
+    #[cfg(any(feature = "gcs", feature = "s3"))]
     pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
         let client = self.client(options)?;
         client.of_bucket.store(false, Ordering::Release);
@@ -157,9 +159,11 @@ impl Connector {
 }
 
 /// A client for servers of credentials.
+#[cfg(any(feature = "gcs", feature = "s3"))]
 #[derive(Debug)]
 pub(super) struct CredentialClient(CloudClient);
 
+#[cfg(any(feature = "gcs", feature = "s3"))]
 impl CredentialClient {
     /// Sends a request until it is answered, or has been tried often or long enough. Returns the body.
     ///
@@ -181,7 +185,9 @@ impl CredentialClient {
     }
 }
 
-/// The options of a client for servers of credentials, from those of the bucket. The machine's own server has no TLS.
+/// The options of a client for servers of credentials, from those of the bucket. The machine's own server has
+/// no TLS.
+#[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
     let keys = [
         ClientConfigKey::AllowInvalidCertificates,
@@ -504,7 +510,10 @@ fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
 /// An error of this crate as one of `object_store`, from which [`carried_error`] takes it out again.
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) fn store_error(error: Error) -> object_store::Error {
-    object_store::Error::Generic { store: "credentials", source: Box::new(CarriedError(Mutex::new(Some(error)))) }
+    object_store::Error::Generic {
+        store: "credentials",
+        source: Box::new(CarriedError(Mutex::new(Some(error)))),
+    }
 }
 
 /// An error of `object_store` as one of this crate.

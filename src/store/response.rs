@@ -99,8 +99,8 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     Some((first..last.checked_add(1)?, size))
 }
 
-/// Reads an error response to a request for `url`. Its text is foreign: it may repeat all that was sent, which is
-/// hidden here, before own text is added.
+/// Reads an error response to a request for `url`. Its text is foreign: it may repeat all that was sent,
+/// which is hidden here, before own text is added.
 pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     let Response { status, headers, mut body, target } = response;
     let mut text = Vec::new();

@@ -1,8 +1,8 @@
 //! Profiles of AWS: keys, programs, SSO, and roles to assume.
 //!
-//! `object_store` reads keys, a web identity and the addresses of a container's server from the environment, and asks
-//! the machine's server (IMDSv2). A profile comes behind keys and a web identity in the environment, and before the
-//! servers of container and machine.
+//! `object_store` reads keys, a web identity and the addresses of a container's server from the environment,
+//! and asks the machine's server (IMDSv2). A profile comes behind keys and a web identity in the environment,
+//! and before the servers of container and machine.
 
 use super::profiles::{Profile, Profiles};
 use super::sts::{AssumedRole, Signer};
@@ -25,8 +25,8 @@ const PROGRAM_TIME: Duration = Duration::from_secs(60);
 /// Maximum number of profiles that refer to one another.
 const MAX_PROFILES: usize = 8;
 
-/// Gives a bucket the credentials and the region of a profile, if there is one and the environment has no keys and no
-/// web identity. Makes no request.
+/// Gives a bucket the credentials and the region of a profile, if there is one and the environment has no
+/// keys and no web identity. Makes no request.
 ///
 /// # Errors
 ///
@@ -83,18 +83,29 @@ struct Context<'a> {
 
 /// The account that a profile describes.
 enum Account {
-    Keys { key_id: String, secret_key: String, token: Option<String> },
+    Keys {
+        key_id: String,
+        secret_key: String,
+        token: Option<String>,
+    },
     /// A program that prints keys.
-    Program { command: String, place: String },
+    Program {
+        command: String,
+        place: String,
+    },
     Sso(Sso),
     /// The servers of the container or the machine.
     Environment(AwsCredentialProvider),
     /// A role that another account may assume.
-    Role { source: Option<Box<Account>>, role: AssumedRole },
+    Role {
+        source: Option<Box<Account>>,
+        role: AssumedRole,
+    },
 }
 
 impl Account {
-    /// The account of a profile; `None` if it has settings of other things only. `depth` profiles refer to it.
+    /// The account of a profile; `None` if it has settings of other things only. `depth` profiles refer to
+    /// it.
     fn new(profile: &Profile<'_>, context: &Context<'_>, depth: usize) -> Result<Option<Self>> {
         if profile.get("role_arn").is_some() {
             return Self::of_role(profile, context, depth).map(Some);
@@ -161,7 +172,9 @@ impl Account {
                     })?)
                 }
                 Some("Environment") => {
-                    return Err(profile.wrong("credential_source", "names keys in the environment: there are none"));
+                    return Err(
+                        profile.wrong("credential_source", "names keys in the environment: there are none")
+                    );
                 }
                 Some(_) => {
                     let why = "is neither Environment nor EcsContainer nor Ec2InstanceMetadata";
@@ -263,9 +276,10 @@ impl Sso {
             .append_pair("role_name", &self.role)
             .append_pair("account_id", &self.account)
             .finish();
-        let request = http::Request::get(format!("{}/federation/credentials?{query}", server.trim_end_matches('/')))
-            .header("x-amz-sso_bearer_token", token)
-            .body(HttpRequestBody::empty());
+        let request =
+            http::Request::get(format!("{}/federation/credentials?{query}", server.trim_end_matches('/')))
+                .header("x-amz-sso_bearer_token", token)
+                .body(HttpRequestBody::empty());
         let place = format!("{}, `sso_role_name`", self.place);
         let request = request.map_err(|_| super::unusable(format!("{place}: this names no server")))?;
         let body = client.send(request).await.map_err(|error| in_place(error, &place))?;
@@ -281,8 +295,8 @@ impl Sso {
         Ok(Expiring { credential, end: end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(end)) })
     }
 
-    /// The token that `aws sso login` has left, which ends last of those for this start URL. It is read again each
-    /// time, so that a new log-in helps a process that runs.
+    /// The token that `aws sso login` has left, which ends last of those for this start URL. It is read again
+    /// each time, so that a new log-in helps a process that runs.
     fn cached_token(&self) -> Result<String> {
         let directory = home().unwrap_or_default().join(".aws/sso/cache");
         let login = format!("log in with `aws sso login --profile {}`", self.profile);

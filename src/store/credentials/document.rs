@@ -16,6 +16,7 @@ pub(super) struct Document {
     value: Value,
 }
 
+#[cfg_attr(not(feature = "gcs"), allow(dead_code, reason = "files of Google have more fields"))]
 impl Document {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let origin = path.display().to_string();
@@ -132,7 +133,7 @@ impl Document {
 }
 
 /// Whether secrets may be sent to a URL.
-pub(super) fn is_safe(url: &url::Url) -> bool {
+fn is_safe(url: &url::Url) -> bool {
     let is_local = match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),

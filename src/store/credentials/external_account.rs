@@ -1,5 +1,5 @@
-//! Workload identity federation (AIP-4117): a token of another identity provider, from a file, a server or a program,
-//! is exchanged for one of Google (RFC 8693).
+//! Workload identity federation (AIP-4117): a token of another identity provider, from a file, a server or a
+//! program, is exchanged for one of Google (RFC 8693).
 
 use super::google::{SCOPE, access_token, answer, checked, post_form};
 use super::{Document, Expiring, after_seconds, in_place, process, unusable, variable};
@@ -82,8 +82,7 @@ impl ExternalAccount {
     async fn subject_token(&self, client: &CredentialClient) -> Result<String> {
         match &self.subject {
             SubjectSource::File { path, format } => {
-                let place =
-                    format!("{}, the field `credential_source.file`: {}", self.file, path.display());
+                let place = format!("{}, the field `credential_source.file`: {}", self.file, path.display());
                 let text = std::fs::read(path);
                 let text = text.map_err(|error| unusable(format!("{place} cannot be read: {error}")))?;
                 format.token(&text, place)
@@ -199,6 +198,7 @@ fn program_token(output: &Document) -> Result<String> {
 /// The token that an earlier run of a program has saved, if it is still valid.
 fn saved_token(path: &Path) -> Option<String> {
     let saved = Document::read(path).ok().filter(|saved| saved.is_true("success"))?;
-    let end = SystemTime::UNIX_EPOCH + Duration::from_secs(saved.number("expiration_time").ok()??.min(1 << 40));
+    let end =
+        SystemTime::UNIX_EPOCH + Duration::from_secs(saved.number("expiration_time").ok()??.min(1 << 40));
     (end > after_seconds(60)).then(|| program_token(&saved).ok()).flatten()
 }

@@ -1,7 +1,7 @@
 //! Files of Google credentials: which there is, and the tokens that it leads to.
 //!
-//! `object_store` reads files of the types `service_account` and `authorized_user`. The other types that Google
-//! documents (AIP-4117, and what `gcloud` writes for impersonation) are read here.
+//! `object_store` reads files of the types `service_account` and `authorized_user`. The other types that
+//! Google documents (AIP-4117, and what `gcloud` writes for impersonation) are read here.
 
 use super::external_account::ExternalAccount;
 use super::{
@@ -29,8 +29,8 @@ const HINT: &str = "check the file of credentials, or log in and write it anew w
 const KNOWN: &str = "names no known kind of credentials: service_account, authorized_user, external_account, \
                      external_account_authorized_user and impersonated_service_account are known";
 
-/// Gives a bucket the credentials of the file that the environment names, or that `gcloud` wrote, if `object_store`
-/// does not read it. Makes no request.
+/// Gives a bucket the credentials of the file that the environment names, or that `gcloud` wrote, if
+/// `object_store` does not read it. Makes no request.
 ///
 /// # Errors
 ///
@@ -41,11 +41,8 @@ pub(in crate::store) fn configure(
 ) -> Result<GoogleCloudStorageBuilder> {
     let value = |key: GoogleConfigKey| builder.get_config_value(&key);
     let skips = value(GoogleConfigKey::SkipSignature).is_some_and(|skip| skip.eq_ignore_ascii_case("true"));
-    let others = [
-        GoogleConfigKey::ServiceAccount,
-        GoogleConfigKey::ServiceAccountKey,
-        GoogleConfigKey::BearerToken,
-    ];
+    let others =
+        [GoogleConfigKey::ServiceAccount, GoogleConfigKey::ServiceAccountKey, GoogleConfigKey::BearerToken];
     if skips || others.into_iter().any(|key| value(key).is_some()) {
         return Ok(builder);
     }
@@ -255,7 +252,10 @@ pub(super) async fn answer(client: &CredentialClient, request: HttpRequest, plac
 /// The token of a response of RFC 6749 or RFC 8693.
 pub(super) fn access_token(response: &Document) -> Result<Expiring<String>> {
     let end: Option<SystemTime> = response.number("expires_in")?.map(after_seconds);
-    Ok(Expiring { credential: response.token("access_token")?, end: end.or_else(|| Some(after_seconds(3600))) })
+    Ok(Expiring {
+        credential: response.token("access_token")?,
+        end: end.or_else(|| Some(after_seconds(3600))),
+    })
 }
 
 /// Requests tokens for an account.

@@ -1,10 +1,11 @@
-//! Credentials that `object_store` does not read: files of Google's federated and impersonated accounts, and profiles
-//! of AWS. `docs/network.md` has the table of all that is read, in which order.
+//! Credentials that `object_store` does not read: files of Google's federated and impersonated accounts, and
+//! profiles of AWS. `docs/network.md` has the table of all that is read, in which order.
 //!
-//! [`google::configure`] and [`aws::configure`] look whether there are such credentials, without a request, and give the
-//! builder of the bucket a provider of them. The provider, [`Renewed`], requests a credential when it is first needed
-//! and again before it expires. Requests go through the client of a [`Connector`](super::connector::Connector): they
-//! are retried and redirected as all others are, and their errors show nothing that was sent.
+//! [`google::configure`] and [`aws::configure`] look whether there are such credentials, without a request,
+//! and give the builder of the bucket a provider of them. The provider, [`Renewed`], requests a credential
+//! when it is first needed and again before it expires. Requests go through the client of a
+//! [`Connector`](super::connector::Connector): they are retried and redirected as all others are, and their
+//! errors show nothing that was sent.
 
 #[cfg(feature = "s3")]
 pub(super) mod aws;
@@ -31,8 +32,8 @@ fn unusable(what: impl Into<String>) -> Error {
     ErrorKind::Denied(what.into().into()).into()
 }
 
-/// The error of a request for a credential, with the file and the field that it comes from. Faults that may pass stay
-/// as they are.
+/// The error of a request for a credential, with the file and the field that it comes from. Faults that may
+/// pass stay as they are.
 fn in_place(error: Error, place: &str) -> Error {
     match error.kind() {
         ErrorKind::Denied(_) | ErrorKind::NotFound(_) | ErrorKind::Store(_) => {
@@ -61,6 +62,7 @@ fn parse_time(text: &str) -> Option<SystemTime> {
 }
 
 /// The time that is so many seconds ahead.
+#[cfg(feature = "gcs")]
 fn after_seconds(seconds: u64) -> SystemTime {
     SystemTime::now() + Duration::from_secs(seconds.min(1 << 30))
 }

@@ -12,8 +12,8 @@ const MAX_OUTPUT: u64 = 1 << 20;
 /// Time between two looks at whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a command line, and returns its standard output. `place` names it in messages. Its standard error is dropped:
-/// it may have secrets.
+/// Runs a command line, and returns its standard output. `place` names it in messages. Its standard error is
+/// dropped: it may have secrets.
 ///
 /// # Errors
 ///
@@ -90,9 +90,11 @@ fn words(command: &str) -> Option<Vec<String>> {
     while let Some(c) = characters.next() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            // Within double quotes, a backslash is itself before anything but these. On Windows it separates paths.
+            // Within double quotes, a backslash is itself before anything but these. On Windows it separates
+            // paths.
             (None | Some('"'), '\\') if !cfg!(windows) => {
-                let escapes = quote.is_none() || characters.peek().is_some_and(|next| "\"\\$`".contains(*next));
+                let escapes =
+                    quote.is_none() || characters.peek().is_some_and(|next| "\"\\$`".contains(*next));
                 let escaped = if escapes { characters.next()? } else { c };
                 word.get_or_insert_default().push(escaped);
             }
@@ -125,7 +127,11 @@ mod tests {
             ("a\\", None),
         ] {
             let split = words(command);
-            assert_eq!(split, expected.map(|words| words.into_iter().map(str::to_owned).collect()), "{command}");
+            assert_eq!(
+                split,
+                expected.map(|words| words.into_iter().map(str::to_owned).collect()),
+                "{command}"
+            );
         }
     }
 

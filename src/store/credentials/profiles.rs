@@ -26,7 +26,8 @@ pub(super) struct Profile<'a> {
 }
 
 impl Profiles {
-    /// Reads the files that the environment names, or those in the home directory. Files that do not exist are empty.
+    /// Reads the files that the environment names, or those in the home directory. Files that do not exist
+    /// are empty.
     pub(super) fn read() -> Result<Self> {
         let path = |name: &str, file: &str| match variable(name) {
             Some(path) => PathBuf::from(path),
@@ -35,8 +36,7 @@ impl Profiles {
         let config = path("AWS_CONFIG_FILE", "config");
         let credentials = path("AWS_SHARED_CREDENTIALS_FILE", "credentials");
         let (in_config, in_credentials) = (read(&config)?, read(&credentials)?);
-        let mut files =
-            Profiles { config, credentials, profiles: HashMap::new(), sessions: HashMap::new() };
+        let mut files = Profiles { config, credentials, profiles: HashMap::new(), sessions: HashMap::new() };
         for (title, section) in sections(&in_config) {
             match title.split_once(char::is_whitespace).map(|(kind, name)| (kind, unquoted(name))) {
                 Some(("profile", name)) => files.profiles.entry(name).or_default().extend(section),

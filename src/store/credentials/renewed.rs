@@ -29,7 +29,8 @@ pub(super) trait CredentialSource: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), naming the file and what to do; or the fault of the network.
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), naming the file and what to do; or the fault of the
+    /// network.
     fn request(&self) -> BoxFuture<'_, Result<Expiring<Self::Credential>>>;
 }
 
@@ -151,12 +152,10 @@ mod tests {
             assert_eq!([next(), next(), next()], expected, "{life:?}");
         }
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-        assert_eq!([60, 12, 6, 1].map(|life| renewal_of(minutes(life))), [
-            minutes(55),
-            minutes(7),
-            minutes(3),
-            minutes(1) / 2
-        ]);
+        assert_eq!(
+            [60, 12, 6, 1].map(|life| renewal_of(minutes(life))),
+            [minutes(55), minutes(7), minutes(3), minutes(1) / 2]
+        );
     }
 
     #[test]

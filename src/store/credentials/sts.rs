@@ -71,7 +71,9 @@ impl AssumedRole {
             ("DurationSeconds", &seconds),
         ];
         match &token {
-            Some(token) => form.extend([("Action", "AssumeRoleWithWebIdentity"), ("WebIdentityToken", token)]),
+            Some(token) => {
+                form.extend([("Action", "AssumeRoleWithWebIdentity"), ("WebIdentityToken", token)])
+            }
             None => form.push(("Action", "AssumeRole")),
         }
         form.extend(self.external_id.as_deref().map(|id| ("ExternalId", id)));

@@ -129,8 +129,8 @@ fn refused(why: String) -> Error {
     ErrorKind::Store(why.into()).into()
 }
 
-/// Whether a header may be sent to another server: those that say which bytes are wanted, and in which form. Any
-/// other may have a credential.
+/// Whether a header may be sent to another server: those that say which bytes are wanted, and in which form.
+/// Any other may have a credential.
 fn is_public(name: &HeaderName) -> bool {
     let public = [
         header::RANGE,
@@ -146,8 +146,8 @@ fn is_public(name: &HeaderName) -> bool {
     public.contains(name)
 }
 
-/// Whether the value of a header that no other server gets is no secret, since it describes the request. Its text may
-/// be part of any explanation.
+/// Whether the value of a header that no other server gets is no secret, since it describes the request. Its
+/// text may be part of any explanation.
 fn is_technical(name: &HeaderName) -> bool {
     let technical = [
         "content-encoding",
@@ -200,8 +200,14 @@ mod tests {
     }
 
     fn signed(uri: &str) -> RequestTarget {
-        let names =
-            ["authorization", "x-amz-security-token", "x-aws-ec2-metadata-token", "x-own-key", "x-ms-date", "range"];
+        let names = [
+            "authorization",
+            "x-amz-security-token",
+            "x-aws-ec2-metadata-token",
+            "x-own-key",
+            "x-ms-date",
+            "range",
+        ];
         let headers = names.map(|name| (name.parse::<header::HeaderName>().unwrap(), "a".parse().unwrap()));
         RequestTarget::new(uri.parse().unwrap(), HeaderMap::from_iter(headers), Arc::default())
     }

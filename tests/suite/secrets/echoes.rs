@@ -40,18 +40,25 @@ fn echo(request: &Request) -> Reply {
     let value = values.get(request.number % values.len().max(1)).copied().unwrap_or("none");
     match request.path().trim_start_matches('/').rsplit('/').next().unwrap_or_default() {
         "json" => Reply::new(400, serde_json::json!({"error": text, "error_description": text}).to_string()),
-        "denied" => Reply::new(403, format!("<Error><Code>{in_xml}</Code><Message>{in_xml}</Message></Error>"))
-            .with("x-amz-request-id", "1"),
-        "region" => Reply::new(301, format!(
-            "<Error><Code>PermanentRedirect</Code><Message>x</Message><Region>{value}</Region></Error>"
-        )),
+        "denied" => {
+            Reply::new(403, format!("<Error><Code>AccessDenied</Code><Message>{in_xml}</Message></Error>"))
+                .with("x-amz-request-id", "1")
+        }
+        "region" => Reply::new(
+            301,
+            format!(
+                "<Error><Code>PermanentRedirect</Code><Message>x</Message><Region>{value}</Region></Error>"
+            ),
+        ),
         "region-header" => Reply::new(301, "<Error><Code>PermanentRedirect</Code></Error>")
             .with("x-amz-bucket-region", value),
         "elsewhere" => Reply::new(302, "").with("Location", format!("x{value}://host/")),
         "host" => Reply::new(307, "")
             .with("Location", format!("http://{}.localhost:9/a", value.replace(['+', '_'], "-"))),
         "coded" => Reply::new(200, "x").with("Content-Encoding", format!("gzip, {value}")),
-        "conflict" => Reply::new(409, format!("<Error><Code>Conflict</Code><Message>{in_xml}</Message></Error>")),
+        "conflict" => {
+            Reply::new(409, format!("<Error><Code>Conflict</Code><Message>{in_xml}</Message></Error>"))
+        }
         "done" => Reply::new(200, format!("<Error><Code>Odd</Code><Message>{in_xml}</Message></Error>")),
         _ => Reply::new(400, format!("<Error><Code>No</Code><Message>{in_xml}</Message></Error>")),
     }
@@ -91,7 +98,11 @@ fn whatever_a_web_server_repeats_is_hidden() {
     for (user, query, secrets) in [
         ("me:a4:z@", "", &["a4:z", "YTQ6e", "bWU6YTQ6e", "a4%3az"][..]),
         ("me:zq9x@", "?sig=Q", &["zq9x", "bWU6enE5eA", "sig=Q", " Q "]),
-        ("zq9x@", "?X-Amz-Security-Token=ab%2Bcd%3D%3D&X-Amz-Signature=0aF9", &["zq9x", "ab+cd", "ab%2Bcd", "0aF9"]),
+        (
+            "zq9x@",
+            "?X-Amz-Security-Token=ab%2Bcd%3D%3D&X-Amz-Signature=0aF9",
+            &["zq9x", "ab+cd", "ab%2Bcd", "0aF9"],
+        ),
         ("m%26e:z%22q%26x@", "?zq9y", &["z\"q&x", "z\\\"q&x", "z%22q%26x", "q&amp;x", "zq9y"]),
     ] {
         let mut seen = Seen::default();
@@ -138,16 +149,21 @@ fn child_says(url: &str, environment: &[(&str, &str)]) -> String {
 fn whatever_a_bucket_repeats_is_hidden() {
     let server = Server::start(echo);
     let url = server.url("");
-    let text = child_says("s3://bucket/a", &[
-        ("AWS_ENDPOINT_URL", &url),
-        ("AWS_ACCESS_KEY_ID", "AKIAS3CRET"),
-        ("AWS_SECRET_ACCESS_KEY", SECRET),
-        ("AWS_SESSION_TOKEN", "IQoS3CRET/with+odd=="),
-    ]);
+    let text = child_says(
+        "s3://bucket/a",
+        &[
+            ("AWS_ENDPOINT_URL", &url),
+            ("AWS_ACCESS_KEY_ID", "AKIAS3CRET"),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_SESSION_TOKEN", "IQoS3CRET/with+odd=="),
+        ],
+    );
     let requests = server.requests();
     assert!(requests.iter().any(|request| request.header("x-amz-security-token").is_some()));
     assert!(!text.to_ascii_lowercase().contains("s3cret"), "{text}");
-    for signature in requests.iter().filter_map(|request| request.header("authorization")?.split_once("Signature=")) {
+    for signature in
+        requests.iter().filter_map(|request| request.header("authorization")?.split_once("Signature="))
+    {
         assert!(!text.contains(signature.1), "{} in {text}", signature.1);
     }
     // Hints of the crate are its own text.

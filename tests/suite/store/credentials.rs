@@ -38,11 +38,9 @@ fn form(request: &Request) -> HashMap<String, String> {
     url::form_urlencoded::parse(&request.body).into_owned().collect()
 }
 
-/// A bucket at `/` of a server, for requests with this `Authorization`, and its servers of tokens below `/token`.
-fn bucket(
-    authorization: &'static str,
-    tokens: impl Fn(&Request) -> Reply + Send + Sync + 'static,
-) -> Server {
+/// A bucket at `/` of a server, for requests with this `Authorization`, and its servers of tokens below
+/// `/token`.
+fn bucket(authorization: &'static str, tokens: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
     Server::start(move |request| match request.path() {
         path if path.starts_with("/token") => tokens(request),
         _ if !request.header("authorization").unwrap_or_default().starts_with(authorization) => {
@@ -204,15 +202,15 @@ fn a_token_that_is_refused_is_requested_anew() {
     let home = Home::new();
     let subject = home.write("subject", "s3cret-subject");
     let server = Server::start(|request| match request.path() {
-        "/token/sts" => {
-            Reply::new(200, format!(r#"{{"access_token": "s3cret-{}", "expires_in": "3600"}}"#, request.number))
-        }
+        "/token/sts" => Reply::new(
+            200,
+            format!(r#"{{"access_token": "s3cret-{}", "expires_in": "3600"}}"#, request.number),
+        ),
         _ if request.header("authorization") == Some("Bearer s3cret-0") => Reply::new(401, ""),
         path if path.ends_with("tar") => Reply::object(request, &noise(100), "\"v1\""),
         _ => Reply::new(200, "<ListBucketResult></ListBucketResult>"),
     });
-    let file =
-        home.write("account.json", external_account(&server, &json!({"file": subject})).to_string());
+    let file = home.write("account.json", external_account(&server, &json!({"file": subject})).to_string());
     assert_eq!(gs_says(&server, &home, &file, &[]), DONE);
     let exchanges = server.requests().iter().filter(|request| request.path() == "/token/sts").count();
     assert_eq!(exchanges, 2);
@@ -226,7 +224,8 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
     // It repeats all that it got.
     let server = bucket("Bearer none", |request| {
         let form: Vec<String> = form(request).into_values().collect();
-        let said = format!("{} {:?} {}", form.join(" "), request.headers, String::from_utf8_lossy(&request.body));
+        let said =
+            format!("{} {:?} {}", form.join(" "), request.headers, String::from_utf8_lossy(&request.body));
         Reply::new(400, json!({"error": "invalid_request", "error_description": said}).to_string())
     });
     let good = external_account(&server, &json!({"file": subject}));
@@ -251,12 +250,21 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
         (with("type", json!("impersonated_service_account")), vec!["`source_credentials` is missing"]),
         (with("credential_source", Value::Null), vec!["`credential_source` is missing"]),
         (with("credential_source", json!({})), vec!["`credential_source` has neither"]),
-        (with("credential_source", json!({"environment_id": "aws1"})), vec!["`credential_source.environment_id`"]),
+        (
+            with("credential_source", json!({"environment_id": "aws1"})),
+            vec!["`credential_source.environment_id`"],
+        ),
         (with("credential_source", json!({"certificate": {}})), vec!["`credential_source.certificate`"]),
-        (with("credential_source", json!({"file": "/nowhere/at/all"})), vec!["`credential_source.file`", "/nowhere/at/all"]),
+        (
+            with("credential_source", json!({"file": "/nowhere/at/all"})),
+            vec!["`credential_source.file`", "/nowhere/at/all"],
+        ),
         (with("credential_source", json!({"file": empty})), vec!["/empty is empty"]),
         (
-            with("credential_source", json!({"file": subject, "format": {"type": "json", "subject_token_field_name": "a"}})),
+            with(
+                "credential_source",
+                json!({"file": subject, "format": {"type": "json", "subject_token_field_name": "a"}}),
+            ),
             vec!["/subject: this is no JSON object"],
         ),
         (
@@ -264,7 +272,10 @@ fn errors_of_google_files_name_file_and_field_and_no_secret() {
             vec!["`credential_source.format.type` is neither"],
         ),
         (
-            with("credential_source", json!({"url": server.url("/token/x"), "headers": {"x-key": "s3cret-header"}})),
+            with(
+                "credential_source",
+                json!({"url": server.url("/token/x"), "headers": {"x-key": "s3cret-header"}}),
+            ),
             vec!["`credential_source.url`", "400"],
         ),
         (json!("s3cret"), vec!["no JSON object"]),
@@ -409,8 +420,12 @@ fn profiles(home: &Home) {
     let program = home.write("keys of program.json", keys.to_string());
     home.write(".aws/config", CONFIG.replace("IDENTITY", &identity).replace("PROGRAM", &program));
     home.write(".aws/credentials", CREDENTIALS);
-    for (name, start, end) in [("a", "https://my.start", "2999-01-01T00:00:00Z"), ("b", "https://old.start", "2020-01-01T00:00:00Z")] {
-        let token = json!({"startUrl": start, "region": "eu-west-1", "accessToken": "s3cret-sso", "expiresAt": end});
+    for (name, start, end) in [
+        ("a", "https://my.start", "2999-01-01T00:00:00Z"),
+        ("b", "https://old.start", "2020-01-01T00:00:00Z"),
+    ] {
+        let token =
+            json!({"startUrl": start, "region": "eu-west-1", "accessToken": "s3cret-sso", "expiresAt": end});
         home.write(&format!(".aws/sso/cache/{name}.json"), token.to_string());
     }
 }
@@ -432,12 +447,14 @@ fn profiles_give_keys_roles_sso_and_the_output_of_programs() {
         let chosen = profile.map(|profile| ("AWS_PROFILE", profile));
         assert_eq!(s3_says(&server, &home, chosen.as_slice()), DONE, "{profile:?}");
         let requests = server.requests();
-        let of_bucket: Vec<_> = requests.iter().filter(|request| !request.path().starts_with("/token")).collect();
+        let of_bucket: Vec<_> =
+            requests.iter().filter(|request| !request.path().starts_with("/token")).collect();
         for request in &of_bucket {
             let authorization = request.header("authorization").unwrap();
             assert!(authorization.contains(&format!("Credential={key}")), "{profile:?}: {authorization}");
             assert_eq!(request.header("x-amz-security-token"), token, "{profile:?}");
-            let region = if matches!(profile, None | Some("role")) { "/eu-west-1/s3/" } else { "/us-east-1/s3/" };
+            let region =
+                if matches!(profile, None | Some("role")) { "/eu-west-1/s3/" } else { "/us-east-1/s3/" };
             assert!(authorization.contains(region), "{profile:?}: {authorization}");
         }
         assert!(of_bucket.len() >= 2 && requests.len() <= of_bucket.len() + 1, "one request for keys");

@@ -6,7 +6,9 @@ use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 use shardstream::{Index, SecretUrl};
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::fs::{File, OpenOptions};
+use std::hash::BuildHasher;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -20,13 +22,17 @@ const FORMATS: &str = "shardstream-verify-";
 struct LogHeader {
     format: String,
     options: String,
+    /// What is hashed with each URL: random, so that no two logs can be compared.
+    #[serde(default)]
+    salt: String,
 }
 
 /// The reports of earlier runs, and the file to which this run adds its own.
 #[derive(Debug)]
 pub(super) struct VerifyLog {
-    /// The last report of a shard counts.
-    known: HashMap<ShardPlace, ShardReport>,
+    /// By the [place](VerifyLog::place). The last report of a shard counts.
+    known: HashMap<String, ShardReport>,
+    salt: String,
     file: Mutex<File>,
 }
 
@@ -37,22 +43,24 @@ impl VerifyLog {
     /// [`Failure::Usage`] if the file is of a run with other options, or not a log.
     pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let mut file = private().read(true).append(true).create(true).open(path).map_err(failed)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         let mut known = HashMap::new();
+        let mut salt = random();
         match lines.next().map(serde_json::from_str::<LogHeader>) {
             None => {
-                let header = LogHeader { format: FORMAT.into(), options: options.into() };
+                let header = LogHeader { format: FORMAT.into(), options: options.into(), salt: salt.clone() };
                 write(&mut file, &header).map_err(failed)?;
             }
             Some(Ok(header)) if header.format == FORMAT && header.options == options => {
                 // A line that a killed run did not write completely is ignored, and its shard verified again.
                 let reports = lines.filter_map(|line| serde_json::from_str::<ShardReport>(line).ok());
-                let place = |report: &ShardReport| ShardPlace { url: report.url.clone(), number: report.number };
-                known.extend(reports.map(|report| (place(&report), report)));
+                let places = reports.filter_map(|report| Some((report.place.clone()?, report)));
+                known.extend(places);
+                salt = header.salt;
                 if !text.ends_with('\n') {
                     file.write_all(b"\n").map_err(failed)?;
                 }
@@ -77,11 +85,34 @@ impl VerifyLog {
                 return Err(Failure::Usage(message));
             }
         }
-        Ok(VerifyLog { known, file: Mutex::new(file) })
+        Ok(VerifyLog { known, salt, file: Mutex::new(file) })
+    }
+
+    /// The place of a shard: a salted hash of its URL, but for the user information and parameters with the
+    /// names of signatures and tokens. So no password can be guessed by it, and a URL that was signed anew is
+    /// the same place.
+    ///
+    /// `None` if the query or fragment has other forms: it may be a secret, or tell two shards apart. Such
+    /// shards are verified again.
+    pub(super) fn place(&self, url: &SecretUrl) -> Option<String> {
+        let mut hash = Md5::new_with_prefix(&self.salt);
+        let (whole, shown) = (url.expose_secret(), url.to_string());
+        hash.update(&shown);
+        // Otherwise all of it is shown: a `?` is part of a name.
+        if whole != shown && let Some((_, query)) = whole.split_once(['?', '#']) {
+            for pair in query.split('&') {
+                let (name, _) = pair.split_once('=').filter(|_| !pair.contains(['#', '@']))?;
+                if !is_secret(name) {
+                    hash.update(pair);
+                    hash.update("&");
+                }
+            }
+        }
+        Some(hexadecimal(hash.finalize().into()))
     }
 
     /// The report of a shard, if it still has this size and version. A shard without a version has none.
-    pub(super) fn get(&self, place: &ShardPlace, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
+    pub(super) fn get(&self, place: &str, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
         let known = self.known.get(place)?;
         let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
         is_same.then(|| ShardReport { resumed: true, ..known.clone() })
@@ -93,26 +124,26 @@ impl VerifyLog {
     }
 }
 
-/// A shard in the list: its URL without secrets, and its number among the shards of the same URL, since URLs may
-/// differ in their queries only.
-///
-/// The log has no hash of the whole URL: a password or a signature could be guessed by it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct ShardPlace {
-    pub(super) url: String,
-    pub(super) number: u64,
+/// Whether a parameter of a URL has the name of a secret.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let ends = ["sig", "signature", "token", "secret", "password", "credential", "access_key", "api_key", "apikey"];
+    ends.iter().any(|end| name.ends_with(end))
 }
 
-/// The places of all shards, in the order of the list.
-pub(super) fn places<'a>(shards: impl IntoIterator<Item = &'a SecretUrl>) -> Vec<ShardPlace> {
-    let mut counts: HashMap<String, u64> = HashMap::new();
-    let place = |shard: &SecretUrl| {
-        let url = shard.to_string();
-        let count = counts.entry(url.clone()).or_default();
-        *count += 1;
-        ShardPlace { url, number: *count - 1 }
-    };
-    shards.into_iter().map(place).collect()
+/// Options for files that only their owner can read.
+fn private() -> OpenOptions {
+    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// A random text. The standard library seeds a [`RandomState`] from the operating system.
+fn random() -> String {
+    let number = |seed: u64| RandomState::new().hash_one(seed);
+    format!("{:016x}{:016x}", number(0), number(1))
 }
 
 /// A hash of the entries of an index, which is the same in every run and version of the program.

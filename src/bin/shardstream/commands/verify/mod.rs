@@ -99,8 +99,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         keys: options.unique_keys,
     };
     let mut verification = Verification::new(&options, context, &shards);
-    let places = log::places(&shards);
-    let work = move |number: usize, url: &SecretUrl| verifier.verify(url, &places[number], log.as_deref());
+    let work = move |_: usize, url: &SecretUrl| verifier.verify(url, log.as_deref());
     for_each_shard(&shards, options.threads.count(), &context.interrupt, work, |number, report| {
         if report.resumed {
             progress.add_samples(report.samples);

@@ -116,8 +116,8 @@ impl fmt::Display for ImageSizes {
 pub(super) struct ShardReport {
     /// The URL without secrets.
     pub(super) url: String,
-    /// The number of the shard among those of the same URL.
-    pub(super) number: u64,
+    /// The place of the shard in the log, if there is one.
+    pub(super) place: Option<String>,
     pub(super) bytes: u64,
     pub(super) version: Option<String>,
     pub(super) samples: u64,

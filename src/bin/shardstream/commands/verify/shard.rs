@@ -1,6 +1,6 @@
 //! Verifies one shard.
 
-use super::log::{ShardPlace, VerifyLog};
+use super::log::VerifyLog;
 use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
 use super::resume_point::{self, ResumePoint};
 use crate::field::FieldKind;
@@ -86,14 +86,9 @@ impl Verifier {
     ///
     /// # Errors
     /// [`ErrorKind::Stopped`] if the program was interrupted, and errors of writing the log.
-    pub(super) fn verify(
-        &self,
-        url: &SecretUrl,
-        place: &ShardPlace,
-        log: Option<&VerifyLog>,
-    ) -> Result<ShardReport> {
-        let ShardPlace { url: shown, number } = place.clone();
-        let mut report = ShardReport { url: shown, number, ..ShardReport::default() };
+    pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
+        let place = log.and_then(|log| log.place(url));
+        let mut report = ShardReport { url: url.to_string(), place, ..ShardReport::default() };
         let object = match self.store.stat(url.expose_secret()) {
             Ok(object) => object,
             Err(error) => {
@@ -104,7 +99,7 @@ impl Verifier {
         report.bytes = object.size.unwrap_or(0);
         report.version = object.version.clone();
         if let Some(known) =
-            log.and_then(|log| log.get(place, report.bytes, report.version.as_deref()))
+            log.and_then(|log| log.get(report.place.as_deref()?, report.bytes, report.version.as_deref()))
         {
             return Ok(known);
         }
