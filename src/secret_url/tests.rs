@@ -156,7 +156,10 @@ fn what_was_sent_is_hidden_in_foreign_text() {
     headers.add_header("Bearer abc4");
     headers.add_header("Basic bWU6enl4dw==");
     headers.add_header("session=pqrs; other=uvwx");
-    headers.add_header("AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/s3/aws4_request, SignedHeaders=host;range, Signature=0123abcd");
+    headers.add_header(
+        "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/s3/aws4_request, SignedHeaders=host;range, \
+         Signature=0123abcd",
+    );
     headers.add_form("grant_type=refresh_token&refresh_token=1%2F%2Fxyz&client_secret=klmn");
     hidden(
         &headers,

@@ -4,9 +4,12 @@
 //! and asks the machine's server (IMDSv2). A profile comes behind keys and a web identity in the environment,
 //! and before the servers of container and machine.
 
+use super::document::Document;
+use super::process;
 use super::profiles::{Profile, Profiles};
+use super::renewed::{CredentialSource, Expiring, Renewed};
 use super::sts::{AssumedRole, Signer};
-use super::{CredentialSource, Document, Expiring, Renewed, home, in_place, parse_time, process, variable};
+use super::values::{home, in_place, is_sendable, parse_time, unusable, variable};
 use crate::Result;
 use crate::store::client_settings::ClientSettings;
 use crate::store::connector::{Connector, CredentialClient, client_options, own_error};
@@ -67,7 +70,7 @@ pub(in crate::store) fn configure(
         builder: &builder,
         settings,
     };
-    let Some(account) = Account::new(&profile, &context, 0)? else { return Ok(builder) };
+    let Some(account) = AwsAccount::new(&profile, &context, 0)? else { return Ok(builder) };
     let options = client_options(|key| builder.get_config_value(&AmazonS3ConfigKey::Client(key)));
     let client = Connector::new(HINT, settings).credential_client(&options)?;
     Ok(builder.with_credentials(Arc::new(Renewed::new(Keys { account, client }))))
@@ -82,7 +85,7 @@ struct Context<'a> {
 }
 
 /// The account that a profile describes.
-enum Account {
+enum AwsAccount {
     Keys {
         key_id: String,
         secret_key: String,
@@ -98,12 +101,12 @@ enum Account {
     Environment(AwsCredentialProvider),
     /// A role that another account may assume.
     Role {
-        source: Option<Box<Account>>,
+        source: Option<Box<AwsAccount>>,
         role: AssumedRole,
     },
 }
 
-impl Account {
+impl AwsAccount {
     /// The account of a profile; `None` if it has settings of other things only. `depth` profiles refer to
     /// it.
     fn new(profile: &Profile<'_>, context: &Context<'_>, depth: usize) -> Result<Option<Self>> {
@@ -111,13 +114,13 @@ impl Account {
             return Self::of_role(profile, context, depth).map(Some);
         }
         if profile.get("sso_session").is_some() || profile.get("sso_start_url").is_some() {
-            return Sso::new(profile).map(|sso| Some(Account::Sso(sso)));
+            return Sso::new(profile).map(|sso| Some(AwsAccount::Sso(sso)));
         }
         if let Some(keys) = Self::of_keys(profile)? {
             return Ok(Some(keys));
         }
         let program = profile.get("credential_process");
-        Ok(program.map(|command| Account::Program {
+        Ok(program.map(|command| AwsAccount::Program {
             command,
             place: format!("{}, the setting `credential_process`", profile.place()),
         }))
@@ -128,13 +131,13 @@ impl Account {
             return Ok(None);
         }
         let sendable = |setting: &str| match profile.get(setting) {
-            Some(value) if !super::is_sendable(&value) => {
+            Some(value) if !is_sendable(&value) => {
                 Err(profile.wrong(setting, "has characters that no key has"))
             }
             value => Ok(value),
         };
         let required = |setting: &str| sendable(setting)?.map_or_else(|| profile.text(setting), Ok);
-        Ok(Some(Account::Keys {
+        Ok(Some(AwsAccount::Keys {
             key_id: required("aws_access_key_id")?,
             secret_key: required("aws_secret_access_key")?,
             token: sendable("aws_session_token")?,
@@ -148,7 +151,7 @@ impl Account {
         }
         let role = AssumedRole::new(profile, &context.region)?;
         if role.has_identity() {
-            return Ok(Account::Role { source: None, role });
+            return Ok(AwsAccount::Role { source: None, role });
         }
         let source = if let Some(name) = profile.get("source_profile") {
             if depth == MAX_PROFILES {
@@ -167,7 +170,7 @@ impl Account {
         } else {
             match profile.get("credential_source").as_deref() {
                 Some("EcsContainer" | "Ec2InstanceMetadata") => {
-                    Account::Environment(of_environment(context).map_err(|error| {
+                    AwsAccount::Environment(of_environment(context).map_err(|error| {
                         profile.wrong("credential_source", &format!("cannot be used: {error:#}"))
                     })?)
                 }
@@ -186,29 +189,29 @@ impl Account {
                 }
             }
         };
-        Ok(Account::Role { source: Some(Box::new(source)), role })
+        Ok(AwsAccount::Role { source: Some(Box::new(source)), role })
     }
 
     fn keys<'a>(&'a self, client: &'a CredentialClient) -> BoxFuture<'a, Result<Expiring<AwsCredential>>> {
         async move {
             match self {
-                Account::Keys { key_id, secret_key, token } => {
+                AwsAccount::Keys { key_id, secret_key, token } => {
                     let (key_id, secret_key, token) = (key_id.clone(), secret_key.clone(), token.clone());
                     Ok(Expiring { credential: AwsCredential { key_id, secret_key, token }, end: None })
                 }
-                Account::Program { command, place } => {
+                AwsAccount::Program { command, place } => {
                     let run = process::run(command.clone(), Vec::new(), PROGRAM_TIME, place.clone());
                     of_program(&Document::parse(&run.await?, format!("{place}: the output"))?)
                 }
-                Account::Sso(sso) => sso.keys(client).await,
-                Account::Environment(provider) => {
+                AwsAccount::Sso(sso) => sso.keys(client).await,
+                AwsAccount::Environment(provider) => {
                     let keys = provider.get_credential().await.map_err(own_error)?;
                     // The provider keeps them, and is asked each time.
                     let (key_id, secret_key, token) =
                         (keys.key_id.clone(), keys.secret_key.clone(), keys.token.clone());
                     Ok(Expiring { credential: AwsCredential { key_id, secret_key, token }, end: None })
                 }
-                Account::Role { source, role } => {
+                AwsAccount::Role { source, role } => {
                     let signer = match source {
                         Some(source) => Signer::Keys(source.keys(client).await?.credential),
                         None => Signer::Identity,
@@ -281,7 +284,7 @@ impl Sso {
                 .header("x-amz-sso_bearer_token", token)
                 .body(HttpRequestBody::empty());
         let place = format!("{}, `sso_role_name`", self.place);
-        let request = request.map_err(|_| super::unusable(format!("{place}: this names no server")))?;
+        let request = request.map_err(|_| unusable(format!("{place}: this names no server")))?;
         let body = client.send(request).await.map_err(|error| in_place(error, &place))?;
         let response = Document::parse(&body, format!("{place}: the server's response"))?;
         let keys = response.object("roleCredentials")?;
@@ -312,12 +315,12 @@ impl Sso {
         let newest = tokens.max_by_key(|(end, _)| *end);
         match newest {
             Some((end, token)) if SystemTime::now() < end => Ok(token),
-            Some(_) => Err(super::unusable(format!(
+            Some(_) => Err(unusable(format!(
                 "{}: the log-in in {} has ended: {login}",
                 self.place,
                 directory.display()
             ))),
-            None => Err(super::unusable(format!(
+            None => Err(unusable(format!(
                 "{}: there is no log-in for its start URL in {}: {login}",
                 self.place,
                 directory.display()
@@ -328,7 +331,7 @@ impl Sso {
 
 /// Requests keys for an account.
 struct Keys {
-    account: Account,
+    account: AwsAccount,
     client: CredentialClient,
 }
 

@@ -1,6 +1,6 @@
 //! JSON documents of credentials, whose errors name the file and the field, and show no value.
 
-use super::unusable;
+use super::values::{is_sendable, unusable};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::fs;
@@ -65,7 +65,7 @@ impl Document {
     /// A text that is sent in a header.
     pub(super) fn token(&self, field: &str) -> Result<String> {
         let token = self.text(field)?.trim().to_owned();
-        match super::is_sendable(&token) {
+        match is_sendable(&token) {
             true => Ok(token),
             false => Err(self.wrong(field, "has characters that no token has")),
         }

@@ -1,8 +1,11 @@
 //! Workload identity federation (AIP-4117): a token of another identity provider, from a file, a server or a
 //! program, is exchanged for one of Google (RFC 8693).
 
-use super::google::{SCOPE, access_token, answer, checked, post_form};
-use super::{Document, Expiring, after_seconds, in_place, process, unusable, variable};
+use super::document::Document;
+use super::process;
+use super::renewed::Expiring;
+use super::token_request::{SCOPE, access_token, answer, checked, post_form};
+use super::values::{after_seconds, in_place, unusable, variable};
 use crate::Result;
 use crate::store::connector::CredentialClient;
 use http::header::ACCEPT;
@@ -140,8 +143,8 @@ impl SubjectSource {
             });
         }
         if source.has("environment_id") {
-            let why = "asks for the credentials of an AWS machine, which are not exchanged: use a file, a URL \
-                       or a program as the source, or a service account's key";
+            let why = "asks for the credentials of an AWS machine, which are not exchanged: use a file, a \
+                       URL or a program as the source, or a service account's key";
             return Err(source.wrong("environment_id", why));
         }
         if source.has("certificate") {

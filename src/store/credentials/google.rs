@@ -3,25 +3,21 @@
 //! `object_store` reads files of the types `service_account` and `authorized_user`. The other types that
 //! Google documents (AIP-4117, and what `gcloud` writes for impersonation) are read here.
 
+use super::document::Document;
 use super::external_account::ExternalAccount;
-use super::{
-    CredentialSource, Document, Expiring, Renewed, after_seconds, home, in_place, parse_time, variable,
-};
+use super::renewed::{CredentialSource, Expiring, Renewed};
+use super::token_request::{SCOPE, access_token, answer, checked, post_form};
+use super::values::{after_seconds, home, parse_time, variable};
 use crate::Result;
 use crate::store::client_settings::ClientSettings;
 use crate::store::connector::{Connector, CredentialClient, client_options};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::{BoxFuture, FutureExt};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use object_store::client::{HttpRequest, HttpRequestBody};
+use object_store::client::HttpRequestBody;
 use object_store::gcp::{GcpCredential, GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
-/// The scope of all tokens, as `object_store` requests it too.
-pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 /// Google's server for refresh tokens, unless the file names another.
 const TOKEN_URL: &str = "https://oauth2.googleapis.com/token";
 /// What to do where a server refuses what the file says.
@@ -56,8 +52,8 @@ pub(in crate::store) fn configure(
         _ => {
             let options = client_options(|key| builder.get_config_value(&GoogleConfigKey::Client(key)));
             let client = Connector::new(HINT, settings).credential_client(&options)?;
-            let account = Account::new(&file, settings)?;
-            Ok(builder.with_credentials(Arc::new(Renewed::new(Tokens { account, client }))))
+            let account = GoogleAccount::new(&file, settings)?;
+            Ok(builder.with_credentials(Arc::new(Renewed::new(TokenSource { account, client }))))
         }
     }
 }
@@ -73,7 +69,7 @@ fn of_gcloud() -> Option<PathBuf> {
 }
 
 /// The account that a file of credentials describes.
-enum Account {
+enum GoogleAccount {
     /// A token of another identity provider is exchanged for one of Google.
     External(Box<ExternalAccount>),
     /// A person who has logged in.
@@ -81,7 +77,7 @@ enum Account {
     /// The key of a service account, with which `object_store` signs tokens.
     Key(GcpCredentialProvider),
     /// A service account that another account may act as.
-    Impersonated { source: Box<Account>, target: Impersonation },
+    Impersonated { source: Box<GoogleAccount>, target: Impersonation },
 }
 
 struct RefreshToken {
@@ -104,30 +100,35 @@ struct Impersonation {
     lifetime: u64,
 }
 
-impl Account {
+impl GoogleAccount {
     fn new(file: &Document, settings: &ClientSettings) -> Result<Self> {
         let account = match file.text("type")?.as_str() {
-            "external_account" => Account::External(Box::new(ExternalAccount::new(file)?)),
+            "external_account" => GoogleAccount::External(Box::new(ExternalAccount::new(file)?)),
             "external_account_authorized_user" => {
-                Account::User(RefreshToken::new(file, file.url("token_url")?, true)?)
+                GoogleAccount::User(RefreshToken::new(file, file.url("token_url")?, true)?)
             }
             "authorized_user" => {
                 let named = file.has("token_uri").then(|| file.url("token_uri")).transpose()?;
-                Account::User(RefreshToken::new(file, named.unwrap_or_else(|| TOKEN_URL.into()), false)?)
+                GoogleAccount::User(RefreshToken::new(
+                    file,
+                    named.unwrap_or_else(|| TOKEN_URL.into()),
+                    false,
+                )?)
             }
-            "service_account" => Account::Key(of_key(file, settings)?),
+            "service_account" => GoogleAccount::Key(of_key(file, settings)?),
             "impersonated_service_account" => {
                 let source = file.object("source_credentials")?;
                 let source = source.ok_or_else(|| file.wrong("source_credentials", "is missing"))?;
-                let source = Box::new(Account::new(&source, settings)?);
-                return Ok(Account::Impersonated { source, target: Impersonation::new(file)? });
+                let source = Box::new(GoogleAccount::new(&source, settings)?);
+                return Ok(GoogleAccount::Impersonated { source, target: Impersonation::new(file)? });
             }
             _ => return Err(file.wrong("type", KNOWN)),
         };
         match file.has("service_account_impersonation_url") {
-            true => {
-                Ok(Account::Impersonated { source: Box::new(account), target: Impersonation::new(file)? })
-            }
+            true => Ok(GoogleAccount::Impersonated {
+                source: Box::new(account),
+                target: Impersonation::new(file)?,
+            }),
             false => Ok(account),
         }
     }
@@ -135,13 +136,13 @@ impl Account {
     fn token<'a>(&'a self, client: &'a CredentialClient) -> BoxFuture<'a, Result<Expiring<String>>> {
         async move {
             match self {
-                Account::External(account) => account.token(client).await,
-                Account::User(user) => user.token(client).await,
-                Account::Key(key) => {
+                GoogleAccount::External(account) => account.token(client).await,
+                GoogleAccount::User(user) => user.token(client).await,
+                GoogleAccount::Key(key) => {
                     let token = key.get_credential().await.map_err(crate::store::connector::own_error)?;
                     Ok(Expiring { credential: token.bearer.clone(), end: Some(after_seconds(3600)) })
                 }
-                Account::Impersonated { source, target } => {
+                GoogleAccount::Impersonated { source, target } => {
                     let Expiring { credential, .. } = source.token(client).await?;
                     target.token(&credential, client).await
                 }
@@ -222,49 +223,13 @@ impl Impersonation {
     }
 }
 
-/// A request with a form. A client's name and secret, if given, are sent as a header (RFC 6749, 2.3.1).
-pub(super) fn post_form(
-    url: &str,
-    form: &[(&str, &str)],
-    client: Option<&(String, String)>,
-) -> Result<HttpRequest> {
-    let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
-    let mut request = http::Request::post(url).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-    if let Some((id, secret)) = client {
-        let encoded = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-        let pair = BASE64.encode(format!("{}:{}", encoded(id), encoded(secret)));
-        request = request.header(AUTHORIZATION, format!("Basic {pair}"));
-    }
-    checked(request.body(HttpRequestBody::from(body)), "the file of credentials")
-}
-
-pub(super) fn checked(request: http::Result<HttpRequest>, place: &str) -> Result<HttpRequest> {
-    // The message of the error could quote a header.
-    request.map_err(|_| super::unusable(format!("{place}: what it says cannot be sent in a request")))
-}
-
-/// Sends a request, and parses the JSON of its response. `place` says what asks for it.
-pub(super) async fn answer(client: &CredentialClient, request: HttpRequest, place: &str) -> Result<Document> {
-    let body = client.send(request).await.map_err(|error| in_place(error, place))?;
-    Document::parse(&body, format!("{place}: the server's response"))
-}
-
-/// The token of a response of RFC 6749 or RFC 8693.
-pub(super) fn access_token(response: &Document) -> Result<Expiring<String>> {
-    let end: Option<SystemTime> = response.number("expires_in")?.map(after_seconds);
-    Ok(Expiring {
-        credential: response.token("access_token")?,
-        end: end.or_else(|| Some(after_seconds(3600))),
-    })
-}
-
 /// Requests tokens for an account.
-struct Tokens {
-    account: Account,
+struct TokenSource {
+    account: GoogleAccount,
     client: CredentialClient,
 }
 
-impl CredentialSource for Tokens {
+impl CredentialSource for TokenSource {
     type Credential = GcpCredential;
 
     fn request(&self) -> BoxFuture<'_, Result<Expiring<GcpCredential>>> {

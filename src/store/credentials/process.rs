@@ -1,7 +1,8 @@
 //! Programs that print credentials. They are started directly: no shell sees their arguments.
 
-use super::unusable;
+use super::values::unusable;
 use crate::Result;
+use crate::store::runtime;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -25,7 +26,7 @@ pub(super) async fn run(
     place: String,
 ) -> Result<Vec<u8>> {
     let running = tokio::task::spawn_blocking(move || run_blocking(&command, variables, time, &place));
-    running.await.unwrap_or_else(|error| Err(super::super::runtime::panicked(error)))
+    running.await.unwrap_or_else(|error| Err(runtime::panicked(error)))
 }
 
 fn run_blocking(

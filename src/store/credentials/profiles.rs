@@ -1,6 +1,6 @@
 //! The files `~/.aws/config` and `~/.aws/credentials`: sections of names and values.
 
-use super::{home, unusable, variable};
+use super::values::{home, unusable, variable};
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::fs;

@@ -1,7 +1,8 @@
 //! The server that gives keys of a role: the Security Token Service of AWS.
 
 use super::profiles::Profile;
-use super::{Expiring, in_place, is_sendable, parse_time, unusable, variable};
+use super::renewed::Expiring;
+use super::values::{in_place, is_sendable, parse_time, unusable, variable};
 use crate::Result;
 use crate::store::connector::{CredentialClient, own_error};
 use crate::store::response::element;

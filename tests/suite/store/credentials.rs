@@ -156,7 +156,8 @@ fn federated_tokens_are_exchanged_from_files_servers_and_programs() {
     assert_eq!(child_says("gs://bucket", &[("GOOGLE_BASE_URL", &url), ("HOME", home.path())]), DONE);
     #[cfg(unix)]
     {
-        let output = json!({"version": 1, "success": true, "token_type": "urn:ietf:params:oauth:token-type:jwt",
+        let output = json!({"version": 1, "success": true,
+                            "token_type": "urn:ietf:params:oauth:token-type:jwt",
                             "id_token": "s3cret-subject"});
         let output = home.write("output.json", output.to_string());
         let source = json!({"executable": {"command": format!("cat '{output}'")}});
@@ -329,7 +330,8 @@ fn amazon(request: &Request) -> Reply {
             if request.header("x-amz-sso_bearer_token") == Some("s3cret-sso")
                 && request.query() == "role_name=reader&account_id=123" =>
         {
-            let keys = json!({"accessKeyId": "SSO", "secretAccessKey": "s3cret", "sessionToken": "s3cret-of-sso",
+            let keys = json!({"accessKeyId": "SSO", "secretAccessKey": "s3cret",
+                              "sessionToken": "s3cret-of-sso",
                               "expiration": 32_472_144_000_000_u64});
             Reply::new(200, json!({ "roleCredentials": keys }).to_string())
         }

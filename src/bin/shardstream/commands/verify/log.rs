@@ -127,7 +127,7 @@ impl VerifyLog {
 /// Whether a parameter of a URL has the name of a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let ends = ["sig", "signature", "token", "secret", "password", "credential", "access_key", "api_key", "apikey"];
+    let ends = ["sig", "signature", "token", "secret", "password", "credential", "access_key", "api_key"];
     ends.iter().any(|end| name.ends_with(end))
 }
 
