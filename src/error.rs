@@ -5,7 +5,7 @@ mod name;
 #[cfg(test)]
 pub(crate) use name::one_of_each;
 
-use crate::secret_url::{self, SecretUrl};
+use crate::secret_url::{SecretUrl, SentSecrets, redact_urls};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +48,8 @@ struct ErrorDetails {
     kind: ErrorKind,
     location: Location,
     attempts: Option<Attempts>,
+    /// The secrets that its text may repeat, if it is the error of a custom source.
+    repeats: Option<SentSecrets>,
 }
 
 /// The number and duration of the tries of a request that failed.
@@ -492,6 +494,38 @@ impl Error {
         self
     }
 
+    /// Marks the error of a custom source. Its text is foreign: it is shown without the secrets in it. Its
+    /// kind and its causes stay as the source made them.
+    #[must_use]
+    pub(crate) fn repeating(mut self, sent: SentSecrets) -> Self {
+        self.0.repeats.get_or_insert(sent);
+        self
+    }
+
+    /// The text of this error, or of one of its causes, as it may be shown.
+    fn shown(&self, text: &str) -> String {
+        self.0.repeats.as_ref().map_or_else(|| redact_urls(text), |sent| sent.redact(text))
+    }
+
+    /// The message without the location, with all causes.
+    pub(crate) fn message(&self) -> String {
+        let mut message = match self.0.repeats {
+            Some(_) => self.shown(&self.0.kind.to_string()),
+            None => self.0.kind.to_string(),
+        };
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            message.push_str(": ");
+            match error.downcast_ref::<Error>() {
+                Some(error) => message.push_str(&error.to_string()),
+                // Errors of libraries and of the caller may contain URLs.
+                None => message.push_str(&self.shown(&error.to_string())),
+            }
+            cause = error.source();
+        }
+        message
+    }
+
     /// Adds the byte offset, unless there is one already.
     #[must_use]
     pub fn at_offset(mut self, offset: u64) -> Self {
@@ -516,7 +550,7 @@ impl Error {
 
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
-        Error(Box::new(ErrorDetails { kind, location: Location::default(), attempts: None }))
+        Error(Box::new(ErrorDetails { kind, location: Location::default(), attempts: None, repeats: None }))
     }
 }
 
@@ -528,8 +562,11 @@ impl From<std::io::Error> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ErrorDetails { kind, location, attempts } = &*self.0;
-        kind.fmt(f)?;
+        let ErrorDetails { kind, location, attempts, repeats } = &*self.0;
+        match repeats {
+            Some(sent) => f.write_str(&sent.redact(&kind.to_string()))?,
+            None => kind.fmt(f)?,
+        }
         let mut separator = " (";
         let mut part = |name: &str, value: Option<&dyn fmt::Display>| -> fmt::Result {
             if let Some(value) = value {
@@ -554,8 +591,8 @@ impl fmt::Display for Error {
             while let Some(error) = cause {
                 match error.is::<Error>() {
                     true => write!(f, ": {error}")?,
-                    // Errors of libraries and of the caller may contain secrets.
-                    false => write!(f, ": {}", secret_url::redact_text(&error.to_string()))?,
+                    // Errors of libraries and of the caller may contain URLs.
+                    false => write!(f, ": {}", self.shown(&error.to_string()))?,
                 }
                 cause = error.source();
             }

@@ -1,7 +1,7 @@
 //! Panics as errors.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::secret_url::redact_text;
+use crate::secret_url::redact_urls;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,7 +23,7 @@ pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Error {
 pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let message = payload.downcast_ref::<&str>().copied();
     let message = message.or_else(|| payload.downcast_ref().map(String::as_str));
-    redact_text(message.unwrap_or("no message"))
+    redact_urls(message.unwrap_or("no message"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::names::suggestion;
 use crate::error::{ErrorKind, Result};
-use crate::secret_url::{SecretUrl, redact_text};
+use crate::secret_url::{SecretUrl, redact_text, redact_urls};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -188,7 +188,7 @@ fn check_keys(table: &toml::Table) -> Result<(), String> {
         let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
         let suggestion = suggestion(key, known.iter().copied());
         let what = format!("{place} has no key `{key}`{suggestion}: it has {}", known.join(", "));
-        Err(redact_text(&what))
+        Err(redact_urls(&what))
     };
     check(table, &MIXTURE_KEYS, "a mixture")?;
     let tables = |key| table.get(key).and_then(toml::Value::as_array).into_iter().flatten();

@@ -1,11 +1,14 @@
 //! URLs that may contain secrets, and what may be shown of them.
 
+mod encodings;
 mod parts;
+mod sent;
 #[cfg(test)]
 mod tests;
 mod text;
 
-pub(crate) use text::{redact_answer, redact_text};
+pub(crate) use sent::SentSecrets;
+pub(crate) use text::{redact_text, redact_urls};
 
 use parts::secrets;
 use std::borrow::Cow;

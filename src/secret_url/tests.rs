@@ -109,14 +109,81 @@ fn texts_are_searched_for_urls() {
     ] {
         assert_eq!(redact_text(text), expected);
     }
+    let redact = |text: &str, urls: &[&str]| {
+        let mut sent = SentSecrets::default();
+        urls.iter().for_each(|url| sent.add_url(*url));
+        sent.redact(text)
+    };
     let url = "https://me:pass%2Fword@h/a?x=1&sig=abc%3Ddef%3D";
     let told = "abc=def= and abc%3Ddef%3D of pass/word are no good: 1";
-    assert_eq!(
-        redact_answer(told, &["gs://b", url]),
-        "[redacted] and [redacted] of [redacted] are no good: 1"
-    );
+    assert_eq!(redact(told, &["gs://b", url]), "[redacted] and [redacted] of [redacted] are no good: 1");
     let url = "https://me:c2VjcmV0cGFzcw==@h/a";
-    assert_eq!(redact_answer("token c2VjcmV0cGFzcw== is not valid", &[url]), "token [redacted] is not valid");
+    assert_eq!(redact("token c2VjcmV0cGFzcw== is not valid", &[url]), "token [redacted] is not valid");
+}
+
+/// Whatever was sent is found in foreign text, in each encoding and however short it is.
+#[test]
+fn what_was_sent_is_hidden_in_foreign_text() {
+    let hidden = |sent: &SentSecrets, text: &str, secrets: &[&str]| {
+        let shown = sent.redact(text);
+        for secret in secrets {
+            assert!(!shown.contains(secret), "{secret} of {text}: {shown}");
+        }
+        assert!(shown.contains(HIDDEN), "{text}: {shown}");
+        assert!(!format!("{sent:?}").contains("abc4"));
+        shown
+    };
+    let four = SentSecrets::of_url("https://me:abc4@h/a.tar");
+    let shown = hidden(
+        &four,
+        "me:abc4 (bWU6YWJjNA==, YWJjNA) is wrong, ABC4 too, as is xabc4x",
+        &["abc4", "ABC4", "YWJj"],
+    );
+    assert!(shown.ends_with("is wrong, [redacted] too, as is x[redacted]x"), "{shown}");
+    // A short one is found where it is a word.
+    let one = SentSecrets::of_url("https://me:e@h/a.tar?sig=f");
+    let shown = hidden(&one, "the password \"e\" and f are wrong", &["\"e\"", " f "]);
+    assert_eq!(shown, "the password \"[redacted]\" and [redacted] are wrong");
+    assert_eq!(SentSecrets::of_url("https://c2VjcmV0cA==@h/a").redact("<c2VjcmV0cA>"), "<[redacted]>");
+    // All encodings.
+    let odd = SentSecrets::of_url("https://me:a%26b%3C%22%2F4%20c@h/a.tar");
+    for text in
+        ["a&b<\"/4 c", "a&amp;b&lt;\"/4 c", "a&amp;b&lt;&quot;/4 c", "a&b<\\\"/4 c", "a%26b%3c%22%2f4+c"]
+    {
+        assert_eq!(odd.redact(&format!("[{text}]")), "[[redacted]]", "{text}");
+    }
+    let mut headers = SentSecrets::default();
+    headers.add_header("Bearer abc4");
+    headers.add_header("Basic bWU6enl4dw==");
+    headers.add_header("session=pqrs; other=uvwx");
+    headers.add_header(
+        "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/s3/aws4_request, SignedHeaders=host;range, \
+         Signature=0123abcd",
+    );
+    headers.add_form("grant_type=refresh_token&refresh_token=1%2F%2Fxyz&client_secret=klmn");
+    hidden(
+        &headers,
+        "abc4, bWU6enl4dw, me:zyxw, pqrs, uvwx; AKIA 0123abcd 1//xyz klmn",
+        &["abc4", "bWU6", "zyxw", "pqrs", "uvwx", "AKIA", "0123abcd", "xyz", "klmn"],
+    );
+    let plain = "AWS4-HMAC-SHA256 of host and range by grant_type refresh_token with the Bearer";
+    assert_eq!(headers.redact(plain), plain);
+    let page = SentSecrets::of_url("https://h/b?list-type=2&prefix=train&comp=list&sv=2021-08-06&sig=abc4");
+    assert_eq!(page.redact("cannot list train: abc4"), "cannot list train: [redacted]");
+}
+
+/// Texts of the crate and of the user's code may have words that look like secrets.
+#[test]
+fn own_texts_keep_all_but_the_secrets_of_urls() {
+    for text in
+        ["next_token=50257", "set AWS_SKIP_SIGNATURE=true", "/k?sig=1", "Basic Training-2", "gs://b/k?a=b"]
+    {
+        assert_eq!(redact_urls(text), text);
+    }
+    assert_eq!(
+        redact_urls("GET https://me:s3cret@h/?sig=s3cret failed"),
+        "GET https://[redacted]@h/?[redacted] failed"
+    );
 }
 
 #[test]
@@ -141,7 +208,7 @@ proptest! {
         for at in 0..=text.len() {
             url.shown_before(at);
         }
-        redact_answer(&text, &[&text]);
+        SentSecrets::of_url(&*text).redact(&text);
     }
 
     #[test]

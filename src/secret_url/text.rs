@@ -1,13 +1,26 @@
-//! Texts of servers and libraries, without the secrets of URLs in them.
+//! Texts without the secrets of the URLs in them.
 
-use super::parts::{scheme_start, secrets};
+use super::parts::scheme_start;
 use super::{HIDDEN, shown};
+use std::borrow::Cow;
 
-/// Minimum length of a value that is searched for in texts. Shorter ones would be found in words.
-const MIN_VALUE: usize = 6;
-
-/// Hides the secrets of URLs in the text of a server or a library.
+/// Hides what looks like a secret in foreign text: the secrets of URLs, queries of paths, values with the
+/// name of a secret, and what is behind `Basic` or `Bearer`.
 pub(crate) fn redact_text(text: &str) -> String {
+    each_word(text, |before, word| match hidden_in_word(before, word) {
+        Some(at) => format!("{}{HIDDEN}", &word[..at]).into(),
+        None => shown(word),
+    })
+}
+
+/// Hides the secrets of URLs (`scheme://…`) in a text of this crate or of the user's code, and nothing else.
+pub(crate) fn redact_urls(text: &str) -> String {
+    each_word(text, |_, word| if word.contains("://") { shown(word) } else { word.into() })
+}
+
+/// Replaces each word of a text by what `show` returns for the word before it and for itself. A word that
+/// contains a URL is given from there.
+fn each_word(text: &str, show: impl for<'a> Fn(&str, &'a str) -> Cow<'a, str>) -> String {
     let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
     let mut shown_text = String::with_capacity(text.len());
     let mut before = "";
@@ -15,32 +28,11 @@ pub(crate) fn redact_text(text: &str) -> String {
         let (word, end) = word.split_at(word.trim_end_matches(is_end).len());
         let (start, url) = word.split_at(word.find("://").map_or(0, |at| scheme_start(word, at)));
         shown_text.push_str(start);
-        match hidden_in_word(before, url) {
-            Some(at) => shown_text.extend([&url[..at], HIDDEN]),
-            None => shown_text.push_str(&shown(url)),
-        }
+        shown_text.push_str(&show(before, url));
         shown_text.push_str(end);
         before = word;
     }
     shown_text
-}
-
-/// Hides the secrets of URLs in the text of a response to requests for `urls`, and the values of their
-/// secrets wherever they occur.
-pub(crate) fn redact_answer(text: &str, urls: &[&str]) -> String {
-    let mut text = redact_text(text);
-    for url in urls {
-        for range in secrets(url) {
-            // A password may contain a `=` too.
-            let values = url[range].split(['&', ':']);
-            let values = values.flat_map(|pair| [Some(pair), pair.split_once('=').map(|(_, value)| value)]);
-            for value in values.flatten().filter(|value| value.len() >= MIN_VALUE) {
-                let decoded = percent_encoding::percent_decode_str(value).decode_utf8_lossy();
-                text = text.replace(value, HIDDEN).replace(&*decoded, HIDDEN);
-            }
-        }
-    }
-    text
 }
 
 /// The start of the secret in a word that is no URL: the query of a path, the value of an option whose name

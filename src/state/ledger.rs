@@ -1,7 +1,6 @@
 //! The record of the failures that were skipped.
 
 use crate::error::{Error, Location};
-use crate::secret_url::redact_text;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -245,12 +244,6 @@ fn add(count: &mut u64, more: u64) {
 
 impl Skip {
     fn new((dataset, stream, epoch, number): (usize, usize, u64, u64), error: &Error) -> Self {
-        let mut message = error.kind().to_string();
-        let mut cause = std::error::Error::source(error);
-        while let Some(error) = cause {
-            message = format!("{message}: {error}");
-            cause = error.source();
-        }
         let location: &Location = error.location();
         let owned = |text: Option<&str>| text.map(line);
         Skip {
@@ -263,7 +256,7 @@ impl Skip {
             member: owned(location.member()),
             key: owned(location.key()),
             kind: error.kind().name().into(),
-            message: line(&redact_text(&message)),
+            message: line(&error.message()),
         }
     }
 

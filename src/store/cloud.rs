@@ -3,6 +3,8 @@
 use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
+#[cfg(any(feature = "gcs", feature = "s3"))]
+use super::credentials;
 #[cfg(feature = "cloud")]
 use super::environment::{CloudVariables, variable};
 #[cfg(feature = "cloud")]
@@ -49,15 +51,19 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     let options = client_options("GOOGLE_", variables.first(&["GOOGLE_BASE_URL"]), &variables);
     let connector = Connector::new(GOOGLE, settings)
         .with_header("x-goog-user-project", variable("GOOGLE_USER_PROJECT")?)?;
-    let mut builder = variables
-        .configure(GoogleCloudStorageBuilder::new(), GoogleCloudStorageBuilder::with_config)
-        .with_url(base)
-        .with_http_connector(connector)
-        .with_retry(retry(&settings.limits));
+    let emulator = variable("STORAGE_EMULATOR_HOST")?;
+    let mut builder =
+        variables.configure(GoogleCloudStorageBuilder::new(), GoogleCloudStorageBuilder::with_config);
+    if emulator.is_none() {
+        let configured = credentials::google::configure(builder, settings);
+        builder = configured.map_err(|error| unusable(&error, GOOGLE))?;
+    }
+    let mut builder =
+        builder.with_url(base).with_http_connector(connector).with_retry(retry(&settings.limits));
     for (key, value) in options {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
-    if let Some(emulator) = variable("STORAGE_EMULATOR_HOST")? {
+    if let Some(emulator) = emulator {
         let url = if emulator.contains("://") { emulator } else { format!("http://{emulator}") };
         builder = builder
             .with_base_url(url.trim_end_matches('/'))
@@ -78,8 +84,9 @@ fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     let endpoint = variables.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
     let options = client_options("AWS_", endpoint, &variables);
     let connector = Connector::new(AMAZON, settings);
-    let mut builder = variables
-        .configure(AmazonS3Builder::new(), AmazonS3Builder::with_config)
+    let builder = variables.configure(AmazonS3Builder::new(), AmazonS3Builder::with_config);
+    let mut builder = credentials::aws::configure(builder, settings)
+        .map_err(|error| unusable(&error, AMAZON))?
         .with_url(base)
         .with_http_connector(connector)
         .with_retry(retry(&settings.limits));
@@ -131,6 +138,12 @@ fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<A
     }
 }
 
+/// The error for credentials that there are, and that cannot be used.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+fn unusable(error: &crate::Error, hint: &str) -> crate::Error {
+    ErrorKind::Denied(format!("{error:#}; {hint}").into()).into()
+}
+
 /// How `object_store` retries the one failure that only it sees: an S3 response with a status of success
 /// whose body is an error. The clients of the [`Connector`] have retried all others.
 #[cfg(feature = "cloud")]
@@ -157,7 +170,7 @@ const GOOGLE: &str = "set GOOGLE_APPLICATION_CREDENTIALS to a file of credential
                       auth application-default login`; for a public bucket, set GOOGLE_SKIP_SIGNATURE=true";
 #[cfg(feature = "cloud")]
 const AMAZON: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if they are \
-                      temporary (profiles in ~/.aws are not read); for a public bucket, set \
+                      temporary, or AWS_PROFILE to a profile of ~/.aws; for a public bucket, set \
                       AWS_SKIP_SIGNATURE=true";
 #[cfg(feature = "cloud")]
 const MICROSOFT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or \

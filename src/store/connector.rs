@@ -16,11 +16,14 @@ use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
 use super::fetch::{FetchLimits, HostPause, StallWatch};
+#[cfg(any(feature = "gcs", feature = "s3"))]
+use super::location::Failure;
 use super::response::element;
-use super::transport::{BodyClient, RequestTarget, Response, network_fault};
+use super::transport::{BodyClient, RequestTarget, Response, network_fault, proxy_secrets};
 use super::transport_choice::Transport;
 use super::{key, response};
 use crate::error::{Error, ErrorKind, RESPONSE, Result};
+use crate::secret_url::SentSecrets;
 use bytes::{Bytes, BytesMut};
 use contact::Contact;
 use futures::future::{BoxFuture, FutureExt};
@@ -126,6 +129,14 @@ impl HttpConnector for Connector {
 }
 
 impl Connector {
+    /// Makes a client for servers of credentials.
+    #[cfg(any(feature = "gcs", feature = "s3"))]
+    pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
+        let client = self.client(options)?;
+        client.of_bucket.store(false, Ordering::Release);
+        Ok(CredentialClient(client))
+    }
+
     fn client(&self, options: &ClientOptions) -> Result<CloudClient> {
         let others = client::cloud(options)?;
         // Options without which requests would fail, or go another way than they may.
@@ -133,12 +144,14 @@ impl Connector {
             || is_set(options, ClientConfigKey::NoSystemCertificates)
             || is_set(options, ClientConfigKey::Http2Only)
             || options.get_config_value(&ClientConfigKey::ProxyUrl).is_some();
+        let of_proxies = proxy_secrets(options.get_config_value(&ClientConfigKey::ProxyUrl));
         let transport = if needs_reqwest { Transport::Reqwest } else { self.settings.transport };
         let of_bucket = Arc::new(AtomicBool::new(true));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *last, Arc::clone(&of_bucket)).store(false, Ordering::Release);
         Ok(CloudClient {
-            bodies: BodyClient::new(transport, || Ok(others.clone()))?,
+            bodies: BodyClient::new(transport, Arc::clone(&of_proxies), || Ok(others.clone()))?,
+            of_proxies,
             others,
             allow_http: is_set(options, ClientConfigKey::AllowHttp),
             of_bucket,
@@ -152,12 +165,63 @@ impl Connector {
     }
 }
 
+/// A client for servers of credentials.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+#[derive(Debug)]
+pub(super) struct CredentialClient(CloudClient);
+
+#[cfg(any(feature = "gcs", feature = "s3"))]
+impl CredentialClient {
+    /// Sends a request until it is answered, or has been tried often or long enough. Returns the body.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Denied`] if the server refuses, or the fault of the network.
+    pub(super) async fn send(&self, request: HttpRequest) -> Result<Bytes> {
+        let response = self.0.execute(request).await.map_err(|error| match carried(&error) {
+            Some(error) => error,
+            None => ErrorKind::Store(Failure::boxed(&error)).into(),
+        })?;
+        match response.status() {
+            status if status.is_success() => Ok(response.into_body()),
+            status => {
+                let cause = ErrorKind::Store(format!("the server answered {status}").into());
+                Err(self.0.no_credentials(cause.into()))
+            }
+        }
+    }
+}
+
+/// The options of a client for servers of credentials, from those of the bucket. The machine's own server has
+/// no TLS.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) -> ClientOptions {
+    let keys = [
+        ClientConfigKey::AllowInvalidCertificates,
+        ClientConfigKey::ConnectTimeout,
+        ClientConfigKey::NoSystemCertificates,
+        ClientConfigKey::ProxyCaCertificate,
+        ClientConfigKey::ProxyExcludes,
+        ClientConfigKey::ProxyUrl,
+        ClientConfigKey::ReadTimeout,
+        ClientConfigKey::Timeout,
+        ClientConfigKey::UserAgent,
+    ];
+    let set = |options: ClientOptions, key| match value(key) {
+        Some(value) => options.with_config(key, value),
+        None => options,
+    };
+    keys.into_iter().fold(ClientOptions::new(), set).with_allow_http(true)
+}
+
 #[derive(Debug)]
 struct CloudClient {
     others: reqwest::Client,
     /// Sends requests for bytes of objects.
     bodies: BodyClient,
-    /// Whether they may be sent without TLS.
+    /// The secrets that proxies get.
+    of_proxies: Arc<SentSecrets>,
+    /// Whether requests for bytes may be sent without TLS.
     allow_http: bool,
     /// Whether this client's requests go to the bucket, rather than to a server of credentials.
     of_bucket: Arc<AtomicBool>,
@@ -266,7 +330,7 @@ impl CloudClient {
     /// Sends a request once, follows redirects, and receives the whole response.
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, AttemptError> {
         let time = self.response_timeout(request.body().content_length());
-        let mut target = RequestTarget::new(request.uri().clone(), request.headers().clone());
+        let mut target = self.target(request);
         loop {
             let mut sent = request.clone();
             *sent.uri_mut() = target.uri.clone();
@@ -281,6 +345,17 @@ impl CloudClient {
                 Err(error) => return Err(AttemptError { error, limit: None }),
             }
         }
+    }
+
+    fn target(&self, request: &HttpRequest) -> RequestTarget {
+        let mut more = Arc::clone(&self.of_proxies);
+        if !self.is_of_bucket()
+            && let Some(form) = request.body().as_bytes()
+        {
+            // Servers of credentials get secrets in forms and in JSON documents.
+            Arc::make_mut(&mut more).add_form(&String::from_utf8_lossy(form));
+        }
+        RequestTarget::new(request.uri().clone(), request.headers().clone(), more)
     }
 
     /// Time for which a request with a body of this many bytes may be unanswered, the time to send it
@@ -302,7 +377,7 @@ impl CloudClient {
         use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
 
         let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
-        let fault = network_fault(error, io_kind(error));
+        let fault = target.fault(network_fault(error, io_kind(error)));
         let fault = if kind == Connect { client::with_proxy_hint(fault) } else { fault };
         let at_first = match of_bucket {
             // A server that accepts connections and makes none of them usable counts as one that refuses
@@ -350,12 +425,12 @@ impl CloudClient {
                 page => page,
             };
             let page = page.map_err(|error| AttemptError { error, limit: Some(self.retry_limit()) })?;
+            let page = without_secrets(page, status, &target);
             return Ok(http::Response::from_parts(parts, page));
         }
         let may_pass = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-        let RequestTarget { note, uri, .. } = target;
-        let refused = Response { status, headers: parts.headers, body, note, uri };
+        let refused = Response { status, headers: parts.headers, body, target };
         let error = Error::from(response::refused(refused, "").await);
         let limit = (may_pass && is_transient(&error)).then(|| self.retry_limit());
         Err(AttemptError {
@@ -384,6 +459,16 @@ impl CloudClient {
             let why = format!("a response was not whole within {time:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
         })
+    }
+}
+
+/// A body that `object_store` reads, without what was sent if it is an error: `object_store` shows it.
+fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> Bytes {
+    // S3 reports some errors with a status of success.
+    let is_error = !status.is_success() || page.windows(7).take(1 << 10).any(|start| start == b"<Error>");
+    match is_error {
+        true => target.sent().redact(&String::from_utf8_lossy(&page)).into(),
+        false => page,
     }
 }
 
@@ -463,7 +548,25 @@ fn carry(kind: HttpErrorKind, error: Error) -> HttpError {
 
 /// Takes out the error of this crate that an error of `object_store` carries, if it does.
 pub(super) fn carried_error(error: &object_store::Error) -> Option<Error> {
-    let error: &dyn std::error::Error = error;
+    carried(error)
+}
+
+fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let mut causes = iter::successors(Some(error), |error| (**error).source());
     causes.find_map(|error| error.downcast_ref::<CarriedError>()?.error().take())
+}
+
+/// An error of this crate as one of `object_store`, from which [`carried_error`] takes it out again.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+pub(super) fn store_error(error: Error) -> object_store::Error {
+    object_store::Error::Generic {
+        store: "credentials",
+        source: Box::new(CarriedError(Mutex::new(Some(error)))),
+    }
+}
+
+/// An error of `object_store` as one of this crate.
+#[cfg(any(feature = "gcs", feature = "s3"))]
+pub(super) fn own_error(error: object_store::Error) -> Error {
+    carried_error(&error).unwrap_or_else(|| ErrorKind::Denied(Failure::boxed(&error)).into())
 }

@@ -110,6 +110,11 @@ fn proxies() -> Vec<String> {
     names.filter(|name| env::var_os(name).is_some_and(|value| !value.is_empty())).collect()
 }
 
+/// The proxies that the environment names, for any URL.
+pub(super) fn proxy_urls() -> impl Iterator<Item = String> {
+    proxies().into_iter().filter_map(env::var_os).map(|value| value.to_string_lossy().into_owned())
+}
+
 /// The end of a message about a connection that failed; empty if the environment names no proxy.
 pub(super) fn proxy_hint() -> String {
     match proxies() {

@@ -3,7 +3,7 @@
 //! [`object_store`] has a client for them too, but it drops the query of a URL and requires a length.
 
 use super::source::{GetOptions, GetResponse, Refusal, Source};
-use super::transport::{BodyClient, request_uri};
+use super::transport::{BodyClient, proxy_secrets, request_uri};
 use super::transport_choice::Transport;
 use super::{client, response};
 use crate::{Error, ErrorKind, Result};
@@ -20,7 +20,7 @@ pub(super) struct HttpSource {
 
 impl HttpSource {
     pub(super) fn new(transport: Transport) -> Result<Self> {
-        Ok(HttpSource { client: BodyClient::new(transport, client::web)? })
+        Ok(HttpSource { client: BodyClient::new(transport, proxy_secrets(None), client::web)? })
     }
 }
 

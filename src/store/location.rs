@@ -1,6 +1,6 @@
 //! Parsing URLs: schemes, local paths, and suggestions for misspelt ones.
 
-use crate::secret_url::{redact_answer, shown, without_secrets};
+use crate::secret_url::{SentSecrets, shown, without_secrets};
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -168,7 +168,7 @@ impl Failure {
             }
             cause = error.source();
         }
-        Self(redact_answer(&text, &[url]))
+        Self(SentSecrets::of_url(url).redact(&text))
     }
 
     #[cfg(feature = "transport")]

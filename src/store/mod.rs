@@ -34,6 +34,9 @@ mod client_settings;
 mod cloud;
 #[cfg(feature = "cloud")]
 mod connector;
+#[cfg(any(feature = "gcs", feature = "s3"))]
+mod credentials;
+mod custom_source;
 mod decompress;
 #[cfg(feature = "transport")]
 mod environment;

@@ -5,7 +5,7 @@ use super::checksum::Checksum;
 use super::location::file_name;
 use super::source::{GetOptions, GetResponse, Refusal};
 use super::transport::{Response, region};
-use crate::secret_url::redact_answer;
+use crate::secret_url::SentSecrets;
 use crate::{ErrorKind, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -29,9 +29,9 @@ pub(super) async fn read(
     options: &GetOptions,
     version: fn(&HeaderMap) -> Option<String>,
 ) -> Result<GetResponse, Refusal> {
-    let Response { status, headers, body, note, uri } = response;
+    let Response { status, headers, body, target } = response;
     if status.is_success() {
-        refuse_coding(&headers, url).map_err(Refusal::Other)?;
+        refuse_coding(&headers, url, || target.sent()).map_err(Refusal::Other)?;
     }
     let (range, size) = match status {
         StatusCode::OK => (None, content_length(&headers)),
@@ -48,7 +48,7 @@ pub(super) async fn read(
         },
         StatusCode::RANGE_NOT_SATISFIABLE if options.range.is_some() => return Err(Refusal::Beyond),
         StatusCode::PRECONDITION_FAILED => return Err(Refusal::changed(options, version(&headers))),
-        _ => return Err(refused(Response { status, headers, body, note, uri }, url).await),
+        _ => return Err(refused(Response { status, headers, body, target }, url).await),
     };
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
@@ -56,7 +56,7 @@ pub(super) async fn read(
 
 /// Refuses a body with a content coding, which is not the bytes of the object: every request asks for the
 /// bytes as they are stored. Allowed is the coding in which the object is stored by its name.
-fn refuse_coding(headers: &HeaderMap, url: &str) -> Result<()> {
+fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets) -> Result<()> {
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
         codings.flat_map(|value| value.split(',')).map(|coding| coding.trim().to_ascii_lowercase()).collect();
@@ -70,6 +70,7 @@ fn refuse_coding(headers: &HeaderMap, url: &str) -> Result<()> {
             _ => continue,
         };
         if codings.len() > 1 || !suffixes.iter().any(|suffix| name.ends_with(suffix)) {
+            let coding = sent().redact(coding);
             let why = format!(
                 "the body has the Content-Encoding {coding}, which was not asked for: store the object \
                  without this header, or compressed under a name that says so (.gz, .zst)"
@@ -98,10 +99,10 @@ fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
     Some((first..last.checked_add(1)?, size))
 }
 
-/// Reads an error response to a request for `url`. Its text may repeat the request, and is shown without the
-/// secrets of its URLs.
+/// Reads an error response to a request for `url`. Its text is foreign: it may repeat all that was sent,
+/// which is hidden here, before own text is added.
 pub(super) async fn refused(response: Response, url: &str) -> Refusal {
-    let Response { status, headers, mut body, note, uri } = response;
+    let Response { status, headers, mut body, target } = response;
     let mut text = Vec::new();
     let reading = async {
         while let Ok(Some(chunk)) = body.try_next().await {
@@ -117,12 +118,13 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     let explanation = explanation(&text);
     let code = explanation[0].as_str();
     let mut message = format!("the server answered {status}");
+    let mut sent = target.sent();
+    sent.add_url(url);
     for part in explanation.iter().filter(|part| !part.is_empty()) {
-        message = format!("{message}: {part}");
+        message = format!("{message}: {}", sent.redact(part));
     }
-    let mut message = redact_answer(&message, &[url, &uri.to_string()]);
-    message.extend(note.map(|note| format!("; {note}")));
-    message += &advice(code, &text, &headers);
+    message.extend(target.note.map(|note| format!("; {note}")));
+    message += &advice(code, &text, &headers, &sent);
     let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let expired = matches!(code, "ExpiredToken" | "RequestExpired" | "TokenRefreshRequired");
     let kind = match status {
@@ -149,7 +151,7 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
 
 /// What to set where a cloud refuses for a reason, as the end of a message: its own text does not name the
 /// variables that users of this crate set.
-fn advice(code: &str, text: &str, headers: &HeaderMap) -> String {
+fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
         // From Google Cloud Storage.
         "UserProjectMissing" => {
@@ -160,10 +162,11 @@ fn advice(code: &str, text: &str, headers: &HeaderMap) -> String {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
         }
         "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed" => {
-            match (region(headers), element(text, "Region")) {
+            match (region(headers, sent), element(text, "Region")) {
                 (region, None) => region,
                 (region, Some(_)) if !region.is_empty() => region,
                 (_, Some(region)) => {
+                    let region = sent.redact(region);
                     format!("; the bucket is in the region {region}: set AWS_REGION={region}")
                 }
             }

@@ -1,6 +1,7 @@
 //! The source that serves a URL: one of the caller's, or a client that the store makes.
 
 use super::client_settings::ClientSettings;
+use super::custom_source::CustomSource;
 #[cfg(feature = "http")]
 use super::http;
 use super::object::ObjectSource;
@@ -25,7 +26,9 @@ pub(super) struct SourceRegistry {
 
 impl SourceRegistry {
     /// `registered` are the caller's sources with the prefixes of the URLs that they serve.
-    pub(super) fn new(mut registered: Vec<(SecretUrl, Arc<dyn Source>)>, settings: ClientSettings) -> Self {
+    pub(super) fn new(registered: Vec<(SecretUrl, Arc<dyn Source>)>, settings: ClientSettings) -> Self {
+        let custom = |(base, source)| (base, Arc::new(CustomSource(source)) as Arc<dyn Source>);
+        let mut registered: Vec<_> = registered.into_iter().map(custom).collect();
         registered.sort_by_key(|(base, _)| cmp::Reverse(base.expose_secret().len()));
         SourceRegistry { registered, clients: Mutex::default(), settings }
     }

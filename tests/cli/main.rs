@@ -17,6 +17,7 @@ mod page;
 mod program;
 mod progress;
 mod remote;
+mod secrets;
 mod stats;
 mod verify;
 mod writing;

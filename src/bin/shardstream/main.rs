@@ -3,6 +3,7 @@
 //! A thin layer over the crate's public API. Each command is a file in `commands`; the other modules hold
 //! what the commands share.
 
+mod arguments;
 mod class_folders;
 mod commands;
 mod contact_sheet;
@@ -62,7 +63,7 @@ struct Program {
 }
 
 fn main() -> ExitCode {
-    let program = Program::parse();
+    let program: Program = arguments::parse();
     let context = match Context::new(program.global, Program::command()) {
         Ok(context) => context,
         Err(failure) => return failure.report(),

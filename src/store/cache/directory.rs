@@ -41,7 +41,7 @@ pub(super) enum CacheEntry {
 }
 
 /// The lock of the directory, released on drop.
-struct DirectoryLock(#[allow(dead_code, reason = "closing the file releases the lock")] File);
+pub(super) struct DirectoryLock(#[allow(dead_code, reason = "closing the file releases the lock")] File);
 
 /// The result of claiming the file of an object.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl CacheDirectory {
         self.path.join(key).with_extension(PARTIAL)
     }
 
-    fn lock(&self) -> io::Result<DirectoryLock> {
+    pub(super) fn lock(&self) -> io::Result<DirectoryLock> {
         let path = self.path.join("lock");
         let file = local::private_file().create(true).truncate(false).write(true).open(path)?;
         let begun = Instant::now();

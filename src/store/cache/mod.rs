@@ -8,6 +8,7 @@ mod file;
 mod flight;
 mod progress;
 mod reader;
+mod salt;
 mod state;
 #[cfg(test)]
 mod tests;

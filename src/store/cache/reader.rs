@@ -4,7 +4,7 @@ use super::directory::{CacheDirectory, CacheEntry};
 use super::file::{CacheReadError, CachedContent, Written};
 use super::flight::{blocking, join, keep_alive};
 use super::progress::{FlightFile, FlightProgress};
-use super::state::{CacheState, key};
+use super::state::CacheState;
 use crate::activity::{self, Activity};
 use crate::store::fetch::{FetchTarget, fetch};
 use crate::store::runtime::{self, Task};
@@ -78,7 +78,8 @@ impl CachedRead {
 /// If the object is not in the cache, a flight fetches it when all of it is wanted, when its entry is
 /// damaged, or if `fill` is set.
 async fn open(cache: Arc<CacheState>, target: FetchTarget, mut fill: bool) -> Result<CacheLookup> {
-    let key = key(target.url.expose_secret());
+    let (state, url) = (Arc::clone(&cache), target.url.clone());
+    let key = blocking(move || Ok(state.key(url.expose_secret()))).await?;
     let whole = target.wanted == (0..u64::MAX);
     let mut current = None;
     for _ in 0..MAX_ATTEMPTS {
@@ -364,7 +365,7 @@ impl CacheReader {
         error: CacheReadError,
         filled_here: bool,
     ) -> Result<bool> {
-        let (cache, key) = (Arc::clone(&self.cache), key(self.target.url.expose_secret()));
+        let (cache, key) = (Arc::clone(&self.cache), self.cache.key(self.target.url.expose_secret()));
         let (at, end) = (self.at, self.target.wanted.end);
         let file = cache.directory.entry(&key);
         let shown = file.display();

@@ -1,6 +1,5 @@
 //! Faults of the disk, with a simulated disk.
 
-use super::state::key;
 use super::*;
 use crate::store::meter::SourceMeter;
 use crate::store::object::ObjectSource;
@@ -30,7 +29,7 @@ fn files(directory: &tempfile::TempDir) -> usize {
 }
 
 fn entry(cache: &Cache) -> Option<file::CachedContent> {
-    match cache.0.directory.find(&key(URL)).unwrap() {
+    match cache.0.directory.find(&cache.0.key(URL)).unwrap() {
         directory::CacheEntry::Valid(content) => Some(content),
         _ => None,
     }
@@ -48,7 +47,7 @@ fn a_full_disk_stops_nobody() {
     assert!(store.open(URL).unwrap().read_all().unwrap() == content);
     cache.flush();
     let total = entry(&cache).unwrap().file_size();
-    std::fs::remove_file(cache.0.directory.entry(&key(URL))).unwrap();
+    std::fs::remove_file(cache.0.directory.entry(&cache.0.key(URL))).unwrap();
     for disk in [0, 10, 200, 1000, 5000, 37_000, 38_000, total - 1] {
         let bodies = [0; 4].map(|_| store.open(URL).unwrap());
         cache.0.directory.disk.store(disk, SeqCst);
@@ -107,7 +106,7 @@ fn a_replacement_of_a_damaged_entry_is_verified_too() {
         let (directory, cache, store, content) = setup();
         assert!(store.open(URL).unwrap().read_all().unwrap() == content);
         cache.flush();
-        let path = cache.0.directory.entry(&key(URL));
+        let path = cache.0.directory.entry(&cache.0.key(URL));
         let mut file = std::fs::read(&path).unwrap();
         let at = file.len() - 100;
         file[at] ^= 1;
@@ -168,7 +167,6 @@ fn bytes_from_the_cache_are_counted() {
     assert_eq!((read(), read()), (0, content.len() as u64));
 }
 
-/// The key of any URL is a valid file name.
 /// Both ends of the copy from the file are aligned: the block in the file, and the buffer.
 #[test]
 fn content_begins_where_the_kernel_copies_fast() {
@@ -181,11 +179,32 @@ fn content_begins_where_the_kernel_copies_fast() {
     assert!(chunk == content && crate::aligned::is_aligned(&chunk));
 }
 
+/// The key of any URL is a valid file name. It does not tell a secret of the URL: two directories have
+/// different ones.
 #[test]
-fn keys_are_file_names() {
-    for url in ["", "a/../../b", "https://host/a b?c=d&e", "gs://b/ü"] {
-        let key = key(url);
-        assert!(key.len() == 32 && key.bytes().all(|c| c.is_ascii_hexdigit()), "{key}");
+fn keys_are_file_names_without_secrets() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let caches = directories.each_ref().map(|directory| Cache::builder(directory.path()).build().unwrap());
+    for (url, is_secret) in [
+        ("", false),
+        ("a/../../b", false),
+        ("gs://b/ü", false),
+        ("https://host/a", false),
+        ("https://host/a b?c=d&e", true),
+        ("https://me:s3cret@host/a", true),
+    ] {
+        let [one, other] = caches.each_ref().map(|cache| cache.0.key(url));
+        assert!(one.len() == 32 && one.bytes().all(|c| c.is_ascii_hexdigit()), "{one}");
+        assert_eq!(one != other, is_secret, "{url}");
+        // Another process finds the same file.
+        let again = Cache::builder(directories[0].path()).build().unwrap();
+        assert_eq!(again.0.key(url), one);
     }
-    assert_ne!(key("a"), key("b"));
+    assert_ne!(caches[0].0.key("a"), caches[0].0.key("b"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let salt = std::fs::metadata(directories[0].path().join("salt")).unwrap();
+        assert_eq!(salt.permissions().mode() & 0o777, 0o600);
+    }
 }

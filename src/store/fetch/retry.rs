@@ -2,7 +2,6 @@
 
 use super::host_pause::HostPause;
 use super::limits::FetchLimits;
-use crate::secret_url::redact_answer;
 use crate::store::budget::Budget;
 use crate::store::meter::SourceMeter;
 use crate::telemetry::log;
@@ -94,7 +93,7 @@ impl Retries {
             budget.throttled();
         }
         let limit = is_transient(&fault).then(|| self.limit(&fault, meter));
-        let why = redact_answer(&format!("{fault:#}"), &[url.expose_secret()]);
+        let why = format!("{fault:#}");
         let pause = self.next_pause(fault, limit, meter.host_pause())?;
         meter.retried();
         log!(

@@ -15,9 +15,10 @@ mod redirect;
 mod through_reqwest;
 
 use super::buffer;
-use super::environment::check_proxies;
+use super::environment::{check_proxies, proxy_urls};
 use super::transport_choice::Transport;
 use crate::Result;
+use crate::secret_url::SentSecrets;
 pub(super) use addresses::addresses;
 pub(super) use body_transport::USER_AGENT;
 use body_transport::{BodyTransport, RawResponse};
@@ -44,10 +45,8 @@ pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: BoxStream<'static, Result<Bytes>>,
-    /// What a redirect changed in the request, to explain a refusal.
-    pub(super) note: Option<String>,
-    /// The URI of the last request. It may be signed, and servers repeat it in what they refuse.
-    pub(super) uri: Uri,
+    /// What was sent: servers repeat it in what they refuse.
+    pub(super) target: RequestTarget,
 }
 
 impl fmt::Debug for Response {
@@ -58,20 +57,26 @@ impl fmt::Debug for Response {
 
 /// Fetches bodies of objects through one of the transports.
 #[derive(Debug, Clone)]
-pub(super) struct BodyClient(Arc<dyn BodyTransport>);
+pub(super) struct BodyClient {
+    transport: Arc<dyn BodyTransport>,
+    /// The secrets that proxies get.
+    of_proxies: Arc<SentSecrets>,
+}
 
 impl BodyClient {
     /// Makes a client. `reqwest` is called where [`Transport::Reqwest`] is chosen, and where the environment
-    /// names a proxy.
+    /// names a proxy. `of_proxies` are the [secrets of proxies](proxy_secrets).
     pub(super) fn new(
         transport: Transport,
+        of_proxies: Arc<SentSecrets>,
         reqwest: impl FnOnce() -> Result<reqwest::Client>,
     ) -> Result<Self> {
-        Ok(BodyClient(match transport {
+        let transport: Arc<dyn BodyTransport> = match transport {
             // `reqwest` finds out which URLs have a proxy.
             Transport::Native if !check_proxies()? => Arc::new(NativeTransport),
             Transport::Native | Transport::Reqwest => Arc::new(ReqwestTransport(reqwest()?)),
-        }))
+        };
+        Ok(BodyClient { transport, of_proxies })
     }
 
     /// Sends a GET for `uri`, and for wherever redirects lead. Must be polled on the crate's runtime.
@@ -82,17 +87,27 @@ impl BodyClient {
     pub(super) async fn get(&self, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
         // A range of a body that is compressed on the way would be a range of something else.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let mut target = RequestTarget::new(uri, headers);
+        let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
         loop {
-            let response = self.0.get(&target.uri, &target.headers).await?;
+            let response = self.transport.get(&target.uri, &target.headers).await;
+            let response = response.map_err(|error| target.fault(error))?;
             if !target.follow(&Method::GET, response.status, &response.headers)? {
-                let (RawResponse { status, headers, body }, RequestTarget { note, uri, .. }) =
-                    (response, target);
-                return Ok(Response { status, headers, body, note, uri });
+                let RawResponse { status, headers, body } = response;
+                return Ok(Response { status, headers, body, target });
             }
             discard(response).await;
         }
     }
+}
+
+/// The secrets of the proxies in the environment and of another one.
+pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
+    let mut sent = SentSecrets::default();
+    for proxy in proxy_urls().chain(more) {
+        // Proxies may be named without a scheme.
+        sent.add_url(if proxy.contains("://") { proxy } else { format!("http://{proxy}") });
+    }
+    Arc::new(sent)
 }
 
 /// Reads a small body to its end, so that its connection can be reused. A large one is not worth it.

@@ -1,28 +1,62 @@
 //! Redirects: where a request goes next, and with which headers.
 
 use super::origin::{HttpOrigin, request_uri};
+use crate::secret_url::SentSecrets;
 use crate::store::location::Failure;
 use crate::{Error, ErrorKind, Result};
-use http::header::{self, HeaderMap};
+use http::header::{self, HeaderMap, HeaderName};
 use http::{Method, StatusCode, Uri};
+use std::io;
+use std::sync::Arc;
 
 /// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 10;
 
 /// The URI and headers of a request. The same rules hold for all requests, whichever client sends them: https
-/// redirects only to https, and another server gets no credentials.
+/// redirects only to https, and another server gets [no headers but a few](is_public).
+///
+/// It is the one owner of what was sent, which a response may repeat.
 pub(in crate::store) struct RequestTarget {
     pub(in crate::store) uri: Uri,
     pub(in crate::store) headers: HeaderMap,
     /// What a redirect changed in the request, to explain a refusal.
     pub(in crate::store) note: Option<String>,
-    /// Number of redirects followed so far.
-    followed: usize,
+    /// The URIs and headers of this request before each redirect.
+    earlier: Vec<(Uri, HeaderMap)>,
+    /// The secrets that are sent beside URI and headers: to a proxy, or in a body.
+    more: Arc<SentSecrets>,
 }
 
 impl RequestTarget {
-    pub(in crate::store) fn new(uri: Uri, headers: HeaderMap) -> Self {
-        RequestTarget { uri, headers, note: None, followed: 0 }
+    /// `more` has the secrets that are sent beside `uri` and `headers`.
+    pub(in crate::store) fn new(uri: Uri, headers: HeaderMap, more: Arc<SentSecrets>) -> Self {
+        RequestTarget { uri, headers, note: None, earlier: Vec::new(), more }
+    }
+
+    /// All secrets that were sent so far.
+    pub(in crate::store) fn sent(&self) -> SentSecrets {
+        let mut sent = SentSecrets::clone(&self.more);
+        let earlier = self.earlier.iter().map(|(uri, headers)| (uri, headers));
+        for (uri, headers) in earlier.chain([(&self.uri, &self.headers)]) {
+            sent.add_url(uri.to_string());
+            for (_, value) in headers.iter().filter(|(name, _)| !is_public(name) && !is_technical(name)) {
+                sent.add_header(String::from_utf8_lossy(value.as_bytes()));
+            }
+        }
+        sent
+    }
+
+    /// The fault of a request that got no response. After a redirect it names a host that a server chose.
+    pub(in crate::store) fn fault(&self, error: Error) -> Error {
+        if self.earlier.is_empty() {
+            return error;
+        }
+        let shown = |text: String| self.sent().redact(&text);
+        match error.kind() {
+            ErrorKind::Io(fault) => io::Error::new(fault.kind(), shown(fault.to_string())).into(),
+            ErrorKind::Store(fault) => ErrorKind::Store(shown(fault.to_string()).into()).into(),
+            _ => error,
+        }
     }
 
     /// Follows the redirect of a response, if it is one. Returns whether it is: then the request is sent
@@ -42,31 +76,37 @@ impl RequestTarget {
         if !safe && !matches!(status.as_u16(), 307 | 308) {
             return Ok(false);
         }
-        let Some(next) = redirect(status, headers, &self.uri)? else { return Ok(false) };
-        if self.followed == MAX_REDIRECTS {
+        let Some(next) = redirect(status, headers, &self.uri, || self.sent())? else { return Ok(false) };
+        if self.earlier.len() == MAX_REDIRECTS {
             return Err(refused(format!("the server redirects more than {MAX_REDIRECTS} times")));
         }
         let (from, to) = (HttpOrigin::of(&self.uri)?, HttpOrigin::of(&next)?);
+        let before = self.headers.clone();
         if from != to {
-            let region = region(headers);
+            let sent = self.sent();
+            let (region, to) = (region(headers, &sent), sent.redact(&to.to_string()));
             if !safe {
                 let why =
                     format!("{method} was redirected from {from} to {to}, and is sent to no other server");
                 return Err(refused(why + &region));
             }
-            if remove_credentials(&mut self.headers) {
+            if keep_public(&mut self.headers) {
                 let why = format!("redirected from {from} to {to}, which is sent no credentials");
                 self.note = Some(why + &region);
             }
         }
-        self.followed += 1;
-        self.uri = next;
+        self.earlier.push((std::mem::replace(&mut self.uri, next), before));
         Ok(true)
     }
 }
 
 /// The URI to which a response redirects, if it does.
-fn redirect(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Result<Option<Uri>> {
+fn redirect(
+    status: StatusCode,
+    headers: &HeaderMap,
+    uri: &Uri,
+    sent: impl Fn() -> SentSecrets,
+) -> Result<Option<Uri>> {
     let (301..=303 | 307 | 308) = status.as_u16() else { return Ok(None) };
     let Some(location) = headers.get(header::LOCATION) else { return Ok(None) };
     let location = location.to_str().map_err(|_| refused("a redirect to something that is no URL".into()))?;
@@ -79,7 +119,8 @@ fn redirect(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Result<Option
         }
         "http" | "https" => Ok(Some(request_uri(next)?)),
         scheme => Err(refused(format!(
-            "a redirect to another scheme, {scheme}, is not followed: only http and https are"
+            "a redirect to another scheme, {}, is not followed: only http and https are",
+            sent().redact(scheme)
         ))),
     }
 }
@@ -88,13 +129,51 @@ fn refused(why: String) -> Error {
     ErrorKind::Store(why.into()).into()
 }
 
-/// Removes the headers that another server must not get. Returns whether there were any.
-fn remove_credentials(headers: &mut HeaderMap) -> bool {
-    let secret = |name: &str| {
-        matches!(name, "authorization" | "cookie" | "proxy-authorization")
-            || ["x-amz-", "x-goog-", "x-ms-"].iter().any(|prefix| name.starts_with(prefix))
-    };
-    let names: Vec<_> = headers.keys().filter(|name| secret(name.as_str())).cloned().collect();
+/// Whether a header may be sent to another server: those that say which bytes are wanted, and in which form.
+/// Any other may have a credential.
+fn is_public(name: &HeaderName) -> bool {
+    let public = [
+        header::RANGE,
+        header::ACCEPT,
+        header::ACCEPT_ENCODING,
+        header::USER_AGENT,
+        header::IF_MATCH,
+        header::IF_NONE_MATCH,
+        header::IF_RANGE,
+        header::IF_MODIFIED_SINCE,
+        header::IF_UNMODIFIED_SINCE,
+    ];
+    public.contains(name)
+}
+
+/// Whether the value of a header that no other server gets is no secret, since it describes the request. Its
+/// text may be part of any explanation.
+fn is_technical(name: &HeaderName) -> bool {
+    let technical = [
+        "content-encoding",
+        "content-length",
+        "content-md5",
+        "content-type",
+        "host",
+        "metadata",
+        "metadata-flavor",
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-amz-request-payer",
+        "x-amz-sdk-checksum-algorithm",
+        "x-amz-target",
+        "x-aws-ec2-metadata-token-ttl-seconds",
+        "x-goog-user-project",
+        "x-ms-blob-type",
+        "x-ms-date",
+        "x-ms-version",
+    ];
+    technical.contains(&name.as_str())
+}
+
+/// Removes all headers that another server must not get. Returns whether there were any.
+fn keep_public(headers: &mut HeaderMap) -> bool {
+    let names: Vec<_> = headers.keys().filter(|name| !is_public(name)).cloned().collect();
     for name in &names {
         headers.remove(name);
     }
@@ -102,9 +181,12 @@ fn remove_credentials(headers: &mut HeaderMap) -> bool {
 }
 
 /// What to do where S3 says that the bucket is in another region, as the end of a message; or nothing.
-pub(in crate::store) fn region(headers: &HeaderMap) -> String {
+pub(in crate::store) fn region(headers: &HeaderMap, sent: &SentSecrets) -> String {
     match headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok()) {
-        Some(region) => format!("; the bucket is in the region {region}: set AWS_REGION={region}"),
+        Some(region) => {
+            let region = sent.redact(region);
+            format!("; the bucket is in the region {region}: set AWS_REGION={region}")
+        }
         None => String::new(),
     }
 }
@@ -118,10 +200,16 @@ mod tests {
     }
 
     fn signed(uri: &str) -> RequestTarget {
-        let names =
-            ["authorization", "x-amz-security-token", "cookie", "x-ms-date", "x-goog-user-project", "range"];
+        let names = [
+            "authorization",
+            "x-amz-security-token",
+            "x-aws-ec2-metadata-token",
+            "x-own-key",
+            "x-ms-date",
+            "range",
+        ];
         let headers = names.map(|name| (name.parse::<header::HeaderName>().unwrap(), "a".parse().unwrap()));
-        RequestTarget::new(uri.parse().unwrap(), HeaderMap::from_iter(headers))
+        RequestTarget::new(uri.parse().unwrap(), HeaderMap::from_iter(headers), Arc::default())
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Secrets of URLs are in nothing that the crate prints, saves or uses as a file name: they are planted
 //! wherever a URL can be given, and searched for in all output.
 
+#[cfg(all(feature = "http", feature = "s3"))]
+mod echoes;
 #[cfg(feature = "http")]
 mod reading;
 
@@ -330,6 +332,31 @@ fn errors_of_custom_sources_hide_secrets() {
 fn auto_indexed(store: &Store, url: &str) -> Result<()> {
     let builder = Dataset::builder(ShardList::from_urls([url])).store(store.clone());
     builder.topology(Topology::single()).auto_index(AutoIndex::at(url)).build().map(drop)
+}
+
+/// The texts of the user's functions are no foreign text: words that look like secrets stay.
+#[test]
+fn errors_of_the_users_functions_are_shown_as_they_are() {
+    let place = tempfile::tempdir().unwrap();
+    let shard = place.path().join("a.tar");
+    let samples: Vec<Sample> = (0..4).map(|n| Sample::new(n.to_string()).with("cls", n)).collect();
+    std::fs::write(&shard, crate::support::archive(&samples)).unwrap();
+    let dataset = || dataset(&[shard.to_str().unwrap().to_owned()], &Store::default());
+    let text = "next_token=50257 is beyond signature=4, Basic Training-2, /k?sig=1";
+    let fail = move |_: Sample| -> Result<Sample> { Err(Error::step(text)) };
+    let loader = Loader::builder(dataset()).map(fail).batch(2).build().unwrap();
+    let error = loader.epoch(0).next().unwrap().unwrap_err();
+    assert!(format!("{error:#}").contains(text) && format!("{error:?}").contains(text), "{error:?}");
+    let skipping = shardstream::loader::OnError::skip(shardstream::loader::Failures::all());
+    let loader = Loader::builder(dataset()).map(fail).on_error(skipping).batch(2).build().unwrap();
+    let mut batches = loader.epoch(0);
+    batches.by_ref().for_each(drop);
+    let state = serde_json::to_string(&batches.state()).unwrap();
+    assert!(state.contains(text), "{state}");
+    let panics = |_: Sample| -> Result<Sample> { panic!("next_token={}", 50257) };
+    let loader = Loader::builder(dataset()).map(panics).batch(2).build().unwrap();
+    let error = loader.epoch(0).next().unwrap().unwrap_err();
+    assert!(error.to_string().contains("next_token=50257"), "{error}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn kind(kind: &ErrorKind) -> &'static str {
 }
 
 /// The output of the child for reading and for listing.
-fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
+pub(super) fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
     let mut command = child(module_path!(), "read_and_list");
     for (name, _) in std::env::vars() {
         let of_cloud =
@@ -230,8 +230,8 @@ fn missing_credentials_are_denied_and_say_what_to_set() {
         &[("GOOGLE_BASE_URL", &url), ("GCE_METADATA_HOST", &refused), ("GCE_METADATA_IP", &refused)],
     );
     for (says, names) in [
-        (amazon, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SKIP_SIGNATURE"][..]),
-        (google, &["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE"]),
+        (amazon, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SKIP_SIGNATURE=true"][..]),
+        (google, &["GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SKIP_SIGNATURE=true"]),
     ] {
         for text in says {
             assert!(text.contains("failed as Denied") && text.contains("no credentials"), "{text}");

@@ -7,6 +7,8 @@ mod cache;
 #[cfg(all(feature = "gcs", feature = "s3"))]
 mod clouds;
 mod conformance;
+#[cfg(all(feature = "gcs", feature = "s3"))]
+mod credentials;
 #[cfg(any(feature = "gcs", feature = "s3", feature = "azure"))]
 mod emulators;
 #[cfg(any(feature = "gcs", feature = "http"))]

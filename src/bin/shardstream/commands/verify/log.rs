@@ -6,25 +6,33 @@ use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 use shardstream::{Index, SecretUrl};
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::fs::{File, OpenOptions};
+use std::hash::BuildHasher;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-const FORMAT: &str = "shardstream-verify-v2";
+const FORMAT: &str = "shardstream-verify-v3";
+/// The beginning of the names of all formats.
+const FORMATS: &str = "shardstream-verify-";
 
 /// The first line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct LogHeader {
     format: String,
     options: String,
+    /// What is hashed with each URL: random, so that no two logs can be compared.
+    #[serde(default)]
+    salt: String,
 }
 
 /// The reports of earlier runs, and the file to which this run adds its own.
 #[derive(Debug)]
 pub(super) struct VerifyLog {
-    /// By [`url_hash`]. The last report of a shard counts.
+    /// By the [place](VerifyLog::place). The last report of a shard counts.
     known: HashMap<String, ShardReport>,
+    salt: String,
     file: Mutex<File>,
 }
 
@@ -35,21 +43,24 @@ impl VerifyLog {
     /// [`Failure::Usage`] if the file is of a run with other options, or not a log.
     pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let mut file = private().read(true).append(true).create(true).open(path).map_err(failed)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         let mut known = HashMap::new();
+        let mut salt = random();
         match lines.next().map(serde_json::from_str::<LogHeader>) {
             None => {
-                let header = LogHeader { format: FORMAT.into(), options: options.into() };
+                let header = LogHeader { format: FORMAT.into(), options: options.into(), salt: salt.clone() };
                 write(&mut file, &header).map_err(failed)?;
             }
             Some(Ok(header)) if header.format == FORMAT && header.options == options => {
                 // A line that a killed run did not write completely is ignored, and its shard verified again.
                 let reports = lines.filter_map(|line| serde_json::from_str::<ShardReport>(line).ok());
-                known.extend(reports.map(|report| (report.url_hash.clone(), report)));
+                let places = reports.filter_map(|report| Some((report.place.clone()?, report)));
+                known.extend(places);
+                salt = header.salt;
                 if !text.ends_with('\n') {
                     file.write_all(b"\n").map_err(failed)?;
                 }
@@ -62,17 +73,47 @@ impl VerifyLog {
                 );
                 return Err(Failure::Usage(message));
             }
+            Some(Ok(header)) if header.format.starts_with(FORMATS) => {
+                let message = format!(
+                    "{} is of another version of this program: delete it, or give another file",
+                    path.display()
+                );
+                return Err(Failure::Usage(message));
+            }
             Some(_) => {
                 let message = format!("{} exists, and is not a file of --resume", path.display());
                 return Err(Failure::Usage(message));
             }
         }
-        Ok(VerifyLog { known, file: Mutex::new(file) })
+        Ok(VerifyLog { known, salt, file: Mutex::new(file) })
+    }
+
+    /// The place of a shard: a salted hash of its URL, but for the user information and parameters with the
+    /// names of signatures and tokens. So no password can be guessed by it, and a URL that was signed anew is
+    /// the same place.
+    ///
+    /// `None` if the query or fragment has other forms: it may be a secret, or tell two shards apart. Such
+    /// shards are verified again.
+    pub(super) fn place(&self, url: &SecretUrl) -> Option<String> {
+        let mut hash = Md5::new_with_prefix(&self.salt);
+        let (whole, shown) = (url.expose_secret(), url.to_string());
+        hash.update(&shown);
+        // Otherwise all of it is shown: a `?` is part of a name.
+        if whole != shown && let Some((_, query)) = whole.split_once(['?', '#']) {
+            for pair in query.split('&') {
+                let (name, _) = pair.split_once('=').filter(|_| !pair.contains(['#', '@']))?;
+                if !is_secret(name) {
+                    hash.update(pair);
+                    hash.update("&");
+                }
+            }
+        }
+        Some(hexadecimal(hash.finalize().into()))
     }
 
     /// The report of a shard, if it still has this size and version. A shard without a version has none.
-    pub(super) fn get(&self, url_hash: &str, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
-        let known = self.known.get(url_hash)?;
+    pub(super) fn get(&self, place: &str, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
+        let known = self.known.get(place)?;
         let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
         is_same.then(|| ShardReport { resumed: true, ..known.clone() })
     }
@@ -83,10 +124,26 @@ impl VerifyLog {
     }
 }
 
-/// A hash of the complete URL of a shard. URLs may differ in the query only, which may have secrets and is
-/// not written to the log.
-pub(super) fn url_hash(url: &SecretUrl) -> String {
-    hexadecimal(Md5::digest(url.expose_secret()).into())
+/// Whether a parameter of a URL has the name of a secret.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let ends = ["sig", "signature", "token", "secret", "password", "credential", "access_key", "api_key"];
+    ends.iter().any(|end| name.ends_with(end))
+}
+
+/// Options for files that only their owner can read.
+fn private() -> OpenOptions {
+    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// A random text. The standard library seeds a [`RandomState`] from the operating system.
+fn random() -> String {
+    let number = |seed: u64| RandomState::new().hash_one(seed);
+    format!("{:016x}{:016x}", number(0), number(1))
 }
 
 /// A hash of the entries of an index, which is the same in every run and version of the program.

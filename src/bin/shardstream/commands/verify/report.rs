@@ -116,9 +116,8 @@ impl fmt::Display for ImageSizes {
 pub(super) struct ShardReport {
     /// The URL without secrets.
     pub(super) url: String,
-    /// A hash of the complete URL. The log calls it `place`.
-    #[serde(rename = "place")]
-    pub(super) url_hash: String,
+    /// The place of the shard in the log, if there is one.
+    pub(super) place: Option<String>,
     pub(super) bytes: u64,
     pub(super) version: Option<String>,
     pub(super) samples: u64,

@@ -1,6 +1,6 @@
 //! Verifies one shard.
 
-use super::log::{VerifyLog, url_hash};
+use super::log::VerifyLog;
 use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
 use super::resume_point::{self, ResumePoint};
 use crate::field::FieldKind;
@@ -88,8 +88,8 @@ impl Verifier {
     /// # Errors
     /// [`ErrorKind::Stopped`] if the program was interrupted, and errors of writing the log.
     pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
-        let mut report =
-            ShardReport { url: url.to_string(), url_hash: url_hash(url), ..ShardReport::default() };
+        let place = log.and_then(|log| log.place(url));
+        let mut report = ShardReport { url: url.to_string(), place, ..ShardReport::default() };
         let object = match self.store.stat(url.expose_secret()) {
             Ok(object) => object,
             Err(error) => {
@@ -100,7 +100,7 @@ impl Verifier {
         report.bytes = object.size.unwrap_or(0);
         report.version = object.version.clone();
         if let Some(known) =
-            log.and_then(|log| log.get(&report.url_hash, report.bytes, report.version.as_deref()))
+            log.and_then(|log| log.get(report.place.as_deref()?, report.bytes, report.version.as_deref()))
         {
             return Ok(known);
         }

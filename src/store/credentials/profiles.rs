@@ -1,0 +1,157 @@
+//! The files `~/.aws/config` and `~/.aws/credentials`: sections of names and values.
+
+use super::values::{home, unusable, variable};
+use crate::{Error, Result};
+use std::collections::HashMap;
+use std::fs;
+use std::io::ErrorKind as IoErrorKind;
+use std::path::{Path, PathBuf};
+
+type Section = HashMap<String, String>;
+
+/// The sections of both files.
+pub(super) struct Profiles {
+    config: PathBuf,
+    credentials: PathBuf,
+    /// The settings of a profile in both files. Those of `credentials` come first.
+    profiles: HashMap<String, Section>,
+    sessions: HashMap<String, Section>,
+}
+
+/// One profile, for messages with the names of the files.
+pub(super) struct Profile<'a> {
+    pub(super) name: String,
+    files: &'a Profiles,
+    values: &'a Section,
+}
+
+impl Profiles {
+    /// Reads the files that the environment names, or those in the home directory. Files that do not exist
+    /// are empty.
+    pub(super) fn read() -> Result<Self> {
+        let path = |name: &str, file: &str| match variable(name) {
+            Some(path) => PathBuf::from(path),
+            None => home().unwrap_or_default().join(".aws").join(file),
+        };
+        let config = path("AWS_CONFIG_FILE", "config");
+        let credentials = path("AWS_SHARED_CREDENTIALS_FILE", "credentials");
+        let (in_config, in_credentials) = (read(&config)?, read(&credentials)?);
+        let mut files = Profiles { config, credentials, profiles: HashMap::new(), sessions: HashMap::new() };
+        for (title, section) in sections(&in_config) {
+            match title.split_once(char::is_whitespace).map(|(kind, name)| (kind, unquoted(name))) {
+                Some(("profile", name)) => files.profiles.entry(name).or_default().extend(section),
+                Some(("sso-session", name)) => files.sessions.entry(name).or_default().extend(section),
+                None if title == "default" => files.profiles.entry(title).or_default().extend(section),
+                _ => {}
+            }
+        }
+        for (title, section) in sections(&in_credentials) {
+            files.profiles.entry(unquoted(&title)).or_default().extend(section);
+        }
+        Ok(files)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Profile<'_>> {
+        let values = self.profiles.get(name)?;
+        Some(Profile { name: name.to_owned(), files: self, values })
+    }
+
+    /// The error for a profile that there must be.
+    pub(super) fn missing(&self, name: &str, why: &str) -> Error {
+        let (config, credentials) = (self.config.display(), self.credentials.display());
+        unusable(format!("there is no profile `{name}` in {config} or {credentials}: {why}"))
+    }
+}
+
+impl Profile<'_> {
+    pub(super) fn get(&self, setting: &str) -> Option<String> {
+        self.values.get(setting).filter(|value| !value.is_empty()).cloned()
+    }
+
+    pub(super) fn text(&self, setting: &str) -> Result<String> {
+        self.get(setting).ok_or_else(|| self.wrong(setting, "is missing"))
+    }
+
+    /// A setting of a profile's SSO: in the section of its session, or in the profile.
+    pub(super) fn of_session(&self, setting: &str) -> Result<String> {
+        let Some(session) = self.get("sso_session") else { return self.text(setting) };
+        let section = self.files.sessions.get(&session);
+        let section = section.ok_or_else(|| self.wrong("sso_session", "names a section that is missing"))?;
+        let value = section.get(setting).filter(|value| !value.is_empty());
+        value.cloned().ok_or_else(|| self.wrong("sso_session", &format!("has no `{setting}` in its section")))
+    }
+
+    /// The error for a setting, which it names.
+    pub(super) fn wrong(&self, setting: &str, what: &str) -> Error {
+        unusable(format!("{}, the setting `{setting}` {what}", self.place()))
+    }
+
+    /// The profile and the files, for messages.
+    pub(super) fn place(&self) -> String {
+        let (config, credentials) = (self.files.config.display(), self.files.credentials.display());
+        format!("the profile `{}` of {config} and {credentials}", self.name)
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    match fs::read(path) {
+        Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+        // Where there is a file in place of the directory, there is no file in it.
+        Err(error) if matches!(error.kind(), IoErrorKind::NotFound | IoErrorKind::NotADirectory) => {
+            Ok(String::new())
+        }
+        Err(error) => Err(unusable(format!("{} cannot be read: {error}", path.display()))),
+    }
+}
+
+/// The sections of a file, in order. Settings within settings, which are indented, are left out.
+fn sections(text: &str) -> Vec<(String, Section)> {
+    let mut sections: Vec<(String, Section)> = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with(['#', ';']) || line.trim().is_empty() {
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix('[') {
+            // A section that is not closed has no name that anybody looks for.
+            let title = rest.split_once(']').map_or("", |(title, _)| title.trim());
+            sections.push((title.to_owned(), Section::new()));
+        } else if let Some((name, value)) = line.split_once('=')
+            && !line.starts_with([' ', '\t'])
+            && let Some((_, section)) = sections.last_mut()
+        {
+            section.insert(name.trim().to_ascii_lowercase(), without_comment(value).trim().to_owned());
+        }
+    }
+    sections
+}
+
+/// A value without the comment behind it, which a space precedes.
+fn without_comment(value: &str) -> &str {
+    let comment = value.match_indices(['#', ';']).find(|(at, _)| value[..*at].ends_with([' ', '\t']));
+    comment.map_or(value, |(at, _)| &value[..at])
+}
+
+fn unquoted(name: &str) -> String {
+    name.trim().trim_matches(['"', '\'']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_read_as_the_tools_of_aws_read_them() {
+        let text = "outside = 1\n# comment\n[default]\nRegion=eu-west-1 ; comment\nkey = a#b;c=d==\n\
+                    s3 =\n  max_queue_size = 1\n; comment\n\n[profile  \"a b\"]\r\nrole_arn = x\r\n\
+                    [sso-session s]\nempty =\n[open\nx = 1\n";
+        let found = sections(text);
+        let titles: Vec<&str> = found.iter().map(|(title, _)| title.as_str()).collect();
+        assert_eq!(titles, ["default", "profile  \"a b\"", "sso-session s", ""]);
+        let get = |section: usize, name: &str| found[section].1.get(name).map(String::as_str);
+        assert_eq!(get(0, "region"), Some("eu-west-1"));
+        assert_eq!(get(0, "key"), Some("a#b;c=d=="));
+        assert_eq!((get(0, "s3"), get(0, "max_queue_size"), get(0, "outside")), (Some(""), None, None));
+        assert_eq!((get(1, "role_arn"), get(2, "empty")), (Some("x"), Some("")));
+        assert_eq!(unquoted(" \"a b\""), "a b");
+    }
+}
