@@ -279,11 +279,24 @@ pub enum ErrorKind {
     #[error("bad end of the tar archive: {0}")]
     ArchiveEnd(String),
     /// A tar header's checksum does not match its bytes.
-    #[error("bad tar header checksum: the shard is damaged here, or this is not a tar archive")]
+    #[error("bad tar header checksum: the shard is damaged here")]
     Checksum,
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
+    /// The file is no tar archive, or is not compressed as its name says. No policy skips this, since it is no
+    /// damage: a pattern matches another file, or the shards were never fetched.
+    #[error("this is {found}, and no {expected}{remedy}; it begins with \"{beginning}\"")]
+    NotAnArchive {
+        /// What the file seems to be, such as "a Git LFS pointer".
+        found: &'static str,
+        /// What it should be: "tar archive", "gzip data" or "zstd data".
+        expected: &'static str,
+        /// What to do, behind a colon; may be empty.
+        remedy: &'static str,
+        /// The first line or bytes, escaped and shortened, without what may be a secret.
+        beginning: String,
+    },
     /// A document is no index of shards, or contradicts itself.
     #[error("bad index of shards: {0}")]
     Index(String),
@@ -581,10 +594,18 @@ fn missing_sample_hint(damaged: bool) -> &'static str {
 /// The option that sets a limit, for the end of a message.
 fn limit_hint(what: &str) -> &'static str {
     match what {
-        "a sample" => ": set `tar::Limits::sample` if the shard is to be trusted",
-        "a tar member" => ": set `tar::Limits::member` if the shard is to be trusted",
-        "a tar extension header" => ": set `tar::Limits::extension` if the shard is to be trusted",
+        "a sample" => {
+            ": set `tar::Limits::sample` if the shard is to be trusted (`--limit sample=SIZE` in the program)"
+        }
+        "a tar member" => {
+            ": set `tar::Limits::member` if the shard is to be trusted (`--limit member=SIZE` in the program)"
+        }
+        "a tar extension header" => {
+            ": set `tar::Limits::extension` if the shard is to be trusted (`--limit extension=SIZE` in the \
+             program)"
+        }
         "the keys of a side's shard" => ": set `Side::key_bytes` if the shard is to be trusted",
+        "a parsed JSON document" => ": set `Decoder::max_size` if the field is to be trusted",
         "decompressed data" => ": set `StoreBuilder::max_expansion` if the object is to be trusted",
         _ => "",
     }

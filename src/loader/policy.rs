@@ -11,8 +11,8 @@ use std::ops::BitOr;
 /// of the state, and the next sample of the stream takes the place of the failed one.
 ///
 /// Only failures of one sample or one shard can be skipped. A network outage, refused access, a full disk, a
-/// shard that changed and a bad option would make every sample fail: such errors are always items of the
-/// iterator.
+/// shard that changed, a file that is no archive (a Git LFS pointer, a log-in page) and a bad option would
+/// make every sample fail: such errors are always items of the iterator.
 ///
 /// ```
 /// use shardstream::loader::{Failures, OnError};
@@ -338,6 +338,7 @@ impl FailureClass {
             | ErrorKind::Config(_)
             | ErrorKind::State(_)
             | ErrorKind::Index(_)
+            | ErrorKind::NotAnArchive { .. }
             | ErrorKind::UnsupportedScheme { .. }
             | ErrorKind::Unsupported(_)
             | ErrorKind::UnsupportedCompression(_) => None,

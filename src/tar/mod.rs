@@ -10,10 +10,12 @@ mod grouper;
 mod header;
 mod intern;
 mod limits;
+mod long_extension;
 mod name;
 mod outline;
 mod parser;
 mod read;
+mod refusal;
 mod seen_keys;
 #[cfg(test)]
 mod tests;

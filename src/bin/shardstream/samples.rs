@@ -3,19 +3,37 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
+use shardstream::index::IndexBuilder;
 use shardstream::store::{Body, Store};
-use shardstream::tar::{Read, SampleParser, read};
-use shardstream::{Result, Sample, SecretUrl, ShardList};
+use shardstream::tar::{Limits, Read, SampleParser, read};
+use shardstream::{Index, Result, Sample, SecretUrl, ShardList};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reads the samples of a shard. After an error in one sample, the next one follows.
-///
-/// # Errors
-/// Those of [`Store::open`].
-pub(crate) fn of_shard(store: &Store, url: &SecretUrl) -> Result<Read<Body>> {
-    Ok(read(store.open(url.expose_secret())?, SampleParser::new(url)))
+/// Reads shards within the limits that the user set.
+#[derive(Debug, Clone)]
+pub(crate) struct ShardReader {
+    pub(crate) store: Store,
+    pub(crate) limits: Limits,
+}
+
+impl ShardReader {
+    /// Reads the samples of a shard. After an error in one sample, the next one follows.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`].
+    pub(crate) fn samples(&self, url: &SecretUrl) -> Result<Read<Body>> {
+        Ok(read(self.store.open(url.expose_secret())?, self.parser(url)))
+    }
+
+    pub(crate) fn parser(&self, url: &SecretUrl) -> SampleParser {
+        SampleParser::new(url).with_limits(self.limits)
+    }
+
+    pub(crate) fn index_builder(&self) -> IndexBuilder {
+        Index::builder().store(self.store.clone()).limits(self.limits)
+    }
 }
 
 /// Calls `take` for each sample of all shards, in order, until it returns `Break`. `what` names the command
@@ -31,7 +49,7 @@ pub(crate) fn in_order(
 ) -> Result<(), Failure> {
     let progress = context.progress(what, Unit::Samples, None);
     for url in shards {
-        for sample in of_shard(&context.store, url)? {
+        for sample in context.reader.samples(url)? {
             context.interrupt.check()?;
             progress.add(1);
             if take(sample?)?.is_break() {
