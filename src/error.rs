@@ -286,7 +286,7 @@ pub enum ErrorKind {
     Header(String),
     /// The file is no tar archive, or is not compressed as its name says. No policy skips this, since it is no
     /// damage: a pattern matches another file, or the shards were never fetched.
-    #[error("this is {found}, and no {expected}{remedy}; it begins with \"{beginning}\"")]
+    #[error("this is {found}, and no {expected}{remedy}; it begins with `{beginning}`")]
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".
         found: &'static str,
@@ -535,7 +535,13 @@ impl From<std::io::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ErrorDetails { kind, location, attempts } = &*self.0;
-        kind.fmt(f)?;
+        match (kind, location.offset) {
+            // Nothing is there to be truncated.
+            (ErrorKind::Truncated { .. }, Some(0)) => {
+                f.write_str("the file is empty, and a tar archive has at least 1024 bytes")?;
+            }
+            _ => kind.fmt(f)?,
+        }
         let mut separator = " (";
         let mut part = |name: &str, value: Option<&dyn fmt::Display>| -> fmt::Result {
             if let Some(value) = value {

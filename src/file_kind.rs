@@ -135,7 +135,7 @@ fn may_be_tar(head: &[u8]) -> bool {
     let numbers = head.get(100..156).unwrap_or_default();
     head.len() >= HEAD
         && (head[257..262] == *b"ustar"
-            || numbers.iter().all(is_octal) && numbers.iter().any(|byte| *byte != 0))
+            || numbers.iter().all(is_octal) && numbers.iter().any(u8::is_ascii_digit))
 }
 
 /// Whether these bytes are text of several lines, or of one line of more than `long` bytes.
@@ -173,11 +173,17 @@ fn beginning(head: &[u8]) -> String {
         if is_secret { "…" } else { word }
     });
     let words: String = words.collect();
-    let mut shown: String = words.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
+    let mut shown: String = words.chars().take(MAX_SHOWN).flat_map(escaped).collect();
     if words.chars().count() > MAX_SHOWN {
         shown.push('…');
     }
     shown
+}
+
+/// A character, escaped if it could control a terminal.
+fn escaped(c: char) -> impl Iterator<Item = char> {
+    let is_plain = matches!(c, '"' | '\'' | '\\');
+    is_plain.then_some(c).into_iter().chain((!is_plain).then(|| c.escape_debug()).into_iter().flatten())
 }
 
 #[cfg(test)]

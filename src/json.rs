@@ -103,10 +103,10 @@ mod tests {
     #[test]
     fn what_takes_memory_is_counted() {
         assert_eq!(estimate("7"), 0);
-        assert_eq!(estimate(r#""a,[{:\"\\""#), 32 + 10);
+        assert_eq!(estimate(r#""a,[{:\"\\""#), 32 + 9);
         assert_eq!(estimate(r#"[1, [], "b"]"#), 144 + 64 + 144 + 64 + 33);
         assert_eq!(estimate(r#"{"a": {}}"#), 648 + 33 + 120 + 648);
-        assert_eq!(estimate(r#""not closed\"#), 32 + 11);
+        assert_eq!(estimate(r#""not closed\"#), 32 + 111);
     }
 
     #[test]

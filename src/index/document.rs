@@ -48,6 +48,11 @@ pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
 
 /// Parses a document of which `stored` bytes are stored, unless it would take much more memory than that.
 fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
+    if text.starts_with(b"v1.") {
+        let what = "this is an index of NVIDIA DALI (wds2idx), which has no names of shards: build one with \
+                    `Index::builder` or `shardstream index build`";
+        return Err(ErrorKind::Index(what.into()).into());
+    }
     let limit = json::limit_of(stored);
     if let Some(size) = json::excess(text, ParsedAs::Lists, limit) {
         return Err(ErrorKind::TooLarge { what: INDEX, size, limit }.into());

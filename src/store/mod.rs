@@ -94,6 +94,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use upload::UploadWriter;
 
+/// Suffixes of the names of shards that can be read.
+pub(crate) const SHARD_SUFFIXES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
+
 /// Opens, lists and writes objects by URL.
 ///
 /// Cloning is cheap, and clones share their clients: one per bucket, made when it is first needed.

@@ -14,13 +14,14 @@ use std::sync::Arc;
 pub(crate) struct ClassFolders {
     pub(crate) classes: Vec<String>,
     pub(crate) samples: Vec<PlannedSample>,
-    /// Number of files with other extensions.
+    /// Number of files with other extensions, and of hidden files such as `._a.jpg`.
     pub(crate) ignored: u64,
 }
 
 impl ClassFolders {
     /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time. The number of a class is the
-    /// position of its name among the sorted names. Folders whose names begin with a dot are skipped.
+    /// position of its name among the sorted names. Folders and files whose names begin with a dot are
+    /// skipped, as readers of shards skip such members.
     /// Symbolic links are followed. `with_names` adds a field `json` with the path of the image.
     pub(crate) fn read(
         root: &Path,
@@ -91,6 +92,10 @@ impl ClassWalk {
         let here = self.root.join(directory);
         for DirectoryEntry { name, is_directory, is_link } in entries(&here)? {
             let path = format!("{directory}/{name}");
+            if name.starts_with('.') {
+                self.ignored += u64::from(!is_directory);
+                continue;
+            }
             if is_directory {
                 if is_link {
                     self.enter_link(&here, &self.root.join(&path))?;
@@ -175,6 +180,17 @@ mod tests {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "").unwrap();
+    }
+
+    /// macOS leaves `._a.jpg` beside `a.jpg`, and Jupyter leaves folders of checkpoints.
+    #[test]
+    fn hidden_files_and_folders_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["cat/a.JPG", "cat/._a.JPG", "cat/.DS_Store", "cat/.ipynb_checkpoints/a.jpg"] {
+            write(dir.path(), path);
+        }
+        let folders = read(dir.path(), false).unwrap();
+        assert_eq!((folders.samples.len(), folders.ignored), (1, 2));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::distribution::{Distribution, DistributionSummary};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::field::{FieldContent, FieldKind};
+use crate::field::{self, FieldContent, FieldKind};
 use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
 use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
@@ -110,6 +110,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         }
     }
     let is_part = options.samples.is_some();
+    field::warn_of_odd_names(total.samples, total.fields.values().map(|field| field.sizes.count));
     match options.json.json {
         true => context.output.document(&total.document(shards.len(), &each, is_part)),
         false => total.show(shards.len(), &each, is_part, context),

@@ -7,6 +7,7 @@ mod shard;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::field;
 use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
 use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
@@ -259,6 +260,11 @@ impl<'a> Verification<'a> {
         for finding in self.missing_fields() {
             self.report(&finding)?;
         }
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for set in self.fields.values() {
+            set.fields.iter().for_each(|field| *counts.entry(field).or_default() += set.samples);
+        }
+        field::warn_of_odd_names(self.summary.samples, counts.into_values());
         let (out, summary) = (&self.context.output, &self.summary);
         match self.options.json.json {
             true => out.record(&serde_json::json!({ "summary": summary }))?,
