@@ -16,6 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What [`ErrorKind::TooLarge`] says of an index and of the head of a response. Neither belongs to one shard,
 /// so no policy skips it.
 pub(crate) const INDEX: &str = "an index";
+pub(crate) const PARSED_INDEX: &str = "a parsed index";
 pub(crate) const RESPONSE_HEAD: &str = "the head of a response";
 
 type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
@@ -284,8 +285,8 @@ pub enum ErrorKind {
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
-    /// The file is no tar archive, or is not compressed as its name says. No policy skips this, since it is no
-    /// damage: a pattern matches another file, or the shards were never fetched.
+    /// The file is no tar archive, or is not compressed as its name says. No policy skips this, since it is
+    /// no damage: a pattern matches another file, or the shards were never fetched.
     #[error("this is {found}, and no {expected}{remedy}; it begins with `{beginning}`")]
     NotAnArchive {
         /// What the file seems to be, such as "a Git LFS pointer".

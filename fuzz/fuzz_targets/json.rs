@@ -1,5 +1,5 @@
-//! Any bytes decode as JSON or give an error, compressed or not, and never take more memory than the limit: run
-//! with `-rss_limit_mb=256`.
+//! Any bytes decode as JSON or give an error, compressed or not, and never take more memory than the limit:
+//! run with `-rss_limit_mb=256`.
 #![no_main]
 
 use bytes::Bytes;

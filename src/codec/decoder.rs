@@ -112,8 +112,8 @@ impl Decoder {
         self
     }
 
-    /// Refuses fields that take more than this many bytes of memory once they are decompressed, parsed as JSON
-    /// or decoded to an image: a few bytes of input can claim any amount of memory. A JSON document is
+    /// Refuses fields that take more than this many bytes of memory once they are decompressed, parsed as
+    /// JSON or decoded to an image: a few bytes of input can claim any amount of memory. A JSON document is
     /// estimated before it is parsed, at up to twice of what it takes: numbers at 64 bytes each, maps at 650.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {

@@ -148,7 +148,8 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>>
         let below = directory.to_string();
         let below = below.strip_suffix('/').unwrap_or(&below);
         let what = format!(
-            "no .tar, .tar.gz or .tar.zst directly in {directory}; {below}/**/*.tar includes its subdirectories"
+            "no .tar, .tar.gz or .tar.zst directly in {directory}; {below}/**/*.tar includes its \
+             subdirectories"
         );
         return Err(ErrorKind::NoShards(what).into());
     }
@@ -159,8 +160,8 @@ fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>>
 /// Refuses names that were meant otherwise: standard input, and the pattern of a writer.
 fn check_name(pattern: &str, url: &str) -> Result<()> {
     if url == "-" {
-        let what = "`-`, standard input, cannot be read again, as each epoch and a restore do: write the shard \
-                    to a file, or read it once as /dev/stdin";
+        let what = "`-`, standard input, cannot be read again, as each epoch and a restore do: write the \
+                    shard to a file, or read it once as /dev/stdin";
         return Err(ErrorKind::Unsupported(what.into()).into());
     }
     let number = url.match_indices('%').map(|(at, _)| at).find(|at| is_writers_number(&url[*at..]));
@@ -174,8 +175,8 @@ fn check_name(pattern: &str, url: &str) -> Result<()> {
     Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
 }
 
-/// Whether a text begins with a number as writers name it, such as `%06d` or `%d`. `%d0` and `%20d` are escaped
-/// characters of a URL.
+/// Whether a text begins with a number as writers name it, such as `%06d` or `%d`. `%d0` and `%20d` are
+/// escaped characters of a URL.
 fn is_writers_number(text: &str) -> bool {
     let text = text.trim_start_matches('%');
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());

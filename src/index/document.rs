@@ -4,7 +4,7 @@ use super::compact::{self, CompactReader};
 use super::relative_url::{directory, relative, resolved};
 use super::shard_entry::{MAX_SHARDS, ShardEntry};
 use super::{Index, ShardIndex};
-use crate::error::{Error, ErrorKind, INDEX, Result};
+use crate::error::{Error, ErrorKind, INDEX, PARSED_INDEX, Result};
 use crate::json::{self, ParsedAs};
 use crate::secret_url::{redact_text, without_secrets};
 use crate::store::{Store, file_name, write_to};
@@ -55,7 +55,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
     }
     let limit = json::limit_of(stored);
     if let Some(size) = json::excess(text, ParsedAs::Lists, limit) {
-        return Err(ErrorKind::TooLarge { what: INDEX, size, limit }.into());
+        return Err(ErrorKind::TooLarge { what: PARSED_INDEX, size, limit }.into());
     }
     serde_json::from_slice(text).map_err(|error| malformed(&error))
 }
@@ -102,7 +102,8 @@ impl Index {
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the document is no index or contradicts itself, [`ErrorKind::TooLarge`] if it
-    /// has more than 4 GiB or would take far more memory than what is stored of it, and the errors of [`Store::open`] and of reading.
+    /// has more than 4 GiB or would take far more memory than what is stored of it, and the errors of
+    /// [`Store::open`] and of reading.
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         let load = || {
             let (mut text, mut compact) = (Vec::new(), None::<CompactReader>);

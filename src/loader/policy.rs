@@ -1,6 +1,6 @@
 //! `OnError`: which failures a loader skips, and how many.
 
-use crate::error::{Error, ErrorKind, INDEX, RESPONSE_HEAD, Result};
+use crate::error::{Error, ErrorKind, INDEX, PARSED_INDEX, RESPONSE_HEAD, Result};
 use std::fmt;
 use std::ops::BitOr;
 
@@ -315,7 +315,7 @@ impl FailureClass {
             | ErrorKind::DuplicateMember { .. }
             | ErrorKind::ScatteredSample => Some(Self::Damage),
             // Neither an index nor a response belongs to one shard.
-            ErrorKind::TooLarge { what: INDEX | RESPONSE_HEAD, .. } => None,
+            ErrorKind::TooLarge { what: INDEX | PARSED_INDEX | RESPONSE_HEAD, .. } => None,
             ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Self::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)

@@ -50,8 +50,9 @@ impl Sample {
     ///
     /// # Errors
     /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::Decode`] when the
-    /// document is damaged, would take more than about 512 MiB of memory or is not what `T` reads, [`ErrorKind::WrongType`] when the value is none of the
-    /// three. All name the field, the sample's key and its shard.
+    /// document is damaged, would take more than about 512 MiB of memory or is not what `T` reads,
+    /// [`ErrorKind::WrongType`] when the value is none of the three. All name the field, the sample's key and
+    /// its shard.
     pub fn json<'a, T: Deserialize<'a>>(&'a self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
         let (name, value) = &self.0.fields[at];

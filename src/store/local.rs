@@ -8,8 +8,8 @@ pub(super) use list::list;
 pub(super) use meter::FileMeter;
 pub(super) use write::{LocalWriter, create_private_dir, private_file};
 
-use super::SHARD_SUFFIXES;
 use super::buffer::ReadBuffer;
+use super::location::SHARD_SUFFIXES;
 use super::object_cell::ObjectCell;
 use super::source::{ObjectInfo, ObjectVersion};
 use crate::activity::{self, Activity};

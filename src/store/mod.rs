@@ -66,7 +66,7 @@ pub(crate) use buffer::{ReadBuffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use location::{file_name, is_local, is_same_place};
+pub(crate) use location::{SHARD_SUFFIXES, file_name, is_local, is_same_place};
 pub(crate) use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};
@@ -93,9 +93,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use upload::UploadWriter;
-
-/// Suffixes of the names of shards that can be read.
-pub(crate) const SHARD_SUFFIXES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
 
 /// Opens, lists and writes objects by URL.
 ///

@@ -111,8 +111,8 @@ impl ChunkQueue {
         Some(std::mem::take(&mut self.gathered).freeze())
     }
 
-    /// Takes the next bytes in one chunk, at most `size`. Returns none until some have been pushed. Nothing may
-    /// have been gathered.
+    /// Takes the next bytes in one chunk, at most `size`. Returns none until some have been pushed. Nothing
+    /// may have been gathered.
     pub(super) fn part(&mut self, size: u64) -> Option<Bytes> {
         if self.head.is_empty() {
             return None;

@@ -4,7 +4,7 @@ use super::header::EntryKind;
 use super::intern::Interner;
 use super::limits::Limits;
 use super::name::{is_meta, split_name};
-use super::refusal::NameKnown;
+use super::refusal::{MemberRefusal, NameKnown};
 use super::seen_keys::SeenKeys;
 use super::walker::{Entry, Event, Walker};
 use crate::error::{Error, ErrorKind, Result};
@@ -167,7 +167,7 @@ impl<V: FieldContent> Grouper<V> {
     fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
         let refusal = self.walker.refused();
         if let Some(refusal) = refusal.filter(|refusal| refusal.name() == NameKnown::Beginning) {
-            self.unnamed(entry.name.clone(), refusal.error(&entry));
+            self.unnamed(entry.name.clone(), entry.refused(refusal));
             return None;
         }
         // Only a file has a body, which is skipped unless the member is wanted.
@@ -215,9 +215,7 @@ impl<V: FieldContent> Grouper<V> {
             self.report(&entry, ErrorKind::Header(message.into()));
         } else if self.sample.as_ref().is_some_and(|pending| pending.has(&field)) {
             self.report(&entry, ErrorKind::DuplicateMember { field: field.to_string() });
-        } else if let Some(kind) =
-            refusal.map(|refusal| refusal.kind(&entry)).or_else(|| self.beyond_limits(&entry))
-        {
+        } else if let Some(kind) = refusal.map(MemberRefusal::kind).or_else(|| self.beyond_limits(&entry)) {
             self.report(&entry, kind);
         }
         match self.sample.as_mut().filter(|pending| !pending.bad) {

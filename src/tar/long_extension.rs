@@ -13,8 +13,8 @@ const MAX_KEPT: u64 = 64 << 10;
 const MAX_HEAD: usize = 64;
 
 /// Keeps the name and size of a member from an extension header of any size, in bounded memory. Without the
-/// size of its content, reading could not go on behind the member; without its name, the error could not say
-/// which sample is refused.
+/// size of its content, the next member could not be found; without its name, the error could not say which
+/// sample is refused.
 #[derive(Debug, Default)]
 pub(super) struct LongExtension {
     /// Whole pax records that say the name or the size.

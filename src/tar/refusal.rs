@@ -1,13 +1,12 @@
 //! Why a member is refused although the archive can be read past it.
 
-use super::walker::Entry;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 
 /// Why a member is refused. It is an error of its sample alone: the next member follows.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Refusal {
+pub(super) enum MemberRefusal {
     /// It is larger than the limit.
-    Size { limit: u64 },
+    Size { size: u64, limit: u64 },
     /// One of its extension headers is larger than the limit.
     Extension { size: u64, limit: u64, name: NameKnown },
     /// It is sparse: its content is only the parts that are no holes.
@@ -22,32 +21,23 @@ pub(super) enum NameKnown {
     Beginning,
 }
 
-impl Refusal {
+impl MemberRefusal {
     pub(super) fn name(self) -> NameKnown {
         match self {
-            Refusal::Extension { name, .. } => name,
-            Refusal::Size { .. } | Refusal::Sparse => NameKnown::Whole,
+            MemberRefusal::Extension { name, .. } => name,
+            MemberRefusal::Size { .. } | MemberRefusal::Sparse => NameKnown::Whole,
         }
     }
 
-    pub(super) fn kind(self, entry: &Entry) -> ErrorKind {
+    pub(super) fn kind(self) -> ErrorKind {
         match self {
-            Refusal::Size { limit } => ErrorKind::TooLarge { what: "a tar member", size: entry.size, limit },
-            Refusal::Extension { size, limit, .. } => {
+            MemberRefusal::Size { size, limit } => ErrorKind::TooLarge { what: "a tar member", size, limit },
+            MemberRefusal::Extension { size, limit, .. } => {
                 ErrorKind::TooLarge { what: "a tar extension header", size, limit }
             }
-            Refusal::Sparse => {
+            MemberRefusal::Sparse => {
                 ErrorKind::Header("a sparse member; write the shard again without `--sparse`".into())
             }
-        }
-    }
-
-    /// The error, with the name of the member if it is known.
-    pub(super) fn error(self, entry: &Entry) -> Error {
-        let error = Error::from(self.kind(entry)).at_offset(entry.offset);
-        match self.name() {
-            NameKnown::Whole => error.in_member(String::from_utf8_lossy(&entry.name)),
-            NameKnown::Beginning => error,
         }
     }
 }

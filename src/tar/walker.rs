@@ -5,7 +5,7 @@ use super::chunk_queue::{ChunkQueue, SharedSlice};
 use super::header::{self, BLOCK, Block, EntryKind, Extension, SparseMap};
 use super::limits::Limits;
 use super::long_extension::LongExtension;
-use super::refusal::{NameKnown, Refusal};
+use super::refusal::{MemberRefusal, NameKnown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file_kind::not_a_tar;
 use bytes::Bytes;
@@ -24,6 +24,17 @@ pub struct Entry {
     pub offset: u64,
     /// The offset in the archive of its content.
     pub data_offset: u64,
+}
+
+impl Entry {
+    /// The error of this member, which names it if its name is known.
+    pub(super) fn refused(&self, refusal: MemberRefusal) -> Error {
+        let error = Error::from(refusal.kind()).at_offset(self.offset);
+        match refusal.name() {
+            NameKnown::Whole => error.in_member(String::from_utf8_lossy(&self.name)),
+            NameKnown::Beginning => error,
+        }
+    }
 }
 
 /// What the [`Walker`] found next.
@@ -92,9 +103,9 @@ pub struct Walker {
     /// What is kept of an extension header that exceeds the limit, while it is read.
     long: LongExtension,
     /// Why the next member is refused, as its extension headers say.
-    next_refusal: Option<Refusal>,
+    next_refusal: Option<MemberRefusal>,
     /// Why the member of the last [`Event::Entry`] is refused.
-    refused: Option<Refusal>,
+    refused: Option<MemberRefusal>,
     /// Whether the end of the input was reached without damage.
     complete: bool,
     /// Whether a global pax header has set the name or size of a member.
@@ -223,7 +234,7 @@ impl Walker {
     }
 
     /// Why the member of the last [`Event::Entry`] of [`step`](Walker::step) is refused. It has no body then.
-    pub(super) fn refused(&mut self) -> Option<Refusal> {
+    pub(super) fn refused(&mut self) -> Option<MemberRefusal> {
         self.refused.take()
     }
 
@@ -245,12 +256,12 @@ impl Walker {
     ///
     /// Damage, with the byte offset: [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`],
     /// [`ErrorKind::Checksum`] or [`ErrorKind::Header`]. [`ErrorKind::UnsupportedCompression`] for compressed
-    /// data in place of an archive, [`ErrorKind::NotAnArchive`] for anything else. The archive can't be read further: the next event is
-    /// [`Event::End`].
+    /// data in place of an archive, [`ErrorKind::NotAnArchive`] for anything else. The archive can't be read
+    /// further: the next event is [`Event::End`].
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Event> {
         match (self.step()?, self.refused()) {
-            (Event::Entry(entry), Some(refusal)) => Err(refusal.error(&entry)),
+            (Event::Entry(entry), Some(refusal)) => Err(entry.refused(refusal)),
             (event, _) => Ok(event),
         }
     }
@@ -367,10 +378,10 @@ impl Walker {
                 self.global_used |= self.global.path.is_some() || self.global.size.is_some();
                 self.end_of(at, size)?;
                 let limit = self.limits.member;
-                let too_large = (size > limit).then_some(Refusal::Size { limit });
+                let too_large = (size > limit).then_some(MemberRefusal::Size { size, limit });
                 let refusal = self.next_refusal.take().or(too_large);
                 self.refused = match sparse {
-                    Some(_) => Some(Refusal::Sparse),
+                    Some(_) => Some(MemberRefusal::Sparse),
                     None => refusal.filter(|_| kind == EntryKind::File),
                 };
                 self.state = match (kind, sparse, self.refused) {
@@ -439,7 +450,7 @@ impl Walker {
             }
             (_, true) => {
                 self.end_of(self.offset(), size)?;
-                self.next_refusal = Some(Refusal::Extension { size, limit, name: NameKnown::Whole });
+                self.next_refusal = Some(MemberRefusal::Extension { size, limit, name: NameKnown::Whole });
                 let padding = size.next_multiple_of(BLOCK as u64) - size;
                 WalkerState::LongExtension { meaning, left: size, padding }
             }
@@ -450,7 +461,7 @@ impl Walker {
     /// Takes over what was kept of an extension header that exceeds the limit.
     fn end_long_extension(&mut self) -> Result<()> {
         let is_cut = std::mem::take(&mut self.long).finish(&mut self.extension)?;
-        if let (true, Some(Refusal::Extension { name, .. })) = (is_cut, &mut self.next_refusal) {
+        if let (true, Some(MemberRefusal::Extension { name, .. })) = (is_cut, &mut self.next_refusal) {
             *name = NameKnown::Beginning;
         }
         Ok(())

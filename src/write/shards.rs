@@ -55,8 +55,8 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 ///
 /// A new shard is started when one is full: before the write that would exceed the limits. A shard appears
 /// under its name when it is complete. If the writer is dropped without [`finish`](ShardWriter::finish), the
-/// unfinished shard never appears, which is logged (feature `tracing`), and the shards before it stay. No empty shard is written. Existing shards
-/// are replaced.
+/// unfinished shard never appears, which is logged (feature `tracing`), and the shards before it stay. No
+/// empty shard is written. Existing shards are replaced.
 ///
 /// ```
 /// use shardstream::{Sample, write::ShardWriter};

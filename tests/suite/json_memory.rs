@@ -56,7 +56,7 @@ fn an_index_takes_memory_in_proportion_to_what_is_stored() {
     std::fs::write(&path, gzip(&text)).unwrap();
     assert!(path.metadata().unwrap().len() < 200_000);
     let load = || Index::load(&Store::default(), path.to_str().unwrap()).unwrap_err();
-    assert!(matches!(load().kind(), ErrorKind::TooLarge { what: "an index", .. }), "{}", load());
+    assert!(matches!(load().kind(), ErrorKind::TooLarge { what: "a parsed index", .. }), "{}", load());
     // A document of the sizes that are written is read.
     let sizes = format!("{}1", "123456,".repeat(400_000));
     let document = format!(

@@ -14,8 +14,10 @@ use std::sync::Arc;
 pub(crate) struct ClassFolders {
     pub(crate) classes: Vec<String>,
     pub(crate) samples: Vec<PlannedSample>,
-    /// Number of files with other extensions, and of hidden files such as `._a.jpg`.
+    /// Number of files with other extensions.
     pub(crate) ignored: u64,
+    /// Number of hidden files, such as `._a.jpg`.
+    pub(crate) hidden: u64,
 }
 
 impl ClassFolders {
@@ -41,6 +43,7 @@ impl ClassFolders {
                 linked_from: Vec::new(),
                 found: Vec::new(),
                 ignored: 0,
+                hidden: 0,
             };
             let walked = walk.list(&class).map(|()| walk);
             if let Ok(walk) = &walked {
@@ -48,11 +51,12 @@ impl ClassFolders {
             }
             Ok(walked)
         });
-        let mut folders = ClassFolders { classes, samples: Vec::new(), ignored: 0 };
+        let mut folders = ClassFolders { classes, samples: Vec::new(), ignored: 0, hidden: 0 };
         let (cls, json): (Arc<str>, Arc<str>) = ("cls".into(), "json".into());
         for (number, walked) in walks.enumerate() {
-            let ClassWalk { found, ignored, .. } = walked??;
+            let ClassWalk { found, ignored, hidden, .. } = walked??;
             folders.ignored += ignored;
+            folders.hidden += hidden;
             for (path, field) in found {
                 let class = FieldSource::Bytes(number.to_string().into_bytes().into());
                 let mut fields = vec![(Arc::clone(&cls), class), (field.into(), FieldSource::file(&path))];
@@ -83,6 +87,7 @@ struct ClassWalk {
     /// Paths below the root, with slashes, and their fields.
     found: Vec<(String, &'static str)>,
     ignored: u64,
+    hidden: u64,
 }
 
 impl ClassWalk {
@@ -93,7 +98,7 @@ impl ClassWalk {
         for DirectoryEntry { name, is_directory, is_link } in entries(&here)? {
             let path = format!("{directory}/{name}");
             if name.starts_with('.') {
-                self.ignored += u64::from(!is_directory);
+                self.hidden += u64::from(!is_directory);
                 continue;
             }
             if is_directory {
@@ -190,7 +195,7 @@ mod tests {
             write(dir.path(), path);
         }
         let folders = read(dir.path(), false).unwrap();
-        assert_eq!((folders.samples.len(), folders.ignored), (1, 2));
+        assert_eq!((folders.samples.len(), folders.hidden), (1, 2));
     }
 
     #[test]

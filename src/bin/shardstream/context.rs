@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::output::Output;
 use crate::progress::{Progress, Screen, Unit};
-use crate::samples::ShardReader;
+use crate::shard_reader::ShardReader;
 use shardstream::store::Store;
 use std::path::Path;
 use tracing_chrome::FlushGuard;

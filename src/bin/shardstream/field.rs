@@ -269,8 +269,8 @@ pub(crate) fn warn_of_odd_names(samples: u64, counts: impl Iterator<Item = u64>)
     }
     if samples >= 3 && single.saturating_mul(2) >= samples {
         note(format_args!(
-            "{} have {}: a key ends at the first dot of a file name, so that of `scan 22.05.png` the field is \
-             05.png; write the shards with names without dots",
+            "{} have {}: a key ends at the first dot of a file name, so that the field of `scan 22.05.png` \
+             is 05.png; write the shards with keys without dots",
             text::counted(samples, "sample"),
             text::counted(names, "different field name"),
         ));

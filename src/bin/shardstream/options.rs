@@ -35,11 +35,7 @@ impl Patterns {
         let mut patterns: Vec<SecretUrl> = self.patterns.iter().map(SecretUrl::from).collect();
         if let Some(file) = &self.list {
             let text = read_text(file, context)?;
-            let lines = text
-                .trim_start_matches('\u{feff}')
-                .lines()
-                .map(str::trim)
-                .filter(|line| !line.is_empty() && !line.starts_with('#'));
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
             patterns.extend(lines.map(SecretUrl::from));
         }
         Ok(patterns)
@@ -154,8 +150,13 @@ impl TrainingOptions {
     }
 }
 
-/// Reads a text file from a path or URL; `-` is stdin.
+/// Reads a text file from a path or URL, without its byte order mark; `-` is stdin.
 pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failure> {
+    let text = read_whole_text(place, context)?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+fn read_whole_text(place: &str, context: &Context) -> Result<String, Failure> {
     if place == "-" {
         return read_stdin(&context.interrupt);
     }

@@ -4,7 +4,7 @@ use crate::failure::other_error;
 use crate::field_edit::FieldEdit;
 use crate::input::Input;
 use crate::input_hash::InputHash;
-use crate::samples::ShardReader;
+use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
 use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;

@@ -26,8 +26,9 @@ use std::sync::Arc;
 /// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated
 /// or overwritten, damaged headers, samples with two members of one extension, samples whose members are not
 /// adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
-/// others have. What of a shard could not be verified is a finding too, not_verified. With --decode, also fields that do not decode; with --index, shards that changed, different
-/// samples, and different bytes if the index has checksums. The exit code is 3 if anything was found.
+/// others have. What of a shard could not be verified is a finding too, not_verified. With --decode, also
+/// fields that do not decode; with --index, shards that changed, different samples, and different bytes if
+/// the index has checksums. The exit code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
