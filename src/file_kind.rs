@@ -75,6 +75,7 @@ pub(crate) fn not_a_tar(head: &[u8]) -> Option<Error> {
 
 /// The error of a file with these first bytes whose name says that it is compressed by `compression`, if it
 /// is something else that is known.
+#[cfg(any(feature = "gzip", feature = "zstd", test))]
 pub(crate) fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     let is_skippable =
         compression == "zstd" && head.len() >= 4 && head[0] >> 4 == 5 && head[1..4] == *b"\x2a\x4d\x18";

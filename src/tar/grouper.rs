@@ -1,12 +1,13 @@
 //! Groups members by key into samples, with or without their content.
 
+use super::event::{Entry, Event};
 use super::header::EntryKind;
 use super::intern::Interner;
 use super::limits::Limits;
 use super::name::{is_meta, split_name};
 use super::refusal::{MemberRefusal, NameKnown};
 use super::seen_keys::SeenKeys;
-use super::walker::{Entry, Event, Walker};
+use super::walker::Walker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Position, Value};
 use bytes::Bytes;

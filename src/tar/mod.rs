@@ -6,6 +6,7 @@
 
 mod archive_end;
 mod chunk_queue;
+mod event;
 mod grouper;
 mod header;
 mod intern;
@@ -21,6 +22,7 @@ mod seen_keys;
 mod tests;
 mod walker;
 
+pub use event::{Entry, Event};
 pub use header::EntryKind;
 pub use limits::Limits;
 pub(crate) use name::is_meta;
@@ -28,4 +30,4 @@ pub use name::split_name;
 pub use outline::{FieldOutline, Outline, Outlined, SampleOutline};
 pub use parser::{Parsed, SampleParser};
 pub use read::{Read, read};
-pub use walker::{Entry, Event, Walker};
+pub use walker::Walker;
