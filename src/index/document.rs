@@ -7,7 +7,7 @@ use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, INDEX, PARSED_INDEX, Result};
 use crate::json::{self, ParsedAs};
 use crate::secret_url::{redact_text, without_secrets};
-use crate::store::{Store, file_name, write_to};
+use crate::store::{Body, Store, file_name, write_to};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -39,7 +39,7 @@ struct IndexDocument {
 /// Reads the entry of one shard from a document of its own.
 pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
     let mut text = Vec::new();
-    let stored = read_chunks(store, url, |chunk| {
+    let stored = read_chunks(store, url, |chunk, _| {
         text.extend_from_slice(chunk);
         Ok(())
     })?;
@@ -72,20 +72,21 @@ fn json(shard: &ShardIndex) -> Result<Vec<u8>> {
     serde_json::to_vec(shard).map_err(|error| malformed(&error))
 }
 
-/// Reads a document of at most [`MAX_DOCUMENT`] bytes in chunks. Returns the number of bytes that are stored
-/// of it, which are fewer if it is compressed.
-fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+/// Reads a document of at most [`MAX_DOCUMENT`] bytes in chunks. `take` gets each chunk with the number of
+/// bytes that are stored of the document, which are fewer if it is compressed. Returns that number too.
+fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8], u64) -> Result<()>) -> Result<u64> {
     let mut size = 0;
     let mut body = store.open(url)?;
-    for chunk in &mut body {
+    let stored = |body: &Body, size| body.object().and_then(|object| object.size).unwrap_or(size);
+    while let Some(chunk) = body.next() {
         let chunk = chunk?;
         size += chunk.len() as u64;
         if size > MAX_DOCUMENT {
             return Err(ErrorKind::TooLarge { what: INDEX, size, limit: MAX_DOCUMENT }.into());
         }
-        take(&chunk)?;
+        take(&chunk, stored(&body, size))?;
     }
-    Ok(body.object().and_then(|object| object.size).unwrap_or(size))
+    Ok(stored(&body, size))
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> Error {
@@ -107,13 +108,13 @@ impl Index {
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         let load = || {
             let (mut text, mut compact) = (Vec::new(), None::<CompactReader>);
-            let stored = read_chunks(store, url, |chunk| {
+            let stored = read_chunks(store, url, |chunk, stored| {
                 if let Some(reader) = &mut compact {
                     return reader.push(chunk, |shard| resolve_shard(directory(url), shard));
                 }
                 text.extend_from_slice(chunk);
                 if text.starts_with(compact::MAGIC) {
-                    let reader = compact.insert(CompactReader::default());
+                    let reader = compact.insert(CompactReader::new(json::limit_of(stored)));
                     reader.push(&std::mem::take(&mut text), |shard| resolve_shard(directory(url), shard))?;
                 }
                 Ok(())
@@ -144,7 +145,7 @@ impl Index {
     /// [`ErrorKind::Index`] if the document is no compact index, is damaged, is of another version or
     /// contradicts itself.
     pub fn from_compact(bytes: &[u8], directory: &str) -> Result<Self> {
-        let mut reader = CompactReader::default();
+        let mut reader = CompactReader::new(json::limit_of(bytes.len() as u64));
         reader.push(bytes, |shard| resolve_shard(directory, shard))?;
         Self::read_compact(reader)
     }

@@ -1,8 +1,10 @@
 //! A document takes no more memory than its limit, whatever its text or its compressed bytes claim.
 
+use crate::support::shards::{memory, write};
 use shardstream::codec::Decoder;
 use shardstream::index::Index;
 use shardstream::store::Store;
+use shardstream::{Dataset, Loader, Topology};
 use shardstream::{ErrorKind, Sample, State};
 use std::error::Error as _;
 use std::io::Write;
@@ -79,6 +81,51 @@ fn an_index_claims_no_more_samples_than_the_shard_has_room_for() {
     assert!(error.to_string().contains("no room for that many samples"), "{error}");
     assert_eq!(entry("a.tar", 20).unwrap(), 20);
     assert_eq!(entry("a.tar.gz", 2000).unwrap(), 2000);
+}
+
+/// The compact form too.
+#[test]
+fn a_compact_index_takes_memory_in_proportion_to_what_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index.shidx.gz");
+    let number = |mut number: usize| {
+        let mut bytes = Vec::new();
+        while number >= 0x80 {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+        bytes
+    };
+    let frame = |content: &[u8]| {
+        let (length, sum) = ((content.len() as u32).to_le_bytes(), crc32c::crc32c(content).to_le_bytes());
+        [&length, &sum, content].concat()
+    };
+    let shapes = 40 << 20;
+    // A shard `a` with a layout of no fields and of shapes that are all empty.
+    let shard = [&[4, 0, 0, 1, b'a', 0, 1, 0][..], &number(shapes), &vec![0; shapes]].concat();
+    let document = [b"\x89SHIDX\r\n\x01".to_vec(), frame(&[1]), frame(&shard)].concat();
+    std::fs::write(&path, gzip(&document)).unwrap();
+    let error = Index::load(&Store::default(), path.to_str().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("it takes far more memory than what is stored of it"), "{error}");
+}
+
+/// A dataset of an index that has only a number, whatever it is: nothing is made for each sample.
+#[test]
+fn a_dataset_of_any_number_of_samples_is_planned() {
+    let store = memory();
+    let shards = write(&store, &[3, 3]);
+    let shard = r#"{"url":"mem://train/00000N.tar","nsamples":1099511627776}"#;
+    let entries = [0, 1].map(|n| shard.replace('N', &n.to_string())).join(",");
+    let document = format!(r#"{{"wids_version":1,"shardlist":[{entries}]}}"#);
+    let index = Index::from_json(document.as_bytes(), "").unwrap();
+    let dataset = Dataset::builder(shards).store(store).topology(Topology::single()).index(index);
+    let dataset = dataset.streams(2).shuffle_shards(true).build().unwrap();
+    assert_eq!(dataset.len(), Some(1 << 41));
+    let loader = Loader::builder(dataset).threads(1).batch(1 << 10).build().unwrap();
+    assert_eq!(loader.steps(), Some(1 << 31));
+    let errors: Vec<_> = loader.epoch(0).filter_map(Result::err).take(2).collect();
+    assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::Stale { .. })), "{errors:?}");
 }
 
 /// An index of DALI is named.
