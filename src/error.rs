@@ -16,6 +16,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What [`ErrorKind::TooLarge`] says of an index, of responses of servers that are read whole, of a listing
 /// and of any other document. None of them belongs to one shard, so no policy skips it.
 pub(crate) const INDEX: &str = "an index";
+pub(crate) const PARSED_INDEX: &str = "a parsed index";
 pub(crate) const RESPONSE_HEAD: &str = "the head of a response";
 pub(crate) const RESPONSE: &str = "a response that is no object";
 pub(crate) const LISTING: &str = "a listing";
@@ -284,11 +285,24 @@ pub enum ErrorKind {
     #[error("bad end of the tar archive: {0}")]
     ArchiveEnd(String),
     /// A tar header's checksum does not match its bytes.
-    #[error("bad tar header checksum: the shard is damaged here, or this is not a tar archive")]
+    #[error("bad tar header checksum: the shard is damaged here")]
     Checksum,
     /// A tar header or extension is malformed.
     #[error("bad tar header: {0}")]
     Header(String),
+    /// The file is no tar archive, or is not compressed as its name says. No policy skips this, since it is
+    /// no damage: a pattern matches another file, or the shards were never fetched.
+    #[error("this is {found}, and no {expected}{remedy}; it begins with `{beginning}`")]
+    NotAnArchive {
+        /// What the file seems to be, such as "a Git LFS pointer".
+        found: &'static str,
+        /// What it should be: "tar archive", "gzip data" or "zstd data".
+        expected: &'static str,
+        /// What to do, behind a colon; may be empty.
+        remedy: &'static str,
+        /// The first line or bytes, escaped and shortened, without what may be a secret.
+        beginning: String,
+    },
     /// A document is no index of shards, or contradicts itself.
     #[error("bad index of shards: {0}")]
     Index(String),
@@ -563,9 +577,13 @@ impl From<std::io::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ErrorDetails { kind, location, attempts, repeats } = &*self.0;
-        match repeats {
-            Some(sent) => f.write_str(&sent.redact(&kind.to_string()))?,
-            None => kind.fmt(f)?,
+        match (repeats, kind, location.offset) {
+            (Some(sent), ..) => f.write_str(&sent.redact(&kind.to_string()))?,
+            // Nothing is there to be truncated.
+            (None, ErrorKind::Truncated { .. }, Some(0)) => {
+                f.write_str("the file is empty, and a tar archive has at least 1024 bytes")?;
+            }
+            _ => kind.fmt(f)?,
         }
         let mut separator = " (";
         let mut part = |name: &str, value: Option<&dyn fmt::Display>| -> fmt::Result {
@@ -625,11 +643,19 @@ fn missing_sample_hint(damaged: bool) -> &'static str {
 /// The option that sets a limit, for the end of a message.
 fn limit_hint(what: &str) -> &'static str {
     match what {
-        "a sample" => ": set `tar::Limits::sample` if the shard is to be trusted",
-        "a tar member" => ": set `tar::Limits::member` if the shard is to be trusted",
-        "a tar extension header" => ": set `tar::Limits::extension` if the shard is to be trusted",
+        "a sample" => {
+            ": set `tar::Limits::sample` if the shard is to be trusted (`--limit sample=SIZE` in the program)"
+        }
+        "a tar member" => {
+            ": set `tar::Limits::member` if the shard is to be trusted (`--limit member=SIZE` in the program)"
+        }
+        "a tar extension header" => {
+            ": set `tar::Limits::extension` if the shard is to be trusted (`--limit extension=SIZE` in the \
+             program)"
+        }
         "the keys of a side's shard" => ": set `Side::key_bytes` if the shard is to be trusted",
         LISTING => " of names in memory: list a directory below it",
+        "a parsed JSON document" => ": set `Decoder::max_size` if the field is to be trusted",
         "decompressed data" => ": set `StoreBuilder::max_expansion` if the object is to be trusted",
         _ => "",
     }

@@ -31,11 +31,13 @@ pub mod dataset;
 mod dtype;
 pub mod error;
 pub mod feed;
+mod file_kind;
 #[cfg(all(any(doc, doctest), feature = "image"))]
 pub mod guide;
 #[cfg(feature = "image")]
 pub mod image;
 pub mod index;
+mod json;
 pub mod loader;
 mod memory;
 #[cfg(feature = "mixture")]

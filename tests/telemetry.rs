@@ -103,8 +103,19 @@ fn log_and_metrics_record_reading_and_faults() {
     let batches = loader.build().unwrap().epoch(0);
     assert_eq!(batches.map(|batch| batch.unwrap().len()).sum::<usize>(), 39);
 
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = dir.path().join("out-%d.tar").display().to_string();
+    let mut writer = ShardWriter::builder(&pattern).max_count(2).build().unwrap();
+    (0..3).for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)).unwrap());
+    drop(writer);
+    let mut finished = ShardWriter::builder(&pattern).build().unwrap();
+    finished.write(&Sample::new("0").with("cls", 0)).unwrap();
+    finished.finish().unwrap();
+
     let text = log.text();
+    assert_eq!(text.matches("a ShardWriter is dropped without `finish`").count(), 1, "{text}");
     for event in [
+        "out-1.tar samples=1",
         "shardstream: a run over the data begins threads=1 streams=1",
         "shardstream: a shard is being read",
         " INFO shardstream: a request failed and is retried",

@@ -13,7 +13,9 @@ pub(super) fn read_int(bytes: &Bytes) -> Result<Value, BoxError> {
     parse_int(bytes).map(Value::Int)
 }
 
-pub(super) fn read_json(bytes: &Bytes) -> Result<Value, BoxError> {
+/// Reads a document that takes at most `max_size` bytes of memory.
+pub(super) fn read_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxError> {
+    json::check_memory(bytes, max_size as u64)?;
     Ok(Value::Json(parse_json(bytes)?))
 }
 

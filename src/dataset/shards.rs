@@ -1,17 +1,18 @@
 //! The shards of a dataset, as a pattern or a list.
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::index::{ListedShards, is_index_name};
 use crate::secret_url::SecretUrl;
 use crate::shards::{ShardList, glob};
-use crate::store::{ObjectVersion, Store};
+use crate::store::{ObjectInfo, ObjectVersion, SHARD_SUFFIXES, Store, is_local};
 use std::collections::HashMap;
+use std::path::Path;
 
 /// The shards of a dataset: a pattern, which is expanded later, or a list.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Shards {
-    /// Brace notation, `::` and `${NAME}`, as in [`ShardList::expand`], and [wildcards](glob).
+    /// Brace notation, `::` and `${NAME}`, as in [`ShardList::expand`], [wildcards](glob), and directories.
     Pattern(SecretUrl),
     /// A list that is used as it is.
     List(ShardList),
@@ -19,7 +20,9 @@ pub enum Shards {
 
 impl Shards {
     /// Expands the pattern to a list of shards. If it has wildcards, the directory or bucket is listed once,
-    /// and names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. Blocks.
+    /// and names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. A local directory,
+    /// or a URL that ends in `/`, stands for the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files
+    /// directly in it. Blocks.
     ///
     /// [`DatasetBuilder::build`](super::DatasetBuilder::build) does this by itself, and
     /// [`auto_index`](super::DatasetBuilder::auto_index) indexes what was listed. Call it where you need the
@@ -45,7 +48,8 @@ impl Shards {
     /// ```
     ///
     /// # Errors
-    /// A pattern that is malformed or matches nothing, and whatever [`Store::list`] meets.
+    /// A pattern that is malformed, matches nothing, or is one for writing (`train-%06d.tar`); `-`, since
+    /// standard input cannot be read again; and whatever [`Store::list`] meets.
     pub fn resolve(self, store: &Store) -> Result<ShardList> {
         Ok(self.listed(store)?.shards)
     }
@@ -92,6 +96,14 @@ fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
     let mut objects = Vec::with_capacity(patterns.len());
     for url in &patterns {
         let Some((prefix, wild)) = glob::split(url.expose_secret()) else {
+            if is_directory(url.expose_secret()) {
+                for info in in_directory(url, store)? {
+                    objects.push(info.object());
+                    urls.push(info.url.into());
+                }
+                continue;
+            }
+            check_name(pattern, url.expose_secret())?;
             urls.push(url.clone());
             objects.push(ObjectVersion::default());
             continue;
@@ -113,6 +125,65 @@ fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
         }
     }
     Ok(ListedShards { shards: urls.into_iter().collect(), objects, patterns })
+}
+
+/// Whether a URL that is no pattern stands for the shards below it. Web servers have no directories.
+fn is_directory(url: &str) -> bool {
+    let is_web = ["http://", "https://", "pipe:"]
+        .iter()
+        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
+    !is_web && (url.ends_with('/') || is_local(url) && Path::new(url).is_dir())
+}
+
+/// The shards directly in a directory, by extension.
+fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
+    let prefix = directory.expose_secret();
+    let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
+    let is_shard = |info: &ObjectInfo| {
+        let name = info.url.to_ascii_lowercase();
+        info.url.matches('/').count() == depth && SHARD_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    };
+    let mut found: Vec<ObjectInfo> = store.list_within(prefix, 0)?.into_iter().filter(is_shard).collect();
+    if found.is_empty() {
+        let below = directory.to_string();
+        let below = below.strip_suffix('/').unwrap_or(&below);
+        let what = format!(
+            "no .tar, .tar.gz or .tar.zst directly in {directory}; {below}/**/*.tar includes its \
+             subdirectories"
+        );
+        return Err(ErrorKind::NoShards(what).into());
+    }
+    found.sort_unstable_by(|one, other| one.url.cmp(&other.url));
+    Ok(found)
+}
+
+/// Refuses names that were meant otherwise: standard input, and the pattern of a writer.
+fn check_name(pattern: &str, url: &str) -> Result<()> {
+    if url == "-" {
+        let what = "`-`, standard input, cannot be read again, as each epoch and a restore do: write the \
+                    shard to a file, or read it once as /dev/stdin";
+        return Err(ErrorKind::Unsupported(what.into()).into());
+    }
+    let number = url.match_indices('%').map(|(at, _)| at).find(|at| is_writers_number(&url[*at..]));
+    let Some(at) = number else { return Ok(()) };
+    if is_local(url) && Path::new(url).exists() {
+        return Ok(());
+    }
+    let message = "a number such as %06d is for writing shards: to read them, give a range such as \
+                   {000000..000146}, or *";
+    let position = pattern.find(&url[at..]).unwrap_or(0);
+    Err(ErrorKind::Pattern { pattern: pattern.into(), position, message: message.into() }.into())
+}
+
+/// Whether a text begins with a number as writers name it, such as `%06d` or `%d`. `%d0` and `%20d` are
+/// escaped characters of a URL.
+fn is_writers_number(text: &str) -> bool {
+    let text = text.trim_start_matches('%');
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let width = &text[..text.len() - rest.len()];
+    let is_escape = |after: &str| width.is_empty() && after.starts_with(|c: char| c.is_ascii_hexdigit());
+    rest.strip_prefix('d')
+        .is_some_and(|after| (width.is_empty() || width.starts_with('0')) && !is_escape(after))
 }
 
 /// Number of directories between the listed one and names that match the rest of the pattern.

@@ -4,9 +4,10 @@ use super::compact::{self, CompactReader};
 use super::relative_url::{directory, relative, resolved};
 use super::shard_entry::{MAX_SHARDS, ShardEntry};
 use super::{Index, ShardIndex};
-use crate::error::{Error, ErrorKind, INDEX, Result};
+use crate::error::{Error, ErrorKind, INDEX, PARSED_INDEX, Result};
+use crate::json::{self, ParsedAs};
 use crate::secret_url::{redact_text, without_secrets};
-use crate::store::{Store, file_name, write_to};
+use crate::store::{Body, Store, file_name, write_to};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -37,8 +38,26 @@ struct IndexDocument {
 
 /// Reads the entry of one shard from a document of its own.
 pub(super) fn read_entry(store: &Store, url: &str) -> Result<ShardIndex> {
-    let text = read(store, url)?;
-    serde_json::from_slice(&text).map_err(|error| malformed(&error))
+    let mut text = Vec::new();
+    let stored = read_chunks(store, url, |chunk, _| {
+        text.extend_from_slice(chunk);
+        Ok(())
+    })?;
+    parse(&text, stored)
+}
+
+/// Parses a document of which `stored` bytes are stored, unless it would take much more memory than that.
+fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
+    if text.starts_with(b"v1.") {
+        let what = "this is an index of NVIDIA DALI (wds2idx), which has no names of shards: build one with \
+                    `Index::builder` or `shardstream index build`";
+        return Err(ErrorKind::Index(what.into()).into());
+    }
+    let limit = json::limit_of(stored);
+    if let Some(size) = json::excess(text, ParsedAs::Lists, limit) {
+        return Err(ErrorKind::TooLarge { what: PARSED_INDEX, size, limit }.into());
+    }
+    serde_json::from_slice(text).map_err(|error| malformed(&error))
 }
 
 pub(super) fn write_entry(store: &Store, url: &str, shard: &ShardIndex, private: bool) -> Result<()> {
@@ -53,28 +72,21 @@ fn json(shard: &ShardIndex) -> Result<Vec<u8>> {
     serde_json::to_vec(shard).map_err(|error| malformed(&error))
 }
 
-/// Reads a document of at most [`MAX_DOCUMENT`] bytes.
-fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
-    read_chunks(store, url, |chunk| {
-        text.extend_from_slice(chunk);
-        Ok(())
-    })?;
-    Ok(text)
-}
-
-/// Reads a document of at most [`MAX_DOCUMENT`] bytes in chunks.
-fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+/// Reads a document of at most [`MAX_DOCUMENT`] bytes in chunks. `take` gets each chunk with the number of
+/// bytes that are stored of the document, which are fewer if it is compressed. Returns that number too.
+fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8], u64) -> Result<()>) -> Result<u64> {
     let mut size = 0;
-    for chunk in store.open(url)? {
+    let mut body = store.open(url)?;
+    let stored = |body: &Body, size| body.object().and_then(|object| object.size).unwrap_or(size);
+    while let Some(chunk) = body.next() {
         let chunk = chunk?;
         size += chunk.len() as u64;
         if size > MAX_DOCUMENT {
             return Err(ErrorKind::TooLarge { what: INDEX, size, limit: MAX_DOCUMENT }.into());
         }
-        take(&chunk)?;
+        take(&chunk, stored(&body, size))?;
     }
-    Ok(())
+    Ok(stored(&body, size))
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> Error {
@@ -91,24 +103,25 @@ impl Index {
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the document is no index or contradicts itself, [`ErrorKind::TooLarge`] if it
-    /// has more than 4 GiB, and the errors of [`Store::open`] and of reading.
+    /// has more than 4 GiB or would take far more memory than what is stored of it, and the errors of
+    /// [`Store::open`] and of reading.
     pub fn load(store: &Store, url: &str) -> Result<Self> {
         let load = || {
             let (mut text, mut compact) = (Vec::new(), None::<CompactReader>);
-            read_chunks(store, url, |chunk| {
+            let stored = read_chunks(store, url, |chunk, stored| {
                 if let Some(reader) = &mut compact {
                     return reader.push(chunk, |shard| resolve_shard(directory(url), shard));
                 }
                 text.extend_from_slice(chunk);
                 if text.starts_with(compact::MAGIC) {
-                    let reader = compact.insert(CompactReader::default());
+                    let reader = compact.insert(CompactReader::new(json::limit_of(stored)));
                     reader.push(&std::mem::take(&mut text), |shard| resolve_shard(directory(url), shard))?;
                 }
                 Ok(())
             })?;
             match compact {
                 Some(reader) => Self::read_compact(reader),
-                None => Self::from_json(&text, directory(url)),
+                None => Self::of_document(parse(&text, stored)?, directory(url)),
             }
         };
         load().map_err(|error: Error| error.in_shard(url))
@@ -132,7 +145,7 @@ impl Index {
     /// [`ErrorKind::Index`] if the document is no compact index, is damaged, is of another version or
     /// contradicts itself.
     pub fn from_compact(bytes: &[u8], directory: &str) -> Result<Self> {
-        let mut reader = CompactReader::default();
+        let mut reader = CompactReader::new(json::limit_of(bytes.len() as u64));
         reader.push(bytes, |shard| resolve_shard(directory, shard))?;
         Self::read_compact(reader)
     }
@@ -145,9 +158,12 @@ impl Index {
     /// `directory`: the beginning of URLs or a path, or empty for the working directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Index`].
+    /// [`ErrorKind::Index`], and [`ErrorKind::TooLarge`] if it would take far more memory than its text.
     pub fn from_json(text: &[u8], directory: &str) -> Result<Self> {
-        let document: IndexDocument = serde_json::from_slice(text).map_err(|error| malformed(&error))?;
+        Self::of_document(parse(text, text.len() as u64)?, directory)
+    }
+
+    fn of_document(document: IndexDocument, directory: &str) -> Result<Self> {
         let bad = |what: &str| Err(ErrorKind::Index(what.into()).into());
         let kind = (document.kind.as_deref(), document.wids_version);
         let known = matches!(kind, (None | Some(KIND), Some(1)) | (Some(SELECTED), None));

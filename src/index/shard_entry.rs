@@ -4,12 +4,16 @@ use super::ShardIndex;
 use super::layout::{LayoutDocument, ShardLayout};
 use super::selection::{Selection, SelectionDocument};
 use crate::secret_url::{shown, without_secrets};
+use crate::store::file_name;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
 /// Largest number of samples that a shard may claim: their sum over the longest list of shards does not
 /// overflow.
 const MAX_SAMPLES: u64 = 1 << 40;
+
+/// Size of a header of a tar archive.
+const HEADER: u64 = 512;
 
 /// Largest number of shards in a document: as many as a [`ShardList`](crate::ShardList) may expand to.
 pub(super) const MAX_SHARDS: usize = 10_000_000;
@@ -54,6 +58,10 @@ impl TryFrom<ShardEntry> for ShardIndex {
         if samples > MAX_SAMPLES {
             return bad("the number of samples is absurd");
         }
+        // Each sample has a header. A compressed header may take less.
+        if is_plain(&url) && bytes.is_some_and(|bytes| samples > bytes / HEADER) {
+            return bad("the shard has no room for that many samples");
+        }
         let layout = match layout.map(ShardLayout::try_from).transpose() {
             Ok(layout) => layout,
             Err(what) => return bad(&format!("the layout has {what}")),
@@ -77,6 +85,11 @@ impl TryFrom<ShardEntry> for ShardIndex {
         let selection = selection.map(Arc::new);
         Ok(ShardIndex { url: url.into(), samples, bytes, version, layout, selection })
     }
+}
+
+/// Whether the name of a shard says that it is not compressed.
+fn is_plain(url: &str) -> bool {
+    file_name(url).to_ascii_lowercase().ends_with(".tar")
 }
 
 impl Serialize for ShardIndex {

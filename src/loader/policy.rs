@@ -1,6 +1,8 @@
 //! `OnError`: which failures a loader skips, and how many.
 
-use crate::error::{DOCUMENT, Error, ErrorKind, INDEX, LISTING, RESPONSE, RESPONSE_HEAD, Result};
+use crate::error::{
+    DOCUMENT, Error, ErrorKind, INDEX, LISTING, PARSED_INDEX, RESPONSE, RESPONSE_HEAD, Result,
+};
 use std::fmt;
 use std::ops::BitOr;
 
@@ -11,8 +13,8 @@ use std::ops::BitOr;
 /// of the state, and the next sample of the stream takes the place of the failed one.
 ///
 /// Only failures of one sample or one shard can be skipped. A network outage, refused access, a full disk, a
-/// shard that changed and a bad option would make every sample fail: such errors are always items of the
-/// iterator.
+/// shard that changed, a file that is no archive (a Git LFS pointer, a log-in page) and a bad option would
+/// make every sample fail: such errors are always items of the iterator.
 ///
 /// ```
 /// use shardstream::loader::{Failures, OnError};
@@ -316,7 +318,10 @@ impl FailureClass {
             | ErrorKind::DuplicateMember { .. }
             | ErrorKind::ScatteredSample => Some(Self::Damage),
             // None of these belongs to one shard.
-            ErrorKind::TooLarge { what: INDEX | RESPONSE_HEAD | RESPONSE | LISTING | DOCUMENT, .. } => None,
+            ErrorKind::TooLarge {
+                what: INDEX | PARSED_INDEX | RESPONSE_HEAD | RESPONSE | LISTING | DOCUMENT,
+                ..
+            } => None,
             ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Self::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)
@@ -339,6 +344,7 @@ impl FailureClass {
             | ErrorKind::Config(_)
             | ErrorKind::State(_)
             | ErrorKind::Index(_)
+            | ErrorKind::NotAnArchive { .. }
             | ErrorKind::UnsupportedScheme { .. }
             | ErrorKind::Unsupported(_)
             | ErrorKind::UnsupportedCompression(_) => None,

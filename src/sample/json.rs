@@ -2,11 +2,20 @@
 
 use super::{Sample, Value};
 use crate::error::{Error, ErrorKind, Result};
+use crate::json::{DEFAULT_LIMIT, ParsedAs, excess};
 use serde::Deserialize;
 
 /// Reads a document, which may begin with a byte order mark.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
+}
+
+/// Checks that a document takes at most `limit` bytes of memory once it is parsed.
+pub(crate) fn check_memory(bytes: &[u8], limit: u64) -> Result<()> {
+    match excess(bytes, ParsedAs::Values, limit) {
+        Some(size) => Err(ErrorKind::TooLarge { what: "a parsed JSON document", size, limit }.into()),
+        None => Ok(()),
+    }
 }
 
 impl Sample {
@@ -41,11 +50,20 @@ impl Sample {
     ///
     /// # Errors
     /// [`ErrorKind::MissingField`] when no alternative of `spec` is present, [`ErrorKind::Decode`] when the
-    /// document is damaged or not what `T` reads, [`ErrorKind::WrongType`] when the value is none of the
-    /// three. All name the field, the sample's key and its shard.
+    /// document is damaged, would take more than about 512 MiB of memory or is not what `T` reads,
+    /// [`ErrorKind::WrongType`] when the value is none of the three. All name the field, the sample's key and
+    /// its shard.
     pub fn json<'a, T: Deserialize<'a>>(&'a self, spec: &str) -> Result<T> {
         let at = self.find(spec).ok_or_else(|| self.missing(spec))?;
         let (name, value) = &self.0.fields[at];
+        let text = match value {
+            Value::Bytes(bytes) => Some(&bytes[..]),
+            Value::Text(text) => Some(text.as_bytes()),
+            _ => None,
+        };
+        if let Some(text) = text {
+            check_memory(text, DEFAULT_LIMIT).map_err(|error| self.locate(Error::decode(&**name, error)))?;
+        }
         let read = match value {
             Value::Bytes(bytes) => parse(bytes),
             Value::Text(text) => parse(text.as_bytes()),

@@ -90,8 +90,8 @@ impl ShardList {
         Ok(urls.into_iter().collect())
     }
 
-    /// Reads a list with one pattern on each line, and [expands](ShardList::expand) them. Empty lines, and
-    /// lines that start with `#`, are skipped.
+    /// Reads a list with one pattern on each line, and [expands](ShardList::expand) them. Empty lines, lines
+    /// that start with `#` and a byte order mark are skipped.
     ///
     /// ```
     /// use shardstream::ShardList;
@@ -107,6 +107,7 @@ impl ShardList {
         let variable = |name: &str| std::env::var(format!("WDS_{name}")).ok();
         let mut budget = ExpansionBudget::new(MAX_SHARDS);
         let mut urls = Vec::new();
+        let text = text.trim_start_matches('\u{feff}');
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             expand::expand(line, &variable, Wildcards::Refused, &mut budget, &mut urls)?;
         }
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn lines_of_any_system() {
-        let list = ShardList::from_lines("a{0,1}\r\n  # no\r\n\r\n b#2 \r\n").unwrap();
+        let list = ShardList::from_lines("\u{feff}a{0,1}\r\n  # no\r\n\r\n b#2 \r\n").unwrap();
         assert_eq!(list, ShardList::from_urls(["a0", "a1", "b#2"]));
     }
 

@@ -17,6 +17,7 @@ pub use ledger::{Ledger, Skip};
 pub(crate) use stream_state::{OpenSlice, PartialInput, StageRecord, StreamState};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::json::{self, ParsedAs};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -282,6 +283,10 @@ impl FromStr for State {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        if let Some(size) = json::excess(text.as_bytes(), ParsedAs::Lists, json::limit_of(text.len() as u64))
+        {
+            return Err(misfit(format!("it cannot be read: it would take more than {size} bytes of memory")));
+        }
         serde_json::from_str(text).map_err(|error| misfit(format!("it cannot be read: {error}")))
     }
 }

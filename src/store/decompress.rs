@@ -1,5 +1,7 @@
 //! Decompression of shards. The suffix of a URL says how a shard is compressed.
 
+#[cfg(any(feature = "gzip", feature = "zstd"))]
+use crate::file_kind::{HEAD, not_compressed};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -59,6 +61,16 @@ impl Decompressor {
         Ok(None)
     }
 
+    #[cfg(any(feature = "gzip", feature = "zstd"))]
+    fn name(self) -> &'static str {
+        match self {
+            #[cfg(feature = "gzip")]
+            Self::Gzip => "gzip",
+            #[cfg(feature = "zstd")]
+            Self::Zstd => "zstd",
+        }
+    }
+
     /// Decompresses `chunks`. The work is done by whoever polls the result.
     #[cfg(any(feature = "gzip", feature = "zstd"))]
     pub(super) fn decode(
@@ -69,7 +81,8 @@ impl Decompressor {
         use async_compression::futures::bufread;
         use futures::TryStreamExt;
 
-        let compressed = chunks.map_err(std::io::Error::other).into_async_read();
+        let compressed = checked_beginning(chunks, self.name());
+        let compressed = compressed.map_err(std::io::Error::other).into_async_read();
         let (compressed, consumed) = reader::CountedReader::new(compressed);
         let limit = |compression| reader::ExpansionLimit::new(compression, expansion, consumed);
         // Without `multiple_members` both decoders end after the first of several concatenated members or
@@ -99,6 +112,34 @@ impl Decompressor {
     ) -> BoxStream<'static, Result<Bytes>> {
         match self {}
     }
+}
+
+/// The same chunks, or an error if they begin like something else than data of this compression.
+#[cfg(any(feature = "gzip", feature = "zstd"))]
+fn checked_beginning(
+    mut chunks: BoxStream<'static, Result<Bytes>>,
+    compression: &'static str,
+) -> BoxStream<'static, Result<Bytes>> {
+    use futures::stream::{self, StreamExt};
+
+    let first = async move {
+        let (mut head, mut taken) = (Vec::new(), Vec::new());
+        while head.len() < HEAD
+            && let Some(chunk) = chunks.next().await
+        {
+            let Ok(bytes) = &chunk else {
+                taken.push(chunk);
+                break;
+            };
+            head.extend_from_slice(&bytes[..bytes.len().min(HEAD - head.len())]);
+            taken.push(chunk);
+        }
+        if let Some(error) = not_compressed(&head, compression) {
+            taken = vec![Err(error.at_offset(0))];
+        }
+        stream::iter(taken).chain(chunks)
+    };
+    stream::once(first).flatten().boxed()
 }
 
 #[cfg(feature = "gzip")]

@@ -9,6 +9,7 @@ pub(super) use meter::FileMeter;
 pub(super) use write::{LocalWriter, create_private_dir, private_file};
 
 use super::buffer::ReadBuffer;
+use super::location::SHARD_SUFFIXES;
 use super::object_cell::ObjectCell;
 use super::source::{ObjectInfo, ObjectVersion};
 use crate::activity::{self, Activity};
@@ -97,6 +98,7 @@ fn read_full(mut file: &File, bytes: &mut [u8]) -> io::Result<usize> {
 /// Opens the file at `path` for reading from byte `at`. Returns no metadata for pipes and devices, whose
 /// length is not known.
 fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
+    check_no_pipe(path)?;
     let mut file = File::open(path).map_err(store_error)?;
     let before = of_regular_file(file.metadata().map_err(store_error)?)?;
     match &before {
@@ -107,6 +109,26 @@ fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
     Ok((file, before))
 }
 
+/// Refuses a named pipe under the name of a shard: opening it would wait for a writer, perhaps for ever, and
+/// it could be read once. A pipe under another name, such as `/dev/stdin`, is read.
+#[cfg(unix)]
+fn check_no_pipe(path: &Path) -> Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let is_shard = SHARD_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+    if is_shard && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        let what = "this is a named pipe, which can be read once: write the shard to a file";
+        return Err(ErrorKind::Unsupported(what.into()).into());
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn check_no_pipe(_: &Path) -> Result<()> {
+    Ok(())
+}
+
 /// The metadata of a regular file; `None` for pipes and devices.
 ///
 /// # Errors
@@ -114,13 +136,17 @@ fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
 /// If it is a directory.
 fn of_regular_file(metadata: Metadata) -> Result<Option<Metadata>> {
     match metadata.is_dir() {
-        true => Err(io::Error::from(io::ErrorKind::IsADirectory).into()),
+        true => {
+            let what = "this is a directory and no shard: as a pattern, its name stands for the shards in it";
+            Err(io::Error::new(io::ErrorKind::IsADirectory, what).into())
+        }
         false => Ok(metadata.is_file().then_some(metadata)),
     }
 }
 
 /// The size and version of the file at `path`. They are unknown for pipes and devices.
 pub(super) fn stat(path: &Path) -> Result<ObjectVersion> {
+    check_no_pipe(path)?;
     let metadata = of_regular_file(fs::metadata(path).map_err(store_error)?)?;
     Ok(metadata.as_ref().map(version).unwrap_or_default())
 }

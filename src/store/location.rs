@@ -6,6 +6,9 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::path::PathBuf;
 
+/// Suffixes of the names of shards that can be read.
+pub(crate) const SHARD_SUFFIXES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
+
 /// The scheme of a URL, without `://`; `None` for a path.
 pub(super) fn scheme(url: &str) -> Option<&str> {
     let (scheme, _) = url.split_once("://")?;

@@ -72,7 +72,7 @@ pub(crate) use buffer::{ReadBuffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use location::{file_name, is_local, is_same_place};
+pub(crate) use location::{SHARD_SUFFIXES, file_name, is_local, is_same_place};
 pub(crate) use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};

@@ -29,7 +29,12 @@ pub(super) struct SharedSlice<'a> {
     chunk: &'a Bytes,
 }
 
-impl SharedSlice<'_> {
+impl<'a> SharedSlice<'a> {
+    /// A whole chunk as one piece.
+    pub(super) fn whole(chunk: &'a Bytes) -> Self {
+        SharedSlice { bytes: chunk, chunk }
+    }
+
     /// A shared slice of a part of the piece.
     pub(super) fn share(&self, part: &[u8]) -> Bytes {
         self.chunk.slice_ref(part)
@@ -104,6 +109,17 @@ impl ChunkQueue {
             self.used(part);
         }
         Some(std::mem::take(&mut self.gathered).freeze())
+    }
+
+    /// Takes the next bytes in one chunk, at most `size`. Returns none until some have been pushed. Nothing
+    /// may have been gathered.
+    pub(super) fn part(&mut self, size: u64) -> Option<Bytes> {
+        if self.head.is_empty() {
+            return None;
+        }
+        let part = self.head.split_to(usize::try_from(size).unwrap_or(usize::MAX).min(self.head.len()));
+        self.used(part.len());
+        Some(part)
     }
 
     /// Skips up to `size` bytes, and returns the number of bytes that are still to be skipped.

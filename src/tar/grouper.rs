@@ -1,11 +1,13 @@
 //! Groups members by key into samples, with or without their content.
 
+use super::event::{Entry, Event};
 use super::header::EntryKind;
 use super::intern::Interner;
 use super::limits::Limits;
 use super::name::{is_meta, split_name};
+use super::refusal::{MemberRefusal, NameKnown};
 use super::seen_keys::SeenKeys;
-use super::walker::{Entry, Event, Walker};
+use super::walker::Walker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Position, Value};
 use bytes::Bytes;
@@ -50,6 +52,9 @@ pub(super) struct Grouper<V> {
     ended: bool,
     /// The error of a sample, which is returned after the complete sample before it.
     fault: Option<Error>,
+    /// The beginning of the name of a refused member whose whole name is not known, until the next sample
+    /// begins.
+    unnamed: Option<Bytes>,
     names: Interner,
     /// The keys so far, to detect a repeated one.
     keys: SeenKeys,
@@ -117,6 +122,7 @@ impl<V: FieldContent> Grouper<V> {
             sample: None,
             ended: false,
             fault: None,
+            unnamed: None,
             names: Interner::default(),
             keys: SeenKeys::default(),
         }
@@ -133,7 +139,7 @@ impl<V: FieldContent> Grouper<V> {
             if let Some(fault) = self.fault.take() {
                 return Err(fault);
             }
-            let whole = match self.walker.next().map_err(|error| self.damaged(error))? {
+            let whole = match self.walker.step().map_err(|error| self.damaged(error))? {
                 Event::NeedInput => return Ok(GroupEvent::NeedInput),
                 // Only now is it certain that this was the end marker, and that the last sample is complete.
                 Event::End => match self.sample.take() {
@@ -160,6 +166,11 @@ impl<V: FieldContent> Grouper<V> {
     ///
     /// The name is copied: it is a slice of the chunk that the header is in.
     fn entry(&mut self, entry: Entry) -> Option<Pending<V>> {
+        let refusal = self.walker.refused();
+        if let Some(refusal) = refusal.filter(|refusal| refusal.name() == NameKnown::Beginning) {
+            self.unnamed(entry.name.clone(), entry.refused(refusal));
+            return None;
+        }
         // Only a file has a body, which is skipped unless the member is wanted.
         let skip_body = |grouper: &mut Self| grouper.walker.skip_body();
         let name = std::str::from_utf8(&entry.name);
@@ -187,6 +198,11 @@ impl<V: FieldContent> Grouper<V> {
             if !self.keys.insert(key) {
                 self.report(&entry, ErrorKind::ScatteredSample);
             }
+            if self.unnamed.take().is_some_and(|name| may_belong(&name, key)) {
+                let message =
+                    "the name of a member before it is too long to be read, and may be of this sample";
+                self.report(&entry, ErrorKind::Header(message.into()));
+            }
         }
         let field = match field.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
             true => self.names.intern(&field.to_lowercase()),
@@ -200,7 +216,7 @@ impl<V: FieldContent> Grouper<V> {
             self.report(&entry, ErrorKind::Header(message.into()));
         } else if self.sample.as_ref().is_some_and(|pending| pending.has(&field)) {
             self.report(&entry, ErrorKind::DuplicateMember { field: field.to_string() });
-        } else if let Some(kind) = self.beyond_limits(&entry) {
+        } else if let Some(kind) = refusal.map(MemberRefusal::kind).or_else(|| self.beyond_limits(&entry)) {
             self.report(&entry, kind);
         }
         match self.sample.as_mut().filter(|pending| !pending.bad) {
@@ -214,6 +230,16 @@ impl<V: FieldContent> Grouper<V> {
             },
         }
         whole
+    }
+
+    /// Handles a member of which only the beginning of the name is known. The current sample is dropped if it
+    /// may be of that sample, and so is the next one.
+    fn unnamed(&mut self, name: Bytes, error: Error) {
+        if let Some(pending) = self.sample.as_mut().filter(|pending| may_belong(&name, &pending.key)) {
+            pending.give_up();
+        }
+        self.fault = Some(error.in_shard(Arc::clone(&self.shard)));
+        self.unnamed = Some(name);
     }
 
     /// The error if the current sample is too large with this member, which is counted.
@@ -251,19 +277,33 @@ impl<V: FieldContent> Grouper<V> {
     /// Adds the place to an error of the source of the bytes.
     pub(super) fn broken(&mut self, error: Error) -> Error {
         let offset = self.walker.offset();
-        self.damaged(error).at_offset(offset)
+        self.lost(error, true).at_offset(offset)
     }
 
     /// Adds the place to an error after which the archive can't be read further, and drops the current
-    /// sample, which may be incomplete.
+    /// sample, which may be incomplete. The error is of that sample if the bytes end in it; a damaged header
+    /// may be of any other one.
     fn damaged(&mut self, error: Error) -> Error {
+        let is_header =
+            matches!(error.kind(), ErrorKind::Checksum | ErrorKind::Header(_) | ErrorKind::TooLarge { .. });
+        self.lost(error, !is_header)
+    }
+
+    /// Drops the current sample, of which the error is if `is_named`.
+    fn lost(&mut self, error: Error, is_named: bool) -> Error {
         self.member = None;
         let error = error.in_shard(Arc::clone(&self.shard));
-        match self.sample.take() {
+        match self.sample.take().filter(|_| is_named) {
             Some(pending) => error.with_key(pending.key.as_str()),
             None => error,
         }
     }
+}
+
+/// Whether a member whose name begins like this may be of the sample with this key.
+fn may_belong(name: &[u8], key: &str) -> bool {
+    let known = name.len().min(key.len());
+    name[..known] == key.as_bytes()[..known] && name.get(known).is_none_or(|&next| next == b'.')
 }
 
 /// A name that is not UTF-8 as distinct text, so that its error concerns only the sample that it belongs to.

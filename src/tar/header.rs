@@ -12,6 +12,10 @@ pub(super) const BLOCK: usize = 512;
 /// The checksum field of a header, which counts as spaces in the sum.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 
+/// The flag in the header of a sparse member, and in a further block of its map, of a block that follows.
+const SPARSE_CONTINUED: usize = 482;
+const MAP_CONTINUED: usize = 504;
+
 /// What a tar member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -31,6 +35,18 @@ pub(super) struct Extension {
     pub(super) pax: bool,
     pub(super) path: Option<Bytes>,
     pub(super) size: Option<u64>,
+    /// Whether records say that the member is sparse, and its real name if they do.
+    sparse: bool,
+    sparse_name: Option<Bytes>,
+}
+
+/// The map of a sparse member of GNU's older form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SparseMap {
+    /// It is in the header, or at the beginning of the content.
+    Whole,
+    /// More of it is in the block after the header.
+    Continued,
 }
 
 /// The meaning of one header block.
@@ -39,7 +55,7 @@ pub(super) enum Block {
     /// A block of zeros: the archive ends here.
     Zeros,
     /// A member, with the size of its content.
-    Member { name: Bytes, kind: EntryKind, size: u64 },
+    Member { name: Bytes, kind: EntryKind, size: u64, sparse: Option<SparseMap> },
     /// A pax header for the next member.
     Pax { size: u64 },
     /// A pax header for all members that follow.
@@ -68,22 +84,35 @@ pub(super) fn parse(block: SharedSlice<'_>, extension: &mut Extension, global: &
         EntryType::GNULongLink => return Ok(Block::Ignored { size }),
         EntryType::Regular | EntryType::Continuous => EntryKind::File,
         EntryType::Link | EntryType::Symlink => EntryKind::Link,
-        EntryType::GNUSparse => return Err(sparse()),
+        EntryType::GNUSparse => EntryKind::File,
         other if other.as_byte() == b'M' => {
             return Err(invalid("a continuation of a multi-volume archive; join the volumes first"));
         }
         _ => EntryKind::Other,
     };
-    let name = match extension.path.take().or_else(|| global.path.clone()) {
+    let path = extension.path.take();
+    let name = match extension.sparse_name.take().or(path).or_else(|| global.path.clone()) {
         Some(path) => path,
         None => name(block, header),
     };
+    let sparse = match header.entry_type() {
+        EntryType::GNUSparse if block[SPARSE_CONTINUED] != 0 => Some(SparseMap::Continued),
+        EntryType::GNUSparse => Some(SparseMap::Whole),
+        _ => (extension.sparse || global.sparse).then_some(SparseMap::Whole),
+    };
+    extension.sparse = false;
     let size = extension.size.take().or(global.size).unwrap_or(size);
     extension.pax = false;
     // GNU tar and Python's tarfile agree that these types have no data blocks, whatever their size field
     // says.
     let no_data = matches!(header.entry_type().as_byte(), b'1'..=b'6');
-    Ok(Block::Member { name, kind, size: if no_data { 0 } else { size } })
+    let sparse = sparse.filter(|_| kind == EntryKind::File);
+    Ok(Block::Member { name, kind, size: if no_data { 0 } else { size }, sparse })
+}
+
+/// Whether another block with a part of a sparse member's map follows this one.
+pub(super) fn has_more_map(block: &[u8]) -> bool {
+    block[MAP_CONTINUED] != 0
 }
 
 /// The name in the header itself: the `prefix` field, if any, and the `name` field.
@@ -135,20 +164,6 @@ fn plain_octal(field: &[u8]) -> Option<u64> {
     Some(number)
 }
 
-/// The error of compressed data in place of an archive. Readers decompress shards by their suffix only.
-pub(super) fn compressed(start: &[u8]) -> Option<Error> {
-    const MAGIC: [(&[u8], &str, &str); 5] = [
-        (b"\x1f\x8b\x08", "gzip", "whose name must end in .tar.gz or .tgz to be read"),
-        (b"\x28\xb5\x2f\xfd", "zstd", "whose name must end in .tar.zst or .tzst to be read"),
-        (b"BZh", "bzip2", "which cannot be read: compress it with zstd or gzip instead"),
-        (b"\xfd7zXZ\0", "xz", "which cannot be read: compress it with zstd or gzip instead"),
-        (b"\x04\x22\x4d\x18", "lz4", "which cannot be read: compress it with zstd or gzip instead"),
-    ];
-    let (_, name, hint) = MAGIC.iter().find(|(magic, ..)| start.starts_with(magic))?;
-    let message = format!("this is no plain tar archive but {name} data, {hint}");
-    Some(ErrorKind::UnsupportedCompression(message).into())
-}
-
 /// The sum of a header's bytes, in pieces of a size that compilers vectorise.
 fn sum(block: &[u8; BLOCK]) -> u32 {
     block.chunks_exact(64).map(|piece| piece.iter().map(|&byte| u32::from(byte)).sum::<u32>()).sum()
@@ -192,11 +207,14 @@ impl Extension {
                     let path = &value[..value.len() - slashes];
                     self.path = (!value.is_empty()).then(|| records.share(path));
                 }
+                b"GNU.sparse.name" => {
+                    (self.sparse, self.sparse_name) = (true, Some(records.share(value)));
+                }
                 b"size" => {
                     let size = std::str::from_utf8(value).ok().and_then(|size| size.parse().ok());
                     self.size = Some(size.ok_or_else(|| invalid("a pax size that is not a number"))?);
                 }
-                key if key.starts_with(b"GNU.sparse.") => return Err(sparse()),
+                key if key.starts_with(b"GNU.sparse.") => self.sparse = true,
                 _ => {}
             }
         }
@@ -209,6 +227,7 @@ impl Extension {
         later.read_pax(records)?;
         self.path = later.path.or(self.path.take());
         self.size = later.size.or(self.size);
+        self.sparse |= later.sparse;
         Ok(())
     }
 
@@ -219,7 +238,12 @@ impl Extension {
         if text.is_empty() || text.contains(&0) {
             return Err(invalid("a GNU long name that is empty or has a NUL in it"));
         }
-        match self.path.replace(name.share(text)) {
+        self.name(name.share(text))
+    }
+
+    /// Sets the name, unless there is one already.
+    pub(super) fn name(&mut self, name: Bytes) -> Result<()> {
+        match self.path.replace(name) {
             Some(_) => Err(two_names()),
             None => Ok(()),
         }
@@ -264,10 +288,6 @@ fn malformed(error: std::io::Error) -> Error {
 
 pub(super) fn invalid(message: &str) -> Error {
     ErrorKind::Header(message.into()).into()
-}
-
-fn sparse() -> Error {
-    invalid("a sparse member; write the shard again without `--sparse`")
 }
 
 #[cfg(test)]

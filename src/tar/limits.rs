@@ -15,10 +15,11 @@ use crate::error::{ErrorKind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Size of the largest accepted member in bytes. Default: 4 GiB.
+    /// Size of the largest accepted member in bytes. The sample of a larger one is an error, and the next
+    /// sample follows. Default: 4 GiB.
     pub member: u64,
-    /// Size of the largest accepted extension header (pax records or a GNU long name) in bytes. Default: 1
-    /// MiB.
+    /// Size of the largest accepted extension header (pax records or a GNU long name) in bytes. The sample of
+    /// a member with a larger one is an error, and the next sample follows. Default: 1 MiB.
     pub extension: u64,
     /// Size of the largest accepted sample: the bytes of all its members. A larger sample is an error, and is
     /// not kept in memory. Default: 1 GiB, enough for long videos; a few MB of gzip can expand to more than

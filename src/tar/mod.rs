@@ -6,19 +6,23 @@
 
 mod archive_end;
 mod chunk_queue;
+mod event;
 mod grouper;
 mod header;
 mod intern;
 mod limits;
+mod long_extension;
 mod name;
 mod outline;
 mod parser;
 mod read;
+mod refusal;
 mod seen_keys;
 #[cfg(test)]
 mod tests;
 mod walker;
 
+pub use event::{Entry, Event};
 pub use header::EntryKind;
 pub use limits::Limits;
 pub(crate) use name::is_meta;
@@ -26,4 +30,4 @@ pub use name::split_name;
 pub use outline::{FieldOutline, Outline, Outlined, SampleOutline};
 pub use parser::{Parsed, SampleParser};
 pub use read::{Read, read};
-pub use walker::{Entry, Event, Walker};
+pub use walker::Walker;

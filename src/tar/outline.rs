@@ -1,8 +1,8 @@
 //! Finds the offsets of samples and their fields from the headers alone.
 
+use super::event::Entry;
 use super::grouper::{FieldContent, GroupEvent, Grouper};
 use super::limits::Limits;
-use super::walker::Entry;
 use crate::error::{Error, Result};
 use crate::secret_url::SecretUrl;
 use bytes::Bytes;

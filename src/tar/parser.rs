@@ -102,11 +102,13 @@ impl SampleParser {
     ///
     /// # Errors
     /// Damage to the archive, as from [`Walker::next`](super::Walker::next): the current sample is not
-    /// returned, and [`Parsed::End`] follows. An error of one sample
-    /// ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
+    /// returned, and [`Parsed::End`] follows. The error names the current sample if the archive ends in it,
+    /// and no sample if a header is damaged, which may be of any.
+    ///
+    /// An error of one sample ([`DuplicateMember`](crate::ErrorKind::DuplicateMember),
     /// [`ScatteredSample`](crate::ErrorKind::ScatteredSample), more bytes or members than the
-    /// [limits](super::Limits) allow, a link in place of a file, a name that is not UTF-8): that sample is
-    /// not returned, and the next one follows.
+    /// [limits](super::Limits) allow, a sparse file, a link in place of a file, a name that is not UTF-8):
+    /// that sample is not returned, and the next one follows.
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Parsed> {
         Ok(match self.0.next()? {
@@ -116,6 +118,10 @@ impl SampleParser {
                 Parsed::Sample(Sample::from_parts(key, fields, Arc::clone(&self.0.shard), position))
             }
         })
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.0.walker.is_complete()
     }
 
     /// Adds the place to an error of the source of the bytes.

@@ -44,6 +44,13 @@ pub fn read<C>(chunks: C, parser: SampleParser) -> Read<C> {
 }
 
 impl<C> Read<C> {
+    /// Whether the end of the archive was reached, and nothing after it is left: false before, and forever if
+    /// damage or an error of the chunks ended the reading.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.parser.is_complete()
+    }
+
     /// The same reader, with the source of chunks replaced by what `face` makes of it.
     pub(crate) fn map_chunks<D>(self, face: impl FnOnce(C) -> D) -> Read<D> {
         Read { chunks: face(self.chunks), parser: self.parser, done: self.done }

@@ -2,45 +2,14 @@
 
 use super::archive_end::{self, ArchiveEnd};
 use super::chunk_queue::{ChunkQueue, SharedSlice};
-use super::header::{self, BLOCK, Block, EntryKind, Extension};
+use super::event::{Entry, Event};
+use super::header::{self, BLOCK, Block, EntryKind, Extension, SparseMap};
 use super::limits::Limits;
+use super::long_extension::LongExtension;
+use super::refusal::{MemberRefusal, NameKnown};
 use crate::error::{Error, ErrorKind, Result};
+use crate::file_kind::not_a_tar;
 use bytes::Bytes;
-
-/// The header of a tar member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Entry {
-    /// The name, with pax and GNU long names resolved. Usually UTF-8.
-    pub name: Bytes,
-    /// What the member is.
-    pub kind: EntryKind,
-    /// The size of its content in bytes.
-    pub size: u64,
-    /// The offset in the archive of its first header block, including extension headers.
-    pub offset: u64,
-    /// The offset in the archive of its content.
-    pub data_offset: u64,
-}
-
-/// What the [`Walker`] found next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// Nothing, until more bytes are [pushed](Walker::push) or the input is [finished](Walker::finish).
-    NeedInput,
-    /// A member. If it is a [file](EntryKind::File), its [`Body`](Event::Body) comes next, unless it is
-    /// [skipped](Walker::skip_body).
-    Entry(Entry),
-    /// The whole content of the file before: a slice of the pushed chunk, or a copy if it spans several
-    /// chunks.
-    Body(Bytes),
-    /// An end-of-archive marker: two blocks of zeros. Another archive may follow if [`Limits::archives`]
-    /// allows it.
-    EndOfArchive,
-    /// The end of the input, where it may end.
-    End,
-}
 
 /// Parses the members of a tar archive, from chunks of any size.
 ///
@@ -86,6 +55,14 @@ pub struct Walker {
     first_header: Option<u64>,
     extension: Extension,
     global: Extension,
+    /// What is kept of an extension header that exceeds the limit, while it is read.
+    long: LongExtension,
+    /// Why the next member is refused, as its extension headers say.
+    next_refusal: Option<MemberRefusal>,
+    /// Why the member of the last [`Event::Entry`] is refused.
+    refused: Option<MemberRefusal>,
+    /// Whether the end of the input was reached without damage.
+    complete: bool,
     /// Whether a global pax header has set the name or size of a member.
     global_used: bool,
     /// Whether the input ends where a member may begin, before the end of the archive.
@@ -113,6 +90,10 @@ enum WalkerState {
     Ended(u64),
     /// The content of an extension header comes next.
     Extension(ExtensionKind, u64),
+    /// The rest of an extension header that exceeds the limit comes next: the bytes left, and the padding.
+    LongExtension { meaning: ExtensionKind, left: u64, padding: u64 },
+    /// A block with more of the map of a sparse member comes next, and then content of this size.
+    SparseMap(u64),
     /// The content of a file comes next.
     Body(u64),
     /// Content that is not wanted, and then padding, is skipped.
@@ -207,6 +188,16 @@ impl Walker {
         &self.limits
     }
 
+    /// Why the member of the last [`Event::Entry`] of [`step`](Walker::step) is refused. It has no body then.
+    pub(super) fn refused(&mut self) -> Option<MemberRefusal> {
+        self.refused.take()
+    }
+
+    /// Whether the end of the input was reached without damage.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// Number of bytes of the archive that have been consumed.
     pub(super) fn offset(&self) -> u64 {
         self.input.offset()
@@ -215,12 +206,23 @@ impl Walker {
     /// The next event.
     ///
     /// # Errors
-    /// [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`], [`ErrorKind::Checksum`], [`ErrorKind::Header`] or
-    /// [`ErrorKind::TooLarge`], with the byte offset and the member, if known;
-    /// [`ErrorKind::UnsupportedCompression`] for compressed data in place of an archive. The archive can't be
-    /// read further: the next event is [`Event::End`].
+    /// A member that is refused, with its offset and name: [`ErrorKind::TooLarge`] if it or its extension
+    /// headers exceed the [limits](Limits), [`ErrorKind::Header`] if it is sparse. The next member follows.
+    ///
+    /// Damage, with the byte offset: [`ErrorKind::Truncated`], [`ErrorKind::ArchiveEnd`],
+    /// [`ErrorKind::Checksum`] or [`ErrorKind::Header`]. [`ErrorKind::UnsupportedCompression`] for compressed
+    /// data in place of an archive, [`ErrorKind::NotAnArchive`] for anything else. The archive can't be read
+    /// further: the next event is [`Event::End`].
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
     pub fn next(&mut self) -> Result<Event> {
+        match (self.step()?, self.refused()) {
+            (Event::Entry(entry), Some(refusal)) => Err(entry.refused(refusal)),
+            (event, _) => Ok(event),
+        }
+    }
+
+    /// The next event, which may be the entry of a member that is [`refused`](Walker::refused).
+    pub(super) fn step(&mut self) -> Result<Event> {
         self.advance().inspect_err(|_| self.state = WalkerState::Done)
     }
 
@@ -231,7 +233,10 @@ impl Walker {
                     let at = self.block_offset();
                     let parse = |block: SharedSlice<'_>| {
                         header::parse(block, &mut self.extension, &self.global).map_err(|error| {
-                            if at == 0 { header::compressed(&block).unwrap_or(error) } else { error }
+                            match error.kind() {
+                                ErrorKind::Checksum if at == 0 => not_a_tar(&block).unwrap_or(error),
+                                _ => error,
+                            }
                         })
                     };
                     let Some(parsed) = self.input.look(BLOCK, parse) else {
@@ -256,6 +261,26 @@ impl Walker {
                     self.state = skipped_padding(size);
                     let at = self.first_header.unwrap_or(self.offset().saturating_sub(size + BLOCK as u64));
                     read.map_err(|error| error.at_offset(at))?;
+                }
+                WalkerState::LongExtension { meaning, left, padding } => {
+                    let Some(part) = self.input.part(left) else { return self.starved(left) };
+                    match meaning {
+                        ExtensionKind::LongName => self.long.take_name(&part),
+                        _ => self.long.take_records(&part),
+                    }
+                    let left = left - part.len() as u64;
+                    self.state = WalkerState::LongExtension { meaning, left, padding };
+                    if left == 0 {
+                        self.end_long_extension()
+                            .map_err(|error| error.at_offset(self.first_header.unwrap_or(0)))?;
+                        self.state = WalkerState::Skip { left: padding, padding };
+                    }
+                }
+                WalkerState::SparseMap(size) => {
+                    let Some(more) = self.input.look(BLOCK, |block| header::has_more_map(&block)) else {
+                        return self.starved(BLOCK as u64);
+                    };
+                    self.state = if more { WalkerState::SparseMap(size) } else { skipped_body(size) };
                 }
                 WalkerState::Body(size) => {
                     let Some(content) = self.input.take(size as usize) else { return self.starved(size) };
@@ -303,18 +328,20 @@ impl Walker {
                 self.end_of(at, size)?;
                 self.state = skipped_body(size);
             }
-            Block::Member { name, kind, size } => {
+            Block::Member { name, kind, size, sparse } => {
                 self.first_header = None;
                 self.global_used |= self.global.path.is_some() || self.global.size.is_some();
                 self.end_of(at, size)?;
-                let member = || String::from_utf8_lossy(&name).into_owned();
-                if kind == EntryKind::File && size > self.limits.member {
-                    let limit = self.limits.member;
-                    return Err(Error::from(ErrorKind::TooLarge { what: "a tar member", size, limit })
-                        .in_member(member()));
-                }
-                self.state = match kind {
-                    EntryKind::File => WalkerState::Body(size),
+                let limit = self.limits.member;
+                let too_large = (size > limit).then_some(MemberRefusal::Size { size, limit });
+                let refusal = self.next_refusal.take().or(too_large);
+                self.refused = match sparse {
+                    Some(_) => Some(MemberRefusal::Sparse),
+                    None => refusal.filter(|_| kind == EntryKind::File),
+                };
+                self.state = match (kind, sparse, self.refused) {
+                    (EntryKind::File, None, None) => WalkerState::Body(size),
+                    (_, Some(SparseMap::Continued), _) => WalkerState::SparseMap(size),
                     _ => skipped_body(size),
                 };
                 let data_offset = at + BLOCK as u64;
@@ -370,10 +397,28 @@ impl Walker {
 
     fn extension(&mut self, meaning: ExtensionKind, size: u64) -> Result<()> {
         let limit = self.limits.extension;
-        if size > limit {
-            return Err(ErrorKind::TooLarge { what: "a tar extension header", size, limit }.into());
+        self.state = match (meaning, size > limit) {
+            (_, false) => WalkerState::Extension(meaning, size),
+            // It may name all members that follow.
+            (ExtensionKind::GlobalPax, true) => {
+                return Err(ErrorKind::TooLarge { what: "a tar extension header", size, limit }.into());
+            }
+            (_, true) => {
+                self.end_of(self.offset(), size)?;
+                self.next_refusal = Some(MemberRefusal::Extension { size, limit, name: NameKnown::Whole });
+                let padding = size.next_multiple_of(BLOCK as u64) - size;
+                WalkerState::LongExtension { meaning, left: size, padding }
+            }
+        };
+        Ok(())
+    }
+
+    /// Takes over what was kept of an extension header that exceeds the limit.
+    fn end_long_extension(&mut self) -> Result<()> {
+        let is_cut = std::mem::take(&mut self.long).finish(&mut self.extension)?;
+        if let (true, Some(MemberRefusal::Extension { name, .. })) = (is_cut, &mut self.next_refusal) {
+            *name = NameKnown::Beginning;
         }
-        self.state = WalkerState::Extension(meaning, size);
         Ok(())
     }
 
@@ -401,18 +446,18 @@ impl Walker {
                     return Err(archive_end::ends_too_early(self.reach).at_offset(first));
                 }
                 self.archive_end(first).check(self.offset())?;
-                self.state = WalkerState::Done;
+                (self.state, self.complete) = (WalkerState::Done, true);
                 return Ok(Event::End);
             }
             WalkerState::Zeros(first) if !only_zeros => {
                 return Err(archive_end::lone_block().at_offset(first));
             }
             WalkerState::Header if self.cut && gathered.is_empty() && self.first_header.is_none() => {
-                self.state = WalkerState::Done;
+                (self.state, self.complete) = (WalkerState::Done, true);
                 return Ok(Event::EndOfArchive);
             }
             WalkerState::Header if self.block_offset() == 0 => {
-                if let Some(error) = header::compressed(gathered) {
+                if let Some(error) = not_a_tar(gathered) {
                     return Err(error.at_offset(0));
                 }
             }

@@ -9,6 +9,7 @@ use crate::error::{ErrorKind, Result};
 use crate::index::{self, Index, LayoutBuilder, ShardIndex, sample_checksum};
 use crate::secret_url::SecretUrl;
 use crate::store::{ObjectWriter, Store};
+use crate::telemetry::log;
 use std::fmt;
 use std::io;
 
@@ -54,8 +55,8 @@ impl<'a> FromIterator<&'a ShardInfo> for Index {
 ///
 /// A new shard is started when one is full: before the write that would exceed the limits. A shard appears
 /// under its name when it is complete. If the writer is dropped without [`finish`](ShardWriter::finish), the
-/// unfinished shard never appears, and the shards before it stay. No empty shard is written. Existing shards
-/// are replaced.
+/// unfinished shard never appears, which is logged (feature `tracing`), and the shards before it stay. No
+/// empty shard is written. Existing shards are replaced.
 ///
 /// ```
 /// use shardstream::{Sample, write::ShardWriter};
@@ -184,6 +185,20 @@ impl ShardWriter {
         match index::beside(&info.url).filter(|_| self.settings.index) {
             Some(place) => index::save_sidecar(&self.settings.store, &place, &info.index),
             None => Ok(()),
+        }
+    }
+}
+
+/// A shard that was not finished never appears, which is logged: nobody would miss it.
+impl Drop for ShardWriter {
+    fn drop(&mut self) {
+        if let Some(shard) = &self.current {
+            log!(
+                WARN,
+                "a ShardWriter is dropped without `finish`: its last shard does not appear",
+                shard = shard.url,
+                samples = shard.samples,
+            );
         }
     }
 }

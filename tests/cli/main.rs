@@ -9,6 +9,7 @@ mod help;
 mod index;
 mod info;
 mod interrupt;
+mod limits;
 mod logging;
 mod look;
 mod ls;

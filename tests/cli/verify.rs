@@ -80,8 +80,8 @@ fn damage_to_archives() {
     let mut zeros = whole.clone();
     zeros[at("000002")..at("000004")].fill(0);
     check(&zeros, one("archive_end", "000002"));
-    check(b"<html>an error page</html>", one("truncated", ""));
-    check(&b"<html>an error page</html>".repeat(100), one("checksum", ""));
+    check(b"<html>an error page</html>", one("not_an_archive", ""));
+    check(&b"<html>an error page</html>".repeat(100), one("not_an_archive", ""));
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(kinds(dir.path(), &["a.tar"]), one("not_found", ""));
 }

@@ -20,9 +20,12 @@ mod index;
 mod join;
 #[cfg(feature = "image")]
 mod jpeg;
+mod json_memory;
 mod loader;
 #[cfg(feature = "mixture")]
 mod mixture;
+#[cfg(all(unix, feature = "gzip", feature = "zstd"))]
+mod not_archives;
 mod options;
 mod pipeline;
 mod promises;

@@ -22,7 +22,7 @@ fn files(shards: usize) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     for shard in 0..shards {
         let samples: Vec<_> = (0..40).map(|n| Sample::new(format!("{shard}{n:04}")).with("cls", 7)).collect();
-        std::fs::write(directory.path().join(format!("{shard}.tar")), archive(&samples)).unwrap();
+        std::fs::write(directory.path().join(format!("{shard}.pipe")), archive(&samples)).unwrap();
     }
     let pattern = format!("{}/{{0..{}}}.tar", directory.path().display(), shards - 1);
     (directory, pattern)
@@ -304,7 +304,7 @@ fn slow_files_are_named() {
             }
         }));
     }
-    let pattern = format!("{}/{{0..1}}.tar", directory.path().display());
+    let pattern = format!("{}/{{0..1}}.pipe", directory.path().display());
     let dataset = Dataset::builder(pattern).streams(2).build().unwrap();
     let mut batches = Loader::builder(dataset).threads(2).batch(5).build().unwrap().epoch(0);
     assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 40);

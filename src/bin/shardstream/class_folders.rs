@@ -16,11 +16,14 @@ pub(crate) struct ClassFolders {
     pub(crate) samples: Vec<PlannedSample>,
     /// Number of files with other extensions.
     pub(crate) ignored: u64,
+    /// Number of hidden files, such as `._a.jpg`.
+    pub(crate) hidden: u64,
 }
 
 impl ClassFolders {
     /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time. The number of a class is the
-    /// position of its name among the sorted names. Folders whose names begin with a dot are skipped.
+    /// position of its name among the sorted names. Folders and files whose names begin with a dot are
+    /// skipped, as readers of shards skip such members.
     /// Symbolic links are followed. `with_names` adds a field `json` with the path of the image.
     pub(crate) fn read(
         root: &Path,
@@ -40,6 +43,7 @@ impl ClassFolders {
                 linked_from: Vec::new(),
                 found: Vec::new(),
                 ignored: 0,
+                hidden: 0,
             };
             let walked = walk.list(&class).map(|()| walk);
             if let Ok(walk) = &walked {
@@ -47,11 +51,12 @@ impl ClassFolders {
             }
             Ok(walked)
         });
-        let mut folders = ClassFolders { classes, samples: Vec::new(), ignored: 0 };
+        let mut folders = ClassFolders { classes, samples: Vec::new(), ignored: 0, hidden: 0 };
         let (cls, json): (Arc<str>, Arc<str>) = ("cls".into(), "json".into());
         for (number, walked) in walks.enumerate() {
-            let ClassWalk { found, ignored, .. } = walked??;
+            let ClassWalk { found, ignored, hidden, .. } = walked??;
             folders.ignored += ignored;
+            folders.hidden += hidden;
             for (path, field) in found {
                 let class = FieldSource::Bytes(number.to_string().into_bytes().into());
                 let mut fields = vec![(Arc::clone(&cls), class), (field.into(), FieldSource::file(&path))];
@@ -82,6 +87,7 @@ struct ClassWalk {
     /// Paths below the root, with slashes, and their fields.
     found: Vec<(String, &'static str)>,
     ignored: u64,
+    hidden: u64,
 }
 
 impl ClassWalk {
@@ -91,6 +97,10 @@ impl ClassWalk {
         let here = self.root.join(directory);
         for DirectoryEntry { name, is_directory, is_link } in entries(&here)? {
             let path = format!("{directory}/{name}");
+            if name.starts_with('.') {
+                self.hidden += u64::from(!is_directory);
+                continue;
+            }
             if is_directory {
                 if is_link {
                     self.enter_link(&here, &self.root.join(&path))?;
@@ -175,6 +185,17 @@ mod tests {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "").unwrap();
+    }
+
+    /// macOS leaves `._a.jpg` beside `a.jpg`, and Jupyter leaves folders of checkpoints.
+    #[test]
+    fn hidden_files_and_folders_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["cat/a.JPG", "cat/._a.JPG", "cat/.DS_Store", "cat/.ipynb_checkpoints/a.jpg"] {
+            write(dir.path(), path);
+        }
+        let folders = read(dir.path(), false).unwrap();
+        assert_eq!((folders.samples.len(), folders.hidden), (1, 2));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::logging;
 use crate::output::Output;
 use crate::progress::{Progress, Screen, Unit};
+use crate::shard_reader::ShardReader;
 use shardstream::store::Store;
 use std::path::Path;
 use tracing_chrome::FlushGuard;
@@ -16,6 +17,8 @@ pub(crate) struct Context {
     pub(crate) output: Output,
     pub(crate) interrupt: Interrupt,
     pub(crate) store: Store,
+    /// The same store, with the limits on shards.
+    pub(crate) reader: ShardReader,
     /// The command-line definition of the program, for completions and man pages.
     pub(crate) program: clap::Command,
     global: GlobalOptions,
@@ -26,10 +29,12 @@ impl Context {
     /// Creates the context and starts to listen for Ctrl-C.
     pub(crate) fn new(global: GlobalOptions, program: clap::Command) -> Result<Self, Failure> {
         let screen = Screen::default();
+        let store = global.store()?;
         Ok(Context {
             output: Output::new(screen.clone()),
             interrupt: Interrupt::listen()?,
-            store: global.store()?,
+            reader: ShardReader { store: store.clone(), limits: global.limits()? },
+            store,
             program,
             global,
             screen,

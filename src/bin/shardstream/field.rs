@@ -1,5 +1,6 @@
 //! Fields: the kind that the name says, the decoded content, and a preview for people and programs.
 
+use crate::output::note;
 use crate::text;
 use bytes::Bytes;
 use serde::Serialize;
@@ -256,6 +257,24 @@ fn hexadecimal(bytes: &[u8]) -> String {
     let shown: Vec<String> = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let more = if bytes.len() > 16 { " …" } else { "" };
     format!("{}{more}", shown.join(" "))
+}
+
+/// Notes that half of the samples have a field that no other sample has: their keys probably contain dots.
+/// `counts` has the number of samples with each field.
+pub(crate) fn warn_of_odd_names(samples: u64, counts: impl Iterator<Item = u64>) {
+    let (mut names, mut single) = (0_u64, 0_u64);
+    for count in counts {
+        names += 1;
+        single += u64::from(count == 1);
+    }
+    if samples >= 3 && single.saturating_mul(2) >= samples {
+        note(format_args!(
+            "{} have {}: a key ends at the first dot of a file name, so that the field of `scan 22.05.png` \
+             is 05.png; write the shards with keys without dots",
+            text::counted(samples, "sample"),
+            text::counted(names, "different field name"),
+        ));
+    }
 }
 
 #[cfg(test)]

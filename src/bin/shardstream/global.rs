@@ -7,6 +7,7 @@ use crate::quantity::{seconds, size};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use shardstream::store::{Cache, Store, Transport};
+use shardstream::tar::Limits;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,6 +27,11 @@ pub(crate) struct GlobalOptions {
     /// Maximum size of the cache, such as 500G.
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
+    /// Limit on what is accepted of shards, such as sample=8GiB; may be repeated. Names: sample, member and
+    /// extension (sizes), members and archives (numbers), padding (a size). A larger sample also allows
+    /// larger members.
+    #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = limit)]
+    limit: Vec<(LimitName, u64)>,
     /// Number of retries of a request after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
@@ -35,6 +41,32 @@ pub(crate) struct GlobalOptions {
     /// Show events of this level and above on stderr: long waits, retries, shards.
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<Level>,
+}
+
+/// The limits, by their names in [`Limits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LimitName {
+    Sample,
+    Member,
+    Extension,
+    Members,
+    Padding,
+    Archives,
+}
+
+fn limit(text: &str) -> Result<(LimitName, u64), String> {
+    let bad = || format!("{text:?} is no limit: give one such as sample=8GiB, member=8GiB or archives=10");
+    let (name, value) = text.split_once('=').ok_or_else(bad)?;
+    let name = match name {
+        "sample" => LimitName::Sample,
+        "member" => LimitName::Member,
+        "extension" => LimitName::Extension,
+        "members" => LimitName::Members,
+        "padding" => LimitName::Padding,
+        "archives" => LimitName::Archives,
+        _ => return Err(bad()),
+    };
+    Ok((name, size(value)?))
 }
 
 fn transport() -> impl TypedValueParser<Value = Transport> {
@@ -59,6 +91,29 @@ impl GlobalOptions {
             store = store.transport(transport);
         }
         Ok(store.build()?)
+    }
+
+    /// The limits on what is accepted of shards.
+    pub(crate) fn limits(&self) -> Result<Limits, Failure> {
+        let mut limits = Limits::default();
+        for &(name, value) in &self.limit {
+            match name {
+                LimitName::Sample => limits.sample = value,
+                LimitName::Member => limits.member = value,
+                LimitName::Extension => limits.extension = value,
+                LimitName::Members => limits.members = value,
+                LimitName::Padding => limits.padding = Some(value),
+                LimitName::Archives => limits.archives = value,
+            }
+        }
+        if !self.limit.iter().any(|(name, _)| *name == LimitName::Member) {
+            limits.member = limits.member.max(limits.sample);
+        }
+        let is_zero = |(name, value): &(LimitName, u64)| *value == 0 && *name != LimitName::Padding;
+        match self.limit.iter().any(is_zero) {
+            true => Err(Failure::Usage("--limit: a limit of 0 accepts no shard with samples".into())),
+            false => Ok(limits),
+        }
     }
 
     /// The lowest level of events that are shown; `None` shows none.

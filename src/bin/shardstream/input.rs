@@ -102,7 +102,7 @@ impl Input {
         for chunk in urls.chunks(4 * threads) {
             context.interrupt.check()?;
             let progress = Arc::clone(&progress);
-            let builder = Index::builder().store(context.store.clone()).threads(threads);
+            let builder = context.reader.index_builder().threads(threads);
             let builder = builder.on_shard(move |_| progress.add(1));
             for (shard, found) in builder.build_with_keys(&chunk.iter().cloned().collect())? {
                 shards.push(shard);

@@ -37,6 +37,7 @@ mod samples;
 mod saved_plan;
 mod series;
 mod shard_cutter;
+mod shard_reader;
 mod table;
 mod text;
 mod write_job;

@@ -110,7 +110,7 @@ impl Bench<'_> {
     /// Measures parsing samples, with some work for each.
     pub(crate) fn parse(&self, threads: usize, work: SampleWork) -> std::result::Result<StageRate, Failure> {
         let stage = if work == SampleWork::Nothing { "parse" } else { "decode" };
-        let decoder = Decoder::new().images(ImageMode::Rgb8);
+        let (decoder, limits) = (Decoder::new().images(ImageMode::Rgb8), self.context.reader.limits);
         self.on_threads(stage, threads, move |url, store, counts, is_over| {
             let chunks = store.open(url.expose_secret())?.inspect(|chunk| {
                 let bytes = chunk.as_ref().map_or(0, |chunk| chunk.len());
@@ -120,7 +120,7 @@ impl Bench<'_> {
                 SampleWork::Resize(pixels) => Some(Transforms::new().then(Resize::exact((pixels, pixels))?)),
                 _ => None,
             };
-            for sample in read(chunks, SampleParser::new(url.clone())) {
+            for sample in read(chunks, SampleParser::new(url.clone()).with_limits(limits)) {
                 let sample = sample?;
                 counts.samples.fetch_add(1, Ordering::Relaxed);
                 match (work, &transforms) {
@@ -172,6 +172,7 @@ impl Bench<'_> {
         let LoaderSettings { threads, streams, batch, shuffle, work } = settings;
         let mut dataset = Dataset::builder(self.shards.clone())
             .store(self.context.store.clone())
+            .limits(self.context.reader.limits)
             .topology(Topology::single())
             .streams(streams)
             .shuffle_shards(true);

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::files::{self, MAX_DOCUMENT};
+use crate::files::MAX_DOCUMENT;
 use crate::interrupt::Interrupt;
 use clap::Args;
 use shardstream::dataset::Shards;
@@ -10,7 +10,6 @@ use shardstream::index::Index;
 use shardstream::store::Store;
 use shardstream::{SecretUrl, ShardList};
 use std::io::{self, Read};
-use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -53,40 +52,11 @@ impl Patterns {
 pub(crate) fn shards_of(patterns: &[SecretUrl], store: &Store) -> Result<ShardList, Failure> {
     let mut shards: Vec<SecretUrl> = Vec::new();
     for pattern in patterns {
-        match is_directory(pattern.expose_secret()) {
-            true => shards.extend(in_directory(pattern, store)?),
-            false => shards.extend(Shards::Pattern(pattern.clone()).resolve(store)?.iter().cloned()),
-        }
+        shards.extend(Shards::Pattern(pattern.clone()).resolve(store)?.iter().cloned());
     }
     match shards.is_empty() {
         true => Err(Failure::Failed("no shards: the list is empty".into())),
         false => Ok(shards.into_iter().collect()),
-    }
-}
-
-/// Whether a pattern ends in a slash or is an existing local directory.
-fn is_directory(pattern: &str) -> bool {
-    pattern.ends_with('/') || Path::new(pattern).is_dir()
-}
-
-/// The shards directly in a directory, by extension.
-fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<SecretUrl>, Failure> {
-    let prefix = directory.expose_secret();
-    let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
-    let is_shard = |url: &str| {
-        let name = url.rsplit('/').next().unwrap_or(url).to_ascii_lowercase();
-        let archives = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
-        url.matches('/').count() == depth && archives.iter().any(|end| name.ends_with(end))
-    };
-    let found = store.list(prefix)?.into_iter().map(|object| object.url).filter(|url| is_shard(url));
-    let found: Vec<SecretUrl> = found.map(SecretUrl::from).collect();
-    match found.is_empty() {
-        true => Err(Failure::Failed(format!(
-            "no shards: no .tar, .tar.gz or .tar.zst directly in {directory}; {}**/*.tar includes its \
-             subdirectories",
-            files::below(&directory.to_string(), "")
-        ))),
-        false => Ok(found),
     }
 }
 
@@ -181,8 +151,13 @@ impl TrainingOptions {
     }
 }
 
-/// Reads a text file from a path or URL; `-` is stdin.
+/// Reads a text file from a path or URL, without its byte order mark; `-` is stdin.
 pub(crate) fn read_text(place: &str, context: &Context) -> Result<String, Failure> {
+    let text = read_whole_text(place, context)?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+fn read_whole_text(place: &str, context: &Context) -> Result<String, Failure> {
     if place == "-" {
         return read_stdin(&context.interrupt);
     }

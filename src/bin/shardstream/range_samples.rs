@@ -4,6 +4,7 @@ use crate::failure::other_error;
 use crate::field_edit::FieldEdit;
 use crate::input::Input;
 use crate::input_hash::InputHash;
+use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
 use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;
@@ -38,7 +39,7 @@ pub(crate) struct RangeSamples(Arc<RangeReader>);
 
 #[derive(Debug)]
 struct RangeReader {
-    store: Store,
+    reader: ShardReader,
     input: Arc<Input>,
     order: Vec<SamplePosition>,
     edit: FieldEdit,
@@ -58,13 +59,13 @@ struct SampleRun {
 
 impl RangeSamples {
     pub(crate) fn new(
-        store: Store,
+        reader: ShardReader,
         input: Arc<Input>,
         order: Vec<SamplePosition>,
         edit: FieldEdit,
         concurrent_reads: usize,
     ) -> Self {
-        RangeSamples(Arc::new(RangeReader { store, input, order, edit, concurrent_reads }))
+        RangeSamples(Arc::new(RangeReader { reader, input, order, edit, concurrent_reads }))
     }
 
     /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers
@@ -216,16 +217,16 @@ impl RangeReader {
             return Ok(());
         };
         let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
-        let parser = SampleParser::new(url);
+        let parser = SampleParser::new(url).with_limits(self.reader.limits);
         let (mut body, parser) = match &run.range {
             Some(range) => {
                 let parser = parser.starting(shard.position_of(first).unwrap_or(first), range.start);
                 let is_cut = shard.bytes() != Some(range.end);
-                let body = self.store.open_range(url, range.clone())?;
+                let body = self.reader.store.open_range(url, range.clone())?;
                 (body, if is_cut { parser.cut() } else { parser })
             }
             // A compressed shard has no ranges, so it is read from its beginning.
-            None => (self.store.open(url)?, parser),
+            None => (self.reader.store.open(url)?, parser),
         };
         let mut wanted = run.samples.iter().copied().peekable();
         for sample in read(&mut body, parser) {

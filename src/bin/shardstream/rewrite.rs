@@ -66,7 +66,7 @@ impl Rewrite<'_> {
         let threads = write_options.threads.count();
         let reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
         let ranges =
-            RangeSamples::new(context.store.clone(), Arc::clone(input), order, self.edit.clone(), reads);
+            RangeSamples::new(context.reader.clone(), Arc::clone(input), order, self.edit.clone(), reads);
         let mut cutter = ShardCutter::new(*limits);
         for number in 0..samples {
             cutter.push_members(|size| ranges.add_members(number, size));

@@ -3,20 +3,10 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
-use shardstream::store::{Body, Store};
-use shardstream::tar::{Read, SampleParser, read};
-use shardstream::{Result, Sample, SecretUrl, ShardList};
+use shardstream::{Sample, ShardList};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Reads the samples of a shard. After an error in one sample, the next one follows.
-///
-/// # Errors
-/// Those of [`Store::open`].
-pub(crate) fn of_shard(store: &Store, url: &SecretUrl) -> Result<Read<Body>> {
-    Ok(read(store.open(url.expose_secret())?, SampleParser::new(url)))
-}
 
 /// Calls `take` for each sample of all shards, in order, until it returns `Break`. `what` names the command
 /// in the progress.
@@ -31,7 +21,7 @@ pub(crate) fn in_order(
 ) -> Result<(), Failure> {
     let progress = context.progress(what, Unit::Samples, None);
     for url in shards {
-        for sample in of_shard(&context.store, url)? {
+        for sample in context.reader.samples(url)? {
             context.interrupt.check()?;
             progress.add(1);
             if take(sample?)?.is_break() {

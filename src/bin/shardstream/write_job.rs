@@ -7,6 +7,7 @@ use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
 use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, begin, check, confirm};
 use crate::series::Series;
+use crate::shard_reader::ShardReader;
 use crate::write_options::WriteOptions;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
@@ -69,7 +70,7 @@ impl<S: SampleSource> WriteJob<S> {
             series: series.clone(),
             samples,
             existing,
-            store: context.store.clone(),
+            reader: context.reader.clone(),
             stop: stop.clone(),
             progress,
         };
@@ -96,7 +97,7 @@ struct ShardMaker<S> {
     series: Series,
     samples: Arc<S>,
     existing: ExistingShards,
-    store: Store,
+    reader: ShardReader,
     stop: Stop,
     progress: Arc<Progress>,
 }
@@ -108,7 +109,7 @@ impl<S: SampleSource> ShardMaker<S> {
     /// written it since.
     fn make(&self, number: u64, samples: Range<usize>) -> Result<FinishedShard> {
         let url = self.series.shard(number);
-        let made = match self.store.stat(&url) {
+        let made = match self.reader.store.stat(&url) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => ShardAction::Written,
             Err(error) => return Err(error),
             Ok(_) if self.existing == ExistingShards::Remove => ShardAction::Written,
@@ -130,7 +131,7 @@ impl<S: SampleSource> ShardMaker<S> {
 
     /// The index of the existing shard, if it has the planned keys and fields.
     fn index_as_planned(&self, url: &str, samples: &Range<usize>) -> Result<Option<ShardIndex>> {
-        let builder = Index::builder().store(self.store.clone()).threads(1);
+        let builder = self.reader.index_builder().threads(1);
         let found = match builder.build_with_keys(&[url].into_iter().collect()) {
             Ok(found) => found,
             Err(error) if is_damage(error.kind()) => return Ok(None),
@@ -156,7 +157,7 @@ impl<S: SampleSource> ShardMaker<S> {
 
     fn write(&self, number: u64, samples: Range<usize>) -> Result<ShardIndex> {
         let mut writer = ShardWriter::builder(self.series.pattern())
-            .store(self.store.clone())
+            .store(self.reader.store.clone())
             .start_shard(number)
             .max_count(u64::MAX)
             .max_bytes(u64::MAX)

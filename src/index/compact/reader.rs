@@ -11,8 +11,10 @@ use std::fmt::Write as _;
 /// Number of shards for which memory is reserved at once, whatever the document claims.
 const MAX_RESERVED: usize = 1 << 20;
 
+/// Memory of a shard's entry, beside its texts and its layout.
+const ENTRY_MEMORY: usize = 200;
+
 /// Reads the document in chunks, as they arrive.
-#[derive(Default)]
 pub(in crate::index) struct CompactReader {
     /// Bytes of an incomplete frame.
     pending: Vec<u8>,
@@ -21,9 +23,34 @@ pub(in crate::index) struct CompactReader {
     /// The number of shards, once the first frame has been read.
     count: Option<usize>,
     shards: Vec<ShardIndex>,
+    /// Number of bytes of memory that the shards may still take.
+    memory: MemoryBudget,
+}
+
+/// Number of bytes of memory that may still be taken: checked before they are.
+#[derive(Debug, Clone, Copy)]
+struct MemoryBudget(u64);
+
+impl MemoryBudget {
+    fn take(&mut self, count: usize, each: usize) -> FrameResult<()> {
+        let taken = (count as u64).saturating_mul(each as u64);
+        self.0 = self.0.checked_sub(taken).ok_or("it takes far more memory than what is stored of it")?;
+        Ok(())
+    }
 }
 
 impl CompactReader {
+    /// A reader of a document that may take `memory` bytes of memory.
+    pub(in crate::index) fn new(memory: u64) -> Self {
+        CompactReader {
+            pending: Vec::new(),
+            begun: false,
+            count: None,
+            shards: Vec::new(),
+            memory: MemoryBudget(memory),
+        }
+    }
+
     /// Takes the next chunk. `resolve` gives a shard the URL that its entry means.
     pub(in crate::index) fn push(
         &mut self,
@@ -52,7 +79,7 @@ impl CompactReader {
         }
         while let Some((length, after)) = rest.split_first_chunk::<4>() {
             let length = u32::from_le_bytes(*length) as usize;
-            if length > MAX_FRAME {
+            if length > MAX_FRAME || length as u64 > self.memory.0 {
                 return damaged("a frame is too long");
             }
             let Some((sum, after)) = after.split_first_chunk::<4>() else { break };
@@ -82,7 +109,7 @@ impl CompactReader {
         content: &[u8],
         resolve: &impl Fn(ShardIndex) -> ShardIndex,
     ) -> std::result::Result<(), String> {
-        let mut content = FrameReader { content, at: 0 };
+        let mut content = FrameReader { content, at: 0, memory: self.memory };
         let Some(count) = self.count else {
             let count = usize::try_from(content.number()?).unwrap_or(usize::MAX);
             if count > MAX_SHARDS {
@@ -102,6 +129,7 @@ impl CompactReader {
             }
             self.shards.push(resolve(content.shard(&mut previous)?.try_into()?));
         }
+        self.memory = content.memory;
         Ok(())
     }
 }
@@ -114,6 +142,7 @@ fn damaged<T>(what: impl std::fmt::Display) -> Result<T> {
 struct FrameReader<'a> {
     content: &'a [u8],
     at: usize,
+    memory: MemoryBudget,
 }
 
 type FrameResult<T> = std::result::Result<T, &'static str>;
@@ -164,7 +193,10 @@ impl<'a> FrameReader<'a> {
     }
 
     fn numbers(&mut self) -> FrameResult<Vec<u64>> {
-        (0..self.length(1)?).map(|_| self.number()).collect()
+        let length = self.length(1)?;
+        // A run or a size takes as much again in the layout.
+        self.memory.take(length, 16)?;
+        (0..length).map(|_| self.number()).collect()
     }
 
     fn difference(&mut self, previous: &mut u64) -> FrameResult<u64> {
@@ -191,6 +223,7 @@ impl<'a> FrameReader<'a> {
         if *expanded > self.at.saturating_mul(MAX_EXPANSION) {
             return Err("texts that are too long for their frame");
         }
+        self.memory.take(start + length + end, 1)?;
         let mut text = Vec::with_capacity(start + length + end);
         text.extend_from_slice(&previous[..start]);
         text.extend_from_slice(middle);
@@ -205,6 +238,7 @@ impl<'a> FrameReader<'a> {
             return Err("a flag that is not known");
         }
         let has = |flag: u8| flags & flag != 0;
+        self.memory.take(1, ENTRY_MEMORY)?;
         let url = self.shared(&mut previous.url, &mut previous.expanded)?;
         let nsamples = self.difference(&mut previous.samples)?;
         let filesize = has(SIZE).then(|| self.difference(&mut previous.bytes)).transpose()?;
@@ -220,8 +254,12 @@ impl<'a> FrameReader<'a> {
         if flags > 3 {
             return Err("a flag that is not known");
         }
-        let fields = (0..self.length(1)?).map(|_| self.text().map(Into::into)).collect::<FrameResult<_>>()?;
-        let shapes = (0..self.length(1)?).map(|_| self.numbers()).collect::<FrameResult<_>>()?;
+        let fields = self.length(1)?;
+        self.memory.take(fields, 48)?;
+        let fields = (0..fields).map(|_| self.text().map(Into::into)).collect::<FrameResult<_>>()?;
+        let shapes = self.length(1)?;
+        self.memory.take(shapes, 96)?;
+        let shapes = (0..shapes).map(|_| self.numbers()).collect::<FrameResult<_>>()?;
         let (runs, sizes) = (self.numbers()?, self.numbers()?);
         let crc32c = (flags & 2 != 0).then(|| self.checksums()).transpose()?;
         Ok(LayoutDocument { seekable: flags & 1 != 0, fields, shapes, runs, sizes, crc32c })

@@ -82,7 +82,7 @@ fn by_default_a_sample_has_up_to_a_gibibyte() {
     ] {
         let bytes = [
             extended(EntryType::XHeader, &pax("path", "a.x")),
-            raw(&header("b", EntryType::Regular, 10), &[0; 10]),
+            [raw(&header("b.x", EntryType::Regular, 10), &[0; 10]), END.to_vec()].concat(),
         ];
         let bytes = if limits.member == 9 { bytes[1].clone() } else { bytes.concat() };
         let found = only_error(parse_with(limits, [bytes.into()])).to_string();

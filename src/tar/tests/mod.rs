@@ -6,6 +6,7 @@ mod grouping;
 mod limits;
 mod pieces;
 mod properties;
+mod refused;
 mod zeros;
 
 use super::*;

@@ -177,9 +177,12 @@ fn list_samples(options: &Options, context: &Context) -> Result<CreateInput, Fai
         // Listing waits for the disk, so more threads than cores are useful.
         let threads = options.write_options.threads.count().max(8);
         let folders = ClassFolders::read(root, options.with_names, threads, progress, &context.interrupt)?;
-        let ClassFolders { classes, samples, ignored } = folders;
+        let ClassFolders { classes, samples, ignored, hidden } = folders;
         if ignored > 0 {
             note(format_args!("left out: {} with another extension", text::counted(ignored, "file")));
+        }
+        if hidden > 0 {
+            note(format_args!("left out: {}, as readers skip them", text::counted(hidden, "hidden file")));
         }
         return Ok(CreateInput { root: root.clone(), samples, classes: Some(classes) });
     }

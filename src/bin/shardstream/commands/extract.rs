@@ -7,11 +7,11 @@ use crate::interrupt::Stop;
 use crate::options::{Patterns, ThreadsOption};
 use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
+use crate::shard_reader::ShardReader;
 use crate::text;
 use clap::ValueEnum;
 use md5::{Digest, Md5};
 use shardstream::shards::glob::Glob;
-use shardstream::store::Store;
 use shardstream::{Result, Sample, SecretUrl, ShardList};
 use std::collections::HashSet;
 use std::io;
@@ -59,7 +59,7 @@ enum ExistingFiles {
 
 /// The fields to write, and their target.
 struct Extraction {
-    store: Store,
+    reader: ShardReader,
     to: String,
     keys: Vec<Glob>,
     fields: Vec<String>,
@@ -82,7 +82,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let shards = options.patterns.shards(context)?;
     let keys = options.keys.iter().map(|key| Glob::new(key)).collect::<Result<_>>()?;
     let extraction = Extraction {
-        store: context.store.clone(),
+        reader: context.reader.clone(),
         to: options.to.clone(),
         keys,
         fields: options.fields.clone(),
@@ -147,7 +147,7 @@ fn extract_all(
     let (each, stopped) = (progress.clone(), stop.clone());
     let write = move |url: &SecretUrl| {
         let mut written = ExtractCounts::default();
-        for sample in samples::of_shard(&extraction.store, url)? {
+        for sample in extraction.reader.samples(url)? {
             stopped.check()?;
             extraction.write(&sample?, &mut written)?;
             each.add_sample();
@@ -205,8 +205,8 @@ impl Extraction {
             }
             let place = files::below(&self.to, &name);
             let replace = self.existing == ExistingFiles::Replace;
-            let is_written = (replace || !files::exists(&self.store, &place)?)
-                && files::write(&self.store, &place, bytes, replace)
+            let is_written = (replace || !files::exists(&self.reader.store, &place)?)
+                && files::write(&self.reader.store, &place, bytes, replace)
                     .map_err(|error| sample.locate(error.in_member(name.clone())))?;
             if is_written {
                 written.files += 1;

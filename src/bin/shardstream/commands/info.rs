@@ -3,7 +3,8 @@
 use crate::context::Context;
 use crate::distribution::{Distribution, DistributionSummary};
 use crate::failure::Failure;
-use crate::field::{FieldContent, FieldKind};
+use crate::interrupt::Interrupt;
+use crate::field::{self, FieldContent, FieldKind};
 use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
 use crate::parallel::for_each_shard;
 use crate::samples::{self, ShardProgress};
@@ -76,24 +77,24 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             let progress = ShardProgress::start(context, "info", shards.len());
             // Samples from headers or an index are counted when their shard is done.
             let is_counted = options.fast || index.is_some();
-            let (interrupt, store, fast) = (context.interrupt.clone(), context.store.clone(), options.fast);
+            let (interrupt, reader, fast) = (context.interrupt.clone(), context.reader.clone(), options.fast);
             let each_sample = progress.clone();
             let work = move |_: usize, url: &SecretUrl| match (&index, fast) {
-                (Some(index), _) => of_index(index, url),
+                (Some(index), _) => of_index(index, url, &interrupt),
                 (None, true) => {
-                    let builder = Index::builder().store(store.clone()).threads(1);
-                    of_index(&builder.build(&ShardList::from_urls([url.clone()]))?, url)
+                    let builder = reader.index_builder().threads(1);
+                    of_index(&builder.build(&ShardList::from_urls([url.clone()]))?, url, &interrupt)
                 }
                 (None, false) => {
                     let (decoder, mut found) = (Decoder::new(), ShardContents::default());
-                    for sample in samples::of_shard(&store, url)? {
+                    for sample in reader.samples(url)? {
                         if interrupt.is_set() {
                             break;
                         }
                         found.add_sample(&sample?, &decoder);
                         each_sample.add_sample();
                     }
-                    found.bytes = store.stat(url.expose_secret())?.size.unwrap_or(0);
+                    found.bytes = reader.store.stat(url.expose_secret())?.size.unwrap_or(0);
                     Ok(found)
                 }
             };
@@ -109,6 +110,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         }
     }
     let is_part = options.samples.is_some();
+    field::warn_of_odd_names(total.samples, total.fields.values().map(|field| field.sizes.count));
     match options.json.json {
         true => context.output.document(&total.document(shards.len(), &each, is_part)),
         false => total.show(shards.len(), &each, is_part, context),
@@ -116,14 +118,21 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
 }
 
 /// The content of a shard according to an index.
-fn of_index(index: &Index, url: &SecretUrl) -> Result<ShardContents> {
+fn of_index(index: &Index, url: &SecretUrl, interrupt: &Interrupt) -> Result<ShardContents> {
     let shard: &ShardIndex = index.get(url.expose_secret()).ok_or_else(|| {
         let message = "the index does not have this shard: build it again";
         Error::from(ErrorKind::Config(message.into())).in_shard(url)
     })?;
     let bytes = shard.bytes().unwrap_or(0);
     let mut found = ShardContents { samples: shard.samples(), bytes, ..ShardContents::default() };
+    if shard.size_of(0).is_none() {
+        // Only the number of its samples is known, whatever that is.
+        return Ok(found);
+    }
     for number in 0..shard.samples() {
+        if number % 4096 == 0 && interrupt.is_set() {
+            return Err(ErrorKind::Stopped.into());
+        }
         if let Some(size) = shard.size_of(number) {
             found.sizes.add(size);
         }

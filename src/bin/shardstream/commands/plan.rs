@@ -196,6 +196,7 @@ fn rank_load(
 ) -> Result<RankLoad, Failure> {
     let dataset = Dataset::builder(index.shards())
         .store(context.store.clone())
+        .limits(context.reader.limits)
         .index(index.clone())
         .topology(Topology::new(rank, usize::from(options.world_size))?)
         .streams(streams)

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::field::{FieldContent, FieldKind};
 use crate::options::{JsonOption, Patterns, ThreadsOption};
 use crate::parallel::for_each_shard;
-use crate::samples::{self, ShardProgress};
+use crate::samples::ShardProgress;
 use crate::table::{Table, bars};
 use crate::text;
 use images::{ChannelSums, ImageStats};
@@ -82,12 +82,12 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let label = Arc::new(LabelSpec::new(options.label.as_deref().unwrap_or("cls")));
     let (images, count) = (options.images, shards.len().max(1) as u64);
     let progress = ShardProgress::start(context, "stats", shards.len());
-    let (store, interrupt, wanted) = (context.store.clone(), context.interrupt.clone(), Arc::clone(&label));
+    let (reader, interrupt, wanted) = (context.reader.clone(), context.interrupt.clone(), Arc::clone(&label));
     let each_sample = progress.clone();
     let work = move |number: usize, url: &SecretUrl| {
         let each = images / count + u64::from((number as u64) < images % count);
         let (mut stats, decoder) = (Stats::default(), Decoder::new());
-        for sample in samples::of_shard(&store, url)? {
+        for sample in reader.samples(url)? {
             if interrupt.is_set() {
                 break;
             }

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::options::Patterns;
 use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
+use crate::shard_reader::ShardReader;
 use shardstream::index::ShardIndex;
 use shardstream::store::Store;
 use shardstream::{ErrorKind, Index, Result, SecretUrl, ShardList};
@@ -59,11 +60,11 @@ pub(super) fn index_shards(
 ) -> Result<Index, Failure> {
     let progress = ShardProgress::start(context, "index", shards.len());
     let mut indexed: Vec<ShardIndex> = Vec::with_capacity(shards.len());
-    let store = context.store.clone();
+    let reader = context.reader.clone();
     let work =
         move |_: usize, url: &SecretUrl| match old.as_ref().and_then(|old| old.get(url.expose_secret())) {
-            Some(known) if is_current(known, url, checksums, &store)? => Ok(known.clone()),
-            _ => index_shard(url, checksums, &store),
+            Some(known) if is_current(known, url, checksums, &reader.store)? => Ok(known.clone()),
+            _ => index_shard(url, checksums, &reader),
         };
     for_each_shard(shards, threads, &context.interrupt, work, |_, shard| {
         progress.add_samples(shard.samples());
@@ -74,9 +75,9 @@ pub(super) fn index_shards(
     Ok(indexed.into_iter().collect())
 }
 
-fn index_shard(url: &SecretUrl, checksums: bool, store: &Store) -> Result<ShardIndex> {
+fn index_shard(url: &SecretUrl, checksums: bool, reader: &ShardReader) -> Result<ShardIndex> {
     let list = ShardList::from_urls([url.clone()]);
-    let index = Index::builder().store(store.clone()).threads(1).checksums(checksums).build(&list)?;
+    let index = reader.index_builder().threads(1).checksums(checksums).build(&list)?;
     let indexed = index.iter().next().cloned();
     indexed.ok_or_else(|| ErrorKind::NoShards("nothing was indexed".into()).into())
 }

@@ -47,7 +47,14 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     for shard in &index {
         document.located += u64::from(shard.range(0..shard.samples()).is_some());
         document.checksums += u64::from(shard.checksum_of(0).is_some());
+        if shard.members(0).is_none() {
+            // Only the number of its samples is known, whatever that is.
+            continue;
+        }
         for sample in 0..shard.samples() {
+            if sample % 4096 == 0 {
+                context.interrupt.check()?;
+            }
             for member in shard.members(sample).into_iter().flatten() {
                 if !document.fields.contains(member.field) {
                     document.fields.insert(member.field.to_owned());

@@ -7,6 +7,7 @@ mod shard;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::field;
 use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
 use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
@@ -25,8 +26,9 @@ use std::sync::Arc;
 /// Each shard is read to its end, past damaged samples and headers. Finds shards that are missing, truncated
 /// or overwritten, damaged headers, samples with two members of one extension, samples whose members are not
 /// adjacent, members that are not plain files, empty fields, and samples without a field that nearly all
-/// others have. With --decode, also fields that do not decode; with --index, shards that changed, different
-/// samples, and different bytes if the index has checksums. The exit code is 3 if anything was found.
+/// others have. What of a shard could not be verified is a finding too, not_verified. With --decode, also
+/// fields that do not decode; with --index, shards that changed, different samples, and different bytes if
+/// the index has checksums. The exit code is 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -80,7 +82,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let (shards, index) = options.patterns.shards(context)?;
     // The log of a run with other options must not be resumed.
     let checks = format!(
-        "decode {}, min_side {:?}, empty {:?}, index {}",
+        "limits {:?}, decode {}, min_side {:?}, empty {:?}, index {}",
+        context.reader.limits,
         options.decode,
         options.min_side,
         options.may_be_empty,
@@ -90,7 +93,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let progress = ShardProgress::start(context, "verify", shards.len());
     let verifier = Verifier {
         progress: progress.clone(),
-        store: context.store.clone(),
+        reader: context.reader.clone(),
         interrupt: context.interrupt.clone(),
         index,
         decode: options.decode,
@@ -258,6 +261,11 @@ impl<'a> Verification<'a> {
         for finding in self.missing_fields() {
             self.report(&finding)?;
         }
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for set in self.fields.values() {
+            set.fields.iter().for_each(|field| *counts.entry(field).or_default() += set.samples);
+        }
+        field::warn_of_odd_names(self.summary.samples, counts.into_values());
         let (out, summary) = (&self.context.output, &self.summary);
         match self.options.json.json {
             true => out.record(&serde_json::json!({ "summary": summary }))?,

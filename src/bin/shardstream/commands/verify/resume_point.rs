@@ -17,10 +17,10 @@ pub(super) struct ResumePoint {
 
 /// Finds where to resume after damage at byte `damage`: at the next sample in the index, or without an index
 /// at the next header with a correct checksum, which may be in the middle of a sample. `None` if there is
-/// none, and in compressed shards, which have no offsets.
+/// none.
 ///
 /// # Errors
-/// Those of reading the shard.
+/// [`ErrorKind::Unsupported`] for compressed shards, which have no offsets, and the errors of reading.
 pub(super) fn after(
     damage: u64,
     url: &SecretUrl,
@@ -54,11 +54,7 @@ fn next_header(
     interrupt: &Interrupt,
 ) -> Result<Option<ResumePoint>> {
     let mut offset = (damage / BLOCK as u64 + 1) * BLOCK as u64;
-    let body = match store.open_range(url.expose_secret(), offset..u64::MAX) {
-        Ok(body) => body,
-        Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let body = store.open_range(url.expose_secret(), offset..u64::MAX)?;
     let mut rest = Vec::new();
     for chunk in body {
         if interrupt.is_set() {

@@ -5,13 +5,14 @@ use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
 use super::resume_point::{self, ResumePoint};
 use crate::field::FieldKind;
 use crate::interrupt::Interrupt;
-use crate::samples::{self, ShardProgress};
+use crate::samples::ShardProgress;
+use crate::shard_reader::ShardReader;
 use bytes::Bytes;
 use shardstream::codec::Decoder;
 use shardstream::image::{Image, ImageMode};
 use shardstream::index::ShardIndex;
-use shardstream::store::{Body, ObjectVersion, Store};
-use shardstream::tar::{Read, SampleParser, read};
+use shardstream::store::{Body, ObjectVersion};
+use shardstream::tar::{Read, read};
 use shardstream::{Error, ErrorKind, Index, Result, Sample, SecretUrl};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// The settings and tools with which every shard is verified.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    pub(super) store: Store,
+    pub(super) reader: ShardReader,
     pub(super) interrupt: Interrupt,
     pub(super) progress: ShardProgress,
     pub(super) index: Option<Index>,
@@ -66,22 +67,6 @@ struct ShardReading<'a> {
     is_broken: bool,
 }
 
-/// Whether a parser cannot continue after this error.
-fn ends_shard(error: &Error) -> bool {
-    match error.kind() {
-        // With a member's name, the header is sound and only the member is refused.
-        ErrorKind::Header(_) => error.location().member().is_none(),
-        kind => matches!(
-            kind,
-            ErrorKind::Checksum
-                | ErrorKind::ArchiveEnd(_)
-                | ErrorKind::Decompress { .. }
-                | ErrorKind::Changed { .. }
-                | ErrorKind::Damaged { .. }
-        ),
-    }
-}
-
 impl Verifier {
     /// Verifies a shard, or takes its report from the log.
     ///
@@ -90,7 +75,7 @@ impl Verifier {
     pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
         let place = log.and_then(|log| log.place(url));
         let mut report = ShardReport { url: url.to_string(), place, ..ShardReport::default() };
-        let object = match self.store.stat(url.expose_secret()) {
+        let object = match self.reader.store.stat(url.expose_secret()) {
             Ok(object) => object,
             Err(error) => {
                 report.add_error(&error);
@@ -117,30 +102,41 @@ impl Verifier {
     fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Result<()> {
         let mut reading =
             ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
-        let mut samples = match samples::of_shard(&self.store, url) {
+        let mut samples = match self.reader.samples(url) {
             Ok(samples) => samples,
             Err(error) => {
                 report.add_error(&error);
                 return Ok(());
             }
         };
-        for _ in 0..=MAX_RESUMES {
-            let mut damage = None;
-            for sample in samples {
+        let mut resumes = 0;
+        loop {
+            let mut last_error = None;
+            for sample in &mut samples {
                 if self.interrupt.is_set() {
                     return Err(ErrorKind::Stopped.into());
                 }
+                last_error = None;
                 match sample {
                     Ok(sample) => self.check_sample(&sample, &mut reading, report),
                     Err(error) => {
                         reading.is_broken = true;
                         report.add_error(&error);
-                        damage = error.location().offset().filter(|_| ends_shard(&error));
+                        last_error = Some(error);
                     }
                 }
             }
+            // An error of the network says by itself that the shard was not read.
+            let damage = last_error.filter(|_| !samples.is_complete() && report.unread.is_none());
             let Some(damage) = damage else { break };
-            match self.resume(damage, url, &mut reading, report) {
+            let at = damage.location().offset().unwrap_or(0);
+            if resumes == MAX_RESUMES {
+                let why = format!("the shard is damaged in more than {MAX_RESUMES} places");
+                report.not_verified(at, &why);
+                break;
+            }
+            resumes += 1;
+            match self.resume(&damage, at, url, &mut reading, report) {
                 Ok(Some(rest)) => samples = rest,
                 Ok(None) => break,
                 Err(error) if matches!(error.kind(), ErrorKind::Stopped) => return Err(error),
@@ -162,23 +158,42 @@ impl Verifier {
         Ok(())
     }
 
-    /// Resumes reading after damage, if there is anything more to read.
+    /// Resumes reading after damage at a byte, if there is anything more to read.
     fn resume(
         &self,
-        damage: u64,
+        damage: &Error,
+        at: u64,
         url: &SecretUrl,
         reading: &mut ShardReading<'_>,
         report: &mut ShardReport,
     ) -> Result<Option<Read<Body>>> {
-        let start = resume_point::after(damage, url, reading.index, &self.store, &self.interrupt)?;
+        let start = match damage.kind() {
+            // The bytes end here, or are no archive's.
+            ErrorKind::Truncated { .. } | ErrorKind::NotAnArchive { .. } => return Ok(None),
+            ErrorKind::Decompress { offset, .. } => {
+                report.resumed_at(None);
+                if *offset < report.bytes {
+                    report.not_verified(at, "compressed data cannot be read behind damage");
+                }
+                return Ok(None);
+            }
+            _ => resume_point::after(at, url, reading.index, &self.reader.store, &self.interrupt),
+        };
+        let start = match start {
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
+                report.not_verified(at, "reading cannot resume in the middle of this shard");
+                return Ok(None);
+            }
+            start => start?,
+        };
         report.resumed_at(start.as_ref());
         let Some(ResumePoint { offset, sample }) = start else { return Ok(None) };
         if sample.is_none() {
             // The number of lost samples is not known, and so neither are the numbers of later ones.
             reading.index = None;
         }
-        let body = self.store.open_range(url.expose_secret(), offset..u64::MAX)?;
-        let parser = SampleParser::new(url).starting(sample.unwrap_or(report.samples), offset);
+        let body = self.reader.store.open_range(url.expose_secret(), offset..u64::MAX)?;
+        let parser = self.reader.parser(url).starting(sample.unwrap_or(report.samples), offset);
         Ok(Some(read(body, parser)))
     }
 
@@ -301,6 +316,18 @@ impl ShardReport {
             None => "; nothing after it can be read".to_owned(),
         };
         finding.message.push_str(&more);
+    }
+
+    /// Adds the finding that the shard was not verified from a byte on.
+    fn not_verified(&mut self, from: u64, why: &str) {
+        self.findings.push(Finding {
+            shard: self.url.clone(),
+            offset: Some(from),
+            member: None,
+            key: None,
+            kind: "not_verified".into(),
+            message: format!("nothing from here to the end of the shard was verified: {why}"),
+        });
     }
 
     /// Adds a finding for which the crate has no error. `field` is a key and the name of a field.
