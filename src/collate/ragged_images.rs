@@ -113,6 +113,14 @@ impl Column for RaggedImages {
         vec![Output::ragged_rows(picture.dtype, picture.row())]
     }
 
+    fn follows(&self) -> Option<&str> {
+        self.image.follows()
+    }
+
+    fn is_picture(&self) -> bool {
+        true
+    }
+
     fn check(&self) -> Result<()> {
         check::field(self.image.field())?;
         self.image.check()?;

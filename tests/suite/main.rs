@@ -35,5 +35,7 @@ mod tpu_vm;
 #[cfg(feature = "image")]
 mod transforms;
 mod tuning;
+#[cfg(feature = "image")]
+mod views;
 mod watch;
 mod zeros;
