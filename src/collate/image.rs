@@ -268,10 +268,10 @@ impl ImageColumn {
         }
         let statistics = self.normalize.as_ref().map(|(mean, deviation)| (&mean[..], &deviation[..]));
         if let Some((mean, deviation)) = statistics {
-            check_statistics(mean, deviation, mode, dtype).map_err(|what| format!("`normalize` {what}"))?;
+            check::statistics(mean, deviation, mode, dtype).map_err(|what| format!("`normalize` {what}"))?;
         }
-        PixelWriter::new(self.size, mode, self.layout, dtype, statistics)
-            .ok_or_else(|| match (mode.is_wide(), dtype) {
+        PixelWriter::new(self.size, mode, self.layout, dtype, statistics).ok_or_else(|| {
+            match (mode.is_wide(), dtype) {
                 (true, _) => {
                     format!("`dtype` {dtype} in `mode` {mode}: take uint16, float32, bfloat16 or float16")
                 }
@@ -279,7 +279,8 @@ impl ImageColumn {
                     format!("`dtype` {dtype} in `mode` {mode}: set `mode` to l16 or rgb16")
                 }
                 (false, _) => format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"),
-            })
+            }
+        })
     }
 
     /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns how its
@@ -353,35 +354,6 @@ impl ImageColumn {
             ))),
             _ => Ok(()),
         }
-    }
-}
-
-/// Checks that pixels can be normalized by these, to finite numbers.
-fn check_statistics(mean: &[f32], deviation: &[f32], mode: ImageMode, dtype: DType) -> Result<(), String> {
-    let channels = mode.channels();
-    let largest = match dtype {
-        DType::U8 | DType::U16 => {
-            return Err(format!("of {dtype}: choose another `dtype`, such as float32"));
-        }
-        DType::F16 => 65504.0,
-        _ => f32::MAX,
-    };
-    if mean.len() != channels || deviation.len() != channels {
-        let (mean, deviation) = (mean.len(), deviation.len());
-        return Err(format!(
-            "by {mean} means and {deviation} deviations: give one of each for each of {channels} channels"
-        ));
-    }
-    let fits = |(mean, deviation): (&f32, &f32)| {
-        let ends = [0.0 - mean, 1.0 - mean].map(|number| (number / deviation).abs());
-        *deviation > 0.0 && deviation.is_finite() && ends.into_iter().all(|number| number <= largest)
-    };
-    match mean.iter().zip(deviation).all(fits) {
-        true => Ok(()),
-        false => Err(format!(
-            "by the means {mean:?} and the deviations {deviation:?}: make deviations more than 0, and both \
-             such that {dtype} has room for the result"
-        )),
     }
 }
 

@@ -98,7 +98,9 @@ impl<C: Column> Column for Stack<C> {
             ));
         }
         if self.columns.iter().any(|column| column.follows() != first.follows()) {
-            return Err(config_error("`same_as` of some columns of a `Stack`: all of them must follow one column"));
+            return Err(config_error(
+                "`same_as` of some columns of a `Stack`: all of them must follow one column",
+            ));
         }
         Ok(())
     }

@@ -195,7 +195,10 @@ mod tests {
         let pixel = RawPixels::U16(vec![1000, 2000, 3000]);
         assert!(convert(3, pixel, ImageMode::L16) == Pixels::U16(vec![1815]));
         let pixel = RawPixels::U16(vec![7, 9]);
-        assert!(convert(2, pixel, ImageMode::RgbaF32) == Pixels::F32([7., 7., 7., 9.].map(|n: f32| n / 65535.).into()));
+        assert!(
+            convert(2, pixel, ImageMode::RgbaF32)
+                == Pixels::F32([7., 7., 7., 9.].map(|n: f32| n / 65535.).into())
+        );
         for number in 0..=255u8 {
             let wide = u16::from(number) * 257;
             assert_eq!(to_8_bits(wide), number);

@@ -4,7 +4,7 @@ use super::checks::{checked_size, decode_error};
 use super::convert::{RawPixels, convert};
 use super::orientation::Orientation;
 use super::rectangle::Rect;
-use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg};
+use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg, webp};
 use image::codecs::pnm::PnmDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::metadata::Orientation as ExifOrientation;
@@ -56,15 +56,13 @@ impl Image {
     pub fn size_in(file: &[u8]) -> Result<Size, ImageError> {
         catch_panic(|| {
             let (width, height) = match image::guess_format(file) {
-                Ok(ImageFormat::Jpeg) => {
-                    let headers = jpeg::JpegHeaders::open(file)?;
-                    (u32::from(headers.width), u32::from(headers.height))
-                }
+                Ok(ImageFormat::Jpeg) => return jpeg::JpegHeaders::size_in(file),
                 Ok(ImageFormat::Png) => {
                     let mut decoder = png::Decoder::new(Cursor::new(file));
                     decoder.read_header_info().map_err(decode_error)?.size()
                 }
                 Ok(ImageFormat::WebP) => {
+                    webp::check_frames(file)?;
                     WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?.dimensions()
                 }
                 Ok(ImageFormat::Pnm) => {
@@ -144,6 +142,7 @@ fn read(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
         Ok(ImageFormat::Jpeg) => read_jpeg(file, memory),
         Ok(ImageFormat::Png) => read_png(file, memory),
         Ok(ImageFormat::WebP) => {
+            webp::check_frames(file)?;
             read_generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, memory)
         }
         Ok(ImageFormat::Pnm) => {
@@ -178,6 +177,7 @@ fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
 /// ignores what follows the pixels.
 fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let mut decoder = png_decoder(file, Transformations::EXPAND);
+    decoder.set_limits(png::Limits { bytes: memory.limit });
     let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
     memory.check(width, height, 1)?;
     let mut reader = decoder.read_info().map_err(decode_error)?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod array;
 pub(crate) mod json;
+pub(crate) mod json_error;
 mod value;
 
 pub use crate::dtype::DType;

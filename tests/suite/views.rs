@@ -26,9 +26,7 @@ fn samples() -> Vec<Sample> {
 }
 
 fn transforms() -> Transforms {
-    Transforms::new()
-        .then(RandomResizedCrop::new(32).unwrap())
-        .then(RandomHorizontalFlip::new(0.5).unwrap())
+    Transforms::new().then(RandomResizedCrop::new(32).unwrap()).then(RandomHorizontalFlip::new(0.5).unwrap())
 }
 
 fn view() -> ImageColumn {
@@ -178,7 +176,8 @@ fn views_of_a_loader_differ() {
         let part = |_| {
             let dataset = VersionedSource::of(&[6]).dataset(1).seed(SEED).build().unwrap();
             let file = picture();
-            Loader::builder(dataset).map(move |sample| Ok(Sample::new(sample.key()).with("png", file.clone())))
+            Loader::builder(dataset)
+                .map(move |sample| Ok(Sample::new(sample.key()).with("png", file.clone())))
         };
         let columns = Columns::new().with("image", view()).with("other", view());
         Loader::mix((0..parts).map(part)).collate(columns).batch(6 * parts).build().unwrap()

@@ -70,10 +70,7 @@ impl<'a> Frame<'a> {
         options: FrameOptions,
         scratch: &'a mut FrameScratch,
     ) -> Result<Self, ImageError> {
-        if !matches!(
-            options.mode,
-            ImageMode::L8 | ImageMode::Rgb8 | ImageMode::L16 | ImageMode::Rgb16
-        ) {
+        if !matches!(options.mode, ImageMode::L8 | ImageMode::Rgb8 | ImageMode::L16 | ImageMode::Rgb16) {
             return Err(ImageError::Mode {
                 mode: options.mode,
                 format: "a picture of a batch, which is l8, rgb8, l16 or rgb16",
@@ -324,8 +321,7 @@ impl<'a> Frame<'a> {
                 let request =
                     jpeg::DecodeRequest { window: plan.window, reduction, channels: self.channels(), verify };
                 let FrameScratch { pixels, decoder, .. } = &mut *self.scratch;
-                let raster =
-                    jpeg::decode(self.file, headers, request, self.options.limit, decoder, pixels)?;
+                let raster = jpeg::decode(self.file, headers, request, self.options.limit, decoder, pixels)?;
                 if self.is_wide {
                     let (width, height) = raster.size();
                     let bytes = self.byte_len(width, height)?;

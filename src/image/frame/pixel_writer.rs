@@ -91,11 +91,7 @@ impl PixelWriter {
         slot: &mut [u8],
     ) -> Result<(), ImageError> {
         let shape = (self.size.width as usize, self.channels, self.layout, mirror);
-        if wide {
-            self.write_wide(pixels, shape, slot)
-        } else {
-            self.write_narrow(pixels, shape, slot)
-        }
+        if wide { self.write_wide(pixels, shape, slot) } else { self.write_narrow(pixels, shape, slot) }
     }
 
     fn write_wide(&self, pixels: &[u8], shape: Arrangement, slot: &mut [u8]) -> Result<(), ImageError> {
@@ -107,15 +103,21 @@ impl PixelWriter {
         // Slots are aligned for any type.
         match &self.tables {
             PixelTables::U16 => {
-                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |_, number| u16::from_ne_bytes(number));
+                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |_, number| {
+                    u16::from_ne_bytes(number)
+                });
             }
             PixelTables::F32(_) => arrange(pixels, shape, bytemuck::cast_slice_mut(slot), float),
-            PixelTables::Bf16(_) => arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
-                bf16::from_f32(float(channel, number))
-            }),
-            PixelTables::F16(_) => arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
-                f16::from_f32(float(channel, number))
-            }),
+            PixelTables::Bf16(_) => {
+                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
+                    bf16::from_f32(float(channel, number))
+                })
+            }
+            PixelTables::F16(_) => {
+                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
+                    f16::from_f32(float(channel, number))
+                })
+            }
             PixelTables::U8 => return Err(wrong_depth()),
         }
         Ok(())

@@ -71,8 +71,7 @@ impl Resampler {
         let (width, height) = (needed.len() as u32, kept.height);
         let between = first_bytes(&mut self.between, width as usize * height as usize * pixel);
         let part = part(f64::from(across.view.start + needed.start), f64::from(width));
-        resize(format, from, part, filter, Image { width, height, bytes: &mut *between })
-            .map_err(failed)?;
+        resize(format, from, part, filter, Image { width, height, bytes: &mut *between }).map_err(failed)?;
         let left = across.start - f64::from(needed.start);
         let part = Part { left, top: 0.0, width: across.length, height: f64::from(height) };
         resize(format, Image { width, height, bytes: between }, part, filter, to).map_err(failed)
