@@ -1,5 +1,5 @@
-//! Headers of JPEG, PNG and WebP files take little memory and time, whatever they claim: the first byte selects
-//! the format, and the rest follows its signature.
+//! Headers of JPEG, PNG and WebP files take little memory and time, whatever they claim: the first byte
+//! selects the format, and the rest follows its signature.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -49,8 +49,9 @@ pub struct Image<'a> {
     pub width: u32,
     /// Number of rows.
     pub height: u32,
-    /// At least as many bytes as the pixels have, aligned for the numbers. Those of the source are only read. They are borrowed for
-    /// writing as well so that source and result have the same type, and the resizer is compiled once.
+    /// At least as many bytes as the pixels have, aligned for the numbers. Those of the source are only read.
+    /// They are borrowed for writing as well so that source and result have the same type, and the resizer is
+    /// compiled once.
     pub bytes: &'a mut [u8],
 }
 

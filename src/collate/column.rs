@@ -51,8 +51,8 @@ pub trait Column: Send + Sync {
     }
 
     /// Writes a sample into its cell of each output. Random numbers come from
-    /// [`sample.rng(seed)`](Sample::rng): `seed` differs from column to column, so that columns draw unrelated
-    /// numbers (see [`Columns`]).
+    /// [`sample.rng(seed)`](Sample::rng): `seed` differs from column to column, so that columns draw
+    /// unrelated numbers (see [`Columns`]).
     ///
     /// # Errors
     /// Any reason why the sample cannot be used. The error is returned in the sample's place, and the batch

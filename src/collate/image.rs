@@ -23,8 +23,8 @@ use std::cell::RefCell;
 /// The random numbers of the transforms depend on the seed, the epoch, the sample and the name of the column
 /// (see [`Columns`](super::Columns)), and are drawn by one transform after the other: two columns that crop
 /// one field at random are two views of the picture. [`boxes`](ImageColumn::boxes) and a label image
-/// ([`mask`](ImageColumn::mask)) follow the picture; for a second picture that must be cropped alike, there is
-/// [`same_as`](ImageColumn::same_as).
+/// ([`mask`](ImageColumn::mask)) follow the picture; [`same_as`](ImageColumn::same_as) is for a second
+/// picture that must be cropped alike.
 ///
 /// The default is `u8[height, width, 3]`, with values from 0 to 255.
 ///
@@ -128,8 +128,8 @@ impl ImageColumn {
         self.with_writer()
     }
 
-    /// Sets the mode that transforms work in, `Rgb8` or `L8`, or `L16` or `Rgb16` for files of 16 bits such as
-    /// depth. In the latter, pictures can be cropped, resized and flipped, and a transform that works on
+    /// Sets the mode that transforms work in, `Rgb8` or `L8`, or `L16` or `Rgb16` for files of 16 bits such
+    /// as depth. In the latter, pictures can be cropped, resized and flipped, and a transform that works on
     /// pixels of 8 bits is an error of the sample. Default: `Rgb8`.
     #[must_use]
     pub fn mode(mut self, mode: ImageMode) -> Self {
@@ -229,9 +229,9 @@ impl ImageColumn {
         self
     }
 
-    /// Draws the random numbers of the column of this name, so that the same transforms in the same order crop
-    /// two pictures of the same size alike: for a depth image, or the next frame. A transform that only one of
-    /// the columns has, such as `ColorJitter`, must come last.
+    /// Draws the random numbers of the column of this name, so that the same transforms in the same order
+    /// crop two pictures of the same size alike: for a depth image, or the next frame. A transform that only
+    /// one of the columns has, such as `ColorJitter`, must come last.
     ///
     /// ```
     /// use shardstream::Sample;

@@ -7,8 +7,8 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Filter {
-    /// The nearest pixel: the one that contains the centre of the new one, or the right or lower of two if the
-    /// centre is between them, as in Pillow. Masks are resized alike.
+    /// The nearest pixel: the one that contains the centre of the new one, or the right or lower of two if
+    /// the centre is between them, as in Pillow. Masks are resized alike.
     Nearest,
     /// A triangle, the usual choice for training.
     #[default]

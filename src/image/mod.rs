@@ -143,9 +143,9 @@ pub enum ImageError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A JPEG has so many scans that decoding would take too long.
+    /// A JPEG whose scans would take too long to decode.
     #[error(
-        "a JPEG of {size} has so many scans that each of its pixels would be read more than 16 times: write it \
+        "a JPEG of {size} whose scans would read each of its pixels more than 16 times: write it \
          anew, such as by `jpegtran`"
     )]
     TooManyScans {

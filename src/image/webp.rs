@@ -5,7 +5,8 @@ use super::{ImageError, Size};
 const CONTRADICTS: &str = "the WebP file contradicts itself about its size";
 
 /// Checks that every coded picture is as large as the canvas or the frame that it belongs to. The decoder
-/// allocates memory for the size of the coded picture, and only that of the canvas is checked against a limit.
+/// allocates memory for the size of the coded picture, and only that of the canvas is checked against a
+/// limit.
 pub(super) fn check_frames(file: &[u8]) -> Result<(), ImageError> {
     let Some(mut rest) = file.get(12..) else { return Ok(()) };
     let mut canvas = None;
@@ -29,9 +30,9 @@ pub(super) fn check_frames(file: &[u8]) -> Result<(), ImageError> {
 }
 
 /// The name and the content of a chunk. The last one of a file may be cut off.
-type Chunk<'a> = (&'a [u8; 4], &'a [u8]);
+type RiffChunk<'a> = (&'a [u8; 4], &'a [u8]);
 
-fn next_chunk(file: &[u8]) -> Option<(Chunk<'_>, &[u8])> {
+fn next_chunk(file: &[u8]) -> Option<(RiffChunk<'_>, &[u8])> {
     let (name, rest) = file.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
     let length = u32::from_le_bytes(*length) as usize;
@@ -42,7 +43,7 @@ fn next_chunk(file: &[u8]) -> Option<(Chunk<'_>, &[u8])> {
 }
 
 /// Fails if a chunk is a coded picture of another size than `expected`.
-fn check_picture((name, content): Chunk<'_>, expected: Option<Size>) -> Result<(), ImageError> {
+fn check_picture((name, content): RiffChunk<'_>, expected: Option<Size>) -> Result<(), ImageError> {
     let found = match name {
         b"VP8 " => lossy_size(content),
         b"VP8L" => lossless_size(content),

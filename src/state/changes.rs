@@ -147,8 +147,8 @@ impl JobHeader {
         alike.difference(here)
     }
 
-    /// Gives each dataset that was in the job `there` the number that it had, and the new ones numbers that no
-    /// other dataset has.
+    /// Gives each dataset that was in the job `there` the number that it had, and the new ones numbers that
+    /// no other dataset has.
     fn keep_numbers(&mut self, there: &JobHeader, matches: &[Option<usize>]) {
         let kept: Vec<Option<u64>> =
             matches.iter().map(|before| before.map(|before| there.number(before))).collect();

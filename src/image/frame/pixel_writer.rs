@@ -42,8 +42,9 @@ enum PixelTables {
 pub(crate) type Statistics<'a> = (&'a [f32], &'a [f32]);
 
 impl PixelWriter {
-    /// Values of type `u8` are 0 to 255, those of `u16` 0 to 65535. Those of other types are 0 to 1, minus the mean and divided by the
-    /// deviation if `normalize` is given. Returns `None` for a type that pixels cannot have.
+    /// Values of type `u8` are 0 to 255, those of `u16` 0 to 65535. Those of other types are 0 to 1, minus
+    /// the mean and divided by the deviation if `normalize` is given. Returns `None` for a type that pixels
+    /// cannot have.
     pub(crate) fn new(
         size: Size,
         mode: ImageMode,

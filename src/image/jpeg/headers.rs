@@ -153,8 +153,8 @@ impl JpegHeaders {
         !self.ignored.is_empty()
     }
 
-    /// Appends the part of the file before the first scan, without what decoders ignore. Returns the offset of
-    /// the height in it.
+    /// Appends the part of the file before the first scan, without what decoders ignore. Returns the offset
+    /// of the height in it.
     pub(super) fn copy(&self, file: &[u8], to: &mut Vec<u8>) -> usize {
         let (mut from, mut height_at) = (0, self.height_at);
         for part in &self.ignored {
@@ -166,8 +166,8 @@ impl JpegHeaders {
         height_at
     }
 
-    /// The number of bytes of the coefficients, and of what is made of them, which decoders hold for a file of
-    /// several scans.
+    /// The number of bytes of the coefficients, and of what is made of them, which decoders hold for a file
+    /// of several scans.
     pub(super) fn coefficient_bytes(&self) -> u64 {
         if self.is_one_pass() { 0 } else { self.samples().saturating_mul(4) }
     }
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn what_libjpeg_ignores_is_left_out() {
-        let clean = headers(b"", SEQUENTIAL, &[(1, 0x11)], 1);
+        let clean = headers(b"", PROGRESSIVE, &[(1, 0x11)], 1);
         let short = b"\xff\xee\0\x09Adobe\0d";
         for (ignored, is_odd) in [
             (&b"stray"[..], true),
@@ -390,17 +390,17 @@ mod tests {
             (b"\0\xff\x01\xff\xd3", true),
             (short, false),
         ] {
-            let file = headers(ignored, SEQUENTIAL, &[(1, 0x11)], 1);
+            let file = headers(ignored, PROGRESSIVE, &[(1, 0x11)], 1);
             let read = JpegHeaders::read(&file).unwrap();
             assert_eq!((read.odd, read.adobe, read.has_ignored()), (is_odd, None, true), "{ignored:?}");
             let mut copy = Vec::new();
             let height_at = read.copy(&file, &mut copy);
             assert_eq!((&copy[..], height_at), (&clean[..read.scan_at - ignored.len()], 7), "{ignored:?}");
         }
-        let apart = |count: usize| headers(&b"x\xff\xfe\0\x02".repeat(count), SEQUENTIAL, &[(1, 0x11)], 1);
+        let apart = |count: usize| headers(&b"x\xff\xfe\0\x02".repeat(count), PROGRESSIVE, &[(1, 0x11)], 1);
         assert!(JpegHeaders::read(&apart(MAX_IGNORED)).is_some());
         assert!(JpegHeaders::read(&apart(MAX_IGNORED + 1)).is_none());
-        assert!(JpegHeaders::read(&headers(b"\xff\xd8", SEQUENTIAL, &[(1, 0x11)], 1)).is_none());
+        assert!(JpegHeaders::read(&headers(b"\xff\xd8", PROGRESSIVE, &[(1, 0x11)], 1)).is_none());
     }
 
     #[test]

@@ -23,11 +23,14 @@ const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, su
 /// The number of bits that each coefficient of a component still lacks: all before its first scan.
 type MissingBits = [u8; 64];
 
-/// Number of times that the scans of a large file may read each of its samples. Encoders write up to about ten
-/// scans, each of which reads some of them.
+/// Number of times that the scans of a large file may read each of its samples. Encoders write up to about
+/// ten scans, each of which reads some of them.
 const MAX_READS: u64 = 16;
 /// Number of samples that the scans of any file may read.
 const SMALL_READS: u64 = 1 << 28;
+
+/// Number of samples that a scan counts for at least, so that the scans of a file can be listed.
+const MIN_READS: u64 = SMALL_READS >> 16;
 
 /// Reads the scans of a file, from its first one to its end marker.
 pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanError> {
@@ -39,7 +42,7 @@ pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanErro
     loop {
         let header = segment(file, at)?;
         let units = headers.units(header);
-        let reads = units.saturating_mul(headers.unit_samples(header));
+        let reads = units.saturating_mul(headers.unit_samples(header)).max(MIN_READS);
         reads_left = reads_left.checked_sub(reads).ok_or(ScanError::TooManyScans)?;
         note(header, headers, &mut missing_bits);
         let data = at + 4 + header.len();
@@ -115,8 +118,8 @@ fn check_runs(file: &[u8], data: usize, units: u64, interval: u16) -> Result<Che
     }
 }
 
-/// Where the runs of a scan end: the offsets of the markers after them, including the fill bytes before these.
-/// The scan is one that [`read`] returned.
+/// Where the runs of a scan end: the offsets of the markers after them, including the fill bytes before
+/// these. The scan is one that [`read`] returned.
 pub(super) fn run_ends(file: &[u8], scan: Scan) -> impl Iterator<Item = usize> {
     let mut from = Some(scan.data);
     std::iter::from_fn(move || {

@@ -45,11 +45,12 @@ impl Part {
     /// epoch on.
     fn alone(&self, number: u64, stream: usize, epoch: u64, count: usize) -> Vec<u64> {
         let here = rank(stream, STREAMS);
-        // The others give no items.
-        let others = (0..number).map(|_| Part { name: None, ..self.clone() }.builder(here).weight(0));
+        let other = Part { kind: 9, name: None, ..self.clone() };
+        let others = (0..number).map(|_| other.builder(here).weight(1));
         let mix = Loader::mix(others.chain([self.builder(here).weight(1)]));
         let loader = mix.threads(0).batch(1).build().unwrap();
-        good(&all(loader.epochs(epoch), count)).concat()
+        let items = good(&all(loader.epochs(epoch), count * (number as usize + 1))).concat();
+        items.into_iter().filter(|item| self.has(*item)).collect()
     }
 
     fn has(&self, item: u64) -> bool {

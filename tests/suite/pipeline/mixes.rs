@@ -66,8 +66,8 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
     }
 }
 
-/// Datasets with the same shards and the same seed had the same order of shards, the same shuffle and the same
-/// random numbers of samples.
+/// Datasets with the same shards and the same seed had the same order of shards, the same shuffle and the
+/// same random numbers of samples.
 #[test]
 fn equal_datasets_of_a_mix_share_no_random_numbers() {
     /// Two datasets of these numbers of samples, which are the same one: number of the dataset, shard,
