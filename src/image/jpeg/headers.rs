@@ -8,7 +8,7 @@ pub(in crate::image) struct JpegHeaders {
     pub(in crate::image) width: u16,
     pub(in crate::image) height: u16,
     /// The offset of the height in the file.
-    height_at: usize,
+    pub(super) height_at: usize,
     /// The range of the EXIF segment's content in the file, after its name.
     pub(super) exif: Option<Range<usize>>,
     /// Whether the file is sequential, and not progressive.
@@ -21,10 +21,10 @@ pub(in crate::image) struct JpegHeaders {
     /// Empty before [`JpegHeaders::open`] has read them.
     pub(super) scans: Scans,
     jfif: bool,
-    /// Whether the headers have a value or bytes that no decoder needs but that libjpeg warns about.
+    /// Whether the headers have a value that no decoder needs but that libjpeg warns about.
     odd: bool,
-    /// What libjpeg ignores in front of the first scan and the decoder in Rust refuses: bytes between
-    /// segments, and Adobe segments that are too short.
+    /// What libjpeg ignores in front of the first scan: bytes between segments, and Adobe segments that are
+    /// too short. It warns about the former, and the decoder in Rust refuses both.
     ignored: Vec<Range<usize>>,
     /// The number of MCUs between two restart markers, by the headers before the first scan; 0 without
     /// restart markers.
@@ -78,14 +78,12 @@ impl JpegHeaders {
         let mut segment_end = 2;
         loop {
             let at = rest.iter().position(|byte| *byte == 0xff)?;
-            headers.odd |= at > 0;
             rest = &rest[at + 1..];
             let marker = *rest.first()?;
             match marker {
                 0xff => continue,
                 // 0xff in bytes between segments, and markers without a segment.
                 0x00 | 0x01 | 0xd0..=0xd7 => {
-                    headers.odd = true;
                     rest = &rest[1..];
                     continue;
                 }
@@ -148,22 +146,18 @@ impl JpegHeaders {
         (self.ignored.len() <= MAX_IGNORED).then_some(())
     }
 
-    /// Whether the headers have parts that the decoder in Rust would refuse.
-    pub(super) fn has_ignored(&self) -> bool {
-        !self.ignored.is_empty()
-    }
-
-    /// Appends the part of the file before the first scan, without what decoders ignore. Returns the offset
-    /// of the height in it.
-    pub(super) fn copy(&self, file: &[u8], to: &mut Vec<u8>) -> usize {
-        let (mut from, mut height_at) = (0, self.height_at);
-        for part in &self.ignored {
-            to.extend_from_slice(&file[from..part.start]);
-            from = part.end;
-            height_at -= if part.end <= self.height_at { part.len() } else { 0 };
+    /// The file without what decoders ignore; `None` if there is nothing of that kind.
+    pub(super) fn without_ignored(&self, file: &[u8]) -> Option<Vec<u8>> {
+        if self.ignored.is_empty() {
+            return None;
         }
-        to.extend_from_slice(&file[from..self.scan_at]);
-        height_at
+        let (mut clean, mut from) = (Vec::with_capacity(file.len()), 0);
+        for part in &self.ignored {
+            clean.extend_from_slice(&file[from..part.start]);
+            from = part.end;
+        }
+        clean.extend_from_slice(&file[from..]);
+        Some(clean)
     }
 
     /// The number of bytes of the coefficients, and of what is made of them, which decoders hold for a file
@@ -383,20 +377,12 @@ mod tests {
     fn what_libjpeg_ignores_is_left_out() {
         let clean = headers(b"", PROGRESSIVE, &[(1, 0x11)], 1);
         let short = b"\xff\xee\0\x09Adobe\0d";
-        for (ignored, is_odd) in [
-            (&b"stray"[..], true),
-            (b"\xff\0", true),
-            (b"\xff\xff", false),
-            (b"\0\xff\x01\xff\xd3", true),
-            (short, false),
-        ] {
+        for ignored in [&b"stray"[..], b"\xff\0", b"\xff\xff", b"\0\xff\x01\xff\xd3", short] {
             let file = headers(ignored, PROGRESSIVE, &[(1, 0x11)], 1);
             let read = JpegHeaders::read(&file).unwrap();
-            assert_eq!((read.odd, read.adobe, read.has_ignored()), (is_odd, None, true), "{ignored:?}");
-            let mut copy = Vec::new();
-            let height_at = read.copy(&file, &mut copy);
-            assert_eq!((&copy[..], height_at), (&clean[..read.scan_at - ignored.len()], 7), "{ignored:?}");
+            assert_eq!((read.adobe, read.without_ignored(&file)), (None, Some(clean.clone())), "{ignored:?}");
         }
+        assert_eq!(JpegHeaders::read(&clean).unwrap().without_ignored(&clean), None);
         let apart = |count: usize| headers(&b"x\xff\xfe\0\x02".repeat(count), PROGRESSIVE, &[(1, 0x11)], 1);
         assert!(JpegHeaders::read(&apart(MAX_IGNORED)).is_some());
         assert!(JpegHeaders::read(&apart(MAX_IGNORED + 1)).is_none());

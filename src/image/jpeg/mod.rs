@@ -97,6 +97,9 @@ pub(super) fn decode(
     scratch: &mut JpegScratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
+    if let Some(clean) = headers.without_ignored(file) {
+        return decode(&clean, &JpegHeaders::open(&clean)?, request, limit, scratch, to);
+    }
     if request.verify && !headers.scans.complete {
         return Err(ImageError::Decode(INCOMPLETE.into()));
     }

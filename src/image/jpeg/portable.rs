@@ -35,16 +35,13 @@ pub(super) fn decode(
             verify::copy(file, headers, scratch);
             &scratch[..]
         }
-        None if !headers.has_ignored() => file,
-        rows => {
+        Some(rows) => {
             scratch.clear();
-            let height_at = headers.copy(file, scratch);
-            scratch.extend_from_slice(&file[headers.scan_at..]);
-            if let Some(rows) = rows {
-                scratch[height_at..][..2].copy_from_slice(&rows.to_be_bytes());
-            }
+            scratch.extend_from_slice(file);
+            scratch[headers.height_at..][..2].copy_from_slice(&rows.to_be_bytes());
             &scratch[..]
         }
+        None => file,
     };
     let options = DecoderOptions::default()
         .set_strict_mode(true)

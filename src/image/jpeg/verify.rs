@@ -40,8 +40,7 @@ pub(super) fn added(headers: &JpegHeaders) -> u64 {
 pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
     to.clear();
     to.reserve(file.len() + added(headers) as usize);
-    headers.copy(file, to);
-    let mut copied = headers.scan_at;
+    let mut copied = 0;
     for (number, scan) in headers.scans.list.iter().enumerate() {
         to.extend_from_slice(&file[copied..scan.at]);
         copied = scan.at;
