@@ -1,8 +1,8 @@
 //! Random numbers that are the same on every platform, thread and release.
 //!
-//! The generator is ChaCha8. Its key is the seed, the epoch, the stream or sample, and the purpose of the
-//! numbers. The bounded draw and the shuffle are the crate's own, because those of `rand` have
-//! changed between releases; golden tests pin all of them.
+//! The generator is ChaCha8. Its key is the seed, the epoch, the stream or sample, the purpose of the numbers
+//! and, in a mixture, the number of the dataset. The bounded draw and the shuffle are the crate's own,
+//! because those of `rand` have changed between releases; golden tests pin all of them.
 
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng as _, SeedableRng, TryRng};
@@ -26,6 +26,8 @@ pub(crate) enum Purpose {
     Batch = 6,
     /// The shapes of the steps of a job.
     Buckets = 7,
+    /// The number that a name adds to a seed.
+    Name = 8,
 }
 
 /// A random number generator that gives the same numbers on every platform and in every release.
@@ -51,8 +53,16 @@ impl Rng {
     }
 
     pub(crate) fn keyed(purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
+        Self::of_dataset(0, purpose, seed, epoch, index)
+    }
+
+    /// As [`keyed`](Rng::keyed), for the dataset of this number in a mixture: datasets with the same seed
+    /// have unrelated numbers. A dataset that is not mixed has the number 0.
+    pub(crate) fn of_dataset(dataset: u64, purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
         let mut key = [0; 32];
-        for (part, value) in key.chunks_exact_mut(8).zip([seed, epoch, index, purpose as u64]) {
+        // A purpose takes 8 bits.
+        let last = purpose as u64 | dataset << 8;
+        for (part, value) in key.chunks_exact_mut(8).zip([seed, epoch, index, last]) {
             part.copy_from_slice(&value.to_le_bytes());
         }
         Rng(ChaCha8Rng::from_seed(key))
@@ -149,6 +159,14 @@ impl Rng {
     }
 }
 
+/// What a name adds to a seed, by XOR, for numbers that are unrelated to those of other names.
+pub(crate) fn salt(name: &str) -> u64 {
+    // FNV-1a, whose result ChaCha mixes.
+    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fold);
+    Rng::keyed(Purpose::Name, hash, name.len() as u64, 0).0.next_u64()
+}
+
 /// The natural logarithm of a number greater than 0, by operations that are the same on every platform,
 /// unlike that of the standard library.
 fn ln(x: f64) -> f64 {
@@ -200,6 +218,7 @@ mod tests {
         Rng::new(0, 0, 0).shuffle(&mut order);
         assert_eq!(drawn, [267, 350, 154, 636, 124, 934, 72, 784]);
         assert_eq!(order, [8, 3, 0, 4, 5, 7, 2, 9, 6, 1]);
+        assert_eq!([salt(""), salt("local")], [17790235469989966439, 13537953509379323356]);
     }
 
     #[test]
@@ -230,7 +249,12 @@ mod tests {
             first(Purpose::Sample, 1, 2, 3),
             first(Purpose::Shuffle, 2, 1, 3),
             first(Purpose::Shuffle, 1, 3, 2),
+            Rng::of_dataset(1, Purpose::Shuffle, 1, 2, 3).below(u64::MAX),
+            Rng::of_dataset(2, Purpose::Shuffle, 1, 2, 3).below(u64::MAX),
+            first(Purpose::Sample, 1 ^ salt("global"), 2, 3),
+            first(Purpose::Sample, 1 ^ salt("local"), 2, 3),
         ];
+        assert_eq!(all[0], Rng::of_dataset(0, Purpose::Shuffle, 1, 2, 3).below(u64::MAX));
         for (i, a) in all.iter().enumerate() {
             assert!(all[i + 1..].iter().all(|b| a != b));
         }

@@ -1,4 +1,4 @@
-//! The image resizer of `shardstream`: [`fast_image_resize`] for grey and RGB pixels of 8 bits.
+//! The image resizer of `shardstream`: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits.
 //!
 //! It is a crate of its own for the sake of build times. `fast_image_resize` is generic over pixels and
 //! images, and is compiled into the crate that calls it: its vector code was more than half of what
@@ -6,7 +6,7 @@
 //! whenever `shardstream` changes. It has the versions of `shardstream`, and no stable API for other crates.
 
 use fast_image_resize::images::TypedImage;
-use fast_image_resize::pixels::{U8, U8x3};
+use fast_image_resize::pixels::{U8, U8x3, U16, U16x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
 pub use fast_image_resize::ResizeError;
@@ -14,8 +14,6 @@ pub use fast_image_resize::ResizeError;
 /// The interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// The nearest pixel.
-    Nearest,
     /// A triangle over the adjacent pixels, widened when the size is reduced.
     Bilinear,
     /// A cubic with a = -0.5, widened when the size is reduced.
@@ -29,7 +27,6 @@ impl Filter {
     #[must_use]
     pub fn support(self) -> f64 {
         match self {
-            Filter::Nearest => 0.0,
             Filter::Bilinear => 1.0,
             Filter::Bicubic => 2.0,
             Filter::Lanczos => 3.0,
@@ -38,7 +35,6 @@ impl Filter {
 
     fn algorithm(self) -> ResizeAlg {
         match self {
-            Filter::Nearest => ResizeAlg::Nearest,
             Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
             Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
             Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
@@ -53,8 +49,9 @@ pub struct Image<'a> {
     pub width: u32,
     /// Number of rows.
     pub height: u32,
-    /// At least `width * height * channels` bytes. Those of the source are only read. They are borrowed for
-    /// writing as well so that source and result have the same type, and the resizer is compiled once.
+    /// At least as many bytes as the pixels have, aligned for the numbers. Those of the source are only read.
+    /// They are borrowed for writing as well so that source and result have the same type, and the resizer is
+    /// compiled once.
     pub bytes: &'a mut [u8],
 }
 
@@ -111,7 +108,16 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Resizes `part` of `from` to fill `to`, both of 1 (grey) or 3 (RGB) channels.
+/// The numbers of a pixel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Format {
+    /// 1 (grey) or 3 (RGB).
+    pub channels: usize,
+    /// Whether numbers have 16 bits, in the memory's byte order, and not 8.
+    pub wide: bool,
+}
+
+/// Resizes `part` of `from` to fill `to`, both of the same format.
 ///
 /// At the borders of the part, the filter also reads pixels of `from` outside of the part.
 ///
@@ -119,16 +125,18 @@ impl std::error::Error for Error {}
 /// If an image has too little memory, the number of channels is not supported, or the part is not inside of
 /// `from`.
 pub fn resize(
-    channels: usize,
+    format: Format,
     from: Image<'_>,
     part: Part,
     filter: Filter,
     to: Image<'_>,
 ) -> Result<(), Error> {
-    match channels {
-        1 => typed::<U8>(from, part, filter, to),
-        3 => typed::<U8x3>(from, part, filter, to),
-        _ => Err(Error::Channels(channels)),
+    match (format.channels, format.wide) {
+        (1, false) => typed::<U8>(from, part, filter, to),
+        (3, false) => typed::<U8x3>(from, part, filter, to),
+        (1, true) => typed::<U16>(from, part, filter, to),
+        (3, true) => typed::<U16x3>(from, part, filter, to),
+        (channels, _) => Err(Error::Channels(channels)),
     }
 }
 

@@ -104,6 +104,26 @@ impl Decoder {
         })
     }
 
+    /// Reads JSON with `NaN`, `Infinity` and `-Infinity`, which Python's `json` writes, as null. Default: an
+    /// error, as JSON has none of them.
+    ///
+    /// ```
+    /// use shardstream::codec::Decoder;
+    /// use shardstream::{Sample, Value};
+    ///
+    /// let sample = Sample::new("0001").with("json", br#"{"similarity": NaN, "w": 3}"#);
+    /// let error = Decoder::new().decode(sample.clone()).unwrap_err();
+    /// assert!(format!("{error:#}").contains("JSON has no NaN"));
+    /// let sample = Decoder::new().lenient_json().decode(sample)?;
+    /// let Some(Value::Json(json)) = sample.get("json") else { panic!("{sample:?}") };
+    /// assert_eq!((json["similarity"].as_f64(), json["w"].as_i64()), (None, Some(3)));
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lenient_json(self) -> Self {
+        self.set(JSON, |bytes, _| scalar::read_lenient_json(bytes))
+    }
+
     /// Decodes only these fields and leaves all others raw. The names are full names: `only(&["png"])` leaves
     /// `seg.png` raw.
     #[must_use]

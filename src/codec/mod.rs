@@ -18,8 +18,9 @@
 //!
 //! It differs from `webdataset` where that would silently accept something wrong: `null` in JSON is a value,
 //! 16-bit grey is scaled and not clipped, damaged images are errors, pickles are not loaded. `NaN` is not
-//! JSON and is refused. In `x.gz` with an unknown `x` the bytes stay compressed, so that writing the sample
-//! gives the same file; a decoder set for `x` gets them decompressed.
+//! JSON and is refused, unless [`Decoder::lenient_json`] reads it as null. In `x.gz` with an unknown `x` the
+//! bytes stay compressed, so that writing the sample gives the same file; a decoder set for `x` gets them
+//! decompressed.
 //!
 //! [`Value::Text`]: crate::Value::Text
 //! [`Value::Int`]: crate::Value::Int

@@ -3,6 +3,7 @@
 use super::BoxError;
 use crate::Value;
 use crate::sample::json;
+use crate::sample::json_error::{JsonError, without_nan};
 use bytes::Bytes;
 
 pub(super) fn read_text(bytes: &Bytes) -> Result<Value, BoxError> {
@@ -17,6 +18,15 @@ pub(super) fn read_int(bytes: &Bytes) -> Result<Value, BoxError> {
 pub(super) fn read_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxError> {
     json::check_memory(bytes, max_size as u64)?;
     Ok(Value::Json(parse_json(bytes)?))
+}
+
+/// Reads a document in which `NaN`, `Infinity` and `-Infinity` are null.
+pub(super) fn read_lenient_json(bytes: &Bytes) -> Result<Value, BoxError> {
+    match parse_json(bytes) {
+        Ok(json) => Ok(Value::Json(json)),
+        // The error of the document as it is, unless these numbers are all that is wrong.
+        Err(error) => Ok(Value::Json(parse_json(&without_nan(bytes)).map_err(|_| error)?)),
+    }
 }
 
 pub(super) fn write_text(value: &Value) -> Result<Bytes, BoxError> {
@@ -99,7 +109,7 @@ pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
     })
 }
 
-pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
+pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
     json::parse(bytes)
 }
 

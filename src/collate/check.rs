@@ -48,3 +48,38 @@ pub(super) fn length(length: usize) -> Result<()> {
     }
     Err(config_error(format!("the length {length}: make it from 1 to {}, as lengths are int32", i32::MAX)))
 }
+
+/// Checks that pixels can be normalized by these, to finite numbers.
+#[cfg(feature = "image")]
+pub(super) fn statistics(
+    mean: &[f32],
+    deviation: &[f32],
+    mode: crate::image::ImageMode,
+    dtype: crate::dtype::DType,
+) -> Result<(), String> {
+    let channels = mode.channels();
+    let largest = match dtype {
+        crate::dtype::DType::U8 | crate::dtype::DType::U16 => {
+            return Err(format!("of {dtype}: choose another `dtype`, such as float32"));
+        }
+        crate::dtype::DType::F16 => 65504.0,
+        _ => f32::MAX,
+    };
+    if mean.len() != channels || deviation.len() != channels {
+        let (mean, deviation) = (mean.len(), deviation.len());
+        return Err(format!(
+            "by {mean} means and {deviation} deviations: give one of each for each of {channels} channels"
+        ));
+    }
+    let fits = |(mean, deviation): (&f32, &f32)| {
+        let ends = [0.0 - mean, 1.0 - mean].map(|number| (number / deviation).abs());
+        *deviation > 0.0 && deviation.is_finite() && ends.into_iter().all(|number| number <= largest)
+    };
+    match mean.iter().zip(deviation).all(fits) {
+        true => Ok(()),
+        false => Err(format!(
+            "by the means {mean:?} and the deviations {deviation:?}: make deviations more than 0, and both \
+             such that {dtype} has room for the result"
+        )),
+    }
+}

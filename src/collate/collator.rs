@@ -41,6 +41,8 @@ pub(crate) struct Collator(Arc<CollatorInner>);
 
 struct CollatorInner {
     columns: Columns,
+    /// For each column, what is added to the seed.
+    salts: Vec<u64>,
     names: Arc<[Arc<str>]>,
     /// The number of samples in a batch.
     rows: usize,
@@ -51,7 +53,8 @@ struct CollatorInner {
 impl Columns {
     /// Makes a batch of samples on this thread, for pipelines without a [loader](crate::Loader).
     ///
-    /// Samples that were made by hand all have the same random numbers, and the memory of batches is not
+    /// Samples that were made by hand all have the same random numbers, unless they have
+    /// [positions](Sample::with_position), and the memory of batches is not
     /// reused.
     ///
     /// # Errors
@@ -84,7 +87,8 @@ impl Collator {
         };
         let pools = columns.outputs.iter().map(|output| pool(output.size())).collect();
         let names = columns.tensors().into();
-        Collator(Arc::new(CollatorInner { columns, names, rows, pools }))
+        let salts = columns.salts();
+        Collator(Arc::new(CollatorInner { columns, salts, names, rows, pools }))
     }
 
     /// Checks the columns, and that memory has room for a batch.
@@ -136,9 +140,9 @@ impl Collator {
             cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| TensorPool::unpooled(size))));
         }
         let seed = columns.seed.unwrap_or(seed);
-        for named in &columns.columns {
+        for (named, salt) in columns.columns.iter().zip(&self.0.salts) {
             let cells = &mut cells[named.outputs.clone()];
-            named.column.write(sample, seed, cells).map_err(|error| sample.locate(error))?;
+            named.column.write(sample, seed ^ salt, cells).map_err(|error| sample.locate(error))?;
         }
         Ok(Row { contents: cells.into_iter().map(|cell| cell.content).collect() })
     }

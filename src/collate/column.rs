@@ -3,6 +3,7 @@
 use super::cell::{Cell, Output, Shape};
 use super::check::{config_error, in_column};
 use crate::error::Result;
+use crate::rng::salt;
 use crate::sample::Sample;
 use crate::tensor::{BatchMemory, Tensor, TensorPool};
 use std::fmt;
@@ -50,7 +51,8 @@ pub trait Column: Send + Sync {
     }
 
     /// Writes a sample into its cell of each output. Random numbers come from
-    /// [`sample.rng(seed)`](Sample::rng).
+    /// [`sample.rng(seed)`](Sample::rng): `seed` differs from column to column, so that columns draw
+    /// unrelated numbers (see [`Columns`]).
     ///
     /// # Errors
     /// Any reason why the sample cannot be used. The error is returned in the sample's place, and the batch
@@ -65,6 +67,18 @@ pub trait Column: Send + Sync {
     fn write_missing(&self, cells: &mut [Cell]) -> Result<()> {
         cells.iter_mut().for_each(Cell::clear);
         Ok(())
+    }
+
+    /// The name of the column whose random numbers this one draws too, so that both change alike, as with
+    /// `ImageColumn::same_as`. Default: none, and it has numbers of its own.
+    fn follows(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it is a picture: the first picture column has the seed of all [`Columns`] unchanged. Default:
+    /// no.
+    fn is_picture(&self) -> bool {
+        false
     }
 
     /// The suffixes of the tensors that [`finish`](Column::finish) makes; `None` if the tensors of a batch
@@ -97,6 +111,13 @@ pub(super) struct NamedColumn {
 }
 
 /// The tensors of a batch by name, and what fills them.
+///
+/// Each column draws random numbers of its own, which depend on its name, the seed, the epoch and the sample:
+/// two columns that crop the same picture at random are two views of it. One column draws those of
+/// [`sample.rng(seed)`](Sample::rng): the first picture column; every other has those of
+/// [`sample.rng_named(seed, name)`](Sample::rng_named). Boxes and masks belong to their picture's column and
+/// follow it. A column that must be changed as another one, such as a depth image, is declared by
+/// `ImageColumn::same_as`.
 #[derive(Clone, Default)]
 pub struct Columns {
     pub(super) columns: Vec<NamedColumn>,
@@ -163,6 +184,28 @@ impl Columns {
         names
     }
 
+    /// For each column, what is added to the seed of its random numbers.
+    pub(super) fn salts(&self) -> Vec<u64> {
+        let leads = |named: &&NamedColumn| named.column.is_picture() && named.column.follows().is_none();
+        let first = self.columns.iter().find(leads);
+        let salt = |named: &NamedColumn| match named.column.follows().unwrap_or(&named.name) {
+            name if first.is_some_and(|first| *first.name == *name) => 0,
+            name => salt(name),
+        };
+        self.columns.iter().map(salt).collect()
+    }
+
+    /// Checks that a column follows one that has random numbers of its own.
+    fn check_follows(&self, name: &str) -> Result<()> {
+        let leads = |named: &&NamedColumn| named.column.follows().is_none();
+        let names: Vec<&str> = self.columns.iter().filter(leads).map(|named| &*named.name).collect();
+        if names.contains(&name) {
+            return Ok(());
+        }
+        let what = format!("`same_as({name:?})`: name a column with random numbers of its own, of {names:?}");
+        Err(config_error(what))
+    }
+
     /// Checks the options of all columns. A [loader](crate::Loader) and [`collate`](Columns::collate) do so
     /// before the first sample.
     ///
@@ -175,7 +218,8 @@ impl Columns {
             if name.is_empty() {
                 return config("a column without a name: give `Columns::with` one".into());
             }
-            column.check().map_err(|error| in_column(name, &error))?;
+            let follows = column.follows().map_or(Ok(()), |name| self.check_follows(name));
+            column.check().and(follows).map_err(|error| in_column(name, &error))?;
         }
         let tensors = self.tensors();
         for (at, name) in tensors.iter().enumerate() {

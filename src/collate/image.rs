@@ -20,11 +20,11 @@ use std::cell::RefCell;
 /// of 1/2, 1/4 or 1/8 (with the feature `turbojpeg`; see [`reducing_gap`](ImageColumn::reducing_gap)). For
 /// files that are known to be good, [`verify(false)`](ImageColumn::verify) is faster.
 ///
-/// The random numbers of the transforms depend on the seed, the epoch and the sample, and are drawn by one
-/// transform after the other. [`boxes`](ImageColumn::boxes) and a label image ([`mask`](ImageColumn::mask))
-/// follow the picture. All picture columns of a sample draw the same numbers, so that the same transforms in
-/// the same order crop two pictures of the same size alike. A transform that only one of them has, such as
-/// `ColorJitter`, must come last.
+/// The random numbers of the transforms depend on the seed, the epoch, the sample and the name of the column
+/// (see [`Columns`](super::Columns)), and are drawn by one transform after the other: two columns that crop
+/// one field at random are two views of the picture. [`boxes`](ImageColumn::boxes) and a label image
+/// ([`mask`](ImageColumn::mask)) follow the picture; [`same_as`](ImageColumn::same_as) is for a second
+/// picture that must be cropped alike.
 ///
 /// The default is `u8[height, width, 3]`, with values from 0 to 255.
 ///
@@ -56,6 +56,8 @@ pub struct ImageColumn {
     writer: Result<PixelWriter, String>,
     boxes: Option<Boxes>,
     mask: Option<Mask>,
+    /// The column whose random numbers are drawn.
+    follows: Option<String>,
 }
 
 thread_local! {
@@ -70,6 +72,7 @@ impl ImageColumn {
     pub fn new(field: &str, size: impl Into<Size>) -> Self {
         let options = FrameOptions {
             mode: ImageMode::Rgb8,
+            keep_wide: false,
             apply_orientation: false,
             reducing_gap: 2.0,
             verify: true,
@@ -86,6 +89,7 @@ impl ImageColumn {
             writer: Err(String::new()),
             boxes: None,
             mask: None,
+            follows: None,
         }
         .with_writer()
     }
@@ -104,7 +108,11 @@ impl ImageColumn {
         self.with_writer()
     }
 
-    /// Sets the type of the values: `U8`, 0 to 255, or `F32`, `BF16` or `F16`, 0 to 1. Default: `U8`.
+    /// Sets the type of the values: `U8`, 0 to 255, or `F32`, `BF16` or `F16`, 0 to 1; in a
+    /// [mode](ImageColumn::mode) of 16 bits `U16`, 0 to 65535, or one of the latter. Default: `U8`.
+    ///
+    /// The values of a file of 16 bits are divided by 65535 for `F32`, `BF16` and `F16`, unless a transform
+    /// of pixels of 8 bits, such as `ColorJitter`, has scaled them to 8 bits before.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
@@ -120,7 +128,9 @@ impl ImageColumn {
         self.with_writer()
     }
 
-    /// Sets the mode that transforms work in, `Rgb8` or `L8`. Default: `Rgb8`.
+    /// Sets the mode that transforms work in, `Rgb8` or `L8`, or `L16` or `Rgb16` for files of 16 bits such
+    /// as depth. In the latter, pictures can be cropped, resized and flipped, and a transform that works on
+    /// pixels of 8 bits is an error of the sample. Default: `Rgb8`.
     #[must_use]
     pub fn mode(mut self, mode: ImageMode) -> Self {
         self.options.mode = mode;
@@ -219,22 +229,58 @@ impl ImageColumn {
         self
     }
 
+    /// Draws the random numbers of the column of this name, so that the same transforms in the same order
+    /// crop two pictures of the same size alike: for a depth image, or the next frame. A transform that only
+    /// one of the columns has, such as `ColorJitter`, must come last.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::collate::{Columns, ImageColumn};
+    /// use shardstream::image::{Image, ImageMode, RandomCrop};
+    ///
+    /// let crop = || Ok::<_, shardstream::Error>(ImageColumn::new("png", 2).then(RandomCrop::new(2)?));
+    /// let columns = Columns::new()
+    ///     .with("image", crop()?)
+    ///     .with("pair", crop()?.same_as("image"))
+    ///     .with("view", crop()?);
+    /// let png = Image::new(ImageMode::Rgb8, (8, 8), (0..192).collect::<Vec<u8>>())?.to_png()?;
+    /// let batch = columns.collate([Sample::new("0001").with_position(0, 1).with("png", png)])?;
+    /// assert_eq!(batch["pair"], batch["image"]);
+    /// assert_ne!(batch["view"], batch["image"]);
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn same_as(mut self, column: &str) -> Self {
+        self.follows = Some(column.into());
+        self
+    }
+
     fn with_writer(mut self) -> Self {
+        self.options.keep_wide = self.dtype != DType::U8;
         self.writer = self.make_writer();
         self
     }
 
     fn make_writer(&self) -> Result<PixelWriter, String> {
         let (mode, dtype) = (self.options.mode, self.dtype);
-        if !matches!(mode, ImageMode::L8 | ImageMode::Rgb8) {
-            return Err(format!("`mode` {mode}: take l8 or rgb8"));
+        if !matches!(mode, ImageMode::L8 | ImageMode::Rgb8 | ImageMode::L16 | ImageMode::Rgb16) {
+            return Err(format!("`mode` {mode}: take l8, rgb8, l16 or rgb16"));
         }
         let statistics = self.normalize.as_ref().map(|(mean, deviation)| (&mean[..], &deviation[..]));
         if let Some((mean, deviation)) = statistics {
-            check_statistics(mean, deviation, mode, dtype).map_err(|what| format!("`normalize` {what}"))?;
+            check::statistics(mean, deviation, mode, dtype).map_err(|what| format!("`normalize` {what}"))?;
         }
-        PixelWriter::new(self.size, mode, self.layout, dtype, statistics)
-            .ok_or_else(|| format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"))
+        PixelWriter::new(self.size, mode, self.layout, dtype, statistics).ok_or_else(|| {
+            match (mode.is_wide(), dtype) {
+                (true, _) => {
+                    format!("`dtype` {dtype} in `mode` {mode}: take uint16, float32, bfloat16 or float16")
+                }
+                (false, DType::U16) => {
+                    format!("`dtype` {dtype} in `mode` {mode}: set `mode` to l16 or rgb16")
+                }
+                (false, _) => format!("`dtype` {dtype}: take uint8, float32, bfloat16 or float16"),
+            }
+        })
     }
 
     /// Decodes a field of the sample, transforms the picture and writes it into the slot. Returns how its
@@ -292,9 +338,9 @@ impl ImageColumn {
         if size.height == 0 || size.width == 0 {
             return Err(config_error(format!("the size {size}: make both at least 1")));
         }
-        let (channels, limit) = (self.options.mode.channels(), self.options.limit);
+        let (pixel, limit) = (self.options.mode.pixel_size(), self.options.limit);
         for size in self.transforms.sizes().chain([size]) {
-            let bytes = size.value_count(channels).unwrap_or(u64::MAX);
+            let bytes = size.value_count(pixel).unwrap_or(u64::MAX);
             if bytes > limit as u64 {
                 return Err(config_error(format!(
                     "`max_size` of {limit} bytes, and a picture of {size} takes {bytes}: raise it, or make \
@@ -308,33 +354,6 @@ impl ImageColumn {
             ))),
             _ => Ok(()),
         }
-    }
-}
-
-/// Checks that pixels can be normalized by these, to finite numbers.
-fn check_statistics(mean: &[f32], deviation: &[f32], mode: ImageMode, dtype: DType) -> Result<(), String> {
-    let channels = mode.channels();
-    let largest = match dtype {
-        DType::U8 => return Err("of uint8: choose another `dtype`, such as float32".into()),
-        DType::F16 => 65504.0,
-        _ => f32::MAX,
-    };
-    if mean.len() != channels || deviation.len() != channels {
-        let (mean, deviation) = (mean.len(), deviation.len());
-        return Err(format!(
-            "by {mean} means and {deviation} deviations: give one of each for each of {channels} channels"
-        ));
-    }
-    let fits = |(mean, deviation): (&f32, &f32)| {
-        let ends = [0.0 - mean, 1.0 - mean].map(|number| (number / deviation).abs());
-        *deviation > 0.0 && deviation.is_finite() && ends.into_iter().all(|number| number <= largest)
-    };
-    match mean.iter().zip(deviation).all(fits) {
-        true => Ok(()),
-        false => Err(format!(
-            "by the means {mean:?} and the deviations {deviation:?}: make deviations more than 0, and both \
-             such that {dtype} has room for the result"
-        )),
     }
 }
 
@@ -359,6 +378,14 @@ impl Column for ImageColumn {
         self.check_sizes()?;
         self.boxes.as_ref().map_or(Ok(()), Boxes::check)?;
         self.mask.as_ref().map_or(Ok(()), Mask::check)
+    }
+
+    fn follows(&self) -> Option<&str> {
+        self.follows.as_deref()
+    }
+
+    fn is_picture(&self) -> bool {
+        true
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {

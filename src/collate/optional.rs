@@ -142,6 +142,14 @@ impl<C: Column> Column for Optional<C> {
         self.column.write_missing(cells)
     }
 
+    fn follows(&self) -> Option<&str> {
+        self.column.follows()
+    }
+
+    fn is_picture(&self) -> bool {
+        self.column.is_picture()
+    }
+
     fn finished(&self) -> Option<Vec<&'static str>> {
         let mut suffixes = self.column.finished()?;
         suffixes.push(PRESENT);

@@ -130,7 +130,7 @@ impl Column for PositionColumn {
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        let Position { epoch, shard, sample, part } = sample.position();
+        let Position { epoch, shard, sample, part, .. } = sample.position();
         let [cell] = cells else {
             return Err(check::wrong_cells());
         };
@@ -160,7 +160,7 @@ mod tests {
     fn every_sample_has_its_own() {
         let sample = |key: &'static str, shard: &str, at: [u64; 4]| {
             let [epoch, number, sample, part] = at;
-            let position = Position { epoch, shard: number, sample, part };
+            let position = Position { epoch, shard: number, sample, part, dataset: 0 };
             Sample::from_parts(key.into(), Default::default(), shard.into(), position)
         };
         let samples = [

@@ -113,6 +113,14 @@ impl Column for RaggedImages {
         vec![Output::ragged_rows(picture.dtype, picture.row())]
     }
 
+    fn follows(&self) -> Option<&str> {
+        self.image.follows()
+    }
+
+    fn is_picture(&self) -> bool {
+        true
+    }
+
     fn check(&self) -> Result<()> {
         check::field(self.image.field())?;
         self.image.check()?;
@@ -207,8 +215,9 @@ mod tests {
             let column = image(field).then(RandomCrop::new((2, 3)).unwrap()).layout(Layout::Chw);
             column.dtype(DType::F32).normalize([0.5; 3], [0.25; 3])
         };
-        let columns =
-            Columns::new().with("all", RaggedImages::new(column("*.png"))).with("one", column("0.png"));
+        let columns = Columns::new()
+            .with("all", RaggedImages::new(column("*.png")))
+            .with("one", column("0.png").same_as("all"));
         let sample = |at| {
             Sample::new("k").with_position(0, at).with("0.png", file.clone()).with("1.png", file.clone())
         };

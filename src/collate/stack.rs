@@ -6,6 +6,7 @@ use super::collator::INLINE;
 use super::column::Column;
 use super::optional::PRESENT;
 use crate::error::{ErrorKind, Result};
+use crate::rng::salt;
 use crate::sample::{DType, Sample};
 use bytes::BytesMut;
 use smallvec::SmallVec;
@@ -18,7 +19,8 @@ use smallvec::SmallVec;
 /// has. A missing field is zeros (padding if the columns are [`Tokens`](super::Tokens)), and a sample may
 /// lack all fields. A field that is damaged or of another type is an error.
 ///
-/// The columns of a sample draw the same random numbers, so that pictures of the same size are cropped alike.
+/// The fields of a sample draw the same random numbers, so that pictures of the same size are cropped alike,
+/// as the frames of a clip must be. For different views of pictures, see [`independent`](Stack::independent).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -37,6 +39,8 @@ use smallvec::SmallVec;
 #[derive(Debug, Clone)]
 pub struct Stack<C> {
     columns: Vec<C>,
+    /// What is added to the seed of each column; empty if all draw the same numbers.
+    salts: Vec<u64>,
 }
 
 impl<C: Column> Stack<C> {
@@ -47,7 +51,16 @@ impl<C: Column> Stack<C> {
         fields: impl IntoIterator<Item = S>,
         mut column: impl FnMut(&str) -> C,
     ) -> Self {
-        Stack { columns: fields.into_iter().map(|field| column(field.as_ref())).collect() }
+        let columns = fields.into_iter().map(|field| column(field.as_ref())).collect();
+        Stack { columns, salts: Vec::new() }
+    }
+
+    /// Lets each field draw random numbers of its own: `Stack::new(["jpg", "jpg"], view).independent()` makes
+    /// two views of each picture. Default: all fields draw the same numbers.
+    #[must_use]
+    pub fn independent(mut self) -> Self {
+        self.salts = (0..self.columns.len()).map(|at| salt(&at.to_string())).collect();
+        self
     }
 }
 
@@ -84,7 +97,20 @@ impl<C: Column> Column for Stack<C> {
                 "a `Stack` of columns that differ in shape or type: make them the same",
             ));
         }
+        if self.columns.iter().any(|column| column.follows() != first.follows()) {
+            return Err(config_error(
+                "`same_as` of some columns of a `Stack`: all of them must follow one column",
+            ));
+        }
         Ok(())
+    }
+
+    fn follows(&self) -> Option<&str> {
+        self.columns.first()?.follows()
+    }
+
+    fn is_picture(&self) -> bool {
+        self.columns.first().is_some_and(Column::is_picture)
     }
 
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()> {
@@ -99,6 +125,7 @@ impl<C: Column> Column for Stack<C> {
                 cell.with_content(CellContent::Slot(slot))
             };
             let mut parts: SmallVec<[Cell; INLINE]> = cells.iter().zip(&mut rests).map(part).collect();
+            let seed = seed ^ self.salts.get(at).copied().unwrap_or_default();
             *present = match column.write(sample, seed, &mut parts) {
                 Ok(()) => true,
                 Err(error) if matches!(error.kind(), ErrorKind::MissingField { .. }) => {

@@ -262,6 +262,7 @@ impl DatasetBuilder {
             streams,
             topology,
             seed: self.seed,
+            number: 0,
             sides,
             versions: Versions::default(),
         })))

@@ -32,6 +32,7 @@ use crate::adapters::{Mix, round_robin};
 use crate::error::Result;
 use crate::index::ShardIndex;
 use crate::plan::{Plan, Slice};
+use crate::rng::{Purpose, Rng};
 use crate::sample::Position;
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
@@ -75,6 +76,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Dataset(Arc<DatasetState>);
 
+#[derive(Clone)]
 struct DatasetState {
     shards: Arc<ShardSet>,
     /// Numbers in the plan of the shards that have no sample according to the index.
@@ -84,6 +86,8 @@ struct DatasetState {
     streams: Vec<usize>,
     topology: Topology,
     seed: u64,
+    /// The number of the dataset in the mixture in which it began: part of the key of its random numbers.
+    number: u64,
     /// The sides that are joined to the samples.
     sides: Vec<Arc<ResolvedSide>>,
     /// The versions that [`Dataset::read`] has found.
@@ -108,6 +112,20 @@ impl Dataset {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.0.seed
+    }
+
+    /// The dataset with the random numbers of this number in a mixture.
+    pub(crate) fn numbered(&self, number: u64) -> Dataset {
+        if number == self.0.number {
+            return self.clone();
+        }
+        let plan = self.0.plan.clone().of_dataset(number);
+        Dataset(Arc::new(DatasetState { number, plan, ..DatasetState::clone(&self.0) }))
+    }
+
+    /// The random numbers of the shuffle buffer of a stream.
+    pub(crate) fn shuffle_rng(&self, epoch: u64, stream: usize) -> Rng {
+        Rng::of_dataset(self.0.number, Purpose::Shuffle, self.0.seed, epoch, stream as u64)
     }
 
     /// The plan that deals the shards to streams. It numbers the shards by their places in the list or, under
@@ -140,7 +158,7 @@ impl Dataset {
             let shard = self.0.shards.numbers.get(planned)? as u64;
             let index = self.indexed(planned)?;
             for sample in (0..*count).filter_map(|sample| index.position_of(sample)) {
-                digest.add(digest.samples(), 0, Position { epoch, shard, sample, part: 0 });
+                digest.add(digest.samples(), 0, Position { epoch, shard, sample, ..Position::default() });
             }
         }
         Some(digest)
@@ -179,6 +197,7 @@ impl Dataset {
     /// Reads slices of shards, which are numbered as in the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
         ShardReader::new(Arc::clone(&self.0.shards), &self.0.sides, epoch, slices, versions)
+            .of_dataset(self.0.number)
     }
 
     /// The number in the list, and the URL, of a shard of the plan.
@@ -196,6 +215,7 @@ impl Dataset {
         };
         DatasetHeader {
             seed: self.0.seed,
+            number: self.0.number,
             shards: plan.shards(),
             names: self.0.shards.names,
             index: self.0.shards.fingerprint.clone(),

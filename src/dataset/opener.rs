@@ -25,6 +25,8 @@ const GAP: u64 = 1 << 20;
 pub(super) struct Opener {
     shards: Arc<ShardSet>,
     epoch: u64,
+    /// The number of the dataset, for the samples' positions.
+    pub(super) dataset: u64,
     slices: Vec<Slice>,
     /// Slices from this number on are not returned yet.
     until: usize,
@@ -86,6 +88,7 @@ impl Opener {
             versions: versions.of(epoch),
             shards,
             epoch,
+            dataset: 0,
             slices,
             until: usize::MAX,
             empty: VecDeque::new(),
@@ -254,7 +257,8 @@ impl Opener {
     ) -> Result<(SliceSamples<Body>, Stopper, usize)> {
         let shards = &*self.shards;
         let (number, url) = shards.shard(slice.shard)?;
-        let parser = SampleParser::new(url).at(self.epoch, number as u64).with_limits(shards.limits);
+        let parser = SampleParser::new(url).at(self.epoch, number as u64).of_dataset(self.dataset);
+        let parser = parser.with_limits(shards.limits);
         let index = shards.indexed(slice.shard);
         let samples = match index {
             // One sample is enough to check that this is the shard without a selected sample.

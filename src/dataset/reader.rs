@@ -44,6 +44,12 @@ impl ShardReader {
         self
     }
 
+    /// Sets the number of the dataset in the samples' positions.
+    pub(super) fn of_dataset(mut self, number: u64) -> Self {
+        self.0.slices.opener.dataset = number;
+        self
+    }
+
     /// Begins with the slice of this number instead of the first, and after `passed` of its samples.
     pub(crate) fn from(mut self, slice: usize, passed: u64) -> Self {
         let opener = &mut self.0.slices.opener;

@@ -1,10 +1,10 @@
 //! Decoding of image files to pixels.
 
 use super::checks::{checked_size, decode_error};
-use super::convert::{convert, to_8_bits};
+use super::convert::{RawPixels, convert};
 use super::orientation::Orientation;
 use super::rectangle::Rect;
-use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg};
+use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg, webp};
 use image::codecs::pnm::PnmDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::metadata::Orientation as ExifOrientation;
@@ -16,8 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The options that a frame is opened with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameOptions {
-    /// `L8` or `Rgb8`.
+    /// A mode of 8 or 16 bits without opacity.
     pub(crate) mode: ImageMode,
+    /// Whether files of 16 bits keep them in a mode of 8 bits, until a transform asks for pixels of 8 bits.
+    pub(crate) keep_wide: bool,
     /// Whether the EXIF orientation is applied.
     pub(crate) apply_orientation: bool,
     /// A JPEG may be decoded at a reduced scale that is still at least this many times the requested size.
@@ -28,12 +30,12 @@ pub(crate) struct FrameOptions {
     pub(crate) limit: usize,
 }
 
-/// The pixels of a file with the file's own channels, in 8 bits.
+/// The pixels of a file with the file's own channels and numbers.
 struct RawImage {
     width: u32,
     height: u32,
     channels: usize,
-    pixels: Vec<u8>,
+    pixels: RawPixels,
     /// The EXIF orientation of the file.
     orientation: Orientation,
 }
@@ -54,15 +56,13 @@ impl Image {
     pub fn size_in(file: &[u8]) -> Result<Size, ImageError> {
         catch_panic(|| {
             let (width, height) = match image::guess_format(file) {
-                Ok(ImageFormat::Jpeg) => {
-                    let headers = jpeg::JpegHeaders::open(file)?;
-                    (u32::from(headers.width), u32::from(headers.height))
-                }
+                Ok(ImageFormat::Jpeg) => return jpeg::JpegHeaders::size_in(file),
                 Ok(ImageFormat::Png) => {
                     let mut decoder = png::Decoder::new(Cursor::new(file));
                     decoder.read_header_info().map_err(decode_error)?.size()
                 }
                 Ok(ImageFormat::WebP) => {
+                    webp::check_frames(file)?;
                     WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?.dimensions()
                 }
                 Ok(ImageFormat::Pnm) => {
@@ -102,6 +102,8 @@ pub(super) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> 
 pub(super) struct OpenedImage {
     /// The headers of a JPEG; `None` for other formats, whose pixels are decoded already.
     pub(super) jpeg: Option<jpeg::JpegHeaders>,
+    /// Whether the decoded pixels have 16 bits.
+    pub(super) is_wide: bool,
     /// Width and height as stored.
     pub(super) size: (u32, u32),
     pub(super) orientation: Orientation,
@@ -113,17 +115,26 @@ pub(super) fn open(file: &[u8], options: FrameOptions, to: &mut Vec<u8>) -> Resu
         let headers = jpeg::JpegHeaders::open(file)?;
         let (size, orientation) =
             ((u32::from(headers.width), u32::from(headers.height)), headers.orientation(file));
-        return Ok(OpenedImage { jpeg: Some(headers), size, orientation });
+        return Ok(OpenedImage { jpeg: Some(headers), is_wide: false, size, orientation });
     }
     let raw = catch_panic(|| read(file, MemoryLimit { mode: options.mode, limit: options.limit }))?;
     let size = (raw.width, raw.height);
-    match convert(raw.channels, raw.pixels, options.mode) {
+    let mode = match (options.mode, &raw.pixels) {
+        (ImageMode::L8, RawPixels::U16(_)) if options.keep_wide => ImageMode::L16,
+        (ImageMode::Rgb8, RawPixels::U16(_)) if options.keep_wide => ImageMode::Rgb16,
+        (mode, _) => mode,
+    };
+    match convert(raw.channels, raw.pixels, mode) {
         Pixels::U8(pixels) => *to = pixels,
+        Pixels::U16(pixels) => {
+            to.clear();
+            to.extend_from_slice(bytemuck::cast_slice(&pixels));
+        }
         Pixels::F32(_) => {
             return Err(ImageError::Mode { mode: options.mode, format: "a picture of a batch" });
         }
     }
-    Ok(OpenedImage { jpeg: None, size, orientation: raw.orientation })
+    Ok(OpenedImage { jpeg: None, is_wide: mode.is_wide(), size, orientation: raw.orientation })
 }
 
 fn read(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
@@ -131,6 +142,7 @@ fn read(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
         Ok(ImageFormat::Jpeg) => read_jpeg(file, memory),
         Ok(ImageFormat::Png) => read_png(file, memory),
         Ok(ImageFormat::WebP) => {
+            webp::check_frames(file)?;
             read_generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, memory)
         }
         Ok(ImageFormat::Pnm) => {
@@ -157,6 +169,7 @@ fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let mut pixels = Vec::new();
     jpeg::decode(file, &headers, request, memory.limit, &mut jpeg::JpegScratch::default(), &mut pixels)?;
     pixels.truncate(width as usize * height as usize * channels);
+    let pixels = RawPixels::U8(pixels);
     Ok(RawImage { width, height, channels, pixels, orientation: headers.orientation(file) })
 }
 
@@ -164,6 +177,7 @@ fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
 /// ignores what follows the pixels.
 fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let mut decoder = png_decoder(file, Transformations::EXPAND);
+    decoder.set_limits(png::Limits { bytes: memory.limit });
     let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();
     memory.check(width, height, 1)?;
     let mut reader = decoder.read_info().map_err(decode_error)?;
@@ -178,7 +192,7 @@ fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let orientation =
         exif.and_then(ExifOrientation::from_exif_chunk).map_or_else(Orientation::default, Orientation::from);
     // PNG is big-endian.
-    let pixels = if wide { to_8_bits(&pixels, u16::from_be_bytes) } else { pixels };
+    let pixels = if wide { RawPixels::wide(&pixels, u16::from_be_bytes) } else { RawPixels::U8(pixels) };
     Ok(RawImage { width, height, channels, pixels, orientation })
 }
 
@@ -220,6 +234,6 @@ fn read_generic(mut decoder: impl ImageDecoder, memory: MemoryLimit) -> Result<R
             return Err(ImageError::Decode(format!("pixels of the type {other:?} are not supported").into()));
         }
     };
-    let pixels = if wide { to_8_bits(&pixels, u16::from_ne_bytes) } else { pixels };
+    let pixels = if wide { RawPixels::wide(&pixels, u16::from_ne_bytes) } else { RawPixels::U8(pixels) };
     Ok(RawImage { width, height, channels, pixels, orientation })
 }

@@ -12,7 +12,8 @@ impl Image {
     /// Encodes the image as PNG.
     ///
     /// # Errors
-    /// See [`ImageError`]. Values of type `f32` must be from 0 to 1, and are rounded to 8 bits.
+    /// See [`ImageError`]. Values of type `f32` must be from 0 to 1, and are rounded to 8 bits. Those of 16
+    /// bits are written in 16 bits, which the other formats refuse with [`ImageError::Mode`].
     pub fn to_png(&self) -> Result<Vec<u8>, ImageError> {
         let mut file = Vec::new();
         self.write(PngEncoder::new(&mut file))?;
@@ -39,6 +40,7 @@ impl Image {
     /// # Errors
     /// As [`to_png`](Image::to_png).
     pub fn to_webp(&self) -> Result<Vec<u8>, ImageError> {
+        self.require(&[1, 3, 4], "WebP")?;
         let mut file = Vec::new();
         self.write(WebPEncoder::new_lossless(&mut file))?;
         Ok(file)
@@ -67,7 +69,7 @@ impl Image {
     }
 
     fn require(&self, channels: &[usize], format: &'static str) -> Result<(), ImageError> {
-        if channels.contains(&self.mode.channels()) {
+        if channels.contains(&self.mode.channels()) && !self.mode.is_wide() {
             Ok(())
         } else {
             Err(ImageError::Mode { mode: self.mode, format })
@@ -75,9 +77,11 @@ impl Image {
     }
 
     fn write(&self, encoder: impl ImageEncoder) -> Result<(), ImageError> {
-        let color = match self.mode.channels() {
-            1 => ExtendedColorType::L8,
-            3 => ExtendedColorType::Rgb8,
+        let color = match (self.mode.channels(), self.mode.is_wide()) {
+            (1, false) => ExtendedColorType::L8,
+            (1, true) => ExtendedColorType::L16,
+            (3, false) => ExtendedColorType::Rgb8,
+            (3, true) => ExtendedColorType::Rgb16,
             _ => ExtendedColorType::Rgba8,
         };
         encoder
@@ -85,10 +89,11 @@ impl Image {
             .map_err(|error| ImageError::Encode(error.into()))
     }
 
-    /// The values in 8 bits.
+    /// The values in 8 bits, or in 16 if they have as many.
     fn numbers(&self) -> Result<Cow<'_, [u8]>, ImageError> {
         match &self.pixels {
             Pixels::U8(pixels) => Ok(Cow::Borrowed(pixels)),
+            Pixels::U16(pixels) => Ok(Cow::Borrowed(bytemuck::cast_slice(pixels))),
             Pixels::F32(pixels) => pixels
                 .iter()
                 .map(|number| match number {

@@ -1,6 +1,7 @@
 //! How transforms move the pixels of a picture, for boxes and label images that follow it.
 
 use super::Size;
+use super::filter::nearest_pixels;
 use super::functional::{Matrix, nearest};
 use super::rectangle::Rect;
 use smallvec::SmallVec;
@@ -243,13 +244,9 @@ fn cut(axis: &mut Vec<usize>, at: u32, length: u32) {
     axis.drain(..(at as usize).min(axis.len()));
 }
 
-/// Resizes to the nearest pixel, as chosen by Pillow and the resizer of pictures: the one that contains the
-/// centre, or the right one of two if the centre is between them.
+/// Resizes to the nearest pixel, as pictures are.
 fn resized(axis: &[usize], to: u32) -> Vec<usize> {
-    let at = |index: u32| {
-        (2 * u64::from(index) + 1).saturating_mul(axis.len() as u64) / (2 * u64::from(to.max(1)))
-    };
-    (0..to).map(|index| axis.get(at(index) as usize).copied().unwrap_or(OUTSIDE)).collect()
+    nearest_pixels(axis.len(), to).map(|at| axis.get(at).copied().unwrap_or(OUTSIDE)).collect()
 }
 
 fn padded(axis: &[usize], (at, length): (u32, u32), to: u32) -> Vec<usize> {

@@ -34,22 +34,22 @@ impl Orientation {
         }
     }
 
-    /// Orients pixels of `channels` values. `width` and `height` are those of the stored picture.
+    /// Orients pixels of `pixel_size` bytes. `width` and `height` are those of the stored picture.
     pub(in crate::image) fn apply(
         self,
         from: &[u8],
         (width, height): (u32, u32),
-        channels: usize,
+        pixel_size: usize,
         to: &mut [u8],
     ) {
         let (width, height) = (width as usize, height as usize);
         let (across, down) = if self.transpose { (height, width) } else { (width, height) };
-        for (y, row) in to.chunks_exact_mut((across * channels).max(1)).enumerate().take(down) {
+        for (y, row) in to.chunks_exact_mut((across * pixel_size).max(1)).enumerate().take(down) {
             let v = if self.flip_y { down - 1 - y } else { y };
-            for (x, pixel) in row.chunks_exact_mut(channels).enumerate() {
+            for (x, pixel) in row.chunks_exact_mut(pixel_size).enumerate() {
                 let u = if self.flip_x { across - 1 - x } else { x };
-                let at = if self.transpose { u * width + v } else { v * width + u } * channels;
-                pixel.copy_from_slice(&from[at..at + channels]);
+                let at = if self.transpose { u * width + v } else { v * width + u } * pixel_size;
+                pixel.copy_from_slice(&from[at..at + pixel_size]);
             }
         }
     }

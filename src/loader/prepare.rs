@@ -50,6 +50,15 @@ pub(super) type AllStreams = Box<dyn Fn() -> Vec<StreamConfig> + Send>;
 impl Settings {
     /// Prepares the streams of this rank, from the beginning or from a state.
     pub(super) fn prepare(&self, header: JobHeader, state: Option<&State>) -> Result<PreparedRun> {
+        // A dataset keeps the random numbers of the mixture in which it began.
+        let mut settings = self.clone();
+        for (number, part) in settings.parts.iter_mut().enumerate() {
+            part.dataset = part.dataset.numbered(header.number(number));
+        }
+        settings.prepare_numbered(header, state)
+    }
+
+    fn prepare_numbered(&self, header: JobHeader, state: Option<&State>) -> Result<PreparedRun> {
         let (stop, run) = (StopHandle::default(), header.run);
         let mine = self.streams().to_vec();
         let at = RankPosition {

@@ -147,7 +147,7 @@ impl DatasetSettings {
             0 | 1 => (taken - 1, taken, false),
             size => {
                 let ended = (taken - 1).saturating_add(size) > length;
-                let rng = crate::rng::Rng::new(self.dataset.seed(), epoch, at.stream as u64);
+                let rng = self.dataset.shuffle_rng(epoch, at.stream);
                 let replayed = replay(self.shuffle, rng, taken, ended.then_some(length));
                 let replayed = replayed.ok_or_else(|| misfit("more samples were taken than there were"))?;
                 let oldest = replayed.held.iter().min().copied().unwrap_or(replayed.inputs - 1);

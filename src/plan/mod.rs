@@ -22,7 +22,7 @@ pub use split::{split_by, split_by_node, split_by_worker};
 use crate::error::{ErrorKind, Result};
 use crate::rng::{Purpose, Rng};
 use crate::topology::Topology;
-use order::{EpochOrder, OrderCache};
+use order::{EpochOrder, OrderCache, OrderKey};
 use std::iter::StepBy;
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,6 +72,8 @@ pub struct Plan {
     total: u64,
     streams: usize,
     seed: u64,
+    /// The number of the dataset in a mixture.
+    dataset: u64,
     shuffled: bool,
     resampled: bool,
     /// The orders of recent epochs.
@@ -116,7 +118,13 @@ impl Plan {
             return Err(ErrorKind::Config("a plan needs at least one stream".into()).into());
         }
         let orders = OrderCache::default();
-        Ok(Plan { shards, counts, total, streams, seed, shuffled: true, resampled: false, orders })
+        let (dataset, shuffled, resampled) = (0, true, false);
+        Ok(Plan { shards, counts, total, streams, seed, dataset, shuffled, resampled, orders })
+    }
+
+    /// The plan with the random numbers of the dataset of this number in a mixture.
+    pub(crate) fn of_dataset(self, dataset: u64) -> Self {
+        Plan { dataset, orders: OrderCache::default(), ..self }
     }
 
     /// Whether each epoch has an order of its own. If not, all have that of the shard list. Default: yes.
@@ -207,12 +215,12 @@ impl Plan {
 
     fn ordered(&self, epoch: u64) -> Arc<EpochOrder> {
         let epoch = if self.shuffled { epoch } else { 0 };
-        let key = self.shuffled.then_some((self.seed, epoch));
+        let key = self.shuffled.then_some(OrderKey { dataset: self.dataset, seed: self.seed, epoch });
         self.orders.get_or_make(epoch, || EpochOrder::new(self.shards, key, self.counts.as_deref()))
     }
 
     fn drawn(&self, epoch: u64, stream: usize) -> Vec<Slice> {
-        let mut rng = Rng::keyed(Purpose::Resample, self.seed, epoch, stream as u64);
+        let mut rng = Rng::of_dataset(self.dataset, Purpose::Resample, self.seed, epoch, stream as u64);
         let draws = self.shards.saturating_sub(stream).div_ceil(self.streams).max(1);
         let draw = |_| {
             let shard = rng.below(self.shards as u64) as usize;

@@ -27,8 +27,8 @@ enum OrderedShards {
 }
 
 impl EpochOrder {
-    /// The order of `shards` shards, listed or shuffled by this seed and epoch.
-    pub(super) fn new(shards: usize, shuffled: Option<(u64, u64)>, counts: Option<&[u64]>) -> Self {
+    /// The order of `shards` shards, listed or shuffled by this key.
+    pub(super) fn new(shards: usize, shuffled: Option<OrderKey>, counts: Option<&[u64]>) -> Self {
         let shards = match (shuffled, u32::try_from(shards)) {
             (None, _) => OrderedShards::Listed(shards),
             (Some(key), Ok(shards)) => OrderedShards::Shuffled(shuffle((0..shards).collect(), key)),
@@ -89,8 +89,17 @@ impl EpochOrder {
     }
 }
 
-fn shuffle<T>(mut shards: Box<[T]>, (seed, epoch): (u64, u64)) -> Box<[T]> {
-    Rng::keyed(Purpose::Shards, seed, epoch, 0).shuffle(&mut shards);
+/// What the order of an epoch depends on, apart from the number of shards.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OrderKey {
+    pub(super) dataset: u64,
+    pub(super) seed: u64,
+    pub(super) epoch: u64,
+}
+
+fn shuffle<T>(mut shards: Box<[T]>, key: OrderKey) -> Box<[T]> {
+    let OrderKey { dataset, seed, epoch } = key;
+    Rng::of_dataset(dataset, Purpose::Shards, seed, epoch, 0).shuffle(&mut shards);
     shards
 }
 
@@ -147,7 +156,7 @@ mod tests {
         let ask = |epoch| {
             orders.get_or_make(epoch, || {
                 made.set(made.get() + 1);
-                EpochOrder::new(9, Some((42, epoch)), None)
+                EpochOrder::new(9, Some(OrderKey { dataset: 0, seed: 42, epoch }), None)
             })
         };
         // Streams go from epoch to epoch at different times.
@@ -166,8 +175,9 @@ mod tests {
 
     #[test]
     fn numbers_of_any_width_are_shuffled_alike() {
-        let narrow: Box<[u32]> = shuffle((0..1000).collect(), (42, 7));
-        let wide: Box<[usize]> = shuffle((0..1000).collect(), (42, 7));
+        let key = OrderKey { dataset: 0, seed: 42, epoch: 7 };
+        let narrow: Box<[u32]> = shuffle((0..1000).collect(), key);
+        let wide: Box<[usize]> = shuffle((0..1000).collect(), key);
         assert!(narrow.iter().map(|shard| *shard as usize).eq(wide.iter().copied()));
     }
 
@@ -177,7 +187,9 @@ mod tests {
             counts in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5], 0..300),
             shuffled: bool, start in 0u64..700, length in 0u64..700,
         ) {
-            let order = EpochOrder::new(counts.len(), shuffled.then_some((1, 2)), Some(&counts));
+            let order = EpochOrder::new(
+                counts.len(), shuffled.then_some(OrderKey { dataset: 3, seed: 1, epoch: 2 }), Some(&counts),
+            );
             let row = (0..order.len()).map(|place| order.at(place));
             let row = row.flat_map(|shard| (0..counts[shard]).map(move |sample| (shard, sample)));
             let expected: Vec<_> = row.skip(start as usize).take(length as usize).collect();

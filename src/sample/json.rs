@@ -1,13 +1,15 @@
 //! JSON fields as types of the caller.
 
+use super::json_error::JsonError;
 use super::{Sample, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::json::{DEFAULT_LIMIT, ParsedAs, excess};
 use serde::Deserialize;
 
 /// Reads a document, which may begin with a byte order mark.
-pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes))
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, JsonError> {
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    serde_json::from_slice(text).map_err(|error| JsonError::of(text, error))
 }
 
 /// Checks that a document takes at most `limit` bytes of memory once it is parsed.
@@ -67,7 +69,7 @@ impl Sample {
         let read = match value {
             Value::Bytes(bytes) => parse(bytes),
             Value::Text(text) => parse(text.as_bytes()),
-            Value::Json(json) => T::deserialize(json),
+            Value::Json(json) => T::deserialize(json).map_err(JsonError::from),
             other => {
                 let (wanted, found) = ("a JSON document", other.type_name());
                 return Err(

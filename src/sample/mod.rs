@@ -2,6 +2,7 @@
 
 pub(crate) mod array;
 pub(crate) mod json;
+pub(crate) mod json_error;
 mod value;
 
 pub use crate::dtype::DType;
@@ -10,7 +11,7 @@ pub use value::{FromValue, Value};
 
 use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
-use crate::rng::Purpose;
+use crate::rng::{Purpose, salt};
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use smallvec::SmallVec;
@@ -59,6 +60,8 @@ pub struct Position {
     pub sample: u64,
     /// The number of the sample among the outputs that a stage made of one sample, from 0.
     pub part: u64,
+    /// The number of the dataset in the [mix](crate::Loader::mix) in which it began, from 0; 0 without one.
+    pub dataset: u64,
 }
 
 /// The key and the shard of a sample, to locate errors.
@@ -93,7 +96,7 @@ impl Sample {
     /// ```
     #[must_use]
     pub fn with_position(mut self, epoch: u64, number: u64) -> Self {
-        self.0.position = Position { epoch, shard: 0, sample: number, part: 0 };
+        self.0.position = Position { epoch, sample: number, ..Position::default() };
         self
     }
 
@@ -135,18 +138,36 @@ impl Sample {
         self.0.position
     }
 
-    /// A random number generator for this sample, which always starts at the first number. Use another seed
-    /// for numbers that must be independent of other draws, such as those of picture columns, which use the
-    /// seed of the dataset. A new sample that is made by hand has no position, so draw before making it.
+    /// A random number generator for this sample, which always starts at the first number. Two parts of a
+    /// program that draw with the same seed draw the same numbers; so does the first picture column, whose
+    /// seed is that of the dataset. [`rng_named`](Sample::rng_named) has numbers for each purpose. A new
+    /// sample that is made by hand has no position, so draw before making it.
     ///
-    /// The numbers depend on the seed, the epoch and the sample alone, so that an augmentation does not
-    /// change with the number of threads or ranks.
+    /// The numbers depend on the seed, the epoch, the sample and, in a mix, the number of the dataset alone,
+    /// so that an augmentation does not change with the number of threads or ranks.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
-        let Position { epoch, shard, sample, part } = self.0.position;
+        let Position { epoch, shard, sample, part, dataset } = self.0.position;
         // Shards beyond 2^24 or samples beyond 2^40 would only share random numbers, not break anything.
         let seed = seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Rng::keyed(Purpose::Sample, seed, epoch, shard << 40 | sample)
+        Rng::of_dataset(dataset, Purpose::Sample, seed, epoch, shard << 40 | sample)
+    }
+
+    /// As [`rng`](Sample::rng), with numbers that are unrelated to those of other names: one name for each
+    /// purpose, so that a crop and a noise that use the same seed have nothing in common.
+    ///
+    /// Columns draw by the name that they have in [`Columns`](crate::collate::Columns).
+    ///
+    /// ```
+    /// # use shardstream::Sample;
+    /// let sample = Sample::new("a").with_position(0, 7);
+    /// let draw = |name| sample.rng_named(42, name).below(1000);
+    /// assert_eq!(draw("flip"), draw("flip"));
+    /// assert_ne!(draw("flip"), draw("noise"));
+    /// ```
+    #[must_use]
+    pub fn rng_named(&self, seed: u64, name: &str) -> Rng {
+        self.rng(seed ^ salt(name))
     }
 
     /// The fields in the order in which they are in the shard.

@@ -62,7 +62,7 @@ fn compact_keeps_the_content() {
 #[test]
 fn randomness_depends_on_seed_and_position_only() {
     let at = |epoch, sample| {
-        let position = Position { epoch, shard: 3, sample, part: 0 };
+        let position = Position { epoch, shard: 3, sample, ..Position::default() };
         Sample::from_parts("k".into(), Fields::new(), "s".into(), position)
     };
     assert_eq!(at(1, 2).rng(9).below(1 << 60), at(1, 2).rng(9).below(1 << 60));

@@ -140,11 +140,24 @@ impl JobHeader {
         let here = here.datasets.get(number)?;
         // The order does not depend on its weight, nor on the number of passes if epochs have no end.
         let mut alike = there.clone();
-        (alike.weight, alike.begins) = (here.weight, here.begins);
+        (alike.weight, alike.begins, alike.number) = (here.weight, here.begins, here.number);
         if matches!(self.run, EpochRange::EpochsFrom(_)) {
             alike.repeats = here.repeats;
         }
         alike.difference(here)
+    }
+
+    /// Gives each dataset that was in the job `there` the number that it had, and the new ones numbers that
+    /// no other dataset has.
+    fn keep_numbers(&mut self, there: &JobHeader, matches: &[Option<usize>]) {
+        let kept: Vec<Option<u64>> =
+            matches.iter().map(|before| before.map(|before| there.number(before))).collect();
+        let mut used: BTreeSet<u64> = kept.iter().flatten().copied().collect();
+        for (dataset, kept) in self.datasets.iter_mut().zip(kept) {
+            let free = || std::iter::once(dataset.number).chain(0..).find(|number| !used.contains(number));
+            dataset.number = kept.or_else(free).unwrap_or_default();
+            used.insert(dataset.number);
+        }
     }
 
     /// The weights at an item of the job.
@@ -222,6 +235,7 @@ impl State {
                 }
             };
         }
+        header.keep_numbers(there, &matches);
         let revived = datasets.iter().any(|dataset| anew(dataset) && dataset.number.is_some());
         let streams = self.carried(&header, &matches, &datasets);
         let ended = self.ended && !revived;

@@ -3,7 +3,7 @@
 //! Documents come from disks and from other people. A state that contradicts itself is refused when it is
 //! read, so that a loader cannot overflow a count, or search forever for a slot that no rank has passed.
 
-use super::{MAX_COUNT, Reached, State, StreamState};
+use super::{DatasetHeader, MAX_COUNT, Reached, State, StreamState};
 use std::collections::BTreeMap;
 
 impl State {
@@ -26,8 +26,8 @@ impl State {
                 "no rank has come further than {furthest} slots, and all have passed {slots}"
             ));
         }
-        if header.origin > Some(furthest) || header.datasets.iter().any(|dataset| dataset.begins > MAX_COUNT)
-        {
+        let far = |dataset: &DatasetHeader| dataset.begins.max(dataset.number) > MAX_COUNT;
+        if header.origin > Some(furthest) || header.datasets.iter().any(far) {
             return Err("its mixture or a dataset of it begins later than is possible".into());
         }
         let mut taken = BTreeMap::new();

@@ -77,7 +77,7 @@ impl Digest {
 
     /// Adds a sample of the dataset of this number, at this slot of the job's sequence.
     pub(crate) fn add(&mut self, slot: u64, dataset: usize, position: Position) {
-        let Position { epoch, shard, sample, part } = position;
+        let Position { epoch, shard, sample, part, .. } = position;
         let identity = hash([dataset as u64, epoch, shard, sample]);
         // The hash of a whole sample is that of the first release.
         let identity = if part == 0 { identity } else { hash([identity, part]) };

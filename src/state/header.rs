@@ -71,6 +71,10 @@ impl fmt::Display for EpochRange {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DatasetHeader {
     pub(crate) seed: u64,
+    /// The number of the dataset in the mixture in which it began: part of the key of its random numbers. In
+    /// states of before this number, all datasets with the same seed had the same numbers, those of 0.
+    #[serde(default, skip_serializing_if = "super::is_zero")]
+    pub(crate) number: u64,
     /// Number of shards that are read.
     pub(crate) shards: usize,
     /// Hash of their names and numbers.
@@ -135,7 +139,7 @@ impl JobHeader {
     pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
         self.origin = from.origin;
         for (here, there) in self.datasets.iter_mut().zip(&from.datasets) {
-            here.begins = there.begins;
+            (here.begins, here.number) = (there.begins, there.number);
         }
         self
     }
@@ -143,6 +147,11 @@ impl JobHeader {
     /// Number of epochs by which a dataset's first epoch is later than that of the run.
     pub(crate) fn begins(&self, dataset: usize) -> u64 {
         self.datasets.get(dataset).map_or(0, |dataset| dataset.begins)
+    }
+
+    /// The number of a dataset in the mixture in which it began.
+    pub(crate) fn number(&self, dataset: usize) -> u64 {
+        self.datasets.get(dataset).map_or(0, |dataset| dataset.number)
     }
 
     /// The first difference between this job, of a state, and the job `here`, in words.

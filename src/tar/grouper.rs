@@ -61,6 +61,7 @@ pub(super) struct Grouper<V> {
 }
 
 /// What a [`Grouper`] found next.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each sample")]
 pub(super) enum GroupEvent<V> {
     NeedInput,
     Sample(Pending<V>),

@@ -49,6 +49,12 @@ impl SampleParser {
         self
     }
 
+    /// Sets the number of the dataset in the samples' positions.
+    pub(crate) fn of_dataset(mut self, dataset: u64) -> Self {
+        self.0.position.dataset = dataset;
+        self
+    }
+
     /// Starts in the middle of a shard: the pushed bytes begin at `offset` of the archive, where sample
     /// number `sample` begins. The samples' positions, and the offsets in errors, count from there.
     ///

@@ -136,16 +136,17 @@ proptest! {
         (height, width) in (1..50u32, 1..50u32),
         shares in shares(),
         degrees in prop::option::of(-180.0..180.0f64),
+        resized in (1..36u32, 1..70u32),
         number: u64,
     ) {
         let pixels: Vec<u8> = (0..height * width).map(|at| (at * 37 % 256) as u8).collect();
         let png = Image::new(ImageMode::L8, (height, width), pixels).unwrap().to_png().unwrap();
-        // With these sizes no centre is exactly between two pixels.
         let mut column = column((36, 70))
             .then(crop(shares))
-            .then(RandomResizedCrop::new((32, 64)).unwrap().filter(Filter::Nearest))
             .then(RandomHorizontalFlip::new(0.5).unwrap())
-            .then(RandomCrop::new((36, 70)).unwrap().padding(6));
+            .then(RandomResizedCrop::new(resized).unwrap().filter(Filter::Nearest))
+            .then(RandomHorizontalFlip::new(0.5).unwrap())
+            .then(RandomCrop::new((36, 70)).unwrap().padding(6).pad_if_needed(true));
         if let Some(degrees) = degrees {
             column = column.then(move |frame: &mut Frame<'_>, _: &mut Rng| {
                 Ok(functional::rotate(frame, degrees, Filter::Nearest, [0; 3])?)

@@ -138,11 +138,23 @@ struct Job {
     stop: Option<usize>,
     /// Number of batches after which its state is compared.
     saved: usize,
+    /// Whether it began when the numbers of datasets were not yet part of the keys of random numbers. Such a
+    /// job keeps its order.
+    unnumbered: bool,
 }
 
 impl Job {
     fn begin(&self) -> Batches<Batch<String>> {
-        if self.stop.is_some() { self.loader.epochs(self.epoch) } else { self.loader.epoch(self.epoch) }
+        let begun =
+            if self.stop.is_some() { self.loader.epochs(self.epoch) } else { self.loader.epoch(self.epoch) };
+        if !self.unnumbered {
+            return begun;
+        }
+        let mut state = serde_json::to_value(begun.state()).unwrap();
+        for dataset in state["of"]["datasets"].as_array_mut().unwrap() {
+            dataset.as_object_mut().unwrap().remove("number");
+        }
+        self.loader.restore(&serde_json::from_value(state).unwrap()).unwrap()
     }
 
     fn lines(&self, batches: &mut Batches<Batch<String>>, taken: usize) -> Vec<String> {
@@ -165,6 +177,7 @@ fn jobs(threads: usize) -> Vec<Job> {
         epoch: 3,
         stop: None,
         saved,
+        unnumbered: false,
     };
     let mix = || {
         Loader::mix([
@@ -172,6 +185,14 @@ fn jobs(threads: usize) -> Vec<Job> {
             items(shuffled().only([4, 5, 6, 7]).seed(7)),
             items(shuffled().only([8, 1, 3, 6])).weight(2).shuffle(5),
         ])
+    };
+    let mixed_epochs = |name| Job {
+        name,
+        loader: named(mix(), 8).build().unwrap(),
+        epoch: 5,
+        stop: Some(30),
+        saved: 21,
+        unnumbered: false,
     };
     vec![
         epoch("in_order", named(items(dataset()), 4), 3),
@@ -190,21 +211,18 @@ fn jobs(threads: usize) -> Vec<Job> {
             named(items(shuffled().topology(Topology::new(1, 2).unwrap())).shuffle(6), 2),
             6,
         ),
-        epoch("mixed", named(mix(), 8), 6),
+        Job { unnumbered: true, ..epoch("mixed", named(mix(), 8), 6) },
+        epoch("mixed_by_number", named(mix(), 8), 6),
         Job {
             name: "epochs",
             loader: named(items(shuffled()).shuffle(6), 8).build().unwrap(),
             epoch: 5,
             stop: Some(30),
             saved: 17,
+            unnumbered: false,
         },
-        Job {
-            name: "mixed_epochs",
-            loader: named(mix(), 8).build().unwrap(),
-            epoch: 5,
-            stop: Some(30),
-            saved: 21,
-        },
+        Job { unnumbered: true, ..mixed_epochs("mixed_epochs") },
+        mixed_epochs("mixed_epochs_by_number"),
     ]
 }
 

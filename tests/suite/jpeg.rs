@@ -52,6 +52,35 @@ fn scans(file: &[u8]) -> Vec<(usize, usize)> {
     scans
 }
 
+/// Cameras and editors write bytes between segments and short Adobe segments, which libjpeg (and so Pillow)
+/// ignores.
+#[test]
+fn what_libjpeg_ignores_between_segments_is_ignored() {
+    for name in NAMES {
+        let file = file(name);
+        let wanted = decode(&file).unwrap();
+        let corner = crop(&file).unwrap();
+        for ignored in [
+            &b"stray bytes"[..],
+            b"\0",
+            b"\xff\0\xff\xff",
+            b"\xff\xee\0\x09Adobe\0d",
+            b"x\xff\xee\0\x09Adobe\0dy",
+        ] {
+            // Behind the first segment, and in front of the first scan.
+            let first = 4 + usize::from(u16::from_be_bytes([file[4], file[5]]));
+            let scan = scans(&file)[0].0;
+            let header = (0..scan).rev().find(|at| file[*at..].starts_with(b"\xff\xda")).unwrap();
+            for at in [first, header] {
+                let changed = [&file[..at], ignored, &file[at..]].concat();
+                assert_eq!(decode(&changed).unwrap(), wanted, "{name} {ignored:?} at {at}");
+                assert_eq!(crop(&changed).unwrap(), corner, "{name} {ignored:?} at {at}");
+                assert!(batch(&changed, false).is_ok());
+            }
+        }
+    }
+}
+
 #[test]
 fn data_that_ends_early_is_an_error() {
     for name in NAMES {

@@ -15,6 +15,8 @@ mod differential;
 mod format;
 mod golden;
 #[cfg(feature = "image")]
+mod hostile_images;
+#[cfg(feature = "image")]
 mod images;
 mod index;
 mod join;
@@ -38,5 +40,9 @@ mod tpu_vm;
 #[cfg(feature = "image")]
 mod transforms;
 mod tuning;
+#[cfg(feature = "image")]
+mod views;
 mod watch;
+#[cfg(feature = "image")]
+mod wide;
 mod zeros;

@@ -8,13 +8,15 @@ pub use pixel_writer::Layout;
 pub(crate) use pixel_writer::PixelWriter;
 
 use super::checks::within_limit;
+use super::convert::{narrow_in_place, widen_in_place};
 use super::decode::FrameOptions;
 use super::geometry::{Geometry, GeometryStep};
 use super::orientation::Orientation;
 use super::raster::{Raster, first_bytes};
 use super::rectangle::Rect;
-use super::{Filter, ImageError, ImageMode, Size, decode, jpeg};
+use super::{Filter, Image, ImageError, ImageMode, Pixels, Size, decode, jpeg};
 use plan::{FramePlan, PlannedResize};
+use shardstream_resizer::Format;
 use std::fmt;
 
 /// The memory that frames work in, reused from one frame to the next.
@@ -51,6 +53,8 @@ pub struct Frame<'a> {
     options: FrameOptions,
     /// The headers of a JPEG that is not decoded yet; `None` if the pixels are in the scratch memory.
     jpeg: Option<jpeg::JpegHeaders>,
+    /// Whether pixels have 16 bits, in the memory's byte order.
+    is_wide: bool,
     /// Width and height of the picture as stored.
     stored: (u32, u32),
     orientation: Orientation,
@@ -66,18 +70,19 @@ impl<'a> Frame<'a> {
         options: FrameOptions,
         scratch: &'a mut FrameScratch,
     ) -> Result<Self, ImageError> {
-        if !matches!(options.mode, ImageMode::L8 | ImageMode::Rgb8) {
+        if !matches!(options.mode, ImageMode::L8 | ImageMode::Rgb8 | ImageMode::L16 | ImageMode::Rgb16) {
             return Err(ImageError::Mode {
                 mode: options.mode,
-                format: "a picture of a batch, which is l8 or rgb8",
+                format: "a picture of a batch, which is l8, rgb8, l16 or rgb16",
             });
         }
-        let decode::OpenedImage { jpeg, size: stored, orientation } =
+        let decode::OpenedImage { jpeg, is_wide, size: stored, orientation } =
             decode::open(file, options, &mut scratch.pixels)?;
         let orientation = if options.apply_orientation { orientation } else { Orientation::default() };
         let (width, height) = orientation.size(stored);
         let (plan, geometry) = (FramePlan::new(width, height), Geometry::new(Size { height, width }));
-        Ok(Frame { file, options, jpeg, stored, orientation, plan, geometry, scratch })
+        let is_wide = is_wide || options.mode.is_wide();
+        Ok(Frame { file, options, jpeg, is_wide, stored, orientation, plan, geometry, scratch })
     }
 
     /// The size in pixels after the transforms so far.
@@ -136,6 +141,10 @@ impl<'a> Frame<'a> {
             return Err(ImageError::Outside { top: 0, left: 0, part, size: self.size() });
         }
         self.byte_len(width, height)?;
+        if filter == Filter::Nearest && (self.plan.flip || !self.orientation.is_identity()) {
+            // Of two pixels that are equally near, the plan would take the other one: it resizes first.
+            self.draw()?;
+        }
         let resize = PlannedResize { width, height, filter };
         self.plan = match self.plan.resize(resize) {
             Some(plan) => plan,
@@ -157,14 +166,55 @@ impl<'a> Frame<'a> {
         self.geometry.push(GeometryStep::Flip, self.size());
     }
 
-    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together.
+    /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. A file of 16
+    /// bits is scaled to 8 bits here.
     ///
     /// # Errors
-    /// Those of decoding.
+    /// Those of decoding, and [`ImageError::Depth`] in a mode of 16 bits.
     pub fn pixels(&mut self) -> Result<&mut [u8], ImageError> {
         self.draw()?;
+        self.narrow()?;
         let size = self.byte_len(self.width(), self.height())?;
         Ok(first_bytes(&mut self.scratch.pixels, size))
+    }
+
+    /// The pixels in a mode of 16 bits: rows from the top, pixels from the left, the channels of a pixel
+    /// together.
+    ///
+    /// # Errors
+    /// Those of decoding, and [`ImageError::Mode`] in a mode of 8 bits.
+    pub fn pixels_u16(&mut self) -> Result<&mut [u16], ImageError> {
+        let mode = self.options.mode;
+        if !mode.is_wide() {
+            return Err(ImageError::Mode { mode, format: "pixels of 16 bits" });
+        }
+        self.draw()?;
+        let size = self.byte_len(self.width(), self.height())?;
+        let bytes = first_bytes(&mut self.scratch.pixels, size);
+        bytemuck::try_cast_slice_mut(bytes)
+            .map_err(|error| ImageError::Decode(format!("memory for 16-bit pixels: {error}").into()))
+    }
+
+    /// The pixels as an image.
+    pub(super) fn image(&mut self) -> Result<Image, ImageError> {
+        let (mode, size) = (self.options.mode, self.size());
+        match mode.is_wide() {
+            true => Image::new(mode, size, Pixels::U16(self.pixels_u16()?.to_vec())),
+            false => Image::new(mode, size, self.pixels()?.to_vec()),
+        }
+    }
+
+    /// Scales drawn pixels to 8 bits, unless the mode has 16.
+    fn narrow(&mut self) -> Result<(), ImageError> {
+        if self.options.mode.is_wide() {
+            return Err(ImageError::Depth(self.options.mode));
+        }
+        if self.is_wide {
+            let size = self.byte_len(self.width(), self.height())?;
+            narrow_in_place(first_bytes(&mut self.scratch.pixels, size), size / 2);
+            self.is_wide = false;
+        }
+        Ok(())
     }
 
     /// Replaces the picture by a new one of this size, `(height, width)`. `draw` gets the current pixels, and
@@ -192,6 +242,7 @@ impl<'a> Frame<'a> {
     ) -> Result<(), ImageError> {
         let Size { height, width } = size;
         self.draw()?;
+        self.narrow()?;
         let before = self.byte_len(self.width(), self.height())?;
         let bytes = self.byte_len(width, height)?;
         let FrameScratch { pixels, spare, .. } = &mut *self.scratch;
@@ -211,7 +262,16 @@ impl<'a> Frame<'a> {
 
     /// The number of bytes of a picture of this size, which must be within the limit.
     fn byte_len(&self, width: u32, height: u32) -> Result<usize, ImageError> {
-        within_limit(Size { height, width }, self.channels(), self.options.limit)
+        within_limit(Size { height, width }, self.pixel_size(), self.options.limit)
+    }
+
+    /// The number of bytes of a pixel.
+    fn pixel_size(&self) -> usize {
+        self.channels() * if self.is_wide { 2 } else { 1 }
+    }
+
+    fn format(&self) -> Format {
+        Format { channels: self.channels(), wide: self.is_wide }
     }
 
     /// Executes the plan: the pixels are in the scratch memory then, and the plan is empty.
@@ -235,8 +295,9 @@ impl<'a> Frame<'a> {
         let (raster, plan, orientation) = self.load()?;
         if !plan.is_done(raster) {
             if writer.is_plain() && orientation.is_identity() {
+                let format = self.format();
                 let FrameScratch { pixels, resampler, .. } = &mut *self.scratch;
-                return resampler.draw(pixels, raster, plan, self.options.mode, slot);
+                return resampler.draw(pixels, raster, plan, format, slot);
             }
             self.resample(raster, plan)?;
         }
@@ -245,8 +306,7 @@ impl<'a> Frame<'a> {
             self.orient(plan, orientation)?;
         }
         let size = self.byte_len(self.width(), self.height())?;
-        writer.write(&self.scratch.pixels[..size], orientation == mirror, slot);
-        Ok(())
+        writer.write(&self.scratch.pixels[..size], self.is_wide, orientation == mirror, slot)
     }
 
     /// Decodes the pixels unless they are in memory. Returns the part of the picture that they show, and the
@@ -261,7 +321,13 @@ impl<'a> Frame<'a> {
                 let request =
                     jpeg::DecodeRequest { window: plan.window, reduction, channels: self.channels(), verify };
                 let FrameScratch { pixels, decoder, .. } = &mut *self.scratch;
-                jpeg::decode(self.file, headers, request, self.options.limit, decoder, pixels)?
+                let raster = jpeg::decode(self.file, headers, request, self.options.limit, decoder, pixels)?;
+                if self.is_wide {
+                    let (width, height) = raster.size();
+                    let bytes = self.byte_len(width, height)?;
+                    widen_in_place(first_bytes(&mut self.scratch.pixels, bytes), bytes / 2);
+                }
+                raster
             }
         };
         Ok((raster, plan, orientation))
@@ -269,8 +335,9 @@ impl<'a> Frame<'a> {
 
     fn resample(&mut self, raster: Raster, plan: FramePlan) -> Result<(), ImageError> {
         let size = self.byte_len(plan.kept.width, plan.kept.height)?;
+        let format = self.format();
         let FrameScratch { pixels, spare, resampler, .. } = &mut *self.scratch;
-        resampler.draw(pixels, raster, plan, self.options.mode, first_bytes(spare, size))?;
+        resampler.draw(pixels, raster, plan, format, first_bytes(spare, size))?;
         std::mem::swap(pixels, spare);
         Ok(())
     }
@@ -281,9 +348,9 @@ impl<'a> Frame<'a> {
         }
         let size = (plan.kept.width, plan.kept.height);
         let bytes = self.byte_len(size.0, size.1)?;
-        let channels = self.channels();
+        let pixel = self.pixel_size();
         let FrameScratch { pixels, spare, .. } = &mut *self.scratch;
-        orientation.apply(pixels, size, channels, first_bytes(spare, bytes));
+        orientation.apply(pixels, size, pixel, first_bytes(spare, bytes));
         std::mem::swap(pixels, spare);
         Ok(())
     }

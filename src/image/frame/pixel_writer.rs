@@ -22,6 +22,8 @@ pub(crate) struct PixelWriter {
     channels: usize,
     layout: Layout,
     tables: PixelTables,
+    /// Mean and deviation of each channel, for pixels of 16 bits.
+    statistics: Vec<(f32, f32)>,
 }
 
 /// The values that are written, as a lookup table for each channel, with an entry for each of its 256 values.
@@ -29,6 +31,8 @@ pub(crate) struct PixelWriter {
 #[derive(Debug, Clone)]
 enum PixelTables {
     U8,
+    /// Pixels of 16 bits as they are.
+    U16,
     F32(Vec<[f32; 256]>),
     Bf16(Vec<[bf16; 256]>),
     F16(Vec<[f16; 256]>),
@@ -38,8 +42,9 @@ enum PixelTables {
 pub(crate) type Statistics<'a> = (&'a [f32], &'a [f32]);
 
 impl PixelWriter {
-    /// Values of type `u8` are 0 to 255. Those of other types are 0 to 1, minus the mean and divided by the
-    /// deviation if `normalize` is given. Returns `None` for a type that pixels cannot have.
+    /// Values of type `u8` are 0 to 255, those of `u16` 0 to 65535. Those of other types are 0 to 1, minus
+    /// the mean and divided by the deviation if `normalize` is given. Returns `None` for a type that pixels
+    /// cannot have.
     pub(crate) fn new(
         size: Size,
         mode: ImageMode,
@@ -49,13 +54,15 @@ impl PixelWriter {
     ) -> Option<Self> {
         let channels = mode.channels();
         let tables = match dtype {
-            DType::U8 => PixelTables::U8,
+            DType::U8 if !mode.is_wide() => PixelTables::U8,
+            DType::U16 if mode.is_wide() => PixelTables::U16,
             DType::F32 => PixelTables::F32(tables(channels, normalize, |number| number)),
             DType::BF16 => PixelTables::Bf16(tables(channels, normalize, bf16::from_f32)),
             DType::F16 => PixelTables::F16(tables(channels, normalize, f16::from_f32)),
             _ => return None,
         };
-        Some(PixelWriter { size, channels, layout, tables })
+        let statistics = (0..channels).map(|channel| of_channel(normalize, channel)).collect();
+        Some(PixelWriter { size, channels, layout, tables, statistics })
     }
 
     /// Whether slots hold the pixels unchanged.
@@ -68,7 +75,7 @@ impl PixelWriter {
         let item = match self.tables {
             PixelTables::U8 => 1,
             PixelTables::F32(_) => 4,
-            PixelTables::Bf16(_) | PixelTables::F16(_) => 2,
+            PixelTables::U16 | PixelTables::Bf16(_) | PixelTables::F16(_) => 2,
         };
         let wanted = self.size;
         let bytes = wanted.value_count(self.channels * item);
@@ -76,16 +83,68 @@ impl PixelWriter {
         if fits { Ok(()) } else { Err(ImageError::Size { found, wanted }) }
     }
 
-    /// Writes pixels into a slot, mirrored if `mirror` is set.
-    pub(super) fn write(&self, pixels: &[u8], mirror: bool, slot: &mut [u8]) {
+    /// Writes pixels of 8 bits, or of 16 if `wide` is set, into a slot, mirrored if `mirror` is set.
+    pub(super) fn write(
+        &self,
+        pixels: &[u8],
+        wide: bool,
+        mirror: bool,
+        slot: &mut [u8],
+    ) -> Result<(), ImageError> {
         let shape = (self.size.width as usize, self.channels, self.layout, mirror);
+        if wide { self.write_wide(pixels, shape, slot) } else { self.write_narrow(pixels, shape, slot) }
+    }
+
+    fn write_wide(&self, pixels: &[u8], shape: Arrangement, slot: &mut [u8]) -> Result<(), ImageError> {
+        let pixels: &[[u8; 2]] = pixels.as_chunks().0;
+        let float = |channel: usize, number: [u8; 2]| {
+            let (mean, deviation) = self.statistics.get(channel).copied().unwrap_or((0.0, 1.0));
+            (f32::from(u16::from_ne_bytes(number)) / 65535.0 - mean) / deviation
+        };
+        // Slots are aligned for any type.
+        match &self.tables {
+            PixelTables::U16 => {
+                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |_, number| {
+                    u16::from_ne_bytes(number)
+                });
+            }
+            PixelTables::F32(_) => arrange(pixels, shape, bytemuck::cast_slice_mut(slot), float),
+            PixelTables::Bf16(_) => {
+                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
+                    bf16::from_f32(float(channel, number))
+                })
+            }
+            PixelTables::F16(_) => {
+                arrange(pixels, shape, bytemuck::cast_slice_mut(slot), |channel, number| {
+                    f16::from_f32(float(channel, number))
+                })
+            }
+            PixelTables::U8 => return Err(wrong_depth()),
+        }
+        Ok(())
+    }
+
+    fn write_narrow(&self, pixels: &[u8], shape: Arrangement, slot: &mut [u8]) -> Result<(), ImageError> {
         match &self.tables {
             PixelTables::U8 => arrange(pixels, shape, slot, |_, number| number),
+            PixelTables::U16 => return Err(wrong_depth()),
             PixelTables::F32(tables) => typed(pixels, shape, slot, tables),
             PixelTables::Bf16(tables) => typed(pixels, shape, slot, tables),
             PixelTables::F16(tables) => typed(pixels, shape, slot, tables),
         }
+        Ok(())
     }
+}
+
+/// The error for pixels that the slots have no room for. The frame prevents it.
+fn wrong_depth() -> ImageError {
+    ImageError::Decode("the slots have another number of bits than the pixels".into())
+}
+
+/// The mean and the deviation of a channel.
+fn of_channel(normalize: Option<Statistics<'_>>, channel: usize) -> (f32, f32) {
+    let of = |list: &[f32], default| list.get(channel).or(list.last()).copied().unwrap_or(default);
+    normalize.map_or((0.0, 1.0), |(mean, deviation)| (of(mean, 0.0), of(deviation, 1.0)))
 }
 
 /// The table of each channel, computed in the order of torchvision's `ToTensor` and `Normalize`.
@@ -95,9 +154,7 @@ fn tables<T: Copy + Default>(
     number: fn(f32) -> T,
 ) -> Vec<[T; 256]> {
     let table = |channel: usize| {
-        let of = |list: &[f32], default| list.get(channel).or(list.last()).copied().unwrap_or(default);
-        let (mean, deviation) =
-            normalize.map_or((0.0, 1.0), |(mean, deviation)| (of(mean, 0.0), of(deviation, 1.0)));
+        let (mean, deviation) = of_channel(normalize, channel);
         std::array::from_fn(|byte| number((byte as f32 / 255.0 - mean) / deviation))
     };
     (0..channels).map(table).collect()
@@ -119,27 +176,27 @@ fn typed<T: bytemuck::Pod>(pixels: &[u8], shape: Arrangement, slot: &mut [u8], t
     }
 }
 
-fn arrange<T>(
-    pixels: &[u8],
+fn arrange<P: Copy, T>(
+    pixels: &[P],
     (width, channels, layout, mirror): Arrangement,
     slot: &mut [T],
-    number: impl Fn(usize, u8) -> T,
+    number: impl Fn(usize, P) -> T,
 ) {
     match (channels, layout) {
-        (1, _) => interleaved::<1, T>(pixels, width, mirror, slot, number),
-        (_, Layout::Hwc) => interleaved::<3, T>(pixels, width, mirror, slot, number),
+        (1, _) => interleaved::<1, P, T>(pixels, width, mirror, slot, number),
+        (_, Layout::Hwc) => interleaved::<3, P, T>(pixels, width, mirror, slot, number),
         (_, Layout::Chw) => planar(pixels, width, mirror, slot, number),
     }
 }
 
-fn interleaved<const N: usize, T>(
-    pixels: &[u8],
+fn interleaved<const N: usize, P: Copy, T>(
+    pixels: &[P],
     width: usize,
     mirror: bool,
     slot: &mut [T],
-    number: impl Fn(usize, u8) -> T,
+    number: impl Fn(usize, P) -> T,
 ) {
-    let draw = |(to, from): (&mut [T; N], &[u8; N])| {
+    let draw = |(to, from): (&mut [T; N], &[P; N])| {
         for channel in 0..N {
             to[channel] = number(channel, from[channel]);
         }
@@ -155,12 +212,18 @@ fn interleaved<const N: usize, T>(
 }
 
 /// Writes one plane after the other, which takes half the time of writing all three at once.
-fn planar<T>(pixels: &[u8], width: usize, mirror: bool, slot: &mut [T], number: impl Fn(usize, u8) -> T) {
+fn planar<P: Copy, T>(
+    pixels: &[P],
+    width: usize,
+    mirror: bool,
+    slot: &mut [T],
+    number: impl Fn(usize, P) -> T,
+) {
     let (width, size) = (width.max(1), (slot.len() / 3).max(1));
     for (channel, plane) in slot.chunks_exact_mut(size).enumerate().take(3) {
         let rows = pixels.as_chunks::<3>().0.chunks_exact(width);
         for (to, from) in plane.chunks_exact_mut(width).zip(rows) {
-            let draw = |(to, from): (&mut T, &[u8; 3])| *to = number(channel, from[channel]);
+            let draw = |(to, from): (&mut T, &[P; 3])| *to = number(channel, from[channel]);
             if mirror {
                 to.iter_mut().zip(from.iter().rev()).for_each(draw);
             } else {
@@ -180,7 +243,7 @@ mod tests {
     fn written(layout: Layout, mirror: bool) -> Vec<u8> {
         let writer = PixelWriter::new(Size::from((2, 3)), ImageMode::Rgb8, layout, DType::U8, None).unwrap();
         let mut slot = vec![0; 18];
-        writer.write(&PIXELS, mirror, &mut slot);
+        writer.write(&PIXELS, false, mirror, &mut slot).unwrap();
         slot
     }
 
@@ -210,7 +273,7 @@ mod tests {
             )
             .unwrap();
             let mut slot = vec![0; 18 * dtype.size()];
-            writer.write(&PIXELS, false, &mut slot);
+            writer.write(&PIXELS, false, false, &mut slot).unwrap();
             slot
         };
         let wanted: Vec<f32> = PIXELS.iter().enumerate().map(|(at, byte)| normal(*byte, at % 3)).collect();
@@ -231,7 +294,7 @@ mod tests {
         let writer =
             PixelWriter::new(Size::from((1, 2)), ImageMode::L8, Layout::Chw, DType::F32, None).unwrap();
         let mut slot = [0; 8];
-        writer.write(&[0, 255], true, &mut slot);
+        writer.write(&[0, 255], false, true, &mut slot).unwrap();
         assert_eq!(slot, [0, 0, 128, 63, 0, 0, 0, 0]);
     }
 

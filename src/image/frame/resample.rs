@@ -2,9 +2,10 @@
 
 use super::plan::FramePlan;
 use crate::image::Filter;
+use crate::image::ImageError;
+use crate::image::filter::nearest_pixels;
 use crate::image::raster::{Raster, first_bytes};
-use crate::image::{ImageError, ImageMode};
-use shardstream_resizer::{Image, Part, resize};
+use shardstream_resizer::{Format, Image, Part, resize};
 use std::ops::Range;
 
 /// Resizes pictures, and keeps its working memory from one to the next.
@@ -33,7 +34,7 @@ impl Resampler {
         from: &mut [u8],
         raster: Raster,
         plan: FramePlan,
-        mode: ImageMode,
+        format: Format,
         to: &mut [u8],
     ) -> Result<(), ImageError> {
         let FramePlan { window, kept, .. } = plan;
@@ -41,7 +42,13 @@ impl Resampler {
         let (filter, resized) = plan.resize.map_or((Filter::Nearest, (window.width, window.height)), |to| {
             (to.filter, (to.width, to.height))
         });
-        let filter = kernel(filter);
+        let pixel = format.channels * if format.wide { 2 } else { 1 };
+        let Some(filter) = kernel(filter) else {
+            // No picture is reduced while it is decoded if its pixels are not averaged.
+            let across = nearest(window.x - raster.part.x, window.width, resized.0, kept.x..kept.right());
+            let down = nearest(window.y - raster.part.y, window.height, resized.1, kept.y..kept.bottom());
+            return gather(from, width as usize, pixel, (&across, &down), to);
+        };
         let shrink = f64::from(raster.shrink);
         let scaled = |at: u32, origin: u32| f64::from(at.saturating_sub(origin)) / shrink;
         let across = scaled(window.x, raster.part.x)..scaled(window.right(), raster.part.x);
@@ -49,8 +56,7 @@ impl Resampler {
         let across = Axis::new(across, width, resized.0, kept.x..kept.right());
         let down = Axis::new(down, height, resized.1, kept.y..kept.bottom());
 
-        let channels = mode.channels();
-        let row = width as usize * channels;
+        let row = width as usize * pixel;
         let rows = row * down.view.start as usize..row * down.view.end as usize;
         let from =
             Image { width, height: down.view.len() as u32, bytes: from.get_mut(rows).unwrap_or_default() };
@@ -59,17 +65,16 @@ impl Resampler {
 
         if across.is_whole(kept.width) {
             let part = part(f64::from(across.view.start) + across.start, across.length);
-            return resize(channels, from, part, filter, to).map_err(failed);
+            return resize(format, from, part, filter, to).map_err(failed);
         }
         let needed = across.needed(filter.support(), kept.width);
         let (width, height) = (needed.len() as u32, kept.height);
-        let between = first_bytes(&mut self.between, width as usize * height as usize * channels);
+        let between = first_bytes(&mut self.between, width as usize * height as usize * pixel);
         let part = part(f64::from(across.view.start + needed.start), f64::from(width));
-        resize(channels, from, part, filter, Image { width, height, bytes: &mut *between })
-            .map_err(failed)?;
+        resize(format, from, part, filter, Image { width, height, bytes: &mut *between }).map_err(failed)?;
         let left = across.start - f64::from(needed.start);
         let part = Part { left, top: 0.0, width: across.length, height: f64::from(height) };
-        resize(channels, Image { width, height, bytes: between }, part, filter, to).map_err(failed)
+        resize(format, Image { width, height, bytes: between }, part, filter, to).map_err(failed)
     }
 }
 
@@ -108,13 +113,59 @@ impl Axis {
     }
 }
 
-fn kernel(filter: Filter) -> shardstream_resizer::Filter {
+/// The kernel of a filter; `None` if pixels are taken as they are.
+fn kernel(filter: Filter) -> Option<shardstream_resizer::Filter> {
     match filter {
-        Filter::Nearest => shardstream_resizer::Filter::Nearest,
-        Filter::Bilinear => shardstream_resizer::Filter::Bilinear,
-        Filter::Bicubic => shardstream_resizer::Filter::Bicubic,
-        Filter::Lanczos => shardstream_resizer::Filter::Lanczos,
+        Filter::Nearest => None,
+        Filter::Bilinear => Some(shardstream_resizer::Filter::Bilinear),
+        Filter::Bicubic => Some(shardstream_resizer::Filter::Bicubic),
+        Filter::Lanczos => Some(shardstream_resizer::Filter::Lanczos),
     }
+}
+
+/// For each kept pixel of an axis, the nearest pixel in memory, where the window begins at `start`.
+fn nearest(start: u32, length: u32, resized: u32, kept: Range<u32>) -> Vec<usize> {
+    let all = nearest_pixels(length as usize, resized).map(|at| start as usize + at);
+    all.skip(kept.start as usize).take(kept.len()).collect()
+}
+
+/// Copies the pixels of these columns and rows. `width` is that of the source.
+fn gather(
+    from: &[u8],
+    width: usize,
+    pixel: usize,
+    (across, down): (&[usize], &[usize]),
+    to: &mut [u8],
+) -> Result<(), ImageError> {
+    match pixel {
+        1 => gather_pixels::<1>(from, width, (across, down), to),
+        2 => gather_pixels::<2>(from, width, (across, down), to),
+        3 => gather_pixels::<3>(from, width, (across, down), to),
+        6 => gather_pixels::<6>(from, width, (across, down), to),
+        _ => None,
+    }
+    .ok_or_else(|| ImageError::Decode("a part that is not in the decoded picture".into()))
+}
+
+fn gather_pixels<const N: usize>(
+    from: &[u8],
+    width: usize,
+    (across, down): (&[usize], &[usize]),
+    to: &mut [u8],
+) -> Option<()> {
+    let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
+    let (first, is_run) = (*across.first()?, across.windows(2).all(|pair| pair[1] == pair[0] + 1));
+    for (to, row) in to.chunks_exact_mut(across.len()).zip(down) {
+        let row = from.get(row * width..(row + 1) * width)?;
+        if is_run {
+            to.copy_from_slice(row.get(first..first + across.len())?);
+        } else {
+            for (to, at) in to.iter_mut().zip(across) {
+                *to = *row.get(*at)?;
+            }
+        }
+    }
+    Some(())
 }
 
 fn failed(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
@@ -133,7 +184,8 @@ mod tests {
         let mut draw = |from: &[u8], plan: FramePlan| {
             let raster = Raster::whole((plan.window.width, plan.window.height));
             let mut to = vec![0; (plan.kept.width * plan.kept.height) as usize];
-            resampler.draw(&mut from.to_vec(), raster, plan, ImageMode::L8, &mut to).unwrap();
+            let format = Format { channels: 1, wide: false };
+            resampler.draw(&mut from.to_vec(), raster, plan, format, &mut to).unwrap();
             to
         };
         for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {

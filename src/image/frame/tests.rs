@@ -19,6 +19,7 @@ fn file(orientation: u8) -> Vec<u8> {
 /// The size and pixels of the picture, or of a part of it, mirrored.
 fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
     let options = FrameOptions {
+        keep_wide: false,
         mode: ImageMode::Rgb8,
         apply_orientation: upright,
         reducing_gap: 2.0,

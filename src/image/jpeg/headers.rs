@@ -23,6 +23,9 @@ pub(in crate::image) struct JpegHeaders {
     jfif: bool,
     /// Whether the headers have a value that no decoder needs but that libjpeg warns about.
     odd: bool,
+    /// What libjpeg ignores in front of the first scan: bytes between segments, and Adobe segments that are
+    /// too short. It warns about the former, and the decoder in Rust refuses both.
+    ignored: Vec<Range<usize>>,
     /// The number of MCUs between two restart markers, by the headers before the first scan; 0 without
     /// restart markers.
     pub(super) interval: u16,
@@ -30,28 +33,30 @@ pub(in crate::image) struct JpegHeaders {
     adobe: Option<u8>,
 }
 
-/// The scans of a file.
+/// The scans of a file. Their restart intervals are not listed: there may be tens of millions.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Scans {
-    pub(super) marks: Vec<ScanMark>,
+    pub(super) list: Vec<Scan>,
+    /// The number of runs of entropy-coded data of all scans.
+    pub(super) runs: u64,
     /// Whether they have all bits of all coefficients. The standard does not require it, but encoders write
     /// them so.
     pub(super) complete: bool,
 }
 
-/// A place in the image data.
+/// A scan in the image data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScanMark {
-    /// The marker in front of a scan's header.
-    Scan {
-        at: usize,
-        /// The number of MCUs of the scan; 0 if its header names no component of the picture.
-        units: u64,
-        /// The number of MCUs between two restart markers; 0 without restart markers.
-        interval: u16,
-    },
-    /// The marker after a run of entropy-coded data, including the fill bytes before it.
-    RunEnd { at: usize },
+pub(super) struct Scan {
+    /// The offset of the marker in front of its header.
+    pub(super) at: usize,
+    /// The offset of its entropy-coded data.
+    pub(super) data: usize,
+    /// The offset of the marker after it, including the fill bytes before that.
+    pub(super) end: usize,
+    /// The number of MCUs; 0 if its header names no component of the picture.
+    pub(super) units: u64,
+    /// The number of MCUs between two restart markers; 0 without restart markers.
+    pub(super) interval: u16,
 }
 
 #[derive(Debug, Clone)]
@@ -62,22 +67,37 @@ pub(super) struct Component {
     vertical: u8,
 }
 
+/// Maximum number of parts of the headers that are ignored.
+const MAX_IGNORED: usize = 64;
+
 impl JpegHeaders {
     /// Reads the headers up to the first scan; `None` if there is none.
     pub(super) fn read(file: &[u8]) -> Option<Self> {
         let mut headers = JpegHeaders::default();
         let mut rest = file.strip_prefix(b"\xff\xd8")?;
+        let mut segment_end = 2;
         loop {
             let at = rest.iter().position(|byte| *byte == 0xff)?;
             rest = &rest[at + 1..];
             let marker = *rest.first()?;
-            if matches!(marker, 0xff | 0x00 | 0x01 | 0xd0..=0xd9) {
-                continue;
+            match marker {
+                0xff => continue,
+                // 0xff in bytes between segments, and markers without a segment.
+                0x00 | 0x01 | 0xd0..=0xd7 => {
+                    rest = &rest[1..];
+                    continue;
+                }
+                // A second file, or the end without a scan.
+                0xd8 | 0xd9 => return None,
+                _ => {}
             }
+            let marker_at = file.len() - rest.len() - 1;
+            headers.ignore(segment_end..marker_at)?;
             let length = usize::from(u16::from_be_bytes([*rest.get(1)?, *rest.get(2)?]));
             let content = rest.get(3..1 + length)?;
             let start = file.len() - rest.len() + 3;
             rest = &rest[1 + length..];
+            segment_end = file.len() - rest.len();
             match marker {
                 0xc0..=0xc2 => {
                     headers.sequential = marker != 0xc2;
@@ -101,6 +121,9 @@ impl JpegHeaders {
                 0xe1 if content.starts_with(b"Exif\0\0") => {
                     headers.exif.get_or_insert(start + 6..start + content.len());
                 }
+                0xee if content.starts_with(b"Adobe") && content.len() < 12 => {
+                    headers.ignore(marker_at..segment_end)?;
+                }
                 0xee if content.starts_with(b"Adobe") => headers.adobe = content.get(11).copied(),
                 0xda => {
                     headers.first_scan = usize::from(*content.first()?);
@@ -109,6 +132,52 @@ impl JpegHeaders {
                     return Some(headers);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Records a part of the headers that decoders ignore; `None` if there are too many.
+    fn ignore(&mut self, part: Range<usize>) -> Option<()> {
+        match self.ignored.last_mut() {
+            _ if part.is_empty() => {}
+            Some(last) if last.end == part.start => last.end = part.end,
+            _ => self.ignored.push(part),
+        }
+        (self.ignored.len() <= MAX_IGNORED).then_some(())
+    }
+
+    /// The file without what decoders ignore; `None` if there is nothing of that kind.
+    pub(super) fn without_ignored(&self, file: &[u8]) -> Option<Vec<u8>> {
+        if self.ignored.is_empty() {
+            return None;
+        }
+        let (mut clean, mut from) = (Vec::with_capacity(file.len()), 0);
+        for part in &self.ignored {
+            clean.extend_from_slice(&file[from..part.start]);
+            from = part.end;
+        }
+        clean.extend_from_slice(&file[from..]);
+        Some(clean)
+    }
+
+    /// The number of bytes of the coefficients, and of what is made of them, which decoders hold for a file
+    /// of several scans.
+    pub(super) fn coefficient_bytes(&self) -> u64 {
+        if self.is_one_pass() { 0 } else { self.samples().saturating_mul(4) }
+    }
+
+    /// The number of samples of all components, with those that fill up blocks.
+    pub(super) fn samples(&self) -> u64 {
+        self.components.iter().map(|one| 64 * self.units(&[1, one.id])).fold(0, u64::saturating_add)
+    }
+
+    /// The number of samples of an MCU of a scan with this header.
+    pub(super) fn unit_samples(&self, scan: &[u8]) -> u64 {
+        match scan {
+            [0 | 1, ..] | [] => 64,
+            _ => {
+                let blocks = |one: &Component| u64::from(one.horizontal) * u64::from(one.vertical);
+                64 * self.components.iter().map(blocks).sum::<u64>()
             }
         }
     }
@@ -200,13 +269,11 @@ impl JpegHeaders {
     /// Whether the last `count` bytes of image data in a file of one scan are zeros.
     #[cfg(feature = "turbojpeg")]
     pub(super) fn is_filled_up(&self, file: &[u8], count: usize) -> bool {
-        match self.scans.marks[..] {
-            [.., ScanMark::RunEnd { at }] => {
-                let bytes = at.checked_sub(count).and_then(|from| file.get(from..at));
-                bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
-            }
-            _ => false,
-        }
+        let bytes = self.scans.list.last().and_then(|scan| {
+            let from = scan.end.checked_sub(count)?;
+            file.get(from..scan.end)
+        });
+        bytes.is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
     }
 
     /// The height to put into the header so that no more is decoded than `bottom` needs; `None` if that saves
@@ -304,6 +371,22 @@ mod tests {
             let file = headers(&extra, SEQUENTIAL, &components, ids.len() as u8);
             assert_eq!(fault(&file).is_none(), good, "{}", file.escape_ascii());
         }
+    }
+
+    #[test]
+    fn what_libjpeg_ignores_is_left_out() {
+        let clean = headers(b"", PROGRESSIVE, &[(1, 0x11)], 1);
+        let short = b"\xff\xee\0\x09Adobe\0d";
+        for ignored in [&b"stray"[..], b"\xff\0", b"\xff\xff", b"\0\xff\x01\xff\xd3", short] {
+            let file = headers(ignored, PROGRESSIVE, &[(1, 0x11)], 1);
+            let read = JpegHeaders::read(&file).unwrap();
+            assert_eq!((read.adobe, read.without_ignored(&file)), (None, Some(clean.clone())), "{ignored:?}");
+        }
+        assert_eq!(JpegHeaders::read(&clean).unwrap().without_ignored(&clean), None);
+        let apart = |count: usize| headers(&b"x\xff\xfe\0\x02".repeat(count), PROGRESSIVE, &[(1, 0x11)], 1);
+        assert!(JpegHeaders::read(&apart(MAX_IGNORED)).is_some());
+        assert!(JpegHeaders::read(&apart(MAX_IGNORED + 1)).is_none());
+        assert!(JpegHeaders::read(&headers(b"\xff\xd8", PROGRESSIVE, &[(1, 0x11)], 1)).is_none());
     }
 
     #[test]

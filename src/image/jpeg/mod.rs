@@ -11,7 +11,7 @@ mod verify;
 
 use super::orientation::Orientation;
 use super::raster::Raster;
-use super::{ImageError, decode};
+use super::{ImageError, Size, decode};
 pub(super) use headers::JpegHeaders;
 use image::metadata::Orientation as ExifOrientation;
 pub(super) use request::DecodeRequest;
@@ -50,6 +50,7 @@ impl JpegHeaders {
         headers.scans = scans::read(file, &headers).map_err(|fault| match fault {
             ScanError::Truncated => ImageError::Truncated,
             ScanError::Damaged(why) => ImageError::Decode(why.into()),
+            ScanError::TooManyScans => ImageError::TooManyScans { size: headers.size() },
         })?;
         match headers.unsupported() {
             Some(fault) if headers.uses_portable() => Err(ImageError::Decode(fault.into())),
@@ -69,6 +70,17 @@ impl JpegHeaders {
         true
     }
 
+    /// The size of the picture.
+    pub(super) fn size(&self) -> Size {
+        Size { height: self.height.into(), width: self.width.into() }
+    }
+
+    /// Reads the size alone, from the headers before the first scan.
+    pub(super) fn size_in(file: &[u8]) -> Result<Size, ImageError> {
+        let headers = JpegHeaders::read(file).filter(|headers| headers.width > 0 && headers.height > 0);
+        headers.map(|headers| headers.size()).ok_or_else(|| ImageError::Decode(NO_PICTURE.into()))
+    }
+
     /// The EXIF orientation of the picture.
     pub(super) fn orientation(&self, file: &[u8]) -> Orientation {
         let exif = self.exif.clone().and_then(|exif| file.get(exif));
@@ -85,8 +97,20 @@ pub(super) fn decode(
     scratch: &mut JpegScratch,
     to: &mut Vec<u8>,
 ) -> Result<Raster, ImageError> {
+    if let Some(clean) = headers.without_ignored(file) {
+        return decode(&clean, &JpegHeaders::open(&clean)?, request, limit, scratch, to);
+    }
     if request.verify && !headers.scans.complete {
         return Err(ImageError::Decode(INCOMPLETE.into()));
+    }
+    // Beside the pixels of a part, whose number is checked when the part is known.
+    let held = match headers.coefficient_bytes() {
+        0 => 0,
+        bytes => bytes.saturating_add(headers.size().value_count(request.channels).unwrap_or(u64::MAX)),
+    };
+    let added = if request.verify { verify::added(headers) } else { 0 };
+    if held.max(added) > limit as u64 {
+        return Err(ImageError::TooLarge { size: headers.size(), limit });
     }
     #[cfg(feature = "turbojpeg")]
     if !headers.uses_portable() {

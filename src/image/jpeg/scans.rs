@@ -5,7 +5,7 @@
 //! over and over, and the size of a scan determines their number. So runs that are missing, surplus or of
 //! another picture are detected without decoding, and so are missing scans.
 
-use super::headers::{JpegHeaders, ScanMark, Scans};
+use super::headers::{JpegHeaders, Scan, Scans};
 
 /// Why the image data is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(super) enum ScanError {
     /// There is no end marker.
     Truncated,
     Damaged(&'static str),
+    /// The scans would take too long.
+    TooManyScans,
 }
 
 const MARKER: &str = "the JPEG file is damaged: there is a marker in the image data";
@@ -21,27 +23,39 @@ const RESTART: &str = "the JPEG file is damaged: a restart marker is missing, su
 /// The number of bits that each coefficient of a component still lacks: all before its first scan.
 type MissingBits = [u8; 64];
 
+/// Number of times that the scans of a large file may read each of its samples. Encoders write up to about
+/// ten scans, each of which reads some of them.
+const MAX_READS: u64 = 16;
+/// Number of samples that the scans of any file may read.
+const SMALL_READS: u64 = 1 << 28;
+
+/// Number of samples that a scan counts for at least, so that the scans of a file can be listed.
+const MIN_READS: u64 = SMALL_READS >> 16;
+
 /// Reads the scans of a file, from its first one to its end marker.
 pub(super) fn read(file: &[u8], headers: &JpegHeaders) -> Result<Scans, ScanError> {
-    let mut marks = Vec::new();
+    let (mut list, mut all_runs) = (Vec::new(), 0);
     let mut missing_bits = vec![[u8::MAX; 64]; headers.components.len()];
     let mut interval = headers.interval;
     let mut at = headers.scan_at;
+    let mut reads_left = headers.samples().saturating_mul(MAX_READS).max(SMALL_READS);
     loop {
         let header = segment(file, at)?;
         let units = headers.units(header);
+        let reads = units.saturating_mul(headers.unit_samples(header)).max(MIN_READS);
+        reads_left = reads_left.checked_sub(reads).ok_or(ScanError::TooManyScans)?;
         note(header, headers, &mut missing_bits);
-        marks.push(ScanMark::Scan { at, units, interval });
-        let behind = run_ends(file, at + 4 + header.len(), units, interval, &mut marks)?;
+        let data = at + 4 + header.len();
+        let found = check_runs(file, data, units, interval)?;
+        list.push(Scan { at, data, end: found.end, units, interval });
+        all_runs += found.count;
         // There may be segments between scans, if a scan has only a part of the picture.
-        at = behind;
+        at = found.marker;
         loop {
             match file.get(at + 1).ok_or(ScanError::Truncated)? {
                 0xd9 => {
-                    return Ok(Scans {
-                        marks,
-                        complete: missing_bits.as_flattened().iter().all(|bits| *bits == 0),
-                    });
+                    let complete = missing_bits.as_flattened().iter().all(|bits| *bits == 0);
+                    return Ok(Scans { list, runs: all_runs, complete });
                 }
                 _ if headers.is_one_pass() => return Err(ScanError::Damaged(MARKER)),
                 0xda => break,
@@ -72,37 +86,47 @@ fn note(header: &[u8], headers: &JpegHeaders, missing_bits: &mut [MissingBits]) 
     }
 }
 
-/// Records where the runs of a scan end. Returns the offset of the marker after it.
-fn run_ends(
-    file: &[u8],
-    data: usize,
-    units: u64,
-    interval: u16,
-    marks: &mut Vec<ScanMark>,
-) -> Result<usize, ScanError> {
+/// The runs of a scan.
+struct CheckedRuns {
+    count: u64,
+    /// The offset of the marker after them, including the fill bytes before it.
+    end: usize,
+    /// The offset of that marker.
+    marker: usize,
+}
+
+/// Checks that a scan has the restart markers that its size needs, in their order.
+fn check_runs(file: &[u8], data: usize, units: u64, interval: u16) -> Result<CheckedRuns, ScanError> {
     let needed = units.checked_sub(1).and_then(|units| units.checked_div(interval.into()));
     // Some encoders write a restart marker after the last interval too.
     let max_restarts = needed.map_or(0, |needed| needed + u64::from(units.is_multiple_of(interval.into())));
-    let mut restarts = 0;
-    let mut from = data;
-    let behind = loop {
+    let (mut restarts, mut from) = (0, data);
+    let (end, behind) = loop {
         let (end, at) = marker(file, from).ok_or(ScanError::Truncated)?;
-        marks.push(ScanMark::RunEnd { at: end });
         match file[at + 1] {
-            // Surplus markers are not recorded: for a file full of markers they would take many times its
-            // size.
             number @ 0xd0..=0xd7 if restarts < max_restarts && u64::from(number - 0xd0) == restarts % 8 => {
-                restarts += 1
+                restarts += 1;
             }
             0xd0..=0xd7 => return Err(ScanError::Damaged(RESTART)),
-            _ => break at,
+            _ => break (end, at),
         }
         from = at + 2;
     };
     match needed {
         Some(needed) if restarts < needed => Err(ScanError::Damaged(RESTART)),
-        _ => Ok(behind),
+        _ => Ok(CheckedRuns { count: restarts + 1, end, marker: behind }),
     }
+}
+
+/// Where the runs of a scan end: the offsets of the markers after them, including the fill bytes before
+/// these. The scan is one that [`read`] returned.
+pub(super) fn run_ends(file: &[u8], scan: Scan) -> impl Iterator<Item = usize> {
+    let mut from = Some(scan.data);
+    std::iter::from_fn(move || {
+        let (end, at) = marker(file, from?)?;
+        from = (end < scan.end).then_some(at + 2);
+        Some(end)
+    })
 }
 
 /// The content of the segment whose marker is at the offset `at`.
@@ -138,20 +162,22 @@ mod tests {
         [b"\xff\xd8", &frame[..], &restarts, &scan, data].concat()
     }
 
-    fn marks(interval: u8, data: &[u8]) -> Result<Vec<ScanMark>, ScanError> {
+    /// The scan, and the ends of its runs.
+    fn runs(interval: u8, data: &[u8]) -> Result<(Scan, Vec<usize>), ScanError> {
         let file = file(interval, data);
         let scans = read(&file, &JpegHeaders::read(&file).unwrap())?;
         assert!(scans.complete);
-        Ok(scans.marks)
+        let [scan] = scans.list[..] else { panic!("{scans:?}") };
+        let ends: Vec<usize> = run_ends(&file, scan).collect();
+        assert_eq!(scans.runs, ends.len() as u64);
+        Ok((scan, ends))
     }
 
     #[test]
     fn runs_end_at_markers_with_fill_bytes() {
-        let (scan, data) = (21, 31);
-        let found = marks(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9rest\xff\xd9").unwrap();
-        let ends = [4, 10, 14].map(|at| ScanMark::RunEnd { at: data + at });
-        let wanted = [&[ScanMark::Scan { at: scan, units: 3, interval: 1 }][..], &ends].concat();
-        assert_eq!(found, wanted);
+        let found = runs(1, b"a\xff\0b\xff\xd0\xff\xff\0c\xff\xff\xd1d\xff\xd9rest\xff\xd9").unwrap();
+        let wanted = Scan { at: 21, data: 31, end: 45, units: 3, interval: 1 };
+        assert_eq!(found, (wanted, vec![35, 41, 45]));
     }
 
     #[test]
@@ -170,7 +196,7 @@ mod tests {
             (4, b"a\xff\xd0a\xff\xd9", false),
         ];
         for (interval, data, good) in table {
-            let found = marks(interval, data);
+            let found = runs(interval, data);
             assert_eq!(found.is_ok(), good, "{interval} {}", data.escape_ascii());
             assert!(good || found == Err(ScanError::Damaged(RESTART)));
         }
@@ -204,7 +230,23 @@ mod tests {
         for count in 1..=scans.len() {
             let file = [b"\xff\xd8", &frame[..], &scans[..count].concat(), b"\xff\xd9"].concat();
             let found = read(&file, &JpegHeaders::read(&file).unwrap()).unwrap();
-            assert_eq!((found.complete, found.marks.len()), (count == scans.len(), 2 * count));
+            assert_eq!((found.complete, found.list.len()), (count == scans.len(), count));
+            assert_eq!(found.runs, count as u64);
         }
+    }
+
+    #[test]
+    fn scans_read_each_sample_a_limited_number_of_times() {
+        let read_scans = |count: usize, side: u16| {
+            let [high, low] = side.to_be_bytes();
+            let frame = [0xff, 0xc2, 0, 11, 8, high, low, high, low, 1, 1, 0x11, 0];
+            let scans = [0xff, 0xda, 0, 8, 1, 1, 0, 0, 0, 0].repeat(count);
+            let file = [b"\xff\xd8", &frame[..], &scans, b"\xff\xd9"].concat();
+            read(&file, &JpegHeaders::read(&file).unwrap()).map(|scans| scans.list.len())
+        };
+        assert_eq!(read_scans(16, 60_000), Ok(16));
+        assert_eq!(read_scans(17, 60_000), Err(ScanError::TooManyScans));
+        assert_eq!(read_scans(256, 1024), Ok(256), "a small picture may have many");
+        assert_eq!(read_scans(257, 1024), Err(ScanError::TooManyScans));
     }
 }

@@ -18,7 +18,8 @@
 //! Not noticed are missing bits of a run's last symbol that are ones, and up to seven left-over bytes, which
 //! are in the decoder's buffer by then.
 
-use super::headers::{JpegHeaders, ScanMark};
+use super::headers::JpegHeaders;
+use super::scans;
 use std::cell::Cell;
 use zune_jpeg::zune_core::bytestream::{ZByteIoError, ZByteReaderTrait, ZSeekFrom};
 
@@ -30,42 +31,36 @@ const OPEN: &[u8] = b"\xff";
 /// The length of the rest of `ONES` when four of its eight data bytes have been read.
 const HALF: usize = ONES.len() / 2;
 
+/// The number of bytes that [`copy`] adds to a file, at most.
+pub(super) fn added(headers: &JpegHeaders) -> u64 {
+    headers.scans.runs.saturating_mul(ONES.len() as u64)
+}
+
 /// Writes a copy of a file with one bits after each run, up to its end marker.
 pub(super) fn copy(file: &[u8], headers: &JpegHeaders, to: &mut Vec<u8>) {
     to.clear();
-    to.reserve(file.len() + ONES.len() * headers.scans.marks.len());
+    to.reserve(file.len() + added(headers) as usize);
     let mut copied = 0;
-    let mut first = true;
-    let mut marks = headers.scans.marks.iter().copied().peekable();
-    let mut scan_ends_openly = false;
-    while let Some(mark) = marks.next() {
-        match mark {
-            ScanMark::Scan { at, units, interval } => {
-                to.extend_from_slice(&file[copied..at]);
-                copied = at;
-                scan_ends_openly = false;
-                if !headers.is_one_pass() {
-                    let interval = closing_interval(units, interval);
-                    to.extend_from_slice(&[0xff, 0xdd, 0, 4]);
-                    to.extend_from_slice(&interval.to_be_bytes());
-                    let closes = interval > 0 && units.is_multiple_of(interval.into());
-                    scan_ends_openly = !closes && (first || headers.is_sequential());
-                }
-                first = false;
-            }
-            ScanMark::RunEnd { at } => {
-                to.extend_from_slice(&file[copied..at]);
-                let last = !matches!(marks.peek(), Some(ScanMark::RunEnd { .. }));
-                to.extend_from_slice(if last && scan_ends_openly { OPEN } else { &ONES });
-                // The fill bytes before the marker are dropped.
-                let fill = file[at..].iter().take_while(|byte| **byte == 0xff).count();
-                copied = at + fill.saturating_sub(1);
-                if marks.peek().is_none() {
-                    to.extend_from_slice(b"\xff\xd9");
-                }
-            }
+    for (number, scan) in headers.scans.list.iter().enumerate() {
+        to.extend_from_slice(&file[copied..scan.at]);
+        copied = scan.at;
+        let mut ends_openly = false;
+        if !headers.is_one_pass() {
+            let interval = closing_interval(scan.units, scan.interval);
+            to.extend_from_slice(&[0xff, 0xdd, 0, 4]);
+            to.extend_from_slice(&interval.to_be_bytes());
+            let closes = interval > 0 && scan.units.is_multiple_of(interval.into());
+            ends_openly = !closes && (number == 0 || headers.is_sequential());
+        }
+        for at in scans::run_ends(file, *scan) {
+            to.extend_from_slice(&file[copied..at]);
+            to.extend_from_slice(if at == scan.end && ends_openly { OPEN } else { &ONES });
+            // The fill bytes before the marker are dropped.
+            let fill = file[at..].iter().take_while(|byte| **byte == 0xff).count();
+            copied = at + fill.saturating_sub(1);
         }
     }
+    to.extend_from_slice(b"\xff\xd9");
 }
 
 /// The restart interval that is written for one of several scans. After the first scan of a progressive file,

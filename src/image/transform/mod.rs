@@ -76,7 +76,7 @@ impl Transforms {
     }
 
     /// Decodes a file and applies the transforms, to inspect the result, or for use without batches. The mode
-    /// is `L8` or `Rgb8`.
+    /// is one of 8 or 16 bits without opacity.
     ///
     /// # Errors
     /// Those of [`check`](Transform::check), of decoding and of the transforms.
@@ -84,6 +84,7 @@ impl Transforms {
         self.check()?;
         let options = FrameOptions {
             mode,
+            keep_wide: false,
             apply_orientation: false,
             reducing_gap: 2.0,
             verify: true,
@@ -92,8 +93,7 @@ impl Transforms {
         let mut scratch = FrameScratch::default();
         let mut frame = Frame::open(file, options, &mut scratch)?;
         self.apply(&mut frame, rng)?;
-        let size = frame.size();
-        Ok(Image::new(mode, size, frame.pixels()?.to_vec())?)
+        Ok(frame.image()?)
     }
 }
 

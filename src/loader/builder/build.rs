@@ -20,11 +20,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
     /// [`ErrorKind::Config`] with the bad option, and what to do.
     pub fn build(self) -> Result<Loader<TensorBatch>> {
         let CheckedOptions { settings, stages, columns, .. } = self.checked()?;
-        // Two datasets with the same seed get different augmentations.
-        let seed = |(number, part): (usize, &DatasetSettings)| {
-            part.dataset.seed() ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        };
-        let seeds: Vec<u64> = settings.parts.iter().enumerate().map(seed).collect();
+        let seeds: Vec<u64> = settings.parts.iter().map(|part| part.dataset.seed()).collect();
         let shapes = settings.buckets.as_ref().map_or(1, |plan| plan.sizes.len());
         if columns.len() != shapes {
             let given = columns.len();
@@ -77,8 +73,9 @@ impl<T, B> LoaderBuilder<T, B> {
         }
         let (parts, stages): (Vec<DatasetSettings>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
         let names = stages.iter().map(|stages| &stages.names);
-        let parts = parts.into_iter().zip(names).map(|(mut part, names)| {
+        let parts = parts.into_iter().zip(names).zip(0..).map(|((mut part, names), number)| {
             part.stages.extend(names.iter().cloned());
+            part.dataset = part.dataset.numbered(number);
             part
         });
         let (parts, policy): (Vec<DatasetSettings>, _) = (parts.collect(), Arc::new(policy));

@@ -46,7 +46,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 impl<T, B> LoaderBuilder<T, B> {
     /// Names the dataset in a [mix](crate::Loader::mix), for a [restore onto another
     /// mixture](crate::Loader::restore_changed). The name is part of a state; the order does not depend on
-    /// it.
+    /// it, but on the number of the dataset in the mix.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         if self.parts.len() > 1 {
             let what = "`name` of a mix: set it on each dataset before `Loader::mix`";

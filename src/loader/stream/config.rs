@@ -80,7 +80,7 @@ impl StreamConfig {
 
     /// The random numbers of the shuffle buffer.
     pub(in crate::loader) fn rng(&self, epoch: u64) -> Rng {
-        Rng::new(self.dataset.seed(), epoch, self.stream as u64)
+        self.dataset.shuffle_rng(epoch, self.stream)
     }
 
     /// The sample after selection, or none if it is dropped. A panic is an error of the sample.

@@ -24,7 +24,9 @@ fn groups_adjacent_members() {
         ]
         .iter()
         .enumerate()
-        .map(|(at, text)| format!("{text}Position {{ epoch: 0, shard: 0, sample: {at}, part: 0 }}"))
+        .map(|(at, text)| format!(
+            "{text}Position {{ epoch: 0, shard: 0, sample: {at}, part: 0, dataset: 0 }}"
+        ))
         .collect::<Vec<_>>()
     );
 }

@@ -25,7 +25,7 @@ fn bad_options_of_an_image_column_are_errors() {
         column(image().reducing_gap(gap), &["`reducing_gap`", "at least 1"]);
     }
     for mode in [ImageMode::Rgba8, ImageMode::RgbF32, ImageMode::LF32] {
-        column(image().mode(mode), &["`mode`", mode.name(), "take l8 or rgb8"]);
+        column(image().mode(mode), &["`mode`", mode.name(), "take l8, rgb8, l16 or rgb16"]);
     }
     for dtype in [DType::I32, DType::F64, DType::Bool] {
         column(image().dtype(dtype), &["`dtype`", dtype.name(), "take uint8"]);

@@ -41,10 +41,16 @@ impl Part {
         if indexed { items } else { items.flat_map(|item| Ok([item, item + 30_000, item + 60_000])) }
     }
 
-    /// The items of a stream when it reads this dataset alone, from an epoch on.
-    fn alone(&self, stream: usize, epoch: u64, count: usize) -> Vec<u64> {
-        let loader = self.builder(rank(stream, STREAMS)).weight(1).threads(0).batch(1).build().unwrap();
-        good(&all(loader.epochs(epoch), count)).concat()
+    /// The items of a stream when it reads only this dataset, as the one of this number in a mixture, from an
+    /// epoch on.
+    fn alone(&self, number: u64, stream: usize, epoch: u64, count: usize) -> Vec<u64> {
+        let here = rank(stream, STREAMS);
+        let other = Part { kind: 9, name: None, ..self.clone() };
+        let others = (0..number).map(|_| other.builder(here).weight(1));
+        let mix = Loader::mix(others.chain([self.builder(here).weight(1)]));
+        let loader = mix.threads(0).batch(1).build().unwrap();
+        let items = good(&all(loader.epochs(epoch), count * (number as usize + 1))).concat();
+        items.into_iter().filter(|item| self.has(*item)).collect()
     }
 
     fn has(&self, item: u64) -> bool {
@@ -152,12 +158,13 @@ fn datasets_continue_or_restart_as_reported_on_any_ranks_and_threads() {
             assert_eq!(outcome(&report, "gone"), Outcome::Removed);
             for stream in 0..STREAMS {
                 let books = [of(&past, stream, &old[1]), of(&later, stream, &new[1])].concat();
-                assert_eq!(books, new[1].alone(stream, 2, books.len()), "{steps} steps, stream {stream}");
-                for (part, epoch) in [(&new[0], 2), (&new[2], epoch)] {
+                assert_eq!(books, new[1].alone(1, stream, 2, books.len()), "{steps} steps, stream {stream}");
+                // The new dataset has the first number that is free.
+                for (part, number, epoch) in [(&new[0], 2, 2), (&new[2], 0, epoch)] {
                     let found = of(&later, stream, part);
                     assert_eq!(
                         found,
-                        part.alone(stream, epoch, found.len()),
+                        part.alone(number, stream, epoch, found.len()),
                         "{steps} steps, stream {stream}"
                     );
                 }
@@ -212,7 +219,7 @@ fn a_mixture_can_change_repeatedly() {
     }
     for stream in 0..STREAMS {
         let found = of(&past, stream, &books);
-        assert_eq!(found, books.alone(stream, 2, found.len()), "it never stopped");
+        assert_eq!(found, books.alone(1, stream, 2, found.len()), "it never stopped");
     }
 }
 
@@ -247,9 +254,10 @@ fn unambiguous_datasets_need_no_names() {
         [(Some(1), Some(0)), (Some(0), Some(1))]
     );
     let later = rows(&mut runs, 9);
-    for (stream, part) in (0..STREAMS).flat_map(|stream| old.iter().map(move |part| (stream, part))) {
+    for (stream, number) in (0..STREAMS).flat_map(|stream| [(stream, 0), (stream, 1)]) {
+        let part = &old[number];
         let found = [of(&past, stream, part), of(&later, stream, part)].concat();
-        assert_eq!(found, part.alone(stream, 2, found.len()));
+        assert_eq!(found, part.alone(number as u64, stream, 2, found.len()));
     }
     // A changed dataset is recognised by its number.
     let grown = [old[0].clone(), nameless(part(2, "", 8, 1))];

@@ -4,6 +4,7 @@ use super::{all, good, next, number, rank, saved};
 use crate::support::versioned_source::VersionedSource;
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
+use std::sync::Arc;
 
 /// Items of two datasets, each with its own stages.
 fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
@@ -65,17 +66,61 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
     }
 }
 
+/// Datasets with the same shards and the same seed had the same order of shards, the same shuffle and the
+/// same random numbers of samples.
 #[test]
-fn each_dataset_of_a_mix_gives_the_same_items_as_alone() {
+fn equal_datasets_of_a_mix_share_no_random_numbers() {
+    /// Two datasets of these numbers of samples, which are the same one: number of the dataset, shard,
+    /// sample, and a random number. `stages` is what is done to the samples of each.
+    fn mixed(
+        stages: impl Fn(LoaderBuilder<Sample>) -> LoaderBuilder<Sample>,
+        dataset: impl Fn(Arc<VersionedSource>) -> shardstream::dataset::DatasetBuilder,
+    ) -> [Vec<(u64, u64, u64)>; 2] {
+        let part = || stages(Loader::builder(dataset(VersionedSource::of(&[9; 8])).build().unwrap()));
+        let loader = Loader::mix([part(), part()]).batch(4).build().unwrap();
+        let items: Vec<(u64, (u64, u64, u64))> = loader
+            .epoch(3)
+            .flat_map(|batch| batch.unwrap().into_items())
+            .map(|sample| {
+                let at = sample.position();
+                (at.dataset, (at.shard, at.sample, sample.rng(42).below(1 << 40)))
+            })
+            .collect();
+        assert_eq!(items.len(), 144);
+        [0, 1].map(|number| items.iter().filter(|item| item.0 == number).map(|item| item.1).collect())
+    }
+    let order = |items: &[(u64, u64, u64)]| items.iter().map(|item| (item.0, item.1)).collect::<Vec<_>>();
+    let shards = |items: &[(u64, u64, u64)]| items.iter().map(|item| item.0).collect::<Vec<_>>();
+    let listed = |source: Arc<VersionedSource>| source.dataset(8).streams(1).seed(5);
+
+    let [first, second] = mixed(|items| items, listed);
+    assert_eq!(order(&first), order(&second), "nothing is shuffled");
+    assert!(first.iter().zip(&second).all(|(one, other)| one.2 != other.2), "samples draw other numbers");
+
+    let [first, second] = mixed(|items| items, |source| listed(source).shuffle_shards(true));
+    assert_ne!(shards(&first), shards(&second), "another permutation of shards");
+
+    let [first, second] = mixed(|items| items.shuffle(20), listed);
+    assert_ne!(order(&first), order(&second), "another shuffle");
+
+    let [first, second] = mixed(|items| items, |source| listed(source).resample_shards(true));
+    assert_ne!(shards(&first), shards(&second), "other draws of shards");
+}
+
+#[test]
+fn each_dataset_of_a_mix_gives_the_same_items_as_beside_any_other() {
     let run = |items: LoaderBuilder<Vec<u64>>| {
         good(&all(items.batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
     };
     for stream in 0..4 {
         let here = rank(stream, 4);
         let (books, web): (Vec<_>, Vec<_>) = run(mix(2, here)).into_iter().partition(|item| is_book(item));
-        let [web_alone, books_alone] = parts(2, here);
+        // The first one has the order that it has alone.
+        let [web_alone, _] = parts(2, here);
         assert_eq!(web, run(web_alone), "stream {stream}");
-        assert_eq!(books, run(books_alone), "stream {stream}");
+        let [more_web, same_books] = parts(2, here);
+        let beside = run(Loader::mix([more_web.weight(9), same_books]));
+        assert_eq!(books, beside.into_iter().filter(|item| is_book(item)).collect::<Vec<_>>());
         // 12 documents of 5 tokens and a separator, twice.
         assert_eq!(books.len(), 2 * 10);
     }

@@ -1,0 +1,188 @@
+//! Which columns of pictures draw the same random numbers: views of a picture differ, and pairs do not.
+
+use crate::support::versioned_source::VersionedSource;
+use shardstream::ErrorKind;
+use shardstream::codec::DType;
+use shardstream::collate::{Boxes, Cell, Column, Mask, Optional, Output, RaggedImages, Stack, TensorBatch};
+use shardstream::image::{RandomHorizontalFlip, RandomResizedCrop, Transforms};
+use shardstream::prelude::*;
+
+const SEED: u64 = 11;
+
+/// A picture in which no two pixels are equal.
+fn picture() -> Vec<u8> {
+    let pixels: Vec<u8> = (0..96 * 96).flat_map(|at: u32| [(at % 96) as u8, (at / 96) as u8, 7]).collect();
+    Image::new(ImageMode::Rgb8, (96, 96), pixels).unwrap().to_png().unwrap()
+}
+
+fn samples() -> Vec<Sample> {
+    let file = picture();
+    let grey = Image::decode(&file, ImageMode::L8).unwrap().to_png().unwrap();
+    let sample = |at| {
+        let sample = Sample::new("k").with_position(2, at).with("png", file.clone());
+        sample.with("seg.png", grey.clone()).with("json", r#"{"boxes": [[40, 40, 56, 56]]}"#)
+    };
+    (0..6).map(sample).collect()
+}
+
+fn transforms() -> Transforms {
+    Transforms::new().then(RandomResizedCrop::new(32).unwrap()).then(RandomHorizontalFlip::new(0.5).unwrap())
+}
+
+fn view() -> ImageColumn {
+    ImageColumn::new("png", 32)
+        .then(RandomResizedCrop::new(32).unwrap())
+        .then(RandomHorizontalFlip::new(0.5).unwrap())
+}
+
+fn collate(columns: Columns) -> TensorBatch {
+    columns.seed(SEED).collate(samples()).unwrap()
+}
+
+/// How many samples have the same bytes in both tensors.
+fn equal_rows(one: &[u8], other: &[u8]) -> usize {
+    let size = one.len() / 6;
+    one.chunks(size).zip(other.chunks(size)).filter(|(one, other)| one == other).count()
+}
+
+#[test]
+fn columns_of_one_field_are_different_views() {
+    let batch = collate(Columns::new().with("global", view()).with("local", view()).with("third", view()));
+    for (one, other) in [("global", "local"), ("global", "third"), ("local", "third")] {
+        assert_eq!(equal_rows(batch[one].as_bytes(), batch[other].as_bytes()), 0, "{one} {other}");
+    }
+}
+
+#[test]
+fn a_column_keeps_its_numbers_beside_others() {
+    let alone = collate(Columns::new().with("image", view()));
+    // A single column has the numbers that the sample gives for the seed, under any name.
+    let made = |sample: &Sample| {
+        let image = transforms().image(&picture(), ImageMode::Rgb8, &mut sample.rng(SEED)).unwrap();
+        image.as_u8().unwrap().to_vec()
+    };
+    assert_eq!(alone["image"].as_bytes(), samples().iter().flat_map(made).collect::<Vec<u8>>());
+    assert_eq!(collate(Columns::new().with("x", view()))["x"], alone["image"]);
+    // Also beside others, which have the numbers of their names in any order.
+    let first = collate(Columns::new().with("image", view()).with("a", view()).with("b", view()));
+    let second = collate(Columns::new().with("image", view()).with("b", view()).with("a", view()));
+    assert_eq!(first["image"], alone["image"]);
+    assert_eq!((&first["a"], &first["b"]), (&second["a"], &second["b"]));
+    let named = |sample: &Sample| {
+        let mut rng = sample.rng_named(SEED, "a");
+        let image = transforms().image(&picture(), ImageMode::Rgb8, &mut rng).unwrap();
+        image.as_u8().unwrap().to_vec()
+    };
+    assert_eq!(first["a"].as_bytes(), samples().iter().flat_map(named).collect::<Vec<u8>>());
+}
+
+#[test]
+fn what_follows_a_picture_draws_its_numbers() {
+    let grey = |field: &str| {
+        ImageColumn::new(field, 32)
+            .mode(ImageMode::L8)
+            .then(RandomResizedCrop::new(32).unwrap())
+            .then(RandomHorizontalFlip::new(0.5).unwrap())
+    };
+    // Before and after the followed column, and inside of others.
+    let columns = Columns::new()
+        .with("before", grey("seg.png").same_as("b"))
+        .with("a", grey("seg.png"))
+        .with("b", grey("seg.png"))
+        .with("like a", grey("seg.png").same_as("a"))
+        .with("optional", Optional::new(grey("seg.png").same_as("b")))
+        .with("stack", Stack::new(["seg.png"], |field| grey(field).same_as("b")))
+        .with("ragged", RaggedImages::new(grey("*.png").same_as("b")));
+    let batch = collate(columns);
+    assert_eq!(equal_rows(batch["a"].as_bytes(), batch["b"].as_bytes()), 0);
+    assert_eq!(batch["like a"], batch["a"]);
+    for name in ["before", "optional", "stack", "ragged"] {
+        assert_eq!(batch[name].as_bytes(), batch["b"].as_bytes(), "{name}");
+    }
+    // Masks and boxes are those of their own picture.
+    let with = |column: ImageColumn| {
+        column.mask(Mask::new("seg.png").dtype(DType::I32)).boxes(Boxes::new("json").at("/boxes"))
+    };
+    let batch = collate(Columns::new().with("one", with(view())).with("two", with(view())));
+    assert_ne!(batch["one.mask"], batch["two.mask"]);
+    assert_ne!(batch["one.boxes"], batch["two.boxes"]);
+    assert_eq!(batch["one.mask"], collate(Columns::new().with("x", with(view())))["x.mask"]);
+}
+
+#[test]
+fn a_stack_has_the_same_view_or_different_ones() {
+    let stack = || Stack::new(["png", "png"], |_| view());
+    let batch = collate(Columns::new().with("same", stack()).with("views", stack().independent()));
+    let equal = |name: &str| {
+        let pairs = batch[name].as_bytes().chunks(2 * 32 * 32 * 3);
+        pairs.filter(|pair| pair[..pair.len() / 2] == pair[pair.len() / 2..]).count()
+    };
+    assert_eq!((equal("same"), equal("views")), (6, 0));
+}
+
+/// Two columns of a user's own type, which draw a number each.
+#[test]
+fn columns_of_your_own_have_their_own_numbers() {
+    struct Drawn(Option<&'static str>);
+    impl Column for Drawn {
+        fn outputs(&self) -> Vec<Output> {
+            vec![Output::fixed(DType::U64, [])]
+        }
+        fn follows(&self) -> Option<&str> {
+            self.0
+        }
+        fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> shardstream::Result<()> {
+            cells[0].numbers::<u64>()?.fill(sample.rng(seed).below(u64::MAX));
+            Ok(())
+        }
+    }
+    let columns = Columns::new()
+        .with("a", Drawn(None))
+        .with("image", view())
+        .with("b", Drawn(None))
+        .with("c", Drawn(Some("a")))
+        .with("d", Drawn(Some("image")));
+    let batch = collate(columns);
+    assert_eq!(equal_rows(batch["a"].as_bytes(), batch["b"].as_bytes()), 0);
+    assert_eq!(batch["c"], batch["a"]);
+    let image: Vec<u64> = samples().iter().map(|sample| sample.rng(SEED).below(u64::MAX)).collect();
+    assert_eq!(batch["d"].as_slice::<u64>().unwrap(), image);
+    assert_eq!(equal_rows(batch["a"].as_bytes(), batch["d"].as_bytes()), 0);
+}
+
+#[test]
+fn a_column_follows_one_that_exists_and_follows_none() {
+    for (columns, wanted) in [
+        (Columns::new().with("a", view().same_as("imge")), "imge"),
+        (Columns::new().with("a", view().same_as("a")), "\"a\""),
+        (
+            Columns::new().with("a", view()).with("b", view().same_as("a")).with("c", view().same_as("b")),
+            "\"b\"",
+        ),
+    ] {
+        let error = columns.check().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
+        assert!(error.to_string().contains(wanted) && error.to_string().contains("same_as"), "{error}");
+    }
+}
+
+/// Views differ in a loader too, and datasets of a mix have views of their own.
+#[test]
+fn views_of_a_loader_differ() {
+    let loader = |parts: usize| {
+        let part = |_| {
+            let dataset = VersionedSource::of(&[6]).dataset(1).seed(SEED).build().unwrap();
+            let file = picture();
+            Loader::builder(dataset)
+                .map(move |sample| Ok(Sample::new(sample.key()).with("png", file.clone())))
+        };
+        let columns = Columns::new().with("image", view()).with("other", view());
+        Loader::mix((0..parts).map(part)).collate(columns).batch(6 * parts).build().unwrap()
+    };
+    let one = loader(1).epoch(0).next().unwrap().unwrap();
+    assert_eq!(equal_rows(one["image"].as_bytes(), one["other"].as_bytes()), 0);
+    let both = loader(2).epoch(0).next().unwrap().unwrap();
+    let rows: std::collections::HashSet<&[u8]> =
+        ["image", "other"].into_iter().flat_map(|name| both[name].as_bytes().chunks(32 * 32 * 3)).collect();
+    assert_eq!(rows.len(), 24);
+}
