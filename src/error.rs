@@ -147,7 +147,7 @@ pub enum ErrorKind {
     #[error("bad option: {0}")]
     Config(String),
     /// A [`State`](crate::State) cannot be read, merged or restored.
-    #[error("the state does not fit: {0}")]
+    #[error("the state cannot be used: {0}")]
     State(String),
     /// There is no such object or file.
     #[error("not found")]

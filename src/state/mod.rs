@@ -3,6 +3,7 @@
 mod changes;
 mod check;
 mod digest;
+mod file;
 mod header;
 mod ledger;
 mod merge;
@@ -282,6 +283,9 @@ impl FromStr for State {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        if text.trim().is_empty() {
+            return Err(misfit("it is empty"));
+        }
         serde_json::from_str(text).map_err(|error| misfit(format!("it cannot be read: {error}")))
     }
 }

@@ -27,7 +27,7 @@ fn parse(document: &Json) -> Result<State> {
     document.to_string().parse()
 }
 
-fn state(rank: usize) -> State {
+pub(super) fn state(rank: usize) -> State {
     parse(&document(rank)).unwrap()
 }
 
