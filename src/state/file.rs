@@ -72,8 +72,8 @@ impl State {
     /// Loads a state that was [saved](State::save), or returns `None` if there is no file or object of this
     /// name, as at the first start of a job. Blocks.
     ///
-    /// Everything else is an error, so that no fault restarts a job from its beginning: a file that may not be
-    /// read, an unreachable server, an empty or damaged document.
+    /// Everything else is an error, so that no fault restarts a job from its beginning: a file that may not
+    /// be read, an unreachable server, an empty or damaged document.
     ///
     /// # Errors
     ///
@@ -119,8 +119,8 @@ fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether `url` is a symbolic link to a file that does not exist: its target was lost or not mounted, so that
-/// this is not the first start.
+/// Whether `url` is a symbolic link to a file that does not exist: its target was lost or not mounted, so
+/// that this is not the first start.
 fn is_dangling(url: &str) -> bool {
     let path = is_local(url).then(|| local_path(url)?.ok()).flatten();
     path.is_some_and(|path| path.symlink_metadata().is_ok())
@@ -224,7 +224,8 @@ mod tests {
         let bucket: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::builder(dir.path()).revalidate(false).build().unwrap();
-        let store = Store::builder().with_object_store("mem://", bucket).cache(cache.clone()).build().unwrap();
+        let store =
+            Store::builder().with_object_store("mem://", bucket).cache(cache.clone()).build().unwrap();
         let url = "mem://bucket/state.json";
         assert_eq!(State::load_from(&store, url).unwrap(), None);
         for rank in 0..2 {
