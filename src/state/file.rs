@@ -127,15 +127,8 @@ fn is_dangling(url: &str) -> bool {
 }
 
 fn parse(bytes: &[u8]) -> Result<State> {
-    if bytes.is_empty() {
-        return Err(misfit(
-            "the file is empty, as one whose writing was interrupted; restore an earlier state, or delete the \
-             file to begin the job anew",
-        ));
-    }
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| misfit(format!("it is not UTF-8 at byte {}", error.valid_up_to())))?;
-    text.parse()
+    let damaged = |at| misfit(format!("it cannot be read: it is not UTF-8 at byte {at}"));
+    std::str::from_utf8(bytes).map_err(|error| damaged(error.valid_up_to()))?.parse()
 }
 
 #[cfg(test)]
@@ -187,7 +180,7 @@ mod tests {
             assert!(error.to_string().contains("state.json"), "{error}");
             error.to_string()
         };
-        assert!(refused(b"").contains("is empty"));
+        assert!(refused(b"").contains("it is empty"));
         let text = state(0).to_string();
         let cut = &text[..text.len() / 2];
         let column = format!("line 1 column {}", cut.len());

@@ -284,7 +284,10 @@ impl FromStr for State {
 
     fn from_str(text: &str) -> Result<Self> {
         if text.trim().is_empty() {
-            return Err(misfit("it is empty"));
+            return Err(misfit(
+                "it cannot be read: it is empty, as a file whose writing was interrupted; restore an earlier \
+                 state, or delete the file to begin the job anew",
+            ));
         }
         serde_json::from_str(text).map_err(|error| misfit(format!("it cannot be read: {error}")))
     }

@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// What a report and a warning say then.
-pub(in crate::loader) const DEBUG_BUILD: &str = "debug build: shardstream was compiled without optimisation, and is many times slower; \
-     use `cargo run --release`, or set `opt-level = 2` under `[profile.dev.package.\"*\"]` in Cargo.toml";
+pub(in crate::loader) const DEBUG_BUILD: &str = "debug build: shardstream was compiled without optimisation, \
+     and is many times slower; use `cargo run --release`, or set `opt-level = 2` under \
+     `[profile.dev.package.\"*\"]` in Cargo.toml";
 
 /// Number of steps of the loop that is measured.
 const STEPS: u32 = 2000;
