@@ -19,7 +19,8 @@ impl State {
     /// replaced. Missing directories are created. Blocks.
     ///
     /// Save the state of the step whose weights you save. Two files that belong together are best named after
-    /// their step, so that a job that is killed between the two still finds the earlier pair.
+    /// their step, so that a job that is killed between the two still finds the earlier pair. Each rank has a
+    /// state of its own, and needs a file of its own: `format!("checkpoint-{}.json", topology.rank())`.
     ///
     /// ```
     /// use shardstream::State;

@@ -130,6 +130,16 @@ pub(crate) enum ShardOrder {
     Resampled,
 }
 
+impl fmt::Display for ShardOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ShardOrder::Listed => "listed",
+            ShardOrder::Shuffled => "shuffled (`shuffle_shards`)",
+            ShardOrder::Resampled => "resampled (`resample_shards`)",
+        })
+    }
+}
+
 impl JobHeader {
     /// The same job with what earlier restores have changed, which is not in the options.
     pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
@@ -150,6 +160,11 @@ impl JobHeader {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
+        // Before the number of streams, whose default depends on the order.
+        let orders = self.datasets.iter().zip(&here.datasets).map(|(there, here)| (there.order, here.order));
+        if let Some((there, here)) = orders.into_iter().find(|(there, here)| there != here) {
+            return differs("the order of shards is", &there, &here);
+        }
         if self.streams != here.streams {
             return differs("the number of streams is", &self.streams, &here.streams);
         }
@@ -210,8 +225,7 @@ impl DatasetHeader {
             return differs("the seed is", &self.seed, &here.seed);
         }
         if self.order != here.order {
-            let name = |order| format!("{order:?}").to_lowercase();
-            return differs("the order of shards is", &name(self.order), &name(here.order));
+            return differs("the order of shards is", &self.order, &here.order);
         }
         if self.shuffle != here.shuffle {
             return differs("the shuffle buffer is", &self.shuffle, &here.shuffle);

@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// `pages!("README.md" "docs/guide.md")`: a module for each page.
+/// `pages!("README.md" "docs/guide.md")`: a module for each page, and the constant `PAGES` with their names.
 #[proc_macro]
 pub fn pages(names: TokenStream) -> TokenStream {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let folder =
         PathBuf::from(env::var("CARGO_TARGET_TMPDIR").expect("cargo sets it for tests")).join("pages");
     fs::create_dir_all(&folder).expect("the build folder is writable");
-    let mut modules = String::new();
+    let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
+    let mut modules = format!("const PAGES: [&str; {}] = [{}];", names.len(), names.join(","));
     for name in names {
-        let name = name.to_string();
         let page = root.join(name.trim_matches('"'));
         let text = fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
         let module = page.file_stem().expect("a page has a name").to_string_lossy().to_lowercase();
