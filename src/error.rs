@@ -531,7 +531,8 @@ impl fmt::Display for Error {
             }
             Ok(())
         };
-        part("shard", location.shard.as_ref().map(|v| v as _))?;
+        let object = if matches!(kind, ErrorKind::State(_)) { "file" } else { "shard" };
+        part(object, location.shard.as_ref().map(|v| v as _))?;
         part("byte", location.offset.as_ref().map(|v| v as _))?;
         part("member", location.member.as_ref().map(|v| v as _))?;
         part("sample", location.key.as_ref().map(|v| v as _))?;

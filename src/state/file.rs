@@ -178,7 +178,10 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             let error = State::load(&path).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::State(_)), "{error}");
-            assert!(error.to_string().contains("state.json"), "{error}");
+            assert!(
+                error.to_string().contains("(file ") && error.to_string().contains("state.json"),
+                "{error}"
+            );
             error.to_string()
         };
         assert!(refused(b"").contains("it is empty"));
