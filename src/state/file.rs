@@ -56,7 +56,8 @@ impl State {
         self.save_to(&Store::default(), url(path.as_ref())?)
     }
 
-    /// [`save`](State::save) through a store of your own, such as one with credentials from the program.
+    /// [`save`](State::save) through a store of your own: one with other options, or one that keeps the
+    /// connections and credentials of a bucket from one save to the next.
     ///
     /// # Errors
     ///

@@ -134,8 +134,8 @@ impl fmt::Display for ShardOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ShardOrder::Listed => "listed",
-            ShardOrder::Shuffled => "shuffled (`shuffle_shards`)",
-            ShardOrder::Resampled => "resampled (`resample_shards`)",
+            ShardOrder::Shuffled => "shuffled",
+            ShardOrder::Resampled => "resampled",
         })
     }
 }
@@ -160,13 +160,11 @@ impl JobHeader {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
-        // Before the number of streams, whose default depends on the order.
-        let orders = self.datasets.iter().zip(&here.datasets).map(|(there, here)| (there.order, here.order));
-        if let Some((there, here)) = orders.into_iter().find(|(there, here)| there != here) {
-            return differs("the order of shards is", &there, &here);
-        }
         if self.streams != here.streams {
-            return differs("the number of streams is", &self.streams, &here.streams);
+            // Unless it is set, the number of streams follows from the order, which is what was changed then.
+            let mut datasets = self.datasets.iter().zip(&here.datasets);
+            let order = datasets.find_map(|(there, here)| there.order_difference(here));
+            return order.or_else(|| differs("the number of streams is", &self.streams, &here.streams));
         }
         if self.run != here.run {
             return differs("what is read is", &self.run, &here.run);
@@ -203,6 +201,13 @@ pub(crate) fn shown(schedule: &[WeightChange]) -> String {
 }
 
 impl DatasetHeader {
+    fn order_difference(&self, here: &DatasetHeader) -> Option<String> {
+        let (there, here) = (self.order, here.order);
+        let options = "`shuffle_shards`, `resample_shards`";
+        (there != here)
+            .then(|| format!("the order of shards ({options}) is {there} in the state, and {here} here"))
+    }
+
     pub(super) fn difference(&self, here: &DatasetHeader) -> Option<String> {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
@@ -224,8 +229,8 @@ impl DatasetHeader {
         if self.seed != here.seed {
             return differs("the seed is", &self.seed, &here.seed);
         }
-        if self.order != here.order {
-            return differs("the order of shards is", &self.order, &here.order);
+        if let Some(order) = self.order_difference(here) {
+            return Some(order);
         }
         if self.shuffle != here.shuffle {
             return differs("the shuffle buffer is", &self.shuffle, &here.shuffle);
