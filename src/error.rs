@@ -153,7 +153,7 @@ pub enum ErrorKind {
     #[error("bad option: {0}")]
     Config(String),
     /// A [`State`](crate::State) cannot be read, merged or restored.
-    #[error("the state does not fit: {0}")]
+    #[error("the state cannot be used: {0}")]
     State(String),
     /// There is no such object or file.
     #[error("not found")]
@@ -593,7 +593,8 @@ impl fmt::Display for Error {
             }
             Ok(())
         };
-        part("shard", location.shard.as_ref().map(|v| v as _))?;
+        let object = if matches!(kind, ErrorKind::State(_)) { "file" } else { "shard" };
+        part(object, location.shard.as_ref().map(|v| v as _))?;
         part("byte", location.offset.as_ref().map(|v| v as _))?;
         part("member", location.member.as_ref().map(|v| v as _))?;
         part("sample", location.key.as_ref().map(|v| v as _))?;

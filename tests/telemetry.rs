@@ -100,7 +100,8 @@ fn log_and_metrics_record_reading_and_faults() {
     };
     let loader = Loader::builder(dataset).map(odd).threads(1).batch(5);
     let loader = loader.on_error(OnError::skip(Failures::step())).stall_after(Duration::from_millis(300));
-    let batches = loader.build().unwrap().epoch(0);
+    let loader = loader.build().unwrap();
+    let batches = loader.epoch(0);
     assert_eq!(batches.map(|batch| batch.unwrap().len()).sum::<usize>(), 39);
 
     let dir = tempfile::tempdir().unwrap();
@@ -129,6 +130,15 @@ fn log_and_metrics_record_reading_and_faults() {
         assert!(text.contains(event), "no `{event}` in {text}");
     }
     assert!(!text.contains("abc"), "no secret may be in a log: {text}");
+
+    // A permutation of the shards is an option of its own, which a loader that shuffles samples mostly needs.
+    let warning = "every epoch begins with the same shards";
+    let shards = ShardList::from_urls(["a.tar", "b.tar"]);
+    for (shuffle, shuffle_shards, is_warned) in [(0, false, false), (100, true, false), (100, false, true)] {
+        let dataset = Dataset::builder(shards.clone()).shuffle_shards(shuffle_shards).build().unwrap();
+        drop(Loader::builder(dataset).shuffle(shuffle).batch(5).build().unwrap().epochs(0));
+        assert_eq!(log.text().contains(warning), is_warned, "{shuffle} {shuffle_shards}");
+    }
 
     let scraped = exporter.render();
     for (name, expected) in [

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 
 import jax
 import jax.numpy as jnp
@@ -80,10 +81,18 @@ def main():
     feed.close()
     if args.save:
         # The state came with the last batch that was trained on, and ignores what was read ahead.
-        with open(f"{args.save}.{rank}.json", "w") as file:
+        # Each file is renamed when it is complete, so that a job that is killed here keeps the earlier one.
+        with open(f"{args.save}.{rank}.json.partial", "w") as file:
             json.dump(feed.state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, f"{args.save}.{rank}.json")
         if rank == 0:
-            np.savez(args.save + ".npz", *jax.tree.leaves((params, momenta)))
+            with open(args.save + ".npz.partial", "wb") as file:
+                np.savez(file, *jax.tree.leaves((params, momenta)))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(file.name, args.save + ".npz")
     print(f"{number} steps, {feed.report or 'stopped'}")
 
 

@@ -166,7 +166,14 @@ impl DatasetBuilder {
         self
     }
 
-    /// Whether each epoch permutes the shards, across all ranks, before they are dealt. Default: no.
+    /// Whether each epoch permutes the shards, across all ranks, before they are dealt.
+    ///
+    /// Training wants it: without it, every epoch begins with the same shards, and a
+    /// [shuffle buffer](crate::loader::LoaderBuilder::shuffle) mixes samples only with their neighbours.
+    ///
+    /// Default: no, so that evaluation, and whoever looks at a dataset, gets the samples in the order in
+    /// which they are listed. A loader with a shuffle buffer and [epochs without end](crate::Loader::epochs)
+    /// warns in the log if its shards are not shuffled.
     pub fn shuffle_shards(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self

@@ -50,6 +50,7 @@ pub use crate::activity::Activity;
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::state::{ChangeReport, Changes, EpochRange, JobHeader, State, misfit};
+use crate::telemetry::log;
 use prepare::PreparedRun;
 use report::MemoryGauges;
 use settings::Settings;
@@ -158,9 +159,10 @@ impl<B: Send + 'static> Loader<B> {
 
     /// The batches of all epochs from `first` on, without end: for training by the number of steps.
     ///
-    /// Each stream continues with its next epoch, in a new order, as soon as it has ended. So there are no
-    /// gaps, and every rank gets as many batches as it takes. For an epoch of a fixed number of steps, which
-    /// continues where the last one stopped, use `batches.by_ref().take(steps)`.
+    /// Each stream continues with its next epoch as soon as it has ended, in another order if the dataset
+    /// [shuffles its shards](crate::dataset::DatasetBuilder::shuffle_shards). So there are no gaps, and every
+    /// rank gets as many batches as it takes. For an epoch of a fixed number of steps, which continues where
+    /// the last one stopped, use `batches.by_ref().take(steps)`.
     ///
     /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream without
     /// a readable sample in a hundred consecutive epochs ends with
@@ -168,6 +170,13 @@ impl<B: Send + 'static> Loader<B> {
     /// streams have ended, so do the batches. If the stages give no item of a stream in a hundred epochs,
     /// that error ends the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
+        if self.settings.repeats_first_shards() {
+            log!(
+                WARN,
+                "every epoch begins with the same shards: `shuffle` mixes neighbouring samples only, and \
+                 `DatasetBuilder::shuffle_shards` is not set"
+            );
+        }
         self.begin(EpochRange::EpochsFrom(first))
     }
 

@@ -231,6 +231,15 @@ impl Settings {
         equal.or_else(|| lengths.kept_steps_from(self.reader(), self.batch as u64, from))
     }
 
+    /// Whether a dataset's samples are shuffled and its shards are not, so that all of its epochs begin with
+    /// the same shards.
+    pub(super) fn repeats_first_shards(&self) -> bool {
+        self.parts.iter().any(|part| {
+            let plan = part.dataset.plan();
+            part.shuffle > 1 && plan.shards() > 1 && !plan.is_shuffled() && !plan.is_resampled()
+        })
+    }
+
     /// The header of this loader's states.
     pub(super) fn header(&self, run: EpochRange) -> JobHeader {
         let datasets = self.parts.iter().map(|part| {

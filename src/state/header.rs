@@ -134,6 +134,16 @@ pub(crate) enum ShardOrder {
     Resampled,
 }
 
+impl fmt::Display for ShardOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ShardOrder::Listed => "listed",
+            ShardOrder::Shuffled => "shuffled",
+            ShardOrder::Resampled => "resampled",
+        })
+    }
+}
+
 impl JobHeader {
     /// The same job with what earlier restores have changed, which is not in the options.
     pub(crate) fn carrying(mut self, from: &JobHeader) -> Self {
@@ -160,7 +170,10 @@ impl JobHeader {
             Some(format!("{what} {there} in the state, and {here} here"))
         };
         if self.streams != here.streams {
-            return differs("the number of streams is", &self.streams, &here.streams);
+            // Unless it is set, the number of streams follows from the order, which is what was changed then.
+            let mut datasets = self.datasets.iter().zip(&here.datasets);
+            let order = datasets.find_map(|(there, here)| there.order_difference(here));
+            return order.or_else(|| differs("the number of streams is", &self.streams, &here.streams));
         }
         if self.run != here.run {
             return differs("what is read is", &self.run, &here.run);
@@ -197,6 +210,13 @@ pub(crate) fn shown(schedule: &[WeightChange]) -> String {
 }
 
 impl DatasetHeader {
+    fn order_difference(&self, here: &DatasetHeader) -> Option<String> {
+        let (there, here) = (self.order, here.order);
+        let options = "`shuffle_shards`, `resample_shards`";
+        (there != here)
+            .then(|| format!("the order of shards ({options}) is {there} in the state, and {here} here"))
+    }
+
     pub(super) fn difference(&self, here: &DatasetHeader) -> Option<String> {
         let differs = |what: &str, there: &dyn fmt::Display, here: &dyn fmt::Display| {
             Some(format!("{what} {there} in the state, and {here} here"))
@@ -218,9 +238,8 @@ impl DatasetHeader {
         if self.seed != here.seed {
             return differs("the seed is", &self.seed, &here.seed);
         }
-        if self.order != here.order {
-            let name = |order| format!("{order:?}").to_lowercase();
-            return differs("the order of shards is", &name(self.order), &name(here.order));
+        if let Some(order) = self.order_difference(here) {
+            return Some(order);
         }
         if self.shuffle != here.shuffle {
             return differs("the shuffle buffer is", &self.shuffle, &here.shuffle);

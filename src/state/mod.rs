@@ -3,6 +3,7 @@
 mod changes;
 mod check;
 mod digest;
+mod file;
 mod header;
 mod ledger;
 mod merge;
@@ -32,24 +33,25 @@ const MAX_COUNT: u64 = 1 << 48;
 /// A state counts the batches that were *taken*, not those that were prepared ahead;
 /// [`Loader::restore`](crate::Loader::restore) returns the rest. It has a few numbers for each logical stream
 /// and for each shard with samples in the shuffle buffer. It is cheap to take and to clone: every
-/// [`Batch`](crate::adapters::Batch) carries one. Save it with the weights of the model: `Display` and serde
-/// write it as one JSON document.
+/// [`Batch`](crate::adapters::Batch) carries one. Save it with the weights of the model:
+/// [`save`](State::save) writes it to a file of its own and [`load`](State::load) reads that, `Display` and
+/// serde write it as one JSON document within another checkpoint.
 ///
-/// Each rank has the state of its own streams. With the same number of ranks, each restores its own state.
-/// For another number, [merge](State::merge) the states, and restore the merged state on all ranks.
+/// Each rank has the state of its own streams: save it in a file of the rank's own. With the same number of
+/// ranks, each restores its own state. For another number, [merge](State::merge) the states, and restore the
+/// merged state on all ranks.
 ///
 /// ```
 /// use shardstream::State;
 /// use shardstream::prelude::*;
 ///
 /// # fn main() -> shardstream::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
-/// # let mut writer = ShardWriter::builder(&pattern).max_count(10).build()?;
+/// # let dir = tempfile::tempdir()?;
+/// # std::env::set_current_dir(dir.path())?;
+/// # let mut writer = ShardWriter::builder("data/train-%06d.tar").max_count(10).build()?;
 /// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
 /// # writer.finish()?;
-/// # let shards = pattern.replace("%06d", "{000000..000003}");
-/// let dataset = Dataset::builder(shards).shuffle_shards(true).seed(42).build()?;
+/// let dataset = Dataset::builder("data/train-{000000..000003}.tar").shuffle_shards(true).seed(42).build()?;
 /// let loader = Loader::builder(dataset)
 ///     .shuffle(16)
 ///     .map(|sample| Ok(sample.key().to_owned()))
@@ -283,6 +285,12 @@ impl FromStr for State {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        if text.trim().is_empty() {
+            return Err(misfit(
+                "it cannot be read: it is empty, as a file whose writing was interrupted; restore an earlier \
+                 state, or delete the file to begin the job anew",
+            ));
+        }
         if let Some(size) = json::excess(text.as_bytes(), ParsedAs::Lists, json::limit_of(text.len() as u64))
         {
             return Err(misfit(format!("it cannot be read: it would take more than {size} bytes of memory")));

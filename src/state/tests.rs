@@ -27,7 +27,7 @@ fn parse(document: &Json) -> Result<State> {
     document.to_string().parse()
 }
 
-fn state(rank: usize) -> State {
+pub(super) fn state(rank: usize) -> State {
     parse(&document(rank)).unwrap()
 }
 
@@ -210,7 +210,7 @@ fn every_difference_between_jobs_is_named() {
         (
             format!("{dataset}/order"),
             json!("listed"),
-            "the order of shards is listed in the state, and shuffled here",
+            "(`shuffle_shards`, `resample_shards`) is listed in the state, and shuffled here",
         ),
         (format!("{dataset}/shuffle"), json!(6), "the shuffle buffer is 6"),
         (format!("{dataset}/shuffle_bytes"), json!(6), "6 in the state, and unbounded here"),

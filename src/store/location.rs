@@ -31,7 +31,7 @@ pub(super) fn missing(scheme: &str, feature: &str) -> Error {
 ///
 /// A path is taken as it is; `file://` URLs (RFC 8089) and `file:` before a relative path are
 /// percent-decoded.
-pub(super) fn local_path(url: &str) -> Option<Result<PathBuf>> {
+pub(crate) fn local_path(url: &str) -> Option<Result<PathBuf>> {
     match scheme(url) {
         None => Some(match url.strip_prefix("file:") {
             Some(path) => percent_decoded(path),

@@ -72,7 +72,7 @@ pub(crate) use buffer::{ReadBuffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use location::{SHARD_SUFFIXES, file_name, is_local, is_same_place};
+pub(crate) use location::{SHARD_SUFFIXES, file_name, is_local, is_same_place, local_path};
 pub(crate) use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};
@@ -208,6 +208,17 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
+    /// [`open`](Store::open), from the source itself even if the store has a cache: for objects that are
+    /// written again and again.
+    pub(crate) fn open_uncached(&self, url: &str) -> Result<Body> {
+        let open = || {
+            let compression = Decompressor::of(url)?;
+            let body = self.stored_from(None, &self.queue(&Gauge::default()), url, 0..u64::MAX)?;
+            Ok(body.compressed(compression, self.0.expansion))
+        };
+        open().map_err(|error: Error| error.in_shard(url))
+    }
+
     /// The budget that all readers of this store share.
     pub(crate) fn budget(&self) -> &Budget {
         &self.0.budget
@@ -260,6 +271,17 @@ impl Store {
 
     /// Opens the bytes `range` of the object as they are stored.
     fn stored(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
+        self.stored_from(self.0.cache.as_ref(), queue, url, range)
+    }
+
+    /// The same, through `cache` or from the source.
+    fn stored_from(
+        &self,
+        cache: Option<&Cache>,
+        queue: &ReadQueue,
+        url: &str,
+        range: Range<u64>,
+    ) -> Result<Body> {
         let (object, start) = (ObjectCell::default(), range.start);
         let chunks = match self.0.sources.location(url)? {
             _ if range.is_empty() => ChunkSource::Blocking(Box::new(std::iter::empty())),
@@ -279,7 +301,7 @@ impl Store {
                     queue: queue.clone(),
                     for_cache: false,
                 };
-                match &self.0.cache {
+                match cache {
                     Some(cache) => ChunkSource::Cached(Box::new(cache.read(wanted))),
                     None => ChunkSource::Fetch(Box::new(fetch::fetch(wanted))),
                 }

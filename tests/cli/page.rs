@@ -121,8 +121,8 @@ fn normalised(text: &str) -> String {
     lines
 }
 
-/// Parts of lines that depend on the machine, or may be missing.
-const VARYING: [&str; 5] = ["slowest: ", "try: ", "limit: ", " ahead: ", " memory: "];
+/// Parts of lines that depend on the machine or the build, or may be missing.
+const VARYING: [&str; 6] = ["slowest: ", "try: ", "limit: ", " ahead: ", " memory: ", "debug build: "];
 
 /// The lines of a page with their line numbers; in blocks that show times, without figures.
 fn compared(page: &str) -> Vec<(usize, String)> {

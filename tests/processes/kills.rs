@@ -73,11 +73,11 @@ fn rank() {
         let state = batch.state().unwrap().clone();
         save(&batch_of(directory, step, topology.rank()), &batch.into_items().join(" "));
         // The batch counts once its state is written.
-        save(&state_of(directory, step, topology.rank()), &state);
+        state.save(state_of(directory, step, topology.rank())).unwrap();
         // Time of a trainer's step.
         thread::sleep(Duration::from_millis(1));
     }
-    save(&end_of(directory, topology.rank()), &batches.state());
+    batches.state().save(end_of(directory, topology.rank())).unwrap();
 }
 
 /// A job over several launches.
@@ -182,7 +182,7 @@ impl Job {
         fs::create_dir(&directory).unwrap();
         self.launches += 1;
         let state = self.state.as_ref().map(|state| {
-            save(&directory.join("whole"), state);
+            state.save(directory.join("whole")).unwrap();
             directory.join("whole")
         });
         let (most, kills) = self.kills(ranks);

@@ -50,5 +50,5 @@ pub(super) fn save(path: &Path, text: &impl ToString) {
 }
 
 pub(super) fn read_state(path: &Path) -> State {
-    fs::read_to_string(path).unwrap().parse().unwrap()
+    State::load(path).unwrap().unwrap_or_else(|| panic!("{} does not exist", path.display()))
 }

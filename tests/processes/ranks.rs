@@ -4,7 +4,7 @@
 //!
 //! A rank is this program again, which runs only the ignored test `rank`.
 
-use super::rank::{Rank, config, read_state, save};
+use super::rank::{Rank, config, read_state};
 use crate::support::shards::{key, sorted};
 use serde::{Deserialize, Serialize};
 use shardstream::State;
@@ -92,11 +92,11 @@ fn rank() {
         let Some(batch) = batch else { break };
         let batch = batch.unwrap();
         if step % SAVE_EVERY == 0 {
-            save(&config.directory.join(format!("state-{step}-{rank}.json")), batch.state().unwrap());
+            batch.state().unwrap().save(config.directory.join(format!("state-{step}-{rank}.json"))).unwrap();
         }
         log.write_all(format!("{step} {}\n", batch.into_items().join(" ")).as_bytes()).unwrap();
     }
-    save(&config.directory.join(format!("end-{rank}.json")), &batches.state());
+    batches.state().save(config.directory.join(format!("end-{rank}.json"))).unwrap();
 }
 
 impl Rank {
@@ -140,7 +140,7 @@ impl Job {
     fn merged(&mut self) -> &mut Self {
         if !self.states.is_empty() {
             let whole = State::merge(self.states.iter().map(|path| read_state(path))).unwrap();
-            save(&self.dir.path().join("whole.json"), &whole);
+            whole.save(self.dir.path().join("whole.json")).unwrap();
             self.states = vec![self.dir.path().join("whole.json")];
         }
         self

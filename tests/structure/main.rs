@@ -1,6 +1,7 @@
 //! The structure of the code, what imports what, and its words.
 
 mod circles;
+mod defaults;
 mod imports;
 mod names;
 mod pages;

@@ -44,6 +44,8 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(list([1, 0, 2, 3, 4, 5, 6, 7])), "names or their order have changed"),
         (here(source.dataset(7).streams(4).seed(42)), "the number of shards is 8 in the state, and 7 here"),
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
+        // The default number of streams follows from the order.
+        (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
         (here(dataset(&source).resample_shards(true)), "shuffled in the state, and resampled here"),
         (here(dataset(&source).index(counts(&SIZES))), "without an index, and here is one"),
         (items(dataset(&source)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),

@@ -115,8 +115,7 @@ fn batches(args: &Args) -> Result<Batches, AnyError> {
         .build()?;
     let (epoch, rest) = match &args.resume_state {
         Some(file) => {
-            let read = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-            let state: State = read.parse()?;
+            let state = State::load(file)?.ok_or_else(|| format!("there is no {}", file.display()))?;
             (state.epoch(), loader.restore(&state)?)
         }
         None => (0, loader.epoch(0)),

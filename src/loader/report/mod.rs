@@ -1,17 +1,20 @@
 //! `Report`: what a run has consumed, where its time went, and what limits it.
 //!
 //! ```text
-//! times   what the threads spent their time on
-//! limit   what limits the run: a pure function of a report
-//! memory  the memory that the run holds, by owner
-//! text    a report as lines for a log, and as JSON
+//! times         what the threads spent their time on
+//! debug_build   whether the library was compiled without optimisation
+//! limit         what limits the run: a pure function of a report
+//! memory        the memory that the run holds, by owner
+//! text          a report as lines for a log, and as JSON
 //! ```
 
+mod debug_build;
 mod limit;
 mod memory;
 mod text;
 mod times;
 
+pub(super) use debug_build::{DEBUG_BUILD, is_debug_build};
 pub use limit::Limit;
 pub(super) use memory::MemoryGauges;
 pub use memory::MemoryReport;
@@ -91,6 +94,9 @@ pub struct Report {
     pub store: StoreReport,
     /// The memory that the run holds now, by owner.
     pub memory: MemoryReport,
+    /// Whether this is a debug build in which the library itself is not optimised. Decoding is then many
+    /// times slower, and the figures say little about a release build.
+    pub debug_build: bool,
 }
 
 /// The lengths of the queues of a run at the moment of its report.

@@ -1,7 +1,7 @@
 //! A report as lines for a log, and as JSON.
 
 use super::limit::Limit;
-use super::{Fill, MemoryReport, Report};
+use super::{DEBUG_BUILD, Fill, MemoryReport, Report};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -82,6 +82,9 @@ impl fmt::Display for Report {
         if self.memory != MemoryReport::default() {
             write!(f, "\n{}", self.memory)?;
         }
+        if self.debug_build {
+            write!(f, "\n{DEBUG_BUILD}")?;
+        }
         Ok(())
     }
 }
@@ -106,6 +109,8 @@ mod tests {
         };
         let line = "100 items in 2 batches in 1.0 s, of which 25.0 % waiting for them";
         assert_eq!(report.to_string(), line);
+        let debug = Report { debug_build: true, ..report.clone() };
+        assert_eq!(debug.to_string(), format!("{line}\n{DEBUG_BUILD}"));
         let report = Report { fill: Some(Fill { used: 987, capacity: 1000 }), ..report };
         let fill = "98.7 % of the batches is used: 987 of 1000, the rest is padding";
         assert_eq!(report.to_string(), format!("{line}\n{fill}"));

@@ -3,6 +3,7 @@
 use super::status::{Role, StreamId, StreamProgress, ThreadSnapshot};
 use crate::SecretUrl;
 use crate::activity::Activity;
+use crate::loader::report::{DEBUG_BUILD, is_debug_build};
 use crate::store::{RequestReport, is_local};
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -29,6 +30,8 @@ pub struct Diagnosis {
     pub streams: Vec<StreamStatus>,
     /// The requests of the run's stores under way, the oldest first. Some may be of other runs.
     pub requests: Vec<RequestReport>,
+    /// Whether this is a debug build in which the library itself is not optimised.
+    pub debug_build: bool,
 }
 
 /// What a thread of a run does.
@@ -148,8 +151,10 @@ pub(super) fn diagnose(
         })
         .collect();
     requests.sort_by_key(|request| std::cmp::Reverse(request.elapsed));
-    let mut diagnosis = Diagnosis { waited, batches, cause: String::new(), threads, streams, requests };
-    diagnosis.cause = cause(&diagnosis, snapshots);
+    let debug_build = is_debug_build();
+    let cause = String::new();
+    let mut diagnosis = Diagnosis { waited, batches, cause, threads, streams, requests, debug_build };
+    diagnosis.cause = describe_cause(&diagnosis, snapshots);
     diagnosis
 }
 
@@ -168,7 +173,7 @@ fn has_stream(activity: Activity) -> bool {
 }
 
 /// The cause of the trainer's wait.
-fn cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String {
+fn describe_cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String {
     if diagnosis.waited.is_none() {
         return "the trainer does not wait".into();
     }
@@ -235,6 +240,9 @@ fn describe_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.cause)?;
+        if self.debug_build {
+            write!(f, "\n  {DEBUG_BUILD}")?;
+        }
         if let Some(waited) = self.waited {
             write!(f, "\n  batch {} has been waited for since {:.1} s", self.batches, waited.as_secs_f64())?;
         }

@@ -7,7 +7,7 @@ use super::stall::{OnStall, Stall};
 use super::status::{PoolStatus, Role, StreamId, ThreadSnapshot, WorkDone};
 use super::threads::WatchedThreads;
 use crate::activity::Activity;
-use crate::loader::report::{Fill, MemoryGauges, Queues, Report, Times};
+use crate::loader::report::{Fill, MemoryGauges, Queues, Report, Times, is_debug_build};
 use crate::loader::tuning::{RunTotals, Tuning};
 use crate::state::State;
 use crate::store::{Store, StoreReport};
@@ -241,6 +241,7 @@ impl RunMonitor {
             ledger: consumed.state.ledger(),
             store,
             memory,
+            debug_build: is_debug_build(),
         }
     }
 

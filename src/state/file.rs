@@ -1,0 +1,235 @@
+//! States in files and in objects of buckets.
+
+use super::{State, misfit};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::{Store, is_local, local_path, write_to};
+use std::path::Path;
+
+/// Maximum number of bytes of a document. A state of five thousand open shards has 200 KB.
+const MAX_DOCUMENT: u64 = 1 << 30;
+/// What is too large, in errors.
+const STATE: &str = "the state";
+
+impl State {
+    /// Saves the state in a local file, or at a URL such as `gs://bucket/run/state.json` whose feature is
+    /// enabled.
+    ///
+    /// The file is never there in part: it is written under another name in the same directory, synced to the
+    /// disk and renamed; an object appears when its upload is complete. An earlier state of the same name is
+    /// replaced. Missing directories are created. Blocks.
+    ///
+    /// Save the state of the step whose weights you save. Two files that belong together are best named after
+    /// their step, so that a job that is killed between the two still finds the earlier pair. Each rank has a
+    /// state of its own, and needs a file of its own: `format!("checkpoint-{}.json", topology.rank())`.
+    ///
+    /// ```
+    /// use shardstream::State;
+    /// use shardstream::prelude::*;
+    ///
+    /// # fn main() -> shardstream::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # std::env::set_current_dir(dir.path())?;
+    /// # let mut writer = ShardWriter::builder("data/train-%06d.tar").build()?;
+    /// # for i in 0..40 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
+    /// # writer.finish()?;
+    /// let dataset = Dataset::builder("data/train-*.tar").shuffle_shards(true).build()?;
+    /// let loader = Loader::builder(dataset).shuffle(1000).batch(8).build()?;
+    /// let mut batches = match State::load("checkpoint.json")? {
+    ///     Some(state) => loader.restore(&state)?,
+    ///     None => loader.epochs(0), // the first start
+    /// };
+    /// for step in 0..3 {
+    ///     let batch = batches.next().transpose()?.expect("`epochs` has no end");
+    ///     println!("step {step}: {} samples", batch.len());
+    ///     batches.state().save("checkpoint.json")?;
+    /// }
+    /// # assert_eq!(State::load("checkpoint.json")?.map(|state| state.batches()), Some(3));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the file or object cannot be written; then an earlier one is kept. A name that ends as those of
+    /// compressed files (`.gz`, `.zst`) is refused.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.save_to(&Store::default(), url(path.as_ref())?)
+    }
+
+    /// [`save`](State::save) through a store of your own: one with other options, or one that keeps the
+    /// connections and credentials of a bucket from one save to the next.
+    ///
+    /// # Errors
+    ///
+    /// As for [`save`](State::save).
+    pub fn save_to(&self, store: &Store, url: &str) -> Result<()> {
+        let mut object = store.create_plain(url, false)?;
+        let write = || {
+            write_to(&mut *object, self.to_string().as_bytes())?;
+            object.finish().map(drop)
+        };
+        write().map_err(|error: Error| error.in_shard(url))
+    }
+
+    /// Loads a state that was [saved](State::save), or returns `None` if there is no file or object of this
+    /// name, as at the first start of a job. Blocks.
+    ///
+    /// Everything else is an error, so that no fault restarts a job from its beginning: a file that may not
+    /// be read, an unreachable server, an empty or damaged document.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::State`] for a document that is empty or damaged, which says at which line and column; the
+    /// errors of reading it. Some buckets deny access to an object that does not exist to those who may not
+    /// list them: that is [`ErrorKind::Denied`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Option<Self>> {
+        State::load_from(&Store::default(), url(path.as_ref())?)
+    }
+
+    /// [`load`](State::load) through a store of your own. The store's cache is not used.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](State::load).
+    pub fn load_from(store: &Store, url: &str) -> Result<Option<Self>> {
+        let bytes = match read(store, url) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) && !is_dangling(url) => {
+                return Ok(None);
+            }
+            read => read?,
+        };
+        parse(&bytes).map(Some).map_err(|error| error.in_shard(url))
+    }
+}
+
+fn url(path: &Path) -> Result<&str> {
+    let why = || ErrorKind::Config(format!("the path {path:?} is not UTF-8: use another name"));
+    Ok(path.to_str().ok_or_else(why)?)
+}
+
+fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for chunk in store.open_uncached(url)? {
+        let chunk = chunk?;
+        let size = (bytes.len() + chunk.len()) as u64;
+        if size > MAX_DOCUMENT {
+            let kind = ErrorKind::TooLarge { what: STATE, size, limit: MAX_DOCUMENT };
+            return Err(Error::from(kind).in_shard(url));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+/// Whether `url` is a symbolic link to a file that does not exist: its target was lost or not mounted, so
+/// that this is not the first start.
+fn is_dangling(url: &str) -> bool {
+    let path = is_local(url).then(|| local_path(url)?.ok()).flatten();
+    path.is_some_and(|path| path.symlink_metadata().is_ok())
+}
+
+fn parse(bytes: &[u8]) -> Result<State> {
+    let damaged = |at| misfit(format!("it cannot be read: it is not UTF-8 at byte {at}"));
+    std::str::from_utf8(bytes).map_err(|error| damaged(error.valid_up_to()))?.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::state;
+    use super::*;
+    use crate::store::Cache;
+    use crate::store::object_store::ObjectStore;
+    use crate::store::object_store::memory::InMemory;
+    use std::fs;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_saved_state_is_loaded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/state.json");
+        assert_eq!(State::load(&path).unwrap(), None);
+        for rank in 0..2 {
+            state(rank).save(&path).unwrap();
+            assert_eq!(State::load(&path).unwrap(), Some(state(rank)));
+        }
+        // Nothing is left of the files that were renamed.
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        let url = format!("file://{}", path.display());
+        assert_eq!(State::load(url).unwrap(), Some(state(1)));
+    }
+
+    #[test]
+    fn a_failed_save_keeps_the_earlier_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        state(0).save(&path).unwrap();
+        let error = state(1).save(path.join("below/a/file.json")).unwrap_err();
+        assert!(error.location().shard().is_some(), "{error}");
+        assert!(state(1).save(dir.path().join("state.json.gz")).is_err());
+        assert_eq!(State::load(&path).unwrap(), Some(state(0)));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    /// Each of these was a restart from zero in programs that took every error for "no file yet".
+    #[test]
+    fn only_a_missing_file_is_a_first_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        let refused = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            let error = State::load(&path).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::State(_)), "{error}");
+            assert!(
+                error.to_string().contains("(file ") && error.to_string().contains("state.json"),
+                "{error}"
+            );
+            error.to_string()
+        };
+        assert!(refused(b"").contains("it is empty"));
+        let text = state(0).to_string();
+        let cut = &text[..text.len() / 2];
+        let column = format!("line 1 column {}", cut.len());
+        assert!(refused(cut.as_bytes()).contains(&column));
+        assert!(refused(&[0; 100]).contains("line 1 column 1"));
+        assert!(refused(b"{\"shardstream_state\": \xff").contains("byte 22"));
+        fs::remove_file(&path).unwrap();
+
+        fs::create_dir(&path).unwrap();
+        assert!(State::load(&path).is_err());
+        assert!(State::load("nowhere://bucket/state.json").is_err());
+        assert!(State::load(path.join("below")).unwrap().is_none());
+        #[cfg(unix)]
+        {
+            let link = dir.path().join("latest.json");
+            std::os::unix::fs::symlink(dir.path().join("not mounted/state.json"), &link).unwrap();
+            assert!(matches!(State::load(&link).unwrap_err().kind(), ErrorKind::NotFound(_)));
+            let file = dir.path().join("file");
+            fs::write(&file, "").unwrap();
+            assert!(State::load(file.join("state.json")).is_err(), "the directory is a file");
+            let secret = dir.path().join("secret.json");
+            state(0).save(&secret).unwrap();
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
+            // The administrator may read everything.
+            if fs::read(&secret).is_err() {
+                assert!(matches!(State::load(&secret).unwrap_err().kind(), ErrorKind::Denied(_)));
+            }
+        }
+    }
+
+    #[test]
+    fn objects_of_a_bucket_are_replaced_and_never_taken_from_a_cache() {
+        let bucket: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::builder(dir.path()).revalidate(false).build().unwrap();
+        let store =
+            Store::builder().with_object_store("mem://", bucket).cache(cache.clone()).build().unwrap();
+        let url = "mem://bucket/state.json";
+        assert_eq!(State::load_from(&store, url).unwrap(), None);
+        for rank in 0..2 {
+            state(rank).save_to(&store, url).unwrap();
+            cache.flush();
+            assert_eq!(State::load_from(&store, url).unwrap(), Some(state(rank)));
+        }
+    }
+}
