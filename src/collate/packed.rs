@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// alone, so that a job continues exactly after a stop. Samples that pad a batch are left out, and empty
 /// sequences take no segment.
 ///
-/// If there are too few rows, the batch is an error that says how many are needed, unless
-/// [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row is an error of its sample,
+/// If there are too few rows, the batch is an error ([`ErrorKind::Step`](crate::ErrorKind::Step)) that says
+/// how many are needed, unless [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row is an error of its sample,
 /// unless [`truncate`](Self::truncate) is called. Numbers are read as by [`Tokens`](super::Tokens).
 ///
 /// ```
@@ -207,7 +207,7 @@ impl<T> PackedTokens<T> {
             "the {samples} sequences of a batch need {needed} rows of {length}, and there are {rows}: take \
              more rows or fewer samples, or see `drop_rest`"
         );
-        ErrorKind::Config(what).into()
+        Error::step(what)
     }
 }
 

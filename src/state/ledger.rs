@@ -1,6 +1,7 @@
 //! The record of the failures that were skipped.
 
 use crate::error::{Error, Location};
+use crate::panic::catch;
 use crate::secret_url::redact_text;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -245,12 +246,17 @@ fn add(count: &mut u64, more: u64) {
 
 impl Skip {
     fn new((dataset, stream, epoch, number): (usize, usize, u64, u64), error: &Error) -> Self {
-        let mut message = error.kind().to_string();
-        let mut cause = std::error::Error::source(error);
-        while let Some(error) = cause {
-            message = format!("{message}: {error}");
-            cause = error.source();
-        }
+        // Causes may be the caller's types.
+        let chain = || {
+            let mut message = error.kind().to_string();
+            let mut cause = std::error::Error::source(error);
+            while let Some(error) = cause {
+                message = format!("{message}: {error}");
+                cause = error.source();
+            }
+            message
+        };
+        let message = catch(chain).unwrap_or_else(|panic| panic.to_string());
         let location: &Location = error.location();
         let owned = |text: Option<&str>| text.map(line);
         Skip {

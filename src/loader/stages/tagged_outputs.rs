@@ -198,6 +198,13 @@ impl<T> TaggedOutputs<T> {
         new.then(|| LoaderEvent::Fault(SampleFault { source: SourcePass { pass, ..self.source() }, error }))
     }
 
+    /// Says that the last items and gaps have lost their places, which the next ones take.
+    pub(in crate::loader) fn give_back(&mut self, places: u64) {
+        if let Some(stage) = &mut self.stage {
+            stage.give_back(places);
+        }
+    }
+
     /// A failure of the stream stage, at the sample that was pushed last.
     fn stage_failed(&mut self, failed: StageFailure) -> LoaderEvent<T> {
         if let Some(restore_point) = &mut self.restore_point {
