@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn too_few_rows() {
         let all = samples(&[vec![1; 3], vec![2; 3], vec![3; 2], vec![], vec![4; 3]]);
-        let error = Columns::new().with("x", column(1, 5)).collate(all.clone()).unwrap_err().to_string();
+        let error = Columns::new().with("x", column(1, 5)).collate(all.clone()).unwrap_err();
+        let error = format!("{error:#}");
         assert!(error.contains("the 5 sequences of a batch need 3 rows of 5, and there are 1"), "{error}");
         let batch = Columns::new().with("x", column(1, 5).drop_rest()).collate(all.clone()).unwrap();
         assert_eq!(batch["x"].as_slice::<i32>().unwrap(), [1, 1, 1, 3, 3]);

@@ -51,6 +51,9 @@ impl Settings {
     /// Prepares the streams of this rank, from the beginning or from a state.
     pub(super) fn prepare(&self, header: JobHeader, state: Option<&State>) -> Result<PreparedRun> {
         let (stop, run) = (StopHandle::default(), header.run);
+        if !matches!(run, EpochRange::EpochsFrom(_)) {
+            self.check_steps()?;
+        }
         let mine = self.streams().to_vec();
         let at = RankPosition {
             streams: self.stream_states(&mine, state)?,

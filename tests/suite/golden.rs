@@ -187,7 +187,7 @@ fn jobs(threads: usize) -> Vec<Job> {
         ),
         epoch(
             "rank_1_of_2",
-            named(items(shuffled().topology(Topology::new(1, 2).unwrap())).shuffle(6), 2),
+            named(items(shuffled().topology(Topology::new(1, 2).unwrap())).shuffle(6), 2).uneven_steps(true),
             6,
         ),
         epoch("mixed", named(mix(), 8), 6),

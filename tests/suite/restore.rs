@@ -150,7 +150,8 @@ fn keys(batches: Batches<Batch<String>>) -> Vec<String> {
 fn streams_that_are_missing_are_named() {
     let source = VersionedSource::of(&SIZES);
     let rank = |rank, ranks| {
-        items(dataset(&source).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
+        let items = items(dataset(&source).topology(Topology::new(rank, ranks).unwrap()));
+        items.uneven_steps(true).batch(2).build().unwrap()
     };
     let states: Vec<State> = (0..2).map(|number| taken(rank(number, 2).epoch(0), 3)).collect();
     let whys = ["it does not have stream 1, which this rank reads: merge the states of all ranks"];
@@ -172,7 +173,8 @@ fn rank_of_two(
     streams: usize,
     rank: usize,
 ) -> LoaderBuilder<String> {
-    items(source.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap())).shuffle(0)
+    let dataset = source.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap());
+    items(dataset).shuffle(0).uneven_steps(true)
 }
 
 #[test]

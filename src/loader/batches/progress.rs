@@ -211,6 +211,10 @@ impl RankProgress {
             given if given > pass => given,
             _ => 0,
         };
+        // A pass of which everything was taken is not read again.
+        if stream.length == Some(stream.taken) && stream.part.is_none() {
+            stream.open = Arc::default();
+        }
         self.known[number] = 0;
     }
 

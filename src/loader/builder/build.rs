@@ -69,7 +69,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 impl<T, B> LoaderBuilder<T, B> {
     /// Checks the options.
     fn checked(self) -> Result<CheckedOptions<T>> {
-        let RunOptions { schedule, resources, batch, last, policy, on_stall, columns, error } = self.options;
+        let RunOptions { schedule, resources, batch, last, uneven_steps, policy, on_stall, columns, error } =
+            self.options;
         if let Some(error) = error {
             return Err(ErrorKind::Config(error).into());
         }
@@ -88,7 +89,8 @@ impl<T, B> LoaderBuilder<T, B> {
             return Err(ErrorKind::Config(what.into()).into());
         };
         let buckets = buckets.map(Arc::new);
-        let settings = Settings { parts, schedule, resources, batch, buckets, last, policy, on_stall };
+        let settings =
+            Settings { parts, schedule, resources, batch, buckets, last, uneven_steps, policy, on_stall };
         settings.check()?;
         Ok(CheckedOptions { settings, stages, pad: self.pad, columns })
     }

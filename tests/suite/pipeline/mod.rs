@@ -6,6 +6,7 @@
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
 //! ahead      steps that are skipped
+//! late       batches that fail while they are made
 //! outage     a network that fails ends a run, and its state continues
 //! policy     failures that are skipped: limits, and the ledger
 //! rounds     streams that begin again and again
@@ -21,6 +22,7 @@
 mod ahead;
 mod changed;
 mod following;
+mod late;
 mod memory;
 mod mixes;
 mod model;

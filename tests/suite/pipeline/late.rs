@@ -1,0 +1,511 @@
+//! Batches that fail while they are made: rows that cannot be written behind a stage, columns that cannot
+//! finish, clones that panic, samples to pad with that cannot be read.
+
+use super::stages::watched;
+use super::{VersionedSource, all, errors, good, number, numbers, rank, saved};
+use crate::support::versioned_source::counts;
+use proptest::prelude::*;
+use shardstream::adapters::{Buckets, GroupBy};
+use shardstream::codec::DType;
+use shardstream::collate::{Cell, Column, Columns, Output, PackedTokens, TensorBatch};
+use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
+use shardstream::prelude::*;
+use shardstream::tensor::{BatchMemory, Pinned, Tensor};
+use shardstream::{Error, ErrorKind, Result, State};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Numbers with this remainder by that divisor.
+type Class = Option<(u64, u64)>;
+
+fn is_in(class: Class, number: u64) -> bool {
+    class.is_some_and(|(by, rest)| number % by == rest)
+}
+
+/// A tensor of the numbers of the samples. Rows and batches of certain numbers fail.
+#[derive(Debug, Clone, Copy)]
+struct Fragile {
+    /// Rows that fail, and batches with one of these numbers.
+    rows: Class,
+    batches: Class,
+    /// Whether they panic.
+    panics: bool,
+}
+
+impl Fragile {
+    fn fails(self, what: &str) -> Result<()> {
+        assert!(!self.panics, "{what} on purpose");
+        Err(Error::step(what.to_owned()))
+    }
+}
+
+impl Column for Fragile {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::fixed(DType::U64, [])]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let number = number(sample);
+        cells[0].numbers::<u64>()?[0] = number;
+        if is_in(self.rows, number) { self.fails("a row") } else { Ok(()) }
+    }
+
+    fn finished(&self) -> Option<Vec<&'static str>> {
+        Some(vec![""])
+    }
+
+    fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
+        let numbers = tensors[0].as_slice::<u64>()?;
+        if numbers[..valid].iter().any(|number| is_in(self.batches, *number)) {
+            self.fails("a batch")?;
+        }
+        Ok(tensors)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Job {
+    sizes: Vec<usize>,
+    streams: usize,
+    shuffle: usize,
+    /// Whether rows are written behind a stateful stage.
+    behind: bool,
+    indexed: bool,
+    column: Fragile,
+    last: LastBatch,
+    batch: usize,
+}
+
+impl Job {
+    fn loader(&self, topology: Topology, threads: usize) -> Loader<TensorBatch> {
+        let source = VersionedSource::of(&self.sizes);
+        let dataset = source.dataset(self.sizes.len()).streams(self.streams).topology(topology);
+        let dataset = if self.indexed { dataset.index(counts(&self.sizes)) } else { dataset };
+        let samples = Loader::builder(dataset.build().unwrap()).shuffle(self.shuffle);
+        let samples = if self.behind { staged(samples) } else { samples };
+        let loader = samples.collate(Columns::new().with("n", self.column)).threads(threads);
+        let policy = OnError::skip(Failures::all()).in_a_row(60);
+        let loader = loader.on_error(policy).uneven_steps(true).last_batch(self.last);
+        loader.batch(self.batch / topology.world_size()).build().unwrap()
+    }
+
+    fn lengths_known(&self) -> bool {
+        self.indexed && !self.behind
+    }
+
+    fn total(&self) -> u64 {
+        self.sizes.iter().sum::<usize>() as u64
+    }
+}
+
+/// The same samples, behind a stage.
+fn staged(samples: LoaderBuilder<Sample>) -> LoaderBuilder<Sample> {
+    let groups = samples.stage("as it is", || GroupBy::new(1, |_: &Sample| Ok(0)));
+    groups.map(|mut group| Ok(group.remove(0)))
+}
+
+/// The real numbers of a batch, and its number of rows.
+type Found = (Vec<u64>, usize);
+
+/// All batches, each with the state after it.
+fn run(batches: &mut Batches<TensorBatch>) -> Result<Vec<(Found, State)>> {
+    let mut found = Vec::new();
+    while let Some(batch) = batches.next().transpose()? {
+        let numbers = batch["n"].as_slice::<u64>()?[..batch.valid()].to_vec();
+        found.push(((numbers, batch.len()), batches.state()));
+    }
+    Ok(found)
+}
+
+/// Why a job without a usable sample ends.
+fn is_hopeless(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoShards(_) | ErrorKind::TooManySkipped { .. })
+}
+
+fn jobs() -> impl Strategy<Value = Job> {
+    let class = || prop::option::weighted(0.6, (2u64..9, 0u64..9).prop_map(|(by, rest)| (by, rest % by)));
+    use LastBatch::{Drop, Keep, Pad, Repeat};
+    let streams = prop::sample::select(vec![1usize, 2, 4]);
+    let column = (class(), class(), any::<bool>());
+    let column = column.prop_map(|(rows, batches, panics)| Fragile { rows, batches, panics });
+    let flags = (any::<bool>(), any::<bool>(), prop::sample::select(vec![0usize, 0, 3, 9]));
+    (
+        prop::collection::vec(1usize..12, 4..9),
+        streams,
+        flags,
+        column,
+        prop::sample::select(vec![Keep, Drop, Pad, Repeat]),
+        1usize..4,
+    )
+        .prop_map(|(sizes, streams, (behind, indexed, shuffle), column, last, rows)| {
+            let last = if last == Repeat && (behind || !indexed) { Drop } else { last };
+            Job { sizes, streams, shuffle, behind, indexed, column, last, batch: 4 * rows }
+        })
+}
+
+/// What holds for any rank: its batches have the sizes that were promised, hold no row that cannot be written,
+/// and state and ledger say what became of each sample.
+fn accounts(job: &Job, loader: &Loader<TensorBatch>, size: usize, found: &[(Found, State)], end: &State) {
+    let column = job.column;
+    let mut numbers: Vec<u64> = found.iter().flat_map(|((numbers, _), _)| numbers.clone()).collect();
+    assert!(!numbers.iter().any(|number| is_in(column.rows, *number) || is_in(column.batches, *number)));
+    assert_eq!(end.digest().samples(), numbers.len() as u64);
+    for ((numbers, len), _) in found {
+        assert!(*len == size || job.last == LastBatch::Keep, "{len} rows instead of {size}");
+        assert!(numbers.len() == *len || job.last == LastBatch::Pad);
+    }
+    if job.lengths_known() && job.last != LastBatch::Keep {
+        assert_eq!(loader.steps(), Some(found.len() as u64));
+    }
+    if end.ledger().repeated() == 0 && job.last != LastBatch::Repeat {
+        numbers.sort_unstable();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "twice: {numbers:?}");
+    }
+}
+
+fn holds(job: &Job) -> Result<(), TestCaseError> {
+    let alone = job.loader(rank(0, 1), 0);
+    let mut batches = alone.epoch(1);
+    let whole = run(&mut batches);
+    let again = run(&mut job.loader(rank(0, 1), 2).epoch(1));
+    let (whole, again) = match (whole, again) {
+        (Ok(whole), Ok(again)) => (whole, again),
+        (Err(error), again) => {
+            prop_assert!(is_hopeless(&error) && job.last != LastBatch::Keep || again.is_err(), "{}", error);
+            return Ok(());
+        }
+        (Ok(_), Err(error)) => panic!("with threads: {error}"),
+    };
+    prop_assert_eq!(&again, &whole);
+    let end = batches.state();
+    accounts(job, &alone, job.batch, &whole, &end);
+    if matches!(job.last, LastBatch::Keep | LastBatch::Pad) {
+        prop_assert_eq!(end.digest().samples() + end.ledger().skipped(), job.total());
+    }
+    for (at, (_, state)) in whole.iter().enumerate().step_by(2) {
+        let mut rest = job.loader(rank(0, 1), at % 3).restore(&saved(state)).unwrap();
+        let found = run(&mut rest).unwrap();
+        let same: Vec<&Found> = whole[at + 1..].iter().map(|(found, _)| found).collect();
+        prop_assert_eq!(found.iter().map(|(found, _)| found).collect::<Vec<_>>(), same, "after {}", at);
+        prop_assert_eq!(rest.state().digest(), end.digest());
+        prop_assert_eq!(rest.state().ledger(), end.ledger());
+    }
+    if job.streams < 2 {
+        return Ok(());
+    }
+    let (mut states, mut steps) = (Vec::new(), Vec::new());
+    for number in 0..2 {
+        let loader = job.loader(rank(number, 2), 0);
+        let mut batches = loader.epoch(1);
+        let found = match run(&mut batches) {
+            Ok(found) => found,
+            Err(error) => {
+                prop_assert!(is_hopeless(&error), "{}", error);
+                return Ok(());
+            }
+        };
+        accounts(job, &loader, job.batch / 2, &found, &batches.state());
+        states.push(batches.state());
+        steps.push(found.len());
+    }
+    prop_assert!(!job.lengths_known() || job.last == LastBatch::Keep || steps[0] == steps[1], "{:?}", steps);
+    let merged = State::merge(states).unwrap();
+    if matches!(job.last, LastBatch::Keep | LastBatch::Pad) {
+        prop_assert_eq!(merged.digest().samples() + merged.ledger().skipped(), job.total());
+    }
+    // Rows that fail are the same on any ranks, batches that fail are not.
+    if job.column.batches.is_none() && job.last == LastBatch::Keep {
+        prop_assert_eq!((merged.digest(), merged.ledger()), (end.digest(), end.ledger()));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+
+    /// With rows and batches that fail at random, before and behind a stage, each sample is delivered or in
+    /// the ledger, every rank takes the steps that were promised, and a job resumes anywhere.
+    #[test]
+    fn failed_batches_are_accounted_for_and_every_rank_takes_its_steps(job in jobs()) {
+        holds(&job)?;
+    }
+}
+
+/// By default a batch that fails is an error, and the run continues with the samples after it.
+#[test]
+fn a_failed_batch_is_an_error_and_takes_no_step() {
+    for (threads, behind) in [(0, false), (2, false), (0, true), (2, true)] {
+        let samples =
+            Loader::builder(VersionedSource::of(&[40]).dataset(1).build().unwrap()).threads(threads);
+        let samples = if behind { staged(samples) } else { samples };
+        let column = Fragile { rows: None, batches: Some((100, 6)), panics: threads > 0 };
+        let loader = samples.collate(Columns::new().with("n", column)).batch(4).build().unwrap();
+        let mut batches = loader.epoch(0);
+        let found: Vec<_> = batches.by_ref().map(|batch| batch.map(|batch| batch.len())).collect();
+        let failed: Vec<usize> = (0..found.len()).filter(|at| found[*at].is_err()).collect();
+        assert_eq!((found.len(), failed), (10, vec![1]), "{behind}");
+        assert_eq!(batches.state().digest().samples(), 36, "{behind}");
+        assert_eq!(batches.state().batches(), 9, "{behind}");
+    }
+}
+
+/// Too few rows are a failure of these sequences, not of the options: other batches fit.
+#[test]
+fn too_few_packed_rows_are_skipped_and_counted() {
+    let source = VersionedSource::of(&[80]);
+    let run = |policy: OnError| {
+        let dataset = source.dataset(1).index(counts(&[80])).build().unwrap();
+        let samples = Loader::builder(dataset).map(|sample| {
+            let length = if number(&sample) / 16 == 1 { 5 } else { 2 };
+            Ok(Sample::new(sample.key()).with("ids", vec![1; length]))
+        });
+        let columns = Columns::new().with("ids", PackedTokens::<u8>::new("ids", 4, 5).raw(DType::U8));
+        let loader = samples.collate(columns).batch(8).last_batch(LastBatch::Repeat).on_error(policy);
+        let loader = loader.build().unwrap();
+        let mut batches = loader.epoch(0);
+        let found: Vec<_> = batches.by_ref().map(|batch| batch.map(|batch| batch.valid())).collect();
+        assert_eq!(loader.steps(), Some(found.iter().flatten().count() as u64));
+        (found, batches.state())
+    };
+    let (found, state) = run(OnError::skip(Failures::step()));
+    assert_eq!(found.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [8; 10]);
+    assert_eq!((state.ledger().skipped(), state.ledger().repeated()), (16, 16));
+    let (found, state) = run(OnError::stop());
+    assert_eq!(found.iter().filter(|batch| batch.is_err()).count(), 2);
+    assert!(state.ledger().skipped() == 0 && state.ledger().repeated() == 16);
+}
+
+/// Limits count the samples of a failed batch.
+#[test]
+fn limits_count_all_samples_of_a_failed_batch() {
+    let run = |policy: OnError| {
+        let samples = Loader::builder(VersionedSource::of(&[80]).dataset(1).build().unwrap()).threads(0);
+        let column = Fragile { rows: None, batches: Some((10, 3)), panics: false };
+        let loader = samples.collate(Columns::new().with("n", column)).batch(8).on_error(policy);
+        let mut batches = loader.build().unwrap().epochs(0);
+        let error = batches.by_ref().take(200).find_map(Result::err).unwrap();
+        assert!(matches!(error.kind(), ErrorKind::TooManySkipped { .. }) && batches.next().is_none());
+        error.to_string()
+    };
+    assert!(run(OnError::skip(Failures::all()).total(30)).contains("30 in total"));
+    let error = run(OnError::skip(Failures::all()).share(0.2, 10));
+    assert!(error.contains("a share of 0.2"), "{error}");
+}
+
+/// A number whose clone panics for some numbers.
+struct Fickle(u64);
+
+impl Clone for Fickle {
+    fn clone(&self) -> Self {
+        assert!(!self.0.is_multiple_of(3), "on purpose");
+        Fickle(self.0)
+    }
+}
+
+/// A clone that pads a batch and panics is a failure of that batch, on any thread.
+#[test]
+fn a_clone_that_panics_fails_its_batch() {
+    watched(|| {
+        for threads in [0, 2] {
+            let loader = |policy| {
+                let source = VersionedSource::of(&[10]);
+                let dataset = source.dataset(1).index(counts(&[10])).build().unwrap();
+                let items = numbers(dataset).map(|number| Ok(Fickle(number))).threads(threads);
+                items.batch(4).last_batch(LastBatch::Pad).on_error(policy).build().unwrap()
+            };
+            let found: Vec<_> = loader(OnError::stop()).epoch(0).collect();
+            let kinds: Vec<_> = found.iter().map(|batch| batch.as_ref().map(|batch| batch.valid())).collect();
+            // The item 9 cannot be cloned, and the first item of the epoch cannot either.
+            assert!(matches!(kinds[..], [Ok(4), Ok(4), Err(_), Err(_)]), "{kinds:?}");
+            let error = found[3].as_ref().err().unwrap();
+            assert!(matches!(error.kind(), ErrorKind::Panicked(_)), "{error}");
+        }
+    });
+}
+
+/// Ranks take the same steps where the rows of the first samples cannot be written: padding is a row that
+/// was written, and a batch without one costs no step.
+#[test]
+fn padding_is_a_row_that_was_written() {
+    let source = VersionedSource::of(&[12, 12]);
+    let found = [0, 1].map(|number| {
+        let dataset = source.dataset(2).streams(2).topology(rank(number, 2)).build().unwrap();
+        let buckets = Buckets::lengths([4]).batches([3]);
+        let samples = Loader::builder(dataset).buckets(buckets, |_: &Sample| Ok([1])).threads(0);
+        // All rows of some batches fail on rank 0, and those of its first samples.
+        let column = Fragile { rows: Some((1000, 0)), batches: None, panics: true };
+        let fails = move |sample: Sample| {
+            let is_bad = super::number(&sample) < 7;
+            Ok(if is_bad { Sample::new("00-000") } else { sample })
+        };
+        let loader = samples.map(fails).collate_each([Columns::new().with("n", column)]);
+        let policy = OnError::skip(Failures::all());
+        let loader = loader.last_batch(LastBatch::Pad).on_error(policy).build().unwrap();
+        let batches = loader.epochs(0).take(40).map(|batch| {
+            let batch = batch.unwrap();
+            let numbers = batch["n"].as_slice::<u64>().unwrap();
+            assert!(numbers.len() == 3 && numbers.iter().all(|number| *number != 0), "{numbers:?}");
+            batch.valid()
+        });
+        batches.collect::<Vec<_>>()
+    });
+    assert_eq!(found[0][..2], [0, 0]);
+    assert_eq!(found.map(|found| found.len()), [40, 40]);
+}
+
+/// The search for a sample of a shape that the epoch does not have is bounded, and the step is not lost.
+#[test]
+fn a_shape_without_a_sample_is_not_searched_without_bound() {
+    let source = VersionedSource::of(&[7000]);
+    let read = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&read);
+    let dataset = source.dataset(1).build().unwrap();
+    let samples = Loader::builder(dataset).threads(0).map(move |sample| {
+        counted.fetch_add(1, Relaxed);
+        Ok(sample)
+    });
+    let buckets = Buckets::lengths([3, 8]).look_ahead(4);
+    let columns = || Columns::new().with("n", Fragile { rows: None, batches: None, panics: false });
+    let samples = samples.buckets(buckets, |_: &Sample| Ok([7]));
+    let loader = samples.collate_each([columns(), columns()]).batch(2).last_batch(LastBatch::Pad);
+    let mut batches = loader.build().unwrap().epochs(0);
+    for _ in 0..8 {
+        let batch = batches.next().unwrap().unwrap();
+        assert_eq!((batch.len(), batch.valid()), (2, if batch.bucket() == Some(0) { 0 } else { 2 }));
+    }
+    let read = read.load(Relaxed);
+    assert!((4096..4200).contains(&read), "{read} samples were read");
+}
+
+/// A rank without a usable sample ends once, and says which stream and shard it is about.
+#[test]
+fn without_a_usable_sample_a_run_ends_once_with_stream_and_shard() {
+    for last in [LastBatch::Pad, LastBatch::Drop, LastBatch::Repeat] {
+        for threads in [0, 2] {
+            let source = VersionedSource::of(&[5, 5]);
+            let dataset = source.dataset(2).streams(2).index(counts(&[5, 5])).build().unwrap();
+            let items = numbers(dataset).map(|_| Err::<u64, _>(Error::step("no"))).threads(threads);
+            let policy = OnError::skip(Failures::all());
+            let loader = items.last_batch(last).batch(2).on_error(policy).build().unwrap();
+            let found: Vec<_> = loader.epoch(0).collect();
+            let [Err(error)] = &found[..] else { panic!("{last:?}: {found:?}") };
+            assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
+            assert!(error.to_string().contains("stream 0 has no sound sample"), "{error}");
+            assert!(error.location().shard().is_some(), "{error:?}");
+        }
+    }
+}
+
+/// Pins memory, and panics the first time that it is asked to, or when it unpins.
+#[derive(Debug, Clone, Copy)]
+enum Driver {
+    PanicsAtOnce,
+    PanicsLater,
+    PanicsWhenUnpinned,
+}
+
+struct Registered(Driver);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        assert!(!matches!(self.0, Driver::PanicsWhenUnpinned), "unpinning on purpose");
+    }
+}
+
+struct Pins(Driver, AtomicUsize);
+
+impl BatchMemory for Pins {
+    fn pin(&self, _: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+        let before = self.1.fetch_add(1, Relaxed);
+        let panics = matches!((self.0, before), (Driver::PanicsAtOnce, _) | (Driver::PanicsLater, 2..));
+        assert!(!panics, "pinning on purpose");
+        Ok(Box::new(Registered(self.0)))
+    }
+}
+
+/// The batches are those without a driver, and nothing waits for ever.
+#[test]
+fn a_driver_that_panics_changes_no_batch() {
+    watched(|| {
+        let source = VersionedSource::of(&[60, 60]);
+        let run = |threads, driver: Option<Driver>| {
+            let dataset = source.dataset(2).streams(2).build().unwrap();
+            let column = Fragile { rows: None, batches: None, panics: false };
+            let columns = Columns::new().with("n", column);
+            let columns = match driver {
+                Some(driver) => columns.memory(Arc::new(Pins(driver, AtomicUsize::new(0)))),
+                None => columns,
+            };
+            let loader = Loader::builder(dataset).collate(columns).threads(threads).batch(7).build().unwrap();
+            // Some batches are held, so that more memory is needed.
+            let batches: Vec<_> = loader.epoch(0).map(Result::unwrap).collect();
+            let shown = |batch: &TensorBatch| batch["n"].as_slice::<u64>().unwrap().to_vec();
+            batches.iter().map(shown).collect::<Vec<_>>()
+        };
+        let expected = run(0, None);
+        for driver in [Driver::PanicsAtOnce, Driver::PanicsLater, Driver::PanicsWhenUnpinned] {
+            for threads in [0, 1, 3] {
+                assert_eq!(run(threads, Some(driver)), expected, "{driver:?}, {threads} threads");
+            }
+        }
+    });
+}
+
+/// The item of which one panics when it is dropped.
+struct Bomb(u64);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(self.0 != 17 || std::thread::panicking(), "dropped on purpose");
+    }
+}
+
+/// A panic where nobody would expect one (making a stage for a later pass, dropping a value, showing an
+/// error) ends the run with an error or is that of its sample, on any thread.
+#[test]
+fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
+    #[derive(Debug)]
+    struct Unspeakable;
+    impl std::fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("shown on purpose")
+        }
+    }
+    impl std::error::Error for Unspeakable {}
+
+    watched(|| {
+        for threads in [0, 1, 3] {
+            let items = || numbers(VersionedSource::of(&[30]).dataset(1).build().unwrap()).threads(threads);
+            // Making the stage of the second pass, and that of the first.
+            for fine in [1, 0] {
+                // The builder asks one for its options.
+                let before = 1;
+                let made = Arc::new(AtomicUsize::new(0));
+                let staged = items().stage("makes", move || {
+                    assert!(made.fetch_add(1, Relaxed) < before + fine, "made on purpose");
+                    GroupBy::new(1, |_: &u64| Ok(0))
+                });
+                let found: Vec<_> = staged.batch(5).build().unwrap().epochs(0).take(20).collect();
+                let failed = found.last().unwrap().as_ref().unwrap_err();
+                assert!(matches!(failed.kind(), ErrorKind::Panicked(_)), "{failed}");
+                assert_eq!(found.len(), 6 * fine + 1, "{threads} threads");
+            }
+            // Dropping an item in a stage, and an item that is filtered out.
+            let dropped = items().map(|number| Ok(Bomb(number)));
+            let dropped = dropped.filter_map(|bomb| Ok(Some(bomb).filter(|bomb| bomb.0 != 17)));
+            let dropped = dropped.map(|bomb| Ok(bomb.0));
+            let found = all(dropped.batch(5).build().unwrap().epoch(0), usize::MAX);
+            assert_eq!(errors(&found), ["panicked"], "{threads} threads");
+            assert_eq!(good(&found).concat().len(), 29);
+            // An error that cannot be shown, in ledger and log.
+            let unspeakable = items().map(|number| match number {
+                7 => Err(Error::step(Unspeakable)),
+                _ => Ok(number),
+            });
+            let loader = unspeakable.on_error(OnError::skip(Failures::all())).batch(5).build().unwrap();
+            let mut batches = loader.epoch(0);
+            assert_eq!(good(&all(&mut batches, usize::MAX)).concat().len(), 29);
+            assert_eq!(batches.state().ledger().skipped(), 1);
+        }
+    });
+}
