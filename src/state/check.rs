@@ -86,7 +86,8 @@ impl StreamState {
         if part.is_some_and(|part| part.given == 0 && part.used == 0) {
             return Err("no output of its partial input was taken");
         }
-        if again > digest.samples() || (whole || part.is_some() || saved.is_some()) && again > 0 {
+        // Items that failed while their batch was made are made again too, and in no digest.
+        if (whole || part.is_some() || saved.is_some()) && again > 0 {
             return Err("items are to be made again that cannot have been taken");
         }
         if whole && pass == 0 && taken < digest.places() {

@@ -112,9 +112,11 @@ impl RankProgress {
         self.batches += 1;
         places.iter().for_each(|place| self.count(place));
         if let Some(promised) = self.promised.as_ref().filter(|_| padded) {
-            for (number, stream) in self.streams.iter_mut().enumerate().take(self.streams_per_dataset) {
-                let is_item = |place: &&Place| place.has_row && place.source.local_stream == number;
-                let items = places.iter().filter(is_item).count() as u64;
+            let mut items = vec![0; self.streams_per_dataset];
+            for place in places.iter().filter(|place| place.has_row) {
+                items[place.source.local_stream] += 1;
+            }
+            for (stream, items) in self.streams.iter_mut().zip(items) {
                 let of_stream = promised.places(stream.stream, self.reached.slots, slots);
                 stream.ledger.pad(of_stream.saturating_sub(items));
             }

@@ -6,6 +6,7 @@
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
 //! ahead      steps that are skipped
+//! foreign    panics of the caller's types and drivers
 //! late       batches that fail while they are made
 //! outage     a network that fails ends a run, and its state continues
 //! policy     failures that are skipped: limits, and the ledger
@@ -22,6 +23,7 @@
 mod ahead;
 mod changed;
 mod following;
+mod foreign;
 mod late;
 mod memory;
 mod mixes;
