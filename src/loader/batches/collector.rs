@@ -24,6 +24,9 @@ use crate::state::State;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+/// Number of batches that failed in a row after which the next one ends the run.
+const MAX_FAILED_BATCHES: u64 = 100;
+
 /// Clones an item to pad a batch; none if batches are not padded.
 pub(in crate::loader) type PadFn<T> = Option<fn(&T) -> T>;
 
@@ -285,7 +288,11 @@ impl<T, R, B> BatchCollector<T, R, B> {
         self.failed_batches += 1;
         match self.policy.judge(error, Counts { in_a_row, total, samples }) {
             Verdict::Skip(error) => lost.iter().for_each(|place| self.progress.skip(&place.source, &error)),
-            Verdict::Stop(error) => self.stop_with(error),
+            Verdict::Stop(error) => {
+                self.stop_with(error);
+                // An epoch that repeats its samples to fill its batches would never end.
+                self.ended |= in_a_row >= MAX_FAILED_BATCHES;
+            }
         }
         self.sequence.restart();
     }

@@ -62,7 +62,12 @@ impl<T, R, B> BatchMaker<T, R, B> {
             RowMaker::Same(row) => Ok(row(item)),
             RowMaker::Late { adopt, write } => {
                 let written = write(&mut None, &[adopt(tag, item)], bucket, &|_| tag.source.dataset);
-                written.into_iter().next().unwrap_or_else(|| Err(not_written()))
+                let row = written.into_iter().next().unwrap_or_else(|| Err(not_written()))?;
+                // Else it would hold the memory of a whole batch.
+                Ok(match self.pad {
+                    Some(clone) => clone(&row),
+                    None => row,
+                })
             }
         }
     }

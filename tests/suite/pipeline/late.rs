@@ -70,6 +70,8 @@ struct Job {
     /// Whether rows are written behind a stateful stage, and whether that one saves its state.
     behind: Option<bool>,
     indexed: bool,
+    /// Samples that fail before they get to their batch.
+    early: Class,
     column: Fragile,
     last: LastBatch,
     batch: usize,
@@ -80,7 +82,12 @@ impl Job {
         let source = VersionedSource::of(&self.sizes);
         let dataset = source.dataset(self.sizes.len()).streams(self.streams).topology(topology);
         let dataset = if self.indexed { dataset.index(counts(&self.sizes)) } else { dataset };
-        let samples = Loader::builder(dataset.build().unwrap()).shuffle(self.shuffle);
+        let early = self.early;
+        let fails = move |sample: Sample| match is_in(early, number(&sample)) {
+            true => Err(Error::step("early")),
+            false => Ok(sample),
+        };
+        let samples = Loader::builder(dataset.build().unwrap()).shuffle(self.shuffle).map(fails);
         let samples = match self.behind {
             Some(true) => staged(samples),
             Some(false) => samples.stage("late by one", LateByOne::default),
@@ -146,8 +153,9 @@ fn jobs() -> impl Strategy<Value = Job> {
     let class = || prop::option::weighted(0.6, (2u64..9, 0u64..9).prop_map(|(by, rest)| (by, rest % by)));
     use LastBatch::{Drop, Keep, Pad, Repeat};
     let streams = prop::sample::select(vec![1usize, 2, 4]);
-    let column = (class(), class(), any::<bool>());
-    let column = column.prop_map(|(rows, batches, panics)| Fragile { rows, batches, panics });
+    let column =
+        (class(), class(), any::<bool>(), prop::option::weighted(0.3, (3u64..7).prop_map(|by| (by, 2))));
+    let column = column.prop_map(|(rows, batches, panics, early)| (Fragile { rows, batches, panics }, early));
     let flags = (any::<Option<bool>>(), any::<bool>(), prop::sample::select(vec![0usize, 0, 3, 9]));
     (
         prop::collection::vec(1usize..12, 4..9),
@@ -157,9 +165,9 @@ fn jobs() -> impl Strategy<Value = Job> {
         prop::sample::select(vec![Keep, Drop, Pad, Repeat]),
         1usize..4,
     )
-        .prop_map(|(sizes, streams, (behind, indexed, shuffle), column, last, rows)| {
+        .prop_map(|(sizes, streams, (behind, indexed, shuffle), (column, early), last, rows)| {
             let last = if last == Repeat && (behind.is_some() || !indexed) { Drop } else { last };
-            Job { sizes, streams, shuffle, behind, indexed, column, last, batch: 4 * rows }
+            Job { sizes, streams, shuffle, behind, indexed, early, column, last, batch: 4 * rows }
         })
 }
 
