@@ -79,8 +79,8 @@ pub trait Column: Send + Sync {
     ///
     /// # Errors
     /// Any reason why the batch cannot be used. A loader treats it as a failure of all samples of the batch,
-    /// which [`on_error`](crate::loader::LoaderBuilder::on_error) may skip, and makes the batch of the samples
-    /// after them.
+    /// which [`on_error`](crate::loader::LoaderBuilder::on_error) may skip, and makes the batch of the
+    /// samples after them.
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
         let _ = valid;
         Ok(tensors)

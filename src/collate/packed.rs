@@ -31,8 +31,9 @@ use std::sync::Arc;
 /// sequences take no segment.
 ///
 /// If there are too few rows, the batch is an error ([`ErrorKind::Step`](crate::ErrorKind::Step)) that says
-/// how many are needed, unless [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row is an error of its sample,
-/// unless [`truncate`](Self::truncate) is called. Numbers are read as by [`Tokens`](super::Tokens).
+/// how many are needed, unless [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row
+/// is an error of its sample, unless [`truncate`](Self::truncate) is called. Numbers are read as by
+/// [`Tokens`](super::Tokens).
 ///
 /// ```
 /// use shardstream::Sample;

@@ -17,8 +17,8 @@
 /// [skipped](super::LoaderBuilder::on_error) is always replaced by the next one of its stream. If a stream is
 /// then shorter than its index says, the missing items at the end of the epoch are replaced too: with `Drop`
 /// and `Repeat` by the first items of the epoch, with `Pad` by clones. So all ranks take their steps, and the
-/// [ledger](crate::State::ledger) counts the replacements. Where there is no sound sample to take (with `Drop`
-/// and `Repeat` of a stream, with `Pad` in the epoch), the run ends with
+/// [ledger](crate::State::ledger) counts the replacements. Where there is no sound sample to take (with
+/// `Drop` and `Repeat` of a stream, with `Pad` in the epoch), the run ends with
 /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards). *Refused* are epochs of several ranks; a single rank
 /// waits for nobody.
 ///

@@ -171,9 +171,9 @@ impl<B: Send + 'static> Loader<B> {
     /// continues where the last one stopped, use `batches.by_ref().take(steps)`.
     ///
     /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream without
-    /// a readable sample in a hundred consecutive epochs, or of which the stages give no item in as many, ends
-    /// with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) and leaves gaps at its sequence numbers; when
-    /// all streams have ended, so do the batches.
+    /// a readable sample in a hundred consecutive epochs, or of which the stages give no item in as many,
+    /// ends with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) and leaves gaps at its sequence numbers;
+    /// when all streams have ended, so do the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
         self.begin(EpochRange::EpochsFrom(first))
     }

@@ -82,8 +82,8 @@ pub(super) fn loader<T: Send + 'static, R: Send + 'static, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Reads the first items of the epoch again; if batches have several shapes, those that fit into the given one.
-/// Searches the streams of this rank first, and then those of other ranks.
+/// Reads the first items of the epoch again; if batches have several shapes, those that fit into the given
+/// one. Searches the streams of this rank first, and then those of other ranks.
 fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> FirstItem<T> {
     Box::new(move |only_bucket, accept| {
         let (streams, limit) = streams();

@@ -27,9 +27,6 @@ use std::sync::Arc;
 /// Number of batches that failed in a row after which the next one ends the run.
 const MAX_FAILED_BATCHES: u64 = 100;
 
-/// Clones an item to pad a batch; none if batches are not padded.
-pub(in crate::loader) type PadFn<T> = Option<fn(&T) -> T>;
-
 /// Reads items of the epoch again, from its first one on, until one is accepted or a number of samples was
 /// read: with several shapes, the items that fit the given one. Returns where the last failure among them
 /// was, if any.

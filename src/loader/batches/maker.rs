@@ -1,6 +1,5 @@
 //! Turns items into rows, and the rows of a batch into the batch: a list, or tensors.
 
-use super::collector::PadFn;
 use crate::adapters::Batch;
 use crate::collate::{Collator, Columns, Row, RowSlots, SlotAllocator, TensorBatch};
 use crate::error::{Error, ErrorKind, Result};
@@ -10,6 +9,9 @@ use crate::sample::Sample;
 use crate::state::State;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+
+/// Clones an item to pad a batch; none if batches are not padded.
+pub(in crate::loader) type PadFn<T> = Option<fn(&T) -> T>;
 
 /// How items become a batch: items become rows, and rows a batch.
 pub(in crate::loader) struct BatchMaker<T, R, B> {
@@ -39,8 +41,8 @@ pub(in crate::loader) enum RowMaker<T, R> {
     },
 }
 
-/// Writes items into rows of a batch of this shape, whose memory is allocated by the first call for the batch.
-/// The function says which dataset an item is of.
+/// Writes items into rows of a batch of this shape, whose memory is allocated by the first call for the
+/// batch. The function says which dataset an item is of.
 type WriteRows<T, R> = Arc<
     dyn Fn(&mut Option<SlotAllocator>, &[T], Option<usize>, &dyn Fn(usize) -> usize) -> Vec<Result<R>>
         + Send

@@ -12,8 +12,8 @@ mod maker;
 mod monitored;
 mod progress;
 
-pub(super) use collector::{BatchCollector, FirstItem, PadFn, RunOutput};
-pub(super) use maker::BatchMaker;
+pub(super) use collector::{BatchCollector, FirstItem, RunOutput};
+pub(super) use maker::{BatchMaker, PadFn};
 pub(super) use monitored::MonitoredCollector;
 pub(super) use progress::{PromisedItems, RankProgress};
 

@@ -106,8 +106,8 @@ impl RankProgress {
         RankProgress { promised, ..self }
     }
 
-    /// Counts a batch that covers these places, and ends before place `slots` of the sequence. `padded`: it is
-    /// padded if it has too few items.
+    /// Counts a batch that covers these places, and ends before place `slots` of the sequence. `padded`: it
+    /// is padded if it has too few items.
     pub(super) fn deliver(&mut self, places: &[Place], slots: u64, padded: bool) {
         self.batches += 1;
         places.iter().for_each(|place| self.count(place));
@@ -177,8 +177,8 @@ impl RankProgress {
     pub(super) fn no_sample_error(&self) -> Error {
         let stream = self.streams.first().map_or(0, |first| first.stream);
         let what = format!(
-            "stream {stream} has no sound sample in the epoch to pad its batches with, and no other stream has \
-             one to give: mend its shards, or use fewer streams"
+            "stream {stream} has no sound sample in the epoch to pad its batches with, and no other stream \
+             has one to give: mend its shards, or use fewer streams"
         );
         ErrorKind::NoShards(what).into()
     }

@@ -107,17 +107,18 @@ impl<T, B> LoaderBuilder<T, B> {
     /// Default: false.
     ///
     /// Ranks that wait for each other, as in a collective, hang if one of them takes fewer steps. So on
-    /// several ranks an epoch whose [steps](crate::Loader::steps) are not known ahead is an error, unless this
-    /// is set: an error of `build` with [`LastBatch::Drop`], else the first item of `epoch` and an error of
-    /// `restore`. Set it if ranks are independent of each other, as in an evaluation whose results are added
-    /// up afterwards. [`epochs`](crate::Loader::epochs) does not need it: all ranks can take the same number
-    /// of steps from it.
+    /// several ranks an epoch whose [steps](crate::Loader::steps) are not known ahead is an error, unless
+    /// this is set: an error of `build` with [`LastBatch::Drop`], else the first item of `epoch` and an error
+    /// of `restore`. Set it if ranks are independent of each other, as in an evaluation whose results are
+    /// added up afterwards. [`epochs`](crate::Loader::epochs) does not need it: all ranks can take the same
+    /// number of steps from it.
     ///
     /// ```
     /// use shardstream::prelude::*;
     ///
     /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).max_count(3).build()?;
+    /// # let pattern = format!("{}/%d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(3).build()?;
     /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
     /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
     /// let dataset = Dataset::builder(shards).topology(Topology::new(0, 2)?).streams(2).build()?;

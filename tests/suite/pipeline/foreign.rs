@@ -1,5 +1,5 @@
-//! Panics of foreign code other than stages: drivers that pin memory, `Clone`, `Drop`, `Display`, and functions
-//! that make stages. They are errors on any thread: none hangs a run, and none reaches the trainer.
+//! Panics of foreign code other than stages: drivers that pin memory, `Clone`, `Drop`, `Display`, and
+//! functions that make stages. They are errors on any thread: none hangs a run, and none reaches the trainer.
 
 use super::stages::watched;
 use super::{VersionedSource, all, errors, good, numbers};

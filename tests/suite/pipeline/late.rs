@@ -171,8 +171,8 @@ fn jobs() -> impl Strategy<Value = Job> {
         })
 }
 
-/// What holds for any rank: its batches have the sizes that were promised, hold no row that cannot be written,
-/// and state and ledger say what became of each sample.
+/// What holds for any rank: its batches have the sizes that were promised, hold no row that cannot be
+/// written, and state and ledger say what became of each sample.
 fn accounts(job: &Job, loader: &Loader<TensorBatch>, size: usize, found: &[(Found, State)], end: &State) {
     let column = job.column;
     let mut numbers: Vec<u64> = found.iter().flat_map(|((numbers, _), _)| numbers.clone()).collect();

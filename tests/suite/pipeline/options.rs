@@ -171,8 +171,8 @@ fn the_order_of_options_makes_no_difference() {
     assert_eq!(found[0], found[1]);
 }
 
-/// A collective waits for ever for a rank that has no more batches. So steps that nobody knows ahead are refused
-/// on several ranks: by `build` where full batches were asked for, else where the epoch begins.
+/// A collective waits for ever for a rank that has no more batches. So steps that nobody knows ahead are
+/// refused on several ranks: by `build` where full batches were asked for, else where the epoch begins.
 #[test]
 fn unknown_steps_of_several_ranks_are_refused() {
     use LastBatch::{Drop, Keep, Pad, Repeat};

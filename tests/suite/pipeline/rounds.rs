@@ -60,13 +60,16 @@ fn streams_without_an_item_end_in_one_way() {
     fn kept(sample: &Sample) -> bool {
         number(sample) < 1000
     }
+    fn kept_number(sample: &Sample) -> Option<u64> {
+        kept(sample).then(|| number(sample))
+    }
     let reasons: [(&str, Empty); 5] = [
         ("missing", |items| items.map(|sample| Ok(number(&sample)))),
         ("select", |items| items.select(kept).map(|sample| Ok(number(&sample)))),
-        ("filter_map", |items| items.filter_map(|sample| Ok(Some(number(&sample)).filter(|_| kept(&sample))))),
-        ("flat_map", |items| items.flat_map(|sample| Ok(Some(number(&sample)).filter(|_| kept(&sample))))),
+        ("filter_map", |items| items.filter_map(|sample| Ok(kept_number(&sample)))),
+        ("flat_map", |items| items.flat_map(|sample| Ok(kept_number(&sample)))),
         ("a stage", |items| {
-            let items = items.filter_map(|sample| Ok(Some(number(&sample)).filter(|_| kept(&sample))));
+            let items = items.filter_map(|sample| Ok(kept_number(&sample)));
             items.stage("ones", || GroupBy::new(1, |_: &u64| Ok(0))).map(|group| Ok(group[0]))
         }),
     ];

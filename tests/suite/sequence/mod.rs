@@ -375,7 +375,8 @@ fn holds(job: &Job, layouts: [ReaderLayout; 2], stop: u64) -> Result<(), TestCas
         Err(error) if job.endless && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) => {
             return Ok(());
         }
-        // A stream all of whose samples are skipped has nothing to fill its batches with, nor an epoch to pad.
+        // A stream all of whose samples are skipped has nothing to fill its batches with, nor an epoch to
+        // pad.
         Err(error)
             if job.lengths_known() && !job.is_plain() && matches!(error.kind(), ErrorKind::NoShards(_)) =>
         {
