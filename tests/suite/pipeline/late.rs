@@ -62,13 +62,24 @@ impl Column for Fragile {
     }
 }
 
+/// A stateful stage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Behind {
+    /// It saves its state.
+    Saving,
+    /// A restore runs it again.
+    RunAgain,
+    /// Batches have two shapes.
+    Buckets,
+}
+
 #[derive(Debug, Clone)]
 struct Job {
     sizes: Vec<usize>,
     streams: usize,
     shuffle: usize,
-    /// Whether rows are written behind a stateful stage, and whether that one saves its state.
-    behind: Option<bool>,
+    /// The stage behind which rows are written when their batch is complete.
+    behind: Option<Behind>,
     indexed: bool,
     /// Samples that fail before they get to their batch.
     early: Class,
@@ -88,12 +99,18 @@ impl Job {
             false => Ok(sample),
         };
         let samples = Loader::builder(dataset.build().unwrap()).shuffle(self.shuffle).map(fails);
-        let samples = match self.behind {
-            Some(true) => staged(samples),
-            Some(false) => samples.stage("late by one", LateByOne::default),
-            None => samples,
+        let columns = || Columns::new().with("n", self.column);
+        let loader = match self.behind {
+            None => samples.collate(columns()),
+            Some(Behind::Saving) => staged(samples).collate(columns()),
+            Some(Behind::RunAgain) => samples.stage("late by one", LateByOne::default).collate(columns()),
+            Some(Behind::Buckets) => {
+                let buckets = Buckets::lengths([3, 8]).shares([1, 2]).look_ahead(5);
+                let length = |sample: &Sample| Ok([number(sample) as usize % 9]);
+                samples.buckets(buckets, length).collate_each([columns(), columns()])
+            }
         };
-        let loader = samples.collate(Columns::new().with("n", self.column)).threads(threads);
+        let loader = loader.threads(threads);
         let policy = OnError::skip(Failures::all()).in_a_row(60);
         let loader = loader.on_error(policy).uneven_steps(true).last_batch(self.last);
         loader.batch(self.batch / topology.world_size()).build().unwrap()
@@ -156,7 +173,9 @@ fn jobs() -> impl Strategy<Value = Job> {
     let column =
         (class(), class(), any::<bool>(), prop::option::weighted(0.3, (3u64..7).prop_map(|by| (by, 2))));
     let column = column.prop_map(|(rows, batches, panics, early)| (Fragile { rows, batches, panics }, early));
-    let flags = (any::<Option<bool>>(), any::<bool>(), prop::sample::select(vec![0usize, 0, 3, 9]));
+    let stages = vec![Behind::Saving, Behind::RunAgain, Behind::Buckets];
+    let behind = prop::option::of(prop::sample::select(stages));
+    let flags = (behind, any::<bool>(), prop::sample::select(vec![0usize, 0, 3, 9]));
     (
         prop::collection::vec(1usize..12, 4..9),
         streams,
@@ -167,6 +186,7 @@ fn jobs() -> impl Strategy<Value = Job> {
     )
         .prop_map(|(sizes, streams, (behind, indexed, shuffle), (column, early), last, rows)| {
             let last = if last == Repeat && (behind.is_some() || !indexed) { Drop } else { last };
+            let last = if last == Drop && behind == Some(Behind::Buckets) { Keep } else { last };
             Job { sizes, streams, shuffle, behind, indexed, early, column, last, batch: 4 * rows }
         })
 }
