@@ -96,7 +96,7 @@ impl Ledger {
     }
 
     /// Number of failures that were skipped. One failure may be the rest of a shard, with any number of
-    /// samples.
+    /// samples. A batch that failed as a whole counts once for each of its samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))

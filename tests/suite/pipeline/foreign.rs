@@ -46,26 +46,26 @@ fn a_clone_that_panics_fails_its_batch() {
 
 /// Pins memory, and panics the first time that it is asked to, or when it unpins.
 #[derive(Debug, Clone, Copy)]
-enum Driver {
-    PanicsAtOnce,
-    PanicsLater,
-    PanicsWhenUnpinned,
+enum PanicAt {
+    FirstPin,
+    LaterPin,
+    Unpin,
 }
 
-struct Registered(Driver);
+struct Registered(PanicAt);
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        assert!(!matches!(self.0, Driver::PanicsWhenUnpinned), "unpinning on purpose");
+        assert!(!matches!(self.0, PanicAt::Unpin), "unpinning on purpose");
     }
 }
 
-struct Pins(Driver, AtomicUsize);
+struct Pins(PanicAt, AtomicUsize);
 
 impl BatchMemory for Pins {
     fn pin(&self, _: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
         let before = self.1.fetch_add(1, Relaxed);
-        let panics = matches!((self.0, before), (Driver::PanicsAtOnce, _) | (Driver::PanicsLater, 2..));
+        let panics = matches!((self.0, before), (PanicAt::FirstPin, _) | (PanicAt::LaterPin, 2..));
         assert!(!panics, "pinning on purpose");
         Ok(Box::new(Registered(self.0)))
     }
@@ -76,7 +76,7 @@ impl BatchMemory for Pins {
 fn a_driver_that_panics_changes_no_batch() {
     watched(|| {
         let source = VersionedSource::of(&[60, 60]);
-        let run = |threads, driver: Option<Driver>| {
+        let run = |threads, driver: Option<PanicAt>| {
             let dataset = source.dataset(2).streams(2).build().unwrap();
             let columns = Columns::new().with("n", Scalar::<i64>::new("cls"));
             let columns = match driver {
@@ -90,7 +90,7 @@ fn a_driver_that_panics_changes_no_batch() {
             batches.iter().map(shown).collect::<Vec<_>>()
         };
         let expected = run(0, None);
-        for driver in [Driver::PanicsAtOnce, Driver::PanicsLater, Driver::PanicsWhenUnpinned] {
+        for driver in [PanicAt::FirstPin, PanicAt::LaterPin, PanicAt::Unpin] {
             for threads in [0, 1, 3] {
                 assert_eq!(run(threads, Some(driver)), expected, "{driver:?}, {threads} threads");
             }
