@@ -77,7 +77,6 @@ impl Drop for PinGuard {
     fn drop(&mut self) {
         if let Err(panic) = drop_caught(self.0.take()) {
             log!(WARN, "the memory of a batch could not be unpinned", error = panic);
-            drop(panic);
         }
     }
 }
