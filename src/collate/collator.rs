@@ -19,7 +19,7 @@ pub(super) const INLINE: usize = 4;
 
 /// A sample that is written into its slots of a future batch. It cannot be read before it is in a
 /// [`TensorBatch`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Row {
     contents: SmallVec<[CellContent; INLINE]>,
 }
@@ -145,6 +145,12 @@ impl Collator {
             named.column.write(sample, seed ^ salt, cells).map_err(|error| sample.locate(error))?;
         }
         Ok(Row { contents: cells.into_iter().map(|cell| cell.content).collect() })
+    }
+
+    /// A row of zeros, and of nothing in ragged tensors, with memory of its own.
+    pub(crate) fn blank_row(&self) -> Row {
+        let blank = |output| Cell::standalone(output).content;
+        Row { contents: self.0.columns.outputs.iter().map(blank).collect() }
     }
 
     /// Makes a batch of rows, of which the first `valid` are samples.

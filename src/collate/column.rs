@@ -55,8 +55,8 @@ pub trait Column: Send + Sync {
     /// unrelated numbers (see [`Columns`]).
     ///
     /// # Errors
-    /// Any reason why the sample cannot be used. The error is returned in the sample's place, and the batch
-    /// is one row shorter.
+    /// Any reason why the sample cannot be used. In a loader, the next sample of the stream takes its place;
+    /// behind a stateful stage, its place stays empty, and the batch is one row shorter.
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
 
     /// Writes the cells of a sample that lacks the field, for [`Optional`](super::Optional) and
@@ -92,7 +92,9 @@ pub trait Column: Send + Sync {
     /// real; the others pad the batch. It is called if [`finished`](Column::finished) is not `None`.
     ///
     /// # Errors
-    /// Any reason why the batch cannot be used. The error is returned in the batch's place.
+    /// Any reason why the batch cannot be used. A loader treats it as a failure of all samples of the batch,
+    /// which [`on_error`](crate::loader::LoaderBuilder::on_error) may skip, and makes the batch of the
+    /// samples after them.
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
         let _ = valid;
         Ok(tensors)

@@ -30,9 +30,10 @@ use std::sync::Arc;
 /// alone, so that a job continues exactly after a stop. Samples that pad a batch are left out, and empty
 /// sequences take no segment.
 ///
-/// If there are too few rows, the batch is an error that says how many are needed, unless
-/// [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row is an error of its sample,
-/// unless [`truncate`](Self::truncate) is called. Numbers are read as by [`Tokens`](super::Tokens).
+/// If there are too few rows, the batch is an error ([`ErrorKind::Step`](crate::ErrorKind::Step)) that says
+/// how many are needed, unless [`drop_rest`](Self::drop_rest) is called. A sequence that is longer than a row
+/// is an error of its sample, unless [`truncate`](Self::truncate) is called. Numbers are read as by
+/// [`Tokens`](super::Tokens).
 ///
 /// ```
 /// use shardstream::Sample;
@@ -207,7 +208,7 @@ impl<T> PackedTokens<T> {
             "the {samples} sequences of a batch need {needed} rows of {length}, and there are {rows}: take \
              more rows or fewer samples, or see `drop_rest`"
         );
-        ErrorKind::Config(what).into()
+        Error::step(what)
     }
 }
 
@@ -253,7 +254,8 @@ mod tests {
     #[test]
     fn too_few_rows() {
         let all = samples(&[vec![1; 3], vec![2; 3], vec![3; 2], vec![], vec![4; 3]]);
-        let error = Columns::new().with("x", column(1, 5)).collate(all.clone()).unwrap_err().to_string();
+        let error = Columns::new().with("x", column(1, 5)).collate(all.clone()).unwrap_err();
+        let error = format!("{error:#}");
         assert!(error.contains("the 5 sequences of a batch need 3 rows of 5, and there are 1"), "{error}");
         let batch = Columns::new().with("x", column(1, 5).drop_rest()).collate(all.clone()).unwrap();
         assert_eq!(batch["x"].as_slice::<i32>().unwrap(), [1, 1, 1, 3, 3]);

@@ -50,6 +50,7 @@ struct RunOptions {
     resources: Resources,
     batch: Option<usize>,
     last: LastBatch,
+    uneven_steps: bool,
     policy: OnError,
     on_stall: OnStall,
     columns: Vec<Columns>,

@@ -137,6 +137,8 @@ pub(super) struct Tag {
     /// How much of the item is used, and how much fits into it, in the unit of the stateful stage.
     pub(super) fill: Option<(u64, u64)>,
     pub(super) note: Option<Box<StreamNote>>,
+    /// The shape of its step, if batches have several.
+    pub(super) bucket: Option<usize>,
 }
 
 /// What has happened in a stream since its last item was emitted.

@@ -4,20 +4,27 @@
 ///
 /// | | the last batches | steps of the ranks, with an index | without one |
 /// |---|---|---|---|
-/// | `Keep` | are smaller; none is empty | may differ | may differ |
-/// | `Drop` | are left out: all are full | are equal | may differ |
-/// | `Pad` | are padded with clones; see [`mask`] | are equal | may differ |
-/// | `Repeat` | are filled with the first items of the epoch | are equal | is an error of `build` |
+/// | `Keep` | are smaller; none is empty | may differ by one | unknown: [refused] by `epoch` |
+/// | `Drop` | are left out: all are full | are equal | unknown: [refused] by `build` |
+/// | `Pad` | are padded with clones; see [`mask`] | are equal | unknown: [refused] by `epoch` |
+/// | `Repeat` | are filled with the first items of the epoch | are equal | an error of `build` |
 ///
 /// [`mask`]: crate::adapters::Batch::mask
+/// [refused]: super::LoaderBuilder::uneven_steps
 ///
 /// *With an index* means that the lengths of all streams are known: all datasets have an index, none is
 /// resampled, and no stage changes the number of items. A sample that fails or is
 /// [skipped](super::LoaderBuilder::on_error) is always replaced by the next one of its stream. If a stream is
 /// then shorter than its index says, the missing items at the end of the epoch are replaced too: with `Drop`
 /// and `Repeat` by the first items of the epoch, with `Pad` by clones. So all ranks take their steps, and the
-/// [ledger](crate::State::ledger) counts the replacements. A stream without a single sound sample has none:
-/// with `Drop` and `Repeat` the run ends with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards).
+/// [ledger](crate::State::ledger) counts the replacements. Where there is no sound sample to take (with
+/// `Drop` and `Repeat` of a stream, with `Pad` in the epoch), the run ends with
+/// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards). *Refused* are epochs of several ranks; a single rank
+/// waits for nobody.
+///
+/// A batch that fails while it is made costs no step: it is made again of the samples after it. Behind a
+/// stateful stage, a sample that fails while its batch is made leaves its place empty. With `Drop` the batch
+/// takes another one, with `Pad` it is padded, and with `Keep` it is smaller, or even empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LastBatch {
@@ -26,7 +33,9 @@ pub enum LastBatch {
     Keep,
     /// They are left out, so that every batch is full.
     Drop,
-    /// They are padded with clones of their last item, or of the epoch's first item if they have none.
+    /// They are padded with clones of their last item, or of the first item of the epoch that can be made, if
+    /// they have none. That one is searched for among 4096 samples. If batches have several shapes, and none
+    /// of these fits the shape, tensors are padded with zeros, and lists are left empty.
     Pad,
     /// They are filled up with the first items of the epoch.
     Repeat,

@@ -104,6 +104,11 @@ use tuning::LearnedTuning;
 /// [`on_error`](LoaderBuilder::on_error) skips it and records it in the [ledger](State::ledger). A panic of a
 /// stage is the error [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
 ///
+/// A batch may fail as a whole while it is made: in the [`finish`](crate::collate::Column::finish) of a
+/// column, or if a clone that pads it panics. Then its samples have failed: the policy judges the error, the
+/// ledger counts each of them if it is skipped, and the next samples of the streams are made into the batch
+/// of this step. A batch counts (in the state, its digest and the ledger) once it exists.
+///
 /// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`,
 /// `Length`, `DamagedCache`) ends the batches after its error, because the sequence cannot continue without
 /// the missing samples: [restore](Loader::restore) [`Batches::state`].
@@ -153,6 +158,9 @@ type StartRun<B> = dyn Fn(&Settings, PreparedRun) -> Batches<B> + Send + Sync;
 /// Reading.
 impl<B: Send + 'static> Loader<B> {
     /// The batches of one epoch. Nothing is read before the first call of [`next`](Iterator::next).
+    ///
+    /// On several ranks, an epoch whose number of [steps](Loader::steps) is not known is an error, the only
+    /// item, unless [`uneven_steps`](LoaderBuilder::uneven_steps) allows it.
     pub fn epoch(&self, epoch: u64) -> Batches<B> {
         self.begin(self.settings.epoch_run(epoch))
     }
@@ -165,10 +173,9 @@ impl<B: Send + 'static> Loader<B> {
     /// the last one stopped, use `batches.by_ref().take(steps)`.
     ///
     /// A shard that is missing or damaged is an error, and is read again in the next epoch. A stream without
-    /// a readable sample in a hundred consecutive epochs ends with
-    /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) and leaves gaps at its sequence numbers; when all
-    /// streams have ended, so do the batches. If the stages give no item of a stream in a hundred epochs,
-    /// that error ends the batches.
+    /// a readable sample in a hundred consecutive epochs, or of which the stages give no item in as many,
+    /// ends with [`ErrorKind::NoShards`](crate::ErrorKind::NoShards) and leaves gaps at its sequence numbers;
+    /// when all streams have ended, so do the batches.
     pub fn epochs(&self, first: u64) -> Batches<B> {
         if self.settings.repeats_first_shards() {
             log!(

@@ -222,7 +222,8 @@ impl Failures {
     }
 
     /// Errors of the caller's own steps: [`ErrorKind::Step`], and those of a step that encodes or writes
-    /// samples (`Encode`, `Unwritable`).
+    /// samples (`Encode`, `Unwritable`). Also items that fit into no bucket, and batches whose tokens need
+    /// more rows than a [`PackedTokens`](crate::collate::PackedTokens) column has.
     pub const fn step() -> Self {
         FailureClass::Step.only()
     }

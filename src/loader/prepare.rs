@@ -5,7 +5,7 @@ use super::last_batch::LastBatch;
 use super::report::MemoryGauges;
 use super::sequence::{Batching, DatasetOrder, MixedStream, SequenceConfig, StreamLengths};
 use super::settings::{DatasetSettings, Settings};
-use super::stream::{Gate, StreamConfig, StreamEpochs, StreamReader};
+use super::stream::{Gate, ReadLimit, StreamConfig, StreamEpochs, StreamReader};
 use super::watch::StreamId;
 use crate::dataset::{CurrentShard, StopHandle, Versions};
 use crate::error::Result;
@@ -43,9 +43,9 @@ pub(super) struct PreparedRun {
     pub(super) all_streams: AllStreams,
 }
 
-/// Configures all streams of the job. They are seldom needed, and a job may have many thousands of which a
-/// rank reads few.
-pub(super) type AllStreams = Box<dyn Fn() -> Vec<StreamConfig> + Send>;
+/// Configures all streams of the job, and a limit on what is read of them together. They are seldom needed,
+/// and a job may have many thousands of which a rank reads few.
+pub(super) type AllStreams = Box<dyn Fn() -> (Vec<StreamConfig>, ReadLimit) + Send>;
 
 impl Settings {
     /// Prepares the streams of this rank, from the beginning or from a state.
@@ -60,6 +60,9 @@ impl Settings {
 
     fn prepare_numbered(&self, header: JobHeader, state: Option<&State>) -> Result<PreparedRun> {
         let (stop, run) = (StopHandle::default(), header.run);
+        if !matches!(run, EpochRange::EpochsFrom(_)) {
+            self.check_steps()?;
+        }
         let mine = self.streams().to_vec();
         let at = RankPosition {
             streams: self.stream_states(&mine, state)?,
@@ -146,6 +149,7 @@ impl Settings {
     ) -> AllStreams {
         let settings = self.clone();
         Box::new(move || {
+            let limit = ReadLimit::default();
             let count = settings.first().map_or(0, |dataset| dataset.plan().streams());
             // `mine` is sorted.
             let others = (0..count).filter(|stream| mine.binary_search(stream).is_err());
@@ -161,11 +165,11 @@ impl Settings {
                 let stream = |stream: &usize| {
                     let epochs = StreamEpochs::Sequential(first, Some(1));
                     let stream = settings.stream(dataset, *stream, (epochs, stop.clone()), versions.clone());
-                    StreamConfig { shuffle: 0, ..stream }
+                    StreamConfig { shuffle: 0, select: Some(limit.select(part.select.clone())), ..stream }
                 };
                 all.iter().map(stream).collect::<Vec<_>>()
             };
-            parts.flat_map(of_dataset).collect()
+            (parts.flat_map(of_dataset).collect(), limit.clone())
         })
     }
 

@@ -67,6 +67,8 @@ pub(super) struct Settings {
     pub(super) batch: usize,
     pub(super) buckets: Option<Arc<BucketPlan>>,
     pub(super) last: LastBatch,
+    /// Whether an epoch may have other numbers of steps on other ranks, which nobody knows ahead.
+    pub(super) uneven_steps: bool,
     pub(super) policy: Arc<OnError>,
     pub(super) on_stall: OnStall,
 }
@@ -131,7 +133,26 @@ impl Settings {
                  resample it, and use no stage that changes the number of items",
             );
         }
+        if self.last == LastBatch::Drop {
+            self.check_steps()?;
+        }
         Ok(())
+    }
+
+    /// Checks that the steps of an epoch are known ahead if there are several ranks, unless the caller allows
+    /// it otherwise. Ranks that read the same take the same steps.
+    pub(super) fn check_steps(&self) -> Result<()> {
+        let ranks = self.first().map_or(1, |dataset| dataset.topology().data_parallel_size());
+        if ranks < 2 || self.uneven_steps || self.lengths().is_some() {
+            return Ok(());
+        }
+        let what = format!(
+            "the {ranks} ranks may take different numbers of steps in an epoch, and collectives of those \
+             that take more would wait for ever: give each dataset an index and use no stage that changes \
+             the number of items, or take the same number of steps on all ranks from `epochs`, or allow it \
+             by `uneven_steps(true)`"
+        );
+        Err(ErrorKind::Config(what).into())
     }
 
     /// The run of one epoch, as a state calls it.

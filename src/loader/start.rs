@@ -1,11 +1,11 @@
 //! From checked settings and stages to a loader: connects the parts of a run.
 
 use super::Loader;
-use super::batches::{BatchCollector, BatchMaker, Batches, Collected, FirstItem, MonitoredCollector, PadFn};
+use super::batches::{BatchCollector, BatchMaker, Batches, Collected, FirstItem, MonitoredCollector};
 use super::event::LoaderEvent;
 use super::pool::{InlineOutputs, Sources, WorkerPool};
 use super::prepare::{AllStreams, PreparedRun};
-use super::sequence::{Sequencer, SourceOutputs};
+use super::sequence::{BatchSequence, Sequencer, SourceOutputs};
 use super::settings::Settings;
 use super::stages::{Pipe, PipeOutput, Sink, Stages};
 use super::stream::StreamReader;
@@ -17,11 +17,10 @@ use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
 /// Builds a loader whose items `make` turns into batches.
-pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
+pub(super) fn loader<T: Send + 'static, R: Send + 'static, B: Send + 'static>(
     settings: Settings,
     stages: Vec<Stages<T>>,
-    pad: PadFn<T>,
-    make: BatchMaker<T, B>,
+    make: BatchMaker<T, R, B>,
 ) -> Loader<B> {
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
     let learned = LearnedTuning::new(&settings.resources, make.batch_bytes());
@@ -60,7 +59,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
         let run = settings.new_run(state, owners, streams, Arc::clone(&tuning));
         let sources = Sources { run: Some(run.clone()), ..sources };
         let has_threads = tuning.threads() > 0;
-        let events: Box<dyn Iterator<Item = LoaderEvent<T>> + Send> = match has_threads {
+        let sequence: Box<dyn BatchSequence<T> + Send> = match has_threads {
             false => Box::new(Sequencer::new(InlineOutputs::new(sources), mixed_streams, &sequence)),
             true => {
                 let pool = WorkerPool::new(
@@ -74,7 +73,7 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
             }
         };
         let progress = (progress, Arc::clone(&settings.policy));
-        let collect = BatchCollector::new(events, pad, first, make.clone(), progress);
+        let collect = BatchCollector::new(sequence, first, make.clone(), progress);
         let ahead = has_threads.then(|| tuning.max_prefetch());
         let collector = MonitoredCollector::new(collect, run.clone(), has_threads.then_some(tuning));
         let batches: Collected<B> = Box::new(collector);
@@ -83,11 +82,11 @@ pub(super) fn loader<T: Send + 'static, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Reads the first item of the epoch again; if batches have several shapes, the first that fits into the
-/// given one. Searches the streams of this rank first, and then those of other ranks.
+/// Reads the first items of the epoch again; if batches have several shapes, those that fit into the given
+/// one. Searches the streams of this rank first, and then those of other ranks.
 fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> FirstItem<T> {
-    Box::new(move |only_bucket| {
-        let streams = streams();
+    Box::new(move |only_bucket, accept| {
+        let (streams, limit) = streams();
         let (count, streams_per_dataset) = (streams.len(), streams.len() / stages.len().max(1));
         let sources = streams.into_iter().map(|stream| StreamReader::new(stream, None)).collect();
         let mut outputs = InlineOutputs::new(Sources {
@@ -101,13 +100,25 @@ fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) 
             only_bucket,
             run: None,
         });
-        (0..count).find_map(|source| {
-            std::iter::from_fn(|| outputs.next(source)).find_map(|event| match event {
-                LoaderEvent::Item(_, item) => Some(Ok(item)),
-                LoaderEvent::Fatal(error) => Some(Err(error)),
-                LoaderEvent::Gap(_) | LoaderEvent::Fault(_) | LoaderEvent::BatchEnd(_) => None,
-            })
-        })
+        let mut failed = None;
+        for source in 0..count {
+            while let Some(event) = outputs.next(source) {
+                let accepted = match event {
+                    LoaderEvent::Item(tag, item) => accept(&tag, item),
+                    LoaderEvent::Fatal(error) => return Err(error),
+                    LoaderEvent::Fault(fault) => {
+                        let location = Some(fault.error.location().clone());
+                        failed = location.filter(|_| !limit.is_exceeded()).or(failed);
+                        false
+                    }
+                    LoaderEvent::Gap(_) | LoaderEvent::BatchEnd(_) => false,
+                };
+                if accepted || limit.is_exceeded() {
+                    return Ok(failed);
+                }
+            }
+        }
+        Ok(failed)
     })
 }
 

@@ -1,6 +1,7 @@
 //! The record of the failures that were skipped.
 
 use crate::error::{Error, Location};
+use crate::panic::catch;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -94,7 +95,7 @@ impl Ledger {
     }
 
     /// Number of failures that were skipped. One failure may be the rest of a shard, with any number of
-    /// samples.
+    /// samples. A batch that failed as a whole counts once for each of its samples.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.by_kind().fold(0, |sum, (_, count)| sum.saturating_add(count))
@@ -244,6 +245,8 @@ fn add(count: &mut u64, more: u64) {
 
 impl Skip {
     fn new((dataset, stream, epoch, number): (usize, usize, u64, u64), error: &Error) -> Self {
+        // Causes may be the caller's types.
+        let message = catch(|| error.message()).unwrap_or_else(|panic| panic.to_string());
         let location: &Location = error.location();
         let owned = |text: Option<&str>| text.map(line);
         Skip {
@@ -256,7 +259,7 @@ impl Skip {
             member: owned(location.member()),
             key: owned(location.key()),
             kind: error.kind().name().into(),
-            message: line(&error.message()),
+            message: line(&message),
         }
     }
 

@@ -158,7 +158,7 @@ impl<T> Drop for Task<T> {
 /// The error of a task that panicked or was cancelled.
 pub(super) fn panicked(error: JoinError) -> Error {
     let Ok(payload) = error.try_into_panic() else { return ErrorKind::Stopped.into() };
-    ErrorKind::SourcePanicked(panic::message(&*payload)).into()
+    ErrorKind::SourcePanicked(panic::message(payload)).into()
 }
 
 #[cfg(test)]

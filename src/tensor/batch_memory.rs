@@ -1,5 +1,6 @@
 //! Pinning the memory of batches for devices.
 
+use crate::panic::{catch, drop_caught};
 use crate::telemetry::log;
 use bytes::BytesMut;
 use std::any::Any;
@@ -54,7 +55,7 @@ pub trait BatchMemory: Send + Sync {
     ///
     /// # Errors
     /// Any error of the driver. The first one is logged as a warning, and no more memory is pinned after it.
-    /// The batches are the same.
+    /// The batches are the same. A panic counts as an error; a panic while memory is unpinned is logged too.
     fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
 }
 
@@ -69,10 +70,21 @@ pub(super) struct Slabs {
     failed: AtomicBool,
 }
 
+/// Unpins a slab when it is dropped. A panic of the driver is logged.
+pub(super) struct PinGuard(Option<Pinned>);
+
+impl Drop for PinGuard {
+    fn drop(&mut self) {
+        if let Err(panic) = drop_caught(self.0.take()) {
+            log!(WARN, "the memory of a batch could not be unpinned", error = panic);
+        }
+    }
+}
+
 /// A pinned slab, idle or in use.
 struct Slab {
     // Dropped before the memory.
-    _pinned: Pinned,
+    pinned: PinGuard,
     /// A part of the slab's allocation that nobody reads or writes. It keeps the allocation alive.
     end: BytesMut,
 }
@@ -96,8 +108,10 @@ impl Slabs {
 
     /// Makes a slab of `size` zeros; `None` if memory cannot be pinned.
     pub(super) fn make(&self, size: usize) -> Option<BytesMut> {
-        // Frees the slabs of batches that were never completed.
-        self.slabs().retain(|_, slab| !slab.is_abandoned());
+        // Frees the slabs of batches that were never completed, and without the lock: the driver unpins them.
+        let abandoned: Vec<Slab> =
+            self.slabs().extract_if(|_, slab| slab.is_abandoned()).map(|(_, slab)| slab).collect();
+        drop(abandoned);
         let pages = size.next_multiple_of(PAGE);
         if size == 0 || self.failed.load(Relaxed) {
             return None;
@@ -105,10 +119,12 @@ impl Slabs {
         let mut slab = BytesMut::zeroed(pages + PAGE - 1);
         let offset = slab.as_ptr().addr().wrapping_neg() % PAGE;
         drop(slab.split_to(offset));
-        match self.memory.pin(&slab[..pages]) {
+        // The error is the driver's: how it is shown is foreign code too.
+        let pinned = catch(|| self.memory.pin(&slab[..pages]).map_err(|error| error.to_string()));
+        match pinned.unwrap_or_else(|panic| Err(panic.to_string())) {
             Ok(pinned) => {
                 slab.truncate(size);
-                self.register(&mut slab, pinned);
+                self.register(&mut slab, PinGuard(Some(pinned)));
                 Some(slab)
             }
             Err(error) => {
@@ -121,15 +137,15 @@ impl Slabs {
     }
 
     /// Registers a slab, of which `slab` is the beginning, up to its capacity.
-    pub(super) fn register(&self, slab: &mut BytesMut, pinned: Pinned) {
+    pub(super) fn register(&self, slab: &mut BytesMut, pinned: PinGuard) {
         let begin = slab.as_ptr().addr();
         let end = slab.split_off(slab.len());
-        self.slabs().insert(begin, Slab { _pinned: pinned, end });
+        self.slabs().insert(begin, Slab { pinned, end });
     }
 
     /// Unregisters the slab that begins where `buffer` does, and returns what unpins it.
-    pub(super) fn release(&self, buffer: &BytesMut) -> Option<Pinned> {
-        self.slabs().remove(&buffer.as_ptr().addr()).map(|slab| slab._pinned)
+    pub(super) fn release(&self, buffer: &BytesMut) -> Option<PinGuard> {
+        self.slabs().remove(&buffer.as_ptr().addr()).map(|slab| slab.pinned)
     }
 }
 

@@ -75,7 +75,8 @@ impl Pipeline {
                 (Loader::mix(mix), policy)
             }
         };
-        mix.threads(2).batch(GLOBAL_BATCH / topology.world_size()).on_error(policy).build().unwrap()
+        let mix = mix.threads(2).uneven_steps(true).on_error(policy);
+        mix.batch(GLOBAL_BATCH / topology.world_size()).build().unwrap()
     }
 
     pub(super) fn begin(self, loader: &Loader<Batch<String>>) -> Batches<Batch<String>> {

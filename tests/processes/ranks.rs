@@ -55,6 +55,7 @@ fn loader(shards: &Path, topology: Topology) -> Loader<Batch<String>> {
         .threads(2)
         .map(item)
         .batch(GLOBAL_BATCH / topology.world_size())
+        .uneven_steps(true)
         .build()
         .unwrap()
 }

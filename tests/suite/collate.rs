@@ -167,8 +167,8 @@ fn all_ranks_together_have_the_rows_of_one() {
         let topology = Topology::new(rank, ranks).unwrap();
         let dataset =
             Dataset::builder(shards.clone()).store(store.clone()).topology(topology).streams(4).seed(1);
-        let loader =
-            Loader::builder(dataset.build().unwrap()).batch(batch).collate(columns(false)).build().unwrap();
+        let builder = Loader::builder(dataset.build().unwrap()).batch(batch).collate(columns(false));
+        let loader = builder.uneven_steps(true).build().unwrap();
         let batches: Vec<_> = loader.epoch(0).map(|batch| content(&batch.unwrap())).collect();
         batches
     };

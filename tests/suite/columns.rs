@@ -123,7 +123,7 @@ fn a_batch_that_fails_to_pack_is_an_error_at_its_position() {
     let batches: Vec<_> = loader.epoch(0).collect();
     assert_eq!(batches.len(), 8);
     for error in batches.iter().filter_map(|batch| batch.as_ref().err()) {
-        assert!(error.to_string().contains("rows of 8, and there are 4"), "{error}");
+        assert!(format!("{error:#}").contains("rows of 8, and there are 4"), "{error:#}");
     }
     let failed = batches.iter().filter(|batch| batch.is_err()).count();
     assert!((1..8).contains(&failed), "{failed}");

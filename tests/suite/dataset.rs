@@ -313,6 +313,7 @@ fn a_step_has_the_same_samples_on_any_number_of_ranks() {
                 .shuffle(shuffle)
                 .threads(2)
                 .batch(per_round)
+                .uneven_steps(true)
                 .build()
                 .unwrap()
                 .epoch(4);

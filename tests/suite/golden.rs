@@ -208,7 +208,7 @@ fn jobs(threads: usize) -> Vec<Job> {
         ),
         epoch(
             "rank_1_of_2",
-            named(items(shuffled().topology(Topology::new(1, 2).unwrap())).shuffle(6), 2),
+            named(items(shuffled().topology(Topology::new(1, 2).unwrap())).shuffle(6), 2).uneven_steps(true),
             6,
         ),
         Job { unnumbered: true, ..epoch("mixed", named(mix(), 8), 6) },

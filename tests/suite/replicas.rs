@@ -20,7 +20,7 @@ fn loader(source: &Arc<VersionedSource>, indexed: bool, topology: Topology) -> L
     let dataset = if indexed { dataset.index(counts(&SIZES)) } else { dataset };
     let items = Loader::builder(dataset.build().unwrap()).shuffle(6).threads(1);
     let items = items.map(|sample| Ok((sample.key().to_owned(), sample.rng(7).below(1 << 40))));
-    items.batch(GLOBAL / topology.readers()).build().unwrap()
+    items.uneven_steps(true).batch(GLOBAL / topology.readers()).build().unwrap()
 }
 
 fn collect(batches: impl Iterator<Item = Result<Batch<Item>>>) -> Vec<Vec<Item>> {

@@ -152,7 +152,8 @@ fn keys(batches: Batches<Batch<String>>) -> Vec<String> {
 fn streams_that_are_missing_are_named() {
     let source = VersionedSource::of(&SIZES);
     let rank = |rank, ranks| {
-        items(dataset(&source).topology(Topology::new(rank, ranks).unwrap())).batch(2).build().unwrap()
+        let items = items(dataset(&source).topology(Topology::new(rank, ranks).unwrap()));
+        items.uneven_steps(true).batch(2).build().unwrap()
     };
     let states: Vec<State> = (0..2).map(|number| taken(rank(number, 2).epoch(0), 3)).collect();
     let whys = ["it does not have stream 1, which this rank reads: merge the states of all ranks"];
@@ -174,7 +175,8 @@ fn rank_of_two(
     streams: usize,
     rank: usize,
 ) -> LoaderBuilder<String> {
-    items(source.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap())).shuffle(0)
+    let dataset = source.dataset(shards).streams(streams).topology(Topology::new(rank, 2).unwrap());
+    items(dataset).shuffle(0).uneven_steps(true)
 }
 
 #[test]
@@ -460,4 +462,43 @@ fn a_state_resumes_on_copies_of_local_shards() {
     };
     let rest: Vec<_> = batches.collect::<Result<_>>().unwrap();
     assert_eq!(here.restore(&state).unwrap().collect::<Result<Vec<_>>>().unwrap(), rest);
+}
+
+/// With tiny shards, a shuffle buffer is filled from many of them. At the end of the epoch, none is needed.
+#[test]
+fn the_state_of_a_finished_epoch_lists_no_shard() {
+    let sizes = [1; 60];
+    let source = VersionedSource::of(&sizes);
+    for indexed in [false, true] {
+        let dataset = source.dataset(60).streams(2).shuffle_shards(true);
+        let dataset = if indexed { dataset.index(counts(&sizes)) } else { dataset };
+        let loader = items(dataset).shuffle(25).batch(4).build().unwrap();
+        let mut batches = loader.epoch(0);
+        let states: Vec<State> =
+            batches.by_ref().map(|batch| batch.unwrap().state().unwrap().clone()).collect();
+        let open = |state: &State| {
+            let document = serde_json::to_value(state).unwrap();
+            let streams = document["at"].as_array().unwrap().iter();
+            streams.map(|at| at["open"].as_array().map_or(0, Vec::len)).sum::<usize>()
+        };
+        assert!(open(&states[3]) > 40, "{}", open(&states[3]));
+        let end: State = batches.state().to_string().parse().unwrap();
+        assert_eq!((open(&states[14]), open(&end)), (0, 0));
+        for state in [&states[14], &end] {
+            let state: State = state.to_string().parse().unwrap();
+            assert!(loader.restore(&state).unwrap().next().is_none());
+        }
+        // The next epoch of a run without end.
+        let mut endless = loader.epochs(0);
+        let whole: Vec<_> = endless.by_ref().take(40).map(Result::unwrap).collect();
+        let over = whole.iter().filter(|batch| open(batch.state().unwrap()) == 0).count();
+        assert!(over > 0, "some batch ends with a pass");
+        for (at, batch) in whole.iter().enumerate() {
+            let state: State = batch.state().unwrap().to_string().parse().unwrap();
+            let left = &whole[at + 1..];
+            let left = &left[..left.len().min(3)];
+            let rest: Vec<_> = loader.restore(&state).unwrap().take(left.len()).map(Result::unwrap).collect();
+            assert_eq!(rest, left, "after {at}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! of the queue bounds how far the threads run ahead.
 
 use super::{Background, QueueEntry, ThreadedQueue};
-use crate::panic::catch;
+use crate::panic::{catch, drop_caught};
 use crate::{ErrorKind, Result};
 use async_channel::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,7 +65,8 @@ impl<I, F> SharedMap<I, F> {
                 _ => Ok(None),
             };
             if !matches!(item, Ok(Some(_))) {
-                drop(source.take());
+                // Its panic must not take the place of the item.
+                drop(drop_caught(source.take()));
             }
             match item {
                 Ok(None) => return None,

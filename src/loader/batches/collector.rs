@@ -1,23 +1,40 @@
 //! Collects the items of the sequence into batches, each with the state after its last item.
+//!
+//! Nothing of a batch counts before the batch exists. What its items are (delivered, or lost) is known only
+//! then, so that state, digest and ledger are written at that time, by [`RankProgress`]. Three things may
+//! fail meanwhile, and the policy judges all of them as it judges any other failure:
+//!
+//! - *The row of an item*, if rows are written when their batch is complete: the place of the item stays
+//!   empty. Where batches must be full, the sequence gives it another item (`refill`).
+//! - *The batch as a whole*: a column's `finish`, or a clone that pads. All its items are lost, and the next
+//!   ones take their places (`restart`), so that no step is missing on this rank.
+//! - *Reading a sample to pad with*: an outage ends the run, as everywhere.
 
-use super::maker::{BatchContext, BatchItems, BatchMaker};
-use super::progress::RankProgress;
+use super::maker::{BatchMaker, RowMaker};
+use super::progress::{Place, RankProgress};
 use crate::adapters::{pad_to, reserve};
-use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{BatchEnd, LoaderEvent, SampleFault, SourcePass};
+use crate::collate::SlotAllocator;
+use crate::error::{Error, ErrorKind, Location, Result};
+use crate::loader::event::{BatchEnd, LoaderEvent, SampleFault, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
+use crate::loader::sequence::BatchSequence;
 use crate::panic::catch;
 use crate::state::State;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Clones an item to pad a batch; none if batches are not padded.
-pub(in crate::loader) type PadFn<T> = Option<fn(&T) -> T>;
+/// Number of batches that failed in a row after which the next one ends the run.
+const MAX_FAILED_BATCHES: u64 = 100;
 
-/// Reads the first sound item of the epoch again: with several shapes, the first that fits the given one.
-/// None if the epoch has no such item.
-pub(in crate::loader) type FirstItem<T> = Box<dyn FnMut(Option<usize>) -> Option<Result<T>> + Send>;
+/// Reads items of the epoch again, from its first one on, until one is accepted or a number of samples was
+/// read: with several shapes, the items that fit the given one. Returns where the last failure among them
+/// was, if any.
+pub(in crate::loader) type FirstItem<T> =
+    Box<dyn FnMut(Option<usize>, Accept<'_, T>) -> Result<Option<Location>> + Send>;
+
+/// Whether an item can be used.
+pub(in crate::loader) type Accept<'a, T> = &'a mut dyn FnMut(&Tag, T) -> bool;
 
 /// What a run emits: its batches, and its end. A run that breaks off has no end.
 pub(in crate::loader) enum RunOutput<B> {
@@ -28,152 +45,292 @@ pub(in crate::loader) enum RunOutput<B> {
 }
 
 /// An iterator over the batches of a run, from the events of its sequence.
-pub(in crate::loader) struct BatchCollector<I, T, B> {
-    events: I,
-    pad: PadFn<T>,
-    items: Vec<T>,
-    /// The source of each item, if items can fail while their batch is made.
-    from: Vec<SourcePass>,
-    /// Number of items of the last batch, to reserve room for as many.
+pub(in crate::loader) struct BatchCollector<T, R, B> {
+    sequence: Box<dyn BatchSequence<T> + Send>,
+    make: BatchMaker<T, R, B>,
+    batch: OpenBatch<T, R>,
+    /// Number of rows of the last batch, to reserve room for as many.
     expected: usize,
-    /// By shape, the first item of the epoch, which pads batches without an item of their own. The last item
-    /// of the batch before would not do: a job that was resumed does not have it.
-    spares: HashMap<Option<usize>, Option<T>>,
+    /// By shape, a row that pads batches without a row of their own: that of the first item of the epoch that
+    /// could be written. The last row of the batch before would not do: a job that was resumed does not have
+    /// it.
+    spares: HashMap<Option<usize>, Option<R>>,
     first: FirstItem<T>,
-    make: BatchMaker<T, B>,
     progress: RankProgress,
     policy: Arc<OnError>,
+    /// Number of batches that failed since the last one that did not.
+    failed_batches: u64,
+    /// What is to be returned next.
+    outputs: VecDeque<Result<RunOutput<B>>>,
     ended: bool,
 }
 
-impl<I, T, B> BatchCollector<I, T, B> {
-    pub(in crate::loader) fn new(
-        events: I,
-        pad: PadFn<T>,
-        first: FirstItem<T>,
-        make: BatchMaker<T, B>,
-        (progress, policy): (RankProgress, Arc<OnError>),
-    ) -> Self {
-        let (items, from, expected, spares, ended) = (Vec::new(), Vec::new(), 0, HashMap::new(), false);
-        BatchCollector { events, pad, items, from, expected, spares, first, make, progress, policy, ended }
-    }
+/// The batch that is being collected.
+struct OpenBatch<T, R> {
+    rows: Vec<R>,
+    /// All items and gaps so far.
+    places: Vec<Place>,
+    /// The items whose rows are not written yet, each with the index of its place.
+    waiting: Vec<(usize, T)>,
+    /// The shape of these, if batches have several.
+    bucket: Option<usize>,
+    /// The memory of the rows that are written here.
+    slots: Option<SlotAllocator>,
+    /// Number of items whose rows could not be written.
+    lost: usize,
+}
 
-    /// Makes a batch of the collected items, which may be none.
-    fn cut(&mut self, cut: BatchEnd) -> Result<RunOutput<B>> {
-        let mut items = std::mem::take(&mut self.items);
-        let (valid, from) = (items.len(), std::mem::take(&mut self.from));
-        self.expected = valid;
-        self.progress.batches += 1;
-        if let Some(clone) = self.pad
-            && valid < cut.size
-        {
-            if valid == 0 && !self.spares.contains_key(&cut.bucket) {
-                let found = (self.first)(cut.bucket).transpose()?;
-                self.spares.insert(cut.bucket, found);
-            }
-            let spare = self.spares.get(&cut.bucket).and_then(Option::as_ref);
-            if !pad_to(&mut items, cut.size, clone, spare) {
-                let what = "there is no sample to pad a batch with: none is left of the epoch".into();
-                return Err(ErrorKind::Config(what).into());
-            }
-        }
-        let (len, items) =
-            (items.len(), BatchItems { items, valid, size: cut.size, bucket: cut.bucket, from });
-        let mut late = LateFailures { progress: &mut self.progress, policy: &self.policy };
-        // Columns may be the caller's own code.
-        let batch = catch(|| (self.make.batch)(items, &mut late)).and_then(|batch| batch);
-        let batch = batch.inspect_err(|_| {
-            // The other samples of the batch are lost with it: only a restore reads them again.
-            self.ended = self.make.adopt.is_some();
-        })?;
-        let state = self.progress.state();
-        Ok(RunOutput::Batch(batch, (len, self.progress.fill), state))
-    }
-
-    /// Applies the policy to a failure. Returns the error to emit, if it is not skipped.
-    fn judge(&mut self, fault: SampleFault) -> Option<Error> {
-        let counts = self.progress.fault(&fault)?;
-        match self.policy.judge(fault.error, counts) {
-            Verdict::Skip(error) => {
-                self.progress.skip(&fault.source, &error);
-                None
-            }
-            Verdict::Stop(error) => {
-                // Beyond a limit, more of the same failures would follow.
-                self.ended = matches!(error.kind(), ErrorKind::TooManySkipped { .. });
-                Some(error)
-            }
-        }
+impl<T, R> Default for OpenBatch<T, R> {
+    fn default() -> Self {
+        let (rows, places, waiting) = (Vec::new(), Vec::new(), Vec::new());
+        OpenBatch { rows, places, waiting, bucket: None, slots: None, lost: 0 }
     }
 }
 
-impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for BatchCollector<I, T, B> {
-    type Item = Result<RunOutput<B>>;
+impl<T, R, B> BatchCollector<T, R, B> {
+    pub(in crate::loader) fn new(
+        sequence: Box<dyn BatchSequence<T> + Send>,
+        first: FirstItem<T>,
+        make: BatchMaker<T, R, B>,
+        (progress, policy): (RankProgress, Arc<OnError>),
+    ) -> Self {
+        BatchCollector {
+            sequence,
+            make,
+            batch: OpenBatch::default(),
+            expected: 0,
+            spares: HashMap::new(),
+            first,
+            progress,
+            policy,
+            failed_batches: 0,
+            outputs: VecDeque::new(),
+            ended: false,
+        }
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        while !self.ended {
-            match self.events.next() {
-                Some(LoaderEvent::Item(tag, item)) => {
-                    reserve(&mut self.items, self.expected);
-                    match self.make.adopt {
-                        Some(adopt) => {
-                            self.from.push(tag.source);
-                            self.items.push(adopt(&tag, item));
-                        }
-                        None => self.items.push(item),
-                    }
-                    self.progress.pass(tag);
+    /// Takes events until there is something to return.
+    fn advance(&mut self) -> Option<Result<RunOutput<B>>> {
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            if self.ended {
+                return None;
+            }
+            match self.sequence.next() {
+                Some(LoaderEvent::Item(tag, item)) => self.take(tag, item),
+                Some(LoaderEvent::Gap(mut tag)) => {
+                    self.progress.reach(&mut tag);
+                    self.batch.places.push(Place::of(&tag, false));
                 }
-                Some(LoaderEvent::Gap(tag)) => self.progress.pass_empty(tag),
                 Some(LoaderEvent::Fault(fault)) => {
-                    if let Some(error) = self.judge(fault) {
-                        return Some(Err(error));
-                    }
+                    // Failures are judged in the order of the sequence, and a row that waits may fail too.
+                    self.write_rows();
+                    self.judge(fault);
                 }
                 Some(LoaderEvent::Fatal(error)) => {
-                    self.ended = true;
-                    return Some(Err(error));
+                    self.write_rows();
+                    self.end_with(error);
                 }
-                Some(LoaderEvent::BatchEnd(cut)) => {
-                    self.progress.cut(cut.next_number, self.pad.is_some());
-                    return Some(self.cut(cut));
-                }
+                Some(LoaderEvent::BatchEnd(end)) => self.finish(end),
                 None => {
                     self.ended = true;
                     // The items of an incomplete batch are left out, and so are failures between them.
-                    let state = self.items.is_empty().then(|| self.progress.state());
-                    return Some(Ok(RunOutput::End(state)));
+                    let is_complete = self.batch.rows.is_empty() && self.batch.waiting.is_empty();
+                    let state = is_complete.then(|| self.progress.state());
+                    self.outputs.push_back(Ok(RunOutput::End(state)));
                 }
             }
         }
-        None
     }
-}
 
-/// Applies the policy to items that fail while their batch is made.
-struct LateFailures<'a> {
-    progress: &'a mut RankProgress,
-    policy: &'a OnError,
-}
-
-impl BatchContext for LateFailures<'_> {
-    fn failed(&mut self, from: &SourcePass, error: Error) -> Result<()> {
-        let in_a_row = self.progress.late_in_a_row;
-        self.progress.late_in_a_row += 1;
-        match self.policy.judge(error, Counts { in_a_row, ..self.progress.counts() }) {
-            Verdict::Skip(error) => {
-                self.progress.skip(from, &error);
-                Ok(())
+    /// Takes an item of the current batch.
+    fn take(&mut self, mut tag: Tag, item: T) {
+        self.progress.reach(&mut tag);
+        let batch = &mut self.batch;
+        match &self.make.rows {
+            RowMaker::Same(row) => {
+                reserve(&mut batch.rows, self.expected);
+                batch.rows.push(row(item));
+                batch.places.push(Place::of(&tag, true));
+                self.progress.sound(&tag.source);
             }
-            Verdict::Stop(error) => Err(error),
+            RowMaker::Late { adopt, .. } => {
+                batch.bucket = tag.bucket;
+                batch.waiting.push((batch.places.len(), adopt(&tag, item)));
+                batch.places.push(Place::of(&tag, false));
+            }
         }
     }
 
-    fn passed(&mut self) {
-        self.progress.late_in_a_row = 0;
+    /// Writes the rows of the items that wait, and judges those that fail.
+    fn write_rows(&mut self) {
+        let RowMaker::Late { write, .. } = &self.make.rows else { return };
+        let batch = &mut self.batch;
+        if batch.waiting.is_empty() {
+            return;
+        }
+        let (at, items): (Vec<usize>, Vec<T>) = std::mem::take(&mut batch.waiting).into_iter().unzip();
+        let dataset = |number: usize| batch.places.get(at[number]).map_or(0, |place| place.source.dataset);
+        let written = write(&mut batch.slots, &items, batch.bucket, &dataset);
+        for (at, row) in at.into_iter().zip(written) {
+            let Some(place) = self.batch.places.get_mut(at) else { continue };
+            let source = place.source;
+            match row {
+                Ok(row) => {
+                    place.has_row = true;
+                    self.batch.rows.push(row);
+                    self.progress.sound(&source);
+                }
+                Err(error) => {
+                    self.batch.lost += 1;
+                    let counts = self.progress.row_failed(&source);
+                    self.apply(SampleFault { source, error }, counts);
+                }
+            }
+            if self.ended {
+                return;
+            }
+        }
     }
 
-    fn state(&self) -> State {
-        self.progress.state()
+    /// Applies the policy to a failure between two items.
+    fn judge(&mut self, fault: SampleFault) {
+        if let Some(counts) = self.progress.fault(&fault)
+            && !self.ended
+        {
+            self.apply(fault, counts);
+        }
+    }
+
+    /// Applies the policy to a failure, after the failures and samples counted in `before`. What is not
+    /// skipped is returned as an error.
+    fn apply(&mut self, SampleFault { source, error }: SampleFault, before: Counts) {
+        let samples = before.samples.saturating_add(self.batch.rows.len() as u64);
+        match self.policy.judge(error, Counts { samples, ..before }) {
+            Verdict::Skip(error) => self.progress.skip(&source, &error),
+            Verdict::Stop(error) => self.stop_with(error),
+        }
+    }
+
+    /// Returns an error next. Beyond a limit, more of the same failures would follow: it ends the run.
+    fn stop_with(&mut self, error: Error) {
+        self.ended |= matches!(error.kind(), ErrorKind::TooManySkipped { .. });
+        self.outputs.push_back(Err(error));
+    }
+
+    /// Ends the run with an error. The state is that of the last batch.
+    fn end_with(&mut self, error: Error) {
+        self.ended = true;
+        self.outputs.push_back(Err(error));
+    }
+
+    /// Makes a batch of the collected items, which may be none.
+    fn finish(&mut self, end: BatchEnd) {
+        self.write_rows();
+        if self.ended {
+            return;
+        }
+        let lost = std::mem::take(&mut self.batch.lost);
+        if lost > 0 && self.sequence.refill(lost) {
+            return;
+        }
+        let OpenBatch { rows, mut places, .. } = std::mem::take(&mut self.batch);
+        let valid = rows.len();
+        self.expected = valid;
+        if valid == 0
+            && self.make.pad.is_some()
+            && let Err(error) = self.find_spare(end.bucket)
+        {
+            return self.end_with(error);
+        }
+        match self.make_batch(rows, end) {
+            Ok((batch, items)) => {
+                self.failed_batches = 0;
+                self.progress.deliver(&places, end.next_number, self.make.pad.is_some());
+                let state = self.progress.state();
+                let batch = (self.make.with_state)(batch, state.clone());
+                self.outputs.push_back(Ok(RunOutput::Batch(batch, (items, self.progress.fill), state)));
+            }
+            Err(error) if valid == 0 => self.end_with(error),
+            Err(error) => {
+                places.retain(|place| place.has_row);
+                self.fail_batch(error, &places);
+            }
+        }
+    }
+
+    /// Pads and makes a batch, and returns its number of items. That calls the caller's own code.
+    fn make_batch(&self, mut rows: Vec<R>, end: BatchEnd) -> Result<(B, usize)> {
+        let valid = rows.len();
+        let spare = self.spares.get(&end.bucket).and_then(Option::as_ref);
+        let made = catch(|| {
+            if let Some(clone) = self.make.pad {
+                pad_to(&mut rows, end.size, clone, spare);
+            }
+            let items = rows.len();
+            (self.make.batch)(rows, valid, end.bucket).map(|batch| (batch, items))
+        });
+        made.and_then(|made| made)
+    }
+
+    /// Applies the policy to a batch that could not be made. Its samples are lost with it, and the next ones
+    /// take their places.
+    fn fail_batch(&mut self, error: Error, lost: &[Place]) {
+        let Counts { total, samples, .. } = self.progress.counts();
+        // The limit on a number of samples counts all of them, the one on failures in a row counts batches.
+        let total = total.saturating_add(lost.len().saturating_sub(1) as u64);
+        let in_a_row = self.failed_batches;
+        self.failed_batches += 1;
+        match self.policy.judge(error, Counts { in_a_row, total, samples }) {
+            Verdict::Skip(error) => lost.iter().for_each(|place| self.progress.skip(&place.source, &error)),
+            Verdict::Stop(error) => {
+                self.stop_with(error);
+                // An epoch that repeats its samples to fill its batches would never end.
+                self.ended |= in_a_row >= MAX_FAILED_BATCHES;
+            }
+        }
+        self.sequence.restart();
+    }
+
+    /// Finds a row that pads batches of this shape.
+    fn find_spare(&mut self, bucket: Option<usize>) -> Result<()> {
+        if self.spares.contains_key(&bucket) {
+            return Ok(());
+        }
+        let (mut found, mut failed_row, make) = (None, None, &self.make);
+        let failed = (self.first)(bucket, &mut |tag, item| match make.row(tag, item, bucket) {
+            Ok(row) => {
+                found = Some(row);
+                true
+            }
+            Err(error) => {
+                failed_row = Some(error.location().clone());
+                false
+            }
+        })?;
+        // The other ranks have a batch of this shape in this step too, so it cannot be left out.
+        if bucket.is_some() {
+            found = found.or_else(|| make.blank.as_ref().map(|blank| blank(bucket)));
+        } else if found.is_none() {
+            let location = failed_row.or(failed).unwrap_or_default();
+            return Err(self.progress.no_sample_error().located(location));
+        }
+        self.spares.insert(bucket, found);
+        Ok(())
+    }
+}
+
+impl<T, R, B> Iterator for BatchCollector<T, R, B> {
+    type Item = Result<RunOutput<B>>;
+
+    /// A panic that was not caught where foreign code was called ends the run, on the trainer's thread too.
+    fn next(&mut self) -> Option<Self::Item> {
+        catch(|| self.advance()).unwrap_or_else(|panic| {
+            self.ended = true;
+            self.outputs.clear();
+            Some(Err(panic))
+        })
     }
 }

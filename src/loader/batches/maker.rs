@@ -1,90 +1,109 @@
-//! Turns the items of a batch into the batch: a list, or tensors.
+//! Turns items into rows, and the rows of a batch into the batch: a list, or tensors.
 
-use crate::adapters::{Batch, pad_to};
-use crate::collate::{Collator, Columns, Row, TensorBatch};
+use crate::adapters::Batch;
+use crate::collate::{Collator, Columns, Row, RowSlots, SlotAllocator, TensorBatch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{SourcePass, Tag};
+use crate::loader::event::Tag;
 use crate::panic::catch;
 use crate::sample::Sample;
 use crate::state::State;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// The items of a batch.
-pub(in crate::loader) struct BatchItems<T> {
-    pub(in crate::loader) items: Vec<T>,
-    /// Number of real items; the others pad the batch.
-    pub(in crate::loader) valid: usize,
-    /// Number of items of a full batch.
-    pub(in crate::loader) size: usize,
-    /// The number of its shape, if batches have several.
-    pub(in crate::loader) bucket: Option<usize>,
-    /// The source of each item, if items can fail while their batch is made.
-    pub(in crate::loader) from: Vec<SourcePass>,
-}
+/// Clones an item to pad a batch; none if batches are not padded.
+pub(in crate::loader) type PadFn<T> = Option<fn(&T) -> T>;
 
-/// What making a batch needs to know of the run: its state, and whether a failure is skipped.
-pub(in crate::loader) trait BatchContext {
-    /// Records that an item failed.
-    ///
-    /// # Errors
-    /// The same error, if it is not skipped.
-    fn failed(&mut self, from: &SourcePass, error: Error) -> Result<()>;
-
-    /// Records that an item did not fail.
-    fn passed(&mut self);
-
-    /// The state after the batch.
-    fn state(&self) -> State;
-}
-
-type MakeBatch<T, B> = Arc<dyn Fn(BatchItems<T>, &mut dyn BatchContext) -> Result<B> + Send + Sync>;
-
-/// How items become a batch.
-pub(in crate::loader) struct BatchMaker<T, B> {
+/// How items become a batch: items become rows, and rows a batch.
+pub(in crate::loader) struct BatchMaker<T, R, B> {
     /// Writes items into the slots of their batch on the threads, if the stages end in rows.
     pub(in crate::loader) collator: Option<Collator>,
     /// The owners of the tensors' memory.
     pub(in crate::loader) collators: Vec<Collator>,
-    /// Gives an item its position, if it can fail while its batch is made.
-    pub(in crate::loader) adopt: Option<fn(&Tag, T) -> T>,
-    pub(in crate::loader) batch: MakeBatch<T, B>,
+    pub(in crate::loader) rows: RowMaker<T, R>,
+    /// Clones a row to pad a batch; none if batches are not padded.
+    pub(in crate::loader) pad: PadFn<R>,
+    /// Makes a row of this shape without content, if rows are tensors.
+    pub(in crate::loader) blank: Option<BlankRow<R>>,
+    /// Makes a batch of rows, of which the first ones (a number) are real, in this shape.
+    pub(in crate::loader) batch: MakeBatch<R, B>,
+    pub(in crate::loader) with_state: fn(B, State) -> B,
 }
 
-impl<T, B> BatchMaker<T, B> {
+/// How items become rows.
+pub(in crate::loader) enum RowMaker<T, R> {
+    /// An item is a row.
+    Same(fn(T) -> R),
+    /// Rows are written when their batch is complete, several at once. Each may fail.
+    Late {
+        /// Gives an item its position.
+        adopt: fn(&Tag, T) -> T,
+        write: WriteRows<T, R>,
+    },
+}
+
+/// Writes items into rows of a batch of this shape, whose memory is allocated by the first call for the
+/// batch. The function says which dataset an item is of.
+type WriteRows<T, R> = Arc<
+    dyn Fn(&mut Option<SlotAllocator>, &[T], Option<usize>, &dyn Fn(usize) -> usize) -> Vec<Result<R>>
+        + Send
+        + Sync,
+>;
+type BlankRow<R> = Arc<dyn Fn(Option<usize>) -> R + Send + Sync>;
+type MakeBatch<R, B> = Arc<dyn Fn(Vec<R>, usize, Option<usize>) -> Result<B> + Send + Sync>;
+
+impl<T, R, B> BatchMaker<T, R, B> {
     /// Bytes of the largest batch, if they are known before it is made.
     pub(in crate::loader) fn batch_bytes(&self) -> Option<u64> {
         let sizes: Option<Vec<u64>> = self.collators.iter().map(Collator::batch_bytes).collect();
         sizes?.into_iter().max()
     }
+
+    /// The row of one item, in memory of its own.
+    pub(super) fn row(&self, tag: &Tag, item: T, bucket: Option<usize>) -> Result<R> {
+        match &self.rows {
+            RowMaker::Same(row) => Ok(row(item)),
+            RowMaker::Late { adopt, write } => {
+                let written = write(&mut None, &[adopt(tag, item)], bucket, &|_| tag.source.dataset);
+                let row = written.into_iter().next().unwrap_or_else(|| Err(not_written()))?;
+                // Else it would hold the memory of a whole batch.
+                Ok(match self.pad {
+                    Some(clone) => clone(&row),
+                    None => row,
+                })
+            }
+        }
+    }
 }
 
-impl<T: 'static> BatchMaker<T, Batch<T>> {
+impl<T: 'static> BatchMaker<T, T, Batch<T>> {
     /// Batches that are lists of the items.
-    pub(in crate::loader) fn items() -> Self {
-        let batch = |BatchItems { items, valid, bucket, .. }: BatchItems<T>,
-                     context: &mut dyn BatchContext| {
-            Ok(Batch::padded(items, valid).in_bucket(bucket).at(context.state()))
-        };
-        BatchMaker { collator: None, collators: Vec::new(), adopt: None, batch: Arc::new(batch) }
+    pub(in crate::loader) fn items(pad: PadFn<T>) -> Self {
+        let batch = |rows: Vec<T>, valid, bucket| Ok(Batch::padded(rows, valid).in_bucket(bucket));
+        BatchMaker {
+            collator: None,
+            collators: Vec::new(),
+            rows: RowMaker::Same(|item| item),
+            pad,
+            blank: None,
+            batch: Arc::new(batch),
+            with_state: Batch::at,
+        }
     }
 }
 
-impl BatchMaker<Row, TensorBatch> {
-    /// Tensors of `rows` samples, whose rows the threads have written.
-    pub(in crate::loader) fn tensors(columns: Columns, rows: usize) -> Self {
+impl BatchMaker<Row, Row, TensorBatch> {
+    /// Tensors of `rows` samples, whose rows the threads have written. With `pads`, batches are padded.
+    pub(in crate::loader) fn tensors(columns: Columns, rows: usize, pads: bool) -> Self {
         let collator = Collator::new(columns, rows);
-        let made = collator.clone();
-        let batch = move |BatchItems { items, valid, .. }: BatchItems<Row>,
-                          context: &mut dyn BatchContext| {
-            Ok(made.batch(items, valid)?.at(context.state()))
-        };
-        let collators = vec![collator.clone()];
-        BatchMaker { collator: Some(collator), collators, adopt: None, batch: Arc::new(batch) }
+        BatchMaker {
+            collator: Some(collator.clone()),
+            rows: RowMaker::Same(|row| row),
+            ..BatchMaker::of(vec![collator], pads)
+        }
     }
 }
 
-impl BatchMaker<Sample, TensorBatch> {
+impl BatchMaker<Sample, Row, TensorBatch> {
     /// Tensors of samples that come from a stateful stage: several threads write their rows when the batch is
     /// complete. `collators` has one for each shape, `seeds` one for each dataset. With `pads`, batches are
     /// padded to their size.
@@ -94,83 +113,117 @@ impl BatchMaker<Sample, TensorBatch> {
         threads: usize,
         pads: bool,
     ) -> Self {
-        let owners = collators.clone();
-        let batch = move |items: BatchItems<Sample>, context: &mut dyn BatchContext| {
-            let BatchItems { items: mut samples, valid, size, bucket, from } = items;
-            // A batch without a real sample has one that pads it.
-            samples.truncate(valid.max(1));
-            let Some(collator) = collators.get(bucket.unwrap_or_default()) else {
-                return Err(ErrorKind::Config("a batch has a shape without columns".into()).into());
+        let of_shapes = collators.clone();
+        let write = move |slots: &mut Option<SlotAllocator>,
+                          samples: &[Sample],
+                          bucket: Option<usize>,
+                          dataset: &dyn Fn(usize) -> usize| {
+            let Some(collator) = of_shapes.get(bucket.unwrap_or_default()) else {
+                return samples.iter().map(|_| Err(without_columns())).collect();
             };
-            let seed = |at: usize| {
-                let dataset = from.get(at).map_or(0, |from| from.dataset);
-                seeds.get(dataset).copied().unwrap_or_default()
+            let slots = slots.get_or_insert_with(|| collator.slots());
+            let row_work = |(number, sample)| RowWork {
+                number,
+                sample,
+                seed: seeds.get(dataset(number)).copied().unwrap_or_default(),
+                slots: slots.next_row(),
             };
-            let mut rows = Vec::with_capacity(size);
-            for (at, row) in write_rows(collator, &samples, seed, threads).into_iter().enumerate() {
-                match (row, from.get(at)) {
-                    (Ok(row), _) => {
-                        rows.push(row);
-                        context.passed();
-                    }
-                    (Err(error), Some(from)) => context.failed(from, error)?,
-                    // The sample only pads the batch.
-                    (Err(error), None) => return Err(error),
-                }
-            }
-            let valid = rows.len().min(valid);
-            if pads && !pad_to(&mut rows, size, Row::clone, None) {
-                let what = "all samples of a batch failed: there is none to pad it with";
-                return Err(ErrorKind::Config(what.into()).into());
-            }
-            Ok(collator.batch(rows, valid)?.in_bucket(bucket).at(context.state()))
+            write_rows(collator, samples.iter().enumerate().map(row_work).collect(), threads)
         };
         let adopt: fn(&Tag, Sample) -> Sample =
             |tag, sample| sample.with_default_position(tag.position).with_part(tag.part);
-        BatchMaker { collator: None, collators: owners, adopt: Some(adopt), batch: Arc::new(batch) }
+        BatchMaker {
+            rows: RowMaker::Late { adopt, write: Arc::new(write) },
+            ..BatchMaker::of(collators, pads)
+        }
     }
+}
+
+impl<T: 'static> BatchMaker<T, Row, TensorBatch> {
+    /// Batches of tensors of each shape, whose rows are never made.
+    fn of(collators: Vec<Collator>, pads: bool) -> Self {
+        let (of_shapes, blanks) = (collators.clone(), collators.clone());
+        let batch = move |rows, valid, bucket: Option<usize>| match of_shapes.get(bucket.unwrap_or_default())
+        {
+            Some(collator) => Ok(collator.batch(rows, valid)?.in_bucket(bucket)),
+            None => Err(without_columns()),
+        };
+        let blank = move |bucket: Option<usize>| {
+            blanks.get(bucket.unwrap_or_default()).map_or_else(Row::default, Collator::blank_row)
+        };
+        BatchMaker {
+            collator: None,
+            collators,
+            rows: RowMaker::Same(|_| Row::default()),
+            pad: pads.then_some(Row::clone),
+            blank: Some(Arc::new(blank)),
+            batch: Arc::new(batch),
+            with_state: TensorBatch::at,
+        }
+    }
+}
+
+/// A sample to write.
+struct RowWork<'a> {
+    /// Index of the row.
+    number: usize,
+    sample: &'a Sample,
+    seed: u64,
+    slots: RowSlots,
 }
 
 /// Writes samples into their slots of a batch, on several threads.
-fn write_rows(
-    collator: &Collator,
-    samples: &[Sample],
-    seed: impl Fn(usize) -> u64 + Sync,
-    threads: usize,
-) -> Vec<Result<Row>> {
-    let mut slots = collator.slots();
-    let mut work: Vec<_> =
-        samples.iter().enumerate().map(|(at, sample)| (at, sample, slots.next_row())).collect();
-    let write = |(at, sample, slot)| {
-        let sample: &Sample = sample;
-        catch(|| collator.row(sample, seed(at), slot))
-            .and_then(|row| row)
-            .map_err(|error| sample.locate(error))
+fn write_rows(collator: &Collator, work: Vec<RowWork<'_>>, threads: usize) -> Vec<Result<Row>> {
+    let mut rows: Vec<Result<Row>> = work.iter().map(|_| Err(not_written())).collect();
+    let write = |RowWork { number, sample, seed, slots }: RowWork<'_>| {
+        let row = catch(|| collator.row(sample, seed, slots)).and_then(|row| row);
+        (number, row.map_err(|error| sample.locate(error)))
     };
-    let share = samples.len().div_ceil(threads.max(1)).max(1);
-    if share >= samples.len() {
-        return work.into_iter().map(write).collect();
+    let threads = threads.min(work.len());
+    let work = Mutex::new(work.into_iter());
+    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let write_all = || std::iter::from_fn(next).map(write).collect::<Vec<_>>();
+    let written = thread::scope(|scope| {
+        // This thread writes too. If the system starts no more threads, it does all of the work.
+        let start = |_| thread::Builder::new().name("shardstream-rows".into()).spawn_scoped(scope, write_all);
+        let started: Vec<_> = (1..threads).map_while(|number| start(number).ok()).collect();
+        let mut written = write_all();
+        written.extend(started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()));
+        written
+    });
+    for (number, row) in written {
+        rows[number] = row;
     }
-    thread::scope(|scope| {
-        let mut running = Vec::with_capacity(threads);
-        while !work.is_empty() {
-            let rest = work.split_off(share.min(work.len()));
-            let mine = std::mem::replace(&mut work, rest);
-            let write = &write;
-            running.push(scope.spawn(move || mine.into_iter().map(write).collect::<Vec<_>>()));
-        }
-        let panicked = || vec![Err(ErrorKind::Panicked("a thread that writes tensors".into()).into())];
-        running.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
-    })
+    rows
 }
 
-impl<T, B> Clone for BatchMaker<T, B> {
+fn without_columns() -> Error {
+    ErrorKind::Config("a batch has a shape without columns".into()).into()
+}
+
+fn not_written() -> Error {
+    ErrorKind::Panicked("a thread that writes tensors".into()).into()
+}
+
+impl<T, R, B> Clone for BatchMaker<T, R, B> {
     fn clone(&self) -> Self {
         BatchMaker {
             collator: self.collator.clone(),
             collators: self.collators.clone(),
-            adopt: self.adopt,
+            rows: self.rows.clone(),
+            pad: self.pad,
+            blank: self.blank.clone(),
             batch: Arc::clone(&self.batch),
+            with_state: self.with_state,
+        }
+    }
+}
+
+impl<T, R> Clone for RowMaker<T, R> {
+    fn clone(&self) -> Self {
+        match self {
+            RowMaker::Same(row) => RowMaker::Same(*row),
+            RowMaker::Late { adopt, write } => RowMaker::Late { adopt: *adopt, write: Arc::clone(write) },
         }
     }
 }

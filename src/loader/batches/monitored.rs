@@ -3,23 +3,22 @@
 use super::collector::{BatchCollector, RunOutput};
 use crate::activity::{self, Activity};
 use crate::error::Result;
-use crate::loader::event::LoaderEvent;
 use crate::loader::tuning::Tuning;
 use crate::loader::watch::{Role, RunMonitor};
 use crate::telemetry::span;
 use std::sync::Arc;
 
 /// A [`BatchCollector`] whose thread is seen by the monitor of the run.
-pub(in crate::loader) struct MonitoredCollector<I, T, B> {
-    collect: BatchCollector<I, T, B>,
+pub(in crate::loader) struct MonitoredCollector<T, R, B> {
+    collect: BatchCollector<T, R, B>,
     run: RunMonitor,
     /// Bounds the number of batches ahead of the trainer; none if batches are collected on its own thread.
     ahead: Option<Arc<Tuning>>,
 }
 
-impl<I, T, B> MonitoredCollector<I, T, B> {
+impl<T, R, B> MonitoredCollector<T, R, B> {
     pub(in crate::loader) fn new(
-        collect: BatchCollector<I, T, B>,
+        collect: BatchCollector<T, R, B>,
         run: RunMonitor,
         ahead: Option<Arc<Tuning>>,
     ) -> Self {
@@ -27,7 +26,7 @@ impl<I, T, B> MonitoredCollector<I, T, B> {
     }
 }
 
-impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for MonitoredCollector<I, T, B> {
+impl<T, R, B> Iterator for MonitoredCollector<T, R, B> {
     type Item = Result<RunOutput<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {

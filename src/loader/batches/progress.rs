@@ -1,9 +1,10 @@
 //! How far a rank has consumed its streams: the state of a job, folded over the items of its batches.
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::loader::event::{Replay, SampleFault, SourcePass, Tag};
 use crate::loader::policy::Counts;
 use crate::loader::report::Fill;
+use crate::panic::Shown;
 use crate::sample::Position;
 use crate::state::{EpochRange, JobHeader, PartialInput, Reached, State, StreamState};
 use crate::telemetry::{count, log};
@@ -25,14 +26,35 @@ pub(in crate::loader) struct RankProgress {
     known: Vec<u64>,
     /// Number of failures since the last item.
     in_a_row: Vec<u64>,
-    /// Number of items in the current batch, by stream.
-    items: Vec<u64>,
     /// The number of items that the index promises, if missing ones are filled up.
     promised: Option<PromisedItems>,
     /// How full the items are, as a stateful stage counts it.
     pub(super) fill: Fill,
-    /// Number of samples that failed in a row while their batch was made.
-    pub(super) late_in_a_row: u64,
+}
+
+/// A place of the sequence that a batch covers: one of this rank that was not skipped.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    sequence_number: u64,
+    pub(super) source: SourcePass,
+    position: Position,
+    /// How much of the item is used, and how much fits into it, as a stateful stage counts it.
+    fill: (u64, u64),
+    /// Whether the batch has its item.
+    pub(super) has_row: bool,
+}
+
+impl Place {
+    /// The place of this tag.
+    pub(super) fn of(tag: &Tag, has_row: bool) -> Self {
+        Place {
+            sequence_number: tag.sequence_number,
+            source: tag.source,
+            position: Position { part: tag.part, ..tag.position },
+            fill: tag.fill.unwrap_or_default(),
+            has_row,
+        }
+    }
 }
 
 /// The number of items that an index promises of an epoch.
@@ -65,8 +87,7 @@ impl RankProgress {
         // Failures since an earlier item are not known to be consecutive.
         let since = |at: &StreamState| if at.again == 0 { at.skips } else { 0 };
         let in_a_row = streams.iter().map(since).collect();
-        let items = vec![0; streams_per_dataset];
-        let (promised, fill, late_in_a_row) = (None, Fill::default(), 0);
+        let (promised, fill) = (None, Fill::default());
         RankProgress {
             header,
             streams_per_dataset,
@@ -75,10 +96,8 @@ impl RankProgress {
             streams,
             known,
             in_a_row,
-            items,
             promised,
             fill,
-            late_in_a_row,
         }
     }
 
@@ -87,15 +106,21 @@ impl RankProgress {
         RankProgress { promised, ..self }
     }
 
-    /// Ends a batch before place `slots` of the sequence. `padded`: it is padded if it has too few items.
-    pub(super) fn cut(&mut self, slots: u64, padded: bool) {
+    /// Counts a batch that covers these places, and ends before place `slots` of the sequence. `padded`: it
+    /// is padded if it has too few items.
+    pub(super) fn deliver(&mut self, places: &[Place], slots: u64, padded: bool) {
+        self.batches += 1;
+        places.iter().for_each(|place| self.count(place));
         if let Some(promised) = self.promised.as_ref().filter(|_| padded) {
-            for (stream, items) in self.streams.iter_mut().zip(&self.items) {
-                let places = promised.places(stream.stream, self.reached.slots, slots);
-                stream.ledger.pad(places.saturating_sub(*items));
+            let mut items = vec![0; self.streams_per_dataset];
+            for place in places.iter().filter(|place| place.has_row) {
+                items[place.source.local_stream] += 1;
+            }
+            for (stream, items) in self.streams.iter_mut().zip(items) {
+                let of_stream = promised.places(stream.stream, self.reached.slots, slots);
+                stream.ledger.pad(of_stream.saturating_sub(items));
             }
         }
-        self.items.fill(0);
         self.reached = self.reached.at(slots);
     }
 
@@ -104,41 +129,64 @@ impl RankProgress {
         State::new(Arc::clone(&self.header), self.reached, self.batches, self.streams.as_slice().into())
     }
 
-    /// Counts an item as consumed.
-    pub(super) fn pass(&mut self, mut tag: Tag) {
-        self.reach(&mut tag);
-        let number = tag.source.dataset * self.streams_per_dataset + tag.source.local_stream;
+    /// Counts a place of a batch: an item, or an empty one.
+    fn count(&mut self, place: &Place) {
+        let Place { sequence_number, source, position, fill: (used, capacity), has_row } = *place;
+        let number = self.number_of(&source);
         let Some(stream) = self.streams.get_mut(number) else { return };
-        self.items[tag.source.local_stream] += 1;
-        if let Some(promised) = &self.promised
-            && promised.passes.get(tag.source.dataset).is_some_and(|passes| tag.source.pass >= *passes)
-        {
-            stream.ledger.repeat(promised.places(
-                stream.stream,
-                tag.sequence_number,
-                tag.sequence_number + 1,
-            ));
-        }
-        stream.digest.add(
-            tag.sequence_number,
-            tag.source.dataset,
-            Position { part: tag.part, ..tag.position },
-        );
-    }
-
-    /// Counts a place that stays empty.
-    pub(super) fn pass_empty(&mut self, mut tag: Tag) {
-        self.reach(&mut tag);
-        if let Some(stream) =
-            self.streams.get_mut(tag.source.dataset * self.streams_per_dataset + tag.source.local_stream)
-        {
+        self.fill.capacity = self.fill.capacity.saturating_add(capacity);
+        if !has_row {
             stream.empty += 1;
+            return;
+        }
+        self.fill.used = self.fill.used.saturating_add(used);
+        if let Some(promised) = &self.promised
+            && promised.passes.get(source.dataset).is_some_and(|passes| source.pass >= *passes)
+        {
+            stream.ledger.repeat(promised.places(stream.stream, sequence_number, sequence_number + 1));
+        }
+        stream.digest.add(sequence_number, source.dataset, position);
+    }
+
+    /// Index of a source in `streams`.
+    fn number_of(&self, source: &SourcePass) -> usize {
+        source.dataset * self.streams_per_dataset + source.local_stream
+    }
+
+    /// Says that an item can be used: failures of its stream after it are not in a row with those before.
+    pub(super) fn sound(&mut self, source: &SourcePass) {
+        let number = self.number_of(source);
+        if let Some(in_a_row) = self.in_a_row.get_mut(number) {
+            *in_a_row = 0;
         }
     }
 
-    /// Moves the state of a stream to where a restore starts to read after this item or empty place.
-    fn reach(&mut self, tag: &mut Tag) {
-        let number = tag.source.dataset * self.streams_per_dataset + tag.source.local_stream;
+    /// Counts an item whose row could not be written. Returns the counts before it. A restore does not meet
+    /// it again, since it starts after its place.
+    pub(super) fn row_failed(&mut self, source: &SourcePass) -> Counts {
+        let number = self.number_of(source);
+        let mut before = 0;
+        if let Some(in_a_row) = self.in_a_row.get_mut(number) {
+            before = *in_a_row;
+            *in_a_row += 1;
+        }
+        Counts { in_a_row: before, ..self.counts() }
+    }
+
+    /// The error of a rank that has no sample to pad its batches with.
+    pub(super) fn no_sample_error(&self) -> Error {
+        let stream = self.streams.first().map_or(0, |first| first.stream);
+        let what = format!(
+            "stream {stream} has no sound sample in the epoch to pad its batches with, and no other stream \
+             has one to give: mend its shards, or use fewer streams"
+        );
+        ErrorKind::NoShards(what).into()
+    }
+
+    /// Moves the state of a stream to where a restore starts to read after this item or empty place, whether
+    /// or not the item gets into a batch.
+    pub(super) fn reach(&mut self, tag: &mut Tag) {
+        let number = self.number_of(&tag.source);
         let Some(stream) = self.streams.get_mut(number) else { return };
         let here = || Replay { pass: tag.source.pass, taken: tag.taken, ..Replay::default() };
         let Replay { pass, taken, given, skips, saved } =
@@ -165,16 +213,16 @@ impl RankProgress {
             given if given > pass => given,
             _ => 0,
         };
+        // A pass of which everything was taken is not read again.
+        if stream.length == Some(stream.taken) && stream.part.is_none() {
+            stream.open = Arc::default();
+        }
         self.known[number] = 0;
-        self.in_a_row[number] = 0;
-        let (used, capacity) = tag.fill.unwrap_or_default();
-        self.fill.used = self.fill.used.saturating_add(used);
-        self.fill.capacity = self.fill.capacity.saturating_add(capacity);
     }
 
     /// Counts a failure. Returns the counts before it; none if it was counted before a restore.
     pub(super) fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
-        let number = fault.source.dataset * self.streams_per_dataset + fault.source.local_stream;
+        let number = self.number_of(&fault.source);
         let stream = self.streams.get_mut(number)?;
         if self.known[number] > 0 {
             self.known[number] -= 1;
@@ -202,11 +250,10 @@ impl RankProgress {
             "a sample was skipped",
             epoch = epoch,
             dataset = from.dataset,
-            error = format_args!("{error:#}")
+            error = format_args!("{:#}", Shown(error))
         );
-        if let Some(stream) =
-            self.streams.get_mut(from.dataset * self.streams_per_dataset + from.local_stream)
-        {
+        let number = self.number_of(from);
+        if let Some(stream) = self.streams.get_mut(number) {
             stream.skip(epoch, error);
         }
     }

@@ -30,26 +30,24 @@ impl LoaderBuilder<Sample, TensorBatch> {
             );
             return Err(ErrorKind::Config(what).into());
         }
+        let pads = settings.last == LastBatch::Pad;
         if stages.iter().any(|stages| stages.stream_stage.is_some()) {
             let sizes = (0..shapes).map(|bucket| settings.bucket_size(bucket));
             let collators =
                 columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size));
             let collators: Vec<Collator> = collators.collect();
             collators.iter().try_for_each(Collator::check)?;
-            let pad: PadFn<Sample> = (settings.last == LastBatch::Pad).then_some(Sample::clone);
-            let pads = settings.last == LastBatch::Pad;
             let make = BatchMaker::tensors_after_stage(collators, seeds, settings.resources.threads(), pads);
-            return Ok(loader(settings, stages, pad, make));
+            return Ok(loader(settings, stages, make));
         }
-        let make = BatchMaker::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch);
+        let make = BatchMaker::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch, pads);
         if let Some(collator) = &make.collator {
             collator.check()?;
         }
         let stages = stages.into_iter().zip(seeds);
         let stages: Vec<Stages<Row>> =
             stages.map(|(stages, seed)| write_rows(stages, make.collator.clone(), seed)).collect();
-        let pad: PadFn<Row> = (settings.last == LastBatch::Pad).then_some(Row::clone);
-        Ok(loader(settings, stages, pad, make))
+        Ok(loader(settings, stages, make))
     }
 }
 
@@ -60,14 +58,15 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// [`ErrorKind::Config`] with the bad option, and what to do.
     pub fn build(self) -> Result<Loader<Batch<T>>> {
         let CheckedOptions { settings, stages, pad, .. } = self.checked()?;
-        Ok(loader(settings, stages, pad, BatchMaker::items()))
+        Ok(loader(settings, stages, BatchMaker::items(pad)))
     }
 }
 
 impl<T, B> LoaderBuilder<T, B> {
     /// Checks the options.
     fn checked(self) -> Result<CheckedOptions<T>> {
-        let RunOptions { schedule, resources, batch, last, policy, on_stall, columns, error } = self.options;
+        let RunOptions { schedule, resources, batch, last, uneven_steps, policy, on_stall, columns, error } =
+            self.options;
         if let Some(error) = error {
             return Err(ErrorKind::Config(error).into());
         }
@@ -87,7 +86,8 @@ impl<T, B> LoaderBuilder<T, B> {
             return Err(ErrorKind::Config(what.into()).into());
         };
         let buckets = buckets.map(Arc::new);
-        let settings = Settings { parts, schedule, resources, batch, buckets, last, policy, on_stall };
+        let settings =
+            Settings { parts, schedule, resources, batch, buckets, last, uneven_steps, policy, on_stall };
         settings.check()?;
         Ok(CheckedOptions { settings, stages, pad: self.pad, columns })
     }

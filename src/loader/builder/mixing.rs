@@ -14,6 +14,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             let Resources { threads, cores, prefetch, prefetch_bytes } = options.resources;
             let is_set = options.batch.is_some()
                 || options.last != LastBatch::Keep
+                || options.uneven_steps
                 || options.policy != OnError::stop()
                 || options.on_stall.is_set()
                 || prefetch.is_some()
@@ -21,9 +22,9 @@ impl<T: Send + 'static> LoaderBuilder<T> {
                 || !options.schedule.is_empty();
             if is_set {
                 mixed.options.fail(
-                    "`batch`, `last_batch`, `prefetch`, `prefetch_bytes`, `on_error`, `stall_after`, \
-                     `on_stall` and `weights_from` are options of the mix: set them on what `Loader::mix` \
-                     returns",
+                    "`batch`, `last_batch`, `uneven_steps`, `prefetch`, `prefetch_bytes`, `on_error`, \
+                     `stall_after`, `on_stall` and `weights_from` are options of the mix: set them on what \
+                     `Loader::mix` returns",
                 );
             }
             if let Some(error) = options.error {

@@ -103,6 +103,36 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
+    /// Whether the ranks of a job may take different numbers of steps in an [epoch](crate::Loader::epoch).
+    /// Default: false.
+    ///
+    /// Ranks that wait for each other, as in a collective, hang if one of them takes fewer steps. So on
+    /// several ranks an epoch whose [steps](crate::Loader::steps) are not known ahead is an error, unless
+    /// this is set: an error of `build` with [`LastBatch::Drop`], else the first item of `epoch` and an error
+    /// of `restore`. Set it if ranks are independent of each other, as in an evaluation whose results are
+    /// added up afterwards. [`epochs`](crate::Loader::epochs) does not need it: all ranks can take the same
+    /// number of steps from it.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let pattern = format!("{}/%d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(3).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// let dataset = Dataset::builder(shards).topology(Topology::new(0, 2)?).streams(2).build()?;
+    /// let builder = Loader::builder(dataset).batch(2);
+    /// assert!(builder.clone().build()?.epoch(0).next().unwrap().is_err());
+    /// assert_eq!(builder.clone().build()?.epochs(0).take(9).count(), 9);
+    /// assert_eq!(builder.uneven_steps(true).build()?.epoch(0).count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn uneven_steps(mut self, allowed: bool) -> Self {
+        self.options.uneven_steps = allowed;
+        self
+    }
+
     /// Fixes the number of batches prepared ahead of the one that is asked for: at least 1.
     ///
     /// By default it starts at 2. If the trainer waits for some batches although others were ready early, it

@@ -7,6 +7,7 @@ use crate::loader::event::StreamStart;
 use crate::loader::last_batch::LastBatch;
 use crate::loader::settings::MakeBucketPlan;
 use crate::loader::stages::{ChunkedStage, Stages};
+use crate::panic::catch;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -177,7 +178,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         C::Out: Send + 'static,
     {
         let name = name.into();
-        if let Err(error) = make().check() {
+        if let Err(error) = catch(|| make().check()).and_then(|checked| checked) {
             let what = match error.kind() {
                 ErrorKind::Config(what) => what.clone(),
                 _ => error.to_string(),

@@ -75,6 +75,12 @@ impl<T> SourceOutputs for InlineOutputs<T> {
         gate.map(|gate| gate.open(time)).is_some()
     }
 
+    fn give_back(&mut self, number: usize, places: u64) {
+        if let Some((_, outputs)) = self.sources.get_mut(number) {
+            outputs.give_back(places);
+        }
+    }
+
     fn end_batch(&mut self) {
         if let Some(allocator) = &mut self.allocator {
             allocator.end_batch();

@@ -129,6 +129,12 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
         gate.open(time);
         true
     }
+
+    fn give_back(&mut self, number: usize, places: u64) {
+        if let Some(source) = self.sources.get_mut(number) {
+            source.outputs.give_back(places);
+        }
+    }
 }
 
 impl<T: Send + 'static> Drop for WorkerPool<T> {

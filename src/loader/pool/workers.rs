@@ -11,13 +11,13 @@ use crate::activity::{self, Activity};
 use crate::collate::{Collator, RowSlots};
 use crate::cpu_time;
 use crate::dataset::StopHandle;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{StageInput, StreamEvent};
 use crate::loader::sequence::{MixedStream, SequenceConfig};
 use crate::loader::stages::{MappedInput, Stages};
 use crate::loader::stream::StreamReader;
 use crate::loader::watch::{PoolStatus, Role, RunMonitor, StreamProgress, WorkDone};
-use crate::panic::catch;
+use crate::panic::{catch, drop_caught};
 use crate::telemetry::span;
 use crate::wait;
 use futures::task::AtomicWaker;
@@ -50,6 +50,9 @@ pub(super) struct Workers<T> {
     run: Option<RunMonitor>,
     /// By source: wakes a thread when the source has something to read.
     source_wakers: OnceLock<Arc<[Waker]>>,
+    /// Locked before `state`, so that chunks ask for their slots in the order of their source. Memory is
+    /// taken under this lock alone, since that may call a driver to pin it.
+    slot_predictor: Option<Mutex<SlotPredictor>>,
 }
 
 impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
@@ -69,7 +72,8 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 
 struct WorkersState<T> {
     schedule: ReadSchedule<StreamReader, MappedInput<T>>,
-    slot_predictor: Option<SlotPredictor>,
+    /// The panic of a thread, which ends the run.
+    panic: Option<Error>,
     /// Number of threads that wait for work.
     idle: usize,
     /// Number of threads that run, and that are wanted.
@@ -106,7 +110,7 @@ impl<T: Send + 'static> Workers<T> {
         let schedule = ReadSchedule::new(sources, threads, row_bytes).counted(samples);
         let state = WorkersState {
             schedule,
-            slot_predictor,
+            panic: None,
             idle: 0,
             threads: 0,
             wanted: threads,
@@ -127,6 +131,7 @@ impl<T: Send + 'static> Workers<T> {
             taker: AtomicWaker::new(),
             run,
             source_wakers: OnceLock::new(),
+            slot_predictor: slot_predictor.map(Mutex::new),
         })
     }
 
@@ -134,12 +139,22 @@ impl<T: Send + 'static> Workers<T> {
     pub(super) fn close(&self) {
         let left = self.lock().schedule.close();
         self.readable.notify_all();
-        // Without the lock: dropping a source may wake a thread that takes it.
-        drop(left);
+        // Without the lock: dropping a source may wake a thread that takes it, and items are the caller's.
+        drop(drop_caught(left));
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkersState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the work of a thread. If it panics outside of the calls of foreign code that are caught one by
+    /// one, its source would stay away, and everyone would wait for it: the panic ends the run.
+    fn caught(&self, work: impl FnOnce()) {
+        if let Err(panic) = catch(work) {
+            self.lock().panic.get_or_insert(panic);
+            self.close();
+            self.taker.wake();
+        }
     }
 
     /// The loop of each thread, until the pool is closed or has too many threads.
@@ -260,26 +275,28 @@ impl<T: Send + 'static> Workers<T> {
         summary: &ReadSummary,
         status: SourceStatus,
     ) -> Option<(ChunkId, VecDeque<RowSlots>)> {
-        let mut guard = self.lock();
-        if guard.schedule.is_closed() {
-            // Without the lock: dropping the reader may take long, or call this pool's wakers.
-            drop(guard);
+        let mut predictor = self.slot_predictor();
+        let mut state = self.lock();
+        if state.schedule.is_closed() {
+            // Without the locks: dropping the reader may take long, or call this pool's wakers.
+            drop((state, predictor));
             drop(reader);
             return None;
         }
-        let state = &mut *guard;
         let read = (summary.samples, summary.bytes, summary.is_chunk);
         let id = state.schedule.put_back(source, reader, read, status);
-        let chunk = id.map(|id| {
-            let Some(predictor) = &mut state.slot_predictor else { return (id, VecDeque::new()) };
-            let row_slots = predictor.take(source, id.first_item, summary.samples);
-            if summary.ended {
-                predictor.end(source);
-            }
-            (id, row_slots)
-        });
-        self.notify_idle(guard);
-        chunk
+        self.notify_idle(state);
+        let id = id?;
+        let Some(predictor) = &mut predictor else { return Some((id, VecDeque::new())) };
+        let row_slots = predictor.take(source, id.first_item, summary.samples);
+        if summary.ended {
+            predictor.end(source);
+        }
+        Some((id, row_slots))
+    }
+
+    fn slot_predictor(&self) -> Option<MutexGuard<'_, SlotPredictor>> {
+        self.slot_predictor.as_ref().map(|predictor| predictor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Stores a chunk whose samples were mapped.
@@ -309,34 +326,37 @@ impl<T: Send + 'static> Workers<T> {
     /// Waits for the next chunk of a source. Returns none at its end.
     ///
     /// # Errors
-    /// If this thread was interrupted.
+    /// If this thread was interrupted, or a thread of the pool has panicked.
     pub(super) fn take(&self, source: usize) -> Result<Option<Chunk<MappedInput<T>>>> {
         let take = || {
             let mut state = self.lock();
+            if let Some(panic) = state.panic.take() {
+                return Poll::Ready(Err(panic));
+            }
             let next = state.schedule.take(source);
             self.notify_idle(state);
             match next {
-                NextChunk::Ready(chunk) => Poll::Ready(Some(chunk)),
-                NextChunk::Ended => Poll::Ready(None),
+                NextChunk::Ready(chunk) => Poll::Ready(Ok(Some(chunk))),
+                NextChunk::Ended => Poll::Ready(Ok(None)),
                 NextChunk::Pending => Poll::Pending,
             }
         };
         match take() {
-            Poll::Ready(taken) => Ok(taken),
+            Poll::Ready(taken) => taken,
             Poll::Pending => {
                 activity::on_stream(source);
                 let _waiting = activity::during(Activity::AwaitItems);
                 wait::block_on(poll_fn(|cx| {
                     self.taker.register(cx.waker());
                     take()
-                }))
+                }))?
             }
         }
     }
 
     /// Says that a source that had ended is repeated.
     pub(super) fn repeat(&self, source: usize) {
-        if let Some(predictor) = &mut self.lock().slot_predictor {
+        if let Some(predictor) = &mut self.slot_predictor() {
             predictor.repeat(source);
         }
     }

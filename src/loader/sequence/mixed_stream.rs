@@ -45,6 +45,15 @@ impl MixedStream {
         !self.is_ended()
     }
 
+    /// Takes back the last items and gaps: the next ones take their places.
+    pub(super) fn give_back(&mut self, places: u64, outputs: &mut impl SourceOutputs) {
+        self.taken -= places.min(self.taken);
+        // Only a stream of a single dataset has outputs that depend on their places.
+        if let [(source, _)] = self.sources[..] {
+            outputs.give_back(source, places);
+        }
+    }
+
     pub(super) fn next<O: SourceOutputs>(&mut self, outputs: &mut O) -> Option<LoaderEvent<O::Item>> {
         while !self.is_ended() {
             let sources = &self.sources;

@@ -16,7 +16,7 @@ mod testing;
 
 pub(super) use dataset_order::DatasetOrder;
 pub(super) use mixed_stream::MixedStream;
-pub(super) use sequencer::{Batching, SequenceConfig, Sequencer};
+pub(super) use sequencer::{BatchSequence, Batching, SequenceConfig, Sequencer};
 pub(super) use stream_lengths::StreamLengths;
 
 use super::event::LoaderEvent;
@@ -32,6 +32,11 @@ pub(super) trait SourceOutputs {
 
     /// Lets a source that has ended start again, for the `time`th time. Returns whether it can.
     fn repeat(&mut self, source: usize, time: u64) -> bool;
+
+    /// Says that the last items and gaps of a source have lost their places, which the next ones take.
+    fn give_back(&mut self, source: usize, places: u64) {
+        let _ = (source, places);
+    }
 
     /// Says that a batch ends here.
     fn end_batch(&mut self) {}

@@ -1,7 +1,7 @@
 //! Puts the items of a rank's streams into the order of the sequence, and cuts it into batches.
 
 use super::{MixedStream, SourceOutputs};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Location};
 use crate::loader::event::{BatchEnd, LoaderEvent};
 use crate::loader::shapes::Shapes;
 
@@ -18,6 +18,8 @@ pub(in crate::loader) struct Sequencer<O> {
     live_streams: usize,
     /// The next sequence number, counted among those of this rank.
     local_number: u64,
+    /// The first of these of the current batch.
+    batch_local_number: u64,
     /// Number of this rank, and number of ranks.
     rank: (usize, usize),
     batch: usize,
@@ -35,6 +37,36 @@ pub(in crate::loader) struct Sequencer<O> {
     had_gap: bool,
     /// The sequence number at which the current batch of all ranks starts.
     batch_start: u64,
+    /// By stream, the number of items and gaps that it has given to the current batch.
+    given: Vec<u64>,
+    /// The batch that has ended last, until the next event.
+    last: Option<EndedBatch>,
+    /// By stream, where its last failure was.
+    failed: Vec<Option<Location>>,
+}
+
+/// A batch that has ended, and could not be made.
+#[derive(Debug)]
+struct EndedBatch {
+    /// Where it started.
+    local_number: u64,
+    batch_start: u64,
+    /// How far it was filled.
+    covered: usize,
+    filled: usize,
+    given: Vec<u64>,
+}
+
+/// A sequence of events that its consumer may ask for more items of the batch that has just ended.
+pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
+    /// Continues the batch that has just ended, in which `items` were lost while it was made, so that their
+    /// places are empty. Returns false if it ends nevertheless, because it covers a fixed range of the
+    /// sequence.
+    fn refill(&mut self, items: usize) -> bool;
+
+    /// Starts the batch that has just ended again: all its items are lost, and the next ones of their streams
+    /// take their places.
+    fn restart(&mut self);
 }
 
 /// How a rank sequences its streams.
@@ -76,11 +108,16 @@ impl<O> Sequencer<O> {
         let repeat_streams = repeat_streams && matches!(batching, Batching::Steps(_));
         let live_streams = streams.len();
         let (shapes, covered, filled, batch_start) = (shapes.clone(), 0, 0, first_number);
+        let (given, failed) = (vec![0; live_streams], vec![None; live_streams]);
         let mut sequencer = Sequencer {
             sources,
             live_streams,
             streams,
+            given,
+            last: None,
+            failed,
             local_number,
+            batch_local_number: local_number,
             rank,
             batch,
             shapes,
@@ -120,18 +157,27 @@ impl<O> Sequencer<O> {
     }
 
     /// The error for a stream that must be repeated to fill batches, but has no sample.
-    fn no_sample_error(&self, stream: usize) -> Error {
-        let stream = self.rank.0 + stream * self.rank.1;
+    fn no_sample_error(&self, local_stream: usize) -> Error {
+        let stream = self.rank.0 + local_stream * self.rank.1;
         let what = format!(
             "stream {stream} has no sound sample in the epoch to fill its batches with: mend its shards, use \
              fewer streams, or `LastBatch::Pad`"
         );
-        ErrorKind::NoShards(what).into()
+        let location = self.failed.get(local_stream).cloned().flatten().unwrap_or_default();
+        Error::from(ErrorKind::NoShards(what)).located(location)
     }
 
     /// Ends the current batch.
     fn end_batch<T>(&mut self) -> LoaderEvent<T> {
         let all = (self.batch as u64).saturating_mul(self.rank.1 as u64);
+        self.last = Some(EndedBatch {
+            local_number: self.batch_local_number,
+            batch_start: self.batch_start,
+            covered: self.covered,
+            filled: self.filled,
+            given: self.given.clone(),
+        });
+        self.given.fill(0);
         self.batch_start = match self.covered > self.batch {
             true => self.sequence_number(),
             false => self.batch_start.saturating_add(all),
@@ -140,6 +186,7 @@ impl<O> Sequencer<O> {
             *left -= 1;
         }
         (self.covered, self.filled, self.had_gap) = (0, 0, false);
+        self.batch_local_number = self.local_number;
         let (size, bucket) = (self.batch, self.shapes.as_ref().map(Shapes::bucket));
         self.seek_step(self.batch_start);
         LoaderEvent::BatchEnd(BatchEnd { next_number: self.batch_start, size, bucket })
@@ -202,6 +249,31 @@ impl<O> Sequencer<O> {
     }
 }
 
+impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
+    fn refill(&mut self, items: usize) -> bool {
+        let Some(last) = self.last.take_if(|_| self.batching == Batching::WhenFull) else { return false };
+        self.batch_start = last.batch_start;
+        self.batch_local_number = last.local_number;
+        (self.covered, self.filled) = (last.covered, last.filled.saturating_sub(items));
+        self.given = last.given;
+        true
+    }
+
+    fn restart(&mut self) {
+        let Some(last) = self.last.take() else { return };
+        (self.local_number, self.batch_local_number) = (last.local_number, last.local_number);
+        self.batch_start = last.batch_start;
+        (self.covered, self.filled, self.had_gap) = (0, 0, false);
+        for (stream, places) in self.streams.iter_mut().zip(last.given) {
+            stream.give_back(places, &mut self.sources);
+        }
+        if let Batching::Steps(left) = &mut self.batching {
+            *left += 1;
+        }
+        self.seek_step(self.batch_start);
+    }
+}
+
 impl<O: SourceOutputs> Iterator for Sequencer<O> {
     type Item = LoaderEvent<O::Item>;
 
@@ -243,18 +315,22 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
             match self.streams[at].next(&mut self.sources) {
                 Some(LoaderEvent::Item(mut tag, item)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
+                    tag.bucket = self.shapes.as_ref().map(Shapes::bucket);
+                    self.given[at] += 1;
                     self.advance();
                     self.filled += 1;
                     return Some(LoaderEvent::Item(tag, item));
                 }
                 Some(LoaderEvent::Gap(mut tag)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
+                    self.given[at] += 1;
                     self.advance();
                     self.had_gap = true;
                     return Some(LoaderEvent::Gap(tag));
                 }
                 Some(LoaderEvent::Fault(mut fault)) => {
                     fault.source.local_stream = at;
+                    self.failed[at] = Some(fault.error.location().clone());
                     return Some(LoaderEvent::Fault(fault));
                 }
                 Some(LoaderEvent::Fatal(error)) => {

@@ -151,6 +151,10 @@ impl<T: Send + 'static> StreamStage<T> for BucketQueues<T> {
         self.last.take()
     }
 
+    fn give_back(&mut self, places: u64) {
+        self.next_index = self.next_index.saturating_sub(places);
+    }
+
     fn end(&mut self) {}
 
     fn drain(&mut self) {

@@ -72,7 +72,7 @@ impl RestorePoint {
     /// Starts from the beginning, or resumes after what was emitted before.
     pub(super) fn new<T>(start: &Replay, stage: &mut dyn StreamStage<T>) -> Result<Self> {
         let saved = start.saved.as_ref();
-        if saved.is_some() && stage.save().is_none() {
+        if saved.is_some() && stage.save().is_none() && !stage.is_broken() {
             return Err(crate::state::misfit(
                 "it has the saved state of a stage (`Stage::save`), and this stage does not save any",
             ));
@@ -263,6 +263,7 @@ impl RestorePoint {
             replay: Some(Box::new(replay)),
             fill: None,
             note: self.noted.take(),
+            bucket: None,
         }))
     }
 

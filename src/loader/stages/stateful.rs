@@ -4,7 +4,7 @@ use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, S
 use crate::adapters::{SavedStage, Stage};
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::StreamStart;
-use crate::panic::catch;
+use crate::panic::{catch, drop_caught};
 use std::sync::Arc;
 
 /// Makes a stage, one for each stream and pass.
@@ -14,7 +14,8 @@ pub(super) type MakeStage<C> = Arc<dyn Fn(&StreamStart) -> C + Send + Sync>;
 pub(super) struct StatefulStage<C: Stage<In>, In> {
     make: MakeStage<C>,
     start: StreamStart,
-    stage: C,
+    /// None if making it has panicked.
+    stage: Option<C>,
     /// What the last push has given.
     ready: Option<Result<C::Out>>,
     /// No more inputs come in this pass.
@@ -25,18 +26,27 @@ pub(super) struct StatefulStage<C: Stage<In>, In> {
 
 impl<C: Stage<In>, In> StatefulStage<C, In> {
     pub(super) fn new(make: MakeStage<C>, start: StreamStart) -> Self {
-        StatefulStage { stage: make(&start), make, start, ready: None, draining: false, broken: false }
+        let (stage, ready) = match catch(|| make(&start)) {
+            Ok(stage) => (Some(stage), None),
+            Err(panic) => (None, Some(Err(panic))),
+        };
+        let broken = stage.is_none();
+        StatefulStage { make, start, stage, ready, draining: false, broken }
     }
 
+    /// Calls the stage, unless it has panicked before.
     fn call<T>(&mut self, call: impl FnOnce(&mut C) -> Option<Result<T>>) -> Option<Result<T>> {
-        if self.broken {
-            return None;
-        }
-        let stage = &mut self.stage;
+        let stage = self.stage.as_mut().filter(|_| !self.broken)?;
         catch(|| call(stage)).unwrap_or_else(|panic| {
             self.broken = true;
             Some(Err(panic))
         })
+    }
+
+    /// Asks the stage something that changes nothing.
+    fn ask<T: Default>(&self, ask: impl FnOnce(&C) -> T) -> T {
+        let stage = self.stage.as_ref().filter(|_| !self.broken);
+        stage.and_then(|stage| catch(|| ask(stage)).ok()).unwrap_or_default()
     }
 }
 
@@ -50,7 +60,7 @@ where
         let Ok(item) = part.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
-        if !self.is_done() {
+        if !self.broken && !self.is_done() {
             self.ready = self.call(|stage| stage.push(*item));
         }
         Ok(())
@@ -60,13 +70,16 @@ where
         let draining = self.draining;
         let item = self.ready.take().or_else(|| self.call(Stage::pull));
         let item = item.or_else(|| draining.then(|| self.call(Stage::drain)).flatten());
-        let fill = |item: &C::Out| catch(|| self.stage.fill(item)).unwrap_or_default();
+        let fill = |item: &C::Out| self.ask(|stage| stage.fill(item));
         let pulled = |item| StageOutput { fill: fill(&item), ..StageOutput::item(item) };
         item.map(|item| item.map(pulled).map_err(StageFailure::from))
     }
 
     fn end(&mut self) {
-        *self = StatefulStage::new(Arc::clone(&self.make), self.start.clone());
+        let before = std::mem::replace(self, Self::new(Arc::clone(&self.make), self.start.clone()));
+        if let Err(panic) = drop_caught(before) {
+            (self.ready, self.broken) = (Some(Err(panic)), true);
+        }
     }
 
     fn drain(&mut self) {
@@ -74,19 +87,23 @@ where
     }
 
     fn is_fresh(&self) -> bool {
-        catch(|| self.stage.is_fresh()).unwrap_or_default()
+        self.ask(Stage::is_fresh)
     }
 
     fn save(&self) -> Option<SavedStage> {
-        catch(|| self.stage.save()).unwrap_or_default()
+        self.ask(Stage::save)
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        catch(|| self.stage.restore(saved)).and_then(|restored| restored)
+        match &mut self.stage {
+            Some(stage) => catch(|| stage.restore(saved)).and_then(|restored| restored),
+            // The panic is the first thing that it gives.
+            None => Ok(()),
+        }
     }
 
     fn is_done(&self) -> bool {
-        catch(|| self.stage.is_done()).unwrap_or_default()
+        self.ask(Stage::is_done)
     }
 
     fn is_broken(&self) -> bool {

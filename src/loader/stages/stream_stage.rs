@@ -26,6 +26,12 @@ pub(in crate::loader) trait StreamStage<T>: Send {
         None
     }
 
+    /// Says that the last items and gaps that were pulled have lost their sequence numbers, which the next
+    /// ones take.
+    fn give_back(&mut self, places: u64) {
+        let _ = places;
+    }
+
     /// Resets the stage at the end of a pass.
     fn end(&mut self);
 
@@ -166,6 +172,10 @@ where
 
     fn lost(&mut self) -> Option<OutputOrigin> {
         self.stage.lost()
+    }
+
+    fn give_back(&mut self, places: u64) {
+        self.stage.give_back(places);
     }
 
     fn end(&mut self) {

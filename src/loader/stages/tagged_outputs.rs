@@ -43,6 +43,8 @@ impl<T> MappedInput<T> {
 /// The outputs of one source, in the order of its stream, after the stream stage.
 pub(in crate::loader) struct TaggedOutputs<T> {
     dataset: usize,
+    /// Number of the stream in the job.
+    stream: usize,
     stage: Option<Box<dyn StreamStage<T>>>,
     /// Where a restore starts, if the stream stage is stateful.
     restore_point: Option<RestorePoint>,
@@ -63,6 +65,8 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     /// Whether the run continues over all epochs, without end.
     endless: bool,
     too_many_empty_passes: bool,
+    /// Whether the source counts as ended, because the stages gave no item in too many passes.
+    gave_up: bool,
     /// Whether the source has ended, until [`has_ended`](TaggedOutputs::has_ended) has said so.
     ended: bool,
 }
@@ -96,6 +100,7 @@ impl<T> TaggedOutputs<T> {
             };
         TaggedOutputs {
             dataset,
+            stream: start.stream,
             stage,
             restore_point,
             name,
@@ -108,6 +113,7 @@ impl<T> TaggedOutputs<T> {
             first_empty_pass: None,
             endless,
             too_many_empty_passes: false,
+            gave_up: false,
             ended: false,
         }
     }
@@ -198,6 +204,13 @@ impl<T> TaggedOutputs<T> {
         new.then(|| LoaderEvent::Fault(SampleFault { source: SourcePass { pass, ..self.source() }, error }))
     }
 
+    /// Says that the last items and gaps have lost their places, which the next ones take.
+    pub(in crate::loader) fn give_back(&mut self, places: u64) {
+        if let Some(stage) = &mut self.stage {
+            stage.give_back(places);
+        }
+    }
+
     /// A failure of the stream stage, at the sample that was pushed last.
     fn stage_failed(&mut self, failed: StageFailure) -> LoaderEvent<T> {
         if let Some(restore_point) = &mut self.restore_point {
@@ -266,9 +279,17 @@ impl<T> TaggedOutputs<T> {
     pub(in crate::loader) fn next(&mut self) -> Option<LoaderEvent<T>> {
         if std::mem::take(&mut self.too_many_empty_passes) {
             let what = format!(
-                "a stream had no item in {MAX_EMPTY_PASSES} epochs: all samples failed or were filtered out"
+                "stream {} had no item in {MAX_EMPTY_PASSES} epochs: all samples failed or were filtered out",
+                self.stream
             );
-            return Some(LoaderEvent::Fatal(ErrorKind::NoShards(what).into()));
+            // As a stream without a readable sample: it ends, and the others continue.
+            (self.current, self.stage, self.gave_up) = (None, None, true);
+            let error = ErrorKind::NoShards(what).into();
+            return Some(LoaderEvent::Fault(SampleFault { source: self.source(), error }));
+        }
+        if self.gave_up {
+            self.ended = true;
+            return None;
         }
         if let Some(error) = self.start_error.take() {
             return Some(LoaderEvent::Fatal(error));

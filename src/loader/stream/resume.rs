@@ -26,6 +26,9 @@ const MIN_GAP: u64 = 1 << 20;
 /// Continues a pass of the stream as of a state.
 pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState) -> Result<PassReader> {
     let slices = stream.slices(epoch);
+    if from.open.is_empty() && from.length == Some(from.taken) {
+        return Ok(finished_pass(stream, epoch, from));
+    }
     let current = last_open_slice(stream.stream, &slices, from)?;
     let ReplayedBuffer { held, inputs, rng } = match stream.shuffle {
         0 | 1 => ReplayedBuffer { held: Vec::new(), inputs: from.taken, rng: stream.rng(epoch) },
@@ -83,6 +86,20 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState
         ended: from.length.is_some(),
         note: None,
     })
+}
+
+/// A pass of which everything was taken.
+fn finished_pass(stream: &StreamConfig, epoch: u64, from: &StreamState) -> PassReader {
+    PassReader {
+        reader: stream.reader(epoch, Vec::new()),
+        buffer: None,
+        inputs: from.taken,
+        slice: None,
+        resumed: Some(from.clone()),
+        unfinished: None,
+        ended: true,
+        note: None,
+    }
 }
 
 /// The input whose outputs were emitted in part.

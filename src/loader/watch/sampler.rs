@@ -53,13 +53,18 @@ fn sample_runs() {
         // Outside the lock: this may drop the last reference to a run, and call the caller's code.
         let mut ended = Vec::new();
         for weak in runs {
-            let Some(run) = weak.upgrade() else { continue };
-            if run.has_ended() {
+            // The caller's subscriber, exporter or callback may panic, also when it is dropped with the run.
+            let has_ended = catch(|| match weak.upgrade() {
+                Some(run) if run.has_ended() => true,
+                Some(run) => {
+                    run.sample();
+                    false
+                }
+                None => false,
+            });
+            if has_ended.unwrap_or_default() {
                 ended.push(weak);
-                continue;
             }
-            // The caller's subscriber, exporter or callback may panic.
-            drop(catch(|| run.sample()));
         }
         sampler().runs.retain(|run| !ended.iter().any(|ended| ended.ptr_eq(run)));
     }

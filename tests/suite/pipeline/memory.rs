@@ -118,7 +118,7 @@ fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
                     7 => Err(Error::step("behind it")),
                     _ => Ok(item),
                 });
-                items.threads(threads).on_error(policy()).batch(batch).build().unwrap()
+                items.threads(threads).on_error(policy()).uneven_steps(true).batch(batch).build().unwrap()
             };
             let whole = all(loader(rank(0, 1), 4).epoch(1), usize::MAX);
             assert!(errors(&whole).is_empty(), "{:?}", errors(&whole));

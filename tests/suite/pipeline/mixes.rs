@@ -28,7 +28,10 @@ fn is_book(item: &[u64]) -> bool {
 
 #[test]
 fn each_dataset_of_a_mix_has_its_own_stages() {
-    let loader = |threads, number, ranks| mix(threads, rank(number, ranks)).batch(8 / ranks).build().unwrap();
+    let loader = |threads, number, ranks| {
+        let mix = mix(threads, rank(number, ranks)).uneven_steps(true);
+        mix.batch(8 / ranks).build().unwrap()
+    };
     let begin =
         |loader: &Loader<Batch<Vec<u64>>>, endless| if endless { loader.epochs(0) } else { loader.epoch(0) };
     for endless in [false, true] {
@@ -110,7 +113,7 @@ fn equal_datasets_of_a_mix_share_no_random_numbers() {
 #[test]
 fn each_dataset_of_a_mix_gives_the_same_items_as_beside_any_other() {
     let run = |items: LoaderBuilder<Vec<u64>>| {
-        good(&all(items.batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
+        good(&all(items.uneven_steps(true).batch(1).build().unwrap().epoch(1), usize::MAX)).concat()
     };
     for stream in 0..4 {
         let here = rank(stream, 4);

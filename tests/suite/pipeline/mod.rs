@@ -6,6 +6,8 @@
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
 //! ahead      steps that are skipped
+//! foreign    panics of the caller's types and drivers
+//! late       batches that fail while they are made
 //! outage     a network that fails ends a run, and its state continues
 //! policy     failures that are skipped: limits, and the ledger
 //! rounds     streams that begin again and again
@@ -21,6 +23,8 @@
 mod ahead;
 mod changed;
 mod following;
+mod foreign;
+mod late;
 mod memory;
 mod mixes;
 mod model;

@@ -97,7 +97,7 @@ impl Job {
                 .chunked(length, separator)
                 .filter_map(move |row| Ok((row.iter().sum::<u64>() % by != 0).then_some(row))),
         };
-        items.last_batch(self.last)
+        items.last_batch(self.last).uneven_steps(true)
     }
 
     fn dataset(&self, source: &Arc<VersionedSource>, topology: Topology) -> Dataset {

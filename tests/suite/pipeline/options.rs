@@ -170,3 +170,52 @@ fn the_order_of_options_makes_no_difference() {
     assert_eq!(found[0].len(), 6);
     assert_eq!(found[0], found[1]);
 }
+
+/// A collective waits for ever for a rank that has no more batches. So steps that nobody knows ahead are
+/// refused on several ranks: by `build` where full batches were asked for, else where the epoch begins.
+#[test]
+fn unknown_steps_of_several_ranks_are_refused() {
+    use LastBatch::{Drop, Keep, Pad, Repeat};
+    let why = "may take different numbers of steps";
+    for (number, last) in [Keep, Drop, Pad, Repeat].into_iter().enumerate() {
+        for known in [false, true] {
+            for ranks in [1, 2] {
+                let dataset = VersionedSource::of(&SIZES).dataset(4).streams(2).topology(rank(0, ranks));
+                let dataset = if known { dataset.index(counts(&SIZES)) } else { dataset };
+                let builder = Loader::builder(dataset.build().unwrap()).batch(2).last_batch(last);
+                let (allowed, what) = (builder.clone().uneven_steps(true).build(), (last, known, ranks));
+                match (known, last) {
+                    (false, Repeat) => refused(allowed, "needs the lengths of all streams"),
+                    _ => assert!(allowed.unwrap().epoch(0).all(|batch| batch.is_ok()), "{what:?}"),
+                }
+                let built = builder.build();
+                if known || ranks == 1 && last != Repeat {
+                    let loader = built.unwrap();
+                    assert!(loader.epoch(0).all(|batch| batch.is_ok()), "{what:?}");
+                    assert_eq!(loader.steps().is_some(), known, "{what:?}");
+                } else if matches!(last, Drop | Repeat) {
+                    refused(built, ["", why, "", "needs the lengths of all streams"][number]);
+                } else {
+                    let loader = built.unwrap();
+                    let found: Vec<_> = loader.epoch(0).collect();
+                    let [Err(error)] = &found[..] else { panic!("{what:?}: {found:?}") };
+                    assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
+                    assert!(error.to_string().contains(why), "{error}");
+                    let mut endless = loader.epochs(0);
+                    assert!(endless.by_ref().take(20).all(|batch| batch.is_ok()), "{what:?}");
+                    assert!(loader.restore(&endless.state()).is_ok(), "{what:?}");
+                    refused(loader.restore(&loader.epoch(0).state()).map(|_| loader.clone()), why);
+                }
+            }
+        }
+    }
+    // A stage makes the lengths unknown in spite of an index. Ranks that read the same take the same steps.
+    let dataset = |topology| {
+        let dataset = VersionedSource::of(&SIZES).dataset(4).streams(2).index(counts(&SIZES));
+        Loader::builder(dataset.topology(topology).build().unwrap()).batch(2).last_batch(Drop)
+    };
+    refused(dataset(rank(0, 2)).filter_map(|sample| Ok(Some(sample))).build(), why);
+    let twins = rank(0, 2).with_data_parallel(0, 1).unwrap();
+    let loader = dataset(twins).filter_map(|sample| Ok(Some(sample))).build().unwrap();
+    assert!(loader.epoch(0).all(|batch| batch.is_ok()));
+}

@@ -146,3 +146,39 @@ fn a_fault_of_one_shard_does_not_end_the_run() {
     assert_eq!(found.iter().filter(|(item, _)| *item == Err("stale".into())).count(), 1);
     assert_eq!(good(&found).len(), SIZES.iter().sum::<usize>());
 }
+
+/// An outage while a sample to pad with is read ends the run as any other does: once, with its error, and the
+/// state resumes. No step is left out.
+#[test]
+fn an_outage_while_padding_is_read_ends_the_run_and_its_state_resumes() {
+    let source = Failing::new();
+    for threads in [0, 2] {
+        let sound: u64 = SIZES[..4].iter().sum::<usize>() as u64;
+        let dataset = source.dataset().streams(1).shuffle_shards(false).index(counts(&SIZES));
+        // From the fourth shard on, all samples fail.
+        let items = numbers(dataset.build().unwrap()).map(|number| match number / 1000 {
+            ..4 => Ok(number),
+            _ => Err(shardstream::Error::step("no")),
+        });
+        let items = items.on_error(OnError::skip(Failures::all())).last_batch(LastBatch::Pad).batch(4);
+        let loader = items.threads(threads).prefetch(1).build().unwrap();
+        let steps = loader.steps().unwrap();
+        let whole = good(&all(loader.epoch(0), usize::MAX));
+        assert_eq!(whole.len() as u64, steps);
+        let mut batches = loader.epoch(0);
+        let mut found: Vec<Found> = Vec::new();
+        while let Some(item) = next(&mut batches) {
+            found.push(item);
+            // The first shard was read.
+            source.fails(0, outages()[0].1);
+        }
+        source.mend();
+        assert_eq!(found.pop(), Some(Err("denied".into())), "{threads} threads");
+        let found: Vec<Vec<u64>> = found.into_iter().map(std::result::Result::unwrap).collect();
+        assert_eq!(found, whole[..sound.div_ceil(4) as usize]);
+        let state = saved(&batches.state());
+        assert_eq!(state.batches(), found.len() as u64);
+        let rest = good(&all(loader.restore(&state).unwrap(), usize::MAX));
+        assert_eq!(rest, whole[found.len()..]);
+    }
+}

@@ -110,7 +110,8 @@ fn ledgers_of_ranks_merge_into_that_of_the_job() {
     let source = source();
     let skip = || OnError::skip(Failures::all());
     let ended = |number, ranks, batch| {
-        let loader = items(dataset(&source, rank(number, ranks))).on_error(skip()).shuffle(4).batch(batch);
+        let loader = items(dataset(&source, rank(number, ranks))).on_error(skip()).shuffle(4);
+        let loader = loader.uneven_steps(true).batch(batch);
         let mut batches = loader.build().unwrap().epoch(2);
         batches.by_ref().for_each(|batch| drop(batch.unwrap()));
         batches.state()

@@ -1,8 +1,10 @@
 //! Streams that make many passes while the others wait for them.
 
 use super::stages::watched;
-use super::{VersionedSource, number, rank};
+use super::{VersionedSource, all, errors, good, number, rank, url};
 use crate::support::versioned_source::counts;
+use shardstream::adapters::GroupBy;
+use shardstream::loader::LoaderBuilder;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 
@@ -44,6 +46,51 @@ fn a_stream_without_a_sound_sample_ends_the_run() {
             let error = batches(0, threads, LastBatch::Drop).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
             assert!(error.to_string().contains("stream 1 has no sound sample"), "{error}");
+        }
+    });
+}
+
+/// Why a stream has no item.
+type Empty = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
+
+/// Whatever the reason is why a stream of a run without end has no item: it ends with one error, and the
+/// others continue.
+#[test]
+fn streams_without_an_item_end_in_one_way() {
+    fn kept(sample: &Sample) -> bool {
+        number(sample) < 1000
+    }
+    fn kept_number(sample: &Sample) -> Option<u64> {
+        kept(sample).then(|| number(sample))
+    }
+    let reasons: [(&str, Empty); 5] = [
+        ("missing", |items| items.map(|sample| Ok(number(&sample)))),
+        ("select", |items| items.select(kept).map(|sample| Ok(number(&sample)))),
+        ("filter_map", |items| items.filter_map(|sample| Ok(kept_number(&sample)))),
+        ("flat_map", |items| items.flat_map(|sample| Ok(kept_number(&sample)))),
+        ("a stage", |items| {
+            let items = items.filter_map(|sample| Ok(kept_number(&sample)));
+            items.stage("ones", || GroupBy::new(1, |_: &u64| Ok(0))).map(|group| Ok(group[0]))
+        }),
+    ];
+    watched(move || {
+        for (name, items) in reasons {
+            for threads in [0, 3] {
+                let source = VersionedSource::of(&[6, 6]);
+                if name == "missing" {
+                    source.remove(&url(1));
+                }
+                let dataset = source.dataset(2).streams(2).build().unwrap();
+                let policy = OnError::skip(Failures::all()).in_a_row(1000);
+                let loader = items(Loader::builder(dataset)).threads(threads).on_error(policy).batch(2);
+                let loader = loader.build().unwrap();
+                let error = loader.epochs(0).find_map(Result::err).unwrap().to_string();
+                assert!(error.contains("stream 1 had no"), "{error}");
+                let found = all(loader.epochs(0), 300);
+                assert_eq!(errors(&found), ["no_shards"], "{name}, {threads} threads");
+                let items = good(&found).concat();
+                assert!(items.len() >= 290 && items.iter().all(|number| *number < 1000), "{name}");
+            }
         }
     });
 }

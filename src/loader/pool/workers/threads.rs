@@ -26,15 +26,17 @@ impl<T: Send + 'static> Workers<T> {
         for (source, mut reader) in resuming {
             let workers = Arc::clone(self);
             started.start(format!("shardstream-resume-{source}"), move || {
-                if let Some(run) = &workers.run {
-                    run.register(Role::Worker);
-                }
-                activity::on_stream(source);
-                {
-                    let _reading = activity::during(Activity::Parse);
-                    reader.prepare();
-                }
-                workers.put_back(source, reader, &ReadSummary::default(), SourceStatus::Ready);
+                workers.caught(|| {
+                    if let Some(run) = &workers.run {
+                        run.register(Role::Worker);
+                    }
+                    activity::on_stream(source);
+                    {
+                        let _reading = activity::during(Activity::Parse);
+                        reader.prepare();
+                    }
+                    workers.put_back(source, reader, &ReadSummary::default(), SourceStatus::Ready);
+                });
             })?;
         }
         match self.add_threads(tuning.threads(), started) {
@@ -84,7 +86,9 @@ impl<T: Send + 'static> Workers<T> {
                 state.next_thread += 1;
                 state.next_thread - 1
             };
-            started.start(format!("shardstream-map-{number}"), move || workers.run(&wakers))?;
+            started.start(format!("shardstream-map-{number}"), move || {
+                workers.caught(|| workers.run(&wakers))
+            })?;
             self.lock().threads += 1;
         }
         Ok(())

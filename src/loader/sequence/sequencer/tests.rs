@@ -11,16 +11,15 @@ fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig)
     shown(Sequencer::new(listed, all, &config))
 }
 
-fn shown(sequencer: Sequencer<Listed>) -> Vec<String> {
-    sequencer
-        .map(|event| match event {
-            LoaderEvent::Item(tag, item) => format!("{}:{item}", tag.sequence_number),
-            LoaderEvent::Gap(tag) => format!("{}:empty", tag.sequence_number),
-            LoaderEvent::Fault(_) => "fault".into(),
-            LoaderEvent::Fatal(_) => "fatal".into(),
-            LoaderEvent::BatchEnd(end) => format!("|{}", end.next_number),
-        })
-        .collect()
+fn shown(events: impl IntoIterator<Item = LoaderEvent<u32>>) -> Vec<String> {
+    let shown = |event| match event {
+        LoaderEvent::Item(tag, item) => format!("{}:{item}", tag.sequence_number),
+        LoaderEvent::Gap(tag) => format!("{}:empty", tag.sequence_number),
+        LoaderEvent::Fault(_) => "fault".into(),
+        LoaderEvent::Fatal(_) => "fatal".into(),
+        LoaderEvent::BatchEnd(end) => format!("|{}", end.next_number),
+    };
+    events.into_iter().map(shown).collect()
 }
 
 /// The sequence of the streams of rank `rank.0` of `rank.1`.
@@ -205,4 +204,45 @@ fn a_gap_shows_that_this_rank_had_not_completed_a_step() {
     let gap = || LoaderEvent::Gap(crate::loader::event::Tag::default());
     let found = sequenced(vec![(0, vec![gap(), gap(), item(4), item(6)]), (0, Vec::new())], config);
     assert_eq!(found, ["0:empty", "2:empty", "|4", "4:4", "6:6", "|8"]);
+}
+
+/// A sequencer of one rank in batches of two.
+fn pairs(streams: &[&[u32]], batching: Batching) -> Sequencer<Listed> {
+    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let mixed = (0..streams.len()).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
+    let (rank, shapes, first_number, furthest, repeat_streams) = ((0, 1), None, 0, 0, false);
+    let config = SequenceConfig { rank, batch: 2, shapes, first_number, furthest, batching, repeat_streams };
+    Sequencer::new(Listed::items(streams.iter().map(|items| items.to_vec())), mixed, &config)
+}
+
+#[test]
+fn a_batch_that_failed_gets_the_next_items_of_its_streams() {
+    let streams: [&[u32]; 2] = [&[0, 2, 4, 6, 8], &[1, 3, 5]];
+    let mut aligned = pairs(&streams, Batching::Aligned);
+    assert_eq!(shown(aligned.by_ref().take(3)), ["0:0", "1:1", "|2"]);
+    aligned.restart();
+    assert_eq!(shown(aligned.by_ref().take(6)), ["0:2", "1:3", "|2", "2:4", "3:5", "|4"]);
+    aligned.restart();
+    assert_eq!(shown(aligned.by_ref().take(2)), ["2:6", "|4"]);
+    aligned.restart();
+    assert_eq!(shown(aligned.by_ref().take(2)), ["2:8", "|4"]);
+    assert!(!aligned.refill(1) && aligned.next().is_none());
+    let mut steps = pairs(&streams, Batching::Steps(2));
+    steps.by_ref().take(3).for_each(drop);
+    steps.restart();
+    assert_eq!(shown(steps.by_ref().take(6)), ["0:2", "1:3", "|2", "2:4", "3:5", "|4"]);
+    steps.restart();
+    assert_eq!(shown(steps), ["2:6", "|4"], "it is the second step still");
+}
+
+#[test]
+fn a_full_batch_that_lost_items_gets_others_at_later_numbers() {
+    let mut full = pairs(&[&[0, 2, 4, 6, 8], &[1, 3]], Batching::WhenFull);
+    assert_eq!(shown(full.by_ref().take(3)), ["0:0", "1:1", "|2"]);
+    assert!(full.refill(1));
+    assert_eq!(shown(full.by_ref().take(2)), ["2:2", "|3"]);
+    assert!(full.refill(2));
+    assert_eq!(shown(full.by_ref().take(3)), ["3:3", "4:4", "|5"]);
+    full.restart();
+    assert_eq!(shown(full), ["0:6", "2:8", "|3"], "all of it anew");
 }

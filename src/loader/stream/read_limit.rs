@@ -1,0 +1,36 @@
+//! `ReadLimit`: how many samples are read in search of one.
+
+use super::config::SelectFn;
+use crate::error::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Maximum number of samples that are read to find one to pad batches with. A step waits for it.
+const MAX_READ: u64 = 1 << 12;
+
+/// Limits the number of samples that several streams read together. Clones share the count.
+#[derive(Debug, Clone, Default)]
+pub(in crate::loader) struct ReadLimit(Arc<AtomicU64>);
+
+impl ReadLimit {
+    /// Whether more samples were wanted than the limit allows.
+    pub(in crate::loader) fn is_exceeded(&self) -> bool {
+        self.0.load(Relaxed) > MAX_READ
+    }
+
+    /// The same selection, with an error in place of each sample beyond the limit: a selection that drops all
+    /// samples would read on otherwise.
+    pub(in crate::loader) fn select(&self, select: Option<SelectFn>) -> SelectFn {
+        let limit = self.clone();
+        Arc::new(move |sample| {
+            limit.0.fetch_add(1, Relaxed);
+            if limit.is_exceeded() {
+                return Err(ErrorKind::Stopped.into());
+            }
+            match &select {
+                Some(select) => select(sample),
+                None => Ok(Some(sample)),
+            }
+        })
+    }
+}

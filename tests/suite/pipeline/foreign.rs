@@ -1,0 +1,158 @@
+//! Panics of foreign code other than stages: drivers that pin memory, `Clone`, `Drop`, `Display`, and
+//! functions that make stages. They are errors on any thread: none hangs a run, and none reaches the trainer.
+
+use super::stages::watched;
+use super::{VersionedSource, all, errors, good, numbers};
+use crate::support::versioned_source::counts;
+use shardstream::adapters::GroupBy;
+use shardstream::collate::{Columns, Scalar, TensorBatch};
+use shardstream::loader::{Failures, LastBatch, OnError};
+use shardstream::prelude::*;
+use shardstream::tensor::{BatchMemory, Pinned};
+use shardstream::{Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// A number whose clone panics for some numbers.
+struct Fickle(u64);
+
+impl Clone for Fickle {
+    fn clone(&self) -> Self {
+        assert!(!self.0.is_multiple_of(3), "on purpose");
+        Fickle(self.0)
+    }
+}
+
+/// A clone that pads a batch and panics is a failure of that batch, on any thread.
+#[test]
+fn a_clone_that_panics_fails_its_batch() {
+    watched(|| {
+        for threads in [0, 2] {
+            let loader = |policy| {
+                let source = VersionedSource::of(&[10]);
+                let dataset = source.dataset(1).index(counts(&[10])).build().unwrap();
+                let items = numbers(dataset).map(|number| Ok(Fickle(number))).threads(threads);
+                items.batch(4).last_batch(LastBatch::Pad).on_error(policy).build().unwrap()
+            };
+            let found: Vec<_> = loader(OnError::stop()).epoch(0).collect();
+            let kinds: Vec<_> = found.iter().map(|batch| batch.as_ref().map(|batch| batch.valid())).collect();
+            // The item 9 cannot be cloned, and the first item of the epoch cannot either.
+            assert!(matches!(kinds[..], [Ok(4), Ok(4), Err(_), Err(_)]), "{kinds:?}");
+            let error = found[3].as_ref().err().unwrap();
+            assert!(matches!(error.kind(), ErrorKind::Panicked(_)), "{error}");
+        }
+    });
+}
+
+/// Pins memory, and panics the first time that it is asked to, or when it unpins.
+#[derive(Debug, Clone, Copy)]
+enum PanicAt {
+    FirstPin,
+    LaterPin,
+    Unpin,
+}
+
+struct Registered(PanicAt);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        assert!(!matches!(self.0, PanicAt::Unpin), "unpinning on purpose");
+    }
+}
+
+struct Pins(PanicAt, AtomicUsize);
+
+impl BatchMemory for Pins {
+    fn pin(&self, _: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+        let before = self.1.fetch_add(1, Relaxed);
+        let panics = matches!((self.0, before), (PanicAt::FirstPin, _) | (PanicAt::LaterPin, 2..));
+        assert!(!panics, "pinning on purpose");
+        Ok(Box::new(Registered(self.0)))
+    }
+}
+
+/// The batches are those without a driver, and nothing waits for ever.
+#[test]
+fn a_driver_that_panics_changes_no_batch() {
+    watched(|| {
+        let source = VersionedSource::of(&[60, 60]);
+        let run = |threads, driver: Option<PanicAt>| {
+            let dataset = source.dataset(2).streams(2).build().unwrap();
+            let columns = Columns::new().with("n", Scalar::<i64>::new("cls"));
+            let columns = match driver {
+                Some(driver) => columns.memory(Arc::new(Pins(driver, AtomicUsize::new(0)))),
+                None => columns,
+            };
+            let loader = Loader::builder(dataset).collate(columns).threads(threads).batch(7).build().unwrap();
+            // Some batches are held, so that more memory is needed.
+            let batches: Vec<_> = loader.epoch(0).map(Result::unwrap).collect();
+            let shown = |batch: &TensorBatch| batch["n"].as_slice::<i64>().unwrap().to_vec();
+            batches.iter().map(shown).collect::<Vec<_>>()
+        };
+        let expected = run(0, None);
+        for driver in [PanicAt::FirstPin, PanicAt::LaterPin, PanicAt::Unpin] {
+            for threads in [0, 1, 3] {
+                assert_eq!(run(threads, Some(driver)), expected, "{driver:?}, {threads} threads");
+            }
+        }
+    });
+}
+
+/// The item of which one panics when it is dropped.
+struct Bomb(u64);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(self.0 != 17 || std::thread::panicking(), "dropped on purpose");
+    }
+}
+
+/// A panic where nobody would expect one (making a stage for a later pass, dropping a value, showing an
+/// error) ends the run with an error or is that of its sample, on any thread.
+#[test]
+fn panics_of_foreign_code_never_reach_the_trainer_and_never_hang() {
+    #[derive(Debug)]
+    struct Unspeakable;
+    impl std::fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("shown on purpose")
+        }
+    }
+    impl std::error::Error for Unspeakable {}
+
+    watched(|| {
+        for threads in [0, 1, 3] {
+            let items = || numbers(VersionedSource::of(&[30]).dataset(1).build().unwrap()).threads(threads);
+            // Making the stage of the second pass, and that of the first.
+            for fine in [1, 0] {
+                // The builder asks one for its options.
+                let before = 1;
+                let made = Arc::new(AtomicUsize::new(0));
+                let staged = items().stage("makes", move || {
+                    assert!(made.fetch_add(1, Relaxed) < before + fine, "made on purpose");
+                    GroupBy::new(1, |_: &u64| Ok(0))
+                });
+                let found: Vec<_> = staged.batch(5).build().unwrap().epochs(0).take(20).collect();
+                let failed = found.last().unwrap().as_ref().unwrap_err();
+                assert!(matches!(failed.kind(), ErrorKind::Panicked(_)), "{failed}");
+                assert_eq!(found.len(), 6 * fine + 1, "{threads} threads");
+            }
+            // Dropping an item in a stage, and an item that is filtered out.
+            let dropped = items().map(|number| Ok(Bomb(number)));
+            let dropped = dropped.filter_map(|bomb| Ok(Some(bomb).filter(|bomb| bomb.0 != 17)));
+            let dropped = dropped.map(|bomb| Ok(bomb.0));
+            let found = all(dropped.batch(5).build().unwrap().epoch(0), usize::MAX);
+            assert_eq!(errors(&found), ["panicked"], "{threads} threads");
+            assert_eq!(good(&found).concat().len(), 29);
+            // An error that cannot be shown, in ledger and log.
+            let unspeakable = items().map(|number| match number {
+                7 => Err(Error::step(Unspeakable)),
+                _ => Ok(number),
+            });
+            let loader = unspeakable.on_error(OnError::skip(Failures::all())).batch(5).build().unwrap();
+            let mut batches = loader.epoch(0);
+            assert_eq!(good(&all(&mut batches, usize::MAX)).concat().len(), 29);
+            assert_eq!(batches.state().ledger().skipped(), 1);
+        }
+    });
+}

@@ -1,0 +1,414 @@
+//! Batches that fail while they are made: rows that cannot be written behind a stage, columns that cannot
+//! finish, samples to pad with that cannot be used.
+
+use super::{VersionedSource, number, numbers, rank, saved};
+use crate::support::versioned_source::counts;
+use proptest::prelude::*;
+use shardstream::adapters::{Buckets, GroupBy, Stage};
+use shardstream::codec::DType;
+use shardstream::collate::{Cell, Column, Columns, Output, PackedTokens, TensorBatch};
+use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
+use shardstream::prelude::*;
+use shardstream::tensor::Tensor;
+use shardstream::{Error, ErrorKind, Result, State};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Numbers with this remainder by that divisor.
+type Class = Option<(u64, u64)>;
+
+fn is_in(class: Class, number: u64) -> bool {
+    class.is_some_and(|(by, rest)| number % by == rest)
+}
+
+/// A tensor of the numbers of the samples. Rows and batches of certain numbers fail.
+#[derive(Debug, Clone, Copy)]
+struct Fragile {
+    /// Rows that fail, and batches with one of these numbers.
+    rows: Class,
+    batches: Class,
+    /// Whether they panic.
+    panics: bool,
+}
+
+impl Fragile {
+    fn fails(self, what: &str) -> Result<()> {
+        assert!(!self.panics, "{what} on purpose");
+        Err(Error::step(what.to_owned()))
+    }
+}
+
+impl Column for Fragile {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::fixed(DType::U64, [])]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        let number = number(sample);
+        cells[0].numbers::<u64>()?[0] = number;
+        if is_in(self.rows, number) { self.fails("a row") } else { Ok(()) }
+    }
+
+    fn finished(&self) -> Option<Vec<&'static str>> {
+        Some(vec![""])
+    }
+
+    fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
+        let numbers = tensors[0].as_slice::<u64>()?;
+        if numbers[..valid].iter().any(|number| is_in(self.batches, *number)) {
+            self.fails("a batch")?;
+        }
+        Ok(tensors)
+    }
+}
+
+/// A stateful stage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Behind {
+    /// It saves its state.
+    Saving,
+    /// A restore runs it again.
+    RunAgain,
+    /// Batches have two shapes.
+    Buckets,
+}
+
+#[derive(Debug, Clone)]
+struct Job {
+    sizes: Vec<usize>,
+    streams: usize,
+    shuffle: usize,
+    /// The stage behind which rows are written when their batch is complete.
+    behind: Option<Behind>,
+    indexed: bool,
+    /// Samples that fail before they get to their batch.
+    early: Class,
+    column: Fragile,
+    last: LastBatch,
+    batch: usize,
+}
+
+impl Job {
+    fn loader(&self, topology: Topology, threads: usize) -> Loader<TensorBatch> {
+        let source = VersionedSource::of(&self.sizes);
+        let dataset = source.dataset(self.sizes.len()).streams(self.streams).topology(topology);
+        let dataset = if self.indexed { dataset.index(counts(&self.sizes)) } else { dataset };
+        let early = self.early;
+        let fails = move |sample: Sample| match is_in(early, number(&sample)) {
+            true => Err(Error::step("early")),
+            false => Ok(sample),
+        };
+        let samples = Loader::builder(dataset.build().unwrap()).shuffle(self.shuffle).map(fails);
+        let columns = || Columns::new().with("n", self.column);
+        let loader = match self.behind {
+            None => samples.collate(columns()),
+            Some(Behind::Saving) => staged(samples).collate(columns()),
+            Some(Behind::RunAgain) => samples.stage("late by one", LateByOne::default).collate(columns()),
+            Some(Behind::Buckets) => {
+                let buckets = Buckets::lengths([3, 8]).shares([1, 2]).look_ahead(5);
+                let length = |sample: &Sample| Ok([number(sample) as usize % 9]);
+                samples.buckets(buckets, length).collate_each([columns(), columns()])
+            }
+        };
+        let loader = loader.threads(threads);
+        let policy = OnError::skip(Failures::all()).in_a_row(60);
+        let loader = loader.on_error(policy).uneven_steps(true).last_batch(self.last);
+        loader.batch(self.batch / topology.world_size()).build().unwrap()
+    }
+
+    fn lengths_known(&self) -> bool {
+        self.indexed && self.behind.is_none()
+    }
+
+    fn total(&self) -> u64 {
+        self.sizes.iter().sum::<usize>() as u64
+    }
+}
+
+/// Gives each sample when the next one comes. It is never fresh and saves nothing, so that a restore runs it
+/// again.
+#[derive(Default)]
+struct LateByOne(Option<Sample>);
+
+impl Stage<Sample> for LateByOne {
+    type Out = Sample;
+
+    fn push(&mut self, sample: Sample) -> Option<Result<Sample>> {
+        self.0.replace(sample).map(Ok)
+    }
+
+    fn drain(&mut self) -> Option<Result<Sample>> {
+        self.0.take().map(Ok)
+    }
+}
+
+/// The same samples, behind a stage.
+fn staged(samples: LoaderBuilder<Sample>) -> LoaderBuilder<Sample> {
+    let groups = samples.stage("as it is", || GroupBy::new(1, |_: &Sample| Ok(0)));
+    groups.map(|mut group| Ok(group.remove(0)))
+}
+
+/// The real numbers of a batch, and its number of rows.
+type Found = (Vec<u64>, usize);
+
+/// All batches, each with the state after it.
+fn run(batches: &mut Batches<TensorBatch>) -> Result<Vec<(Found, State)>> {
+    let mut found = Vec::new();
+    while let Some(batch) = batches.next().transpose()? {
+        let numbers = batch["n"].as_slice::<u64>()?[..batch.valid()].to_vec();
+        found.push(((numbers, batch.len()), batches.state()));
+    }
+    Ok(found)
+}
+
+/// Why a job without a usable sample ends.
+fn is_hopeless(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoShards(_) | ErrorKind::TooManySkipped { .. })
+}
+
+fn jobs() -> impl Strategy<Value = Job> {
+    let class = || prop::option::weighted(0.6, (2u64..9, 0u64..9).prop_map(|(by, rest)| (by, rest % by)));
+    use LastBatch::{Drop, Keep, Pad, Repeat};
+    let streams = prop::sample::select(vec![1usize, 2, 4]);
+    let column =
+        (class(), class(), any::<bool>(), prop::option::weighted(0.3, (3u64..7).prop_map(|by| (by, 2))));
+    let column = column.prop_map(|(rows, batches, panics, early)| (Fragile { rows, batches, panics }, early));
+    let stages = vec![Behind::Saving, Behind::RunAgain, Behind::Buckets];
+    let behind = prop::option::of(prop::sample::select(stages));
+    let flags = (behind, any::<bool>(), prop::sample::select(vec![0usize, 0, 3, 9]));
+    (
+        prop::collection::vec(1usize..12, 4..9),
+        streams,
+        flags,
+        column,
+        prop::sample::select(vec![Keep, Drop, Pad, Repeat]),
+        1usize..4,
+    )
+        .prop_map(|(sizes, streams, (behind, indexed, shuffle), (column, early), last, rows)| {
+            let last = if last == Repeat && (behind.is_some() || !indexed) { Drop } else { last };
+            let last = if last == Drop && behind == Some(Behind::Buckets) { Keep } else { last };
+            Job { sizes, streams, shuffle, behind, indexed, early, column, last, batch: 4 * rows }
+        })
+}
+
+/// What holds for any rank: its batches have the sizes that were promised, hold no row that cannot be
+/// written, and state and ledger say what became of each sample.
+fn accounts(job: &Job, loader: &Loader<TensorBatch>, size: usize, found: &[(Found, State)], end: &State) {
+    let column = job.column;
+    let mut numbers: Vec<u64> = found.iter().flat_map(|((numbers, _), _)| numbers.clone()).collect();
+    assert!(!numbers.iter().any(|number| is_in(column.rows, *number) || is_in(column.batches, *number)));
+    assert_eq!(end.digest().samples(), numbers.len() as u64);
+    for ((numbers, len), _) in found {
+        assert!(*len == size || job.last == LastBatch::Keep, "{len} rows instead of {size}");
+        assert!(numbers.len() == *len || job.last == LastBatch::Pad);
+    }
+    if job.lengths_known() && job.last != LastBatch::Keep {
+        assert_eq!(loader.steps(), Some(found.len() as u64));
+    }
+    if end.ledger().repeated() == 0 && job.last != LastBatch::Repeat {
+        numbers.sort_unstable();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "twice: {numbers:?}");
+    }
+}
+
+fn holds(job: &Job) -> Result<(), TestCaseError> {
+    let alone = job.loader(rank(0, 1), 0);
+    let mut batches = alone.epoch(1);
+    let whole = run(&mut batches);
+    let again = run(&mut job.loader(rank(0, 1), 2).epoch(1));
+    let (whole, again) = match (whole, again) {
+        (Ok(whole), Ok(again)) => (whole, again),
+        (Err(error), again) => {
+            prop_assert!(is_hopeless(&error) && job.last != LastBatch::Keep || again.is_err(), "{}", error);
+            return Ok(());
+        }
+        (Ok(_), Err(error)) => panic!("with threads: {error}"),
+    };
+    prop_assert_eq!(&again, &whole);
+    let end = batches.state();
+    accounts(job, &alone, job.batch, &whole, &end);
+    if matches!(job.last, LastBatch::Keep | LastBatch::Pad) {
+        prop_assert_eq!(end.digest().samples() + end.ledger().skipped(), job.total());
+    }
+    for (at, (_, state)) in whole.iter().enumerate().step_by(2) {
+        let mut rest = job.loader(rank(0, 1), at % 3).restore(&saved(state)).unwrap();
+        let found = run(&mut rest).unwrap();
+        let same: Vec<&Found> = whole[at + 1..].iter().map(|(found, _)| found).collect();
+        prop_assert_eq!(found.iter().map(|(found, _)| found).collect::<Vec<_>>(), same, "after {}", at);
+        prop_assert_eq!(rest.state().digest(), end.digest());
+        prop_assert_eq!(rest.state().ledger(), end.ledger());
+    }
+    if job.streams < 2 {
+        return Ok(());
+    }
+    let (mut states, mut steps) = (Vec::new(), Vec::new());
+    for number in 0..2 {
+        let loader = job.loader(rank(number, 2), 0);
+        let mut batches = loader.epoch(1);
+        let found = match run(&mut batches) {
+            Ok(found) => found,
+            Err(error) => {
+                prop_assert!(is_hopeless(&error), "{}", error);
+                return Ok(());
+            }
+        };
+        accounts(job, &loader, job.batch / 2, &found, &batches.state());
+        states.push(batches.state());
+        steps.push(found.len());
+    }
+    prop_assert!(!job.lengths_known() || job.last == LastBatch::Keep || steps[0] == steps[1], "{:?}", steps);
+    let merged = State::merge(states).unwrap();
+    if matches!(job.last, LastBatch::Keep | LastBatch::Pad) {
+        prop_assert_eq!(merged.digest().samples() + merged.ledger().skipped(), job.total());
+    }
+    // Rows that fail are the same on any ranks, batches that fail are not.
+    if job.column.batches.is_none() && job.last == LastBatch::Keep {
+        prop_assert_eq!((merged.digest(), merged.ledger()), (end.digest(), end.ledger()));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+
+    /// With rows and batches that fail at random, before and behind a stage, each sample is delivered or in
+    /// the ledger, every rank takes the steps that were promised, and a job resumes anywhere.
+    #[test]
+    fn failed_batches_are_accounted_for_and_every_rank_takes_its_steps(job in jobs()) {
+        holds(&job)?;
+    }
+}
+
+/// By default a batch that fails is an error, and the run continues with the samples after it.
+#[test]
+fn a_failed_batch_is_an_error_and_takes_no_step() {
+    for (threads, behind) in [(0, false), (2, false), (0, true), (2, true)] {
+        let samples =
+            Loader::builder(VersionedSource::of(&[40]).dataset(1).build().unwrap()).threads(threads);
+        let samples = if behind { staged(samples) } else { samples };
+        let column = Fragile { rows: None, batches: Some((100, 6)), panics: threads > 0 };
+        let loader = samples.collate(Columns::new().with("n", column)).batch(4).build().unwrap();
+        let mut batches = loader.epoch(0);
+        let found: Vec<_> = batches.by_ref().map(|batch| batch.map(|batch| batch.len())).collect();
+        let failed: Vec<usize> = (0..found.len()).filter(|at| found[*at].is_err()).collect();
+        assert_eq!((found.len(), failed), (10, vec![1]), "{behind}");
+        assert_eq!(batches.state().digest().samples(), 36, "{behind}");
+        assert_eq!(batches.state().batches(), 9, "{behind}");
+    }
+}
+
+/// Too few rows are a failure of these sequences, not of the options: other batches fit.
+#[test]
+fn too_few_packed_rows_are_skipped_and_counted() {
+    let source = VersionedSource::of(&[80]);
+    let run = |policy: OnError| {
+        let dataset = source.dataset(1).index(counts(&[80])).build().unwrap();
+        let samples = Loader::builder(dataset).map(|sample| {
+            let length = if number(&sample) / 16 == 1 { 5 } else { 2 };
+            Ok(Sample::new(sample.key()).with("ids", vec![1; length]))
+        });
+        let columns = Columns::new().with("ids", PackedTokens::<u8>::new("ids", 4, 5).raw(DType::U8));
+        let loader = samples.collate(columns).batch(8).last_batch(LastBatch::Repeat).on_error(policy);
+        let loader = loader.build().unwrap();
+        let mut batches = loader.epoch(0);
+        let found: Vec<_> = batches.by_ref().map(|batch| batch.map(|batch| batch.valid())).collect();
+        assert_eq!(loader.steps(), Some(found.iter().flatten().count() as u64));
+        (found, batches.state())
+    };
+    let (found, state) = run(OnError::skip(Failures::step()));
+    assert_eq!(found.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [8; 10]);
+    assert_eq!((state.ledger().skipped(), state.ledger().repeated()), (16, 16));
+    let (found, state) = run(OnError::stop());
+    assert_eq!(found.iter().filter(|batch| batch.is_err()).count(), 2);
+    assert!(state.ledger().skipped() == 0 && state.ledger().repeated() == 16);
+}
+
+/// Limits count the samples of a failed batch.
+#[test]
+fn limits_count_all_samples_of_a_failed_batch() {
+    let run = |policy: OnError| {
+        let samples = Loader::builder(VersionedSource::of(&[80]).dataset(1).build().unwrap()).threads(0);
+        let column = Fragile { rows: None, batches: Some((10, 3)), panics: false };
+        let loader = samples.collate(Columns::new().with("n", column)).batch(8).on_error(policy);
+        let mut batches = loader.build().unwrap().epochs(0);
+        let error = batches.by_ref().take(200).find_map(Result::err).unwrap();
+        assert!(matches!(error.kind(), ErrorKind::TooManySkipped { .. }) && batches.next().is_none());
+        error.to_string()
+    };
+    assert!(run(OnError::skip(Failures::all()).total(30)).contains("30 in total"));
+    let error = run(OnError::skip(Failures::all()).share(0.2, 10));
+    assert!(error.contains("a share of 0.2"), "{error}");
+}
+
+/// Ranks take the same steps where the rows of the first samples cannot be written: padding is a row that
+/// was written, and a batch without one costs no step.
+#[test]
+fn padding_is_a_row_that_was_written() {
+    let source = VersionedSource::of(&[12, 12]);
+    let found = [0, 1].map(|number| {
+        let dataset = source.dataset(2).streams(2).topology(rank(number, 2)).build().unwrap();
+        let buckets = Buckets::lengths([4]).batches([3]);
+        let samples = Loader::builder(dataset).buckets(buckets, |_: &Sample| Ok([1])).threads(0);
+        // All rows of some batches fail on rank 0, and those of its first samples.
+        let column = Fragile { rows: Some((1000, 0)), batches: None, panics: true };
+        let fails = move |sample: Sample| {
+            let is_bad = super::number(&sample) < 7;
+            Ok(if is_bad { Sample::new("00-000") } else { sample })
+        };
+        let loader = samples.map(fails).collate_each([Columns::new().with("n", column)]);
+        let policy = OnError::skip(Failures::all());
+        let loader = loader.last_batch(LastBatch::Pad).on_error(policy).build().unwrap();
+        let batches = loader.epochs(0).take(40).map(|batch| {
+            let batch = batch.unwrap();
+            let numbers = batch["n"].as_slice::<u64>().unwrap();
+            assert!(numbers.len() == 3 && numbers.iter().all(|number| *number != 0), "{numbers:?}");
+            batch.valid()
+        });
+        batches.collect::<Vec<_>>()
+    });
+    assert_eq!(found[0][..2], [0, 0]);
+    assert_eq!(found.map(|found| found.len()), [40, 40]);
+}
+
+/// The search for a sample of a shape that the epoch does not have is bounded, and the step is not lost.
+#[test]
+fn a_shape_without_a_sample_is_not_searched_without_bound() {
+    let source = VersionedSource::of(&[7000]);
+    let read = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&read);
+    let dataset = source.dataset(1).build().unwrap();
+    let samples = Loader::builder(dataset).threads(0).map(move |sample| {
+        counted.fetch_add(1, Relaxed);
+        Ok(sample)
+    });
+    let buckets = Buckets::lengths([3, 8]).look_ahead(4);
+    let columns = || Columns::new().with("n", Fragile { rows: None, batches: None, panics: false });
+    let samples = samples.buckets(buckets, |_: &Sample| Ok([7]));
+    let loader = samples.collate_each([columns(), columns()]).batch(2).last_batch(LastBatch::Pad);
+    let mut batches = loader.build().unwrap().epochs(0);
+    for _ in 0..8 {
+        let batch = batches.next().unwrap().unwrap();
+        assert_eq!((batch.len(), batch.valid()), (2, if batch.bucket() == Some(0) { 0 } else { 2 }));
+    }
+    let read = read.load(Relaxed);
+    assert!((4096..4200).contains(&read), "{read} samples were read");
+}
+
+/// A rank without a usable sample ends once, and says which stream and shard it is about.
+#[test]
+fn without_a_usable_sample_a_run_ends_once_with_stream_and_shard() {
+    for last in [LastBatch::Pad, LastBatch::Drop, LastBatch::Repeat] {
+        for threads in [0, 2] {
+            let source = VersionedSource::of(&[5, 5]);
+            let dataset = source.dataset(2).streams(2).index(counts(&[5, 5])).build().unwrap();
+            let items = numbers(dataset).map(|_| Err::<u64, _>(Error::step("no"))).threads(threads);
+            let policy = OnError::skip(Failures::all());
+            let loader = items.last_batch(last).batch(2).on_error(policy).build().unwrap();
+            let found: Vec<_> = loader.epoch(0).collect();
+            let [Err(error)] = &found[..] else { panic!("{last:?}: {found:?}") };
+            assert!(matches!(error.kind(), ErrorKind::NoShards(_)), "{error}");
+            assert!(error.to_string().contains("stream 0 has no sound sample"), "{error}");
+            assert!(error.location().shard().is_some(), "{error:?}");
+        }
+    }
+}
