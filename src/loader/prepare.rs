@@ -10,7 +10,7 @@ use super::watch::StreamId;
 use crate::dataset::{CurrentShard, StopHandle, Versions};
 use crate::error::Result;
 use crate::memory::Gauge;
-use crate::state::{EpochRange, JobHeader, Reached, State, StreamState, misfit};
+use crate::state::{EpochRange, JobHeader, Reached, RunEnd, State, StreamState, misfit};
 use std::sync::Arc;
 
 /// Where a rank is in its run.
@@ -37,7 +37,7 @@ pub(super) struct PreparedRun {
     /// Whether the run continues over all epochs, without end.
     pub(super) endless: bool,
     /// Whether the run had ended when its state was taken.
-    pub(super) ended: bool,
+    pub(super) end: RunEnd,
     /// All streams of the job from the beginning of the epoch on, by dataset, not shuffled: for the first
     /// item of the epoch, which pads batches.
     pub(super) all_streams: AllStreams,
@@ -112,7 +112,7 @@ impl Settings {
         let progress = RankProgress::new(Arc::new(header), (reached, batches), mixed_streams.len(), states);
         let progress = progress.promised(promised);
         let endless = matches!(run, EpochRange::EpochsFrom(_));
-        let ended = state.is_some_and(State::has_ended);
+        let end = state.map_or(RunEnd::Open, State::end);
         Ok(PreparedRun {
             sources,
             mixed_streams,
@@ -122,7 +122,7 @@ impl Settings {
             streams,
             stop,
             endless,
-            ended,
+            end,
             all_streams,
         })
     }

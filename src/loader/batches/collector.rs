@@ -19,12 +19,14 @@ pub(in crate::loader) type PadFn<T> = Option<fn(&T) -> T>;
 /// None if the epoch has no such item.
 pub(in crate::loader) type FirstItem<T> = Box<dyn FnMut(Option<usize>) -> Option<Result<T>> + Send>;
 
-/// What a run emits: its batches, and its end. A run that breaks off has no end.
+/// What a run emits: its batches, and its end, unless it is dropped before.
 pub(in crate::loader) enum RunOutput<B> {
     /// A batch, with its number of items, the fill of all batches so far, and the state after it.
     Batch(B, (usize, Fill), State),
     /// The end, with the state if it differs from that of the last batch: samples may have failed after it.
     End(Option<State>),
+    /// An error that ends the run.
+    Failed(Error),
 }
 
 /// An iterator over the batches of a run, from the events of its sequence.
@@ -56,6 +58,11 @@ impl<I, T, B> BatchCollector<I, T, B> {
     ) -> Self {
         let (items, from, expected, spares, ended) = (Vec::new(), Vec::new(), 0, HashMap::new(), false);
         BatchCollector { events, pad, items, from, expected, spares, first, make, progress, policy, ended }
+    }
+
+    /// Whether nothing follows.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Makes a batch of the collected items, which may be none.

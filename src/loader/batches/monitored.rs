@@ -35,7 +35,10 @@ impl<T, B, I: Iterator<Item = LoaderEvent<T>>> Iterator for MonitoredCollector<I
         let item = {
             let _collecting = activity::during(Activity::Collect);
             let _span = span!("collect");
-            self.collect.next()
+            match self.collect.next() {
+                Some(Err(error)) if self.collect.has_ended() => Some(Ok(RunOutput::Failed(error))),
+                item => item,
+            }
         };
         if let Some(Ok(RunOutput::Batch(..))) = item {
             self.run.batch_made();

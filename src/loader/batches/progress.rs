@@ -1,6 +1,6 @@
 //! How far a rank has consumed its streams: the state of a job, folded over the items of its batches.
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::loader::event::{Replay, SampleFault, SourcePass, Tag};
 use crate::loader::policy::Counts;
 use crate::loader::report::Fill;
@@ -172,10 +172,14 @@ impl RankProgress {
         self.fill.capacity = self.fill.capacity.saturating_add(capacity);
     }
 
-    /// Counts a failure. Returns the counts before it; none if it was counted before a restore.
+    /// Counts a failure. Returns the counts before it; none if it was counted before a restore. The failure
+    /// that ends a stream is no failure of a sample: a restore that comes to that end reports it again.
     pub(super) fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
         let number = fault.source.dataset * self.streams_per_dataset + fault.source.local_stream;
         let stream = self.streams.get_mut(number)?;
+        if matches!(fault.error.kind(), ErrorKind::NoShards(_)) {
+            return Some(self.counts());
+        }
         if self.known[number] > 0 {
             self.known[number] -= 1;
             return None;

@@ -5,6 +5,7 @@
 //! options    options that make no sense
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
+//! counts     steps that are promised, left and skipped, against those that come
 //! ahead      steps that are skipped
 //! outage     a network that fails ends a run, and its state continues
 //! policy     failures that are skipped: limits, and the ledger
@@ -20,6 +21,7 @@
 
 mod ahead;
 mod changed;
+mod counts;
 mod following;
 mod memory;
 mod mixes;
