@@ -61,7 +61,11 @@ impl Settings {
                 }
             }
         }
-        Ok(RankPosition { streams, reached: reached.at(next_number), batches: batches.saturating_add(steps.min(left.count())) })
+        Ok(RankPosition {
+            streams,
+            reached: reached.at(next_number),
+            batches: batches.saturating_add(steps.min(left.count())),
+        })
     }
 
     /// Number of inputs that each dataset gives for the items of a stream from index `taken` up to, but not

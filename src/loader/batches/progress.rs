@@ -23,8 +23,8 @@ pub(in crate::loader) struct RankProgress {
     streams: Vec<StreamState>,
     /// Number of failures that a restore meets again: they were counted before.
     known: Vec<u64>,
-    /// Number of failures since the last item.
-    in_a_row: Vec<u64>,
+    /// Number of failures of each step in a row.
+    in_a_row: Vec<[u64; 3]>,
     /// Number of items in the current batch, by stream.
     items: Vec<u64>,
     /// The number of items that the index promises, if missing ones are filled up.
@@ -62,9 +62,8 @@ impl RankProgress {
         streams: Vec<StreamState>,
     ) -> Self {
         let known = streams.iter().map(|stream| stream.skips).collect();
-        // Failures since an earlier item are not known to be consecutive.
-        let since = |at: &StreamState| if at.again == 0 { at.skips } else { 0 };
-        let in_a_row = streams.iter().map(since).collect();
+        // A restore meets those in a row again.
+        let in_a_row = vec![[0; 3]; streams.len()];
         let items = vec![0; streams_per_dataset];
         let (promised, fill, late_in_a_row) = (None, Fill::default(), 0);
         RankProgress {
@@ -166,7 +165,6 @@ impl RankProgress {
             _ => 0,
         };
         self.known[number] = 0;
-        self.in_a_row[number] = 0;
         let (used, capacity) = tag.fill.unwrap_or_default();
         self.fill.used = self.fill.used.saturating_add(used);
         self.fill.capacity = self.fill.capacity.saturating_add(capacity);
@@ -180,12 +178,13 @@ impl RankProgress {
         if matches!(fault.error.kind(), ErrorKind::NoShards(_)) {
             return Some(self.counts());
         }
+        let counted = &mut self.in_a_row[number][fault.failed as usize];
+        let in_a_row = if fault.after_success { 0 } else { *counted };
+        *counted = in_a_row + 1;
         if self.known[number] > 0 {
             self.known[number] -= 1;
             return None;
         }
-        let in_a_row = self.in_a_row[number];
-        self.in_a_row[number] += 1;
         stream.skips += 1;
         Some(Counts { in_a_row, ..self.counts() })
     }

@@ -113,7 +113,8 @@ impl ItemsLeft {
         let (mut batches, mut last_window) = (0u128, None);
         for rounds in bounds.windows(2) {
             let (first_round, end_round) = (u128::from(rounds[0]), u128::from(rounds[1]));
-            let with_item = |(stream, items): (u128, &Range<u64>)| items.contains(&rounds[0]).then_some(stream);
+            let with_item =
+                |(stream, items): (u128, &Range<u64>)| items.contains(&rounds[0]).then_some(stream);
             let present: Vec<u128> = (0..).zip(&items).filter_map(with_item).collect();
             let (Some(first), Some(last)) = (present.first(), present.last()) else { continue };
             let number = |round: u128, stream: u128| round * streams + stream - u128::from(self.start);
@@ -182,9 +183,10 @@ mod tests {
         assert_eq!(kept(&lengths, (0, 1), 3), 4);
         // 0 . | 2 . | . 5 | . . | 8 . | . 11
         assert_eq!(kept(&lengths, (0, 1), 2), 5);
-        assert_eq!([0, 1, 3, 4, 5, 9].map(|step| lengths.left((0, 1), 2, 0, &[]).windows_of(step)), [
-            0, 1, 3, 5, 6, 6
-        ]);
+        assert_eq!(
+            [0, 1, 3, 4, 5, 9].map(|step| lengths.left((0, 1), 2, 0, &[]).windows_of(step)),
+            [0, 1, 3, 5, 6, 6]
+        );
         assert_eq!(kept(&StreamLengths(vec![]), (0, 1), 2), 0);
     }
 

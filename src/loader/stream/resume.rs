@@ -80,6 +80,7 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState
         slice: Some(current.slice),
         resumed: Some(from.clone()),
         unfinished,
+        has_read: false,
         ended: from.length.is_some(),
         note: None,
     })

@@ -75,7 +75,8 @@ fn cases() -> impl Strategy<Value = (Job, [Team; 2], [Pick; 4], [Pick; 4], bool)
     let team = || (any::<Pick>(), 1usize..6);
     (job, [team(), team()], any::<[Pick; 4]>(), any::<[Pick; 4]>(), any::<bool>()).prop_map(
         |(job, teams, stops, skips, fails)| {
-            let ranks: Vec<usize> = [1, 2, 4].into_iter().filter(|of| job.streams.is_multiple_of(*of)).collect();
+            let ranks: Vec<usize> =
+                [1, 2, 4].into_iter().filter(|of| job.streams.is_multiple_of(*of)).collect();
             let teams = teams.map(|(pick, batch)| Team { ranks: *pick.get(&ranks), batch });
             (job, teams, stops, skips, fails)
         },
