@@ -212,8 +212,8 @@ impl Settings {
                 return Err(misfit("it was not taken at the end of a step of these buckets"));
             }
         }
-        let furthest = reached.furthest;
-        Ok(SequenceConfig { rank, batch, shapes, first_number, furthest, batching, repeat_streams })
+        let (furthest, alone) = (reached.furthest, rank.1 == 1 && !matches!(run, EpochRange::EpochsFrom(_)));
+        Ok(SequenceConfig { rank, batch, shapes, first_number, furthest, batching, alone, repeat_streams })
     }
 
     /// The states of this rank's streams before anything was read.

@@ -177,8 +177,9 @@ impl State {
 
     /// The same state, resumed `steps` steps later, without reading the samples of these steps.
     ///
-    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or
-    /// the same number of the state of each rank. The counts of this state do not change:
+    /// A step is one batch on every rank: a restore returns what it would have returned, without its first
+    /// `steps` batches. A rank that has fewer returns none. Calls add up. Skip steps of the
+    /// [merged](State::merge) state, or the same number of the state of each rank. The counts of this state do not change:
     /// [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on [`Digest::skipped`]
     /// counts their samples. Since they are not read, a sample that would have failed counts as taken. If
     /// samples of an earlier shard of the epoch could not be read, a restore refuses to skip. Samples that

@@ -382,6 +382,33 @@ fn a_slow_restore_is_named() {
     assert_eq!(report.limit(), Limit::Network, "{report}");
 }
 
+/// However many streams resume, few threads read for them.
+#[test]
+fn a_restore_starts_few_threads() {
+    let sizes = [4; 60];
+    let store = memory();
+    write(&store, &sizes);
+    let urls = (0..sizes.len()).map(|shard| url(shard).replace("mem:", "slow:"));
+    let source = Slow { store, pause: PAUSE, silent: None };
+    let store = Store::builder().with_source("slow:", Arc::new(source)).build().unwrap();
+    let dataset = Dataset::builder(ShardList::from_urls(urls)).streams(sizes.len()).store(store);
+    let loader = Loader::builder(dataset.build().unwrap()).shuffle(3).threads(2).batch(60).build().unwrap();
+    let mut batches = loader.epoch(0);
+    let state = batches.next().unwrap().unwrap().state().unwrap().clone();
+    let expected: Vec<usize> = batches.map(|batch| batch.unwrap().len()).collect();
+    let batches = loader.restore(&state).unwrap();
+    let reporter = batches.reporter();
+    let trainer = thread::spawn(move || batches.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
+    let mut most = 0;
+    while !trainer.is_finished() {
+        let threads = reporter.diagnose().threads;
+        most = most.max(threads.iter().filter(|thread| thread.name.contains("-resume-")).count());
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(trainer.join().unwrap(), expected);
+    assert!((1..=16).contains(&most), "{most} threads");
+}
+
 /// A stream that is not polled while a batch is ready does not count as waiting.
 #[test]
 fn an_unpolled_stream_does_not_count_as_waiting() {

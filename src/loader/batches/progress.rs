@@ -45,12 +45,13 @@ pub(in crate::loader) struct PromisedItems {
 }
 
 impl PromisedItems {
-    /// Number of places in `start..end` that have an item of this stream.
-    fn places(&self, stream: usize, start: u64, end: u64) -> u64 {
+    /// Number of places in `start..end` that have an item of this stream, other than its first `covered`
+    /// items.
+    fn places(&self, stream: usize, start: u64, end: u64, covered: u64) -> u64 {
         let count = self.lengths.len() as u64;
         let length = self.lengths.get(stream).copied().unwrap_or_default();
         let before = |place: u64| place.saturating_sub(stream as u64).div_ceil(count.max(1)).min(length);
-        before(end).saturating_sub(before(start))
+        before(end).saturating_sub(before(start).max(covered))
     }
 }
 
@@ -89,9 +90,16 @@ impl RankProgress {
     /// Ends a batch before place `slots` of the sequence. `padded`: it is padded if it has too few items.
     pub(super) fn cut(&mut self, slots: u64, padded: bool) {
         if let Some(promised) = self.promised.as_ref().filter(|_| padded) {
-            for (stream, items) in self.streams.iter_mut().zip(&self.items) {
-                let places = promised.places(stream.stream, self.reached.slots, slots);
-                stream.ledger.pad(places.saturating_sub(*items));
+            let count = self.streams_per_dataset;
+            for (local_stream, items) in self.items.iter().copied().enumerate() {
+                let of_stream = self.streams.iter().skip(local_stream).step_by(count);
+                let taken: u64 = of_stream.map(StreamState::places).sum();
+                let Some(stream) = self.streams.get_mut(local_stream) else { continue };
+                // A stream may be ahead of the other ranks' streams since a restore. What it had then, or what
+                // was padded for it, counts once.
+                let covered = taken.saturating_sub(items).saturating_add(stream.ledger.padded());
+                let places = promised.places(stream.stream, self.reached.slots, slots, covered);
+                stream.ledger.pad(places.saturating_sub(items));
             }
         }
         self.items.fill(0);
@@ -116,6 +124,7 @@ impl RankProgress {
                 stream.stream,
                 tag.sequence_number,
                 tag.sequence_number + 1,
+                0,
             ));
         }
         stream.digest.add(

@@ -78,9 +78,9 @@ impl Limit {
         ];
         let (wait, time) = waits.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Limit::Unknown, work));
         match largest {
+            _ if times.threads == 0 && busy > work.max(time) => collector,
             _ if work.is_zero() && time.is_zero() => Limit::Unknown,
             _ if time > work => wait,
-            _ if times.threads == 0 && busy > work => collector,
             WorkKind::ReadFiles => Limit::Files,
             WorkKind::Parse => Limit::Parse,
             WorkKind::Select => Limit::Select,

@@ -181,7 +181,7 @@ proptest! {
         }
         // Places that are filled are counted once each, if all ranks come to the same number.
         let same = before.ranks * before.batch == after.ranks * after.batch;
-        if !apart && (same || job.last == LastBatch::Pad) {
+        if !apart && same || job.last == LastBatch::Pad {
             prop_assert_eq!(ledger(&last), ledger(&ends));
         }
     }

@@ -361,6 +361,39 @@ proptest! {
     }
 }
 
+/// At the end of an epoch, some steps have no item of their shape. A rank without others leaves them out.
+#[test]
+fn a_single_rank_has_no_empty_batch_of_a_shape() {
+    let source = VersionedSource::of(&[40, 31, 29, 50, 37, 23]);
+    let loader = |ranks: usize, number: usize, last| {
+        let dataset = source.dataset(6).streams(6).topology(rank(number, ranks)).shuffle_shards(true);
+        let items = numbers(dataset.build().unwrap()).shuffle(7).threads(0);
+        let items = bucketed(items, Buckets::lengths([4, 8, 40]).shares([5, 5, 1]).look_ahead(9));
+        items.batch(6 / ranks).last_batch(last).build().unwrap()
+    };
+    for last in [LastBatch::Keep, LastBatch::Pad] {
+        let batches = |ranks: usize, number: usize| -> Vec<Batch<Numbers>> {
+            loader(ranks, number, last).epoch(0).collect::<Result<_>>().unwrap()
+        };
+        let alone = batches(1, 0);
+        assert!(alone.iter().all(|batch| batch.valid() > 0), "{last:?}");
+        assert_eq!(alone.iter().map(Batch::valid).sum::<usize>(), 210);
+        let team = [0, 1].map(|number| batches(2, number));
+        let empty = team.iter().flatten().filter(|batch| batch.valid() == 0).count();
+        assert!(empty > 0, "ranks take the same shapes, even if they have nothing of one");
+        println!(
+            "{last:?}: {} batches alone; of two ranks {empty} of {}",
+            alone.len(),
+            team.iter().map(Vec::len).sum::<usize>()
+        );
+        for (at, (_, state)) in all(loader(1, 0, last).epoch(0), usize::MAX).iter().enumerate() {
+            let rest = all(loader(1, 0, last).restore(&saved(state)).unwrap(), usize::MAX);
+            let left: Vec<Vec<Numbers>> = alone[at + 1..].iter().map(|batch| batch.to_vec()).collect();
+            assert_eq!(good(&rest), left, "{last:?}, after {at}");
+        }
+    }
+}
+
 /// Every item that fits a bucket comes once in an epoch, on any number of ranks.
 #[test]
 fn a_bucketed_epoch_has_every_item_once() {
