@@ -151,7 +151,8 @@ impl<B> Batches<B> {
 
     /// Number of batches left in the epoch, for a progress bar. None where
     /// [`Loader::steps`](super::Loader::steps) is not known, and where epochs have no end. With
-    /// [`LastBatch::Keep`](super::LastBatch::Keep), fewer come if samples fail that were alone in their batch.
+    /// [`LastBatch::Keep`](super::LastBatch::Keep), fewer come if samples fail that were alone in their
+    /// batch.
     #[must_use]
     pub fn steps_left(&self) -> Option<u64> {
         self.run.steps_left()

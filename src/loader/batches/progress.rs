@@ -95,8 +95,8 @@ impl RankProgress {
                 let of_stream = self.streams.iter().skip(local_stream).step_by(count);
                 let taken: u64 = of_stream.map(StreamState::places).sum();
                 let Some(stream) = self.streams.get_mut(local_stream) else { continue };
-                // A stream may be ahead of the other ranks' streams since a restore. What it had then, or what
-                // was padded for it, counts once.
+                // A stream may be ahead of the other ranks' streams since a restore. What it had then, or
+                // what was padded for it, counts once.
                 let covered = taken.saturating_sub(items).saturating_add(stream.ledger.padded());
                 let places = promised.places(stream.stream, self.reached.slots, slots, covered);
                 stream.ledger.pad(places.saturating_sub(items));

@@ -124,7 +124,8 @@ impl Limit {
                      pictures in the shards, or part of the work done once and stored"
                 } else {
                     "more cores, or more `threads` where their number is fixed; a cheaper map: smaller \
-                     pictures in the shards, the feature `turbojpeg`, or part of the work done once and stored"
+                     pictures in the shards, the feature `turbojpeg`, or part of the work done once and \
+                     stored"
                 }
             }
             Limit::Stage => {

@@ -166,7 +166,8 @@ proptest! {
             if job.fails.is_some() {
                 continue;
             }
-            for skip in [0, 1, rows.len()].into_iter().chain(skips.iter().map(|skip| skip.index(rows.len() + 1))) {
+            let some = skips.iter().map(|skip| skip.index(rows.len() + 1));
+            for skip in [0, 1, rows.len()].into_iter().chain(some) {
                 let skip = skip.min(rows.len());
                 let rest = loader.restore(&saved(&merged.clone().skip(skip as u64))).unwrap();
                 let first = rest.state();
