@@ -7,11 +7,14 @@ use crate::sample::Sample;
 use std::fmt;
 use std::sync::Arc;
 
+/// Whether a sample is selected.
+type Predicate = dyn Fn(&Sample) -> Result<bool> + Send + Sync;
+
 /// A predicate over samples and its name. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SampleFilter {
     name: Arc<str>,
-    predicate: Arc<dyn Fn(&Sample) -> Result<bool> + Send + Sync>,
+    predicate: Arc<Predicate>,
 }
 
 impl SampleFilter {

@@ -226,7 +226,7 @@ fn failures_with_sound_samples_between_them_are_not_in_a_row() {
     let items = || Loader::builder(source.dataset(1).streams(1).build().unwrap()).threads(0);
     let policy = |items: LoaderBuilder<Vec<u64>>| items.on_error(OnError::skip(Failures::all()).in_a_row(3));
     for sound in [2, 1000] {
-        let fails = move |number: u64| number % sound != 0;
+        let fails = move |number: u64| !number.is_multiple_of(sound);
         let fail = move |sample: Sample| match fails(number(&sample)) {
             true => Err(Error::step("on purpose")),
             false => Ok(number(&sample)),
