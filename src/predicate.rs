@@ -14,7 +14,7 @@ use crate::error::Result;
 /// # let dir = tempfile::tempdir()?;
 /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
 /// # writer.write(&Sample::new("0").with("json", r#"{"width": 512}"#))?;
-/// # writer.write(&Sample::new("1").with("json", r#"{"width": 51"#))?;
+/// # writer.write(&Sample::new("1").with("json", br#"{"width": 51"#))?;
 /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
 /// let is_wide = |sample: &Sample| -> shardstream::Result<bool> {
 ///     Ok(sample.json::<serde_json::Value>("json")?["width"].as_u64() >= Some(256))

@@ -179,12 +179,13 @@ impl State {
     ///
     /// A step is one batch on every rank: a restore returns what it would have returned, without its first
     /// `steps` batches. A rank that has fewer returns none. Calls add up. Skip steps of the
-    /// [merged](State::merge) state, or the same number of the state of each rank. The counts of this state do
-    /// not change: [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on
+    /// [merged](State::merge) state, or the same number of the state of each rank. The counts of this state
+    /// do not change: [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on
     /// [`Digest::skipped`] counts their samples. Since they are not read, a sample that would have failed
-    /// counts as taken. If samples of an earlier shard of the epoch could not be read, a restore refuses to skip. Samples that
-    /// the open shard has lost so far are unknown, and that many samples fewer are skipped. If a dataset has
-    /// sides, a restore may return the error of a missing key: then skip a few steps more or less.
+    /// counts as taken. If samples of an earlier shard of the epoch could not be read, a restore refuses to
+    /// skip. Samples that the open shard has lost so far are unknown, and that many samples fewer are
+    /// skipped. If a dataset has sides, a restore may return the error of a missing key: then skip a few
+    /// steps more or less.
     ///
     /// ```
     /// # use shardstream::State;
