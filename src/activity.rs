@@ -29,6 +29,8 @@ pub enum Activity {
     Shuffle,
     /// It runs the stages of a pipeline, and writes samples into tensors.
     Map,
+    /// It runs a stage that sees one item after the other, or a function behind one.
+    Stage,
     /// It collects items and makes batches.
     Collect,
     /// It has nothing to do.
@@ -46,13 +48,14 @@ pub enum Activity {
 }
 
 impl Activity {
-    pub(crate) const ALL: [Activity; 13] = [
+    pub(crate) const ALL: [Activity; 14] = [
         Activity::Other,
         Activity::ReadFile,
         Activity::Parse,
         Activity::Select,
         Activity::Shuffle,
         Activity::Map,
+        Activity::Stage,
         Activity::Collect,
         Activity::Idle,
         Activity::AwaitBytes,
@@ -73,6 +76,7 @@ impl fmt::Display for Activity {
             Activity::Select => "selecting samples",
             Activity::Shuffle => "shuffling samples",
             Activity::Map => "mapping a sample",
+            Activity::Stage => "running a stage on the collecting thread",
             Activity::Collect => "making a batch",
             Activity::Idle => "idle",
             Activity::AwaitBytes => "waiting for bytes",

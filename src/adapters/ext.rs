@@ -74,7 +74,8 @@ macro_rules! extension {
                 self.stage(MapItem(f))
             }
 
-            /// Keeps only the items for which the predicate is true, and all errors.
+            /// Keeps only the items for which the predicate is true, and all errors, those of the
+            /// [predicate](crate::PredicateResult) included.
             ///
             /// ```
             /// use shardstream::adapters::IteratorExt;
@@ -83,10 +84,11 @@ macro_rules! extension {
             /// assert_eq!(even.collect::<shardstream::Result<Vec<_>>>()?, [0, 2, 4]);
             /// # Ok::<_, shardstream::Error>(())
             /// ```
-            fn select<T, F>(self, predicate: F) -> Staged<Self, Select<F>>
+            fn select<T, R, F>(self, predicate: F) -> Staged<Self, Select<F>>
             where
                 Self: $base<Item = Result<T>>,
-                F: FnMut(&T) -> bool,
+                R: $crate::PredicateResult,
+                F: FnMut(&T) -> R,
             {
                 self.stage(Select(predicate))
             }

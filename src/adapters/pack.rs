@@ -51,7 +51,13 @@ pub struct Pack<N> {
     /// Number of tokens that wait.
     waiting: usize,
     pushed: u64,
+    /// Number of documents that were pushed before those that are packed together.
+    first: u64,
+    /// Rows that are packed, and number of rows packed with them that were returned.
     ready: VecDeque<PackedRow<N>>,
+    returned: u64,
+    /// After a restore, number of rows of the next documents that were returned before.
+    returned_before: u64,
 }
 
 /// How [`Pack`] chooses the row of a document.
@@ -87,6 +93,9 @@ impl<N> Pack<N> {
             resumed: 0,
             waiting: 0,
             pushed: 0,
+            first: 0,
+            returned: 0,
+            returned_before: 0,
             ready: VecDeque::new(),
         }
     }
@@ -127,7 +136,7 @@ impl<N> Pack<N> {
     }
 
     /// Packs the documents that wait.
-    fn pack(&mut self) {
+    fn pack(&mut self) -> Result<()> {
         let fit = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
         let lengths: Vec<usize> = self.documents.iter().map(|(_, document)| document.len()).collect();
         let (rows, count) = fit_decreasing(&lengths, self.length, fit);
@@ -145,6 +154,13 @@ impl<N> Pack<N> {
         }
         self.waiting = 0;
         self.ready.extend(order.into_iter().filter_map(|row| packed[row].take()));
+        self.returned = std::mem::take(&mut self.returned_before);
+        let returned = usize::try_from(self.returned).unwrap_or(usize::MAX);
+        if returned > 0 && returned >= self.ready.len() {
+            return Err(saved_by_another("more rows of some documents were returned than they fill"));
+        }
+        self.ready.drain(..returned);
+        Ok(())
     }
 
     /// Cuts a row of the next `length` tokens, or of all that wait if they are fewer.
@@ -190,8 +206,10 @@ impl<N> Stage<Vec<N>> for Pack<N> {
             self.wait(std::mem::replace(&mut document, rest));
         }
         self.wait(document);
-        if self.documents.len() >= self.look_ahead {
-            self.pack();
+        if self.documents.len() >= self.look_ahead
+            && let Err(error) = self.pack()
+        {
+            return Some(Err(error));
         }
         self.pull()
     }
@@ -200,15 +218,23 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         if self.fit == Fit::Contiguous {
             return (self.waiting >= self.length).then(|| Ok(self.cut(self.length)));
         }
-        self.ready.pop_front().map(Ok)
+        let row = self.ready.pop_front()?;
+        self.returned += 1;
+        if self.ready.is_empty() {
+            // The documents that were packed together are done with.
+            (self.first, self.returned) = (self.pushed, 0);
+        }
+        Some(Ok(row))
     }
 
     fn drain(&mut self) -> Option<Result<PackedRow<N>>> {
         if self.fit == Fit::Contiguous {
             return (self.waiting > 0).then(|| Ok(self.cut(self.length)));
         }
-        if self.ready.is_empty() {
-            self.pack();
+        if self.ready.is_empty()
+            && let Err(error) = self.pack()
+        {
+            return Some(Err(error));
         }
         self.pull()
     }
@@ -219,7 +245,8 @@ impl<N> Stage<Vec<N>> for Pack<N> {
 
     fn save(&self) -> Option<SavedStage> {
         if self.fit != Fit::Contiguous {
-            return None;
+            let numbers = if self.returned > 0 { vec![self.returned] } else { Vec::new() };
+            return Some(SavedStage { inputs: self.pushed - self.first, numbers });
         }
         let inputs = self.documents.front().map_or(0, |(number, _)| self.pushed - number);
         let numbers = if self.used > 0 { vec![self.used] } else { Vec::new() };
@@ -229,7 +256,8 @@ impl<N> Stage<Vec<N>> for Pack<N> {
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
         match saved.numbers[..] {
             [] => {}
-            [used] if saved.inputs > 0 => self.resumed = used,
+            [used] if saved.inputs > 0 && self.fit == Fit::Contiguous => self.resumed = used,
+            [returned] if saved.inputs > 0 => self.returned_before = returned,
             _ => return Err(saved_by_another("packed rows were saved with other numbers")),
         }
         Ok(())

@@ -1,17 +1,22 @@
-//! `select`: keeps the items for which a predicate is true.
+//! `select`: keeps the items for which a predicate is true. An error of the predicate replaces its item.
 
 use super::Stage;
 use crate::Result;
+use crate::predicate::PredicateResult;
 use std::fmt;
 
 /// The stage of [`select`](super::IteratorExt::select).
 pub struct Select<F>(pub(super) F);
 
-impl<T, F: FnMut(&T) -> bool> Stage<T> for Select<F> {
+impl<T, R: PredicateResult, F: FnMut(&T) -> R> Stage<T> for Select<F> {
     type Out = T;
 
     fn push(&mut self, item: T) -> Option<Result<T>> {
-        (self.0)(&item).then_some(Ok(item))
+        match (self.0)(&item).into_result() {
+            Ok(true) => Some(Ok(item)),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
     }
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
@@ -35,5 +40,14 @@ mod tests {
             || [vec![fault("a")], oks(0..6), vec![fault("b")]].into_iter().flatten().collect::<Vec<_>>();
         let out = both!(items(), |source| source.select(|n: &i32| n % 2 == 1));
         assert_eq!(out, [Err("a".into()), Ok(1), Ok(3), Ok(5), Err("b".into())]);
+    }
+
+    #[test]
+    fn a_predicate_may_fail() {
+        let items = || oks(0..4).into_iter().collect::<Vec<_>>();
+        let odd = |n: &i32| if *n == 2 { Err(crate::Error::step("unreadable")) } else { Ok(n % 2 == 1) };
+        let out = both!(items(), |source| source.select(odd));
+        assert_eq!(out.len(), 3);
+        assert!(out[0] == Ok(1) && out[1].is_err() && out[2] == Ok(3), "{out:?}");
     }
 }

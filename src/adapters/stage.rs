@@ -58,8 +58,9 @@ pub trait Stage<In> {
     }
 
     /// Whether the stage is as it was before its first item, and remembers none of its inputs. Only then can
-    /// a [loader](crate::loader::LoaderBuilder::stage) that is restored start with the next item, rather than
-    /// at the beginning of the pass.
+    /// a [loader](crate::loader::LoaderBuilder::stage) that is restored start with the next sample, rather
+    /// than at the beginning of the pass. It asks before each sample: behind a `flat_map`, a stage that is
+    /// seldom fresh just then should [save](Stage::save) what it needs.
     fn is_fresh(&self) -> bool {
         false
     }

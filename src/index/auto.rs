@@ -7,6 +7,7 @@ use super::save_target::{SaveTarget, first_writable};
 use super::sidecar::{SUFFIX, canonical};
 use super::{Index, ShardIndex};
 use crate::error::{ErrorKind, Result};
+use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use crate::secret_url::{SecretUrl, without_secrets};
 use crate::shards::{ShardList, glob};
@@ -119,11 +120,12 @@ impl AutoIndex {
     /// [`IndexBuilder::select`]. Default: all samples.
     ///
     /// The selection is saved with the index, under the filter's `name`. A new name selects the samples
-    /// again; under the same name the saved selection is used, even if the predicate has changed.
-    pub fn select(
+    /// again; under the same name the saved selection is used, even if the predicate has changed. An
+    /// [error](crate::PredicateResult) of the predicate is the error of the dataset's `build`.
+    pub fn select<R: PredicateResult>(
         mut self,
         name: impl Into<String>,
-        predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static,
+        predicate: impl Fn(&Sample) -> R + Send + Sync + 'static,
     ) -> Self {
         self.filter = Some(SampleFilter::new(name.into(), predicate));
         self

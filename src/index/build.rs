@@ -5,6 +5,7 @@ use super::scan::Wanted;
 use super::shard_indexer::{IndexedShard, KeyOf, ShardIndexer};
 use super::{Index, KeyIndex, ShardIndex, hash_of};
 use crate::error::{ErrorKind, Result};
+use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
@@ -141,8 +142,11 @@ impl IndexBuilder {
     /// are saved [beside](IndexBuilder::beside) a shard or in a [cache](IndexBuilder::cache) have all
     /// samples, and are not used with a filter.
     ///
-    /// The [position](crate::Sample::position) of a selected sample is still the number in its archive. A
-    /// panic of the predicate is [an error](ErrorKind::Panicked) with the shard and the key.
+    /// The [position](crate::Sample::position) of a selected sample is still the number in its archive.
+    ///
+    /// An [error](crate::PredicateResult) of the predicate, or a panic, fails the build with the shard and
+    /// the key: an index keeps what it is told for ever. To leave out samples that cannot be read, return
+    /// `Ok(false)` for them.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -160,10 +164,10 @@ impl IndexBuilder {
     /// assert_eq!(dataset.samples(0).filter_map(Result::ok).next().unwrap().key(), "5");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn select(
+    pub fn select<R: PredicateResult>(
         mut self,
         name: impl Into<String>,
-        predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static,
+        predicate: impl Fn(&Sample) -> R + Send + Sync + 'static,
     ) -> Self {
         self.filter = Some(SampleFilter::new(name.into(), predicate));
         self

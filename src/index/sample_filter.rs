@@ -2,20 +2,28 @@
 
 use crate::error::Result;
 use crate::panic::catch;
+use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use std::fmt;
 use std::sync::Arc;
+
+/// Whether a sample is selected.
+type Predicate = dyn Fn(&Sample) -> Result<bool> + Send + Sync;
 
 /// A predicate over samples and its name. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SampleFilter {
     name: Arc<str>,
-    predicate: Arc<dyn Fn(&Sample) -> bool + Send + Sync>,
+    predicate: Arc<Predicate>,
 }
 
 impl SampleFilter {
-    pub(super) fn new(name: String, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
-        SampleFilter { name: name.into(), predicate: Arc::new(predicate) }
+    pub(super) fn new<R: PredicateResult>(
+        name: String,
+        predicate: impl Fn(&Sample) -> R + Send + Sync + 'static,
+    ) -> Self {
+        let predicate = Arc::new(move |sample: &Sample| predicate(sample).into_result());
+        SampleFilter { name: name.into(), predicate }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -25,9 +33,10 @@ impl SampleFilter {
     /// Whether the predicate is true of a sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) if it panics.
+    /// That of the predicate; [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) if it panics.
     pub(super) fn selects(&self, sample: &Sample) -> Result<bool> {
         catch(|| (self.predicate)(sample))
+            .and_then(|selected| selected)
             .map_err(|error| error.in_shard(sample.shard()).with_key(sample.key()))
     }
 }

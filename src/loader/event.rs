@@ -9,12 +9,21 @@ use crate::state::{OpenSlice, StageRecord};
 #[derive(Debug)]
 pub(super) enum StreamEvent {
     Input(StageInput),
-    /// A failure between two samples of the stream, and the number of its pass.
-    Fault(u64, Error),
+    Fault(StreamFault),
     /// A failure after which the stream cannot continue.
     Fatal(Error),
     /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
     End,
+}
+
+/// A failure between two samples of a stream: a sample could not be read, or its selection failed.
+#[derive(Debug)]
+pub(super) struct StreamFault {
+    /// Number of passes that the stream had completed before.
+    pub(super) pass: u64,
+    /// Whether a sample was read, and selected or not, since the last such failure.
+    pub(super) after_success: bool,
+    pub(super) error: Error,
 }
 
 /// A sample between the shuffle buffer and the stages.
@@ -116,7 +125,22 @@ pub(super) struct SourcePass {
 #[derive(Debug)]
 pub(super) struct SampleFault {
     pub(super) source: SourcePass,
+    pub(super) failed: FailedStep,
+    /// Whether this step has succeeded since its last failure in this source. Failures without a success
+    /// between them are in a row, whatever the stages have given meanwhile.
+    pub(super) after_success: bool,
     pub(super) error: Error,
+}
+
+/// The step that failed for a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailedStep {
+    /// Reading it, or selecting it.
+    Read,
+    /// The stages on the threads. They succeed with a sample that they leave out, too.
+    Map,
+    /// The stream stage, or a function behind it. It succeeds with every item.
+    Stage,
 }
 
 /// Where an item is in the sequence of the job, and what the state needs to know when it is consumed.

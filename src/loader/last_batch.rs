@@ -12,6 +12,9 @@
 /// [`mask`]: crate::adapters::Batch::mask
 /// [refused]: super::LoaderBuilder::uneven_steps
 ///
+/// With [`buckets`](super::LoaderBuilder::buckets) on several ranks, a batch of a shape of which a rank has
+/// nothing is empty, or padded.
+///
 /// *With an index* means that the lengths of all streams are known: all datasets have an index, none is
 /// resampled, and no stage changes the number of items. A sample that fails or is
 /// [skipped](super::LoaderBuilder::on_error) is always replaced by the next one of its stream. If a stream is

@@ -4,6 +4,7 @@
 //! builder     the options
 //! settings    the checked options, and the length and state header that follow from them
 //! prepare     from settings and a state to the streams of a run
+//! steps       the number of steps of a rank, and how many are left
 //! skip_steps  the positions of the streams a number of steps later
 //! start       from settings and stages to a loader
 //! stream      one stream of one dataset: its epochs, read, selected and shuffled
@@ -33,6 +34,7 @@ mod shapes;
 mod skip_steps;
 mod stages;
 mod start;
+mod steps;
 mod stream;
 mod tuning;
 mod watch;

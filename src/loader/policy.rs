@@ -60,8 +60,10 @@ impl OnError {
         OnError { skipped: failures, ..Self::stop() }
     }
 
-    /// The largest number of failures skipped in a row in a logical stream, that is since its last sound
-    /// sample. Default: 100.
+    /// The largest number of failures skipped in a row in a logical stream: failures of one step without a
+    /// success between them. The steps are reading and selecting samples; the stages on the threads, which
+    /// succeed with a sample that they leave out, too; and a stage behind them, with what follows it. Samples
+    /// that wait in a shuffle buffer or a packer have succeeded. Default: 100.
     pub fn in_a_row(mut self, limit: u64) -> Self {
         self.in_a_row = Some(limit);
         self

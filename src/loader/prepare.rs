@@ -10,7 +10,7 @@ use super::watch::StreamId;
 use crate::dataset::{CurrentShard, StopHandle, Versions};
 use crate::error::Result;
 use crate::memory::Gauge;
-use crate::state::{EpochRange, JobHeader, Reached, State, StreamState, misfit};
+use crate::state::{EpochRange, JobHeader, Reached, RunEnd, State, StreamState, misfit};
 use std::sync::Arc;
 
 /// Where a rank is in its run.
@@ -37,7 +37,7 @@ pub(super) struct PreparedRun {
     /// Whether the run continues over all epochs, without end.
     pub(super) endless: bool,
     /// Whether the run had ended when its state was taken.
-    pub(super) ended: bool,
+    pub(super) end: RunEnd,
     /// All streams of the job from the beginning of the epoch on, by dataset, not shuffled: for the first
     /// item of the epoch, which pads batches.
     pub(super) all_streams: AllStreams,
@@ -124,7 +124,7 @@ impl Settings {
         let progress = RankProgress::new(Arc::new(header), (reached, batches), mixed_streams.len(), states);
         let progress = progress.promised(promised);
         let endless = matches!(run, EpochRange::EpochsFrom(_));
-        let ended = state.is_some_and(State::has_ended);
+        let end = state.map_or(RunEnd::Open, State::end);
         Ok(PreparedRun {
             sources,
             mixed_streams,
@@ -134,7 +134,7 @@ impl Settings {
             streams,
             stop,
             endless,
-            ended,
+            end,
             all_streams,
         })
     }
@@ -225,8 +225,8 @@ impl Settings {
                 return Err(misfit("it was not taken at the end of a step of these buckets"));
             }
         }
-        let furthest = reached.furthest;
-        Ok(SequenceConfig { rank, batch, shapes, first_number, furthest, batching, repeat_streams })
+        let (furthest, alone) = (reached.furthest, rank.1 == 1 && !matches!(run, EpochRange::EpochsFrom(_)));
+        Ok(SequenceConfig { rank, batch, shapes, first_number, furthest, batching, alone, repeat_streams })
     }
 
     /// The states of this rank's streams before anything was read.

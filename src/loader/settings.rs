@@ -208,7 +208,7 @@ impl Settings {
     ) -> RunMonitor {
         let steps = match state.header().run {
             EpochRange::EpochsFrom(_) => None,
-            EpochRange::Epoch(_) | EpochRange::EpochRepeated(_) => self.steps_from(state.slots()),
+            EpochRange::Epoch(_) | EpochRange::EpochRepeated(_) => self.steps_left(&state),
         };
         let stores = self.parts.iter().flat_map(|part| part.dataset.stores());
         RunMonitor::new(state, stores, (owners, streams), tuning, steps, self.on_stall.clone())
@@ -236,20 +236,6 @@ impl Settings {
             self.parts.iter().map(of).try_fold(0u64, |sum, samples| sum.checked_add(samples?))
         };
         (0..streams).map(length).collect::<Option<_>>().map(StreamLengths)
-    }
-
-    /// Number of batches that an epoch has on this rank, if it is known.
-    pub(super) fn steps(&self) -> Option<u64> {
-        let lengths = self.lengths()?;
-        let equal = lengths.equal_steps(self.last, self.step_size(), 0);
-        equal.or_else(|| lengths.kept_steps(self.reader(), self.batch as u64))
-    }
-
-    /// Number of batches of an epoch that are left for this rank from this sequence number on.
-    fn steps_from(&self, from: u64) -> Option<u64> {
-        let lengths = self.lengths()?;
-        let equal = lengths.equal_steps(self.last, self.step_size(), from);
-        equal.or_else(|| lengths.kept_steps_from(self.reader(), self.batch as u64, from))
     }
 
     /// Whether a dataset's samples are shuffled and its shards are not, so that all of its epochs begin with

@@ -9,7 +9,7 @@ use crate::error::{ErrorKind, Result};
 use crate::state::{EpochRange, JobHeader, OpenSlice, StreamState, misfit};
 
 impl Settings {
-    /// The position `steps` steps later.
+    /// The position `steps` steps later: what a restore leaves is the same without its first `steps` batches.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the lengths of the streams or the content of the shuffle buffers are not
@@ -22,7 +22,11 @@ impl Settings {
     ) -> Result<RankPosition> {
         let run = header.run;
         let config = |what: &str| Err(ErrorKind::Config(what.into()).into());
-        let Some(lengths) = self.lengths() else {
+        let mine = at.streams.len() / self.parts.len().max(1);
+        let of_stream = |stream: usize| at.streams.iter().skip(stream).step_by(mine);
+        let taken: Vec<u64> =
+            (0..mine).map(|stream| of_stream(stream).map(StreamState::places).sum()).collect();
+        let Some(left) = self.steps_from(run, at.reached.slots, &taken) else {
             return config(
                 "steps can be skipped where the lengths of all streams are known: give each dataset an \
                  index, do not resample it, and use no stage that changes the number of items",
@@ -33,28 +37,20 @@ impl Settings {
                 "steps cannot be skipped with `shuffle_bytes`: bound the buffer by `shuffle` alone",
             );
         }
+        let most = left.of_all_ranks(self.reader().1);
+        if steps > most {
+            return Err(misfit(format!("{steps} steps are to be skipped, and the epoch has {most} more")));
+        }
         let RankPosition { mut streams, reached, batches } = at;
-        let next_number =
-            steps.checked_mul(self.step_size()).and_then(|numbers| numbers.checked_add(reached.slots));
-        let Some(next_number) = next_number else {
+        let covered = left.covered_by(steps).checked_mul(self.step_size());
+        let Some(next_number) = covered.and_then(|numbers| numbers.checked_add(reached.slots)) else {
             return Err(misfit(format!("{steps} steps are more than can be counted")));
         };
-        if !matches!(run, EpochRange::EpochsFrom(_)) {
-            let left = lengths.equal_steps(self.last, self.step_size(), reached.slots);
-            let left = left
-                .unwrap_or_else(|| lengths.end().saturating_sub(reached.slots).div_ceil(self.step_size()));
-            if steps > left {
-                return Err(misfit(format!(
-                    "{steps} steps are to be skipped, and the epoch has {left} more"
-                )));
-            }
-        }
-        let local_streams = streams.len() / self.parts.len().max(1);
-        for local_stream in 0..local_streams {
+        for local_stream in 0..mine {
             let mut of_stream: Vec<&mut StreamState> =
-                streams.iter_mut().skip(local_stream).step_by(local_streams).collect();
+                streams.iter_mut().skip(local_stream).step_by(mine).collect();
             let Some(stream) = of_stream.first().map(|at| at.stream) else { continue };
-            let count = lengths.0.len() as u64;
+            let count = header.streams as u64;
             let until = next_number.saturating_sub(stream as u64).div_ceil(count);
             let taken: u64 = of_stream.iter().map(|at| at.places()).sum();
             let order = self.dataset_order(stream, header);
@@ -65,7 +61,11 @@ impl Settings {
                 }
             }
         }
-        Ok(RankPosition { streams, reached: reached.at(next_number), batches: batches.saturating_add(steps) })
+        Ok(RankPosition {
+            streams,
+            reached: reached.at(next_number),
+            batches: batches.saturating_add(steps.min(left.count())),
+        })
     }
 
     /// Number of inputs that each dataset gives for the items of a stream from index `taken` up to, but not

@@ -35,11 +35,10 @@ pub(super) fn loader<T: Send + 'static, R: Send + 'static, B: Send + 'static>(
             stop,
             all_streams,
             endless,
-            ended,
+            end,
         } = begun;
         owners.collators = make.collators.clone();
-        let state = progress.state();
-        let state = if ended { state.ended() } else { state };
+        let state = progress.state().ended(end);
         let collator = make.collator.clone();
         let streams_per_dataset = mixed_streams.len();
         let first = first_item(all_streams, Arc::clone(&stages));

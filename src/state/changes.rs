@@ -1,6 +1,6 @@
 //! Restoring a state onto another mixture: which datasets continue, and which start again.
 
-use super::{Digest, EpochRange, JobHeader, State, StreamState, misfit};
+use super::{Digest, EpochRange, JobHeader, RunEnd, State, StreamState, misfit};
 use crate::error::Result;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -238,8 +238,8 @@ impl State {
         header.keep_numbers(there, &matches);
         let revived = datasets.iter().any(|dataset| anew(dataset) && dataset.number.is_some());
         let streams = self.carried(&header, &matches, &datasets);
-        let ended = self.ended && !revived;
-        let state = State { header: Arc::new(header), streams, ended, ..self.clone() };
+        let end = if revived { RunEnd::Open } else { self.end };
+        let state = State { header: Arc::new(header), streams, end, ..self.clone() };
         state.check().map_err(misfit)?;
         Ok((state, ChangeReport { from, datasets, weights_before, weights, windows_anew }))
     }

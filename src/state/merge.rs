@@ -1,6 +1,6 @@
 //! Merges the states of all ranks.
 
-use super::{Reached, State, StreamState, misfit};
+use super::{Reached, RunEnd, State, StreamState, misfit};
 use crate::error::Result;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 impl State {
     /// Merges the states of all ranks, in any order, to the state of the job. They must have been taken at
-    /// the same step: after the same number of batches, or after the last batch of a rank that has fewer.
+    /// the same step: after the same number of batches, or after the last batch of a rank that has fewer,
+    /// because its run has ended: with nothing left, or with an error such as a network outage.
     ///
     /// Ranks may have reached different slots of the sequence, since a rank leaves out batches in which it
     /// has nothing: each stream resumes at its own slot.
@@ -44,8 +45,8 @@ impl State {
             return Err(misfit(message));
         }
         for (rank, state) in states.iter().enumerate() {
-            // A rank that has come to its end takes no further steps.
-            if state.batches != batches && !state.ended {
+            // A rank whose run has ended takes no further steps.
+            if state.batches != batches && state.end == RunEnd::Open {
                 let message = format!(
                     "state {rank} was taken after {} batches and before its end, another one after \
                      {batches}: take them at the same step",
@@ -72,14 +73,15 @@ impl State {
                 }
             }
         }
-        let ended = states.iter().all(|state| state.ended);
+        let ended = states.iter().all(|state| state.end == RunEnd::Ended);
+        let end = if ended { RunEnd::Ended } else { RunEnd::Open };
         let reached = Reached {
             slots: states.iter().map(State::slots).min().unwrap_or_default(),
             furthest: states.iter().map(State::furthest).max().unwrap_or_default(),
             step,
         };
         let (skip, streams) = (states[0].skip, streams.into_values().map(|(_, stream)| stream).collect());
-        let merged = State { header, reached, batches, ended, skip, streams };
+        let merged = State { header, reached, batches, end, skip, streams };
         match merged.missing_stream() {
             Some(stream) => Err(misfit(format!("no state has stream {stream}: a rank is missing"))),
             None => Ok(merged),

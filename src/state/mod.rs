@@ -76,12 +76,22 @@ pub struct State {
     reached: Reached,
     /// Number of batches that were taken.
     batches: u64,
-    /// Whether nothing is left on the rank of this state.
-    ended: bool,
+    end: RunEnd,
     /// Number of steps that a restore skips.
     skip: u64,
     /// Sorted by dataset and stream.
     streams: Arc<[StreamState]>,
+}
+
+/// Whether the run of a state's rank has ended, so that the rank takes no further step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum RunEnd {
+    #[default]
+    Open,
+    /// Nothing is left for the rank.
+    Ended,
+    /// An error has ended the run: a network outage, for example.
+    Failed,
 }
 
 /// The slots of the job's sequence that have been passed.
@@ -121,6 +131,8 @@ struct StateDocument {
     batches: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     ended: bool,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    failed: bool,
     #[serde(default, skip_serializing_if = "is_zero")]
     skip: u64,
     #[serde(rename = "at")]
@@ -163,18 +175,20 @@ impl State {
         batches: u64,
         streams: Arc<[StreamState]>,
     ) -> Self {
-        State { header, reached, batches, ended: false, skip: 0, streams }
+        State { header, reached, batches, end: RunEnd::Open, skip: 0, streams }
     }
 
     /// The same state, resumed `steps` steps later, without reading the samples of these steps.
     ///
-    /// A step is one batch on every rank. Calls add up. Skip steps of the [merged](State::merge) state, or
-    /// the same number of the state of each rank. The counts of this state do not change:
-    /// [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on [`Digest::skipped`]
-    /// counts their samples. Since they are not read, a sample that would have failed counts as taken. If
-    /// samples of an earlier shard of the epoch could not be read, a restore refuses to skip. Samples that
-    /// the open shard has lost so far are unknown, and that many samples fewer are skipped. If a dataset has
-    /// sides, a restore may return the error of a missing key: then skip a few steps more or less.
+    /// A step is one batch on every rank: a restore returns what it would have returned, without its first
+    /// `steps` batches. A rank that has fewer returns none. Calls add up. Skip steps of the
+    /// [merged](State::merge) state, or the same number of the state of each rank. The counts of this state
+    /// do not change: [`Loader::restore`](crate::Loader::restore) skips the steps, and from then on
+    /// [`Digest::skipped`] counts their samples. Since they are not read, a sample that would have failed
+    /// counts as taken. If samples of an earlier shard of the epoch could not be read, a restore refuses to
+    /// skip. Samples that the open shard has lost so far are unknown, and that many samples fewer are
+    /// skipped. If a dataset has sides, a restore may return the error of a missing key: then skip a few
+    /// steps more or less.
     ///
     /// ```
     /// # use shardstream::State;
@@ -193,14 +207,14 @@ impl State {
         self.skip
     }
 
-    /// The same state, with nothing left.
-    pub(crate) fn ended(self) -> Self {
-        State { ended: true, ..self }
+    /// The same state, of a run that has ended like this.
+    pub(crate) fn ended(self, end: RunEnd) -> Self {
+        State { end, ..self }
     }
 
-    /// Whether nothing is left on the rank of this state.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended && self.skip == 0
+    /// Whether the run had ended when the state was taken.
+    pub(crate) fn end(&self) -> RunEnd {
+        if self.skip == 0 { self.end } else { RunEnd::Open }
     }
 
     pub(crate) fn header(&self) -> &JobHeader {
@@ -301,7 +315,7 @@ impl FromStr for State {
 
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { header, reached, batches, ended, skip, streams } = self.clone();
+        let State { header, reached, batches, end, skip, streams } = self.clone();
         let Reached { slots, furthest, step } = reached;
         let furthest = Some(furthest).filter(|furthest| *furthest > slots);
         let document = StateDocument {
@@ -311,7 +325,8 @@ impl Serialize for State {
             furthest,
             step,
             batches,
-            ended,
+            ended: end == RunEnd::Ended,
+            failed: end == RunEnd::Failed,
             skip,
             streams,
         };
@@ -330,11 +345,17 @@ impl<'de> Deserialize<'de> for State {
             step,
             batches,
             ended,
+            failed,
             skip,
             streams,
         } = StateDocument::deserialize(deserializer)?;
         let reached = Reached { slots, furthest: furthest.unwrap_or(slots), step };
-        let state = State { header, reached, batches, ended, skip, streams };
+        let end = match (ended, failed) {
+            (true, _) => RunEnd::Ended,
+            (false, true) => RunEnd::Failed,
+            (false, false) => RunEnd::Open,
+        };
+        let state = State { header, reached, batches, end, skip, streams };
         state.check().map_err(D::Error::custom)?;
         Ok(state)
     }

@@ -154,21 +154,23 @@ fn twins_may_have_other_messages() {
 
 #[test]
 fn a_rank_that_has_ended_waits_for_nobody() {
-    let mut ended = with(0, "/ended", json!(true));
-    let mut later = with(1, "/slots", json!(96));
-    later["batches"] = json!(12);
-    let later = parse(&later).unwrap();
-    let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-    // Samples that the first rank may have left keep their slots.
-    assert_eq!((whole.slots(), whole.furthest(), whole.batches(), whole.ended), (24, 96, 12, false));
-    assert_eq!(whole.to_string().parse::<State>().unwrap(), whole);
-    ended["batches"] = json!(13);
-    assert!(
-        error(State::merge([parse(&ended).unwrap(), later])).contains("same step"),
-        "it ended at a later step"
-    );
+    for how in ["/ended", "/failed"] {
+        let mut ended = with(0, how, json!(true));
+        let mut later = with(1, "/slots", json!(96));
+        later["batches"] = json!(12);
+        let later = parse(&later).unwrap();
+        let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
+        // Samples that the first rank may have left keep their slots.
+        assert_eq!((whole.slots(), whole.furthest(), whole.batches(), whole.end), (24, 96, 12, RunEnd::Open));
+        assert_eq!(whole.to_string().parse::<State>().unwrap(), whole);
+        ended["batches"] = json!(13);
+        assert!(
+            error(State::merge([parse(&ended).unwrap(), later])).contains("same step"),
+            "it ended at a later step"
+        );
+    }
     let all = [0, 1].map(|rank| parse(&with(rank, "/ended", json!(true))).unwrap());
-    assert!(State::merge(all).unwrap().ended);
+    assert_eq!(State::merge(all).unwrap().end, RunEnd::Ended);
 }
 
 #[test]

@@ -250,7 +250,8 @@ fn a_rank_whose_last_item_failed_is_at_its_end() {
     }
 }
 
-/// The rank has more samples, which it has not read.
+/// The rank has more samples, which it has not read: whoever stops it must do so at the step of the others,
+/// unless an error has ended its run.
 #[test]
 fn a_rank_that_stopped_early_is_not_at_its_end() {
     for threads in [0, 2] {
@@ -258,11 +259,18 @@ fn a_rank_that_stopped_early_is_not_at_its_end() {
         let loader = |rank| rank_of_two(&source, 2, 2, rank).threads(threads).batch(2).build().unwrap();
         let first = taken(loader(0).epoch(0), 1);
         let other = taken(loader(1).epoch(0), 5);
+        refused(State::merge([first.clone(), other.clone()]), &["after 1 batches and before its end"]);
         source.put(&url(0), shard(0, 9), Some("v2"));
         let mut broken = loader(0).restore(&first).unwrap();
         assert!(matches!(broken.next().unwrap().unwrap_err().kind(), ErrorKind::Stale { .. }));
         assert!(broken.next().is_none());
-        refused(State::merge([broken.state(), other]), &["after 1 batches and before its end"]);
+        let merged = State::merge([broken.state(), other]).unwrap();
+        let merged: State = merged.to_string().parse().unwrap();
+        assert_eq!((merged.batches(), merged.samples()), (5, first.samples() + 9));
+        source.put(&url(0), shard(0, 9), Some("v1"));
+        let rest: usize = loader(0).restore(&merged).unwrap().map(|batch| batch.unwrap().len()).sum();
+        assert_eq!(rest as u64, 9 - first.samples());
+        assert_eq!(loader(1).restore(&merged).unwrap().count(), 0);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::support::archive;
 use crate::support::shards::{dataset, memory, url, write};
+use shardstream::adapters::Stage;
 use shardstream::loader::{Limit, LoaderBuilder, Stall};
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
@@ -230,6 +231,51 @@ fn a_hanging_map_is_named_with_its_sample() {
     }
 }
 
+/// Hangs, or is slow, at one sample.
+struct Hangs(Arc<Mutex<()>>);
+
+impl Stage<Sample> for Hangs {
+    type Out = Sample;
+
+    fn push(&mut self, sample: Sample) -> Option<shardstream::Result<Sample>> {
+        if (sample.position().shard, sample.position().sample) == (3, 7) {
+            drop(self.0.lock().unwrap());
+        }
+        Some(Ok(sample))
+    }
+}
+
+/// A stage that sees one item after the other, and a function behind it, run on the collecting thread.
+#[test]
+fn a_hanging_stage_is_named_with_its_sample() {
+    for (threads, behind) in [(0, false), (3, false), (2, true)] {
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let waits = Arc::clone(&lock);
+        let builder = Loader::builder(dataset(&SIZES).streams(2).build().unwrap()).threads(threads).batch(20);
+        let (builder, stalls) = warned(builder);
+        let stage_lock = if behind { Arc::default() } else { Arc::clone(&lock) };
+        let builder = builder.stage("hangs", move || Hangs(Arc::clone(&stage_lock))).map(move |sample| {
+            if behind && (sample.position().shard, sample.position().sample) == (3, 7) {
+                drop(waits.lock().unwrap());
+            }
+            Ok(sample)
+        });
+        let batches = builder.build().unwrap().epoch(0);
+        let reporter = batches.reporter();
+        let trainer = thread::spawn(move || batches.map(|batch| batch.unwrap().len()).sum::<usize>());
+        let text = stall_with(&stalls, "sample 7 of shard 3").to_string();
+        for part in ["running a stage", "stream 1"] {
+            assert!(text.lines().next().unwrap().contains(part), "{threads} threads: no `{part}` in: {text}");
+        }
+        let report = reporter.report();
+        assert_eq!(report.limit(), Limit::Stage, "{report}");
+        assert!(!report.limit().advice().contains("collate"));
+        drop(held);
+        assert_eq!(trainer.join().unwrap(), 320);
+    }
+}
+
 #[test]
 fn a_short_wait_is_no_stall() {
     let (builder, stalls) = warned(small().threads(1));
@@ -334,6 +380,33 @@ fn a_slow_restore_is_named() {
     assert!(stall.to_string().contains("shardstream-resume-0: waiting for bytes"), "{stall}");
     let report = reporter.report();
     assert_eq!(report.limit(), Limit::Network, "{report}");
+}
+
+/// However many streams resume, few threads read for them.
+#[test]
+fn a_restore_starts_few_threads() {
+    let sizes = [4; 60];
+    let store = memory();
+    write(&store, &sizes);
+    let urls = (0..sizes.len()).map(|shard| url(shard).replace("mem:", "slow:"));
+    let source = Slow { store, pause: PAUSE, silent: None };
+    let store = Store::builder().with_source("slow:", Arc::new(source)).build().unwrap();
+    let dataset = Dataset::builder(ShardList::from_urls(urls)).streams(sizes.len()).store(store);
+    let loader = Loader::builder(dataset.build().unwrap()).shuffle(3).threads(2).batch(60).build().unwrap();
+    let mut batches = loader.epoch(0);
+    let state = batches.next().unwrap().unwrap().state().unwrap().clone();
+    let expected: Vec<usize> = batches.map(|batch| batch.unwrap().len()).collect();
+    let batches = loader.restore(&state).unwrap();
+    let reporter = batches.reporter();
+    let trainer = thread::spawn(move || batches.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
+    let mut most = 0;
+    while !trainer.is_finished() {
+        let threads = reporter.diagnose().threads;
+        most = most.max(threads.iter().filter(|thread| thread.name.contains("-resume-")).count());
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(trainer.join().unwrap(), expected);
+    assert!((1..=16).contains(&most), "{most} threads");
 }
 
 /// A stream that is not polled while a batch is ready does not count as waiting.

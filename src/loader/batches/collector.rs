@@ -15,7 +15,7 @@ use super::progress::{Place, RankProgress};
 use crate::adapters::{pad_to, reserve};
 use crate::collate::SlotAllocator;
 use crate::error::{Error, ErrorKind, Location, Result};
-use crate::loader::event::{BatchEnd, LoaderEvent, SampleFault, Tag};
+use crate::loader::event::{BatchEnd, LoaderEvent, SampleFault, SourcePass, Tag};
 use crate::loader::policy::{Counts, OnError, Verdict};
 use crate::loader::report::Fill;
 use crate::loader::sequence::BatchSequence;
@@ -36,12 +36,14 @@ pub(in crate::loader) type FirstItem<T> =
 /// Whether an item can be used.
 pub(in crate::loader) type Accept<'a, T> = &'a mut dyn FnMut(&Tag, T) -> bool;
 
-/// What a run emits: its batches, and its end. A run that breaks off has no end.
+/// What a run emits: its batches, and its end, unless it is dropped before.
 pub(in crate::loader) enum RunOutput<B> {
     /// A batch, with its number of items, the fill of all batches so far, and the state after it.
     Batch(B, (usize, Fill), State),
     /// The end, with the state if it differs from that of the last batch: samples may have failed after it.
     End(Option<State>),
+    /// An error that ends the run.
+    Failed(Error),
 }
 
 /// An iterator over the batches of a run, from the events of its sequence.
@@ -109,6 +111,11 @@ impl<T, R, B> BatchCollector<T, R, B> {
         }
     }
 
+    /// Whether nothing follows.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended && self.outputs.is_empty()
+    }
+
     /// Takes events until there is something to return.
     fn advance(&mut self) -> Option<Result<RunOutput<B>>> {
         loop {
@@ -154,7 +161,6 @@ impl<T, R, B> BatchCollector<T, R, B> {
                 reserve(&mut batch.rows, self.expected);
                 batch.rows.push(row(item));
                 batch.places.push(Place::of(&tag, true));
-                self.progress.sound(&tag.source);
             }
             RowMaker::Late { adopt, .. } => {
                 batch.bucket = tag.bucket;
@@ -181,12 +187,12 @@ impl<T, R, B> BatchCollector<T, R, B> {
                 Ok(row) => {
                     place.has_row = true;
                     self.batch.rows.push(row);
-                    self.progress.sound(&source);
+                    self.progress.row_written(&source);
                 }
                 Err(error) => {
                     self.batch.lost += 1;
                     let counts = self.progress.row_failed(&source);
-                    self.apply(SampleFault { source, error }, counts);
+                    self.apply(&source, error, counts);
                 }
             }
             if self.ended {
@@ -200,16 +206,16 @@ impl<T, R, B> BatchCollector<T, R, B> {
         if let Some(counts) = self.progress.fault(&fault)
             && !self.ended
         {
-            self.apply(fault, counts);
+            self.apply(&fault.source, fault.error, counts);
         }
     }
 
     /// Applies the policy to a failure, after the failures and samples counted in `before`. What is not
     /// skipped is returned as an error.
-    fn apply(&mut self, SampleFault { source, error }: SampleFault, before: Counts) {
+    fn apply(&mut self, source: &SourcePass, error: Error, before: Counts) {
         let samples = before.samples.saturating_add(self.batch.rows.len() as u64);
         match self.policy.judge(error, Counts { samples, ..before }) {
-            Verdict::Skip(error) => self.progress.skip(&source, &error),
+            Verdict::Skip(error) => self.progress.skip(source, &error),
             Verdict::Stop(error) => self.stop_with(error),
         }
     }

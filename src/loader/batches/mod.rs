@@ -22,7 +22,7 @@ use super::watch::{Diagnosis, Reporter, RunMonitor};
 use crate::adapters::{Background, BackgroundStream, IteratorExt};
 use crate::dataset::StopHandle;
 use crate::error::{Error, Result};
-use crate::state::State;
+use crate::state::{RunEnd, State};
 use crate::telemetry::span;
 use futures::Stream;
 use std::fmt;
@@ -78,8 +78,13 @@ fn unpack<B>(run: &RunMonitor, item: Option<Result<RunOutput<B>>>) -> Option<Res
         }
         Some(Ok(RunOutput::End(state))) => {
             run.item_received(None);
-            run.ended(Some(state.unwrap_or_else(|| run.state()).ended()));
+            run.ended(Some(state.unwrap_or_else(|| run.state()).ended(RunEnd::Ended)));
             None
+        }
+        Some(Ok(RunOutput::Failed(error))) => {
+            run.item_received(None);
+            run.ended(Some(run.state().ended(RunEnd::Failed)));
+            Some(Err(error))
         }
         Some(Err(error)) => {
             run.item_received(None);
@@ -145,7 +150,9 @@ impl<B> Batches<B> {
     }
 
     /// Number of batches left in the epoch, for a progress bar. None where
-    /// [`Loader::steps`](super::Loader::steps) is not known, and where epochs have no end.
+    /// [`Loader::steps`](super::Loader::steps) is not known, and where epochs have no end. With
+    /// [`LastBatch::Keep`](super::LastBatch::Keep), fewer come if samples fail that were alone in their
+    /// batch.
     #[must_use]
     pub fn steps_left(&self) -> Option<u64> {
         self.run.steps_left()

@@ -34,7 +34,10 @@ impl<T, R, B> Iterator for MonitoredCollector<T, R, B> {
         let item = {
             let _collecting = activity::during(Activity::Collect);
             let _span = span!("collect");
-            self.collect.next()
+            match self.collect.next() {
+                Some(Err(error)) if self.collect.has_ended() => Some(Ok(RunOutput::Failed(error))),
+                item => item,
+            }
         };
         if let Some(Ok(RunOutput::Batch(..))) = item {
             self.run.batch_made();

@@ -24,8 +24,10 @@ pub(in crate::loader) struct RankProgress {
     streams: Vec<StreamState>,
     /// Number of failures that a restore meets again: they were counted before.
     known: Vec<u64>,
-    /// Number of failures since the last item.
-    in_a_row: Vec<u64>,
+    /// Number of failures of each step in a row.
+    in_a_row: Vec<[u64; 3]>,
+    /// Number of rows that could not be written, in a row.
+    rows_in_a_row: Vec<u64>,
     /// The number of items that the index promises, if missing ones are filled up.
     promised: Option<PromisedItems>,
     /// How full the items are, as a stateful stage counts it.
@@ -67,12 +69,13 @@ pub(in crate::loader) struct PromisedItems {
 }
 
 impl PromisedItems {
-    /// Number of places in `start..end` that have an item of this stream.
-    fn places(&self, stream: usize, start: u64, end: u64) -> u64 {
+    /// Number of places in `start..end` that have an item of this stream, other than its first `covered`
+    /// items.
+    fn places(&self, stream: usize, start: u64, end: u64, covered: u64) -> u64 {
         let count = self.lengths.len() as u64;
         let length = self.lengths.get(stream).copied().unwrap_or_default();
         let before = |place: u64| place.saturating_sub(stream as u64).div_ceil(count.max(1)).min(length);
-        before(end).saturating_sub(before(start))
+        before(end).saturating_sub(before(start).max(covered))
     }
 }
 
@@ -84,9 +87,9 @@ impl RankProgress {
         streams: Vec<StreamState>,
     ) -> Self {
         let known = streams.iter().map(|stream| stream.skips).collect();
-        // Failures since an earlier item are not known to be consecutive.
-        let since = |at: &StreamState| if at.again == 0 { at.skips } else { 0 };
-        let in_a_row = streams.iter().map(since).collect();
+        // A restore meets those in a row again.
+        let in_a_row = vec![[0; 3]; streams.len()];
+        let rows_in_a_row = vec![0; streams.len()];
         let (promised, fill) = (None, Fill::default());
         RankProgress {
             header,
@@ -96,6 +99,7 @@ impl RankProgress {
             streams,
             known,
             in_a_row,
+            rows_in_a_row,
             promised,
             fill,
         }
@@ -112,13 +116,21 @@ impl RankProgress {
         self.batches += 1;
         places.iter().for_each(|place| self.count(place));
         if let Some(promised) = self.promised.as_ref().filter(|_| padded) {
-            let mut items = vec![0; self.streams_per_dataset];
+            let count = self.streams_per_dataset;
+            let mut items = vec![0_u64; count];
             for place in places.iter().filter(|place| place.has_row) {
                 items[place.source.local_stream] += 1;
             }
-            for (stream, items) in self.streams.iter_mut().zip(items) {
-                let of_stream = promised.places(stream.stream, self.reached.slots, slots);
-                stream.ledger.pad(of_stream.saturating_sub(items));
+            for (local_stream, items) in items.into_iter().enumerate() {
+                let of_stream = self.streams.iter().skip(local_stream).step_by(count);
+                let with_row = |stream: &StreamState| stream.places().saturating_sub(stream.empty);
+                let taken: u64 = of_stream.map(with_row).sum();
+                let Some(stream) = self.streams.get_mut(local_stream) else { continue };
+                // A stream may be ahead of the other ranks' streams since a restore. What it had then, or
+                // what was padded for it, counts once.
+                let covered = taken.saturating_sub(items).saturating_add(stream.ledger.padded());
+                let places = promised.places(stream.stream, self.reached.slots, slots, covered);
+                stream.ledger.pad(places.saturating_sub(items));
             }
         }
         self.reached = self.reached.at(slots);
@@ -143,7 +155,7 @@ impl RankProgress {
         if let Some(promised) = &self.promised
             && promised.passes.get(source.dataset).is_some_and(|passes| source.pass >= *passes)
         {
-            stream.ledger.repeat(promised.places(stream.stream, sequence_number, sequence_number + 1));
+            stream.ledger.repeat(promised.places(stream.stream, sequence_number, sequence_number + 1, 0));
         }
         stream.digest.add(sequence_number, source.dataset, position);
     }
@@ -153,10 +165,11 @@ impl RankProgress {
         source.dataset * self.streams_per_dataset + source.local_stream
     }
 
-    /// Says that an item can be used: failures of its stream after it are not in a row with those before.
-    pub(super) fn sound(&mut self, source: &SourcePass) {
+    /// Says that the row of an item was written: failures of its stream to write one after it are not in a row
+    /// with those before.
+    pub(super) fn row_written(&mut self, source: &SourcePass) {
         let number = self.number_of(source);
-        if let Some(in_a_row) = self.in_a_row.get_mut(number) {
+        if let Some(in_a_row) = self.rows_in_a_row.get_mut(number) {
             *in_a_row = 0;
         }
     }
@@ -166,7 +179,7 @@ impl RankProgress {
     pub(super) fn row_failed(&mut self, source: &SourcePass) -> Counts {
         let number = self.number_of(source);
         let mut before = 0;
-        if let Some(in_a_row) = self.in_a_row.get_mut(number) {
+        if let Some(in_a_row) = self.rows_in_a_row.get_mut(number) {
             before = *in_a_row;
             *in_a_row += 1;
         }
@@ -220,16 +233,21 @@ impl RankProgress {
         self.known[number] = 0;
     }
 
-    /// Counts a failure. Returns the counts before it; none if it was counted before a restore.
+    /// Counts a failure. Returns the counts before it; none if it was counted before a restore. The failure
+    /// that ends a stream is no failure of a sample: a restore that comes to that end reports it again.
     pub(super) fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
         let number = self.number_of(&fault.source);
         let stream = self.streams.get_mut(number)?;
+        if matches!(fault.error.kind(), ErrorKind::NoShards(_)) {
+            return Some(self.counts());
+        }
+        let counted = &mut self.in_a_row[number][fault.failed as usize];
+        let in_a_row = if fault.after_success { 0 } else { *counted };
+        *counted = in_a_row + 1;
         if self.known[number] > 0 {
             self.known[number] -= 1;
             return None;
         }
-        let in_a_row = self.in_a_row[number];
-        self.in_a_row[number] += 1;
         stream.skips += 1;
         Some(Counts { in_a_row, ..self.counts() })
     }

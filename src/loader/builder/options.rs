@@ -51,6 +51,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// found. The [report](crate::loader::Report) has the current number, and each change is an event of
     /// `tracing`.
     ///
+    /// While streams resume from a state, up to 16 more threads read for them.
+    ///
     /// Each thread holds a chunk of samples (up to 512 KiB, and at least one sample), calls the functions of
     /// the stages concurrently, and has its own copy of whatever they keep for each thread. Fix the number if
     /// that is expensive, or if a service limits the number of calls.

@@ -5,6 +5,7 @@ use crate::codec::Decoder;
 use crate::collate::{Columns, TensorBatch};
 use crate::error::Result;
 use crate::loader::stream::SelectFn;
+use crate::predicate::PredicateResult;
 use crate::sample::Sample;
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ impl LoaderBuilder<Sample> {
     /// [`Loader::steps`](crate::Loader::steps) is none; a restore reads the shards that were open from their
     /// beginning. To use a filter repeatedly, keep it with the index:
     /// [`AutoIndex::select`](crate::index::AutoIndex::select). The predicate must always return the same for
-    /// the same sample. A panic is an error of that sample.
+    /// the same sample. An [error](crate::PredicateResult) of the predicate, or a panic, is the error of that
+    /// sample, to which [`on_error`](LoaderBuilder::on_error) applies.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -31,8 +33,12 @@ impl LoaderBuilder<Sample> {
     /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn select(self, predicate: impl Fn(&Sample) -> bool + Send + Sync + 'static) -> Self {
-        self.selected("select", Arc::new(move |sample| Ok(predicate(&sample).then_some(sample))))
+    pub fn select<R: PredicateResult>(
+        self,
+        predicate: impl Fn(&Sample) -> R + Send + Sync + 'static,
+    ) -> Self {
+        let select = move |sample| Ok(predicate(&sample).into_result()?.then_some(sample));
+        self.selected("select", Arc::new(select))
     }
 
     /// As [`select`](LoaderBuilder::select), with a function that returns the sample to keep, or none. It may

@@ -237,8 +237,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// places in the batch with its oldest items of that shape, and reads up to
     /// [`look_ahead`](Buckets::look_ahead) items to find one. If there is none, a smaller item is padded. If
     /// all items that wait are larger, the place stays empty, as it does at the end of an epoch: then the
-    /// batch has fewer items, possibly none. [`Report::fill`](crate::loader::Report::fill) has the share of
-    /// padding.
+    /// batch has fewer items, and none on some of several ranks.
+    /// [`Report::fill`](crate::loader::Report::fill) has the share of padding.
     ///
     /// An item larger than every shape is a failure. A state can be restored if the batches of all ranks
     /// together have as many items as before. A restore reads again from the oldest item that waited.

@@ -1,7 +1,7 @@
 //! A chunk: some consecutive samples of a source, and what the stages made of them.
 
 use crate::error::Error;
-use crate::loader::event::{StageInput, StreamEvent};
+use crate::loader::event::{StageInput, StreamEvent, StreamFault};
 use crate::panic::catch;
 use crate::store::ReadAheadMemory;
 use std::task::{Context, Poll};
@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) enum ChunkItem<T> {
     Input(T),
-    /// A failure between two samples of the stream, and the number of its pass.
-    Fault(u64, Error),
+    Fault(StreamFault),
     /// A failure after which the stream cannot continue.
     Fatal(Error),
     /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
@@ -80,11 +79,11 @@ pub(super) fn read_chunk<T>(
                         break;
                     }
                 }
-                Poll::Ready(Some(StreamEvent::Fault(pass, error))) => {
+                Poll::Ready(Some(StreamEvent::Fault(fault))) => {
                     // Consecutive errors are given out one by one: an unreadable stream must not read on
                     // before the caller has seen why.
                     let in_a_row = matches!(items.last(), None | Some(ChunkItem::Fault(..)));
-                    items.push(ChunkItem::Fault(pass, error));
+                    items.push(ChunkItem::Fault(fault));
                     if in_a_row {
                         break;
                     }
@@ -130,7 +129,11 @@ mod tests {
             }
             match self.0.remove(0) {
                 0 => Poll::Pending,
-                13 => Poll::Ready(Some(StreamEvent::Fault(0, ErrorKind::Checksum.into()))),
+                13 => {
+                    let error = ErrorKind::Checksum.into();
+                    let fault = StreamFault { pass: 0, after_success: false, error };
+                    Poll::Ready(Some(StreamEvent::Fault(fault)))
+                }
                 66 => panic!("on purpose"),
                 size => {
                     let sample = Sample::new(size.to_string()).with("bin", vec![0; size]);

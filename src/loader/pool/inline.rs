@@ -59,8 +59,8 @@ impl<T> SourceOutputs for InlineOutputs<T> {
                         return Some(event);
                     }
                 }
-                StreamEvent::Fault(pass, error) => {
-                    if let Some(event) = outputs.failed(pass, error) {
+                StreamEvent::Fault(fault) => {
+                    if let Some(event) = outputs.failed(fault) {
                         return Some(event);
                     }
                 }

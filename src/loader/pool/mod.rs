@@ -27,6 +27,7 @@ use super::sequence::{MixedStream, SequenceConfig, SourceOutputs};
 use super::stages::{MappedInput, TaggedOutputs};
 use super::stream::Gate;
 use super::tuning::Tuning;
+use crate::activity;
 use crate::adapters::Threads;
 use crate::dataset::StopHandle;
 use crate::store::ReadAheadMemory;
@@ -83,6 +84,9 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
             }
         }
         let source = self.sources.get_mut(number)?;
+        if source.outputs.has_stage() {
+            activity::on_stream(number);
+        }
         loop {
             if let Some(event) = source.outputs.next() {
                 return Some(event);
@@ -110,8 +114,8 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
                         return Some(event);
                     }
                 }
-                ChunkItem::Fault(pass, error) => {
-                    if let Some(event) = source.outputs.failed(pass, error) {
+                ChunkItem::Fault(fault) => {
+                    if let Some(event) = source.outputs.failed(fault) {
                         return Some(event);
                     }
                 }

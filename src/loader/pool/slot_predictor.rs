@@ -148,10 +148,10 @@ mod tests {
         let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
         let mixed = (0..streams).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
         let (shapes, batching) = (None, Batching::Aligned);
-        let (first_number, furthest, repeat_streams) = (0, 0, false);
+        let (first_number, furthest, alone, repeat_streams) = (0, 0, false, false);
         let rank = (0, 1);
         let sequence =
-            SequenceConfig { rank, batch, shapes, first_number, furthest, batching, repeat_streams };
+            SequenceConfig { rank, batch, shapes, first_number, furthest, batching, alone, repeat_streams };
         SlotPredictor::new(streams, (mixed, &sequence), Collator::new(columns, batch).slots(), 8)
     }
 

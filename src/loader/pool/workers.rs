@@ -224,7 +224,7 @@ impl<T: Send + 'static> Workers<T> {
             (ChunkItem::Input(_), None) => {
                 ChunkItem::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into())
             }
-            (ChunkItem::Fault(pass, error), _) => ChunkItem::Fault(pass, error),
+            (ChunkItem::Fault(fault), _) => ChunkItem::Fault(fault),
             (ChunkItem::Fatal(error), _) => ChunkItem::Fatal(error),
             (ChunkItem::End, _) => ChunkItem::End,
         };

@@ -29,6 +29,9 @@ pub enum Limit {
     Shuffle,
     /// The stages of the loader: decoding, maps, augmentation, rows of tensors.
     Map,
+    /// A stage that sees one item after the other, or a function behind one: both run on the one thread that
+    /// collects batches.
+    Stage,
     /// The one thread that collects items into batches.
     Collect,
     /// The number of streams: there are fewer of them than threads.
@@ -61,11 +64,13 @@ impl Limit {
         }
         let times = &report.times;
         // Is the collecting thread busy rather than waiting?
-        if times.threads > 0 && times.collect > times.await_items && times.collect > times.await_trainer {
-            return Limit::Collect;
+        let busy = times.collect + times.stage;
+        let collector = if times.stage > times.collect { Limit::Stage } else { Limit::Collect };
+        if times.threads > 0 && busy > times.await_items && busy > times.await_trainer {
+            return collector;
         }
         let (largest, _) = times.largest_work();
-        let (work, collect) = (times.work(), times.collect);
+        let work = times.work();
         let waits = [
             (source_of_bytes(report), times.await_bytes),
             (Limit::Streams, times.await_stream),
@@ -73,9 +78,9 @@ impl Limit {
         ];
         let (wait, time) = waits.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Limit::Unknown, work));
         match largest {
+            _ if times.threads == 0 && busy > work.max(time) => collector,
             _ if work.is_zero() && time.is_zero() => Limit::Unknown,
             _ if time > work => wait,
-            _ if times.threads == 0 && collect > work => Limit::Collect,
             WorkKind::ReadFiles => Limit::Files,
             WorkKind::Parse => Limit::Parse,
             WorkKind::Select => Limit::Select,
@@ -114,11 +119,22 @@ impl Limit {
             }
             Limit::Shuffle => "a smaller shuffle buffer, or `shuffle_shards` with more streams instead of it",
             Limit::Map => {
-                "more cores, or more `threads` where their number is fixed; a cheaper map: smaller pictures \
-                 in the shards, the feature `turbojpeg`, or part of the work done once and stored"
+                if cfg!(feature = "turbojpeg") {
+                    "more cores, or more `threads` where their number is fixed; a cheaper map: smaller \
+                     pictures in the shards, or part of the work done once and stored"
+                } else {
+                    "more cores, or more `threads` where their number is fixed; a cheaper map: smaller \
+                     pictures in the shards, the feature `turbojpeg`, or part of the work done once and \
+                     stored"
+                }
+            }
+            Limit::Stage => {
+                "a `map` before the stage for what needs one item alone: it runs on all threads; a cheaper \
+                 stage, and cheaper functions behind it"
             }
             Limit::Collect => {
-                "cheaper batches: tensors by `collate`, whose rows other threads write; larger batches"
+                "larger batches; a cheaper `finish` of the columns; and if batches are lists, tensors by \
+                 `collate`, whose rows other threads write"
             }
             Limit::Streams => "more `streams`, at least as many as `threads`; fewer threads do as well",
             Limit::SlowestStream => {
@@ -138,6 +154,7 @@ impl Limit {
             Limit::Select => "`select`",
             Limit::Shuffle => "the shuffle buffers",
             Limit::Map => "the stages of the loader (decode, map, …)",
+            Limit::Stage => "a stage on the thread that collects batches",
             Limit::Collect => "the thread that collects batches",
             Limit::Streams => "the number of streams",
             Limit::SlowestStream => "the slowest stream",
@@ -197,6 +214,7 @@ mod tests {
                 Limit::Collect,
                 Times { map: seconds(15), collect: seconds(9), await_items: seconds(1), ..times },
             ),
+            (Limit::Stage, Times { map: seconds(15), stage: seconds(9), await_items: seconds(1), ..times }),
             (Limit::Unknown, Times { threads: 2, ..Times::default() }),
         ] {
             assert_eq!(report(5, times).limit(), expected, "{times:?}");

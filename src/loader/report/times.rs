@@ -40,6 +40,10 @@ pub struct Times {
     /// The workers were idle because enough was ready.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub await_room: Duration,
+    /// The collecting thread ran a [stage](crate::loader::LoaderBuilder::stage) that sees one item after the
+    /// other, or a function behind one.
+    #[serde(serialize_with = "crate::seconds::serialize")]
+    pub stage: Duration,
     /// The collecting thread put items into batches.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub collect: Duration,
@@ -63,6 +67,7 @@ impl Times {
             ("await bytes", self.await_bytes),
             ("await a stream", self.await_stream),
             ("await room", self.await_room),
+            ("stage", self.stage),
             ("collect", self.collect),
             ("await items", self.await_items),
             ("await the trainer", self.await_trainer),
@@ -82,6 +87,7 @@ impl Times {
             Activity::AwaitBytes => &mut self.await_bytes,
             Activity::AwaitStream => &mut self.await_stream,
             Activity::AwaitRoom => &mut self.await_room,
+            Activity::Stage => &mut self.stage,
             Activity::Collect => &mut self.collect,
             Activity::AwaitItems => &mut self.await_items,
             Activity::AwaitTrainer => &mut self.await_trainer,

@@ -17,7 +17,7 @@ mod testing;
 pub(super) use dataset_order::DatasetOrder;
 pub(super) use mixed_stream::MixedStream;
 pub(super) use sequencer::{BatchSequence, Batching, SequenceConfig, Sequencer};
-pub(super) use stream_lengths::StreamLengths;
+pub(super) use stream_lengths::{ItemsLeft, StreamLengths};
 
 use super::event::LoaderEvent;
 

@@ -28,6 +28,8 @@ pub(in crate::loader) struct Sequencer<O> {
     /// The sequence number up to which any rank had come before a restore.
     furthest: u64,
     batching: Batching,
+    /// Whether no other rank takes the same steps.
+    alone: bool,
     /// Whether streams that have ended are repeated as long as there are batches to fill.
     repeat_streams: bool,
     /// Number of sequence numbers of the current batch that were covered, and number of items among them.
@@ -83,6 +85,8 @@ pub(in crate::loader) struct SequenceConfig {
     /// The sequence number up to which any rank had come before a restore.
     pub(in crate::loader) furthest: u64,
     pub(in crate::loader) batching: Batching,
+    /// Whether no other rank takes the same steps, so that a batch without an item of its shape is left out.
+    pub(in crate::loader) alone: bool,
     /// Whether streams that have ended are repeated as long as there are batches to fill.
     pub(in crate::loader) repeat_streams: bool,
 }
@@ -102,8 +106,8 @@ pub(in crate::loader) enum Batching {
 impl<O> Sequencer<O> {
     /// Starts at the first sequence number of this rank from `first_number` on.
     pub(in crate::loader) fn new(sources: O, streams: Vec<MixedStream>, config: &SequenceConfig) -> Self {
-        let SequenceConfig { rank, batch, ref shapes, first_number, furthest, batching, repeat_streams } =
-            *config;
+        let SequenceConfig { rank, batch, ref shapes, first_number, furthest, batching, .. } = *config;
+        let SequenceConfig { alone, repeat_streams, .. } = *config;
         let local_number = first_number.saturating_sub(rank.0 as u64).div_ceil(rank.1 as u64);
         let repeat_streams = repeat_streams && matches!(batching, Batching::Steps(_));
         let live_streams = streams.len();
@@ -123,6 +127,7 @@ impl<O> Sequencer<O> {
             shapes,
             furthest,
             batching,
+            alone,
             repeat_streams,
             covered,
             filled,
@@ -287,7 +292,8 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 // batches of the same shape in the same step. A step that another rank had completed before a
                 // restore does not count, unless a gap shows that this rank had not.
                 let is_new = |shapes: &Shapes| shapes.end() > self.furthest || self.had_gap;
-                let has_shape = self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
+                let has_shape =
+                    !self.alone && self.shapes.as_ref().is_some_and(is_new) && self.live_streams > 0;
                 let counts = self.filled > 0 || self.batching != Batching::Aligned || has_shape;
                 self.sources.end_batch();
                 let batch_end = self.end_batch();

@@ -1,16 +1,18 @@
 //! The number of batches of an epoch, from the lengths of all streams.
 
 use crate::loader::last_batch::LastBatch;
-
-/// Maximum length of the range with gaps that is counted one by one. Only streams of very different lengths
-/// have a longer one.
-const MAX_COUNTED: u64 = 1 << 22;
+use std::ops::Range;
 
 /// The number of items that each stream of the job has in an epoch.
 #[derive(Debug)]
 pub(in crate::loader) struct StreamLengths(pub(in crate::loader) Vec<u64>);
 
 impl StreamLengths {
+    /// Streams that do not end.
+    pub(in crate::loader) fn endless(streams: usize) -> Self {
+        StreamLengths(vec![u64::MAX; streams])
+    }
+
     /// The sequence number of the first gap.
     fn first_gap(&self) -> u64 {
         let streams = self.0.len() as u64;
@@ -38,44 +40,125 @@ impl StreamLengths {
         }
     }
 
-    /// Number of batches of a rank from sequence number `from` on, with [`LastBatch::Keep`]. `None` unless
-    /// that is the number of all batches less those before `from`.
-    pub(in crate::loader) fn kept_steps_from(
+    /// What is left for a rank, whose batches have `batch` items, from sequence number `from` on. `taken` has
+    /// the number of items that were taken of each of its streams: a stream may be ahead of `from`.
+    pub(in crate::loader) fn left(
         &self,
-        rank: (usize, usize),
+        (rank, ranks): (usize, usize),
         batch: u64,
         from: u64,
-    ) -> Option<u64> {
-        let step = batch.saturating_mul(rank.1 as u64).max(1);
-        let is_simple = from.is_multiple_of(step) && from <= self.first_gap();
-        self.kept_steps(rank, batch).filter(|_| is_simple)?.checked_sub(from / step)
+        taken: &[u64],
+    ) -> ItemsLeft {
+        let lengths = self.0.iter().skip(rank).step_by(ranks.max(1)).copied();
+        let start = from.saturating_sub(rank as u64).div_ceil(ranks.max(1) as u64);
+        let streams = self.0.len().div_ceil(ranks.max(1)) as u64;
+        let items = lengths.enumerate().map(|(stream, length)| {
+            let first = start.saturating_sub(stream as u64).div_ceil(streams);
+            first.max(taken.get(stream).copied().unwrap_or_default()).min(length)..length
+        });
+        ItemsLeft { items: items.collect(), start, batch: batch.max(1) }
+    }
+}
+
+/// The items that are left of a rank's streams, and the batches that hold them: consecutive windows of
+/// `batch` numbers of the rank, of which those without an item are left out.
+///
+/// Number `l` of a rank with `m` streams is item `l / m` of its stream `l % m`.
+#[derive(Debug)]
+pub(in crate::loader) struct ItemsLeft {
+    /// The indexes of the items of each stream.
+    items: Vec<Range<u64>>,
+    /// The first number of the rank.
+    start: u64,
+    batch: u64,
+}
+
+impl ItemsLeft {
+    /// Number of batches.
+    pub(in crate::loader) fn batches(&self) -> u64 {
+        self.batches_in(u64::MAX)
     }
 
-    /// Number of batches of `batch` items of a rank, with [`LastBatch::Keep`]. `None` if counting would take
-    /// long.
-    pub(in crate::loader) fn kept_steps(&self, (rank, ranks): (usize, usize), batch: u64) -> Option<u64> {
-        let streams = self.0.len() as u64;
-        let (first_gap, end) = (self.first_gap(), self.end());
-        if end.saturating_sub(first_gap) > MAX_COUNTED {
-            return None;
-        }
-        let has_item = |number: &u64| {
-            self.0.get((number % streams) as usize).is_some_and(|length| number / streams < *length)
+    /// Number of windows up to the end of batch `count`, counted from 1; all of them if there are fewer
+    /// batches.
+    pub(in crate::loader) fn windows_of(&self, count: u64) -> u64 {
+        let streams = self.items.len() as u64;
+        let end = |(stream, items): (usize, &Range<u64>)| {
+            Some(items.end.checked_sub(1).filter(|_| !items.is_empty())?.saturating_mul(streams))
+                .map(|number| number.saturating_add(stream as u64 + 1))
         };
-        // The batches of this rank that have an item behind the first gap.
-        let mine = |number: &u64| number % ranks as u64 == rank as u64;
-        let batch_of = |number: u64| number / ranks as u64 / batch;
-        let mut late: Vec<u64> = (first_gap..end).filter(mine).filter(has_item).map(batch_of).collect();
-        late.dedup();
-        let before_gap = first_gap.saturating_sub(rank as u64).div_ceil(ranks as u64);
-        let early = before_gap.div_ceil(batch);
-        Some(early + late.iter().filter(|batch| **batch >= early).count() as u64)
+        let end = self.items.iter().enumerate().filter_map(end).max().unwrap_or(self.start);
+        let (mut least, mut most) = (0, end.saturating_sub(self.start).div_ceil(self.batch));
+        while least < most {
+            let middle = least + (most - least) / 2;
+            if self.batches_in(middle) < count { least = middle + 1 } else { most = middle }
+        }
+        least
     }
+
+    /// Number of batches in this number of windows.
+    ///
+    /// Between two indexes at which a stream begins or ends, each round has items of the same streams. The
+    /// windows from the first to the last of these items are counted, less those that lie between two
+    /// neighbours.
+    fn batches_in(&self, windows: u64) -> u64 {
+        let (streams, batch) = (self.items.len() as u128, u128::from(self.batch));
+        let end = self.start.saturating_add(windows.saturating_mul(self.batch));
+        let until = |stream: u64| end.saturating_sub(stream).div_ceil(streams.max(1) as u64);
+        let clipped = (0..).zip(&self.items).map(|(stream, items)| items.start..items.end.min(until(stream)));
+        let items: Vec<Range<u64>> = clipped.collect();
+        let mut bounds: Vec<u64> = items.iter().flat_map(|items| [items.start, items.end]).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let (mut batches, mut last_window) = (0u128, None);
+        for rounds in bounds.windows(2) {
+            let (first_round, end_round) = (u128::from(rounds[0]), u128::from(rounds[1]));
+            let with_item =
+                |(stream, items): (u128, &Range<u64>)| items.contains(&rounds[0]).then_some(stream);
+            let present: Vec<u128> = (0..).zip(&items).filter_map(with_item).collect();
+            let (Some(first), Some(last)) = (present.first(), present.last()) else { continue };
+            let number = |round: u128, stream: u128| round * streams + stream - u128::from(self.start);
+            let (first_window, end_window) =
+                (number(first_round, *first) / batch, number(end_round - 1, *last) / batch);
+            batches += end_window - first_window + 1;
+            batches -= u128::from(last_window == Some(first_window));
+            last_window = Some(end_window);
+            let count = end_round - first_round;
+            let mut between = |stream: u128, distance: u128, count: u128| {
+                if distance > batch {
+                    let from = number(first_round, stream);
+                    let sum = |offset| floor_sum(count, batch, streams, from + offset);
+                    batches -= sum(distance) - sum(0) - count;
+                }
+            };
+            present.windows(2).for_each(|pair| between(pair[0], pair[1] - pair[0], count));
+            between(*last, streams - last + first, count - 1);
+        }
+        u64::try_from(batches).unwrap_or(u64::MAX)
+    }
+}
+
+/// The sum of `(step * i + offset) / divisor`, rounded down, over all `i` below `count`.
+fn floor_sum(mut count: u128, mut divisor: u128, mut step: u128, mut offset: u128) -> u128 {
+    let mut sum: u128 = 0;
+    while count > 0 {
+        sum += (count * (count - 1) / 2).saturating_mul(step / divisor) + count * (offset / divisor);
+        (step, offset) = (step % divisor, offset % divisor);
+        let end = step * count + offset;
+        (count, offset) = (end / divisor, end % divisor);
+        (divisor, step) = (step, divisor);
+    }
+    sum
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn kept(lengths: &StreamLengths, rank: (usize, usize), batch: u64) -> u64 {
+        lengths.left(rank, batch, 0, &[]).batches()
+    }
 
     #[test]
     fn equal_streams() {
@@ -87,10 +170,9 @@ mod tests {
         assert_eq!(lengths.equal_steps(pad, 4, 8), Some(1));
         assert_eq!(lengths.equal_steps(drop, 4, 10), Some(0));
         assert_eq!(lengths.equal_steps(LastBatch::Keep, 4, 0), None);
-        assert_eq!([0, 1, 2, 3].map(|rank| lengths.kept_steps((rank, 4), 1).unwrap()), [3, 3, 2, 2]);
-        assert_eq!(lengths.kept_steps((0, 1), 4), Some(3));
-        assert_eq!(lengths.kept_steps_from((0, 1), 4, 4), Some(2));
-        assert_eq!(lengths.kept_steps_from((0, 1), 4, 3), None);
+        assert_eq!([0, 1, 2, 3].map(|rank| kept(&lengths, (rank, 4), 1)), [3, 3, 2, 2]);
+        assert_eq!(kept(&lengths, (0, 1), 4), 3);
+        assert_eq!(lengths.left((0, 1), 4, 4, &[1; 4]).batches(), 2);
     }
 
     #[test]
@@ -98,10 +180,14 @@ mod tests {
         let lengths = StreamLengths(vec![1, 0, 4]);
         assert_eq!((lengths.first_gap(), lengths.end()), (1, 12));
         // 0 . 2 | . . 5 | . . 8 | . . 11
-        assert_eq!(lengths.kept_steps((0, 1), 3), Some(4));
+        assert_eq!(kept(&lengths, (0, 1), 3), 4);
         // 0 . | 2 . | . 5 | . . | 8 . | . 11
-        assert_eq!(lengths.kept_steps((0, 1), 2), Some(5));
-        assert_eq!(StreamLengths(vec![]).kept_steps((0, 1), 2), Some(0));
+        assert_eq!(kept(&lengths, (0, 1), 2), 5);
+        assert_eq!(
+            [0, 1, 3, 4, 5, 9].map(|step| lengths.left((0, 1), 2, 0, &[]).windows_of(step)),
+            [0, 1, 3, 5, 6, 6]
+        );
+        assert_eq!(kept(&StreamLengths(vec![]), (0, 1), 2), 0);
     }
 
     /// An index from elsewhere may claim any number of samples.
@@ -109,6 +195,43 @@ mod tests {
     fn huge_lengths_do_not_overflow() {
         let lengths = StreamLengths(vec![u64::MAX, u64::MAX - 1]);
         assert_eq!((lengths.first_gap(), lengths.end()), (u64::MAX, u64::MAX));
-        assert_eq!(lengths.kept_steps((1, 2), 1), Some(u64::MAX / 2));
+        assert_eq!(kept(&lengths, (1, 2), 1), u64::MAX - 1);
+        assert_eq!(kept(&lengths, (0, 1), 2), u64::MAX / 2 + 1);
+        // . 50 . 52 53 . 55 56 …
+        let endless = StreamLengths::endless(6).left((1, 2), 1, 100, &[1 << 40, 0, 7]);
+        assert_eq!(endless.windows_of(1001), 1501);
+    }
+
+    proptest! {
+        /// The same as a count one by one.
+        #[test]
+        fn batches_with_an_item_are_counted(
+            lengths in prop::collection::vec(0u64..12, 1..9),
+            taken in prop::collection::vec(0u64..14, 9),
+            ranks in 1usize..4,
+            (batch, from) in (1u64..10, 0u64..60),
+        ) {
+            let lengths = StreamLengths(lengths.repeat(ranks));
+            for rank in 0..ranks {
+                let mine = (lengths.0.len() / ranks) as u64;
+                let start = from.saturating_sub(rank as u64).div_ceil(ranks as u64);
+                let has_item = |number: &u64| {
+                    let (stream, index) = ((number % mine) as usize, number / mine);
+                    index >= taken[stream % 9] && index < lengths.0[rank + stream * ranks]
+                };
+                let taken: Vec<u64> = (0..mine as usize).map(|stream| taken[stream % 9]).collect();
+                let mut windows: Vec<u64> = (start..start + 400)
+                    .filter(has_item).map(|number| (number - start) / batch).collect();
+                windows.dedup();
+                let left = lengths.left((rank, ranks), batch, from, &taken);
+                prop_assert_eq!(left.batches(), windows.len() as u64);
+                for (count, window) in windows.iter().enumerate() {
+                    prop_assert_eq!(left.windows_of(count as u64 + 1), window + 1);
+                }
+                prop_assert_eq!(left.windows_of(0), 0);
+                let all = windows.last().map_or(0, |last| last + 1);
+                prop_assert_eq!(left.windows_of(windows.len() as u64 + 1), all);
+            }
+        }
     }
 }

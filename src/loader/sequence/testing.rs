@@ -2,7 +2,7 @@
 
 use super::SourceOutputs;
 use crate::ErrorKind;
-use crate::loader::event::{LoaderEvent, SampleFault, SourcePass, Tag};
+use crate::loader::event::{FailedStep, LoaderEvent, SampleFault, SourcePass, Tag};
 use std::collections::VecDeque;
 
 pub(super) fn item(number: u32) -> LoaderEvent<u32> {
@@ -10,7 +10,12 @@ pub(super) fn item(number: u32) -> LoaderEvent<u32> {
 }
 
 pub(super) fn fault() -> LoaderEvent<u32> {
-    LoaderEvent::Fault(SampleFault { source: SourcePass::default(), error: ErrorKind::Checksum.into() })
+    LoaderEvent::Fault(SampleFault {
+        source: SourcePass::default(),
+        failed: FailedStep::Map,
+        after_success: false,
+        error: ErrorKind::Checksum.into(),
+    })
 }
 
 pub(super) fn fatal() -> LoaderEvent<u32> {

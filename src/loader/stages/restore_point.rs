@@ -22,10 +22,8 @@ pub(super) struct RestorePoint {
     position: Position,
     /// Number of items emitted since then.
     part: u64,
-    /// Number of outputs pushed into the stage; number of them since it gave an item; and number of items
-    /// that it gave since the first mark.
+    /// Number of outputs pushed into the stage, and number of items that it gave since the first mark.
     pushed: u64,
-    inputs_without_output: u64,
     given: u64,
     /// Number of failures that a restore meets again with their samples, and number of those since the last
     /// sample.
@@ -46,9 +44,6 @@ pub(super) struct RestorePoint {
     /// Whether the stage saves its state.
     saves: bool,
 }
-
-/// A stage that takes more items than this without giving one is taken to never give one.
-pub(super) const MAX_INPUTS_WITHOUT_OUTPUT: u64 = 1 << 20;
 
 /// Maximum number of marks. With more samples than that, one mark covers several samples.
 const MAX_MARKS: usize = 4096;
@@ -88,7 +83,6 @@ impl RestorePoint {
             position: Position::default(),
             part: 0,
             pushed: 0,
-            inputs_without_output: 0,
             given: 0,
             failures: 0,
             faults_between: 0,
@@ -173,20 +167,12 @@ impl RestorePoint {
     /// restore.
     pub(super) fn push_output(&mut self) -> bool {
         self.pushed += 1;
-        // Outputs that are replayed do not count: the stage had given items for them.
-        if !self.count_event() {
-            self.inputs_without_output += 1;
-        }
+        self.count_event();
         if self.outputs_to_drop > 0 {
             self.outputs_to_drop -= 1;
             return false;
         }
         true
-    }
-
-    /// Whether the stage takes items and gives none: it may hold all of them in memory.
-    pub(super) fn gives_no_output(&self) -> bool {
-        self.inputs_without_output > MAX_INPUTS_WITHOUT_OUTPUT
     }
 
     /// Checks that a restored stage has given at least as much as before the restore.
@@ -244,7 +230,6 @@ impl RestorePoint {
         stage: &dyn StreamStage<T>,
     ) -> Result<Option<Tag>> {
         let part = self.part;
-        self.inputs_without_output = 0;
         self.part += 1;
         self.given += 1;
         if self.to_leave_out > 0 {

@@ -1,11 +1,15 @@
 //! Runs a [`Stage`] of any kind as a stream stage.
 
 use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
+use crate::activity::{self, Activity};
 use crate::adapters::{SavedStage, Stage};
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::StreamStart;
 use crate::panic::{catch, drop_caught};
 use std::sync::Arc;
+
+/// A stage that takes more items than this without giving one is taken to never give one.
+pub(super) const MAX_INPUTS_WITHOUT_OUTPUT: u64 = 1 << 20;
 
 /// Makes a stage, one for each stream and pass.
 pub(super) type MakeStage<C> = Arc<dyn Fn(&StreamStart) -> C + Send + Sync>;
@@ -22,6 +26,8 @@ pub(super) struct StatefulStage<C: Stage<In>, In> {
     draining: bool,
     /// Whether the stage has panicked, so that its state is unknown.
     broken: bool,
+    /// Number of inputs that it may take before it must give something.
+    inputs_left: u64,
 }
 
 impl<C: Stage<In>, In> StatefulStage<C, In> {
@@ -31,12 +37,14 @@ impl<C: Stage<In>, In> StatefulStage<C, In> {
             Err(panic) => (None, Some(Err(panic))),
         };
         let broken = stage.is_none();
-        StatefulStage { make, start, stage, ready, draining: false, broken }
+        let inputs_left = MAX_INPUTS_WITHOUT_OUTPUT;
+        StatefulStage { make, start, stage, ready, draining: false, broken, inputs_left }
     }
 
     /// Calls the stage, unless it has panicked before.
     fn call<T>(&mut self, call: impl FnOnce(&mut C) -> Option<Result<T>>) -> Option<Result<T>> {
         let stage = self.stage.as_mut().filter(|_| !self.broken)?;
+        let _staging = activity::during(Activity::Stage);
         catch(|| call(stage)).unwrap_or_else(|panic| {
             self.broken = true;
             Some(Err(panic))
@@ -56,11 +64,13 @@ where
     C::Out: Send,
     In: 'static,
 {
-    fn push(&mut self, part: ErasedItem, _: u64, _: &OutputOrigin) -> Result<()> {
+    fn push(&mut self, part: ErasedItem, _: u64, at: &OutputOrigin) -> Result<()> {
+        activity::on_sample(at.position.shard, at.position.sample);
         let Ok(item) = part.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
         if !self.broken && !self.is_done() {
+            self.inputs_left = self.inputs_left.saturating_sub(1);
             self.ready = self.call(|stage| stage.push(*item));
         }
         Ok(())
@@ -70,6 +80,10 @@ where
         let draining = self.draining;
         let item = self.ready.take().or_else(|| self.call(Stage::pull));
         let item = item.or_else(|| draining.then(|| self.call(Stage::drain)).flatten());
+        // What functions behind the stage leave out counts as well.
+        if item.is_some() {
+            self.inputs_left = MAX_INPUTS_WITHOUT_OUTPUT;
+        }
         let fill = |item: &C::Out| self.ask(|stage| stage.fill(item));
         let pulled = |item| StageOutput { fill: fill(&item), ..StageOutput::item(item) };
         item.map(|item| item.map(pulled).map_err(StageFailure::from))
@@ -95,6 +109,8 @@ where
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
+        // The stage has given something for the inputs that it gets again.
+        self.inputs_left = self.inputs_left.saturating_add(saved.inputs);
         match &mut self.stage {
             Some(stage) => catch(|| stage.restore(saved)).and_then(|restored| restored),
             // The panic is the first thing that it gives.
@@ -104,6 +120,10 @@ where
 
     fn is_done(&self) -> bool {
         self.ask(Stage::is_done)
+    }
+
+    fn only_takes(&self) -> bool {
+        self.inputs_left == 0 && self.ready.is_none()
     }
 
     fn is_broken(&self) -> bool {

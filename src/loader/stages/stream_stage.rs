@@ -1,5 +1,6 @@
 //! Stages that see the outputs of one stream in order: behind the stages on the threads.
 
+use crate::activity::{self, Activity};
 use crate::adapters::SavedStage;
 use crate::error::{Error, Result};
 use crate::panic::catch;
@@ -61,6 +62,11 @@ pub(in crate::loader) trait StreamStage<T>: Send {
 
     /// Whether it may drop all further outputs.
     fn is_done(&self) -> bool {
+        false
+    }
+
+    /// Whether it takes items and gives none: it may hold all of them in memory.
+    fn only_takes(&self) -> bool {
         false
     }
 
@@ -157,7 +163,11 @@ where
                 Err(error) => return Some(Err(error)),
             };
             let Some(item) = pulled.item.take() else { return Some(Ok(pulled.with(None))) };
-            match catch(|| (self.f)(item)).and_then(|item| item) {
+            let mapped = {
+                let _staging = activity::during(Activity::Stage);
+                catch(|| (self.f)(item)).and_then(|item| item)
+            };
+            match mapped {
                 Ok(Some(item)) => return Some(Ok(pulled.with(Some(item)))),
                 Ok(None) => drop(self.stage.lost()),
                 Err(error) => {
@@ -204,6 +214,10 @@ where
 
     fn is_done(&self) -> bool {
         self.stage.is_done()
+    }
+
+    fn only_takes(&self) -> bool {
+        self.stage.only_takes()
     }
 
     fn is_broken(&self) -> bool {

@@ -1,14 +1,17 @@
 //! Gives the outputs of a source one by one, each tagged with what the state needs to know.
 
 use super::super::event::{
-    Emitted, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamNote, StreamStart, Tag,
+    Emitted, FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamFault,
+    StreamNote, StreamStart, Tag,
 };
 use super::pipe::{PipeOutput, SampleOutputs};
-use super::restore_point::{MAX_INPUTS_WITHOUT_OUTPUT, RestorePoint};
+use super::restore_point::RestorePoint;
+use super::stateful::MAX_INPUTS_WITHOUT_OUTPUT;
 use super::stream_stage::{OutputOrigin, StageFailure, StreamStage};
 use crate::error::ErrorKind;
 use crate::sample::SampleLocation;
 use std::fmt;
+use std::mem::take;
 
 /// An input, and its outputs from the stages on the threads.
 pub(in crate::loader) struct MappedInput<T> {
@@ -52,6 +55,9 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     name: String,
     /// Whether an input was pushed.
     started: bool,
+    /// Whether the stages on the threads, and the stream stage, have succeeded since their last failure.
+    has_mapped: bool,
+    has_given: bool,
     /// Why the stage could not be restored.
     start_error: Option<crate::Error>,
     /// The first input of the next pass, while the stage drains.
@@ -105,6 +111,8 @@ impl<T> TaggedOutputs<T> {
             restore_point,
             name,
             started: false,
+            has_mapped: false,
+            has_given: false,
             start_error,
             next_pass: None,
             current: None,
@@ -116,6 +124,11 @@ impl<T> TaggedOutputs<T> {
             gave_up: false,
             ended: false,
         }
+    }
+
+    /// Whether there is a stream stage, which runs when these outputs are asked for.
+    pub(in crate::loader) fn has_stage(&self) -> bool {
+        self.stage.is_some()
     }
 
     /// Pushes the next input of the source, and returns its first event. All events of the previous input
@@ -148,6 +161,8 @@ impl<T> TaggedOutputs<T> {
             (note @ None, later) => *note = later,
             (Some(_), None) => {}
         }
+        // A sample that gives nothing was left out, not lost.
+        self.has_mapped |= outputs.iter().all(|output| output.is_ok());
         // The usual case: a single item.
         if !self.too_many_empty_passes && outputs.len() == 1 && origin.emitted == Emitted::default() {
             match outputs.pop() {
@@ -199,9 +214,12 @@ impl<T> TaggedOutputs<T> {
     }
 
     /// A failure between two inputs. Returns no event if it was reported before a restore.
-    pub(in crate::loader) fn failed(&mut self, pass: u64, error: crate::Error) -> Option<LoaderEvent<T>> {
+    pub(in crate::loader) fn failed(&mut self, fault: StreamFault) -> Option<LoaderEvent<T>> {
         let new = self.restore_point.as_mut().is_none_or(RestorePoint::fault_between_samples);
-        new.then(|| LoaderEvent::Fault(SampleFault { source: SourcePass { pass, ..self.source() }, error }))
+        let StreamFault { pass, after_success, error } = fault;
+        let source = SourcePass { pass, ..self.source() };
+        let failed = FailedStep::Read;
+        new.then_some(LoaderEvent::Fault(SampleFault { source, failed, after_success, error }))
     }
 
     /// Says that the last items and gaps have lost their places, which the next ones take.
@@ -222,7 +240,8 @@ impl<T> TaggedOutputs<T> {
         }
         let source = self.source();
         let source = SourcePass { pass: pass.unwrap_or(source.pass), ..source };
-        LoaderEvent::Fault(SampleFault { source, error })
+        let (failed, after_success) = (FailedStep::Stage, take(&mut self.has_given));
+        LoaderEvent::Fault(SampleFault { source, failed, after_success, error })
     }
 
     /// The error of a stage that takes items and gives none.
@@ -261,6 +280,7 @@ impl<T> TaggedOutputs<T> {
                 }
                 (Err(failed), false) => return Some(self.stage_failed(failed)),
             };
+            self.has_given = true;
             self.first_empty_pass = Some(self.pass);
             let pass = pulled.at.as_ref().map_or(self.pass, |at| at.pass);
             let from = SourcePass { dataset: self.dataset, local_stream: 0, pass };
@@ -285,7 +305,8 @@ impl<T> TaggedOutputs<T> {
             // As a stream without a readable sample: it ends, and the others continue.
             (self.current, self.stage, self.gave_up) = (None, None, true);
             let error = ErrorKind::NoShards(what).into();
-            return Some(LoaderEvent::Fault(SampleFault { source: self.source(), error }));
+            let (source, failed) = (self.source(), FailedStep::Map);
+            return Some(LoaderEvent::Fault(SampleFault { source, failed, after_success: false, error }));
         }
         if self.gave_up {
             self.ended = true;
@@ -316,6 +337,7 @@ impl<T> TaggedOutputs<T> {
                     Ok(pulled) => pulled,
                     Err(failed) => return Some(self.stage_failed(failed)),
                 };
+                self.has_given = true;
                 // This item belongs to the output before `seen`.
                 let more = current.outputs.len() > 0;
                 let unfinished = match pulled.used {
@@ -336,17 +358,15 @@ impl<T> TaggedOutputs<T> {
             let used = std::mem::take(&mut current.origin.emitted.used);
             match output {
                 Ok(PipeOutput::Item(item)) => {
+                    self.has_mapped = true;
                     let more = current.outputs.len() > 0;
                     let unfinished = more.then_some((number, Emitted { outputs: seen + 1, used: 0 }));
                     return Some(LoaderEvent::Item(self.tag(unfinished, seen), item));
                 }
                 Ok(PipeOutput::Erased(part)) => {
+                    self.has_mapped = true;
                     current.at.part = seen;
                     let needed = self.restore_point.as_mut().is_none_or(RestorePoint::push_output);
-                    let is_done = self.stage.as_ref().is_some_and(|stage| stage.is_done());
-                    if self.restore_point.as_ref().is_some_and(RestorePoint::gives_no_output) && !is_done {
-                        return Some(LoaderEvent::Fatal(self.no_output_error()));
-                    }
                     // An item that waits across the end of a pass may be emitted several passes later.
                     if self.stage.as_ref().is_some_and(|stage| stage.spans_passes()) {
                         self.first_empty_pass = Some(self.pass);
@@ -355,10 +375,20 @@ impl<T> TaggedOutputs<T> {
                     if let Some(Err(error)) = stage.map(|stage| stage.push(part, used, &current.at)) {
                         return Some(LoaderEvent::Fatal(error));
                     }
+                    if self.stage.as_ref().is_some_and(|stage| stage.only_takes()) {
+                        return Some(LoaderEvent::Fatal(self.no_output_error()));
+                    }
                 }
                 Err(error) => {
+                    let after_success = take(&mut self.has_mapped);
                     if self.restore_point.as_mut().is_none_or(RestorePoint::sample_failed) {
-                        return Some(LoaderEvent::Fault(SampleFault { source: self.source(), error }));
+                        let (source, failed) = (self.source(), FailedStep::Map);
+                        return Some(LoaderEvent::Fault(SampleFault {
+                            source,
+                            failed,
+                            after_success,
+                            error,
+                        }));
                     }
                 }
             }

@@ -40,6 +40,8 @@ pub(super) struct PassReader {
     pub(super) resumed: Option<StreamState>,
     /// The input whose outputs were emitted in part before a restore.
     pub(super) unfinished: Option<StageInput>,
+    /// Whether a sample was read, and selected or not, since the last failure.
+    pub(super) has_read: bool,
     /// Whether all samples were read.
     pub(super) ended: bool,
     pub(super) note: Option<Box<StreamNote>>,
@@ -55,6 +57,7 @@ impl StreamConfig {
             slice: None,
             resumed: None,
             unfinished: None,
+            has_read: false,
             ended: false,
             note: None,
         }
@@ -98,10 +101,14 @@ impl PassReader {
                         None => sample,
                         Some(_) => match stream.select(sample) {
                             Ok(Some(sample)) => sample,
-                            Ok(None) => continue,
+                            Ok(None) => {
+                                self.has_read = true;
+                                continue;
+                            }
                             Err(error) => return Poll::Ready(Some(Err(SampleError::Select(error)))),
                         },
                     };
+                    self.has_read = true;
                     self.note_slice();
                     let number = self.inputs;
                     self.inputs += 1;

@@ -5,7 +5,9 @@ use super::gate::Gate;
 use super::pass_reader::{NumberedSample, PassReader, SampleError};
 use super::resume;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{Emitted, InputOrigin, Replay, StageInput, StreamEvent, StreamNote, StreamStart};
+use crate::loader::event::{
+    Emitted, InputOrigin, Replay, StageInput, StreamEvent, StreamFault, StreamNote, StreamStart,
+};
 use crate::loader::policy::is_outage;
 use crate::panic::catch;
 use crate::state::{StreamState, misfit};
@@ -13,6 +15,7 @@ use crate::store::Budget;
 use crate::telemetry::log;
 use crate::wait;
 use std::future::poll_fn;
+use std::mem::take;
 use std::task::{Context, Poll, Waker, ready};
 
 /// Number of consecutive epochs without a sample after which a stream ends with an error.
@@ -39,6 +42,8 @@ pub(in crate::loader) struct StreamReader {
     replay_error: Option<Error>,
     /// Number of consecutive passes without a sample.
     empty_passes: u64,
+    /// Whether a sample was read since the last failure, in an earlier pass.
+    has_read: bool,
     /// What the current pass has given so far.
     pass_yield: PassYield,
     /// Number of samples of the pass that have left the shuffle buffer.
@@ -88,6 +93,7 @@ impl StreamReader {
             unfinished_input: None,
             replay_error: None,
             empty_passes: 0,
+            has_read: false,
             pass_yield: PassYield::Nothing,
             taken: 0,
             replay,
@@ -189,7 +195,7 @@ impl StreamReader {
 
     /// Ends the pass. Returns an event if that is an error.
     fn end_pass(&mut self) -> Option<StreamEvent> {
-        self.current = None;
+        self.has_read |= self.current.take().is_some_and(|current| current.has_read);
         if self.to_replay > 0 {
             return Some(self.replay_differs());
         }
@@ -225,7 +231,8 @@ impl StreamReader {
             (false, None) => "use fewer streams",
         };
         let what = format!("stream {} had no sample in {MAX_EMPTY_PASSES} epochs: {why}", self.stream.stream);
-        Some(StreamEvent::Fault(self.pass, ErrorKind::NoShards(what).into()))
+        let (pass, error) = (self.pass, ErrorKind::NoShards(what).into());
+        Some(StreamEvent::Fault(StreamFault { pass, after_success: true, error }))
     }
 
     /// The error if samples that are read again differ from those before the restore.
@@ -367,6 +374,7 @@ impl StreamReader {
                     return Poll::Ready(Some(self.fatal(error)));
                 }
                 Some(Err(error)) => {
+                    let after_success = take(&mut current.has_read) | take(&mut self.has_read);
                     let error = match error {
                         SampleError::Read(error) => {
                             self.give_up_shard(&error);
@@ -383,7 +391,8 @@ impl StreamReader {
                     if self.pass_yield == PassYield::Nothing {
                         self.pass_yield = PassYield::Errors;
                     }
-                    return Poll::Ready(Some(StreamEvent::Fault(self.pass, error)));
+                    let fault = StreamFault { pass: self.pass, after_success, error };
+                    return Poll::Ready(Some(StreamEvent::Fault(fault)));
                 }
                 None => {
                     if let Some(read) = self.end_pass() {

@@ -83,6 +83,7 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState
         slice: Some(current.slice),
         resumed: Some(from.clone()),
         unfinished,
+        has_read: false,
         ended: from.length.is_some(),
         note: None,
     })
@@ -97,6 +98,7 @@ fn finished_pass(stream: &StreamConfig, epoch: u64, from: &StreamState) -> PassR
         slice: None,
         resumed: Some(from.clone()),
         unfinished: None,
+        has_read: false,
         ended: true,
         note: None,
     }

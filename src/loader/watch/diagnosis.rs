@@ -122,7 +122,8 @@ pub(super) fn diagnose(
         .iter()
         .map(|thread| {
             let stream = thread.mark.stream().filter(|_| has_stream(thread.activity)).and_then(id);
-            let sample = (thread.activity == Activity::Map).then(|| thread.mark.sample());
+            let sample =
+                matches!(thread.activity, Activity::Map | Activity::Stage).then(|| thread.mark.sample());
             ThreadStatus {
                 name: thread.mark.name().to_owned(),
                 activity: thread.activity,
@@ -183,6 +184,9 @@ fn describe_cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String
     let Some(collector) = snapshots.iter().find(|thread| thread.role == Role::Collector) else {
         return "the threads have not begun".into();
     };
+    if collector.activity == Activity::Stage {
+        return describe_thread(diagnosis, collector, collector.mark.stream());
+    }
     if collector.activity != Activity::AwaitItems {
         let time = collector.time.as_secs_f64();
         return format!("{} is {} since {time:.1} s", collector.mark.name(), collector.activity);
@@ -202,7 +206,7 @@ fn describe_cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String
 fn describe_thread(diagnosis: &Diagnosis, thread: &ThreadSnapshot, stream: Option<usize>) -> String {
     let (name, phrase, time) = (thread.mark.name(), thread.activity, thread.time.as_secs_f64());
     match thread.activity {
-        Activity::Map => {
+        Activity::Map | Activity::Stage => {
             let (shard, sample) = thread.mark.sample();
             let of = describe_stream(diagnosis, stream);
             format!("{name} is {phrase} since {time:.1} s: sample {sample} of shard {shard}; {of}")

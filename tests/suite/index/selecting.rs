@@ -409,6 +409,34 @@ fn a_panic_of_the_predicate_names_its_sample() {
     assert!(error.to_string().contains("no class"), "{error}");
 }
 
+/// Damage that a predicate meets does not look like a sample that is not wanted.
+#[test]
+fn an_error_of_the_predicate_names_its_sample_and_field() {
+    let (store, urls, _server) = placed(archives(&[vec![1, 2], vec![3, 4, 5]]), false);
+    let reads = |sample: &Sample| -> shardstream::Result<bool> {
+        match sample.key() {
+            "1-1" => Ok(sample.json::<serde_json::Value>("none")?.is_null()),
+            _ => Ok(true),
+        }
+    };
+    let builder = Index::builder().store(store.clone()).threads(2).select("f", reads);
+    let auto = AutoIndex::beside().or_in_directory(std::env::temp_dir()).select("f", reads);
+    let dataset = Dataset::builder(urls.clone()).store(store.clone());
+    let loader = Loader::builder(dataset.build().unwrap()).select(reads).batch(9).build().unwrap();
+    for error in [
+        builder.build(&urls).unwrap_err(),
+        Dataset::builder(urls.clone()).store(store).auto_index(auto).build().unwrap_err(),
+        loader.epoch(0).find_map(Result::err).unwrap(),
+    ] {
+        assert!(
+            matches!(error.kind(), ErrorKind::MissingField { wanted, .. } if wanted == "none"),
+            "{error:?}"
+        );
+        let (shard, key) = (error.location().shard(), error.location().key());
+        assert_eq!((shard, key), (Some("noted://s-1.tar"), Some("1-1")), "{error}");
+    }
+}
+
 /// Two filters that select the same number of samples are different datasets.
 #[test]
 fn a_state_is_refused_under_another_selection() {

@@ -111,25 +111,21 @@ proptest! {
         let loader = job.loader(rank(0, 1), 0);
         let whole = job.begin(&loader);
         prop_assert!(whole.iter().all(|(item, _)| item.is_ok()));
-        let from = |place: u64| -> Vec<Vec<Item>> {
-            let left = whole.iter().filter(|(_, state)| slots(state) > place);
-            left.map(|(item, _)| item.clone().unwrap()).collect()
-        };
-        let step = job.batch as u64;
         for (stop, skip) in stops {
             // From the start, or after a batch.
             let stop = stop.index(whole.len() + 1);
             let begun = if job.endless { loader.epochs(1) } else { loader.epoch(1) };
             let state = if stop == 0 { begun.state() } else { whole[stop - 1].1.clone() };
-            // Without a full batch there is nothing to skip.
-            let end = whole.last().map_or(0, |(_, state)| slots(state));
-            let left = end.saturating_sub(slots(&state)) / step;
-            let steps = skip.index(left as usize + 1) as u64;
+            // Without a batch there is nothing to skip.
+            let steps = skip.index(whole.len() - stop + 1) as u64;
             let skipped = saved(&state.clone().skip(steps / 2).skip(steps - steps / 2));
-            let expected = from(slots(&state) + steps * step);
+            let ends_at = whole[..stop + steps as usize].last().map_or(0, |(_, state)| slots(state));
+            let ends_at = if steps == 0 { slots(&state) } else { ends_at };
+            let expected: Vec<Vec<Item>> =
+                whole[stop + steps as usize..].iter().map(|(item, _)| item.clone().unwrap()).collect();
             let mut rest = job.loader(rank(0, 1), threads).restore(&skipped).unwrap();
             let reached = rest.state();
-            prop_assert_eq!(slots(&reached), slots(&state) + steps * step);
+            prop_assert_eq!(slots(&reached), ends_at);
             prop_assert_eq!(reached.batches(), state.batches() + steps);
             let there = whole.iter().find(|(_, state)| slots(state) == slots(&reached));
             if let Some((_, there)) = there {

@@ -5,6 +5,7 @@
 //! options    options that make no sense
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
+//! counts     steps that are promised, left and skipped, against those that come
 //! ahead      steps that are skipped
 //! foreign    panics of the caller's types and drivers
 //! late       batches that fail while they are made
@@ -22,6 +23,7 @@
 
 mod ahead;
 mod changed;
+mod counts;
 mod following;
 mod foreign;
 mod late;

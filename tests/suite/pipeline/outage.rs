@@ -8,7 +8,7 @@ use shardstream::dataset::DatasetBuilder;
 use shardstream::loader::{Failures, OnError};
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
-use shardstream::{ErrorKind, Result};
+use shardstream::{ErrorKind, Result, State};
 use std::sync::{Arc, Mutex};
 
 const SIZES: [usize; 8] = [7, 12, 3, 9, 6, 1, 14, 5];
@@ -100,6 +100,65 @@ fn an_outage_ends_the_run_and_its_state_resumes() {
                 assert_eq!(rest, whole[found.len()..], "{what}");
             }
         }
+    }
+}
+
+/// A rank that an outage has ended takes no further step, while the others may have taken some more.
+#[test]
+fn states_of_ranks_merge_after_an_outage_of_one() {
+    let source = Failing::new();
+    let loader = |number, ranks| {
+        let dataset = source.dataset().topology(super::rank(number, ranks)).build().unwrap();
+        numbers(dataset).threads(0).batch(4 / ranks).build().unwrap()
+    };
+    let mut whole: Vec<u64> = good(&all(loader(0, 1).epoch(1), usize::MAX)).concat();
+    whole.sort_unstable();
+    for shard in 0..SIZES.len() {
+        for take in [0, 3, 100] {
+            source.fails(shard, || ErrorKind::Denied("no".into()));
+            let mut found = Vec::new();
+            let states: Vec<State> = (0..2)
+                .map(|number| {
+                    let mut batches = loader(number, 2).epoch(1);
+                    let taken = all(&mut batches, usize::MAX);
+                    let has_failed = taken.last().is_some_and(|(found, _)| found.is_err());
+                    if has_failed {
+                        found.extend(good(&taken).concat());
+                        return saved(&batches.state());
+                    }
+                    let mut batches = loader(number, 2).epoch(1);
+                    found.extend(good(&all(&mut batches, take)).concat());
+                    saved(&batches.state())
+                })
+                .collect();
+            source.mend();
+            // The other rank must have come at least as far, or else it has to take its steps first.
+            let Ok(merged) = State::merge(states.clone()) else {
+                let [first, second] = [&states[0], &states[1]].map(State::batches);
+                assert!(take < 100 && first != second, "shard {shard}: {first} and {second}");
+                continue;
+            };
+            found.extend(good(&all(loader(0, 1).restore(&saved(&merged)).unwrap(), usize::MAX)).concat());
+            found.sort_unstable();
+            assert_eq!(found, whole, "shard {shard}, {take} batches");
+        }
+    }
+}
+
+/// From the beginning, and from its last state.
+#[test]
+fn a_rank_without_a_readable_shard_ends_with_an_error_after_a_restore_too() {
+    let source = Failing::new();
+    for policy in [OnError::stop(), OnError::skip(Failures::all()).in_a_row(10_000)] {
+        let dataset = source.dataset().topology(super::rank(1, 2)).shuffle_shards(false).build().unwrap();
+        let loader = numbers(dataset).on_error(policy).batch(2).threads(0).build().unwrap();
+        (0..SIZES.len()).for_each(|shard| source.source.remove(&url(shard)));
+        let mut batches = loader.epochs(0);
+        let begun = all(&mut batches, usize::MAX);
+        assert_eq!(begun.last().unwrap().0, Err("no_shards".into()));
+        let state = saved(&batches.state());
+        let again = all(loader.restore(&state).unwrap(), usize::MAX);
+        assert_eq!(again.last().map(|(found, _)| found), Some(&Err("no_shards".to_owned())));
     }
 }
 

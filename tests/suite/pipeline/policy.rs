@@ -2,6 +2,7 @@
 
 use super::{Found, VersionedSource, all, errors, failing, good, number, numbers, rank, saved, url};
 use crate::support::{member, shards::key};
+use shardstream::adapters::Pack;
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::state::Ledger;
@@ -217,6 +218,41 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     // A hundred failures in a row end the run by default.
     let found = limited(skip(), |_| true);
     assert!(good(&found).is_empty() && errors(&found).len() <= 1, "{:?}", errors(&found));
+}
+
+/// Failures are in a row if no sample succeeds between them, whether or not an item is given meanwhile.
+#[test]
+fn failures_with_sound_samples_between_them_are_not_in_a_row() {
+    let source = VersionedSource::of(&[100]);
+    let items = || Loader::builder(source.dataset(1).streams(1).build().unwrap()).threads(0);
+    let policy = |items: LoaderBuilder<Vec<u64>>| items.on_error(OnError::skip(Failures::all()).in_a_row(3));
+    for sound in [2, 1000] {
+        let fails = move |number: u64| !number.is_multiple_of(sound);
+        let fail = move |sample: Sample| match fails(number(&sample)) {
+            true => Err(Error::step("on purpose")),
+            false => Ok(number(&sample)),
+        };
+        let rows = policy(
+            items()
+                .map(fail)
+                .map(|number| Ok(vec![number]))
+                .stage("pack", || Pack::new(100))
+                .map(|row| Ok(row.tokens().to_vec())),
+        );
+        let shuffled = items().select_map(move |sample| match fails(number(&sample)) {
+            true => Err(Error::step("on purpose")),
+            false => Ok(Some(sample)),
+        });
+        let dropped = shuffled.clone().filter_map(|_| Ok(None::<Vec<u64>>));
+        let shuffled = policy(shuffled.shuffle(40).map(|sample| Ok(vec![number(&sample)])));
+        for (what, loader) in [("rows", rows), ("shuffled", shuffled), ("dropped", policy(dropped))] {
+            let found = all(loader.batch(1).build().unwrap().epoch(0), usize::MAX);
+            let expected: &[&str] = if sound == 2 { &[] } else { &["too_many_skipped"] };
+            assert_eq!(errors(&found), expected, "{what}, one of {sound} is sound");
+            let items: usize = good(&found).concat().iter().map(Vec::len).sum();
+            assert!(sound > 2 || items == 50 || what == "dropped", "{what}: {items}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Stages that save what they need: a restore feeds them only their last inputs again.
 
-use super::{VersionedSource, all, cause, errors, failing, good, number, numbers, rank, saved};
+use super::{VersionedSource, all, cause, errors, failing, good, next, number, numbers, rank, saved};
 use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, Stage};
@@ -167,6 +167,61 @@ fn saving_stages_equal_their_adapters() {
     assert_eq!(found, groups.collect::<Vec<_>>());
 }
 
+/// Gives each document as it is.
+struct Each;
+
+impl Stage<u64> for Each {
+    type Out = u64;
+
+    fn push(&mut self, item: u64) -> Option<Result<u64>> {
+        Some(Ok(item))
+    }
+
+    fn is_fresh(&self) -> bool {
+        true
+    }
+}
+
+/// However seldom a group of documents ends where a sample does.
+#[test]
+fn a_restore_maps_no_more_than_the_documents_that_are_packed_together() {
+    let source = VersionedSource::of(&[400]);
+    for fit in [Fit::Best, Fit::First, Fit::Contiguous] {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let dataset = source.dataset(1).streams(1).index(counts(&[400])).build().unwrap();
+        let mapped = Arc::clone(&seen);
+        let documents = super::numbers(dataset).threads(0).flat_map(move |number| {
+            mapped.fetch_add(1, Relaxed);
+            Ok(vec![vec![number; 3 + number as usize % 4]; 1 + number as usize % 3])
+        });
+        let rows = documents.stage("pack", move || Pack::new(9).look_ahead(20).fit(fit));
+        let loader = rows.map(|row| Ok(row.padded(9, 0))).batch(1).build().unwrap();
+        let whole = all(loader.epoch(0), usize::MAX);
+        for (at, (_, state)) in whole.iter().enumerate().step_by(7) {
+            seen.store(0, Relaxed);
+            let mut rest = loader.restore(&saved(state)).unwrap();
+            assert_eq!(next(&mut rest), whole.get(at + 1).map(|(found, _)| found.clone()));
+            let seen = seen.load(Relaxed);
+            assert!(seen <= 42, "{fit:?}, row {at}: {seen} samples were mapped");
+        }
+    }
+}
+
+/// The limit on items without an output is the stage's: what a filter behind it leaves out counts as given.
+#[test]
+fn a_rare_item_behind_a_stage_is_waited_for() {
+    let source = VersionedSource::of(&[110]);
+    let items = numbers(source.dataset(1).build().unwrap()).threads(0);
+    let items = items.flat_map(|number| Ok(vec![number; 10_000])).stage("each", || Each);
+    let left = AtomicUsize::new(1_090_000);
+    let rare = items.filter_map(move |number| {
+        let is_last = left.fetch_sub(1, Relaxed) == 1;
+        Ok(is_last.then_some(number))
+    });
+    let loader = rare.batch(1).build().unwrap();
+    assert_eq!(good(&all(loader.epoch(0), 1)), [[108]]);
+}
+
 /// With an index, a restore does not read samples that the stage no longer needs.
 #[test]
 fn a_restore_rereads_only_what_the_stage_needs() {
@@ -304,6 +359,39 @@ proptest! {
         let (team, merged) = run(loader, &stops, None);
         prop_assert_eq!(team, alone);
         prop_assert_eq!((merged.digest(), merged.ledger()), (end.digest(), end.ledger()));
+    }
+}
+
+/// At the end of an epoch, some steps have no item of their shape. A rank without others leaves them out.
+#[test]
+fn a_single_rank_has_no_empty_batch_of_a_shape() {
+    let source = VersionedSource::of(&[40, 31, 29, 50, 37, 23]);
+    let loader = |ranks: usize, number: usize, last| {
+        let dataset = source.dataset(6).streams(6).topology(rank(number, ranks)).shuffle_shards(true);
+        let items = numbers(dataset.build().unwrap()).shuffle(7).threads(0);
+        let items = bucketed(items, Buckets::lengths([4, 8, 40]).shares([5, 5, 1]).look_ahead(9));
+        items.batch(6 / ranks).last_batch(last).build().unwrap()
+    };
+    for last in [LastBatch::Keep, LastBatch::Pad] {
+        let batches = |ranks: usize, number: usize| -> Vec<Batch<Numbers>> {
+            loader(ranks, number, last).epoch(0).collect::<Result<_>>().unwrap()
+        };
+        let alone = batches(1, 0);
+        assert!(alone.iter().all(|batch| batch.valid() > 0), "{last:?}");
+        assert_eq!(alone.iter().map(Batch::valid).sum::<usize>(), 210);
+        let team = [0, 1].map(|number| batches(2, number));
+        let empty = team.iter().flatten().filter(|batch| batch.valid() == 0).count();
+        assert!(empty > 0, "ranks take the same shapes, even if they have nothing of one");
+        println!(
+            "{last:?}: {} batches alone; of two ranks {empty} of {}",
+            alone.len(),
+            team.iter().map(Vec::len).sum::<usize>()
+        );
+        for (at, (_, state)) in all(loader(1, 0, last).epoch(0), usize::MAX).iter().enumerate() {
+            let rest = all(loader(1, 0, last).restore(&saved(state)).unwrap(), usize::MAX);
+            let left: Vec<Vec<Numbers>> = alone[at + 1..].iter().map(|batch| batch.to_vec()).collect();
+            assert_eq!(good(&rest), left, "{last:?}, after {at}");
+        }
     }
 }
 

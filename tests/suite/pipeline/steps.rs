@@ -326,6 +326,26 @@ fn batches_are_full_without_an_index_too() {
     }
 }
 
+/// A rank without others leaves the gaps of streams that have ended, too: a global batch is the same on any
+/// number of ranks. An index makes the streams equally long.
+#[test]
+fn without_an_index_an_epoch_has_more_and_smaller_batches_at_its_end() {
+    let sizes = [80; 147];
+    let source = VersionedSource::of(&sizes);
+    let batches = |indexed: bool, last| {
+        let dataset = source.dataset(sizes.len()).streams(8).shuffle_shards(true);
+        let dataset = if indexed { dataset.index(counts(&sizes)) } else { dataset };
+        let loader = numbers(dataset.build().unwrap()).threads(0).last_batch(last).batch(32).build().unwrap();
+        let sizes: Vec<usize> = good(&all(loader.epoch(0), usize::MAX)).iter().map(Vec::len).collect();
+        sizes
+    };
+    let bare = batches(false, LastBatch::Keep);
+    assert_eq!((bare.len(), &bare[359..361], bare[379]), (380, &[32, 12][..], 12));
+    assert_eq!(batches(false, LastBatch::Drop), [32; 367]);
+    let indexed = batches(true, LastBatch::Keep);
+    assert_eq!((indexed.len(), indexed[367]), (368, 16));
+}
+
 #[test]
 fn each_dataset_of_a_mix_is_repeated_by_itself() {
     let part = |sizes: &[usize], seed| {

@@ -8,12 +8,16 @@ use crate::loader::pool::chunk::SourceStatus;
 use crate::loader::stream::StreamReader;
 use crate::loader::tuning::Tuning;
 use crate::loader::watch::Role;
-use std::sync::{Arc, Weak};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
+/// Maximum number of threads that resume sources, besides those that map.
+const MAX_RESUMING: usize = 16;
+
 impl<T: Send + 'static> Workers<T> {
-    /// Starts the threads. Each source that resumes from a state gets one more thread until it has resumed,
-    /// since reading the content of its shuffle buffer takes many requests, one after the other.
+    /// Starts the threads, and up to [`MAX_RESUMING`] more until all sources have resumed from their states:
+    /// reading the content of a shuffle buffer again takes many requests, one after the other.
     pub(in crate::loader::pool) fn start(self: &Arc<Self>, tuning: &Tuning) -> Result<Threads> {
         let mut started = Threads::default();
         // After an error, the threads that were started must end before they are joined.
@@ -23,21 +27,12 @@ impl<T: Send + 'static> Workers<T> {
 
     fn start_all(self: &Arc<Self>, tuning: &Tuning, started: &mut Threads) -> Result<()> {
         let resuming = self.lock().schedule.take_out(StreamReader::resumes);
-        for (source, mut reader) in resuming {
-            let workers = Arc::clone(self);
-            started.start(format!("shardstream-resume-{source}"), move || {
-                workers.caught(|| {
-                    if let Some(run) = &workers.run {
-                        run.register(Role::Worker);
-                    }
-                    activity::on_stream(source);
-                    {
-                        let _reading = activity::during(Activity::Parse);
-                        reader.prepare();
-                    }
-                    workers.put_back(source, reader, &ReadSummary::default(), SourceStatus::Ready);
-                });
-            })?;
+        let threads = resuming.len().min(MAX_RESUMING);
+        let resuming = Arc::new(Mutex::new(VecDeque::from(resuming)));
+        for number in 0..threads {
+            let (workers, resuming) = (Arc::clone(self), Arc::clone(&resuming));
+            let resume = move || workers.caught(|| workers.resume(&resuming));
+            started.start(format!("shardstream-resume-{number}"), resume)?;
         }
         match self.add_threads(tuning.threads(), started) {
             Err(_) if self.lock().threads >= tuning.min_threads() => {
@@ -45,6 +40,22 @@ impl<T: Send + 'static> Workers<T> {
                 Ok(())
             }
             done => done,
+        }
+    }
+
+    /// Resumes one source after the other.
+    fn resume(&self, resuming: &Mutex<VecDeque<(usize, StreamReader)>>) {
+        if let Some(run) = &self.run {
+            run.register(Role::Worker);
+        }
+        let next = || resuming.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        while let Some((source, mut reader)) = next() {
+            activity::on_stream(source);
+            {
+                let _reading = activity::during(Activity::Parse);
+                reader.prepare();
+            }
+            self.put_back(source, reader, &ReadSummary::default(), SourceStatus::Ready);
         }
     }
 

@@ -40,6 +40,7 @@ fn sequence(
             first_number,
             furthest: 0,
             batching,
+            alone: false,
             repeat_streams: false,
         },
     )
@@ -93,6 +94,7 @@ fn sequence_after(streams: &[(u64, &[u32])], batch: usize, batching: Batching) -
             first_number: 0,
             furthest: 0,
             batching,
+            alone: false,
             repeat_streams: false,
         },
     )
@@ -137,6 +139,7 @@ fn an_error_between_samples_takes_no_number_and_a_fatal_one_ends_the_sequence() 
         first_number: 0,
         furthest: 0,
         batching: Batching::Aligned,
+        alone: false,
         repeat_streams: false,
     };
     let streams = vec![first(), (0, vec![item(1), item(3)])];
@@ -161,6 +164,7 @@ fn streams_repeat_while_there_are_batches_to_fill() {
                 first_number: 0,
                 furthest: 0,
                 batching,
+                alone: false,
                 repeat_streams: true,
             },
         ))
@@ -182,6 +186,7 @@ fn a_step_that_another_rank_completed_before_a_restore_is_no_batch() {
             first_number: 0,
             furthest,
             batching: Batching::Aligned,
+            alone: false,
             repeat_streams: false,
         };
         sequenced(vec![(2, vec![item(4), item(6)]), (0, Vec::new())], config)
@@ -199,6 +204,7 @@ fn a_gap_shows_that_this_rank_had_not_completed_a_step() {
         first_number: 0,
         furthest: 4,
         batching: Batching::Aligned,
+        alone: false,
         repeat_streams: false,
     };
     let gap = || LoaderEvent::Gap(crate::loader::event::Tag::default());

@@ -1,0 +1,82 @@
+//! The number of batches of a rank, if the lengths of all streams are known.
+//!
+//! A step of a rank is a batch that it returns. If all ranks take the same number of steps, each step covers
+//! the same number of sequence numbers. With [`LastBatch::Keep`](super::LastBatch::Keep), and in epochs
+//! without end, a rank leaves out the batches in which it has nothing: at the end of an epoch, and after a
+//! restore of a state whose ranks had come to different sequence numbers.
+
+use super::sequence::{ItemsLeft, StreamLengths};
+use super::settings::Settings;
+use crate::state::{EpochRange, RunEnd, State, StreamState};
+
+/// The steps that are left for a rank.
+pub(super) enum StepsLeft {
+    /// This many, of one size.
+    Equal(u64),
+    /// As many as there are batches with an item; and the number of all batches.
+    WithItems(ItemsLeft, u64),
+}
+
+impl Settings {
+    /// Number of batches that an epoch has on this rank, if it is known.
+    pub(super) fn steps(&self) -> Option<u64> {
+        self.steps_from(EpochRange::Epoch(0), 0, &[]).map(|left| left.count())
+    }
+
+    /// Number of batches of an epoch that are left for this rank, if it is known.
+    pub(super) fn steps_left(&self, state: &State) -> Option<u64> {
+        let of_stream = |stream: &usize| {
+            let datasets = 0..self.parts.len();
+            datasets.filter_map(|dataset| state.stream(dataset, *stream)).map(StreamState::places).sum()
+        };
+        let taken: Vec<u64> = self.streams().iter().map(of_stream).collect();
+        Some(match self.steps_from(state.header().run, state.slots(), &taken)? {
+            // Samples that failed may have left less than the lengths promise.
+            StepsLeft::WithItems(..) if state.end() == RunEnd::Ended => 0,
+            left => left.count(),
+        })
+    }
+
+    /// The steps that are left from sequence number `from` on, if `taken` items were taken of each stream of
+    /// this rank. None if the lengths of the streams are not known.
+    pub(super) fn steps_from(&self, run: EpochRange, from: u64, taken: &[u64]) -> Option<StepsLeft> {
+        let lengths = self.lengths()?;
+        let is_endless = matches!(run, EpochRange::EpochsFrom(_));
+        let lengths = if is_endless { StreamLengths::endless(lengths.0.len()) } else { lengths };
+        let equal = lengths.equal_steps(self.last, self.step_size(), from).filter(|_| !is_endless);
+        Some(match equal {
+            Some(steps) => StepsLeft::Equal(steps),
+            None => {
+                let all = lengths.end().saturating_sub(from).div_ceil(self.step_size().max(1));
+                StepsLeft::WithItems(lengths.left(self.reader(), self.batch as u64, from, taken), all)
+            }
+        })
+    }
+}
+
+impl StepsLeft {
+    /// Number of steps that are left for the rank.
+    pub(super) fn count(&self) -> u64 {
+        match self {
+            StepsLeft::Equal(steps) => *steps,
+            StepsLeft::WithItems(items, _) => items.batches(),
+        }
+    }
+
+    /// Number of steps that are left for the rank that has the most, at most. A rank with fewer may skip that
+    /// many too, and has nothing left then.
+    pub(super) fn of_all_ranks(&self, ranks: usize) -> u64 {
+        match self {
+            StepsLeft::WithItems(_, all) if ranks > 1 => *all,
+            _ => self.count(),
+        }
+    }
+
+    /// Number of batches, with or without an item, that `steps` steps cover.
+    pub(super) fn covered_by(&self, steps: u64) -> u64 {
+        match self {
+            StepsLeft::Equal(_) => steps,
+            StepsLeft::WithItems(items, _) => items.windows_of(steps),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `PredicateResult`: what a predicate says of an item.
+
+use crate::error::Result;
+
+/// What a predicate of a `select` returns: a `bool`, or a `Result<bool>` if it reads something that may be
+/// damaged.
+///
+/// With a `bool` alone, a field that cannot be read would look like a sample that is not wanted, and be left
+/// out silently. An error is the error of the sample: it is reported with its shard and key.
+///
+/// ```
+/// use shardstream::prelude::*;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+/// # writer.write(&Sample::new("0").with("json", r#"{"width": 512}"#))?;
+/// # writer.write(&Sample::new("1").with("json", br#"{"width": 51"#))?;
+/// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+/// let is_wide = |sample: &Sample| -> shardstream::Result<bool> {
+///     Ok(sample.json::<serde_json::Value>("json")?["width"].as_u64() >= Some(256))
+/// };
+/// let loader = Loader::builder(Dataset::builder(shards).build()?).select(is_wide).batch(1).build()?;
+/// let mut batches = loader.epoch(0);
+/// assert_eq!(batches.next().unwrap()?.len(), 1);
+/// assert_eq!(batches.next().unwrap().unwrap_err().location().key(), Some("1"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait PredicateResult {
+    /// Whether the predicate is true.
+    ///
+    /// # Errors
+    /// If it could not be evaluated.
+    fn into_result(self) -> Result<bool>;
+}
+
+impl PredicateResult for bool {
+    fn into_result(self) -> Result<bool> {
+        Ok(self)
+    }
+}
+
+impl PredicateResult for Result<bool> {
+    fn into_result(self) -> Result<bool> {
+        self
+    }
+}

@@ -1,0 +1,189 @@
+//! The number of steps that a loader says agrees with the batches that come: of an epoch, and of what is left
+//! after any batch, after a merge of ranks that have come differently far, and after skipped steps.
+
+use super::{Found, all, good, next, number, rank, saved};
+use crate::support::versioned_source::{VersionedSource, counts};
+use proptest::prelude::*;
+use proptest::sample::Index as Pick;
+use shardstream::loader::{Failures, LastBatch, OnError};
+use shardstream::prelude::*;
+use shardstream::state::Ledger;
+use shardstream::{Error, ErrorKind, Result, State};
+
+/// An epoch, and a number.
+type Item = (u64, u64);
+type Rows = Vec<Vec<Item>>;
+
+#[derive(Debug, Clone)]
+struct Job {
+    /// For each dataset the sizes of its shards, its weight and its number of passes.
+    parts: Vec<(Vec<usize>, u32, u64)>,
+    streams: usize,
+    shuffle: usize,
+    last: LastBatch,
+    /// The samples whose number has this remainder by 7 fail, and are skipped.
+    fails: Option<u64>,
+}
+
+/// Number of ranks, and the batch size of each.
+#[derive(Debug, Clone, Copy)]
+struct Team {
+    ranks: usize,
+    batch: usize,
+}
+
+impl Job {
+    fn loader(&self, team: Team, number_of_rank: usize) -> Loader<Batch<Item>> {
+        let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
+            let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(self.streams);
+            let dataset = dataset.topology(rank(number_of_rank, team.ranks)).index(counts(sizes));
+            let dataset = dataset.shuffle_shards(true).seed(seed as u64).build().unwrap();
+            let items = Loader::builder(dataset).shuffle(self.shuffle).weight(*weight).passes(*passes);
+            let fails = self.fails;
+            items.map(move |sample| match number(&sample) {
+                number if fails == Some(number % 7) => Err(Error::step("on purpose")),
+                number => Ok((sample.position().epoch, 100_000 * seed as u64 + number)),
+            })
+        };
+        let policy = OnError::skip(Failures::all()).in_a_row(1000);
+        let mix = Loader::mix(self.parts.iter().enumerate().map(part)).on_error(policy).threads(0);
+        mix.last_batch(self.last).batch(team.batch).build().unwrap()
+    }
+}
+
+fn cases() -> impl Strategy<Value = (Job, [Team; 2], [Pick; 4], [Pick; 4], bool)> {
+    let sizes = prop_oneof![
+        2 => prop::collection::vec(1usize..4, 8..10),
+        1 => prop::collection::vec(0usize..30, 4..9).prop_filter("a sample for each stream", |sizes| {
+            sizes.iter().sum::<usize>() >= 8
+        }),
+    ];
+    let part = (sizes, 1u32..4, prop_oneof![3 => Just(1u64), 1 => 2u64..5]);
+    let last = prop::sample::select(vec![
+        LastBatch::Keep,
+        LastBatch::Keep,
+        LastBatch::Keep,
+        LastBatch::Drop,
+        LastBatch::Pad,
+        LastBatch::Repeat,
+    ]);
+    let streams = prop::sample::select(vec![1usize, 2, 4, 6, 8]);
+    let shuffle = prop_oneof![Just(0usize), 2usize..12];
+    let fails = prop::option::weighted(0.3, 0u64..7);
+    let job = (prop::collection::vec(part, 1..4), streams, shuffle, last, fails)
+        .prop_map(|(parts, streams, shuffle, last, fails)| Job { parts, streams, shuffle, last, fails });
+    let team = || (any::<Pick>(), 1usize..6);
+    (job, [team(), team()], any::<[Pick; 4]>(), any::<[Pick; 4]>(), any::<bool>()).prop_map(
+        |(job, teams, stops, skips, fails)| {
+            let ranks: Vec<usize> =
+                [1, 2, 4].into_iter().filter(|of| job.streams.is_multiple_of(*of)).collect();
+            let teams = teams.map(|(pick, batch)| Team { ranks: *pick.get(&ranks), batch });
+            (job, teams, stops, skips, fails)
+        },
+    )
+}
+
+/// The batches of a run, each with the state after it; checks the number of steps that are left, unless
+/// samples fail that leave batches empty.
+fn counted(
+    job: &Job,
+    mut batches: shardstream::loader::Batches<Batch<Item>>,
+) -> Result<Vec<(Found<Item>, State)>, TestCaseError> {
+    let mut left = vec![batches.steps_left()];
+    let mut found = Vec::new();
+    while let Some(item) = next(&mut batches) {
+        found.push((item, batches.state()));
+        left.push(batches.steps_left());
+    }
+    if job.fails.is_none() || job.last != LastBatch::Keep {
+        let expected: Vec<_> = (0..=found.len() as u64).rev().map(Some).collect();
+        prop_assert_eq!(left, expected);
+    }
+    Ok(found)
+}
+
+/// The state of a rank whose run ended with an error.
+fn failed(state: &State) -> State {
+    let mut document = serde_json::to_value(state).unwrap();
+    document["failed"] = true.into();
+    serde_json::from_value(document).unwrap()
+}
+
+fn ledger(states: &[State]) -> Ledger {
+    states.iter().map(State::ledger).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn steps_are_those_that_come(
+        (job, [before, after], stops, skips, apart) in cases(),
+    ) {
+        let mut states = Vec::new();
+        let mut ends = Vec::new();
+        for number in 0..before.ranks {
+            let loader = job.loader(before, number);
+            let whole = counted(&job, loader.epoch(1))?;
+            let rows = good(&whole);
+            if job.fails.is_some() && rows.len() < whole.len() {
+                // A stream all of whose samples fail.
+                return Ok(());
+            }
+            if job.fails.is_none() {
+                prop_assert_eq!(loader.steps(), Some(rows.len() as u64));
+                for step in skips.iter().map(|skip| skip.index(rows.len() + 1)) {
+                    let found = counted(&job, loader.at(1, step as u64).unwrap())?;
+                    prop_assert_eq!(&good(&found), &rows[step..], "at step {}", step);
+                }
+            }
+            // One rank resumes alone.
+            let stop = if apart { stops[number] } else { stops[0] };
+            let begun = loader.epoch(1).state();
+            let most = if apart { rows.len() } else { 40 };
+            let stop = stop.index(most + 1);
+            let state = whole[..stop.min(rows.len())].last().map_or(&begun, |(_, state)| state);
+            let rest = counted(&job, loader.restore(&saved(state)).unwrap())?;
+            prop_assert_eq!(&good(&rest), &rows[stop.min(rows.len())..]);
+            let mut run = loader.epoch(1);
+            let _ = all(&mut run, usize::MAX);
+            states.push(match stop >= rows.len() {
+                true => run.state(),
+                false if apart => failed(state),
+                false => state.clone(),
+            });
+            ends.push(run.state());
+        }
+        let merged = saved(&State::merge(states).unwrap());
+        let mut last = Vec::new();
+        for number in 0..after.ranks {
+            let loader = job.loader(after, number);
+            let found = counted(&job, loader.restore(&merged).unwrap())?;
+            let rows: Rows = good(&found);
+            let mut run = loader.restore(&merged).unwrap();
+            let _ = all(&mut run, usize::MAX);
+            last.push(run.state());
+            if job.fails.is_some() {
+                continue;
+            }
+            let some = skips.iter().map(|skip| skip.index(rows.len() + 1));
+            for skip in [0, 1, rows.len()].into_iter().chain(some) {
+                let skip = skip.min(rows.len());
+                let rest = loader.restore(&saved(&merged.clone().skip(skip as u64))).unwrap();
+                let first = rest.state();
+                let rest = counted(&job, rest)?;
+                prop_assert_eq!(&good(&rest), &rows[skip..], "{} skipped", skip);
+                prop_assert_eq!(first.batches(), merged.batches() + skip as u64);
+            }
+            match loader.restore(&merged.clone().skip(rows.len() as u64 + 1)) {
+                Ok(rest) => prop_assert!(after.ranks > 1 && rest.count() == 0),
+                Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::State(_)), "{}", error),
+            }
+        }
+        // Places that are filled are counted once each, if all ranks come to the same number.
+        let same = before.ranks * before.batch == after.ranks * after.batch;
+        if !apart && same || job.last == LastBatch::Pad {
+            prop_assert_eq!(ledger(&last), ledger(&ends));
+        }
+    }
+}
