@@ -25,10 +25,10 @@ use super::{key, response};
 use crate::secret_url::SentSecrets;
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
-pub(super) use carried_error::carried_error;
-use carried_error::carry;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use carried_error::carried;
+pub(super) use carried_error::carried_error;
+use carried_error::carry;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) use carried_error::{own_error, store_error};
 use contact::Contact;
