@@ -8,6 +8,7 @@
 //! [`carried_error`] takes out again, so that a listing fails as reading does. Those requests are retried
 //! here, one by one, by the rules and settings of reading.
 
+mod carried_error;
 mod contact;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,12 @@ use super::{key, response};
 use crate::error::{Error, ErrorKind, RESPONSE, Result};
 use crate::secret_url::SentSecrets;
 use bytes::{Bytes, BytesMut};
+#[cfg(any(feature = "gcs", feature = "s3"))]
+use carried_error::carried;
+pub(super) use carried_error::carried_error;
+use carried_error::carry;
+#[cfg(any(feature = "gcs", feature = "s3"))]
+pub(super) use carried_error::{own_error, store_error};
 use contact::Contact;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
@@ -35,10 +42,10 @@ use object_store::client::{
     HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions, GetOptions};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{fmt, io, iter};
 use tokio::time::timeout;
 
 /// Time for which a cloud's server of credentials is tried while it cannot be reached and has never answered.
@@ -517,56 +524,4 @@ fn next_token(page: &Bytes) -> Option<String> {
 fn readable_page(page: Bytes, tag: &str) -> Bytes {
     let marked = std::str::from_utf8(&page).ok().and_then(|page| key::mark_page(page, tag));
     marked.map_or(page, Bytes::from)
-}
-
-/// An error of this crate on its way through `object_store`.
-struct CarriedError(Mutex<Option<Error>>);
-
-impl CarriedError {
-    fn error(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Display for CarriedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error().as_ref().map_or(Ok(()), |error| write!(f, "{error:#}"))
-    }
-}
-
-impl fmt::Debug for CarriedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for CarriedError {}
-
-fn carry(kind: HttpErrorKind, error: Error) -> HttpError {
-    HttpError::new(kind, CarriedError(Mutex::new(Some(error))))
-}
-
-/// Takes out the error of this crate that an error of `object_store` carries, if it does.
-pub(super) fn carried_error(error: &object_store::Error) -> Option<Error> {
-    carried(error)
-}
-
-fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
-    let mut causes = iter::successors(Some(error), |error| (**error).source());
-    causes.find_map(|error| error.downcast_ref::<CarriedError>()?.error().take())
-}
-
-/// An error of this crate as one of `object_store`, from which [`carried_error`] takes it out again.
-#[cfg(any(feature = "gcs", feature = "s3"))]
-pub(super) fn store_error(error: Error) -> object_store::Error {
-    object_store::Error::Generic {
-        store: "credentials",
-        source: Box::new(CarriedError(Mutex::new(Some(error)))),
-    }
-}
-
-/// An error of `object_store` as one of this crate.
-#[cfg(any(feature = "gcs", feature = "s3"))]
-pub(super) fn own_error(error: object_store::Error) -> Error {
-    carried_error(&error).unwrap_or_else(|| ErrorKind::Denied(Failure::boxed(&error)).into())
 }
