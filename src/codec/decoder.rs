@@ -121,7 +121,7 @@ impl Decoder {
     /// ```
     #[must_use]
     pub fn lenient_json(self) -> Self {
-        self.set(JSON, |bytes, _| scalar::read_lenient_json(bytes))
+        self.set(JSON, scalar::read_lenient_json)
     }
 
     /// Decodes only these fields and leaves all others raw. The names are full names: `only(&["png"])` leaves

@@ -20,8 +20,9 @@ pub(super) fn read_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxErro
     Ok(Value::Json(parse_json(bytes)?))
 }
 
-/// Reads a document in which `NaN`, `Infinity` and `-Infinity` are null.
-pub(super) fn read_lenient_json(bytes: &Bytes) -> Result<Value, BoxError> {
+/// Reads a document in which `NaN`, `Infinity` and `-Infinity` are null, as [`read_json`] does.
+pub(super) fn read_lenient_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxError> {
+    json::check_memory(bytes, max_size as u64)?;
     match parse_json(bytes) {
         Ok(json) => Ok(Value::Json(json)),
         // The error of the document as it is, unless these numbers are all that is wrong.

@@ -165,8 +165,8 @@ impl RankProgress {
         source.dataset * self.streams_per_dataset + source.local_stream
     }
 
-    /// Says that the row of an item was written: failures of its stream to write one after it are not in a row
-    /// with those before.
+    /// Says that the row of an item was written: rows of its stream that fail after it are not in a row with
+    /// those before.
     pub(super) fn row_written(&mut self, source: &SourcePass) {
         let number = self.number_of(source);
         if let Some(in_a_row) = self.rows_in_a_row.get_mut(number) {

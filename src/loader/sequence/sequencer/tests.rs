@@ -217,7 +217,16 @@ fn pairs(streams: &[&[u32]], batching: Batching) -> Sequencer<Listed> {
     let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
     let mixed = (0..streams.len()).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
     let (rank, shapes, first_number, furthest, repeat_streams) = ((0, 1), None, 0, 0, false);
-    let config = SequenceConfig { rank, batch: 2, shapes, first_number, furthest, batching, repeat_streams, alone: false };
+    let config = SequenceConfig {
+        rank,
+        batch: 2,
+        shapes,
+        first_number,
+        furthest,
+        batching,
+        repeat_streams,
+        alone: false,
+    };
     Sequencer::new(Listed::items(streams.iter().map(|items| items.to_vec())), mixed, &config)
 }
 
