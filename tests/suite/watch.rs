@@ -23,7 +23,7 @@ fn files(shards: usize) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     for shard in 0..shards {
         let samples: Vec<_> = (0..40).map(|n| Sample::new(format!("{shard}{n:04}")).with("cls", 7)).collect();
-        std::fs::write(directory.path().join(format!("{shard}.pipe")), archive(&samples)).unwrap();
+        std::fs::write(directory.path().join(format!("{shard}.tar")), archive(&samples)).unwrap();
     }
     let pattern = format!("{}/{{0..{}}}.tar", directory.path().display(), shards - 1);
     (directory, pattern)
@@ -337,7 +337,7 @@ fn slow_files_are_named() {
     for shard in 0..2 {
         let samples: Vec<_> =
             (0..20).map(|n| Sample::new(format!("{shard}{n:04}")).with("bin", body.clone())).collect();
-        let path = directory.path().join(format!("{shard}.tar"));
+        let path = directory.path().join(format!("{shard}.pipe"));
         if !std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success()) {
             eprintln!("SKIPPED: no mkfifo here");
             return;

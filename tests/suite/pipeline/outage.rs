@@ -109,7 +109,7 @@ fn states_of_ranks_merge_after_an_outage_of_one() {
     let source = Failing::new();
     let loader = |number, ranks| {
         let dataset = source.dataset().topology(super::rank(number, ranks)).build().unwrap();
-        numbers(dataset).threads(0).batch(4 / ranks).build().unwrap()
+        numbers(dataset).threads(0).batch(4 / ranks).uneven_steps(true).build().unwrap()
     };
     let mut whole: Vec<u64> = good(&all(loader(0, 1).epoch(1), usize::MAX)).concat();
     whole.sort_unstable();

@@ -370,7 +370,7 @@ fn a_single_rank_has_no_empty_batch_of_a_shape() {
         let dataset = source.dataset(6).streams(6).topology(rank(number, ranks)).shuffle_shards(true);
         let items = numbers(dataset.build().unwrap()).shuffle(7).threads(0);
         let items = bucketed(items, Buckets::lengths([4, 8, 40]).shares([5, 5, 1]).look_ahead(9));
-        items.batch(6 / ranks).last_batch(last).build().unwrap()
+        items.batch(6 / ranks).last_batch(last).uneven_steps(true).build().unwrap()
     };
     for last in [LastBatch::Keep, LastBatch::Pad] {
         let batches = |ranks: usize, number: usize| -> Vec<Batch<Numbers>> {
