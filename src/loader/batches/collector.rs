@@ -261,8 +261,11 @@ impl<T, R, B> BatchCollector<T, R, B> {
             }
             Err(error) if valid == 0 => self.end_with(error),
             Err(error) => {
-                places.retain(|place| place.has_row);
-                self.fail_batch(error, &places);
+                let lost: Vec<Place> = places.iter().filter(|place| place.has_row).copied().collect();
+                let start = self.fail_batch(error, &lost);
+                // Gaps of batches before it, which were left out because they had no item, stay gaps.
+                places.retain(|place| place.sequence_number < start);
+                self.batch.places = places;
             }
         }
     }
@@ -282,8 +285,8 @@ impl<T, R, B> BatchCollector<T, R, B> {
     }
 
     /// Applies the policy to a batch that could not be made. Its samples are lost with it, and the next ones
-    /// take their places.
-    fn fail_batch(&mut self, error: Error, lost: &[Place]) {
+    /// take their places. Returns the first sequence number of the batch.
+    fn fail_batch(&mut self, error: Error, lost: &[Place]) -> u64 {
         let Counts { total, samples, .. } = self.progress.counts();
         // The limit on a number of samples counts all of them, the one on failures in a row counts batches.
         let total = total.saturating_add(lost.len().saturating_sub(1) as u64);
@@ -297,7 +300,7 @@ impl<T, R, B> BatchCollector<T, R, B> {
                 self.ended |= in_a_row >= MAX_FAILED_BATCHES;
             }
         }
-        self.sequence.restart();
+        self.sequence.restart()
     }
 
     /// Finds a row that pads batches of this shape.

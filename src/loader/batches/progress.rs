@@ -37,7 +37,7 @@ pub(in crate::loader) struct RankProgress {
 /// A place of the sequence that a batch covers: one of this rank that was not skipped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    sequence_number: u64,
+    pub(super) sequence_number: u64,
     pub(super) source: SourcePass,
     position: Position,
     /// How much of the item is used, and how much fits into it, as a stateful stage counts it.

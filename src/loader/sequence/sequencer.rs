@@ -67,8 +67,8 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     fn refill(&mut self, items: usize) -> bool;
 
     /// Starts the batch that has just ended again: all its items are lost, and the next ones of their streams
-    /// take their places.
-    fn restart(&mut self);
+    /// take their places. Returns its first sequence number of this rank.
+    fn restart(&mut self) -> u64;
 }
 
 /// How a rank sequences its streams.
@@ -264,8 +264,8 @@ impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
         true
     }
 
-    fn restart(&mut self) {
-        let Some(last) = self.last.take() else { return };
+    fn restart(&mut self) -> u64 {
+        let Some(last) = self.last.take() else { return self.sequence_number() };
         (self.local_number, self.batch_local_number) = (last.local_number, last.local_number);
         self.batch_start = last.batch_start;
         (self.covered, self.filled, self.had_gap) = (0, 0, false);
@@ -276,6 +276,7 @@ impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
             *left += 1;
         }
         self.seek_step(self.batch_start);
+        self.sequence_number()
     }
 }
 
