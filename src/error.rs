@@ -581,7 +581,9 @@ impl fmt::Display for Error {
             (Some(sent), ..) => f.write_str(&sent.redact(&kind.to_string()))?,
             // Nothing is there to be truncated.
             (None, ErrorKind::Truncated { .. }, Some(0)) => {
-                f.write_str("the file is empty, and a tar archive has at least 1024 bytes")?;
+                f.write_str(
+                    "there is no data: the file is empty, and a tar archive has at least 1024 bytes",
+                )?;
             }
             _ => kind.fmt(f)?,
         }
@@ -656,7 +658,8 @@ fn limit_hint(what: &str) -> &'static str {
         }
         "the keys of a side's shard" => ": set `Side::key_bytes` if the shard is to be trusted",
         LISTING => " of names in memory: list a directory below it",
-        "a parsed JSON document" => ": set `Decoder::max_size` if the field is to be trusted",
+        "a parsed JSON document" => ": if it is to be trusted, decode it with a larger `Decoder::max_size`",
+        PARSED_INDEX => ": load it uncompressed if it is to be trusted",
         "decompressed data" => ": set `StoreBuilder::max_expansion` if the object is to be trusted",
         _ => "",
     }

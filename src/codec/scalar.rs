@@ -2,8 +2,9 @@
 
 use super::BoxError;
 use crate::Value;
+use crate::json::DEFAULT_LIMIT;
 use crate::sample::json;
-use crate::sample::json_error::{JsonError, without_nan};
+use crate::sample::json_error::without_nan;
 use bytes::Bytes;
 
 pub(super) fn read_text(bytes: &Bytes) -> Result<Value, BoxError> {
@@ -17,16 +18,16 @@ pub(super) fn read_int(bytes: &Bytes) -> Result<Value, BoxError> {
 /// Reads a document that takes at most `max_size` bytes of memory.
 pub(super) fn read_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxError> {
     json::check_memory(bytes, max_size as u64)?;
-    Ok(Value::Json(parse_json(bytes)?))
+    Ok(Value::Json(json::parse(bytes)?))
 }
 
 /// Reads a document in which `NaN`, `Infinity` and `-Infinity` are null, as [`read_json`] does.
 pub(super) fn read_lenient_json(bytes: &Bytes, max_size: usize) -> Result<Value, BoxError> {
     json::check_memory(bytes, max_size as u64)?;
-    match parse_json(bytes) {
+    match json::parse(bytes) {
         Ok(json) => Ok(Value::Json(json)),
         // The error of the document as it is, unless these numbers are all that is wrong.
-        Err(error) => Ok(Value::Json(parse_json(&without_nan(bytes)).map_err(|_| error)?)),
+        Err(error) => Ok(Value::Json(json::parse(&without_nan(bytes)).map_err(|_| error)?)),
     }
 }
 
@@ -51,7 +52,7 @@ pub(super) fn write_json(value: &Value) -> Result<Bytes, BoxError> {
     match value {
         Value::Json(json) => Ok(serde_json::to_vec(json)?.into()),
         Value::Int(int) => Ok(int.to_string().into()),
-        Value::Text(text) => match parse_json(text.as_bytes()) {
+        Value::Text(text) => match json::parse::<serde_json::Value>(text.as_bytes()) {
             Ok(_) => Ok(text.clone().into()),
             Err(error) => Err(format!(
                 "text in a JSON field is written as it is, but this is no JSON document ({error}); \
@@ -110,8 +111,10 @@ pub(crate) fn parse_int(bytes: &[u8]) -> Result<i64, BoxError> {
     })
 }
 
-pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, JsonError> {
-    json::parse(bytes)
+/// Parses a document, if it takes no more memory than any may.
+pub(crate) fn parse_json(bytes: &[u8]) -> Result<serde_json::Value, BoxError> {
+    json::check_memory(bytes, DEFAULT_LIMIT)?;
+    Ok(json::parse(bytes)?)
 }
 
 #[cfg(test)]

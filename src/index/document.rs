@@ -110,12 +110,14 @@ impl Index {
             let (mut text, mut compact) = (Vec::new(), None::<CompactReader>);
             let stored = read_chunks(store, url, |chunk, stored| {
                 if let Some(reader) = &mut compact {
-                    return reader.push(chunk, |shard| resolve_shard(directory(url), shard));
+                    return reader
+                        .push(chunk, json::limit_of(stored), |shard| resolve_shard(directory(url), shard));
                 }
                 text.extend_from_slice(chunk);
                 if text.starts_with(compact::MAGIC) {
-                    let reader = compact.insert(CompactReader::new(json::limit_of(stored)));
-                    reader.push(&std::mem::take(&mut text), |shard| resolve_shard(directory(url), shard))?;
+                    let (reader, limit) = (compact.insert(CompactReader::new()), json::limit_of(stored));
+                    let begun = std::mem::take(&mut text);
+                    reader.push(&begun, limit, |shard| resolve_shard(directory(url), shard))?;
                 }
                 Ok(())
             })?;
@@ -145,8 +147,8 @@ impl Index {
     /// [`ErrorKind::Index`] if the document is no compact index, is damaged, is of another version or
     /// contradicts itself.
     pub fn from_compact(bytes: &[u8], directory: &str) -> Result<Self> {
-        let mut reader = CompactReader::new(json::limit_of(bytes.len() as u64));
-        reader.push(bytes, |shard| resolve_shard(directory, shard))?;
+        let mut reader = CompactReader::new();
+        reader.push(bytes, json::limit_of(bytes.len() as u64), |shard| resolve_shard(directory, shard))?;
         Self::read_compact(reader)
     }
 

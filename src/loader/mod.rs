@@ -231,8 +231,7 @@ impl<B: Send + 'static> Loader<B> {
     /// [epoch](Loader::epoch) allows other weights, but no other datasets: use those in the next epoch.
     ///
     /// Digests include the samples of removed datasets, but the ledger does not include their failures: save
-    /// [`State::ledger`] before. If the number of a dataset in the mixture changes, columns that draw random
-    /// numbers draw other ones. [Skipped steps](State::skip) are steps of the new mixture.
+    /// [`State::ledger`] before. [Skipped steps](State::skip) are steps of the new mixture.
     ///
     /// # Errors
     /// [`ErrorKind::State`](crate::ErrorKind::State) that lists all changes that are not allowed, and how to

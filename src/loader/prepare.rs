@@ -217,6 +217,12 @@ impl Settings {
         };
         let repeat_streams = matches!(self.last, LastBatch::Drop | LastBatch::Repeat)
             && matches!(batching, Batching::Steps(_));
+        if repeat_streams && reached.furthest > reached.slots {
+            let what = "an error ended the run of a rank some steps before that of another, and with \
+                        `LastBatch::Drop` or `Repeat` the steps between would not be full: merge the states \
+                        of a step that all ranks have taken";
+            return Err(misfit(what));
+        }
         let (rank, batch, first_number) = (self.reader(), self.batch, reached.slots);
         let shapes = self.shapes()?;
         if let Some(mut shapes) = shapes.clone() {

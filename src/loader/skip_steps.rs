@@ -128,7 +128,9 @@ impl DatasetSettings {
         let before = |last: usize| -> u64 {
             slices(at.pass).iter().take(last).map(|slice| slice.samples.end - slice.samples.start).sum()
         };
-        if at.open.last().is_some_and(|last| before(last.slice) != last.start) {
+        // The list of open slices is empty at the end of a pass.
+        let is_shorter = at.length.is_some_and(|known| known != length);
+        if is_shorter || at.open.last().is_some_and(|last| before(last.slice) != last.start) {
             let what = format!(
                 "samples of stream {} could not be read in this epoch, so that it is not known what lies \
                  ahead: restore the state without skipping steps",

@@ -108,6 +108,7 @@ fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) 
                     LoaderEvent::Fault(fault) => {
                         let location = Some(fault.error.location().clone());
                         failed = location.filter(|_| !limit.is_exceeded()).or(failed);
+                        limit.count();
                         false
                     }
                     LoaderEvent::Gap(_) | LoaderEvent::BatchEnd(_) => false,

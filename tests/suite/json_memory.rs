@@ -2,6 +2,7 @@
 
 use crate::support::shards::{memory, write};
 use shardstream::codec::Decoder;
+use shardstream::collate::{Columns, Scalar};
 use shardstream::index::Index;
 use shardstream::store::Store;
 use shardstream::{Dataset, Loader, Topology};
@@ -38,6 +39,9 @@ fn a_field_is_refused_before_it_is_parsed() {
     }
     let sample = Sample::new("k").with("json", bomb(30 << 20));
     let error = sample.json::<Vec<serde_json::Value>>("json").unwrap_err();
+    assert!(format!("{error:#}").contains("a parsed JSON document of"), "{error:#}");
+    let columns = Columns::new().with("x", Scalar::<i32>::new("json").at("/x"));
+    let error = columns.collate([sample]).unwrap_err();
     assert!(format!("{error:#}").contains("a parsed JSON document of"), "{error:#}");
     // A limit that is set holds for smaller documents too, and what fits is read.
     let small = Decoder::new().max_size(1 << 20);

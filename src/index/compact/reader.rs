@@ -27,36 +27,49 @@ pub(in crate::index) struct CompactReader {
     memory: MemoryBudget,
 }
 
-/// Number of bytes of memory that may still be taken: checked before they are.
-#[derive(Debug, Clone, Copy)]
-struct MemoryBudget(u64);
+/// Number of bytes of memory that were taken, and that may be: checked before they are.
+#[derive(Debug, Clone, Copy, Default)]
+struct MemoryBudget {
+    taken: u64,
+    limit: u64,
+}
 
 impl MemoryBudget {
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.taken)
+    }
+
     fn take(&mut self, count: usize, each: usize) -> FrameResult<()> {
-        let taken = (count as u64).saturating_mul(each as u64);
-        self.0 = self.0.checked_sub(taken).ok_or("it takes far more memory than what is stored of it")?;
+        let taken = self.taken.saturating_add((count as u64).saturating_mul(each as u64));
+        if taken > self.limit {
+            return Err("it takes far more memory than what is stored of it: load it uncompressed");
+        }
+        self.taken = taken;
         Ok(())
     }
 }
 
 impl CompactReader {
-    /// A reader of a document that may take `memory` bytes of memory.
-    pub(in crate::index) fn new(memory: u64) -> Self {
+    /// A reader of a document.
+    pub(in crate::index) fn new() -> Self {
         CompactReader {
             pending: Vec::new(),
             begun: false,
             count: None,
             shards: Vec::new(),
-            memory: MemoryBudget(memory),
+            memory: MemoryBudget::default(),
         }
     }
 
-    /// Takes the next chunk. `resolve` gives a shard the URL that its entry means.
+    /// Takes the next chunk. So far, the document may take `limit` bytes of memory. `resolve` gives a shard the
+    /// URL that its entry means.
     pub(in crate::index) fn push(
         &mut self,
         bytes: &[u8],
+        limit: u64,
         resolve: impl Fn(ShardIndex) -> ShardIndex,
     ) -> Result<()> {
+        self.memory.limit = self.memory.limit.max(limit);
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
         let mut rest = &pending[..];
@@ -79,7 +92,7 @@ impl CompactReader {
         }
         while let Some((length, after)) = rest.split_first_chunk::<4>() {
             let length = u32::from_le_bytes(*length) as usize;
-            if length > MAX_FRAME || length as u64 > self.memory.0 {
+            if length > MAX_FRAME || length as u64 > self.memory.left() {
                 return damaged("a frame is too long");
             }
             let Some((sum, after)) = after.split_first_chunk::<4>() else { break };

@@ -104,8 +104,8 @@ proptest! {
         let json = format!(r#"{{"wids_version":1,"shardlist":[{}]}}"#, json.join(","));
         prop_assert_eq!(written(&Index::from_json(json.as_bytes(), "").unwrap()), bytes.clone());
         // In chunks of any size.
-        let mut reader = CompactReader::new(u64::MAX);
-        bytes.chunks(cut).try_for_each(|piece| reader.push(piece, |shard| shard)).unwrap();
+        let mut reader = CompactReader::new();
+        bytes.chunks(cut).try_for_each(|piece| reader.push(piece, u64::MAX, |shard| shard)).unwrap();
         prop_assert_eq!(reader.finish().unwrap().into_iter().collect::<Index>(), index);
     }
 

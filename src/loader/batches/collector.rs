@@ -293,13 +293,16 @@ impl<T, R, B> BatchCollector<T, R, B> {
         let in_a_row = self.failed_batches;
         self.failed_batches += 1;
         match self.policy.judge(error, Counts { in_a_row, total, samples }) {
-            Verdict::Skip(error) => lost.iter().for_each(|place| self.progress.skip(&place.source, &error)),
-            Verdict::Stop(error) => {
-                self.stop_with(error);
-                // An epoch that repeats its samples to fill its batches would never end.
-                self.ended |= in_a_row >= MAX_FAILED_BATCHES;
+            Verdict::Skip(error) => {
+                lost.iter().for_each(|place| self.progress.skip(&place.source, &error));
+                if in_a_row >= MAX_FAILED_BATCHES {
+                    self.outputs.push_back(Err(error));
+                }
             }
+            Verdict::Stop(error) => self.stop_with(error),
         }
+        // An epoch that repeats its samples to fill its batches would never end.
+        self.ended |= in_a_row >= MAX_FAILED_BATCHES;
         self.sequence.restart()
     }
 

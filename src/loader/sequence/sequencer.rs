@@ -246,6 +246,10 @@ impl<O> Sequencer<O> {
             self.local_number = self.local_number.saturating_add(batches * batch);
             skipped %= batch;
         }
+        if self.covered == 0 {
+            // The batch starts behind those that were left out, also if it is started again.
+            self.batch_local_number = self.local_number;
+        }
         if self.batching != Batching::WhenFull {
             skipped = skipped.min(self.batch as u64 - self.covered as u64);
         }

@@ -18,12 +18,17 @@ impl ReadLimit {
         self.0.load(Relaxed) > MAX_READ
     }
 
+    /// Counts a sample that could not be read.
+    pub(in crate::loader) fn count(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
     /// The same selection, with an error in place of each sample beyond the limit: a selection that drops all
     /// samples would read on otherwise.
     pub(in crate::loader) fn select(&self, select: Option<SelectFn>) -> SelectFn {
         let limit = self.clone();
         Arc::new(move |sample| {
-            limit.0.fetch_add(1, Relaxed);
+            limit.count();
             if limit.is_exceeded() {
                 return Err(ErrorKind::Stopped.into());
             }

@@ -323,6 +323,17 @@ fn too_few_packed_rows_are_skipped_and_counted() {
     assert!(state.ledger().skipped() == 0 && state.ledger().repeated() == 16);
 }
 
+/// An epoch that repeats its samples would never end, whatever the policy allows.
+#[test]
+fn a_hundred_batches_that_fail_in_a_row_end_the_run() {
+    let samples = Loader::builder(VersionedSource::of(&[80]).dataset(1).build().unwrap()).threads(0);
+    let column = Fragile { rows: None, batches: Some((1, 0)), panics: false };
+    let policy = OnError::skip(Failures::all()).in_a_row(u64::MAX);
+    let loader = samples.collate(Columns::new().with("n", column)).batch(8).on_error(policy);
+    let mut batches = loader.build().unwrap().epochs(0);
+    assert!(batches.next().unwrap().is_err() && batches.next().is_none());
+}
+
 /// Limits count the samples of a failed batch.
 #[test]
 fn limits_count_all_samples_of_a_failed_batch() {

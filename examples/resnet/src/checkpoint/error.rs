@@ -1,8 +1,8 @@
 //! What can go wrong with checkpoints.
 
 use super::version::VERSION;
-use shardstream::SecretUrl;
 use shardstream::prelude::*;
+use shardstream::{ErrorKind, SecretUrl};
 use std::io;
 
 /// Why a checkpoint cannot be written or used.
@@ -113,7 +113,11 @@ impl CheckpointError {
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Incomplete { .. } => true,
-            Self::Read { source, .. } => Failures::damage().contains(source.kind()),
+            // A file of checkpoints that is no archive was one.
+            Self::Read { source, .. } => {
+                let is_no_archive = matches!(source.kind(), ErrorKind::NotAnArchive { .. });
+                is_no_archive || Failures::damage().contains(source.kind())
+            }
             _ => false,
         }
     }

@@ -261,3 +261,24 @@ fn a_full_batch_that_lost_items_gets_others_at_later_numbers() {
     full.restart();
     assert_eq!(shown(full), ["0:6", "2:8", "|3"], "all of it anew");
 }
+
+/// Batches that were taken before a restore are left out, once.
+#[test]
+fn a_batch_behind_those_that_were_taken_starts_again_where_it_is() {
+    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let mixed = (0..2).map(|source| MixedStream::new(vec![source], order(), 4, 0)).collect();
+    let config = SequenceConfig {
+        rank: (0, 1),
+        batch: 2,
+        shapes: None,
+        first_number: 0,
+        furthest: 8,
+        batching: Batching::Aligned,
+        repeat_streams: false,
+        alone: true,
+    };
+    let mut ahead = Sequencer::new(Listed::items([vec![8, 10], vec![9, 11]]), mixed, &config);
+    assert_eq!(shown(ahead.by_ref().take(3)), ["8:8", "9:9", "|10"]);
+    ahead.restart();
+    assert_eq!(shown(ahead), ["8:10", "9:11", "|10"]);
+}

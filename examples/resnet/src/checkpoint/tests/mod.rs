@@ -80,7 +80,7 @@ fn loaded(rank: usize, ranks: usize, epoch: u64, batches: u64) -> State {
     let shards = dir.path().join("{0..7}.tar");
     let dataset = Dataset::builder(shards.to_str().unwrap()).streams(8);
     let dataset = dataset.topology(Topology::new(rank, ranks).unwrap()).build().unwrap();
-    let loader = Loader::builder(dataset).threads(1).batch(64 / ranks).build().unwrap();
+    let loader = Loader::builder(dataset).threads(1).batch(64 / ranks).uneven_steps(true).build().unwrap();
     let mut of = loader.epoch(epoch);
     of.by_ref().take(batches as usize).for_each(|batch| drop(batch.unwrap()));
     of.state()
