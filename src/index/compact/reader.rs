@@ -61,8 +61,8 @@ impl CompactReader {
         }
     }
 
-    /// Takes the next chunk. So far, the document may take `limit` bytes of memory. `resolve` gives a shard the
-    /// URL that its entry means.
+    /// Takes the next chunk. So far, the document may take `limit` bytes of memory. `resolve` gives a shard
+    /// the URL that its entry means.
     pub(in crate::index) fn push(
         &mut self,
         bytes: &[u8],
