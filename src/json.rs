@@ -2,8 +2,8 @@
 //!
 //! A few bytes of text can take hundreds in memory: `{"":0}` is a map with a node for eleven entries. So the
 //! length of a text says little about what is held of it. The estimate here counts what a parser allocates
-//! memory for, in one pass over the text. What is allocated may be up to about twice as much, where lists have
-//! just grown, or where another crate has `serde_json` keep the order of maps.
+//! memory for, in one pass over the text. It may take up to about twice as much, where lists have just grown,
+//! or where another crate has `serde_json` keep the order of maps.
 
 /// The largest memory of a document of any type, unless the caller says otherwise: 512 MiB.
 pub(crate) const DEFAULT_LIMIT: u64 = 512 << 20;
