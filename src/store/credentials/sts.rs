@@ -109,6 +109,9 @@ impl AssumedRole {
             secret_key: field("SecretAccessKey")?,
             token: Some(field("SessionToken")?),
         };
-        Ok(Expiring { credential, end: parse_time(&field("Expiration")?) })
+        let end = parse_time(&field("Expiration")?).ok_or_else(|| {
+            unusable(format!("{}: the Expiration in the server's response is no time in UTC", self.place))
+        })?;
+        Ok(Expiring { credential, end: Some(end) })
     }
 }
