@@ -5,8 +5,10 @@ use super::client_settings::ClientSettings;
 use super::connector::Connector;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::credentials;
+#[cfg(any(feature = "gcs", feature = "azure"))]
+use super::environment::variable;
 #[cfg(feature = "cloud")]
-use super::environment::{CloudVariables, variable};
+use super::environment::{CloudVariables, check_proxies};
 #[cfg(feature = "cloud")]
 use super::fetch::FetchLimits;
 #[cfg(feature = "cloud")]
@@ -43,6 +45,7 @@ pub(super) fn client(base: &str, settings: &ClientSettings) -> Result<Option<Arc
 fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
+    check_proxies()?;
     // `object_store` reads these by itself.
     for name in ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"] {
         variable(name)?;
@@ -80,6 +83,7 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
 fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
+    check_proxies()?;
     let variables = CloudVariables::read("AWS_", "")?;
     let endpoint = variables.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
     let options = client_options("AWS_", endpoint, &variables);
@@ -100,6 +104,7 @@ fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
 fn azure(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
+    check_proxies()?;
     // `object_store` reads these by itself.
     for name in ["AZURITE_BLOB_STORAGE_URL", "IDENTITY_HEADER"] {
         variable(name)?;

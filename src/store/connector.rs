@@ -16,7 +16,7 @@ mod tests;
 use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
-use super::fetch::{FetchLimits, HostPause, StallWatch};
+use super::fetch::{FetchLimits, HostPause, StallWatch, with_stall_timeout};
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::location::Failure;
 use super::response::element;
@@ -425,7 +425,7 @@ impl CloudClient {
         let (parts, body) = response.into_parts();
         let body = body.bytes_stream().map_err(|error| body_fault(&error)).boxed();
         if read_by_object_store {
-            let page = self.whole(body).await;
+            let page = self.whole(method, body).await;
             // One that is too large is so again.
             let page = match page {
                 Err(error) if !is_transient(&error) => return Err(AttemptError { error, limit: None }),
@@ -447,11 +447,18 @@ impl CloudClient {
     }
 
     /// Receives a whole body: a page of a listing, a token, or the answer to an upload.
-    async fn whole(&self, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
+    /// The answer to an upload may come slowly: S3 sends spaces for minutes while it joins the parts.
+    async fn whole(&self, method: &Method, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
+        let may_be_slow = *method != Method::GET;
         let limit = if self.is_of_bucket() { MAX_PAGE } else { MAX_TOKEN };
         let receiving = async {
             let (mut watch, mut bytes) = (StallWatch::new(self.read_timeout), BytesMut::new());
-            while let Some(chunk) = watch.next(&mut body).await? {
+            loop {
+                let chunk = match may_be_slow {
+                    true => with_stall_timeout(self.read_timeout, body.try_next()).await?,
+                    false => watch.next(&mut body).await?,
+                };
+                let Some(chunk) = chunk else { return Ok(bytes.freeze()) };
                 let size = bytes.len() + chunk.len();
                 if size > limit {
                     let (size, limit) = (size as u64, limit as u64);
@@ -459,8 +466,10 @@ impl CloudClient {
                 }
                 bytes.extend_from_slice(&chunk);
             }
-            Ok(bytes.freeze())
         };
+        if may_be_slow {
+            return receiving.await;
+        }
         let time = self.limits.retry_timeout.max(self.read_timeout);
         timeout(time, receiving).await.unwrap_or_else(|_| {
             let why = format!("a response was not whole within {time:?}");

@@ -88,7 +88,7 @@ impl<K: FromStr> CloudVariables<K> {
 /// # Errors
 ///
 /// [`ErrorKind::Config`], which names the variable, for a value that no client can use.
-#[cfg(feature = "cloud")]
+#[cfg(any(feature = "gcs", feature = "azure"))]
 pub(super) fn variable(name: &str) -> Result<Option<String>> {
     let Some(value) = env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
     let value = text(name, value)?;

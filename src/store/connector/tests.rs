@@ -44,6 +44,27 @@ fn credentials_are_tried_for_less_time_on_the_way_to_bytes() {
     .unwrap();
 }
 
+/// S3 sends spaces while it joins the parts of an upload.
+#[test]
+fn only_answers_to_reads_must_come_fast() {
+    let options = ClientOptions::new().with_allow_http(true);
+    let options = options.with_config(ClientConfigKey::ReadTimeout, "1s");
+    let client = Connector::new("", &ClientSettings::default()).client(&options).unwrap();
+    let slow = || {
+        let spaces = futures::stream::iter(0..40).then(|_| async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Ok(Bytes::from_static(b" "))
+        });
+        spaces.boxed()
+    };
+    runtime::run(async move {
+        assert_eq!(client.whole(&Method::POST, slow()).await.unwrap().len(), 40);
+        assert!(client.whole(&Method::GET, slow()).await.is_err());
+        Ok(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_slow_line_has_time_to_send_a_part() {
     let client = client(ClientSettings::default());

@@ -13,6 +13,7 @@ use super::values::{home, in_place, is_sendable, parse_time, unusable, variable}
 use crate::Result;
 use crate::store::client_settings::ClientSettings;
 use crate::store::connector::{Connector, CredentialClient, client_options, own_error};
+use crate::store::environment::flag;
 use futures::future::{BoxFuture, FutureExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
 use object_store::client::HttpRequestBody;
@@ -39,7 +40,7 @@ pub(in crate::store) fn configure(
     settings: &ClientSettings,
 ) -> Result<AmazonS3Builder> {
     let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
-    let skips = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| skip.eq_ignore_ascii_case("true"));
+    let skips = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| flag(&skip) == Some(true));
     let has_keys = value(AmazonS3ConfigKey::AccessKeyId).is_some()
         || value(AmazonS3ConfigKey::SecretAccessKey).is_some();
     let has_identity = value(AmazonS3ConfigKey::WebIdentityTokenFile).is_some()
@@ -228,6 +229,8 @@ impl AwsAccount {
 fn of_environment(context: &Context<'_>) -> Result<AwsCredentialProvider> {
     let connector = Connector::new(HINT, context.settings);
     let builder = context.builder.clone().with_bucket_name("of-any-name").with_http_connector(connector);
+    // The provider of such a bucket would give keys of its sessions.
+    let builder = builder.with_s3_express(false);
     let bucket = builder.build().map_err(own_error)?;
     Ok(Arc::clone(bucket.credentials()))
 }
@@ -301,9 +304,9 @@ impl Sso {
     /// The token that `aws sso login` has left, which ends last of those for this start URL. It is read again
     /// each time, so that a new log-in helps a process that runs.
     fn cached_token(&self) -> Result<String> {
-        let directory = home().unwrap_or_default().join(".aws/sso/cache");
+        let directory = home().map(|home| home.join(".aws/sso/cache"));
         let login = format!("log in with `aws sso login --profile {}`", self.profile);
-        let files = fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let files = directory.iter().flat_map(fs::read_dir).flatten().flatten().map(|entry| entry.path());
         let files = files.filter(|path: &PathBuf| path.extension().is_some_and(|end| end == "json"));
         let tokens = files.filter_map(|path| {
             let token = Document::read(&path).ok()?;
@@ -313,17 +316,13 @@ impl Sso {
             is_same.then(|| token.token("accessToken").ok()).flatten().map(|token| (end, token))
         });
         let newest = tokens.max_by_key(|(end, _)| *end);
+        let shown = directory.as_ref().map_or("~/.aws/sso/cache".into(), |path| path.display().to_string());
         match newest {
             Some((end, token)) if SystemTime::now() < end => Ok(token),
-            Some(_) => Err(unusable(format!(
-                "{}: the log-in in {} has ended: {login}",
-                self.place,
-                directory.display()
-            ))),
+            Some(_) => Err(unusable(format!("{}: the log-in in {shown} has ended: {login}", self.place))),
             None => Err(unusable(format!(
-                "{}: there is no log-in for its start URL in {}: {login}",
-                self.place,
-                directory.display()
+                "{}: there is no log-in for its start URL in {shown}: {login}",
+                self.place
             ))),
         }
     }

@@ -11,6 +11,7 @@ use super::values::{after_seconds, home, parse_time, variable};
 use crate::Result;
 use crate::store::client_settings::ClientSettings;
 use crate::store::connector::{Connector, CredentialClient, client_options};
+use crate::store::environment::flag;
 use futures::future::{BoxFuture, FutureExt};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use object_store::client::HttpRequestBody;
@@ -36,19 +37,25 @@ pub(in crate::store) fn configure(
     settings: &ClientSettings,
 ) -> Result<GoogleCloudStorageBuilder> {
     let value = |key: GoogleConfigKey| builder.get_config_value(&key);
-    let skips = value(GoogleConfigKey::SkipSignature).is_some_and(|skip| skip.eq_ignore_ascii_case("true"));
+    let skips = value(GoogleConfigKey::SkipSignature).is_some_and(|skip| flag(&skip) == Some(true));
     let others =
         [GoogleConfigKey::ServiceAccount, GoogleConfigKey::ServiceAccountKey, GoogleConfigKey::BearerToken];
-    if skips || others.into_iter().any(|key| value(key).is_some()) {
+    if others.into_iter().any(|key| value(key).is_some()) {
         return Ok(builder);
     }
     let named = value(GoogleConfigKey::ApplicationCredentials).map(PathBuf::from);
     let Some(path) = named.or_else(of_gcloud) else { return Ok(builder) };
-    let file = Document::read(&path)?;
-    match file.text("type")?.as_str() {
+    // `object_store` reads the file although reading needs none of it, but not if there is a token.
+    let without_file = |builder: GoogleCloudStorageBuilder| Ok(builder.with_bearer_token("none"));
+    let (kind, file) = match Document::read(&path).and_then(|file| Ok((file.text("type")?, file))) {
+        Err(_) if skips => return without_file(builder),
+        read => read?,
+    };
+    match kind.as_str() {
         "service_account" | "authorized_user" => {
             Ok(builder.with_application_credentials(path.to_string_lossy()))
         }
+        _ if skips => without_file(builder),
         _ => {
             let options = client_options(|key| builder.get_config_value(&GoogleConfigKey::Client(key)));
             let client = Connector::new(HINT, settings).credential_client(&options)?;

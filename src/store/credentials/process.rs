@@ -5,6 +5,7 @@ use crate::Result;
 use crate::store::runtime;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 const MAX_OUTPUT: u64 = 1 << 20;
 /// Time between two looks at whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// Time for the rest of the output of a program that has ended, at least.
+const REST: Duration = Duration::from_secs(1);
 
 /// Runs a command line, and returns its standard output. `place` names it in messages. Its standard error is
 /// dropped: it may have secrets.
@@ -48,12 +51,13 @@ fn run_blocking(
         .stderr(Stdio::null())
         .spawn();
     let mut child = child.map_err(|error| failed(format!("the command cannot be started: {error}")))?;
-    let reading = child.stdout.take().map(|output| {
+    let (begun, (sender, output)) = (Instant::now(), mpsc::channel());
+    if let Some(stdout) = child.stdout.take() {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            output.take(MAX_OUTPUT).read_to_end(&mut bytes).map(|_| bytes)
-        })
-    });
+            let _ = sender.send(stdout.take(MAX_OUTPUT).read_to_end(&mut bytes).map(|_| bytes));
+        });
+    }
     let ended = wait(&mut child, time).map_err(|error| failed(error.to_string()))?;
     let Some(status) = ended else {
         return Err(failed(format!("the command takes longer than {time:?}, and was ended")));
@@ -64,8 +68,15 @@ fn run_blocking(
              and are not shown)"
         )));
     }
-    let output = reading.and_then(|reading| reading.join().ok());
-    output.and_then(std::io::Result::ok).ok_or_else(|| failed("the output cannot be read".into()))
+    match output.recv_timeout(time.saturating_sub(begun.elapsed()).max(REST)) {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Err(RecvTimeoutError::Timeout) => Err(failed(
+            "the command has ended, but a program that it started keeps its output open: start that with its \
+             output elsewhere"
+                .into(),
+        )),
+        _ => Err(failed("the output cannot be read".into())),
+    }
 }
 
 /// Waits until a program has ended. Ends it itself after some time, and returns `None`.
@@ -150,6 +161,7 @@ mod tests {
             ("/nowhere/program s3cret", minute, "cannot be started"),
             ("ls --s3cret", minute, "failed"),
             ("sleep 600", moment, "longer than"),
+            ("sh -c 'sleep 60 & echo s3cret'", 3 * REST, "keeps its output open"),
             ("", minute, "empty"),
             ("'s3cret", minute, "open quote"),
         ] {

@@ -4,15 +4,21 @@ use super::values::{home, unusable, variable};
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::io::ErrorKind as IoErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 type Section = HashMap<String, String>;
 
+/// The variables that name a profile, or a file of profiles.
+const NAMES: [&str; 4] =
+    ["AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"];
+
 /// The sections of both files.
 pub(super) struct Profiles {
-    config: PathBuf,
-    credentials: PathBuf,
+    /// The names of the files, for messages.
+    config: String,
+    credentials: String,
     /// The settings of a profile in both files. Those of `credentials` come first.
     profiles: HashMap<String, Section>,
     sessions: HashMap<String, Section>,
@@ -26,16 +32,23 @@ pub(super) struct Profile<'a> {
 }
 
 impl Profiles {
-    /// Reads the files that the environment names, or those in the home directory. Files that do not exist
-    /// are empty.
+    /// Reads the files that the environment names, or those in the home directory, if there is one. Files
+    /// that do not exist are empty.
     pub(super) fn read() -> Result<Self> {
-        let path = |name: &str, file: &str| match variable(name) {
-            Some(path) => PathBuf::from(path),
-            None => home().unwrap_or_default().join(".aws").join(file),
+        let is_named = NAMES.into_iter().any(|name| variable(name).is_some());
+        let file = |name: &str, file: &str| {
+            let of_home = || home().map(|home| home.join(".aws").join(file));
+            match variable(name).map(PathBuf::from).or_else(of_home) {
+                Some(path) => {
+                    let shown = path.display().to_string();
+                    let text = text_of(fs::read(path), &shown, is_named)?;
+                    Ok((shown, text))
+                }
+                None => Ok::<_, Error>((format!("~/.aws/{file}"), String::new())),
+            }
         };
-        let config = path("AWS_CONFIG_FILE", "config");
-        let credentials = path("AWS_SHARED_CREDENTIALS_FILE", "credentials");
-        let (in_config, in_credentials) = (read(&config)?, read(&credentials)?);
+        let (config, in_config) = file("AWS_CONFIG_FILE", "config")?;
+        let (credentials, in_credentials) = file("AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         let mut files = Profiles { config, credentials, profiles: HashMap::new(), sessions: HashMap::new() };
         for (title, section) in sections(&in_config) {
             match title.split_once(char::is_whitespace).map(|(kind, name)| (kind, unquoted(name))) {
@@ -58,7 +71,7 @@ impl Profiles {
 
     /// The error for a profile that there must be.
     pub(super) fn missing(&self, name: &str, why: &str) -> Error {
-        let (config, credentials) = (self.config.display(), self.credentials.display());
+        let (config, credentials) = (&self.config, &self.credentials);
         unusable(format!("there is no profile `{name}` in {config} or {credentials}: {why}"))
     }
 }
@@ -88,19 +101,22 @@ impl Profile<'_> {
 
     /// The profile and the files, for messages.
     pub(super) fn place(&self) -> String {
-        let (config, credentials) = (self.files.config.display(), self.files.credentials.display());
+        let (config, credentials) = (&self.files.config, &self.files.credentials);
         format!("the profile `{}` of {config} and {credentials}", self.name)
     }
 }
 
-fn read(path: &Path) -> Result<String> {
-    match fs::read(path) {
+/// The text of a file. `is_named` says whether the environment names a profile, or a file of them.
+fn text_of(bytes: io::Result<Vec<u8>>, path: &str, is_named: bool) -> Result<String> {
+    match bytes {
         Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
         // Where there is a file in place of the directory, there is no file in it.
         Err(error) if matches!(error.kind(), IoErrorKind::NotFound | IoErrorKind::NotADirectory) => {
             Ok(String::new())
         }
-        Err(error) => Err(unusable(format!("{} cannot be read: {error}", path.display()))),
+        // The home directory may be that of another user.
+        Err(error) if error.kind() == IoErrorKind::PermissionDenied && !is_named => Ok(String::new()),
+        Err(error) => Err(unusable(format!("{path} cannot be read: {error}"))),
     }
 }
 
@@ -153,5 +169,18 @@ mod tests {
         assert_eq!((get(0, "s3"), get(0, "max_queue_size"), get(0, "outside")), (Some(""), None, None));
         assert_eq!((get(1, "role_arn"), get(2, "empty")), (Some("x"), Some("")));
         assert_eq!(unquoted(" \"a b\""), "a b");
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_read_is_an_error_if_it_is_meant() {
+        for (kind, is_named, expected) in [
+            (IoErrorKind::NotFound, true, true),
+            (IoErrorKind::PermissionDenied, false, true),
+            (IoErrorKind::PermissionDenied, true, false),
+            (IoErrorKind::IsADirectory, false, false),
+        ] {
+            let text = text_of(Err(kind.into()), "config", is_named);
+            assert_eq!(text.is_ok_and(|text| text.is_empty()), expected, "{kind:?} {is_named}");
+        }
     }
 }

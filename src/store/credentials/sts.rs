@@ -109,6 +109,35 @@ impl AssumedRole {
             secret_key: field("SecretAccessKey")?,
             token: Some(field("SessionToken")?),
         };
-        Ok(Expiring { credential, end: parse_time(&field("Expiration")?) })
+        let end = parse_time(&field("Expiration")?).ok_or_else(|| {
+            unusable(format!("{}: the Expiration in the server's response is no time in UTC", self.place))
+        })?;
+        Ok(Expiring { credential, end: Some(end) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_end_at_a_time_that_can_be_read() {
+        let role = AssumedRole {
+            place: "config".into(),
+            region: String::new(),
+            role: String::new(),
+            session: String::new(),
+            external_id: None,
+            seconds: 3600,
+            identity: None,
+        };
+        let response = |end: &str| {
+            format!(
+                "<AccessKeyId>a</AccessKeyId><SecretAccessKey>b</SecretAccessKey>\
+                 <SessionToken>c</SessionToken><Expiration>{end}</Expiration>"
+            )
+        };
+        assert!(role.parse(&response("2026-01-01T00:00:00Z")).is_ok_and(|keys| keys.end.is_some()));
+        assert!(role.parse(&response("2026-01-01T00:00:00+01:00")).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Error, ErrorKind};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The error for credentials that cannot be used. `what` names the file and what to do.
 pub(super) fn unusable(what: impl Into<String>) -> Error {
@@ -41,7 +41,7 @@ pub(super) fn parse_time(text: &str) -> Option<SystemTime> {
 /// The time this many seconds ahead.
 #[cfg(feature = "gcs")]
 pub(super) fn after_seconds(seconds: u64) -> SystemTime {
-    SystemTime::now() + Duration::from_secs(seconds.min(1 << 30))
+    SystemTime::now() + std::time::Duration::from_secs(seconds.min(1 << 30))
 }
 
 /// Whether a secret can be sent in a header. Files and programs may end it with a line break.
@@ -52,6 +52,7 @@ pub(super) fn is_sendable(secret: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn times_are_read_in_the_forms_that_tools_write() {

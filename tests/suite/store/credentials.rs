@@ -218,6 +218,22 @@ fn a_token_that_is_refused_is_requested_anew() {
 }
 
 #[test]
+fn a_public_bucket_needs_no_file_of_google() {
+    let home = Home::new();
+    let file = home.write("credentials.json", r#"{"type": "of_the_future"}"#);
+    let server = Server::start(|request| match request.header("authorization") {
+        Some(_) => Reply::new(403, ""),
+        None if request.path().ends_with("tar") => Reply::object(request, &noise(100), "\"v1\""),
+        None => Reply::new(200, "<ListBucketResult></ListBucketResult>"),
+    });
+    for (file, skip) in [(file.as_str(), "true"), ("/nowhere/credentials.json", "yes")] {
+        for text in gs_says(&server, &home, file, &[("GOOGLE_SKIP_SIGNATURE", skip)]) {
+            assert!(!text.contains("failed"), "{file}: {text}");
+        }
+    }
+}
+
+#[test]
 fn errors_of_google_files_name_file_and_field_and_no_secret() {
     let home = Home::new();
     let subject = home.write("subject", "s3cret-subject");
@@ -495,6 +511,10 @@ fn errors_of_profiles_name_the_setting_and_no_secret() {
             }
             assert!(!text.contains(SECRET), "{profile}: {text}");
         }
+    }
+    // A variable that concerns no profile.
+    for text in s3_says(&server, &home, &[("HTTPS_PROXY", "ftp://proxy")]) {
+        assert!(text.contains("failed as Config") && text.contains("HTTPS_PROXY"), "{text}");
     }
     // A file that is there and cannot be read.
     home.write("directory/config", "");
