@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::secret_url::redact_text;
 
-/// Number of bytes from which a file is told: those of a tar header.
+/// Number of bytes that identify a file: those of a tar header.
 pub(crate) const HEAD: usize = 512;
 
 /// Number of characters shown of the first line.

@@ -21,7 +21,7 @@ pub enum Shards {
 impl Shards {
     /// Expands the pattern to a list of shards. If it has wildcards, the directory or bucket is listed once,
     /// and names that end in `.index.json` or `.shidx`, as saved indexes do, are left out. A local directory,
-    /// or a URL that ends in `/`, stands for the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files
+    /// or a URL that ends in `/`, expands to the `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` and `.tzst` files
     /// directly in it. Blocks.
     ///
     /// [`DatasetBuilder::build`](super::DatasetBuilder::build) does this by itself, and
@@ -127,7 +127,7 @@ fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
     Ok(ListedShards { shards: urls.into_iter().collect(), objects, patterns })
 }
 
-/// Whether a URL that is no pattern stands for the shards below it. Web servers have no directories.
+/// Whether a URL names a directory, which expands to the shards in it. Web servers have no directories.
 fn is_directory(url: &str) -> bool {
     let is_web = ["http://", "https://", "pipe:"]
         .iter()

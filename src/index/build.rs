@@ -145,8 +145,8 @@ impl IndexBuilder {
     /// The [position](crate::Sample::position) of a selected sample is still the number in its archive.
     ///
     /// An [error](crate::PredicateResult) of the predicate, or a panic, fails the build with the shard and
-    /// the key: an index keeps what it is told for ever. To leave out samples that cannot be read, return
-    /// `Ok(false)` for them.
+    /// the key: otherwise the index would leave out this sample for good. To leave out samples that cannot be
+    /// read, return `Ok(false)` for them.
     ///
     /// ```
     /// use shardstream::prelude::*;

@@ -16,7 +16,8 @@ mod tests;
 use super::client::{self, is_set};
 use super::client_settings::ClientSettings;
 use super::fetch::retry::{REFUSED, Retries, is_transient, unreachable_limit};
-use super::fetch::{FetchLimits, HostPause, StallWatch, with_stall_timeout};
+use super::fetch::{FetchLimits, StallWatch, with_stall_timeout};
+use super::host_pause::HostPause;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::location::Failure;
 use super::response::element;

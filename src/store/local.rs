@@ -137,7 +137,7 @@ fn check_no_pipe(_: &Path) -> Result<()> {
 fn of_regular_file(metadata: Metadata) -> Result<Option<Metadata>> {
     match metadata.is_dir() {
         true => {
-            let what = "this is a directory and no shard: as a pattern, its name stands for the shards in it";
+            let what = "this is a directory and no shard: to read the shards in it, give it as a pattern";
             Err(io::Error::new(io::ErrorKind::IsADirectory, what).into())
         }
         false => Ok(metadata.is_file().then_some(metadata)),

@@ -1,6 +1,6 @@
 //! The counters of one bucket or host.
 
-use super::fetch::HostPause;
+use super::host_pause::HostPause;
 use super::report::SourceReport;
 use super::requests::{RequestEntry, RequestPhase, RequestReport, Requests};
 use crate::SecretUrl;

@@ -42,6 +42,7 @@ mod decompress;
 mod environment;
 mod failure;
 mod fetch;
+mod host_pause;
 #[cfg(feature = "http")]
 mod http;
 mod key;

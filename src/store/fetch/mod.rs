@@ -6,7 +6,6 @@
 
 mod download;
 mod hedge;
-mod host_pause;
 mod limits;
 pub(super) mod retry;
 mod stall;
@@ -22,7 +21,6 @@ use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
 use download::{Download, PinnedVersion};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
-pub(super) use host_pause::HostPause;
 pub(super) use limits::FetchLimits;
 use retry::Retries;
 #[cfg(feature = "cloud")]

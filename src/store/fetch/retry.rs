@@ -1,8 +1,8 @@
 //! Decides whether and when a failed request is retried, and when it is given up.
 
-use super::host_pause::HostPause;
 use super::limits::FetchLimits;
 use crate::store::budget::Budget;
+use crate::store::host_pause::HostPause;
 use crate::store::meter::SourceMeter;
 use crate::telemetry::log;
 use crate::{Error, ErrorKind, Result, SecretUrl};

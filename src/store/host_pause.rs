@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// to one of them (`Retry-After`). It holds for all requests: those that are sent meanwhile would be refused
 /// too, and would make the server busier.
 #[derive(Debug, Default)]
-pub(in crate::store) struct HostPause(Mutex<Option<Instant>>);
+pub(super) struct HostPause(Mutex<Option<Instant>>);
 
 impl HostPause {
     /// Notes that the server asks to wait for `time` from now on.
