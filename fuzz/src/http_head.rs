@@ -1,7 +1,5 @@
 //! Any bytes that a web server answers are a body or an error, in bounded time.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use shardstream::store::Store;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -34,12 +32,15 @@ static URL: LazyLock<String> = LazyLock::new(|| {
 });
 
 static STORE: LazyLock<Store> = LazyLock::new(|| {
-    let store = Store::builder().retries(0).stall_timeout(Duration::from_secs(5));
+    // A server that asks to wait (`Retry-After`) is left alone by the requests after it, for as long as they may
+    // retry.
+    let store = Store::builder().retries(0).retry_timeout(Duration::from_millis(20));
+    let store = store.stall_timeout(Duration::from_secs(5));
     store.build().expect("the options are sound")
 });
 
-// With an even first byte the rest is the whole answer, else it is what follows the status line.
-fuzz_target!(|data: &[u8]| {
+/// With an even first byte the rest is the whole answer, else it is what follows the status line.
+pub fn run(data: &[u8]) {
     let [how, rest @ ..] = data else { return };
     let status: &[u8] = if how % 2 == 0 { b"" } else { b"HTTP/1.1 206 Partial Content\r\n" };
     *ANSWER.lock().expect("nothing panics with the lock") = [status, rest].concat();
@@ -52,4 +53,4 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

@@ -1,12 +1,10 @@
 //! Any bytes decode to an image of the requested size or an error.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use shardstream::Rng;
 use shardstream::image::{Filter, Frame, ImageMode, Transforms};
 
-// The first six bytes select the crop and the size of the image; the rest is the file.
-fuzz_target!(|data: &[u8]| {
+/// The first six bytes select the crop and the size of the image; the rest is the file.
+pub fn run(data: &[u8]) {
     let &[x, y, width, height, size, how, ref file @ ..] = data else { return };
     let size = u32::from(size % 64) + 1;
     let filter = [Filter::Nearest, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos][usize::from(how % 4)];
@@ -32,4 +30,4 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!((image.height(), image.width()), (size / 2 + 1, size - size / 3));
         }
     }
-});
+}

@@ -1,10 +1,8 @@
 //! Any bytes load as an index or give an error, and a loaded index is consistent.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use shardstream::{ErrorKind, Index};
 
-fuzz_target!(|text: &[u8]| {
+pub fn run(text: &[u8]) {
     let index = match Index::from_json(text, "gs://bucket/dir") {
         Ok(index) => index,
         Err(error) => {
@@ -35,4 +33,4 @@ fuzz_target!(|text: &[u8]| {
             }
         }
     }
-});
+}

@@ -1,10 +1,8 @@
 //! Any bytes decode to a pickle of plain values or an error, for every accessor.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use make_shards::cifar::pickle::Pickle;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     if let Ok(pickle) = Pickle::read(data) {
         let root = pickle.root();
         for key in ["data", "labels", ""] {
@@ -16,4 +14,4 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

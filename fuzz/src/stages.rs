@@ -1,9 +1,7 @@
 //! Any chain of stages over any items and errors: iterators and streams give the same results, size hints are
 //! right, nothing comes after the end, and no item is lost or invented.
-#![no_main]
 
 use futures::Stream;
-use libfuzzer_sys::fuzz_target;
 use shardstream::adapters::{IteratorExt, Partial, StreamExt};
 use shardstream::codec::Decoder;
 use shardstream::{Error, ErrorKind, Result, Rng, Sample};
@@ -183,9 +181,9 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     }
 }
 
-// The first byte is the number of items, then come the items (255 is an error), and the rest is the chain,
-// three bytes for each stage.
-fuzz_target!(|data: &[u8]| {
+/// The first byte is the number of items, then come the items (255 is an error), and the rest is the chain,
+/// three bytes for each stage.
+pub fn run(data: &[u8]) {
     let [count, data @ ..] = data else { return };
     let (items, rest) = data.split_at(usize::from(count % 64).min(data.len()));
     let items: Vec<Option<u32>> =
@@ -195,4 +193,4 @@ fuzz_target!(|data: &[u8]| {
     if let Some((names, text)) = rest.split_first_chunk() {
         samples(&items, names, text);
     }
-});
+}

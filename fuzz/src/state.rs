@@ -1,8 +1,6 @@
 //! Any text parses as a state or gives an error. A state is written as it was read; a loader that accepts one
 //! ends, and returns only samples of the data.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use shardstream::prelude::*;
 use shardstream::store::object_store::memory::InMemory;
 use shardstream::{ErrorKind, Index, Result, State};
@@ -114,8 +112,8 @@ fn parse(text: &str) -> Option<State> {
     }
 }
 
-// The first byte says what the rest is: a text, or edits of a state that was taken, four bytes for each.
-fuzz_target!(|data: &[u8]| {
+/// The first byte says what the rest is: a text, or edits of a state that was taken, four bytes for each.
+pub fn run(data: &[u8]) {
     let [how, rest @ ..] = data else { return };
     match how % 4 {
         0 => drop(parse(&String::from_utf8_lossy(rest))),
@@ -136,4 +134,4 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}
