@@ -4,7 +4,6 @@
 //! `SHARDSTREAM_REQUIRE_JAX=1` they fail.
 #![allow(missing_docs)]
 
-use resnet::shards::{Counts, synthetic};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -17,7 +16,8 @@ fn shards() -> &'static str {
     static SHARDS: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
     let (_, shards) = SHARDS.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let shards = synthetic(dir.path(), Counts { train: 650, validation: 1 }).unwrap().train;
+        let shards =
+            synthetic::shards(dir.path(), synthetic::Counts { train: 650, validation: 1 }).unwrap().train;
         (dir, shards)
     });
     shards

@@ -17,18 +17,18 @@ use resnet::plugin::FoundPlugin;
 use resnet::profile::Profile;
 use resnet::progress::Task;
 use resnet::report::Summary;
-use resnet::shards::{self, Counts, Shards};
 use resnet::signals::Signals;
 use resnet::stop::{self, Stop};
 use resnet::train::{self, Start, TrainContext};
 use resnet::watchdog::{Watchdog, WatchdogSettings};
 use resnet::weights::{self, Destination, Initial};
-use resnet::{Error, Result, devices, plugin, spawn, synthetic};
+use resnet::{Error, Result, devices, plugin, spawn};
 use shardstream::{SecretUrl, Topology};
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+use synthetic::{Counts, Shards};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -80,7 +80,7 @@ fn listen(signals: Signals, stop: Stop) -> Result<()> {
 fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()> {
     let found = plugin::find(args.network.plugin.as_ref())?;
     if args.data.shards.is_none() && args.data.folder.is_none() {
-        shards::synthetic(&args.work_dir()?, Counts::default())?;
+        synthetic::shards(&args.work_dir()?, Counts::default())?;
     }
     let (_server, environment) = match found.is_gpu() {
         true => devices::serve(&args.artifact()?, processes).map(|(server, set)| (Some(server), set))?,
@@ -398,7 +398,7 @@ fn chosen_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
             m.classes
         )));
     }
-    shards::synthetic(&args.work_dir()?, Counts::default())
+    Ok(synthetic::shards(&args.work_dir()?, Counts::default())?)
 }
 
 /// Compiles the programs for TPU topologies, without a TPU.

@@ -1,12 +1,12 @@
 //! Batches of shards, without a device.
 
 use super::*;
-use crate::shards::{Counts, Shards, synthetic};
 use shardstream::prelude::*;
 use std::path::Path;
+use synthetic::{Counts, Shards};
 
 fn shards(dir: &Path) -> Shards {
-    synthetic(dir, Counts { train: 1100, validation: 100 }).unwrap()
+    synthetic::shards(dir, Counts { train: 1100, validation: 100 }).unwrap()
 }
 
 pub(super) fn options() -> DataOptions {

@@ -7,7 +7,6 @@ use resnet::data::{DataOptions, Sets, ShardData, Split, Waiting};
 use resnet::model::Model;
 use resnet::pjrt::{Client, Plugin};
 use resnet::schedule::{Decay, Schedule};
-use resnet::shards::{self, Counts, Shards};
 use resnet::{plugin, train, wheel};
 use shardstream::Topology;
 use std::collections::BTreeMap;
@@ -16,6 +15,7 @@ use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use synthetic::{Counts, Shards};
 
 /// The plugin's file; prints a message and returns `None` if there is none.
 pub fn plugin() -> Option<PathBuf> {
@@ -128,7 +128,7 @@ pub fn synthetic() -> &'static (Shards, Sets<ShardData>) {
     static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets<ShardData>))> = OnceLock::new();
     let (_, data) = DATA.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let shards = shards::synthetic(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
+        let shards = synthetic::shards(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
         let options = DataOptions {
             seed: 1,
             batch: 64,

@@ -6,13 +6,12 @@ use burn::tensor::Device;
 use burn_trainer::adapter::ShardLoader;
 use burn_trainer::data::{self, Images};
 use burn_trainer::train::train;
-use resnet::shards::{Counts, synthetic};
 use std::path::Path;
 
 const BATCH: usize = 32;
 
 fn loader(dir: &Path, device: &Device) -> ShardLoader<Images> {
-    let shards = synthetic(dir, Counts { train: 330, validation: 1 }).unwrap().train;
+    let shards = synthetic::shards(dir, synthetic::Counts { train: 330, validation: 1 }).unwrap().train;
     ShardLoader::new(data::loader(&shards, BATCH, 1).unwrap(), BATCH, device.clone(), data::upload)
 }
 

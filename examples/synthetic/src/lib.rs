@@ -1,9 +1,11 @@
-//! The built-in images as PNG shards, written through the library's own writer.
+//! A synthetic image data set as PNG shards, for the example trainers and their tests.
 
-use crate::error::{Error, Result};
-use crate::progress::Task;
-use crate::synthetic::{self, SIZE};
+mod images;
+
+pub use images::{BYTES, CLASSES, SIZE, image, label};
+
 use shardstream::prelude::*;
+use shardstream::{Error, Result};
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -39,7 +41,11 @@ const DATA_SEED: u64 = 1;
 const VERSION: u32 = 1;
 
 /// The shards of the synthetic images below `dir`, written if they are not there yet.
-pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards> {
+///
+/// # Errors
+///
+/// If they cannot be written.
+pub fn shards(dir: &Path, counts: Counts) -> Result<Shards> {
     let name = format!("synthetic-v{VERSION}-{}-{}", counts.train, counts.validation);
     let home = dir.join(&name);
     // Validation images come after those of the training, so that none is in both.
@@ -48,22 +54,20 @@ pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards> {
         eprintln!(
             "no --shards given: drawing a SYNTHETIC data set of {} images ({}) into {}",
             counts.train + counts.validation,
-            synthetic::CLASSES.join(", "),
+            CLASSES.join(", "),
             home.display()
         );
-        fs::create_dir_all(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
+        let failed = |path: &Path, error| Error::from(error).in_shard(&*path.to_string_lossy());
+        fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
         // The directory appears with all its shards or not at all; the first process to finish wins.
-        let partial =
-            tempfile::tempdir_in(dir).map_err(|source| Error::Folder { path: dir.into(), source })?;
-        let task = Task::count("writing shards", counts.train + counts.validation);
+        let partial = tempfile::tempdir_in(dir).map_err(|error| failed(dir, error))?;
         for (part, range) in &parts {
-            write(partial.path(), part, range.clone(), &task)?;
+            write(partial.path(), part, range.clone())?;
         }
-        task.done();
-        if let Err(source) = fs::rename(partial.path(), &home)
+        if let Err(error) = fs::rename(partial.path(), &home)
             && !home.exists()
         {
-            return Err(Error::Folder { path: home, source });
+            return Err(failed(&home, error));
         }
     }
     let [train, validation] = parts.map(|(part, range)| {
@@ -73,16 +77,14 @@ pub fn synthetic(dir: &Path, counts: Counts) -> Result<Shards> {
     Ok(Shards { train, validation })
 }
 
-fn write(dir: &Path, part: &str, range: Range<u64>, task: &Task) -> Result<()> {
+fn write(dir: &Path, part: &str, range: Range<u64>) -> Result<()> {
     let pattern = format!("{}/{part}-%06d.tar", dir.display());
     let mut writer = ShardWriter::builder(pattern).max_count(PER_SHARD).build()?;
     for index in range {
-        let label = synthetic::label(index);
-        let pixels = synthetic::image(label, index, DATA_SEED);
-        let image =
-            Image::new(ImageMode::Rgb8, SIZE as u32, pixels.to_vec()).map_err(shardstream::Error::from)?;
-        writer.write(&Sample::new(format!("{index:06}")).with("png", image).with("cls", label as i64))?;
-        task.add(1);
+        let class = label(index);
+        let pixels = image(class, index, DATA_SEED).to_vec();
+        let png = Image::new(ImageMode::Rgb8, SIZE as u32, pixels)?;
+        writer.write(&Sample::new(format!("{index:06}")).with("png", png).with("cls", class as i64))?;
     }
     writer.finish()?;
     Ok(())
@@ -95,7 +97,7 @@ mod tests {
     #[test]
     fn a_place_that_cannot_be_written_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let e = synthetic(file.path(), Counts { train: 1, validation: 1 }).unwrap_err().to_string();
+        let e = shards(file.path(), Counts { train: 1, validation: 1 }).unwrap_err().to_string();
         assert!(e.contains(&file.path().display().to_string()), "{e}");
     }
 
@@ -103,22 +105,22 @@ mod tests {
     fn the_shards_hold_the_images() {
         let dir = tempfile::tempdir().unwrap();
         let counts = Counts { train: 600, validation: 20 };
-        let shards = synthetic(dir.path(), counts).unwrap();
-        assert_eq!(synthetic(dir.path(), counts).unwrap(), shards, "the second time they are there");
+        let written = shards(dir.path(), counts).unwrap();
+        assert_eq!(shards(dir.path(), counts).unwrap(), written, "the second time they are there");
         let read = |pattern: &str| {
             let dataset = Dataset::builder(pattern).build().unwrap();
             assert_eq!(dataset.shards().len(), if pattern.contains("train") { 2 } else { 1 });
             let decoder = Decoder::new().images(ImageMode::Rgb8);
             dataset.samples(0).decode(decoder).to_tuple::<(Image, i64)>(["png", "cls"]).collect::<Vec<_>>()
         };
-        let train = read(&shards.train);
+        let train = read(&written.train);
         assert_eq!(train.len(), 600);
         for (index, sample) in train.into_iter().enumerate().step_by(37) {
-            let (image, label) = sample.unwrap();
-            assert_eq!(label as usize, synthetic::label(index as u64));
-            let pixels = synthetic::image(label as usize, index as u64, DATA_SEED);
-            assert_eq!(image.as_u8().unwrap(), pixels);
+            let (png, class) = sample.unwrap();
+            assert_eq!(class as usize, label(index as u64));
+            let pixels = image(class as usize, index as u64, DATA_SEED);
+            assert_eq!(png.as_u8().unwrap(), pixels);
         }
-        assert_eq!(read(&shards.validation).len(), 20);
+        assert_eq!(read(&written.validation).len(), 20);
     }
 }

@@ -4,7 +4,6 @@ use burn::tensor::Device;
 use burn_trainer::adapter::ShardLoader;
 use burn_trainer::{data, train};
 use clap::Parser;
-use resnet::shards::{self, Counts};
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -36,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let args = Args::parse();
     let shards = match args.shards {
         Some(shards) => shards,
-        None => shards::synthetic(&args.work_dir, Counts::default())?.train,
+        None => synthetic::shards(&args.work_dir, synthetic::Counts::default())?.train,
     };
     let device = Device::flex().autodiff();
     device.seed(args.seed);

@@ -2,7 +2,6 @@
 
 use candle_trainer::Step;
 use clap::Parser;
-use resnet::shards::{self, Counts};
 use shardstream::state::Ledger;
 use std::error::Error;
 use std::path::PathBuf;
@@ -36,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let args = Args::parse();
     let shards = match args.shards {
         Some(shards) => shards,
-        None => shards::synthetic(&args.work_dir, Counts::default())?.train,
+        None => synthetic::shards(&args.work_dir, synthetic::Counts::default())?.train,
     };
     let loader = candle_trainer::loader(&shards, args.batch, args.seed)?;
     let mut number = 0;

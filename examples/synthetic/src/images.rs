@@ -158,7 +158,7 @@ mod tests {
         for index in 0..40 {
             hash.update(image(label(index), index, 1));
         }
-        let hash = crate::hex(&hash.finalize());
+        let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hash, "2af577d25416bc1532346f76b2d31c05b0bf4038e7ec28fa90b8dbf9bdb5a10a");
     }
 

@@ -2,11 +2,10 @@
 #![allow(missing_docs)]
 
 use candle_core::Device;
-use resnet::shards::{Counts, synthetic};
 use std::path::Path;
 
 fn shards(dir: &Path) -> String {
-    synthetic(dir, Counts { train: 330, validation: 1 }).unwrap().train
+    synthetic::shards(dir, synthetic::Counts { train: 330, validation: 1 }).unwrap().train
 }
 
 #[test]
