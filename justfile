@@ -32,9 +32,9 @@ pages run="":
 bless:
     SHARDSTREAM_BLESS=1 cargo test --features cli --test cli
 
-# Licences, sources and bans of all dependencies (cargo install cargo-deny)
+# Advisories, licences, sources and bans of all dependencies (cargo install cargo-deny)
 deny:
-    cargo deny --all-features check licenses sources bans
+    cargo deny --all-features check advisories licenses sources bans
 
 # The public API as one text, .ci/public-api.txt (cargo install cargo-public-api; a nightly toolchain)
 api:
