@@ -81,13 +81,20 @@ impl LocalWriter {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
         };
         let directory = directory(&target);
-        let (made, mut open) = match options.private {
-            true => (create_private_dir(directory), private_file()),
-            false => (fs::create_dir_all(directory), OpenOptions::new()),
-        };
-        made.map_err(store_error)?;
         let partial = directory.join(partial_name(name));
-        let file = open.read(true).write(true).create_new(true).open(&partial).map_err(store_error)?;
+        let mut open = if options.private { private_file() } else { OpenOptions::new() };
+        open.read(true).write(true).create_new(true);
+        let create_directory = || match options.private {
+            true => create_private_dir(directory),
+            false => fs::create_dir_all(directory),
+        };
+        let file = match open.open(&partial) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create_directory().and_then(|()| open.open(&partial))
+            }
+            opened => opened,
+        };
+        let file = file.map_err(store_error)?;
         Ok(LocalWriter {
             url: url.into(),
             target,
