@@ -436,12 +436,6 @@ impl Store {
         put().map_err(|error| error.in_shard(url))
     }
 
-    /// [`create`](Store::create), but other users of the machine may not read the object if it is a local
-    /// file.
-    pub(crate) fn create_private(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.create_with(url, WriteOptions { private: true, ..WriteOptions::default() })
-    }
-
     fn create_with(&self, url: &str, options: WriteOptions) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
