@@ -21,7 +21,7 @@ use super::host_pause::HostPause;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::location::Failure;
 use super::response::element;
-use super::transport::{BodyClient, RequestTarget, Response, network_fault, proxy_secrets};
+use super::transport::{BodyClient, RequestTarget, Response, network_fault, proxy_secrets, with_proxy_hint};
 use super::transport_choice::Transport;
 use super::{key, response};
 use crate::error::{Error, ErrorKind, RESPONSE, Result};
@@ -386,7 +386,7 @@ impl CloudClient {
 
         let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
         let fault = target.fault(network_fault(error, io_kind(error)));
-        let fault = if kind == Connect { client::with_proxy_hint(fault) } else { fault };
+        let fault = if kind == Connect { with_proxy_hint(fault) } else { fault };
         let at_first = match of_bucket {
             // A server that accepts connections and makes none of them usable counts as one that refuses
             // them.
