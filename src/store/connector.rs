@@ -1,12 +1,31 @@
-//! The HTTP clients of clouds: requests for bytes of objects go through a [`BodyClient`], all others
-//! (uploads, listings, tokens) through a `reqwest` client.
+//! The HTTP clients that `object_store` is given for a bucket: it signs each request and says where it goes,
+//! they send it.
 //!
-//! `object_store` signs each request and says where it goes. The response to a request for bytes does not
-//! return through it: `object_store` would retry what the reader of ranges retries too, and its errors have
-//! neither the status nor the time to wait. The response is left in the [`ResponseSlot`] that travels with
-//! the request. Errors of other requests pass through `object_store` as errors of this crate, which
-//! [`carried_error`] takes out again, so that a listing fails as reading does. Those requests are retried
-//! here, one by one, by the rules and settings of reading.
+//! **The invariant.** Each request is retried in one place, which knows the server's status and
+//! `Retry-After`, and whose errors are of this crate. `object_store` keeps neither the status nor the time in
+//! its errors, so it gets none that it would retry: they have [`HttpErrorKind::Unknown`]. Only an S3 response
+//! with a status of success and an error in its body is left for it to retry.
+//!
+//! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]. The response
+//!   is left in the [`ResponseSlot`] that travels with the request; the reader of ranges (`fetch`) retries.
+//! - **All other requests** (listings, uploads, deletions, tokens) are sent and retried by
+//!   `CloudClient::execute`, through a `reqwest` client. Its final error goes through `object_store` in a
+//!   wrapper, from which [`carried_error`] takes it, so that a listing fails as reading does.
+//!
+//! Example: the server answers 503 with `Retry-After: 2`.
+//! - To a request for bytes: `CloudClient::get` puts the response into the slot and returns an error to
+//!   `object_store`, which gives up. `object.rs` takes the response out of the slot, reads it as
+//!   [`ErrorKind::Busy`], and the reader of ranges waits for 2.0 to 2.5 s and repeats the request.
+//! - To a listing: the `AttemptPolicy` makes the same error of it, to be retried for 300 s by default.
+//!   `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times. `object_store` only
+//!   waits. In the page that it gets in the end, [`PageRequest`] has marked the keys that it cannot read.
+//!
+//! **Which server.** The same [`Connector`] makes the clients for servers of credentials, and `object_store`
+//! asks for that of the bucket last. So each new client takes the flag `of_bucket` from the one before it.
+//! The two kinds of servers differ in what their silence means: a server of credentials that has never
+//! answered is given up after 5 s, for there may be none on this machine.
+//!
+//! Data flows one way: this file sends, `attempt_policy` judges what comes back and never sends.
 
 mod attempt_policy;
 mod carried_error;
