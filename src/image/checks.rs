@@ -1,6 +1,7 @@
-//! Size checks of pictures, and errors of decoders.
+//! Size checks of pictures, and errors and panics of decoders.
 
 use super::{ImageError, Size};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Returns the number of bytes of a picture, which must have pixels and be within the limit.
 pub(super) fn checked_size(
@@ -25,4 +26,10 @@ pub(super) fn within_limit(size: Size, pixel_size: usize, limit: usize) -> Resul
 /// Wraps the error that a decoder returns for a damaged file.
 pub(super) fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
     ImageError::Decode(error.into())
+}
+
+/// Turns a panic into an error: some damaged files make the decoders panic.
+pub(super) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))
 }

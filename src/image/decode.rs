@@ -1,6 +1,6 @@
 //! Decoding of image files to pixels.
 
-use super::checks::{checked_size, decode_error};
+use super::checks::{catch_panic, checked_size, decode_error};
 use super::convert::{RawPixels, convert};
 use super::orientation::Orientation;
 use super::rectangle::Rect;
@@ -11,7 +11,6 @@ use image::metadata::Orientation as ExifOrientation;
 use image::{ColorType, ImageDecoder, ImageFormat, Limits};
 use png::{BitDepth, DecodeOptions, Transformations};
 use std::io::Cursor;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The options that a frame is opened with.
 #[derive(Debug, Clone, Copy)]
@@ -90,12 +89,6 @@ impl Image {
         let raw = catch_panic(|| read(file, MemoryLimit { mode, limit }))?;
         Image::new(mode, (raw.height, raw.width), convert(raw.channels, raw.pixels, mode))
     }
-}
-
-/// Turns a panic into an error: some damaged files make the decoders panic.
-pub(super) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
-    catch_unwind(AssertUnwindSafe(decode))
-        .unwrap_or_else(|_| Err(ImageError::Decode("the decoder panicked".into())))
 }
 
 /// A file whose pixels may not be decoded yet.

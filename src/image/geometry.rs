@@ -1,8 +1,8 @@
 //! How transforms move the pixels of a picture, for boxes and label images that follow it.
 
 use super::Size;
+use super::affine::{Matrix, nearest};
 use super::filter::nearest_pixels;
-use super::functional::{Matrix, nearest};
 use super::rectangle::Rect;
 use smallvec::SmallVec;
 
@@ -260,7 +260,7 @@ fn padded(axis: &[usize], (at, length): (u32, u32), to: u32) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::functional::translate;
+    use crate::image::affine::translate;
 
     fn size(height: u32, width: u32) -> Size {
         Size { height, width }

@@ -1,7 +1,7 @@
 //! Label images: pictures whose pixels are class numbers.
 
-use super::checks::{checked_size, decode_error};
-use super::decode::{catch_panic, png_decoder};
+use super::checks::{catch_panic, checked_size, decode_error};
+use super::decode::png_decoder;
 use super::{ImageError, Size};
 use crate::dtype::DType;
 use png::{BitDepth, ColorType, Transformations};

@@ -18,6 +18,7 @@
 //! an error, even if an end marker follows. No reader can detect damage to JPEG, WebP or PNM that leaves a
 //! well-formed file, since these formats have no checksums.
 
+mod affine;
 mod checks;
 mod convert;
 mod decode;

@@ -4,18 +4,17 @@
 //! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
 //! request, whichever client sends it, where it is sent next and with which headers.
 
+use super::environment::check_proxies;
 #[cfg(feature = "cloud")]
 use super::environment::flag;
-use super::environment::{check_proxies, proxy_hint};
 use super::location::Failure;
-use super::transport::{USER_AGENT, addresses, network_fault};
+use super::transport::{USER_AGENT, addresses};
 use crate::{Error, ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,29 +144,5 @@ impl Resolve for RotatingResolver {
             let found: Addrs = Box::new(addresses(name.as_str(), 0).await?.into_iter());
             Ok(found)
         })
-    }
-}
-
-/// Converts an error of `reqwest`: a fault of the network, which may pass, or a request that cannot be made.
-pub(super) fn fault(error: reqwest::Error) -> Error {
-    let (impossible, timed_out) = (error.is_builder() || error.is_redirect(), error.is_timeout());
-    let is_of_connection = error.is_connect();
-    let error = error.without_url();
-    match impossible {
-        true => ErrorKind::Store(Failure::boxed(&error)).into(),
-        false => {
-            let fault = network_fault(&error, timed_out.then_some(io::ErrorKind::TimedOut));
-            if is_of_connection { with_proxy_hint(fault) } else { fault }
-        }
-    }
-}
-
-/// Adds to a fault of a connection which variables name a proxy, if any do.
-pub(super) fn with_proxy_hint(fault: Error) -> Error {
-    match (fault.kind(), proxy_hint()) {
-        (ErrorKind::Io(error), hint) if !hint.is_empty() => {
-            io::Error::new(error.kind(), format!("{error}{hint}")).into()
-        }
-        _ => fault,
     }
 }

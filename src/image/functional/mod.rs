@@ -25,15 +25,12 @@
 //! # Ok::<(), shardstream::Error>(())
 //! ```
 
-mod affine;
 mod color;
-
-pub(in crate::image) use affine::{Matrix, nearest, shear, translate};
 
 use super::convert::luma;
 use super::geometry::GeometryStep;
 use super::rectangle::Rect;
-use super::{Filter, Frame, ImageError, Size};
+use super::{Filter, Frame, ImageError, Size, affine};
 
 /// Multiplies all values by `factor`: 0 gives black, 1 the same picture. As torchvision's
 /// `adjust_brightness`.

@@ -9,9 +9,10 @@ mod scans;
 mod turbo;
 mod verify;
 
+use super::checks::catch_panic;
 use super::orientation::Orientation;
 use super::raster::Raster;
-use super::{ImageError, Size, decode};
+use super::{ImageError, Size};
 pub(super) use headers::JpegHeaders;
 use image::metadata::Orientation as ExifOrientation;
 pub(super) use request::DecodeRequest;
@@ -116,7 +117,7 @@ pub(super) fn decode(
     if !headers.uses_portable() {
         return scratch.turbo.decode(file, headers, request, limit, to);
     }
-    decode::catch_panic(|| portable::decode(file, headers, request, limit, &mut scratch.portable, to))
+    catch_panic(|| portable::decode(file, headers, request, limit, &mut scratch.portable, to))
 }
 
 /// Whether a file has an end marker outside of its segments. One inside belongs to an embedded preview, for

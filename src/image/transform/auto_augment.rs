@@ -4,7 +4,7 @@ use super::Transform;
 use super::operation::{AugmentationSpace, NARROW, OPS, Op, WIDE};
 use super::options::config_error;
 use crate::Result;
-use crate::image::{Filter, Frame, ImageError, Size, functional};
+use crate::image::{Filter, Frame, ImageError, Size, affine, functional};
 use crate::rng::Rng;
 
 /// The interpolation and the fill colour of geometric operations.
@@ -35,14 +35,10 @@ impl DrawOptions {
         let amount = f64::from(magnitude);
         match op {
             Op::Identity => Ok(()),
-            Op::ShearX => functional::affine(frame, functional::shear(amount, 0.0), filter, fill),
-            Op::ShearY => functional::affine(frame, functional::shear(0.0, amount), filter, fill),
-            Op::TranslateX => {
-                functional::affine(frame, functional::translate(amount.trunc(), 0.0), filter, fill)
-            }
-            Op::TranslateY => {
-                functional::affine(frame, functional::translate(0.0, amount.trunc()), filter, fill)
-            }
+            Op::ShearX => functional::affine(frame, affine::shear(amount, 0.0), filter, fill),
+            Op::ShearY => functional::affine(frame, affine::shear(0.0, amount), filter, fill),
+            Op::TranslateX => functional::affine(frame, affine::translate(amount.trunc(), 0.0), filter, fill),
+            Op::TranslateY => functional::affine(frame, affine::translate(0.0, amount.trunc()), filter, fill),
             Op::Rotate => functional::rotate(frame, amount, filter, fill),
             Op::Brightness => functional::adjust_brightness(frame, 1.0 + amount),
             Op::Color => functional::adjust_saturation(frame, 1.0 + amount),

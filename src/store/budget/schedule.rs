@@ -1,4 +1,29 @@
 //! Decides which range of which object is requested next: a state machine without a clock or a socket.
+//!
+//! **The invariant.** A range that a reader waits for is granted at once; all others keep the limits. If
+//! it had to wait for room, a reader could wait forever: it wants the bytes of one object, and the memory
+//! is full of those of another one, which it reads later. So the bytes in use are at most `bytes`, and
+//! beyond that one range for each object that is waited for. Without room, such a range is at most the
+//! queue's share (half of the memory divided by the number of queues, but 128 KiB or more) and grows for
+//! a queue that keeps reading.
+//!
+//! What nobody waits for yet is given fairly:
+//! - The queue that holds the fewest bytes is first, and in it the object that is read first.
+//! - A queue that holds more than an eighth of the memory leaves an eighth free, for queues that come
+//!   later.
+//! - A queue that has bytes and reads none, while the others read four ranges each on average, gets no
+//!   more: however many loaders are open, memory goes to those that read.
+//! - Ranges become smaller when few bytes are left in all: otherwise the last ones would be large and end
+//!   one after the other, each over a single connection.
+//!
+//! Each granted range is counted until two calls: [`received`](RangeSchedule::received) frees its
+//! connection, [`read`](RangeSchedule::read) its memory.
+//!
+//! Example, with 4 connections, 40 bytes and ranges of 10 bytes (`tests.rs`): queue 0 has two objects of
+//! 25 and 100 bytes. Granted are 0..10, 10..20 and 20..25 of the first and 0..10 of the second: four
+//! connections and 35 bytes. One range is received, and there is still no room for 10 bytes more. When
+//! the reader has read 10 bytes, 25 are in use, and 10..20 of the second is granted. If a reader of
+//! another queue waits instead, its range is granted in spite of the limits.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -150,12 +175,7 @@ impl RangeSchedule {
         self.remove_if_unused(id.queue);
     }
 
-    /// Takes the range that is to be requested next, if one may be.
-    ///
-    /// A range that a reader waits for is always granted, so that nobody waits forever for room that others
-    /// hold. Otherwise the queue with the fewest bytes comes first, and within a queue the object that is
-    /// read first. An idle queue that holds any bytes gets no more: what others give back goes to those who
-    /// read, however many loaders are open.
+    /// Takes the range that is to be requested next, if one may be: see the head of this file.
     pub(super) fn next(&mut self, limits: ScheduleLimits) -> Option<(ObjectId, Range<u64>)> {
         self.limited = false;
         let awaited = self.queues.iter().find_map(|(queue, of)| {
@@ -165,7 +185,7 @@ impl RangeSchedule {
         });
         let share = limits.bytes / (2 * self.queues.len().max(1) as u64);
         let range_size = limits.range_size.min(share.max(MIN_SHARED));
-        // Large last ranges would end one after the other, each over one connection. In whole MiB, as others.
+        // In whole MiB, as others.
         let connections = limits.connections.max(1) as u64;
         let left = self.left_below(range_size.saturating_mul(connections));
         let last_size = left.map(|left| (left / connections) >> 20 << 20);
@@ -189,7 +209,6 @@ impl RangeSchedule {
         let (queue_bytes, length, is_front, id) =
             self.queues.iter().filter_map(first_ready).min_by_key(|(queue_bytes, ..)| *queue_bytes)?;
         let bytes = self.bytes.saturating_add(length);
-        // A queue that does not read gives nothing back: some room is left for queues that come later.
         let reserve = if queue_bytes > limits.bytes / 8 { limits.bytes / 8 } else { 0 };
         if bytes.saturating_add(reserve) > limits.bytes {
             return None;

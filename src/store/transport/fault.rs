@@ -1,5 +1,6 @@
 //! What faults of connections mean, whichever client met them.
 
+use crate::store::environment::proxy_hint;
 use crate::store::location::Failure;
 use crate::{Error, ErrorKind};
 use std::error::Error as StdError;
@@ -54,6 +55,16 @@ pub(super) fn passing_fault(error: &(dyn StdError + 'static), kind: Option<io::E
     let cause = kinds.filter(|kind| *kind != io::ErrorKind::Other).last();
     let kind = kind.or(cause).unwrap_or(io::ErrorKind::Other);
     io::Error::new(kind, Failure::new(error)).into()
+}
+
+/// Adds to a fault of a connection which variables name a proxy, if any do.
+pub(in crate::store) fn with_proxy_hint(fault: Error) -> Error {
+    match (fault.kind(), proxy_hint()) {
+        (ErrorKind::Io(error), hint) if !hint.is_empty() => {
+            io::Error::new(error.kind(), format!("{error}{hint}")).into()
+        }
+        _ => fault,
+    }
 }
 
 /// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides

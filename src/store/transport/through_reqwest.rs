@@ -2,8 +2,8 @@
 //! know, and wherever [`Transport::Reqwest`](crate::store::Transport::Reqwest) is set.
 
 use super::body_transport::{BodyTransport, RawResponse};
-use super::fault::passing_fault;
-use crate::store::client;
+use super::fault::{network_fault, passing_fault, with_proxy_hint};
+use crate::store::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{StreamExt, TryStreamExt};
@@ -11,8 +11,8 @@ use http::header::HeaderMap;
 use http::{Method, Uri};
 use std::io;
 
-/// A `reqwest` client that fetches bodies. Its settings are those of [`client`]: no redirects, no
-/// decompression.
+/// A `reqwest` client that fetches bodies. Its settings are those of [`client`](crate::store::client): no
+/// redirects, no decompression.
 #[derive(Debug)]
 pub(super) struct ReqwestTransport(pub(super) reqwest::Client);
 
@@ -23,12 +23,26 @@ impl BodyTransport for ReqwestTransport {
             let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
             let mut request = reqwest::Request::new(Method::GET, url);
             request.headers_mut().clone_from(headers);
-            let response = self.0.execute(request).await.map_err(client::fault)?;
+            let response = self.0.execute(request).await.map_err(request_fault)?;
             let (status, headers) = (response.status(), response.headers().clone());
             let body = response.bytes_stream().map_err(body_fault).boxed();
             Ok(RawResponse { status, headers, body })
         }
         .boxed()
+    }
+}
+
+/// Converts an error of `reqwest`: a fault of the network, which may pass, or a request that cannot be made.
+fn request_fault(error: reqwest::Error) -> Error {
+    let (impossible, timed_out) = (error.is_builder() || error.is_redirect(), error.is_timeout());
+    let is_of_connection = error.is_connect();
+    let error = error.without_url();
+    match impossible {
+        true => ErrorKind::Store(Failure::boxed(&error)).into(),
+        false => {
+            let fault = network_fault(&error, timed_out.then_some(io::ErrorKind::TimedOut));
+            if is_of_connection { with_proxy_hint(fault) } else { fault }
+        }
     }
 }
 

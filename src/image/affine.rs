@@ -1,24 +1,24 @@
 //! Affine transformations of pictures.
 
-use crate::image::Filter;
+use super::Filter;
 
 /// Maps the centre (X, Y) of each pixel of the new picture to its place (x, y) in the old one: `x = a X + b Y
 /// + c`, `y = d X + e Y + f`. (0, 0) is the upper left corner of the upper left pixel.
-pub(in crate::image) type Matrix = [f64; 6];
+pub(super) type Matrix = [f64; 6];
 
 /// A shear: each row moves left by `x` pixels per row above it, each column up by `y` pixels per column to
 /// its left.
-pub(in crate::image) fn shear(x: f64, y: f64) -> Matrix {
+pub(super) fn shear(x: f64, y: f64) -> Matrix {
     [1.0, x, 0.0, y, 1.0, 0.0]
 }
 
 /// A translation by `x` pixels to the right and `y` pixels down.
-pub(in crate::image) fn translate(x: f64, y: f64) -> Matrix {
+pub(super) fn translate(x: f64, y: f64) -> Matrix {
     [1.0, 0.0, -x, 0.0, 1.0, -y]
 }
 
 /// A rotation about the centre of the picture, counter-clockwise.
-pub(in crate::image) fn rotate(degrees: f64, width: u32, height: u32) -> Matrix {
+pub(super) fn rotate(degrees: f64, width: u32, height: u32) -> Matrix {
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (x, y) = (f64::from(width) / 2.0, f64::from(height) / 2.0);
     [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
@@ -43,7 +43,7 @@ pub(super) fn draw<const N: usize>(
 }
 
 /// As [`draw`] with the nearest pixel, for pixels of any type. Pixels that `from` lacks are `fill`.
-pub(in crate::image) fn nearest<P: Copy>(
+pub(super) fn nearest<P: Copy>(
     from: &[P],
     (width, height): (usize, usize),
     matrix: Matrix,
