@@ -29,8 +29,6 @@ pub mod dataset;
 pub mod feed;
 #[cfg(all(any(doc, doctest), feature = "image"))]
 pub mod guide;
-#[cfg(feature = "image")]
-pub mod image;
 pub mod index;
 mod json;
 pub mod loader;
@@ -61,6 +59,9 @@ pub use sample::{Array, FromValue, Position, Sample, Value};
 pub use shards::ShardList;
 #[doc(inline)]
 pub use shardstream_base::error;
+#[cfg(feature = "image")]
+#[doc(inline)]
+pub use shardstream_image as image;
 #[doc(inline)]
 pub use shardstream_base::{Rng, SecretUrl};
 pub use state::{Digest, State};

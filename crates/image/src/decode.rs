@@ -14,19 +14,19 @@ use std::io::Cursor;
 
 /// The options that a frame is opened with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FrameOptions {
+pub struct FrameOptions {
     /// A mode of 8 or 16 bits without opacity.
-    pub(crate) mode: ImageMode,
+    pub mode: ImageMode,
     /// Whether files of 16 bits keep them in a mode of 8 bits, until a transform asks for pixels of 8 bits.
-    pub(crate) keep_wide: bool,
+    pub keep_wide: bool,
     /// Whether the EXIF orientation is applied.
-    pub(crate) apply_orientation: bool,
+    pub apply_orientation: bool,
     /// A JPEG may be decoded at a reduced scale that is still at least this many times the requested size.
-    pub(crate) reducing_gap: f64,
+    pub reducing_gap: f64,
     /// Whether the image data of a JPEG must be complete with nothing left over, also where it is not needed.
-    pub(crate) verify: bool,
+    pub verify: bool,
     /// Maximum number of bytes of the decoded picture.
-    pub(crate) limit: usize,
+    pub limit: usize,
 }
 
 /// The pixels of a file with the file's own channels and numbers.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 /// How transforms moved the pixels of a picture, step by step.
 #[derive(Debug, Clone)]
-pub(crate) struct Geometry {
+pub struct Geometry {
     before: Size,
     after: Size,
     steps: SmallVec<[GeometryStep; 4]>,
@@ -17,7 +17,7 @@ pub(crate) struct Geometry {
 
 /// One movement of a picture's pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::image) enum GeometryStep {
+pub(crate) enum GeometryStep {
     /// The picture is cropped to this part.
     Crop(Rect),
     /// The picture is resized to this size.
@@ -34,25 +34,25 @@ pub(in crate::image) enum GeometryStep {
 }
 
 /// A rectangle: left, top, right, bottom, in pixels and fractions of them.
-pub(crate) type Corners = [f64; 4];
+pub type Corners = [f64; 4];
 
 /// The visible part of a rectangle.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct VisiblePart {
+pub struct VisiblePart {
     /// The part of it that is in the picture.
-    pub(crate) corners: Corners,
+    pub corners: Corners,
     /// Its share of the area that the rectangle would have if nothing had been cut off.
-    pub(crate) share: f64,
+    pub share: f64,
 }
 
 impl Geometry {
     /// The geometry of an unchanged picture.
-    pub(in crate::image) fn new(size: Size) -> Self {
+    pub(crate) fn new(size: Size) -> Self {
         Geometry { before: size, after: size, steps: SmallVec::new(), known: true }
     }
 
     /// Adds a step, after which the picture has this size.
-    pub(in crate::image) fn push(&mut self, step: GeometryStep, after: Size) {
+    pub(crate) fn push(&mut self, step: GeometryStep, after: Size) {
         self.known &= step != GeometryStep::Unknown;
         if !self.known {
             return;
@@ -62,23 +62,23 @@ impl Geometry {
     }
 
     /// Whether all steps are known.
-    pub(crate) fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         self.known
     }
 
     /// The size of the picture before the first step, after the EXIF orientation if that is applied.
-    pub(crate) fn before(&self) -> Size {
+    pub fn before(&self) -> Size {
         self.before
     }
 
     /// The size after the last step.
-    pub(crate) fn after(&self) -> Size {
+    pub fn after(&self) -> Size {
         self.after
     }
 
     /// Moves a rectangle of the original picture to the final one, and returns the part of it that is visible
     /// there; `None` if nothing of it is, or it has no area.
-    pub(crate) fn visible(&self, corners: Corners) -> Option<VisiblePart> {
+    pub fn visible(&self, corners: Corners) -> Option<VisiblePart> {
         let mut size = self.before;
         let mut seen = clipped(corners, Rect::all(size.width, size.height));
         // The same rectangle if nothing were cut off.
@@ -99,7 +99,7 @@ impl Geometry {
 
     /// Moves a label image, which has the size of the original picture, and writes it to `to`. Each label is
     /// that of the nearest pixel; those from outside of the picture are `fill`.
-    pub(crate) fn move_labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
+    pub fn move_labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
         let mut lookup = AxisLookup::new(self.before);
         let mut redrawn: Option<Vec<T>> = None;
         let mut size = self.before;
@@ -260,7 +260,7 @@ fn padded(axis: &[usize], (at, length): (u32, u32), to: u32) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::affine::translate;
+    use crate::affine::translate;
 
     fn size(height: u32, width: u32) -> Size {
         Size { height, width }

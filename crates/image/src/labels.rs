@@ -8,17 +8,17 @@ use png::{BitDepth, ColorType, Transformations};
 
 /// A label image with the numbers of its file: no palette is applied, and nothing is scaled.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct LabelImage {
-    pub(crate) size: Size,
+pub struct LabelImage {
+    pub size: Size,
     /// `U8` or `U16`.
-    pub(crate) dtype: DType,
+    pub dtype: DType,
     /// Little-endian, rows from the top.
-    pub(crate) data: Vec<u8>,
+    pub data: Vec<u8>,
 }
 
 impl LabelImage {
     /// Whether a file begins like a label image.
-    pub(crate) fn has_signature(file: &[u8]) -> bool {
+    pub fn has_signature(file: &[u8]) -> bool {
         file.starts_with(b"\x89PNG\r\n\x1a\n")
     }
 
@@ -27,7 +27,7 @@ impl LabelImage {
     ///
     /// # Errors
     /// Those of decoding, [`ImageError::TooLarge`], and [`ImageError::Decode`] for colours and transparency.
-    pub(crate) fn read(file: &[u8], limit: usize) -> Result<Self, ImageError> {
+    pub fn read(file: &[u8], limit: usize) -> Result<Self, ImageError> {
         catch_panic(|| {
             let mut decoder = png_decoder(file, Transformations::IDENTITY);
             let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();

@@ -17,6 +17,7 @@
 //! image data of a JPEG must be exactly as much as its pixels need: data that ends early or is left over is
 //! an error, even if an end marker follows. No reader can detect damage to JPEG, WebP or PNM that leaves a
 //! well-formed file, since these formats have no checksums.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod affine;
 mod checks;
@@ -33,16 +34,21 @@ mod mode;
 mod orientation;
 mod raster;
 mod rectangle;
+mod resizer;
 mod size;
 mod transform;
 mod webp;
 
-pub(crate) use decode::FrameOptions;
+#[doc(hidden)]
+pub use decode::FrameOptions;
 pub use filter::Filter;
 pub use frame::{Frame, Layout};
-pub(crate) use frame::{FrameScratch, PixelWriter};
-pub(crate) use geometry::{Corners, Geometry};
-pub(crate) use labels::LabelImage;
+#[doc(hidden)]
+pub use frame::{FrameScratch, PixelWriter};
+#[doc(hidden)]
+pub use geometry::{Corners, Geometry};
+#[doc(hidden)]
+pub use labels::LabelImage;
 pub use mode::ImageMode;
 pub use size::Size;
 pub use transform::{
@@ -50,15 +56,18 @@ pub use transform::{
     RandomResizedCrop, Resize, Transform, Transforms, TrivialAugmentWide,
 };
 
+use shardstream_base::{Error, ErrorKind, Result, Rng, dtype, rng};
 use crate::dtype::DType;
 use std::fmt;
 
 /// The extensions of images that can be read.
-pub(crate) const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm";
+#[doc(hidden)]
+pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm";
 
 /// A decoded image: rows from the top, pixels from the left, the channels of a pixel together (HWC).
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::{Image, ImageMode};
 ///
 /// let image = Image::new(ImageMode::Rgb8, (1, 2), vec![255, 0, 0, 10, 20, 30])?;

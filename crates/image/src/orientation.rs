@@ -5,26 +5,26 @@ use image::metadata::Orientation as ExifOrientation;
 
 /// How a stored picture has to be oriented: it is transposed (rows become columns), and then mirrored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::image) struct Orientation {
-    pub(in crate::image) transpose: bool,
+pub(crate) struct Orientation {
+    pub(crate) transpose: bool,
     /// Left becomes right.
-    pub(in crate::image) flip_x: bool,
+    pub(crate) flip_x: bool,
     /// Top becomes bottom.
-    pub(in crate::image) flip_y: bool,
+    pub(crate) flip_y: bool,
 }
 
 impl Orientation {
-    pub(in crate::image) fn is_identity(self) -> bool {
+    pub(crate) fn is_identity(self) -> bool {
         self == Orientation::default()
     }
 
     /// Width and height after the orientation is applied.
-    pub(in crate::image) fn size(self, (width, height): (u32, u32)) -> (u32, u32) {
+    pub(crate) fn size(self, (width, height): (u32, u32)) -> (u32, u32) {
         if self.transpose { (height, width) } else { (width, height) }
     }
 
     /// Where a part of the oriented picture, which has this width and height, is in the stored one.
-    pub(in crate::image) fn stored_part(self, part: Rect, (width, height): (u32, u32)) -> Rect {
+    pub(crate) fn stored_part(self, part: Rect, (width, height): (u32, u32)) -> Rect {
         let x = if self.flip_x { width - part.right() } else { part.x };
         let y = if self.flip_y { height - part.bottom() } else { part.y };
         if self.transpose {
@@ -35,7 +35,7 @@ impl Orientation {
     }
 
     /// Orients pixels of `pixel_size` bytes. `width` and `height` are those of the stored picture.
-    pub(in crate::image) fn apply(
+    pub(crate) fn apply(
         self,
         from: &[u8],
         (width, height): (u32, u32),

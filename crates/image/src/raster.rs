@@ -4,27 +4,27 @@ use super::rectangle::Rect;
 
 /// The part of a picture that the pixels in memory show, and its scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::image) struct Raster {
+pub(crate) struct Raster {
     /// The factor by which the part is reduced in memory.
-    pub(in crate::image) shrink: u32,
+    pub(crate) shrink: u32,
     /// The part, in pixels of the picture.
-    pub(in crate::image) part: Rect,
+    pub(crate) part: Rect,
 }
 
 impl Raster {
-    pub(in crate::image) fn whole((width, height): (u32, u32)) -> Self {
+    pub(crate) fn whole((width, height): (u32, u32)) -> Self {
         Raster { shrink: 1, part: Rect::all(width, height) }
     }
 
     /// Width and height in memory.
-    pub(in crate::image) fn size(self) -> (u32, u32) {
+    pub(crate) fn size(self) -> (u32, u32) {
         (self.part.width.div_ceil(self.shrink), self.part.height.div_ceil(self.shrink))
     }
 }
 
 /// The first `size` bytes of `memory`, with arbitrary content. The memory never shrinks, so that it is
 /// cleared only once.
-pub(in crate::image) fn first_bytes(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
+pub(crate) fn first_bytes(memory: &mut Vec<u8>, size: usize) -> &mut [u8] {
     if memory.len() < size {
         memory.resize(size, 0);
     }

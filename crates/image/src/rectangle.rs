@@ -2,33 +2,33 @@
 
 /// A rectangle of whole pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::image) struct Rect {
-    pub(in crate::image) x: u32,
-    pub(in crate::image) y: u32,
-    pub(in crate::image) width: u32,
-    pub(in crate::image) height: u32,
+pub(crate) struct Rect {
+    pub(crate) x: u32,
+    pub(crate) y: u32,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
 }
 
 impl Rect {
     /// All of a picture.
-    pub(in crate::image) fn all(width: u32, height: u32) -> Self {
+    pub(crate) fn all(width: u32, height: u32) -> Self {
         Rect { x: 0, y: 0, width, height }
     }
 
     /// The rectangle `part`, which is relative to the corner of this one, in absolute coordinates; `None` if
     /// it is not inside or has no pixels.
-    pub(in crate::image) fn part(self, part: Rect) -> Option<Self> {
+    pub(crate) fn part(self, part: Rect) -> Option<Self> {
         let right = part.x.checked_add(part.width)?;
         let bottom = part.y.checked_add(part.height)?;
         let inside = right <= self.width && bottom <= self.height && part.width > 0 && part.height > 0;
         inside.then_some(Rect { x: self.x + part.x, y: self.y + part.y, ..part })
     }
 
-    pub(in crate::image) fn right(self) -> u32 {
+    pub(crate) fn right(self) -> u32 {
         self.x + self.width
     }
 
-    pub(in crate::image) fn bottom(self) -> u32 {
+    pub(crate) fn bottom(self) -> u32 {
         self.y + self.height
     }
 }

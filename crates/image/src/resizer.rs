@@ -1,19 +1,15 @@
-//! The image resizer of `shardstream`: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits.
+//! The resizer: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits.
 //!
-//! It is a crate of its own for the sake of build times. `fast_image_resize` is generic over pixels and
-//! images, and is compiled into the crate that calls it: its vector code was more than half of what
-//! `shardstream` compiled to. Here it is compiled once, optimised in debug builds as well, and not again
-//! whenever `shardstream` changes. It has the versions of `shardstream`, and no stable API for other crates.
+//! `fast_image_resize` is generic over pixels and images. One type of image and four of pixels keep small
+//! what is compiled of it.
 
 use fast_image_resize::images::TypedImage;
 use fast_image_resize::pixels::{U8, U8x3, U16, U16x3};
-use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
-
-pub use fast_image_resize::ResizeError;
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeError, ResizeOptions};
 
 /// The interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filter {
+pub(crate) enum Filter {
     /// A triangle over the adjacent pixels, widened when the size is reduced.
     Bilinear,
     /// A cubic with a = -0.5, widened when the size is reduced.
@@ -25,7 +21,7 @@ pub enum Filter {
 impl Filter {
     /// How far the filter reaches, in pixels of the larger of the two images.
     #[must_use]
-    pub fn support(self) -> f64 {
+    pub(crate) fn support(self) -> f64 {
         match self {
             Filter::Bilinear => 1.0,
             Filter::Bicubic => 2.0,
@@ -44,15 +40,15 @@ impl Filter {
 
 /// An image in memory: rows from top to bottom without padding, the channels of a pixel together.
 #[derive(Debug)]
-pub struct Image<'a> {
+pub(crate) struct Image<'a> {
     /// Number of pixels in a row.
-    pub width: u32,
+    pub(crate) width: u32,
     /// Number of rows.
-    pub height: u32,
+    pub(crate) height: u32,
     /// At least as many bytes as the pixels have, aligned for the numbers. Those of the source are only read.
     /// They are borrowed for writing as well so that source and result have the same type, and the resizer is
     /// compiled once.
-    pub bytes: &'a mut [u8],
+    pub(crate) bytes: &'a mut [u8],
 }
 
 impl<'a> Image<'a> {
@@ -66,21 +62,20 @@ impl<'a> Image<'a> {
 
 /// The part of an image that is resized, in pixels and fractions of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub(crate) struct Part {
     /// Distance from the left border.
-    pub left: f64,
+    pub(crate) left: f64,
     /// Distance from the upper border.
-    pub top: f64,
+    pub(crate) top: f64,
     /// Width of the part.
-    pub width: f64,
+    pub(crate) width: f64,
     /// Height of the part.
-    pub height: f64,
+    pub(crate) height: f64,
 }
 
 /// Why an image was not resized.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
+pub(crate) enum Error {
     /// The memory is too small for an image of this size.
     Memory {
         /// Width of the image.
@@ -110,11 +105,11 @@ impl std::error::Error for Error {}
 
 /// The numbers of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Format {
+pub(crate) struct Format {
     /// 1 (grey) or 3 (RGB).
-    pub channels: usize,
+    pub(crate) channels: usize,
     /// Whether numbers have 16 bits, in the memory's byte order, and not 8.
-    pub wide: bool,
+    pub(crate) wide: bool,
 }
 
 /// Resizes `part` of `from` to fill `to`, both of the same format.
@@ -124,7 +119,7 @@ pub struct Format {
 /// # Errors
 /// If an image has too little memory, the number of channels is not supported, or the part is not inside of
 /// `from`.
-pub fn resize(
+pub(crate) fn resize(
     format: Format,
     from: Image<'_>,
     part: Part,

@@ -14,14 +14,16 @@ pub struct Size {
 
 impl Size {
     /// The number of pixels.
-    pub(crate) fn pixels(self) -> u64 {
+    #[doc(hidden)]
+    pub fn pixels(self) -> u64 {
         // Both are less than 2^32.
         u64::from(self.height) * u64::from(self.width)
     }
 
     /// The number of values of a picture with `per_pixel` values, or bytes, in a pixel; `None` if it
     /// overflows.
-    pub(crate) fn value_count(self, per_pixel: usize) -> Option<u64> {
+    #[doc(hidden)]
+    pub fn value_count(self, per_pixel: usize) -> Option<u64> {
         self.pixels().checked_mul(per_pixel as u64)
     }
 }

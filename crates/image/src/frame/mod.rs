@@ -5,7 +5,7 @@ mod plan;
 mod resample;
 
 pub use pixel_writer::Layout;
-pub(crate) use pixel_writer::PixelWriter;
+pub use pixel_writer::PixelWriter;
 
 use super::checks::within_limit;
 use super::convert::{narrow_in_place, widen_in_place};
@@ -16,12 +16,12 @@ use super::raster::{Raster, first_bytes};
 use super::rectangle::Rect;
 use super::{Filter, Image, ImageError, ImageMode, Pixels, Size, decode, jpeg};
 use plan::{FramePlan, PlannedResize};
-use shardstream_resizer::Format;
+use crate::resizer::Format;
 use std::fmt;
 
 /// The memory that frames work in, reused from one frame to the next.
 #[derive(Default)]
-pub(crate) struct FrameScratch {
+pub struct FrameScratch {
     /// Begins with the pixels of the current picture.
     pixels: Vec<u8>,
     /// The memory that the next step draws into.
@@ -32,7 +32,7 @@ pub(crate) struct FrameScratch {
 
 impl FrameScratch {
     /// Frees memory that an unusually large picture took.
-    pub(crate) fn trim(&mut self) {
+    pub fn trim(&mut self) {
         const MAX_KEPT: usize = 64 << 20;
         for memory in [&mut self.pixels, &mut self.spare, self.decoder.memory()] {
             if memory.capacity() > MAX_KEPT {
@@ -65,7 +65,8 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Opens a file: reads the headers of a JPEG, and decodes any other format.
-    pub(crate) fn open(
+    #[doc(hidden)]
+    pub fn open(
         file: &'a [u8],
         options: FrameOptions,
         scratch: &'a mut FrameScratch,
@@ -220,7 +221,7 @@ impl<'a> Frame<'a> {
     /// Replaces the picture by a new one of this size, `(height, width)`. `draw` gets the current pixels, and
     /// memory with arbitrary content for those of the new picture.
     ///
-    /// Boxes and masks cannot follow such a change: see [`ImageColumn`](crate::collate::ImageColumn::boxes).
+    /// Boxes and masks cannot follow such a change: see `ImageColumn`.
     /// For their sake, a change that moves no pixels, such as a blur, is made in [`pixels`](Frame::pixels).
     ///
     /// # Errors
@@ -256,7 +257,8 @@ impl<'a> Frame<'a> {
     }
 
     /// How the transforms so far moved the pixels.
-    pub(crate) fn geometry(&self) -> &Geometry {
+    #[doc(hidden)]
+    pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
@@ -290,7 +292,8 @@ impl<'a> Frame<'a> {
     }
 
     /// Writes the picture into a slot of a batch.
-    pub(crate) fn write(&mut self, writer: &PixelWriter, slot: &mut [u8]) -> Result<(), ImageError> {
+    #[doc(hidden)]
+    pub fn write(&mut self, writer: &PixelWriter, slot: &mut [u8]) -> Result<(), ImageError> {
         writer.check(self.size(), slot)?;
         let (raster, plan, orientation) = self.load()?;
         if !plan.is_done(raster) {

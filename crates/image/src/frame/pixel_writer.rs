@@ -1,7 +1,7 @@
 //! Writing of pixels into slots, in any layout and type.
 
 use crate::dtype::DType;
-use crate::image::{ImageError, ImageMode, Size};
+use crate::{ImageError, ImageMode, Size};
 use half::{bf16, f16};
 
 /// The order of a picture's axes in memory.
@@ -17,7 +17,7 @@ pub enum Layout {
 
 /// Writes pictures of one size into slots.
 #[derive(Debug, Clone)]
-pub(crate) struct PixelWriter {
+pub struct PixelWriter {
     size: Size,
     channels: usize,
     layout: Layout,
@@ -39,13 +39,13 @@ enum PixelTables {
 }
 
 /// The mean and the standard deviation of each channel.
-pub(crate) type Statistics<'a> = (&'a [f32], &'a [f32]);
+pub type Statistics<'a> = (&'a [f32], &'a [f32]);
 
 impl PixelWriter {
     /// Values of type `u8` are 0 to 255, those of `u16` 0 to 65535. Those of other types are 0 to 1, minus
     /// the mean and divided by the deviation if `normalize` is given. Returns `None` for a type that pixels
     /// cannot have.
-    pub(crate) fn new(
+    pub fn new(
         size: Size,
         mode: ImageMode,
         layout: Layout,

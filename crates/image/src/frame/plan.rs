@@ -1,9 +1,9 @@
 //! The plan of a picture: its crops, flips and resize, collected before anything is decoded.
 
-use crate::image::Filter;
-use crate::image::orientation::Orientation;
-use crate::image::raster::Raster;
-use crate::image::rectangle::Rect;
+use crate::Filter;
+use crate::orientation::Orientation;
+use crate::raster::Raster;
+use crate::rectangle::Rect;
 
 /// A crop, a resize, another crop and a flip: any sequence of crops and flips with at most one resize among
 /// them is equal to one of these.

@@ -1,11 +1,11 @@
 //! Resizing of the pixels in memory to the part that a plan keeps.
 
 use super::plan::FramePlan;
-use crate::image::Filter;
-use crate::image::ImageError;
-use crate::image::filter::nearest_pixels;
-use crate::image::raster::{Raster, first_bytes};
-use shardstream_resizer::{Format, Image, Part, resize};
+use crate::Filter;
+use crate::ImageError;
+use crate::filter::nearest_pixels;
+use crate::raster::{Raster, first_bytes};
+use crate::resizer::{Format, Image, Part, resize};
 use std::ops::Range;
 
 /// Resizes pictures, and keeps its working memory from one to the next.
@@ -114,12 +114,12 @@ impl Axis {
 }
 
 /// The kernel of a filter; `None` if pixels are taken as they are.
-fn kernel(filter: Filter) -> Option<shardstream_resizer::Filter> {
+fn kernel(filter: Filter) -> Option<crate::resizer::Filter> {
     match filter {
         Filter::Nearest => None,
-        Filter::Bilinear => Some(shardstream_resizer::Filter::Bilinear),
-        Filter::Bicubic => Some(shardstream_resizer::Filter::Bicubic),
-        Filter::Lanczos => Some(shardstream_resizer::Filter::Lanczos),
+        Filter::Bilinear => Some(crate::resizer::Filter::Bilinear),
+        Filter::Bicubic => Some(crate::resizer::Filter::Bicubic),
+        Filter::Lanczos => Some(crate::resizer::Filter::Lanczos),
     }
 }
 
@@ -176,7 +176,7 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
 mod tests {
     use super::super::plan::PlannedResize;
     use super::*;
-    use crate::image::rectangle::Rect;
+    use crate::rectangle::Rect;
 
     #[test]
     fn a_part_of_what_is_resized_is_that_part() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::image::Image;
+use crate::Image;
 use ::image::metadata::Orientation as ExifOrientation;
 
 const SIZE: (u32, u32) = (45, 29);

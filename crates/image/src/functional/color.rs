@@ -2,7 +2,7 @@
 //!
 //! Most use a lookup table of 256 entries, which are computed as they would be for each pixel.
 
-use crate::image::convert::luma;
+use crate::convert::luma;
 
 type Table = [u8; 256];
 

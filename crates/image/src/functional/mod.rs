@@ -1,4 +1,4 @@
-//! The deterministic operations behind the [transforms](crate::image::Transform), for transforms of your own.
+//! The deterministic operations behind the [transforms](crate::Transform), for transforms of your own.
 //!
 //! Names and results are those of torchvision's `transforms.v2.functional`, on values from 0 to 255. Colour
 //! adjustments differ by at most 1 from both of its implementations (for `uint8` tensors and for Pillow
@@ -8,6 +8,7 @@
 //! On a grey picture, operations on colours do nothing, and fill colours are converted to grey.
 //!
 //! ```
+//! # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 //! use shardstream::Rng;
 //! use shardstream::image::{Frame, Image, ImageMode, Transforms, functional};
 //!
@@ -272,7 +273,7 @@ pub fn erase(
 }
 
 /// Calls `draw` with each row of a rectangle, from the top.
-pub(in crate::image) fn erase_with(
+pub(crate) fn erase_with(
     frame: &mut Frame<'_>,
     top: u32,
     left: u32,

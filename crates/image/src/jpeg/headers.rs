@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// The contents of the segments before the image data.
 #[derive(Debug, Default, Clone)]
-pub(in crate::image) struct JpegHeaders {
-    pub(in crate::image) width: u16,
-    pub(in crate::image) height: u16,
+pub(crate) struct JpegHeaders {
+    pub(crate) width: u16,
+    pub(crate) height: u16,
     /// The offset of the height in the file.
     pub(super) height_at: usize,
     /// The range of the EXIF segment's content in the file, after its name.

@@ -8,11 +8,11 @@ use super::JpegHeaders;
 use super::chroma;
 use super::request::DecodeRequest;
 use super::verify::{self, WatchedReader};
-use crate::image::ImageError;
-use crate::image::checks::{checked_size, decode_error};
-use crate::image::convert::convert_in_place;
-use crate::image::raster::{Raster, first_bytes};
-use crate::image::rectangle::Rect;
+use crate::ImageError;
+use crate::checks::{checked_size, decode_error};
+use crate::convert::convert_in_place;
+use crate::raster::{Raster, first_bytes};
+use crate::rectangle::Rect;
 use std::cell::Cell;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -86,7 +86,7 @@ pub(super) fn decode(
 mod tests {
     use super::*;
     use crate::Rng;
-    use crate::image::{Image, ImageMode};
+    use crate::{Image, ImageMode};
 
     fn picture() -> Vec<u8> {
         let mut rng = Rng::new(5, 0, 0);
@@ -100,7 +100,7 @@ mod tests {
         let window = Rect { x: 0, y: 0, width: 8, height: bottom };
         let request = DecodeRequest { window, reduction: 1.0, channels: 3, verify };
         let mut to = vec![before; 1 << 20];
-        let raster = crate::image::checks::catch_panic(|| {
+        let raster = crate::checks::catch_panic(|| {
             decode(file, &headers, request, 1 << 20, &mut Vec::new(), &mut to)
         })
         .ok()?;

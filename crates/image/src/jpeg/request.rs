@@ -1,18 +1,18 @@
 //! The request to a JPEG decoder.
 
-use crate::image::rectangle::Rect;
+use crate::rectangle::Rect;
 
 /// What to decode of a JPEG file.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::image) struct DecodeRequest {
+pub(crate) struct DecodeRequest {
     /// The part of the picture.
-    pub(in crate::image) window: Rect,
+    pub(crate) window: Rect,
     /// The factor by which it may be reduced.
     #[cfg_attr(not(feature = "turbojpeg"), expect(dead_code, reason = "the decoder in Rust has no scales"))]
-    pub(in crate::image) reduction: f64,
+    pub(crate) reduction: f64,
     /// 1 for grey, 3 for colour.
-    pub(in crate::image) channels: usize,
+    pub(crate) channels: usize,
     /// Whether all image data is decoded, also below the window, and must be exactly as much as the picture
     /// needs.
-    pub(in crate::image) verify: bool,
+    pub(crate) verify: bool,
 }

@@ -10,11 +10,11 @@
 
 use super::JpegHeaders;
 use super::request::DecodeRequest;
-use crate::image::ImageError;
-use crate::image::checks::checked_size;
-use crate::image::convert::{cmyk_to_rgb, convert_in_place};
-use crate::image::raster::{Raster, first_bytes};
-use crate::image::rectangle::Rect;
+use crate::ImageError;
+use crate::checks::checked_size;
+use crate::convert::{cmyk_to_rgb, convert_in_place};
+use crate::raster::{Raster, first_bytes};
+use crate::rectangle::Rect;
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::NonNull;
 use turbojpeg_sys as tj;

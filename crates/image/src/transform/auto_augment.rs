@@ -4,7 +4,7 @@ use super::Transform;
 use super::operation::{AugmentationSpace, NARROW, OPS, Op, WIDE};
 use super::options::config_error;
 use crate::Result;
-use crate::image::{Filter, Frame, ImageError, Size, affine, functional};
+use crate::{Filter, Frame, ImageError, Size, affine, functional};
 use crate::rng::Rng;
 
 /// The interpolation and the fill colour of geometric operations.
@@ -84,6 +84,7 @@ fn draw(
 /// For each operation, its kind is drawn, and then its sign, if it has one.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::{Filter, RandAugment, RandomResizedCrop, Transforms};
 ///
 /// let augment = RandAugment::new(2, 9)?.filter(Filter::Bilinear)?.fill([124, 116, 104]);
@@ -184,6 +185,7 @@ impl Transform for RandAugment {
 /// one.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::{RandomResizedCrop, Transforms, TrivialAugmentWide};
 ///
 /// let training = Transforms::new().then(RandomResizedCrop::new(224)?).then(TrivialAugmentWide::new());

@@ -3,7 +3,7 @@
 use super::Transform;
 use super::options::{self, FACTORS, config_error};
 use crate::Result;
-use crate::image::{Frame, Size, functional};
+use crate::{Frame, Size, functional};
 use crate::rng::Rng;
 use std::ops::RangeInclusive;
 
@@ -13,6 +13,7 @@ use std::ops::RangeInclusive;
 /// each uniform in its range.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::ColorJitter;
 ///
 /// let jitter = ColorJitter::new(0.4, 0.4, 0.4, 0.1)?;

@@ -2,8 +2,8 @@
 
 use super::Transform;
 use super::options::{self, FACTORS, RATIOS, config_error};
-use crate::image::rectangle::Rect;
-use crate::image::{Filter, Frame, Size, functional};
+use crate::rectangle::Rect;
+use crate::{Filter, Frame, Size, functional};
 use crate::rng::Rng;
 use crate::{ErrorKind, Result};
 use std::ops::RangeInclusive;
@@ -18,6 +18,7 @@ use std::ops::RangeInclusive;
 /// allowed ratio.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::{Filter, RandomHorizontalFlip, RandomResizedCrop, Transforms};
 ///
 /// let training = Transforms::new()
@@ -157,6 +158,7 @@ impl Transform for CenterCrop {
 /// The top and then the left of the part are drawn, uniform over all places of the picture with its border.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::{RandomCrop, RandomHorizontalFlip, Transforms};
 ///
 /// let cifar = Transforms::new().then(RandomCrop::new(32)?.padding(4)).then(RandomHorizontalFlip::new(0.5)?);

@@ -4,8 +4,8 @@ use super::Transform;
 use super::crop::below;
 use super::options::{self, RATIOS};
 use crate::Result;
-use crate::image::rectangle::Rect;
-use crate::image::{Frame, Size, functional};
+use crate::rectangle::Rect;
+use crate::{Frame, Size, functional};
 use crate::rng::Rng;
 use rand::Rng as _;
 use std::ops::RangeInclusive;
@@ -24,6 +24,7 @@ use std::ops::RangeInclusive;
 /// values become 0, except for the rounding to whole numbers.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::{RandomErasing, RandomResizedCrop, Transforms};
 ///
 /// let mean = [0.485, 0.456, 0.406].map(|mean: f32| (mean * 255.0).round() as u8);

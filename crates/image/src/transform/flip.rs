@@ -2,7 +2,7 @@
 
 use super::{Transform, options};
 use crate::Result;
-use crate::image::{Frame, Size};
+use crate::{Frame, Size};
 use crate::rng::Rng;
 
 /// Mirrors the picture with a probability: left becomes right. As torchvision's `RandomHorizontalFlip`.

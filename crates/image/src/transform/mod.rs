@@ -34,7 +34,7 @@ pub trait Transform: Send + Sync {
     fn apply(&self, frame: &mut Frame<'_>, rng: &mut Rng) -> Result<()>;
 
     /// Checks the options, once, before the first picture. It is called by whatever holds the transform, such
-    /// as [`Columns::check`](crate::collate::Columns::check).
+    /// as `Columns::check`.
     ///
     /// # Errors
     /// [`Config`](crate::ErrorKind::Config), which names the option and says what to do about it.
@@ -99,7 +99,8 @@ impl Transforms {
 
 impl Transforms {
     /// The size after each transform, as far as it is the same for every picture.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = Size> {
+    #[doc(hidden)]
+    pub fn sizes(&self) -> impl Iterator<Item = Size> {
         let mut size = None;
         self.0.iter().filter_map(move |transform| {
             size = transform.size_after(size);

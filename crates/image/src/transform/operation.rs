@@ -1,6 +1,6 @@
 //! The operations of RandAugment and TrivialAugmentWide, and their magnitudes.
 
-use crate::image::Size;
+use crate::Size;
 
 /// An operation, under the name that it has in the papers and in torchvision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Checks of the options of transforms. They are made when a transform is constructed, so that a bad option
 //! is an error before the first picture.
 
-use crate::image::Size;
+use crate::Size;
 use crate::{Error, ErrorKind, Result};
 use std::ops::RangeInclusive;
 

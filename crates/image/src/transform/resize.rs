@@ -3,12 +3,13 @@
 use super::Transform;
 use super::options::{self, config_error};
 use crate::Result;
-use crate::image::{Filter, Frame, Size};
+use crate::{Filter, Frame, Size};
 use crate::rng::Rng;
 
 /// Resizes the whole picture. As torchvision's `Resize` with `antialias=True`.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
 /// use shardstream::image::{CenterCrop, Resize, Transforms};
 ///
 /// let evaluation = Transforms::new().then(Resize::new(256)?).then(CenterCrop::new(224)?);
