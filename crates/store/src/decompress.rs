@@ -1,6 +1,7 @@
 //! Decompression of shards. The suffix of a URL says how a shard is compressed.
 
 #[cfg(any(feature = "gzip", feature = "zstd"))]
+use super::compression::Compression;
 use crate::file_kind::{HEAD, not_compressed};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -46,14 +47,12 @@ impl Decompressor {
     ///
     /// [`ErrorKind::UnsupportedCompression`] for other formats, and for those whose feature is disabled.
     pub(super) fn of(url: &str) -> Result<Option<Self>> {
+        match Compression::of(url) {
+            Some(Compression::Gzip) => return gzip().map(Some),
+            Some(Compression::Zstd) => return zstd().map(Some),
+            None => {}
+        }
         let name = super::location::file_name(url).to_ascii_lowercase();
-        let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
-        if ends(&[".gz", ".tgz"]) {
-            return gzip().map(Some);
-        }
-        if ends(&[".zst", ".tzst"]) {
-            return zstd().map(Some);
-        }
         if let Some(suffix) = UNREADABLE.iter().find(|suffix| name.ends_with(*suffix)) {
             let hint = format!("{suffix} shards cannot be read: compress them with zstd or gzip instead");
             return Err(ErrorKind::UnsupportedCompression(hint).into());

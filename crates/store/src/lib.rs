@@ -32,6 +32,7 @@ mod checksum;
 mod client;
 mod client_settings;
 mod cloud;
+mod compression;
 #[cfg(feature = "cloud")]
 mod connector;
 #[cfg(any(feature = "gcs", feature = "s3"))]
@@ -73,7 +74,14 @@ pub(crate) use buffer::{ReadBuffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use location::{SHARD_SUFFIXES, file_name, is_local, is_same_place, local_path};
+pub(crate) use compression::is_shard_name;
+#[doc(hidden)]
+pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
+#[doc(hidden)]
+pub use local::{private_file, remove_partial_files};
+#[doc(hidden)]
+pub use location::{file_name, is_local, local_path, normalised, split_last};
+pub(crate) use location::{is_path, is_same_place};
 pub(crate) use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};
@@ -81,6 +89,8 @@ pub use requests::{RequestPhase, RequestReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use transport_choice::Transport;
 pub use upload::ObjectWriter;
+#[doc(hidden)]
+pub use upload::WriteOptions;
 pub(crate) use upload::write_to;
 
 use crate::memory::Gauge;
@@ -379,19 +389,63 @@ impl Store {
     ///
     /// As for [`open`](Store::open), and if a local file cannot be created.
     pub fn create(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.create_at(url, false)
+        self.create_with(url, WriteOptions::default())
+    }
+
+    /// Writes an object whole: [`create`](Store::create), all of `bytes`, and
+    /// [`finish`](ObjectWriter::finish). Blocks.
+    ///
+    /// ```
+    /// use shardstream::store::Store;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("note.txt");
+    /// # let path = path.to_str().unwrap();
+    /// let store = Store::default();
+    /// store.put(path, b"whole or not at all")?;
+    /// assert_eq!(store.open(path)?.read_all()?, "whole or not at all");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the object cannot be written; then an earlier one is kept.
+    pub fn put(&self, url: &str, bytes: &[u8]) -> Result<ObjectInfo> {
+        self.put_with(url, bytes, WriteOptions::default())
+    }
+
+    /// [`put`](Store::put) with options.
+    ///
+    /// ```
+    /// use shardstream::store::{Store, WriteOptions};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("note.txt");
+    /// # let path = path.to_str().unwrap();
+    /// let store = Store::default();
+    /// let new = WriteOptions { replace: false, ..WriteOptions::default() };
+    /// store.put_with(path, b"first", new)?;
+    /// assert!(store.put_with(path, b"second", new).is_err());
+    /// assert_eq!(store.open(path)?.read_all()?, "first");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(hidden)]
+    pub fn put_with(&self, url: &str, bytes: &[u8], options: WriteOptions) -> Result<ObjectInfo> {
+        let mut object = self.create_with(url, options)?;
+        let put = || write_to(&mut *object, bytes).and_then(|()| object.finish());
+        put().map_err(|error| error.in_shard(url))
     }
 
     /// [`create`](Store::create), but other users of the machine may not read the object if it is a local
     /// file.
     pub(crate) fn create_private(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.create_at(url, true)
+        self.create_with(url, WriteOptions { private: true, ..WriteOptions::default() })
     }
 
-    fn create_at(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
+    fn create_with(&self, url: &str, options: WriteOptions) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
-                ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, private)?)),
+                ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options)?)),
                 ObjectLocation::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
             }
         };
@@ -402,7 +456,7 @@ impl Store {
     /// compressed objects, which would make it unreadable.
     pub(crate) fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         match Decompressor::of(url) {
-            Ok(None) => self.create_at(url, private),
+            Ok(None) => self.create_with(url, WriteOptions { private, ..WriteOptions::default() }),
             _ => {
                 let why = "it would not be compressed as its name says; leave out the suffix";
                 Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(url))

@@ -6,10 +6,11 @@ mod write;
 
 pub(super) use list::list;
 pub(super) use meter::FileMeter;
-pub(super) use write::{LocalWriter, create_private_dir, private_file};
+pub(super) use write::{LocalWriter, create_private_dir};
+pub use write::{private_file, remove_partial_files};
 
 use super::buffer::ReadBuffer;
-use super::location::SHARD_SUFFIXES;
+use super::compression::is_shard_name;
 use super::object_cell::ObjectCell;
 use super::source::{ObjectInfo, ObjectVersion};
 use crate::activity::{self, Activity};
@@ -115,9 +116,8 @@ fn open(path: &Path, at: u64) -> Result<(File, Option<Metadata>)> {
 fn check_no_pipe(path: &Path) -> Result<()> {
     use std::os::unix::fs::FileTypeExt;
 
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let is_shard = SHARD_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
-    if is_shard && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if is_shard_name(&name) && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
         let what = "this is a named pipe, which can be read once: write the shard to a file";
         return Err(ErrorKind::Unsupported(what.into()).into());
     }

@@ -4,10 +4,8 @@ use crate::secret_url::{SentSecrets, shown, without_secrets};
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::error::Error as StdError;
-use std::path::PathBuf;
-
-/// Suffixes of the names of shards that can be read.
-pub(crate) const SHARD_SUFFIXES: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
+use std::fs;
+use std::path::{self, Component, Path, PathBuf};
 
 /// The scheme of a URL, without `://`; `None` for a path.
 pub(super) fn scheme(url: &str) -> Option<&str> {
@@ -31,7 +29,18 @@ pub(super) fn missing(scheme: &str, feature: &str) -> Error {
 ///
 /// A path is taken as it is; `file://` URLs (RFC 8089) and `file:` before a relative path are
 /// percent-decoded.
-pub(crate) fn local_path(url: &str) -> Option<Result<PathBuf>> {
+///
+/// ```
+/// use shardstream::store::local_path;
+///
+/// let path = local_path("file:data/a%20b.tar").transpose()?;
+/// assert_eq!(path.as_deref(), Some("data/a b.tar".as_ref()));
+/// assert!(local_path("gs://bucket/a.tar").is_none());
+/// # Ok::<(), shardstream::Error>(())
+/// ```
+#[doc(hidden)]
+#[must_use]
+pub fn local_path(url: &str) -> Option<Result<PathBuf>> {
     match scheme(url) {
         None => Some(match url.strip_prefix("file:") {
             Some(path) => percent_decoded(path),
@@ -43,25 +52,72 @@ pub(crate) fn local_path(url: &str) -> Option<Result<PathBuf>> {
 }
 
 /// Whether `url` names a local file.
-pub(crate) fn is_local(url: &str) -> bool {
+///
+/// ```
+/// use shardstream::store::is_local;
+///
+/// assert!(is_local("data/a.tar") && is_local("file:///data/a.tar") && !is_local("gs://bucket/a.tar"));
+/// ```
+#[doc(hidden)]
+#[must_use]
+pub fn is_local(url: &str) -> bool {
     matches!(scheme(url), None | Some("file"))
 }
 
-/// Whether two URLs name the same object: secrets and aliases of schemes make no difference, and local paths
-/// are compared as absolute ones. An index is saved without the secrets of its URLs.
+/// Whether `url` is a path, and no URL.
+pub(crate) fn is_path(url: &str) -> bool {
+    scheme(url).is_none() && !url.starts_with("file:")
+}
+
+/// Whether two URLs name the same object, as [`normalised`] tells. An index is saved without the secrets of
+/// its URLs.
 pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
-    let path = |url: &str| std::path::absolute(local_path(url)?.ok()?).ok();
-    let place = |url| {
-        let place = without_secrets(url);
-        match scheme(&place) {
-            Some("s3a") => format!("s3{}", &place["s3a".len()..]).into(),
-            Some(name @ ("azure" | "adl")) => format!("az{}", &place[name.len()..]).into(),
-            _ => place,
-        }
+    one == other || normalised(one) == normalised(other)
+}
+
+/// A text that is equal for all spellings of one place.
+///
+/// For a local file it is the absolute path with `/` between its parts, and with the symbolic links of its
+/// directories resolved; for an object, the URL without secrets, and without aliases of its scheme.
+///
+/// ```
+/// use shardstream::store::normalised;
+///
+/// assert_eq!(normalised("s3a://bucket/a.tar"), normalised("s3://bucket/a.tar"));
+/// assert_eq!(normalised("https://host/a.tar?signature=1"), "https://host/a.tar");
+/// assert_eq!(normalised("data/../data/./a.tar"), normalised("file:data/a.tar"));
+/// ```
+#[doc(hidden)]
+#[must_use]
+pub fn normalised(url: &str) -> String {
+    let Some(Ok(path)) = local_path(url) else {
+        let url = without_secrets(url);
+        let Some((scheme, rest)) = url.split_once("://") else { return url.into_owned() };
+        let scheme = match &*scheme.to_ascii_lowercase() {
+            "s3a" => "s3".to_owned(),
+            "azure" | "adl" => "az".to_owned(),
+            scheme => scheme.to_owned(),
+        };
+        return format!("{scheme}://{rest}");
     };
-    one == other
-        || place(one) == place(other)
-        || path(one).is_some_and(|one| path(other).is_some_and(|other| one == other))
+    let mut plain = PathBuf::new();
+    for part in path::absolute(&path).unwrap_or(path).components() {
+        match part {
+            // The parent of a symbolic link is the parent of its target.
+            Component::ParentDir => {
+                plain = fs::canonicalize(&plain).unwrap_or(plain);
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    let directory = plain.parent().unwrap_or(Path::new("/"));
+    let resolved = directory.ancestors().find_map(|above| {
+        let rest = directory.strip_prefix(above).ok()?;
+        Some(fs::canonicalize(above).ok()?.join(rest))
+    });
+    let whole = resolved.as_deref().unwrap_or(directory).join(plain.file_name().unwrap_or_default());
+    whole.to_string_lossy().replace(path::MAIN_SEPARATOR, "/")
 }
 
 fn file_path(url: &str) -> Result<PathBuf> {
@@ -136,15 +192,42 @@ pub(super) fn authority(url: &str) -> &str {
     url[start..].find('/').map_or(url, |at| &url[..start + at])
 }
 
-/// The last part of a URL, without query and percent-encoding where its scheme has them.
-pub(crate) fn file_name(url: &str) -> Cow<'_, str> {
+/// Splits a URL or path after its last slash, into its directory and its name. The query and the fragment of a
+/// web URL are in neither.
+///
+/// ```
+/// use shardstream::store::split_last;
+///
+/// assert_eq!(split_last("gs://bucket/train/a.tar"), ("gs://bucket/train/", "a.tar"));
+/// assert_eq!(split_last("https://host/a.tar?signature=1/2"), ("https://host/", "a.tar"));
+/// assert_eq!(split_last("a.tar"), ("", "a.tar"));
+/// ```
+#[doc(hidden)]
+#[must_use]
+pub fn split_last(url: &str) -> (&str, &str) {
     let path = match scheme(url) {
         Some("http" | "https") => url.split(['?', '#']).next().unwrap_or(url),
         _ => url,
     };
-    let name = path.rsplit('/').next().unwrap_or(path);
+    path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
+}
+
+/// The last part of a URL, without query and percent-encoding where its scheme has them. A `%2F` is a slash in
+/// it.
+///
+/// ```
+/// use shardstream::store::file_name;
+///
+/// assert_eq!(file_name("https://host/a%20b.tar?signature=1"), "a b.tar");
+/// assert_eq!(file_name("gs://bucket/a%20b?.tar"), "a%20b?.tar");
+/// ```
+#[doc(hidden)]
+#[must_use]
+pub fn file_name(url: &str) -> Cow<'_, str> {
+    let (_, name) = split_last(url);
     match scheme(url) {
         Some("http" | "https" | "file") => percent_encoding::percent_decode_str(name).decode_utf8_lossy(),
+        None if url.starts_with("file:") => percent_encoding::percent_decode_str(name).decode_utf8_lossy(),
         _ => Cow::Borrowed(name),
     }
 }
@@ -250,14 +333,33 @@ mod tests {
             ("https://user:password@h/a.tar", "https://h/a.tar", true),
             ("https://h/a.tar", "https://i/a.tar", false),
             ("s3a://b/a.tar", "s3://b/a.tar", true),
+            ("s3a://b/a.tar", "S3://b/a.tar", true),
             ("azure://c/a.tar", "az://c/a.tar", true),
             ("s3://b/a.tar", "gs://b/a.tar", false),
             ("d/a.tar", here, true),
             ("./d/a.tar", "file:d/a.tar", true),
+            ("d/../d/./a.tar", "d//a.tar", true),
+            ("d/a.tar", &format!("file://{here}"), true),
             ("d/a.tar", "e/a.tar", false),
             ("a.tar", "https://h/a.tar", false),
         ] {
             assert_eq!(is_same_place(one, other), expected, "{one} {other}");
         }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_directory_has_the_names_of_its_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+        fs::create_dir_all(place("real/below")).unwrap();
+        std::os::unix::fs::symlink(place("real"), place("link")).unwrap();
+        std::os::unix::fs::symlink(place("real/below"), place("deep")).unwrap();
+        for other in ["link/a.tar", "deep/../a.tar", "link/below/../a.tar"] {
+            assert_eq!(normalised(&place(other)), normalised(&place("real/a.tar")), "{other}");
+        }
+        // The directory is created later.
+        assert_eq!(normalised(&place("link/new/a.tar")), normalised(&place("real/new/a.tar")));
+        assert_ne!(normalised(&place("deep/a.tar")), normalised(&place("real/a.tar")));
     }
 }

@@ -2,7 +2,7 @@
 //! comes through here.
 
 use super::checksum::Checksum;
-use super::location::file_name;
+use super::compression::Compression;
 use super::source::{GetOptions, GetResponse, Refusal};
 use super::transport::{Response, region};
 use crate::secret_url::SentSecrets;
@@ -60,16 +60,15 @@ fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets)
     let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<_> =
         codings.flat_map(|value| value.split(',')).map(|coding| coding.trim().to_ascii_lowercase()).collect();
-    let name = file_name(url).to_ascii_lowercase();
     for coding in &codings {
-        let suffixes: &[&str] = match &**coding {
-            "gzip" | "x-gzip" => &[".gz", ".tgz"],
-            "zstd" => &[".zst", ".tzst"],
-            "br" | "deflate" | "compress" | "x-compress" => &[],
+        let compression = match &**coding {
+            "gzip" | "x-gzip" => Some(Compression::Gzip),
+            "zstd" => Some(Compression::Zstd),
+            "br" | "deflate" | "compress" | "x-compress" => None,
             // No compression, or nothing that a reader could undo.
             _ => continue,
         };
-        if codings.len() > 1 || !suffixes.iter().any(|suffix| name.ends_with(suffix)) {
+        if codings.len() > 1 || compression.is_none() || compression != Compression::of(url) {
             let coding = sent().redact(coding);
             let why = format!(
                 "the body has the Content-Encoding {coding}, which was not asked for: store the object \

@@ -26,6 +26,27 @@ pub trait ObjectWriter: Write + Send {
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
+/// How [`Store::put_with`](super::Store::put_with) writes a local file. An object of a bucket is always written
+/// as by default.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct WriteOptions {
+    /// Only its owner can read the file, and its directory if that is created for it. Default: false.
+    pub private: bool,
+    /// Whether the content is on the disk before the file has its name, so that it survives a power failure.
+    /// That takes most of the time for small files. Default: true.
+    pub sync: bool,
+    /// Whether an existing file is replaced. Otherwise it is an error, of the kind
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists). Default: true.
+    pub replace: bool,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        WriteOptions { private: false, sync: true, replace: true }
+    }
+}
+
 /// Writes all of `bytes`. Returns the error of the upload itself, which [`Write`] wraps in an [`io::Error`],
 /// so that its kind is not [`ErrorKind::Io`].
 pub(crate) fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {

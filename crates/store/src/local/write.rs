@@ -2,8 +2,9 @@
 
 use super::{directory, info, store_error, sync_directory};
 use crate::secret_url::SecretUrl;
+use crate::store::location::local_path;
 use crate::store::source::ObjectInfo;
-use crate::store::upload::ObjectWriter;
+use crate::store::upload::{ObjectWriter, WriteOptions};
 use crate::{ErrorKind, Result};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -21,6 +22,36 @@ pub(super) fn is_partial(path: &Path) -> bool {
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
 }
 
+/// Removes the partial files in a local directory that belong to a target with a name that is ours: those that a
+/// killed process left. Nobody reads them, so a file that cannot be removed is not an error.
+///
+/// ```
+/// use shardstream::store::remove_partial_files;
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let directory = directory.path().to_str().unwrap();
+/// let partial = format!("{directory}/.train-000000.tar.0123456789abcdef.partial");
+/// std::fs::write(&partial, "the first half")?;
+/// remove_partial_files(directory, |name| name == "train-000000.tar");
+/// assert!(!std::fs::exists(&partial)?);
+/// # Ok::<_, std::io::Error>(())
+/// ```
+#[doc(hidden)]
+pub fn remove_partial_files(directory: &str, is_ours: impl Fn(&str) -> bool) {
+    let Some(Ok(mut directory)) = local_path(directory) else { return };
+    if directory == Path::new("") {
+        directory.push(".");
+    }
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let name = file.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(PARTIAL));
+        let name = name.and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
+        if name.is_some_and(&is_ours) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Writes a file under a temporary name in the directory of its target, and renames it when it is complete.
 #[derive(Debug)]
 pub(in crate::store) struct LocalWriter {
@@ -30,6 +61,7 @@ pub(in crate::store) struct LocalWriter {
     file: BufWriter<File>,
     /// Whether a write has failed, so that bytes may be missing.
     failed: bool,
+    options: WriteOptions,
 }
 
 /// A partial file, which is removed on drop.
@@ -43,26 +75,33 @@ impl Drop for PartialFile {
 }
 
 impl LocalWriter {
-    /// Begins a file at `target`, and creates missing directories. Only its owner can read a private file,
-    /// and its directory if that is created here.
-    pub(in crate::store) fn create(url: &str, target: PathBuf, private: bool) -> Result<Self> {
+    /// Begins a file at `target`, and creates missing directories.
+    pub(in crate::store) fn create(url: &str, target: PathBuf, options: WriteOptions) -> Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
         };
         let directory = directory(&target);
-        let (made, mut options) = match private {
-            true => (create_private_dir(directory), private_file()),
-            false => (fs::create_dir_all(directory), OpenOptions::new()),
-        };
-        made.map_err(store_error)?;
         let partial = directory.join(partial_name(name));
-        let file = options.read(true).write(true).create_new(true).open(&partial).map_err(store_error)?;
+        let mut open = if options.private { private_file() } else { OpenOptions::new() };
+        open.read(true).write(true).create_new(true);
+        let create_directory = || match options.private {
+            true => create_private_dir(directory),
+            false => fs::create_dir_all(directory),
+        };
+        let file = match open.open(&partial) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create_directory().and_then(|()| open.open(&partial))
+            }
+            opened => opened,
+        };
+        let file = file.map_err(store_error)?;
         Ok(LocalWriter {
             url: url.into(),
             target,
             partial: PartialFile(partial),
             file: BufWriter::with_capacity(256 << 10, file),
             failed: false,
+            options,
         })
     }
 }
@@ -82,7 +121,9 @@ fn partial_name(name: &OsStr) -> OsString {
 }
 
 /// Options to open a file that only its owner can read, where the system has owners.
-pub(in crate::store) fn private_file() -> OpenOptions {
+#[doc(hidden)]
+#[must_use]
+pub fn private_file() -> OpenOptions {
     #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -118,6 +159,20 @@ impl Write for LocalWriter {
     }
 }
 
+/// Gives a partial file its name.
+///
+/// # Errors
+/// If a file with the name exists, even one that another thread has just written.
+fn publish(partial: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(partial, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
+        done => return done,
+    }
+    // Some file systems have no hard links. There, an empty file reserves the name first.
+    drop(File::create_new(path)?);
+    fs::rename(partial, path).inspect_err(|_| drop(fs::remove_file(path)))
+}
+
 /// Whether a call should be repeated, as all callers of [`Write`] do.
 fn is_interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
@@ -125,17 +180,26 @@ fn is_interrupted(error: &io::Error) -> bool {
 
 impl ObjectWriter for LocalWriter {
     fn finish(self: Box<Self>) -> Result<ObjectInfo> {
-        let Self { url, target, partial, file, failed } = *self;
+        let Self { url, target, partial, file, failed, options } = *self;
         if failed {
             return Err(io::Error::other("a write to this file has failed before").into());
         }
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // Data before the rename: a crash must not leave the name on a file whose data never reached the
-        // disk.
-        file.sync_all()?;
-        fs::rename(&partial.0, &target).map_err(store_error)?;
-        std::mem::forget(partial);
-        sync_directory(&target);
+        if options.sync {
+            // Data before the rename: a crash must not leave the name on a file whose data never reached the
+            // disk.
+            file.sync_all()?;
+        }
+        if options.replace {
+            fs::rename(&partial.0, &target).map_err(store_error)?;
+            std::mem::forget(partial);
+        } else {
+            // A hard link leaves the partial file, which is then removed.
+            publish(&partial.0, &target).map_err(store_error)?;
+        }
+        if options.sync {
+            sync_directory(&target);
+        }
         // From the open file, since the name may belong to another file by now. After the rename, since a
         // file system may set times then.
         let metadata = file.metadata()?;
@@ -154,7 +218,7 @@ mod tests {
     fn a_file_with_a_failed_write_does_not_appear() {
         let home = tempfile::tempdir().unwrap();
         let target = home.path().join("a.tar");
-        let mut writer = LocalWriter::create("a.tar", target.clone(), false).unwrap();
+        let mut writer = LocalWriter::create("a.tar", target.clone(), WriteOptions::default()).unwrap();
         let disk = std::mem::replace(
             &mut writer.file,
             BufWriter::with_capacity(0, File::open(home.path()).unwrap()),
@@ -175,7 +239,7 @@ mod tests {
             let name = format!(".f.tar.{}-{number}{PARTIAL}", std::process::id());
             fs::write(directory.path().join(name), "half").unwrap();
         }
-        let create = || LocalWriter::create("f.tar", target.clone(), false).unwrap();
+        let create = || LocalWriter::create("f.tar", target.clone(), WriteOptions::default()).unwrap();
         let (first, second) = (create(), create());
         assert_ne!(first.partial.0, second.partial.0);
         Box::new(first).finish().unwrap();
@@ -188,7 +252,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for name in ["n".repeat(255), "ü".repeat(127), format!("x{}", "😀".repeat(63)), "short".into()] {
             let target = directory.path().join(&name);
-            let mut writer = Box::new(LocalWriter::create(&name, target.clone(), false).unwrap());
+            let mut writer =
+                Box::new(LocalWriter::create(&name, target.clone(), WriteOptions::default()).unwrap());
             assert!(is_partial(&writer.partial.0));
             let partial = writer.partial.0.file_name().unwrap().to_str().unwrap();
             assert!(partial.len() <= 140 && partial.starts_with('.'), "{partial}");
@@ -207,15 +272,37 @@ mod tests {
         let (shared, made) = (directory.path().join("shared"), directory.path().join("above/made"));
         fs::create_dir(&shared).unwrap();
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        let private = WriteOptions { private: true, ..WriteOptions::default() };
         for directory in [&shared, &made] {
             let target = directory.join("f.json");
-            let writer = Box::new(LocalWriter::create("f.json", target.clone(), true).unwrap());
+            let writer = Box::new(LocalWriter::create("f.json", target.clone(), private).unwrap());
             assert_eq!(mode(&writer.partial.0), 0o600);
             writer.finish().unwrap();
             assert_eq!(mode(&target), 0o600);
         }
         assert_eq!((mode(&shared), mode(&made)), (0o755, 0o700));
         assert_ne!(mode(made.parent().unwrap()), 0o700, "a parent is not private");
+    }
+
+    #[test]
+    fn an_existing_file_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("down/a.txt");
+        let write = |bytes: &[u8], replace| {
+            let options = WriteOptions { private: false, sync: false, replace };
+            let mut writer = Box::new(LocalWriter::create("a.txt", target.clone(), options)?);
+            writer.write_all(bytes)?;
+            writer.finish()
+        };
+        write(b"one", false).unwrap();
+        let error = write(b"two", false).unwrap_err();
+        let is_there =
+            matches!(error.kind(), ErrorKind::Io(why) if why.kind() == io::ErrorKind::AlreadyExists);
+        assert!(is_there, "{error:?}");
+        assert_eq!(fs::read(&target).unwrap(), b"one");
+        write(b"three", true).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"three");
+        assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]
@@ -233,7 +320,8 @@ mod tests {
             || list(directory.path(), usize::MAX, |path| Ok(path.to_string_lossy().into_owned())).unwrap();
         for content in [&b"first"[..], b"second"] {
             let before = fs::read(&target).ok();
-            let mut writer = Box::new(LocalWriter::create(url, target.clone(), false).unwrap());
+            let mut writer =
+                Box::new(LocalWriter::create(url, target.clone(), WriteOptions::default()).unwrap());
             writer.write_all(content).unwrap();
             writer.flush().unwrap();
             assert_eq!(fs::read(&target).ok(), before);
@@ -245,7 +333,7 @@ mod tests {
             assert_eq!((found.size, found.version), (Some(info.size), info.version.clone()));
             assert_eq!(list(), [info]);
         }
-        drop(LocalWriter::create(url, target.clone(), false).unwrap());
+        drop(LocalWriter::create(url, target.clone(), WriteOptions::default()).unwrap());
         assert_eq!(fs::read_dir(directory.path().join("new")).unwrap().count(), 1);
     }
 }

@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 
 use crate::program::program;
+use crate::support::root;
 use crate::writing::photos;
 use shardstream::image::{Image, ImageMode};
 use shardstream::write::ShardWriter;
@@ -174,7 +175,7 @@ fn compare(name: &str, directory: &Path, show: fn(&str) -> String) {
 }
 
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+    root().join("docs")
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn outputs_match_the_page_on_writing() {
 fn every_command_is_on_the_page() {
     let page =
         ["cli.md", "cli-writing.md"].map(|page| fs::read_to_string(docs().join(page)).unwrap()).concat();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cli");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help");
     for entry in fs::read_dir(golden).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let name = name.trim_end_matches(".txt").replace("import-wids", "importwids");

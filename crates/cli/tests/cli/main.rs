@@ -1,6 +1,6 @@
 //! Tests that run the program `shardstream` on real files, and check its output and exit status.
 
-#[path = "../support/mod.rs"]
+#[path = "../../../../tests/support/mod.rs"]
 mod support;
 
 mod emulators;

@@ -1,4 +1,4 @@
-//! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test --features cli --test cli help`
+//! `--help`, completions and man pages. `SHARDSTREAM_BLESS=1 cargo test -p shardstream-cli help`
 //! updates the golden texts: check in the diff that every change was intended.
 
 use crate::program::output;
@@ -21,7 +21,7 @@ fn commands(directory: &Path, command: &[&str]) -> Vec<Vec<String>> {
 #[test]
 fn help_is_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cli");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help");
     let bless = std::env::var("SHARDSTREAM_BLESS").as_deref() == Ok("1");
     let (mut wrong, mut files) = (Vec::new(), Vec::new());
     for command in commands(dir.path(), &[]) {

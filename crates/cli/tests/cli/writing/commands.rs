@@ -3,14 +3,14 @@
 
 use super::photos;
 use crate::program::{Ran, program};
-use crate::support::bucket;
+use crate::support::{bucket, root};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 /// The commands of this program in the ```` ```sh ```` blocks of a page.
 fn commands(page: &str) -> Vec<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
+    let page = root().join("docs").join(page);
     let text = fs::read_to_string(page).unwrap().replace("\\\n", " ");
     let mut in_shell = false;
     let lines = text.lines().filter(|line| {

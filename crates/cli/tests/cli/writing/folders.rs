@@ -3,8 +3,8 @@
 
 use super::{files, photos, picture, samples};
 use crate::program::{Ran, failure, output, program, run};
-use crate::support::noise;
 use crate::support::server::{Reply, Server};
+use crate::support::{noise, root};
 use shardstream::Index;
 use shardstream::image::{Image, ImageMode};
 use shardstream::store::Store;
@@ -229,7 +229,7 @@ fn an_image_is_stored_under_its_real_format() {
     let path = dir.path().join("photos/cat/0.JPEG");
     fs::rename(dir.path().join("photos/cat/0.png"), &path).unwrap();
     // A CMYK image, which would change if it were decoded and encoded again.
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/codec/images");
+    let data = root().join("tests/data/codec/images");
     let printed = fs::read(data.join("cmyk.jpg")).unwrap();
     fs::write(dir.path().join("photos/dog/print.jpg"), &printed).unwrap();
     for (to, more) in [("quick/%d.tar", &[][..]), ("decoded/%d.tar", &["--verify"])] {

@@ -1,9 +1,8 @@
 //! Progress: a bar on a terminal, lines elsewhere, nothing with `--quiet`.
 
 use crate::program::{demo, program, run};
-use crate::support::skip;
+use crate::support::{root, skip};
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -63,7 +62,7 @@ const PARTS_OF_BAR: [&str; 6] = ["verify [", "] ", " of ", " shards/s, ", "s lef
 
 #[test]
 fn the_picture_in_the_docs_is_of_such_a_bar() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let docs = root().join("docs");
     let picture = fs::read_to_string(docs.join("cli-progress.svg")).unwrap();
     assert!(picture.len() < 20_000 && picture.contains("$ shardstream verify photos --decode"));
     let bars: Vec<&str> = picture.lines().filter(|line| line.contains("verify [")).collect();
