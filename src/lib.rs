@@ -39,7 +39,6 @@ mod predicate;
 mod sample;
 pub mod shards;
 pub mod state;
-pub mod store;
 pub mod tar;
 pub mod tensor;
 pub mod topology;
@@ -59,11 +58,13 @@ pub use sample::{Array, FromValue, Position, Sample, Value};
 pub use shards::ShardList;
 #[doc(inline)]
 pub use shardstream_base::error;
+#[doc(inline)]
+pub use shardstream_base::{Rng, SecretUrl};
 #[cfg(feature = "image")]
 #[doc(inline)]
 pub use shardstream_image as image;
 #[doc(inline)]
-pub use shardstream_base::{Rng, SecretUrl};
+pub use shardstream_store as store;
 pub use state::{Digest, State};
 pub use topology::Topology;
 

@@ -9,6 +9,7 @@ use png::{BitDepth, ColorType, Transformations};
 /// A label image with the numbers of its file: no palette is applied, and nothing is scaled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelImage {
+    /// Height and width in pixels.
     pub size: Size,
     /// `U8` or `U16`.
     pub dtype: DType,

@@ -56,8 +56,8 @@ pub use transform::{
     RandomResizedCrop, Resize, Transform, Transforms, TrivialAugmentWide,
 };
 
-use shardstream_base::{Error, ErrorKind, Result, Rng, dtype, rng};
 use crate::dtype::DType;
+use shardstream_base::{Error, ErrorKind, Result, dtype, rng};
 use std::fmt;
 
 /// The extensions of images that can be read.

@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 /// without an error is whole.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
 /// use shardstream::store::Body;
 ///
 /// let body = Body::from_chunks([Ok("ab".into()), Ok("c".into())]);
@@ -112,7 +113,8 @@ impl Body {
 
     /// Begins to request the bytes, as far as the budget allows, so that they have arrived when they are
     /// read. Returns the number of objects behind this one that should begin too.
-    pub(crate) fn begin(&mut self) -> usize {
+    #[doc(hidden)]
+    pub fn begin(&mut self) -> usize {
         match &mut self.state {
             // The budget decides what is requested: enough objects that even small ones fill the line.
             BodyState::Idle(ChunkSource::Fetch(chunks)) => {
@@ -140,6 +142,7 @@ impl Body {
     /// of the caller's own chunks.
     ///
     /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("note.txt");
     /// # std::fs::write(&path, "ten bytes.")?;
@@ -156,7 +159,8 @@ impl Body {
     }
 
     /// The cell that holds [`object`](Body::object), for use when the body has become a stream.
-    pub(crate) fn object_cell(&self) -> ObjectCell {
+    #[doc(hidden)]
+    pub fn object_cell(&self) -> ObjectCell {
         self.object.clone()
     }
 
@@ -188,6 +192,7 @@ impl Body {
     /// [`ErrorKind::TooLarge`] if there are more, and the first error of the chunks.
     ///
     /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
     /// use shardstream::ErrorKind;
     /// use shardstream::store::Body;
     ///
@@ -213,7 +218,8 @@ impl Body {
 
     /// Polls for the next chunk, for callers that have other work while the network is slow. May block while
     /// a chunk is read from a file or decompressed.
-    pub(crate) fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+    #[doc(hidden)]
+    pub fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         let mut running = self.start(ReadOn::CallerWhileQuick);
         let item = running.poll_next_unpin(cx);
         self.state = BodyState::Running(running);

@@ -71,7 +71,7 @@ static IN_USE: AtomicU64 = AtomicU64::new(0);
 const MIN_COUNTED: usize = 16 << 10;
 
 /// Number of bytes in the read buffers of this process: in those in use, and in idle ones.
-pub(crate) fn read_buffers() -> (u64, u64) {
+pub fn read_buffers() -> (u64, u64) {
     (IN_USE.load(Relaxed), IDLE.load(Relaxed) as u64)
 }
 
@@ -131,7 +131,7 @@ impl Drop for InUse {
 ///
 /// Unless it is small, it begins at an [aligned](crate::aligned) address, where the kernel copies fast.
 #[derive(Debug, Default)]
-pub(crate) struct ReadBuffer(BufferMemory, InUse);
+pub struct ReadBuffer(BufferMemory, InUse);
 
 impl ReadBuffer {
     fn new(memory: BufferMemory) -> Self {
@@ -166,7 +166,7 @@ impl ReadBuffer {
 
     /// Makes an empty buffer with room for `bytes` bytes, however many. For bytes that are joined from
     /// several chunks.
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
+    pub fn with_capacity(bytes: usize) -> Self {
         let capacity = bytes.checked_next_power_of_two().unwrap_or(bytes);
         let idle = pool(capacity).map(|mut pool| pool.pop());
         let mut memory = match idle {
@@ -196,12 +196,12 @@ impl ReadBuffer {
     }
 
     /// The number of bytes for which it has room.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
     /// Turns the buffer into shared bytes. It returns to the pool when the last of them is dropped.
-    pub(crate) fn freeze(self) -> Bytes {
+    pub fn freeze(self) -> Bytes {
         let length = self.len();
         self.freeze_first(length)
     }

@@ -20,6 +20,7 @@ use std::time::Duration;
 /// Options of a [`Store`].
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
 /// use shardstream::store::{Store, object_store::memory::InMemory};
 /// use std::sync::Arc;
 ///

@@ -171,7 +171,7 @@ fn missing(suffix: &str, feature: &str) -> Error {
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 mod reader {
     use super::Expansion;
-    use crate::store::buffer::{ReadBuffer, size};
+    use crate::buffer::{ReadBuffer, size};
     use crate::{Error, ErrorKind, Result};
     use bytes::Bytes;
     use futures::io::{AsyncBufRead, AsyncRead, AsyncReadExt};

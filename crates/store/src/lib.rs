@@ -21,6 +21,7 @@
 //! An object is read as bounded ranges of one pinned version, and the length of each range is checked: the
 //! result is the object as it was at one moment, or an error. No message shows passwords or the query of a
 //! signed URL.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod budget;
@@ -69,33 +70,42 @@ mod upload;
 
 pub use body::{Body, Stopper};
 pub use budget::Budget;
-pub(crate) use budget::{ReadAheadMemory, ReadQueue};
-pub(crate) use buffer::{ReadBuffer, read_buffers};
+#[doc(hidden)]
+pub use budget::{ReadAheadMemory, ReadQueue};
+#[doc(hidden)]
+pub use buffer::{ReadBuffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-pub(crate) use compression::is_shard_name;
+#[doc(hidden)]
+pub use compression::is_shard_name;
 #[doc(hidden)]
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
 #[doc(hidden)]
 pub use local::{private_file, remove_partial_files};
 #[doc(hidden)]
 pub use location::{file_name, is_local, local_path, normalised, split_last};
-pub(crate) use location::{is_path, is_same_place};
-pub(crate) use object_cell::ObjectCell;
+#[doc(hidden)]
+pub use location::{is_path, is_same_place};
+#[doc(hidden)]
+pub use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
+/// For tests over TLS.
+#[cfg(feature = "transport")]
+#[doc(hidden)]
+pub use tokio_rustls;
 pub use transport_choice::Transport;
 pub use upload::ObjectWriter;
 #[doc(hidden)]
 pub use upload::WriteOptions;
-pub(crate) use upload::write_to;
+#[doc(hidden)]
+pub use upload::write_to;
 
 use crate::memory::Gauge;
 use crate::secret_url::shown;
-use crate::{Error, ErrorKind, Result};
 use body::ChunkSource;
 use decompress::{Decompressor, Expansion};
 use fetch::{FetchLimits, FetchTarget};
@@ -103,6 +113,10 @@ use futures::stream::TryStreamExt;
 use listing::Listing;
 use local::{FileChunks, FileMeter, LocalWriter};
 use meter::SourceMeter;
+use shardstream_base::{
+    Error, ErrorKind, Result, activity, aligned, error, file_kind, memory, panic, seconds, secret_url,
+    telemetry, wait,
+};
 use source_registry::{ObjectLocation, SourceRegistry};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -117,6 +131,7 @@ use upload::UploadWriter;
 /// Cloning is cheap, and clones share their clients: one per bucket, made when it is first needed.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
 /// use shardstream::store::Store;
 /// use std::io::Write;
 ///
@@ -159,7 +174,8 @@ impl Store {
     }
 
     /// [`open`](Store::open), for reading after everything that was opened in this queue before.
-    pub(crate) fn open_in(&self, queue: &ReadQueue, url: &str) -> Result<Body> {
+    #[doc(hidden)]
+    pub fn open_in(&self, queue: &ReadQueue, url: &str) -> Result<Body> {
         let open = || {
             let compression = Decompressor::of(url)?;
             Ok(self.stored(queue, url, 0..u64::MAX)?.compressed(compression, self.0.expansion))
@@ -187,7 +203,8 @@ impl Store {
     }
 
     /// [`open_range`](Store::open_range), for reading after everything that was opened in this queue before.
-    pub(crate) fn open_range_in(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
+    #[doc(hidden)]
+    pub fn open_range_in(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
         let open = || match Decompressor::of(url)? {
             Some(_) => Err(ErrorKind::Unsupported("a range of a compressed object".into()).into()),
             None => self.stored(queue, url, range),
@@ -198,6 +215,7 @@ impl Store {
     /// Opens the object at `url` as it is stored, without decompression, whatever its name says. For copying.
     ///
     /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
     /// # use shardstream::{Sample, write::ShardWriter};
     /// # let directory = tempfile::tempdir()?;
     /// # let pattern = format!("{}/%d.tar.gz", directory.path().display());
@@ -221,7 +239,8 @@ impl Store {
 
     /// [`open`](Store::open), from the source itself even if the store has a cache: for objects that are
     /// written again and again.
-    pub(crate) fn open_uncached(&self, url: &str) -> Result<Body> {
+    #[doc(hidden)]
+    pub fn open_uncached(&self, url: &str) -> Result<Body> {
         let open = || {
             let compression = Decompressor::of(url)?;
             let body = self.stored_from(None, &self.queue(&Gauge::default()), url, 0..u64::MAX)?;
@@ -231,13 +250,15 @@ impl Store {
     }
 
     /// The budget that all readers of this store share.
-    pub(crate) fn budget(&self) -> &Budget {
+    #[doc(hidden)]
+    pub fn budget(&self) -> &Budget {
         &self.0.budget
     }
 
     /// Makes a queue: objects that are opened in it are read one after the other, and requested in this
     /// order. `owner` counts their memory.
-    pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
+    #[doc(hidden)]
+    pub fn queue(&self, owner: &Gauge) -> ReadQueue {
         self.0.budget.queue(owner)
     }
 
@@ -245,6 +266,7 @@ impl Store {
     /// faults and waiting times.
     ///
     /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
     /// # let store = shardstream::store::Store::default();
     /// let before = store.report();
     /// // … an epoch …
@@ -265,7 +287,8 @@ impl Store {
     }
 
     /// Whether one store is a clone of the other.
-    pub(crate) fn is(&self, other: &Store) -> bool {
+    #[doc(hidden)]
+    pub fn is(&self, other: &Store) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
@@ -356,7 +379,8 @@ impl Store {
 
     /// [`list`](Store::list), but may leave out directories deeper than `depth` below `prefix`. A bucket
     /// lists them anyway.
-    pub(crate) fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
+    #[doc(hidden)]
+    pub fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
         let mut objects = self.list_at(prefix, depth).map_err(|error| error.in_shard(prefix))?;
         objects.sort_unstable();
         Ok(objects)
@@ -396,6 +420,7 @@ impl Store {
     /// [`finish`](ObjectWriter::finish). Blocks.
     ///
     /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
     /// use shardstream::store::Store;
     ///
     /// # let directory = tempfile::tempdir()?;
@@ -417,6 +442,7 @@ impl Store {
     /// [`put`](Store::put) with options.
     ///
     /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
     /// use shardstream::store::{Store, WriteOptions};
     ///
     /// # let directory = tempfile::tempdir()?;
@@ -438,7 +464,8 @@ impl Store {
 
     /// [`create`](Store::create), but other users of the machine may not read the object if it is a local
     /// file.
-    pub(crate) fn create_private(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
+    #[doc(hidden)]
+    pub fn create_private(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
         self.create_with(url, WriteOptions { private: true, ..WriteOptions::default() })
     }
 
@@ -454,7 +481,8 @@ impl Store {
 
     /// [`create`](Store::create) for content that is not compressed. Refuses names that end as those of
     /// compressed objects, which would make it unreadable.
-    pub(crate) fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
+    #[doc(hidden)]
+    pub fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         match Decompressor::of(url) {
             Ok(None) => self.create_with(url, WriteOptions { private, ..WriteOptions::default() }),
             _ => {
@@ -465,7 +493,8 @@ impl Store {
     }
 
     /// Whether `url` is of a web server that the built-in client reads, and to which it cannot write.
-    pub(crate) fn is_web(&self, url: &str) -> bool {
+    #[doc(hidden)]
+    pub fn is_web(&self, url: &str) -> bool {
         self.0.sources.registered(url).is_none() && matches!(location::scheme(url), Some("http" | "https"))
     }
 

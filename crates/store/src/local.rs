@@ -234,7 +234,7 @@ fn directory(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::buffer::size as chunk;
+    use crate::buffer::size as chunk;
     use std::io::Write;
 
     fn chunks(path: &Path, range: Range<u64>) -> FileChunks {

@@ -317,7 +317,7 @@ impl Drop for ReaderWait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::StoreReport;
+    use crate::StoreReport;
 
     #[test]
     fn an_object_that_is_waited_for_much_longer_than_others_is_slow() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 /// What the first response says about an object, shared by its readers.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ObjectCell(Arc<ObjectFacts>);
+pub struct ObjectCell(Arc<ObjectFacts>);
 
 #[derive(Debug, Default)]
 struct ObjectFacts {
@@ -16,13 +16,13 @@ struct ObjectFacts {
 
 impl ObjectCell {
     /// The size and version, once they are known.
-    pub(crate) fn get(&self) -> Option<ObjectVersion> {
+    pub fn get(&self) -> Option<ObjectVersion> {
         self.0.object.get().cloned()
     }
 
     /// Whether the source returns the whole object for any range, so that each further range costs all bytes
     /// before it.
-    pub(crate) fn is_unranged(&self) -> bool {
+    pub fn is_unranged(&self) -> bool {
         self.0.is_unranged.load(Ordering::Acquire)
     }
 

@@ -126,7 +126,8 @@ impl StoreReport {
 
     /// Returns the reports of two stores as one.
     #[must_use]
-    pub(crate) fn with(mut self, other: StoreReport) -> StoreReport {
+    #[doc(hidden)]
+    pub fn with(mut self, other: StoreReport) -> StoreReport {
         for report in other.sources {
             match self.sources.iter_mut().find(|mine| mine.source == report.source) {
                 Some(mine) => mine.combine(&report, u64::saturating_add, Duration::saturating_add),

@@ -197,7 +197,8 @@ impl ObjectVersion {
     /// Whether both have the same version, and sizes that do not differ.
     ///
     /// False if a version is unknown: an object that is written again often keeps its length.
-    pub(crate) fn is_same_version(&self, other: &ObjectVersion) -> bool {
+    #[doc(hidden)]
+    pub fn is_same_version(&self, other: &ObjectVersion) -> bool {
         let (Some(one), Some(now)) = (&self.version, &other.version) else { return false };
         tag(one) == tag(now) && !self.contradicts(other)
     }
@@ -207,7 +208,8 @@ impl ObjectVersion {
     /// ETags are compared weakly (RFC 9110, 8.8.3.2), since a server may name the same bytes in both ways.
     /// The modification time of a file is compared with other such times alone: it says nothing about the
     /// ETag that the same bytes have in a bucket.
-    pub(crate) fn contradicts(&self, other: &ObjectVersion) -> bool {
+    #[doc(hidden)]
+    pub fn contradicts(&self, other: &ObjectVersion) -> bool {
         let sizes = matches!((self.size, other.size), (Some(one), Some(other)) if one != other);
         let (Some(one), Some(other)) = (&self.version, &other.version) else { return sizes };
         let versions = match (modification_time(one), modification_time(other)) {
@@ -262,7 +264,8 @@ impl ObjectInfo {
     }
 
     /// The size and version without the URL.
-    pub(crate) fn object(&self) -> ObjectVersion {
+    #[doc(hidden)]
+    pub fn object(&self) -> ObjectVersion {
         ObjectVersion { size: Some(self.size), version: self.version.clone() }
     }
 }

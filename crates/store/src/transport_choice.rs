@@ -17,6 +17,7 @@ use std::str::FromStr;
 /// guide][guide] lists the differences.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
 /// use shardstream::store::{Store, Transport};
 ///
 /// let store = Store::builder().transport(Transport::Reqwest).build()?;
@@ -25,7 +26,7 @@ use std::str::FromStr;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// [guide]: crate::guide::network#which-http-client
+/// [guide]: https://docs.rs/shardstream/latest/shardstream/guide/network/index.html#which-http-client
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {

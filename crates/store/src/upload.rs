@@ -49,7 +49,7 @@ impl Default for WriteOptions {
 
 /// Writes all of `bytes`. Returns the error of the upload itself, which [`Write`] wraps in an [`io::Error`],
 /// so that its kind is not [`ErrorKind::Io`].
-pub(crate) fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
+pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
     object.write_all(bytes).map_err(|error| error.downcast::<Error>().unwrap_or_else(Error::from))
 }
 
@@ -173,7 +173,7 @@ fn body(messages: Receiver<UploadMessage>) -> BoxStream<'static, Result<Bytes>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{GetOptions, GetResponse};
+    use crate::{GetOptions, GetResponse};
     use futures::future::{BoxFuture, FutureExt};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, mpsc};

@@ -15,8 +15,8 @@ use super::orientation::Orientation;
 use super::raster::{Raster, first_bytes};
 use super::rectangle::Rect;
 use super::{Filter, Image, ImageError, ImageMode, Pixels, Size, decode, jpeg};
-use plan::{FramePlan, PlannedResize};
 use crate::resizer::Format;
+use plan::{FramePlan, PlannedResize};
 use std::fmt;
 
 /// The memory that frames work in, reused from one frame to the next.
@@ -28,6 +28,12 @@ pub struct FrameScratch {
     spare: Vec<u8>,
     decoder: jpeg::JpegScratch,
     resampler: resample::Resampler,
+}
+
+impl fmt::Debug for FrameScratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameScratch").finish_non_exhaustive()
+    }
 }
 
 impl FrameScratch {

@@ -39,7 +39,7 @@ enum PixelTables {
 }
 
 /// The mean and the standard deviation of each channel.
-pub type Statistics<'a> = (&'a [f32], &'a [f32]);
+pub(super) type Statistics<'a> = (&'a [f32], &'a [f32]);
 
 impl PixelWriter {
     /// Values of type `u8` are 0 to 255, those of `u16` 0 to 65535. Those of other types are 0 to 1, minus

@@ -100,10 +100,9 @@ mod tests {
         let window = Rect { x: 0, y: 0, width: 8, height: bottom };
         let request = DecodeRequest { window, reduction: 1.0, channels: 3, verify };
         let mut to = vec![before; 1 << 20];
-        let raster = crate::checks::catch_panic(|| {
-            decode(file, &headers, request, 1 << 20, &mut Vec::new(), &mut to)
-        })
-        .ok()?;
+        let raster =
+            crate::checks::catch_panic(|| decode(file, &headers, request, 1 << 20, &mut Vec::new(), &mut to))
+                .ok()?;
         to.truncate(raster.part.width as usize * raster.part.height as usize * 3);
         Some(to)
     }

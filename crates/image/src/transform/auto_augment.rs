@@ -4,8 +4,8 @@ use super::Transform;
 use super::operation::{AugmentationSpace, NARROW, OPS, Op, WIDE};
 use super::options::config_error;
 use crate::Result;
-use crate::{Filter, Frame, ImageError, Size, affine, functional};
 use crate::rng::Rng;
+use crate::{Filter, Frame, ImageError, Size, affine, functional};
 
 /// The interpolation and the fill colour of geometric operations.
 #[derive(Debug, Clone, Copy, PartialEq)]

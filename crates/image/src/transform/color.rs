@@ -3,8 +3,8 @@
 use super::Transform;
 use super::options::{self, FACTORS, config_error};
 use crate::Result;
-use crate::{Frame, Size, functional};
 use crate::rng::Rng;
+use crate::{Frame, Size, functional};
 use std::ops::RangeInclusive;
 
 /// Changes brightness, contrast, saturation and hue, in a random order. As torchvision's `ColorJitter`.

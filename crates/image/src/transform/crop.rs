@@ -3,9 +3,9 @@
 use super::Transform;
 use super::options::{self, FACTORS, RATIOS, config_error};
 use crate::rectangle::Rect;
-use crate::{Filter, Frame, Size, functional};
 use crate::rng::Rng;
 use crate::{ErrorKind, Result};
+use crate::{Filter, Frame, Size, functional};
 use std::ops::RangeInclusive;
 
 /// Crops a random part of the picture and resizes it, as most image networks are trained. As torchvision's

@@ -5,8 +5,8 @@ use super::crop::below;
 use super::options::{self, RATIOS};
 use crate::Result;
 use crate::rectangle::Rect;
-use crate::{Frame, Size, functional};
 use crate::rng::Rng;
+use crate::{Frame, Size, functional};
 use rand::Rng as _;
 use std::ops::RangeInclusive;
 

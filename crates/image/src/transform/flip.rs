@@ -2,8 +2,8 @@
 
 use super::{Transform, options};
 use crate::Result;
-use crate::{Frame, Size};
 use crate::rng::Rng;
+use crate::{Frame, Size};
 
 /// Mirrors the picture with a probability: left becomes right. As torchvision's `RandomHorizontalFlip`.
 ///

@@ -3,8 +3,8 @@
 use super::Transform;
 use super::options::{self, config_error};
 use crate::Result;
-use crate::{Filter, Frame, Size};
 use crate::rng::Rng;
+use crate::{Filter, Frame, Size};
 
 /// Resizes the whole picture. As torchvision's `Resize` with `antialias=True`.
 ///

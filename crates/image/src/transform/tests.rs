@@ -5,8 +5,8 @@ use super::color::ColorStep;
 use super::operation::{NARROW, OPS, Op, WIDE};
 use super::{ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip};
 use super::{RandomResizedCrop, Transform, Transforms, TrivialAugmentWide};
-use crate::{Image, ImageMode, Size};
 use crate::rng::Rng;
+use crate::{Image, ImageMode, Size};
 use std::collections::BTreeMap;
 
 /// Kolmogorov-Smirnov test that numbers are uniform from 0 to 1, at the significance level 0.001.
@@ -213,8 +213,8 @@ fn erased_to_noise() {
     let erasing =
         RandomErasing::new(1.0).unwrap().scale(0.9..=0.95).unwrap().ratio(1.0..=1.0).unwrap().random();
     let mut rng = Rng::new(8, 0, 0);
-    let erased = Transforms::new()
-        .then(move |frame: &mut crate::Frame<'_>, rng: &mut Rng| erasing.apply(frame, rng));
+    let erased =
+        Transforms::new().then(move |frame: &mut crate::Frame<'_>, rng: &mut Rng| erasing.apply(frame, rng));
     let image = erased.image(&image, ImageMode::Rgb8, &mut rng).unwrap();
     // Those that were not erased are 0.
     let numbers = image.as_u8().unwrap().iter().copied().filter(|number| *number > 0);

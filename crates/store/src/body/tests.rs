@@ -42,7 +42,7 @@ fn the_object_is_known_with_the_first_chunk_of_either_face() {
     let path = directory.path().join("f");
     std::fs::write(&path, "four").unwrap();
     let path = path.to_str().unwrap();
-    let store = crate::store::Store::default();
+    let store = crate::Store::default();
     let stat = store.stat(path).unwrap();
     assert_eq!(stat.size, Some(4));
     assert_eq!(stat.version, store.list(directory.path().to_str().unwrap()).unwrap()[0].version);

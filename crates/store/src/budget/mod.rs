@@ -11,9 +11,9 @@ mod tuner;
 use crate::memory::{Gauge, MemoryShare};
 use crate::telemetry::log;
 use async_channel::Sender;
-pub(crate) use queue::ReadQueue;
+pub use queue::ReadQueue;
 pub(super) use queue::{QueuedObject, WaitingReader};
-pub(crate) use read_ahead::ReadAheadMemory;
+pub use read_ahead::ReadAheadMemory;
 use schedule::{ObjectId, RangeSchedule, ScheduleLimits};
 use std::collections::HashMap;
 use std::fmt;
@@ -34,7 +34,7 @@ use tuner::ConcurrencyTuner;
 /// least 128 KiB, and grows while the reader keeps reading. A reader that reads nothing while others do keeps
 /// what it has, and nothing more is requested ahead for it.
 ///
-/// [`Report::memory`](crate::loader::Report::memory) says how much of the budget each loader holds.
+/// `Report::memory` says how much of the budget each loader holds.
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
 /// of the memory. Beyond that, each stream may hold two small chunks of samples, and each thread one. Local
@@ -44,6 +44,7 @@ use tuner::ConcurrencyTuner;
 /// `map` are not counted: the loader's own options bound them.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
 /// use shardstream::store::{Budget, Store};
 ///
 /// // A large machine: more connections, and more memory for bytes in flight.
@@ -130,6 +131,7 @@ impl Budget {
     /// loaders have read ahead.
     ///
     /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
     /// println!("{} MB are held ahead", shardstream::store::Budget::process().in_use() / 1_000_000);
     /// ```
     #[must_use]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 impl Budget {
     /// Makes a queue for objects that are read one after the other. `owner` counts their memory.
-    pub(in crate::store) fn queue(&self, owner: &Gauge) -> ReadQueue {
+    pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
         ReadQueue(Arc::new(ReadQueueInner {
             budget: self.clone(),
             owner: owner.clone(),
@@ -26,7 +26,7 @@ impl Budget {
 ///
 /// Clones are the same queue.
 #[derive(Clone)]
-pub(crate) struct ReadQueue(Arc<ReadQueueInner>);
+pub struct ReadQueue(Arc<ReadQueueInner>);
 
 struct ReadQueueInner {
     budget: Budget,
@@ -48,12 +48,12 @@ impl ReadQueue {
     /// Sets the number of objects that come after the next one; [`u64::MAX`] if it is unknown. Where it is
     /// known, ranges shrink when few bytes are left to request, so that the last bytes come over all
     /// connections.
-    pub(crate) fn set_remaining(&self, remaining: u64) {
+    pub fn set_remaining(&self, remaining: u64) {
         self.0.remaining.store(remaining, Relaxed);
     }
 
     /// Appends the next object.
-    pub(in crate::store) fn next_object(&self) -> QueuedObject {
+    pub(crate) fn next_object(&self) -> QueuedObject {
         let number = self.0.objects.fetch_add(1, Relaxed);
         let id = ObjectId { queue: self.0.id, number };
         let ReadQueueInner { budget, owner, remaining, .. } = &*self.0;
@@ -64,8 +64,8 @@ impl ReadQueue {
 
 /// An object in its queue. It leaves the queue when this is dropped.
 #[derive(Debug)]
-pub(in crate::store) struct QueuedObject {
-    pub(in crate::store) budget: Budget,
+pub(crate) struct QueuedObject {
+    pub(crate) budget: Budget,
     id: ObjectId,
     owner: Gauge,
     /// Number of objects of the queue that follow this one.
@@ -75,7 +75,7 @@ pub(in crate::store) struct QueuedObject {
 impl QueuedObject {
     /// Begins to request the bytes `ahead` of the object, at most `max_ranges` ranges at a time. The receiver
     /// gets a grant for each range that may be requested.
-    pub(in crate::store) fn request(
+    pub(crate) fn request(
         &self,
         ahead: Range<u64>,
         range_size: Option<u64>,
@@ -91,18 +91,18 @@ impl QueuedObject {
     }
 
     /// Replaces the bytes that have not been requested yet by `ahead`, and the maximum number of ranges.
-    pub(in crate::store) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
+    pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
         self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
     }
 
     /// Records that the reader waits for more bytes of a range, until the guard is dropped.
-    pub(in crate::store) fn wait(&self) -> WaitingReader {
+    pub(crate) fn wait(&self) -> WaitingReader {
         self.budget.0.waiting.fetch_add(1, Relaxed);
         WaitingReader(self.budget.clone())
     }
 
     /// Records that the reader waits for the next range, which is requested if it was not yet.
-    pub(in crate::store) fn wait_for_next(&self) -> WaitingReader {
+    pub(crate) fn wait_for_next(&self) -> WaitingReader {
         let waiting = self.wait();
         self.budget.change(|state| state.schedule.await_next(self.id));
         waiting
@@ -122,7 +122,7 @@ impl Drop for QueuedObject {
 
 /// A guard that counts a reader as waiting.
 #[derive(Debug)]
-pub(in crate::store) struct WaitingReader(Budget);
+pub(crate) struct WaitingReader(Budget);
 
 impl Drop for WaitingReader {
     fn drop(&mut self) {

@@ -10,7 +10,8 @@ const READ_AHEAD_DIVISOR: u64 = 4;
 
 impl Budget {
     /// Reserves `bytes` for samples that are read ahead, if there is room for them. `owner` counts them.
-    pub(crate) fn try_reserve(&self, bytes: u64, owner: &Gauge) -> Option<ReadAheadMemory> {
+    #[doc(hidden)]
+    pub fn try_reserve(&self, bytes: u64, owner: &Gauge) -> Option<ReadAheadMemory> {
         let limit = self.0.bytes / READ_AHEAD_DIVISOR;
         let add = |reserved: u64| reserved.checked_add(bytes).filter(|total| *total <= limit);
         self.0.read_ahead.fetch_update(Relaxed, Relaxed, add).ok()?;
@@ -18,7 +19,8 @@ impl Budget {
     }
 
     /// Reserves `bytes` whether there is room for them or not.
-    pub(crate) fn reserve(&self, bytes: u64, owner: &Gauge) -> ReadAheadMemory {
+    #[doc(hidden)]
+    pub fn reserve(&self, bytes: u64, owner: &Gauge) -> ReadAheadMemory {
         self.0.read_ahead.fetch_add(bytes, Relaxed);
         ReadAheadMemory { budget: self.clone(), bytes, share: MemoryShare::of(owner, bytes) }
     }
@@ -26,7 +28,7 @@ impl Budget {
 
 /// Memory of the budget, given back on drop.
 #[derive(Debug)]
-pub(crate) struct ReadAheadMemory {
+pub struct ReadAheadMemory {
     budget: Budget,
     bytes: u64,
     /// The same bytes in the gauge of their owner.
@@ -35,7 +37,7 @@ pub(crate) struct ReadAheadMemory {
 
 impl ReadAheadMemory {
     /// Changes the number of bytes.
-    pub(crate) fn set(&mut self, bytes: u64) {
+    pub fn set(&mut self, bytes: u64) {
         let total = &self.budget.0.read_ahead;
         match bytes.checked_sub(self.bytes) {
             Some(more) => total.fetch_add(more, Relaxed),

@@ -6,7 +6,7 @@
 
 use super::file::{self, CachedContent, TAIL};
 use crate::secret_url::SecretUrl;
-use crate::store::{ObjectVersion, local};
+use crate::{ObjectVersion, local};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};

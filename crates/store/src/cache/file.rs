@@ -5,11 +5,11 @@
 //! block is written before the block's last byte, so that whoever sees the whole block can verify it. A file
 //! with a tail is complete.
 
+use crate::ObjectVersion;
 use crate::Result;
 use crate::aligned::ALIGNMENT;
+use crate::buffer::{self, ReadBuffer};
 use crate::secret_url::SecretUrl;
-use crate::store::ObjectVersion;
-use crate::store::buffer::{self, ReadBuffer};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fs::File;

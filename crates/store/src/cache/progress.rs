@@ -1,7 +1,7 @@
 //! The progress of a flight, which its readers follow.
 
 use super::file::{CachedContent, Written};
-use crate::store::ObjectCell;
+use crate::ObjectCell;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};

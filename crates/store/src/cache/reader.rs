@@ -6,11 +6,11 @@ use super::flight::{blocking, join, keep_alive};
 use super::progress::{FlightFile, FlightProgress};
 use super::state::CacheState;
 use crate::activity::{self, Activity};
-use crate::store::fetch::{FetchTarget, fetch};
-use crate::store::runtime::{self, Task};
-use crate::store::{ObjectCell, ObjectVersion};
+use crate::fetch::{FetchTarget, fetch};
+use crate::runtime::{self, Task};
 use crate::wait::until_woken;
 use crate::{ErrorKind, Result};
+use crate::{ObjectCell, ObjectVersion};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const MAX_ATTEMPTS: usize = 3;
 
 /// A read of an object, or of a range of it, through the cache.
 #[derive(Debug)]
-pub(in crate::store) struct CachedRead {
+pub(crate) struct CachedRead {
     cache: Arc<CacheState>,
     target: FetchTarget,
     opening: Option<Task<CacheLookup>>,
@@ -44,7 +44,7 @@ impl CachedRead {
 
     /// Looks up the object, and starts to fetch it into the cache if it is not there. Later calls do nothing.
     /// The fetch stops when this, or the stream that it becomes, is dropped.
-    pub(in crate::store) fn begin(&mut self) -> Result<()> {
+    pub(crate) fn begin(&mut self) -> Result<()> {
         if self.opening.is_none() {
             let (cache, target) = (Arc::clone(&self.cache), self.target.clone());
             self.opening = Some(runtime::spawn(async move { open(cache, target, false).await })?);
@@ -54,7 +54,7 @@ impl CachedRead {
 
     /// Returns the bytes as a stream. With `may_block`, polling reads files itself; otherwise they are read
     /// on threads for blocking work.
-    pub(in crate::store) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
+    pub(crate) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
         let begin = async move || -> Result<CacheReader> {
             self.begin()?;
             let CachedRead { cache, target, opening } = self;
@@ -386,7 +386,7 @@ impl CacheReader {
         let counts = first && (filled_here || matches!(discarded, Ok(true)));
         let again = counts && !self.cache.damaged().insert(key);
         if again || std::mem::replace(&mut self.recovered, true) {
-            let shown = |sum: u32| crate::store::Checksum::Crc32c(sum).to_string();
+            let shown = |sum: u32| crate::Checksum::Crc32c(sum).to_string();
             let (expected, received) = (shown(expected), shown(received));
             return Err(ErrorKind::DamagedCache { file, expected, received }.into());
         }

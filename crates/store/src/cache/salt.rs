@@ -1,7 +1,7 @@
 //! The salt of a cache's directory: random bytes in a file that only its owner can read.
 
 use super::directory::CacheDirectory;
-use crate::store::local;
+use crate::local;
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};

@@ -1,11 +1,11 @@
 //! Faults of the disk, with a simulated disk.
 
 use super::*;
-use crate::store::meter::SourceMeter;
-use crate::store::object::ObjectSource;
-use crate::store::object_store::memory::InMemory;
-use crate::store::source_registry::ObjectLocation;
-use crate::store::{Body, ObjectCell, Store};
+use crate::meter::SourceMeter;
+use crate::object::ObjectSource;
+use crate::object_store::memory::InMemory;
+use crate::source_registry::ObjectLocation;
+use crate::{Body, ObjectCell, Store};
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -156,7 +156,7 @@ fn bytes_from_the_cache_are_counted() {
             limits: fetch::FetchLimits::default(),
             object: ObjectCell::default(),
             meter: Arc::clone(&meter),
-            queue: crate::store::Budget::process().queue(&crate::memory::Gauge::default()),
+            queue: crate::Budget::process().queue(&crate::memory::Gauge::default()),
             for_cache: false,
         };
         let chunks = cache.read(target).into_stream(true);

@@ -2,10 +2,10 @@
 
 use super::contact::Contact;
 use crate::error::{Error, ErrorKind, RESPONSE, Result};
-use crate::store::fetch::retry::{REFUSED, is_transient, unreachable_limit};
-use crate::store::fetch::{FetchLimits, StallWatch, with_stall_timeout};
-use crate::store::response;
-use crate::store::transport::{RequestTarget, Response, network_fault, with_proxy_hint};
+use crate::fetch::retry::{REFUSED, is_transient, unreachable_limit};
+use crate::fetch::{FetchLimits, StallWatch, with_stall_timeout};
+use crate::response;
+use crate::transport::{RequestTarget, Response, network_fault, with_proxy_hint};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::{Method, StatusCode};
@@ -36,7 +36,7 @@ tokio::task_local! {
 
 /// Marks `request` as one for bytes of an object. The reader of ranges retries it and limits its time, so the
 /// requests for credentials that it needs are given up sooner.
-pub(in crate::store) async fn reading<T>(request: impl Future<Output = T>) -> T {
+pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
     READING.scope((), request).await
 }
 
@@ -202,7 +202,7 @@ fn io_kind(error: &HttpError) -> Option<io::ErrorKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::runtime;
+    use crate::runtime;
 
     fn policy() -> AttemptPolicy {
         AttemptPolicy {

@@ -4,7 +4,7 @@ use crate::Error;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use crate::ErrorKind;
 #[cfg(any(feature = "gcs", feature = "s3"))]
-use crate::store::location::Failure;
+use crate::location::Failure;
 use object_store::client::{HttpError, HttpErrorKind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, iter};
@@ -37,7 +37,7 @@ pub(super) fn carry(kind: HttpErrorKind, error: Error) -> HttpError {
 }
 
 /// Takes out the error of this crate that an error of `object_store` carries, if it does.
-pub(in crate::store) fn carried_error(error: &object_store::Error) -> Option<Error> {
+pub(crate) fn carried_error(error: &object_store::Error) -> Option<Error> {
     carried(error)
 }
 
@@ -48,7 +48,7 @@ pub(super) fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Error
 
 /// An error of this crate as one of `object_store`, from which [`carried_error`] takes it out again.
 #[cfg(any(feature = "gcs", feature = "s3"))]
-pub(in crate::store) fn store_error(error: Error) -> object_store::Error {
+pub(crate) fn store_error(error: Error) -> object_store::Error {
     object_store::Error::Generic {
         store: "credentials",
         source: Box::new(CarriedError(Mutex::new(Some(error)))),
@@ -57,6 +57,6 @@ pub(in crate::store) fn store_error(error: Error) -> object_store::Error {
 
 /// An error of `object_store` as one of this crate.
 #[cfg(any(feature = "gcs", feature = "s3"))]
-pub(in crate::store) fn own_error(error: object_store::Error) -> Error {
+pub(crate) fn own_error(error: object_store::Error) -> Error {
     carried_error(&error).unwrap_or_else(|| ErrorKind::Denied(Failure::boxed(&error)).into())
 }

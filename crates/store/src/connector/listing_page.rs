@@ -1,7 +1,7 @@
 //! Pages of listings, in a form that `object_store` can read.
 
-use crate::store::key;
-use crate::store::response::element;
+use crate::key;
+use crate::response::element;
 use crate::{ErrorKind, Result};
 use bytes::Bytes;
 use object_store::client::HttpRequest;

@@ -1,7 +1,7 @@
 //! What a client learns from requests for bytes.
 
 use super::*;
-use crate::store::runtime;
+use crate::runtime;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 

@@ -11,9 +11,9 @@ use super::renewed::{CredentialSource, Expiring, Renewed};
 use super::sts::{AssumedRole, Signer};
 use super::values::{home, in_place, is_sendable, parse_time, unusable, variable};
 use crate::Result;
-use crate::store::client_settings::ClientSettings;
-use crate::store::connector::{Connector, CredentialClient, client_options, own_error};
-use crate::store::environment::flag;
+use crate::client_settings::ClientSettings;
+use crate::connector::{Connector, CredentialClient, client_options, own_error};
+use crate::environment::flag;
 use futures::future::{BoxFuture, FutureExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
 use object_store::client::HttpRequestBody;
@@ -35,10 +35,7 @@ const MAX_PROFILES: usize = 8;
 /// # Errors
 ///
 /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a profile that cannot be used, with the setting.
-pub(in crate::store) fn configure(
-    mut builder: AmazonS3Builder,
-    settings: &ClientSettings,
-) -> Result<AmazonS3Builder> {
+pub(crate) fn configure(mut builder: AmazonS3Builder, settings: &ClientSettings) -> Result<AmazonS3Builder> {
     let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
     let skips = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| flag(&skip) == Some(true));
     let has_keys = value(AmazonS3ConfigKey::AccessKeyId).is_some()

@@ -7,7 +7,7 @@ use super::renewed::Expiring;
 use super::token_request::{SCOPE, access_token, answer, checked, post_form};
 use super::values::{after_seconds, in_place, unusable, variable};
 use crate::Result;
-use crate::store::connector::CredentialClient;
+use crate::connector::CredentialClient;
 use http::header::ACCEPT;
 use object_store::client::HttpRequestBody;
 use std::path::{Path, PathBuf};

@@ -9,9 +9,9 @@ use super::renewed::{CredentialSource, Expiring, Renewed};
 use super::token_request::{SCOPE, access_token, answer, checked, post_form};
 use super::values::{after_seconds, home, parse_time, variable};
 use crate::Result;
-use crate::store::client_settings::ClientSettings;
-use crate::store::connector::{Connector, CredentialClient, client_options};
-use crate::store::environment::flag;
+use crate::client_settings::ClientSettings;
+use crate::connector::{Connector, CredentialClient, client_options};
+use crate::environment::flag;
 use futures::future::{BoxFuture, FutureExt};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use object_store::client::HttpRequestBody;
@@ -32,7 +32,7 @@ const KNOWN: &str = "names no known kind of credentials: service_account, author
 /// # Errors
 ///
 /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a file that cannot be used, with the field.
-pub(in crate::store) fn configure(
+pub(crate) fn configure(
     builder: GoogleCloudStorageBuilder,
     settings: &ClientSettings,
 ) -> Result<GoogleCloudStorageBuilder> {
@@ -146,7 +146,7 @@ impl GoogleAccount {
                 GoogleAccount::External(account) => account.token(client).await,
                 GoogleAccount::User(user) => user.token(client).await,
                 GoogleAccount::Key(key) => {
-                    let token = key.get_credential().await.map_err(crate::store::connector::own_error)?;
+                    let token = key.get_credential().await.map_err(crate::connector::own_error)?;
                     Ok(Expiring { credential: token.bearer.clone(), end: Some(after_seconds(3600)) })
                 }
                 GoogleAccount::Impersonated { source, target } => {

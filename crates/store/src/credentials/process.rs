@@ -2,7 +2,7 @@
 
 use super::values::unusable;
 use crate::Result;
-use crate::store::runtime;
+use crate::runtime;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,6 +1,6 @@
 //! A credential that is requested when it is needed, and again before it expires.
 
-use crate::store::connector;
+use crate::connector;
 use crate::{Error, Result};
 use futures::future::{BoxFuture, FutureExt};
 use object_store::CredentialProvider;

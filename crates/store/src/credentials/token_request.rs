@@ -4,7 +4,7 @@ use super::document::Document;
 use super::renewed::Expiring;
 use super::values::{after_seconds, in_place, unusable};
 use crate::Result;
-use crate::store::connector::CredentialClient;
+use crate::connector::CredentialClient;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};

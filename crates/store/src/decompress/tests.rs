@@ -22,7 +22,7 @@ fn names_the_missing_feature() {
 #[cfg(feature = "gzip")]
 mod gzip {
     use super::super::*;
-    use crate::store::Body;
+    use crate::Body;
     use std::io::Write;
 
     fn gz(bytes: &[u8]) -> Vec<u8> {
@@ -115,7 +115,7 @@ mod gzip {
 #[cfg(feature = "zstd")]
 mod zstd {
     use super::super::*;
-    use crate::store::Body;
+    use crate::Body;
 
     fn frame(bytes: &[u8]) -> Vec<u8> {
         ::zstd::encode_all(bytes, 3).unwrap()
@@ -190,7 +190,7 @@ fn assert_damaged(error: &Error, format: &str, length: u64) {
 /// Asserts that decompression stops with an error at the limit, and succeeds with a higher limit.
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 fn assert_bomb(compression: Decompressor, bytes: &[u8], ratio: u32) {
-    use crate::store::Body;
+    use crate::Body;
     let spare = 1 << 20;
     let max = bytes.len() as u64 * u64::from(ratio) + spare;
     let read = |ratio| {

@@ -4,7 +4,7 @@ use super::hedge;
 use super::retry::Retries;
 use super::stall::StallWatch;
 use super::target::QueuedTarget;
-use crate::store::source::{GetOptions, GetResponse};
+use crate::source::{GetOptions, GetResponse};
 use crate::{Error, ErrorKind, Result};
 use async_channel::Sender;
 use bytes::Bytes;

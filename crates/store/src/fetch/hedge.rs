@@ -3,8 +3,8 @@
 use super::stall::with_stall_timeout;
 use super::target::QueuedTarget;
 use crate::Result;
-use crate::store::meter::RequestTimer;
-use crate::store::source::{GetOptions, GetResponse};
+use crate::meter::RequestTimer;
+use crate::source::{GetOptions, GetResponse};
 use crate::telemetry::log;
 use bytes::Bytes;
 use futures::future::{self, Either};

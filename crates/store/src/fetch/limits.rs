@@ -4,23 +4,23 @@ use std::time::Duration;
 
 /// How an object is split into requests, and how faults are handled.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::store) struct FetchLimits {
+pub(crate) struct FetchLimits {
     /// Bytes per request; measured unless set.
-    pub(in crate::store) range_size: Option<u64>,
+    pub(crate) range_size: Option<u64>,
     /// Maximum number of ranges per object that are in flight or unread.
-    pub(in crate::store) ranges_in_flight: usize,
+    pub(crate) ranges_in_flight: usize,
     /// Maximum number of retries of a request, or of the rest of a range.
-    pub(in crate::store) retries: u32,
+    pub(crate) retries: u32,
     /// Maximum time of retrying without progress.
-    pub(in crate::store) retry_timeout: Duration,
+    pub(crate) retry_timeout: Duration,
     /// The pause before the first retry. It doubles with each.
-    pub(in crate::store) pause: Duration,
+    pub(crate) pause: Duration,
     /// Maximum time without a byte, before and within a response.
-    pub(in crate::store) stall: Duration,
+    pub(crate) stall: Duration,
     /// Share of all bytes that may be requested twice.
-    pub(in crate::store) hedge: f64,
+    pub(crate) hedge: f64,
     /// Whether checksums of whole objects are compared.
-    pub(in crate::store) checksums: bool,
+    pub(crate) checksums: bool,
 }
 
 impl Default for FetchLimits {

@@ -1,9 +1,9 @@
 //! Decides whether and when a failed request is retried, and when it is given up.
 
 use super::limits::FetchLimits;
-use crate::store::budget::Budget;
-use crate::store::host_pause::HostPause;
-use crate::store::meter::SourceMeter;
+use crate::budget::Budget;
+use crate::host_pause::HostPause;
+use crate::meter::SourceMeter;
 use crate::telemetry::log;
 use crate::{Error, ErrorKind, Result, SecretUrl};
 use std::hash::{BuildHasher, RandomState};
@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Maximum pause before a retry, unless the store asks for a longer one.
-pub(in crate::store) const MAX_PAUSE: Duration = Duration::from_secs(30);
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long to retry a server that has never responded while it refuses connections or has no address.
-pub(in crate::store) const REFUSED: Duration = Duration::from_secs(2);
+pub(crate) const REFUSED: Duration = Duration::from_secs(2);
 /// How long to retry a server that has never responded while it sends nothing.
 const SILENT: Duration = Duration::from_secs(60);
 
@@ -38,7 +38,7 @@ pub(super) struct RequestContext<'a> {
 
 /// Counts the tries of one request, and of requests for the rest of its range, since the last progress.
 #[derive(Debug)]
-pub(in crate::store) struct Retries {
+pub(crate) struct Retries {
     tries: u32,
     /// When the first try began, moved forward by the time that the reader took.
     since: Instant,
@@ -47,7 +47,7 @@ pub(in crate::store) struct Retries {
 }
 
 impl Retries {
-    pub(in crate::store) fn new(limits: &FetchLimits) -> Self {
+    pub(crate) fn new(limits: &FetchLimits) -> Self {
         Retries { tries: 0, since: Instant::now(), pause: limits.pause, limits: *limits }
     }
 
@@ -132,7 +132,7 @@ impl Retries {
     /// # Errors
     ///
     /// The fault itself if it is final, or if there were too many tries or they took too long.
-    pub(in crate::store) fn next_pause(
+    pub(crate) fn next_pause(
         &mut self,
         fault: Error,
         limit: Option<Duration>,
@@ -200,12 +200,12 @@ fn chance() -> f64 {
 }
 
 /// Whether a retry may succeed after this fault.
-pub(in crate::store) fn is_transient(fault: &Error) -> bool {
+pub(crate) fn is_transient(fault: &Error) -> bool {
     matches!(fault.kind(), ErrorKind::Io(_) | ErrorKind::Length { .. } | ErrorKind::Busy { .. })
 }
 
 /// If the fault is that a server cannot be reached: how long to retry one that has never responded.
-pub(in crate::store) fn unreachable_limit(fault: &Error) -> Option<Duration> {
+pub(crate) fn unreachable_limit(fault: &Error) -> Option<Duration> {
     let ErrorKind::Io(error) = fault.kind() else { return None };
     match error.kind() {
         io::ErrorKind::ConnectionRefused

@@ -7,7 +7,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// Waits for `future`, for no longer than `stall`.
-pub(in crate::store) async fn with_stall_timeout<T>(
+pub(crate) async fn with_stall_timeout<T>(
     stall: Duration,
     future: impl Future<Output = Result<T>>,
 ) -> Result<T> {
@@ -25,7 +25,7 @@ const MIN_RATE: u64 = 1 << 10;
 /// Watches a body for stalls. Only time spent waiting for the body counts, not the time that its reader
 /// takes.
 #[derive(Debug)]
-pub(in crate::store) struct StallWatch {
+pub(crate) struct StallWatch {
     stall: Duration,
     /// Time waited since the last check.
     waited: Duration,
@@ -34,7 +34,7 @@ pub(in crate::store) struct StallWatch {
 }
 
 impl StallWatch {
-    pub(in crate::store) fn new(stall: Duration) -> Self {
+    pub(crate) fn new(stall: Duration) -> Self {
         StallWatch { stall, waited: Duration::ZERO, bytes: 0 }
     }
 
@@ -43,7 +43,7 @@ impl StallWatch {
     /// # Errors
     ///
     /// Those of the body, and a time-out if it sends nothing, or next to nothing, for the time of a stall.
-    pub(in crate::store) async fn next(
+    pub(crate) async fn next(
         &mut self,
         body: &mut BoxStream<'static, Result<Bytes>>,
     ) -> Result<Option<Bytes>> {

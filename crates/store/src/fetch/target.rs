@@ -2,33 +2,33 @@
 
 use super::limits::FetchLimits;
 use super::retry::RequestContext;
+use crate::budget::{QueuedObject, ReadQueue};
+use crate::checksum::Checksum;
+use crate::meter::SourceMeter;
+use crate::object_cell::ObjectCell;
 use crate::secret_url::SecretUrl;
-use crate::store::budget::{QueuedObject, ReadQueue};
-use crate::store::checksum::Checksum;
-use crate::store::meter::SourceMeter;
-use crate::store::object_cell::ObjectCell;
-use crate::store::source::{GetResponse, ObjectVersion, Source};
+use crate::source::{GetResponse, ObjectVersion, Source};
 use crate::{ErrorKind, Result};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// The bytes to fetch: an object or a range of it, where it is, and how to read it.
 #[derive(Debug, Clone)]
-pub(in crate::store) struct FetchTarget {
-    pub(in crate::store) source: Arc<dyn Source>,
-    pub(in crate::store) url: SecretUrl,
+pub(crate) struct FetchTarget {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) url: SecretUrl,
     /// A range that is not empty. `0..u64::MAX` is the whole object.
-    pub(in crate::store) wanted: Range<u64>,
+    pub(crate) wanted: Range<u64>,
     /// The version that the object must have; any if `None`.
-    pub(in crate::store) expected: Option<ObjectVersion>,
-    pub(in crate::store) limits: FetchLimits,
+    pub(crate) expected: Option<ObjectVersion>,
+    pub(crate) limits: FetchLimits,
     /// Receives the size and version of the object from the first response.
-    pub(in crate::store) object: ObjectCell,
-    pub(in crate::store) meter: Arc<SourceMeter>,
+    pub(crate) object: ObjectCell,
+    pub(crate) meter: Arc<SourceMeter>,
     /// The queue that orders this object among the objects of its reader.
-    pub(in crate::store) queue: ReadQueue,
+    pub(crate) queue: ReadQueue,
     /// Whether a cache fetches it. Then the readers of the cache count their waiting time themselves.
-    pub(in crate::store) for_cache: bool,
+    pub(crate) for_cache: bool,
 }
 
 /// A target that is in the queue of its reader.

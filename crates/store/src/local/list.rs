@@ -3,7 +3,7 @@
 use super::write::is_partial;
 use super::{info, store_error};
 use crate::Result;
-use crate::store::source::ObjectInfo;
+use crate::source::ObjectInfo;
 use std::fs;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// Links to files are followed, links to directories below `root` are not. Files that a
 /// [`LocalWriter`](super::LocalWriter) has not finished are left out.
-pub(in crate::store) fn list(
+pub(crate) fn list(
     root: &Path,
     depth: usize,
     name: impl Fn(&Path) -> Result<String>,

@@ -1,13 +1,13 @@
 //! Counters of reads of local files.
 
-use crate::store::FileReport;
+use crate::FileReport;
 use crate::telemetry::count;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Counts the reads of the local files of a store.
 #[derive(Debug, Default)]
-pub(in crate::store) struct FileMeter {
+pub(crate) struct FileMeter {
     opened: AtomicU64,
     bytes: AtomicU64,
     nanoseconds: AtomicU64,
@@ -24,7 +24,7 @@ impl FileMeter {
         self.nanoseconds.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    pub(in crate::store) fn report(&self) -> FileReport {
+    pub(crate) fn report(&self) -> FileReport {
         FileReport {
             opened: self.opened.load(Relaxed),
             bytes: self.bytes.load(Relaxed),

@@ -1,10 +1,10 @@
 //! Writes files under a temporary name, and renames them when they are complete.
 
 use super::{directory, info, store_error, sync_directory};
+use crate::location::local_path;
 use crate::secret_url::SecretUrl;
-use crate::store::location::local_path;
-use crate::store::source::ObjectInfo;
-use crate::store::upload::{ObjectWriter, WriteOptions};
+use crate::source::ObjectInfo;
+use crate::upload::{ObjectWriter, WriteOptions};
 use crate::{ErrorKind, Result};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -26,6 +26,7 @@ pub(super) fn is_partial(path: &Path) -> bool {
 /// killed process left. Nobody reads them, so a file that cannot be removed is not an error.
 ///
 /// ```
+/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
 /// use shardstream::store::remove_partial_files;
 ///
 /// # let directory = tempfile::tempdir()?;
@@ -54,7 +55,7 @@ pub fn remove_partial_files(directory: &str, is_ours: impl Fn(&str) -> bool) {
 
 /// Writes a file under a temporary name in the directory of its target, and renames it when it is complete.
 #[derive(Debug)]
-pub(in crate::store) struct LocalWriter {
+pub(crate) struct LocalWriter {
     url: SecretUrl,
     target: PathBuf,
     partial: PartialFile,
@@ -76,7 +77,7 @@ impl Drop for PartialFile {
 
 impl LocalWriter {
     /// Begins a file at `target`, and creates missing directories.
-    pub(in crate::store) fn create(url: &str, target: PathBuf, options: WriteOptions) -> Result<Self> {
+    pub(crate) fn create(url: &str, target: PathBuf, options: WriteOptions) -> Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
         };
@@ -133,7 +134,7 @@ pub fn private_file() -> OpenOptions {
 
 /// Creates a directory that only its owner can read, and its parents with the usual permissions. An existing
 /// directory keeps its permissions.
-pub(in crate::store) fn create_private_dir(path: &Path) -> io::Result<()> {
+pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
@@ -210,7 +211,7 @@ impl ObjectWriter for LocalWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::local::{list, stat};
+    use crate::local::{list, stat};
 
     /// For example, the disk was full for a moment.
     #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks up the addresses of a host, in the order in which they are tried.
-pub(in crate::store) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+pub(crate) async fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match tokio::net::lookup_host((host, port)).await {
         Ok(found) => Ok(rotated(found.collect())),
         Err(error) => Err(lookup_error(&error)),

@@ -9,7 +9,7 @@ use http::{StatusCode, Uri};
 use std::fmt;
 
 /// The `User-Agent` of all requests that have none.
-pub(in crate::store) const USER_AGENT: &str = concat!("shardstream/", env!("CARGO_PKG_VERSION"));
+pub(crate) const USER_AGENT: &str = concat!("shardstream/", env!("CARGO_PKG_VERSION"));
 
 /// An HTTP client that fetches the bodies of objects.
 ///

@@ -1,7 +1,7 @@
 //! What faults of connections mean, whichever client met them.
 
-use crate::store::environment::proxy_hint;
-use crate::store::location::Failure;
+use crate::environment::proxy_hint;
+use crate::location::Failure;
 use crate::{Error, ErrorKind};
 use std::error::Error as StdError;
 use std::{io, iter};
@@ -16,10 +16,7 @@ pub(super) fn malformed(why: &str) -> Error {
 ///
 /// It is [`ErrorKind::Io`], which may pass, unless TLS says that the next connection will fail in the same
 /// way.
-pub(in crate::store) fn network_fault(
-    error: &(dyn StdError + 'static),
-    kind: Option<io::ErrorKind>,
-) -> Error {
+pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
     if let Some(unreadable) = causes(error).find_map(of_hyper).filter(|error| error.is_parse()) {
         return malformed(&unreadable.to_string());
     }
@@ -58,7 +55,7 @@ pub(super) fn passing_fault(error: &(dyn StdError + 'static), kind: Option<io::E
 }
 
 /// Adds to a fault of a connection which variables name a proxy, if any do.
-pub(in crate::store) fn with_proxy_hint(fault: Error) -> Error {
+pub(crate) fn with_proxy_hint(fault: Error) -> Error {
     match (fault.kind(), proxy_hint()) {
         (ErrorKind::Io(error), hint) if !hint.is_empty() => {
             io::Error::new(error.kind(), format!("{error}{hint}")).into()

@@ -5,7 +5,7 @@ use http::Uri;
 use std::fmt;
 
 /// The URI of a request for `url`, without user and password, which are sent as a header or not at all.
-pub(in crate::store) fn request_uri(mut url: url::Url) -> Result<Uri> {
+pub(crate) fn request_uri(mut url: url::Url) -> Result<Uri> {
     // These fail for URLs without a host, which are refused later.
     let _ = (url.set_username(""), url.set_password(None));
     url.as_str().parse().map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())

@@ -1,8 +1,8 @@
 //! Redirects: where a request goes next, and with which headers.
 
 use super::origin::{HttpOrigin, request_uri};
+use crate::location::Failure;
 use crate::secret_url::SentSecrets;
-use crate::store::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use http::header::{self, HeaderMap, HeaderName};
 use http::{Method, StatusCode, Uri};
@@ -16,11 +16,11 @@ const MAX_REDIRECTS: usize = 10;
 /// redirects only to https, and another server gets [no headers but a few](is_public).
 ///
 /// It is the one owner of what was sent, which a response may repeat.
-pub(in crate::store) struct RequestTarget {
-    pub(in crate::store) uri: Uri,
-    pub(in crate::store) headers: HeaderMap,
+pub(crate) struct RequestTarget {
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
     /// What a redirect changed in the request, to explain a refusal.
-    pub(in crate::store) note: Option<String>,
+    pub(crate) note: Option<String>,
     /// The URIs and headers of this request before each redirect.
     earlier: Vec<(Uri, HeaderMap)>,
     /// The secrets that are sent beside URI and headers: to a proxy, or in a body.
@@ -29,12 +29,12 @@ pub(in crate::store) struct RequestTarget {
 
 impl RequestTarget {
     /// `more` has the secrets that are sent beside `uri` and `headers`.
-    pub(in crate::store) fn new(uri: Uri, headers: HeaderMap, more: Arc<SentSecrets>) -> Self {
+    pub(crate) fn new(uri: Uri, headers: HeaderMap, more: Arc<SentSecrets>) -> Self {
         RequestTarget { uri, headers, note: None, earlier: Vec::new(), more }
     }
 
     /// All secrets that were sent so far.
-    pub(in crate::store) fn sent(&self) -> SentSecrets {
+    pub(crate) fn sent(&self) -> SentSecrets {
         let mut sent = SentSecrets::clone(&self.more);
         let earlier = self.earlier.iter().map(|(uri, headers)| (uri, headers));
         for (uri, headers) in earlier.chain([(&self.uri, &self.headers)]) {
@@ -47,7 +47,7 @@ impl RequestTarget {
     }
 
     /// The fault of a request that got no response. After a redirect it names a host that a server chose.
-    pub(in crate::store) fn fault(&self, error: Error) -> Error {
+    pub(crate) fn fault(&self, error: Error) -> Error {
         if self.earlier.is_empty() {
             return error;
         }
@@ -65,7 +65,7 @@ impl RequestTarget {
     /// # Errors
     ///
     /// If the request must not be sent to where the response leads.
-    pub(in crate::store) fn follow(
+    pub(crate) fn follow(
         &mut self,
         method: &Method,
         status: StatusCode,
@@ -181,7 +181,7 @@ fn keep_public(headers: &mut HeaderMap) -> bool {
 }
 
 /// What to do where S3 says that the bucket is in another region, as the end of a message; or nothing.
-pub(in crate::store) fn region(headers: &HeaderMap, sent: &SentSecrets) -> String {
+pub(crate) fn region(headers: &HeaderMap, sent: &SentSecrets) -> String {
     match headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok()) {
         Some(region) => {
             let region = sent.redact(region);

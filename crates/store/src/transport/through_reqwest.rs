@@ -1,9 +1,9 @@
 //! Bodies fetched through [`reqwest`]: behind proxies, for client options that the native client does not
-//! know, and wherever [`Transport::Reqwest`](crate::store::Transport::Reqwest) is set.
+//! know, and wherever [`Transport::Reqwest`](crate::Transport::Reqwest) is set.
 
 use super::body_transport::{BodyTransport, RawResponse};
 use super::fault::{network_fault, passing_fault, with_proxy_hint};
-use crate::store::location::Failure;
+use crate::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{StreamExt, TryStreamExt};
@@ -11,7 +11,7 @@ use http::header::HeaderMap;
 use http::{Method, Uri};
 use std::io;
 
-/// A `reqwest` client that fetches bodies. Its settings are those of [`client`](crate::store::client): no
+/// A `reqwest` client that fetches bodies. Its settings are those of [`client`](crate::client): no
 /// redirects, no decompression.
 #[derive(Debug)]
 pub(super) struct ReqwestTransport(pub(super) reqwest::Client);

@@ -2,9 +2,9 @@
 
 use super::{Flight, blocking};
 use crate::Result;
-use crate::store::cache::directory::is_unlocked;
-use crate::store::cache::file::{CachedContent, Written};
-use crate::store::cache::progress::{FlightFile, FlightProgress, Remainder};
+use crate::cache::directory::is_unlocked;
+use crate::cache::file::{CachedContent, Written};
+use crate::cache::progress::{FlightFile, FlightProgress, Remainder};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use super::connection::HttpConnection;
 use super::head::Framing;
 use super::pool;
-use crate::store::buffer::{ReadBuffer, size};
-use crate::store::transport::fault::malformed;
+use crate::buffer::{ReadBuffer, size};
+use crate::transport::fault::malformed;
 use crate::{Error, Result};
 use bytes::Bytes;
 use futures::stream::Stream;

@@ -2,9 +2,9 @@
 
 use super::head::{self, HeadError, ResponseHead};
 use super::tls::client_config;
-use crate::store::transport::addresses::addresses;
-use crate::store::transport::fault::network_fault;
-use crate::store::transport::origin::HttpOrigin;
+use crate::transport::addresses::addresses;
+use crate::transport::fault::network_fault;
+use crate::transport::origin::HttpOrigin;
 use crate::{Error, ErrorKind, Result};
 use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};

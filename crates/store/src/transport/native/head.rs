@@ -2,9 +2,9 @@
 
 use super::chunked::ChunkedDecoder;
 use crate::error::{Error, ErrorKind, RESPONSE_HEAD, Result};
-use crate::store::transport::USER_AGENT;
-use crate::store::transport::fault::{malformed, network_fault};
-use crate::store::transport::origin::HttpOrigin;
+use crate::transport::USER_AGENT;
+use crate::transport::fault::{malformed, network_fault};
+use crate::transport::origin::HttpOrigin;
 use bytes::BufMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{StatusCode, Uri};

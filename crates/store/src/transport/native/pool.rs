@@ -7,8 +7,8 @@
 //! stayed quiet for [`PROBATION`].
 
 use super::connection::{HttpConnection, Unread};
-use crate::store::runtime;
-use crate::store::transport::origin::HttpOrigin;
+use crate::runtime;
+use crate::transport::origin::HttpOrigin;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

@@ -3,8 +3,8 @@
 use super::connection::Wire;
 use super::*;
 use crate::ErrorKind;
-use crate::store::buffer::size;
-use crate::store::runtime;
+use crate::buffer::size;
+use crate::runtime;
 use bytes::Bytes;
 use futures::stream::TryStreamExt;
 use http::header;

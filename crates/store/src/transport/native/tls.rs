@@ -1,6 +1,6 @@
 //! The TLS settings of the native client.
 
-use crate::store::location::Failure;
+use crate::location::Failure;
 use crate::{ErrorKind, Result};
 use std::sync::{Arc, OnceLock};
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
