@@ -114,8 +114,8 @@ use listing::Listing;
 use local::{FileChunks, FileMeter, LocalWriter};
 use meter::SourceMeter;
 use shardstream_base::{
-    Error, ErrorKind, Result, activity, aligned, error, file_kind, memory, panic, seconds, secret_url,
-    telemetry, wait,
+    Error, ErrorKind, Result, SecretUrl, activity, aligned, error, file_kind, memory, panic, seconds,
+    secret_url, telemetry, wait,
 };
 use source_registry::{ObjectLocation, SourceRegistry};
 use std::collections::BTreeMap;

@@ -194,6 +194,12 @@ pub struct ObjectVersion {
 }
 
 impl ObjectVersion {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(size: Option<u64>, version: Option<&str>) -> Self {
+        ObjectVersion { size, version: version.map(Into::into) }
+    }
+
     /// Whether both have the same version, and sizes that do not differ.
     ///
     /// False if a version is unknown: an object that is written again often keeps its length.
@@ -287,7 +293,7 @@ mod tests {
 
     #[test]
     fn versions_are_the_same_where_both_are_known() {
-        let object = |size, version: Option<&str>| ObjectVersion { size, version: version.map(Into::into) };
+        let object = ObjectVersion::new;
         let time = Some("1764000000.000000000");
         for (one, other, expected) in [
             (object(Some(1), Some("\"a\"")), object(Some(1), Some("W/\"a\"")), true),
@@ -305,7 +311,7 @@ mod tests {
 
     #[test]
     fn objects_contradict_each_other_as_far_as_both_are_known() {
-        let object = |size, version: Option<&str>| ObjectVersion { size, version: version.map(Into::into) };
+        let object = ObjectVersion::new;
         let time = Some("1764000000.000000000");
         for (one, other, expected) in [
             (object(Some(1), None), object(Some(2), None), true),

@@ -15,6 +15,30 @@ pub enum Layout {
     Chw,
 }
 
+impl Layout {
+    /// The shape of a picture.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn shape(self, size: Size, channels: usize) -> [usize; 3] {
+        let (height, width) = (size.height as usize, size.width as usize);
+        match self {
+            Layout::Hwc => [height, width, channels],
+            Layout::Chw => [channels, height, width],
+        }
+    }
+
+    /// A picture of this shape as planes of rows of pixels: the number of planes, the height, the width, and
+    /// the number of values in a pixel of a plane. With the channels last there is one plane of larger pixels.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn planes(self, [first, second, third]: [usize; 3]) -> (usize, usize, usize, usize) {
+        match self {
+            Layout::Hwc => (1, first, second, third),
+            Layout::Chw => (first, second, third, 1),
+        }
+    }
+}
+
 /// Writes pictures of one size into slots.
 #[derive(Debug, Clone)]
 pub struct PixelWriter {
