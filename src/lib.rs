@@ -21,17 +21,12 @@
 //! | the pages of the documentation | [`guide`] | how all of this is used |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod activity;
 pub mod adapters;
-mod aligned;
 pub mod codec;
 pub mod collate;
 mod cpu_time;
 pub mod dataset;
-mod dtype;
-pub mod error;
 pub mod feed;
-mod file_kind;
 #[cfg(all(any(doc, doctest), feature = "image"))]
 pub mod guide;
 #[cfg(feature = "image")]
@@ -39,25 +34,22 @@ pub mod image;
 pub mod index;
 mod json;
 pub mod loader;
-mod memory;
 #[cfg(feature = "mixture")]
 pub mod mixture;
-mod panic;
 pub mod plan;
 mod predicate;
-mod rng;
 mod sample;
-mod seconds;
-mod secret_url;
 pub mod shards;
 pub mod state;
 pub mod store;
 pub mod tar;
-mod telemetry;
 pub mod tensor;
 pub mod topology;
-mod wait;
 pub mod write;
+
+use shardstream_base::{
+    activity, aligned, dtype, file_kind, memory, panic, rng, seconds, secret_url, telemetry, wait,
+};
 
 pub use dataset::Dataset;
 pub use error::{Attempts, Error, ErrorKind, Location, Result};
@@ -65,10 +57,12 @@ pub use feed::Feed;
 pub use index::Index;
 pub use loader::Loader;
 pub use predicate::PredicateResult;
-pub use rng::Rng;
 pub use sample::{Array, FromValue, Position, Sample, Value};
-pub use secret_url::SecretUrl;
 pub use shards::ShardList;
+#[doc(inline)]
+pub use shardstream_base::error;
+#[doc(inline)]
+pub use shardstream_base::{Rng, SecretUrl};
 pub use state::{Digest, State};
 pub use topology::Topology;
 

@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind};
 use crate::secret_url::redact_text;
 
 /// Number of bytes that identify a file: those of a tar header.
-pub(crate) const HEAD: usize = 512;
+pub const HEAD: usize = 512;
 
 /// Number of characters shown of the first line.
 const MAX_SHOWN: usize = 80;
@@ -52,7 +52,7 @@ const BINARY: [Signature; 14] = [
 
 /// The error of a file with these first bytes, which are no tar header, unless it may be a damaged or cut
 /// tar archive.
-pub(crate) fn not_a_tar(head: &[u8]) -> Option<Error> {
+pub fn not_a_tar(head: &[u8]) -> Option<Error> {
     if let Some((_, name, hint)) = find(&COMPRESSED, head) {
         let message = format!(
             "this is no plain tar archive but {name} data, {hint} (if its name says another compression, it \
@@ -76,8 +76,7 @@ pub(crate) fn not_a_tar(head: &[u8]) -> Option<Error> {
 
 /// The error of a file with these first bytes whose name says that it is compressed by `compression`, if it
 /// is something else that is known.
-#[cfg(any(feature = "gzip", feature = "zstd", test))]
-pub(crate) fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
+pub fn not_compressed(head: &[u8], compression: &'static str) -> Option<Error> {
     let is_skippable =
         compression == "zstd" && head.len() >= 4 && head[0] >> 4 == 5 && head[1..4] == *b"\x2a\x4d\x18";
     if let Some((_, name, _)) = find(&COMPRESSED, head) {

@@ -1,7 +1,7 @@
 //! Blocks the current thread on a future, until it is ready or the thread is interrupted.
 
 use crate::activity;
-use crate::{ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use futures::task::AtomicWaker;
 use std::cell::{Cell, OnceCell};
 use std::future::{Future, poll_fn};
@@ -20,7 +20,7 @@ thread_local! {
 
 /// Ends the waits of one thread from another: the current one, and all later ones.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt(Arc<InterruptState>);
+pub struct Interrupt(Arc<InterruptState>);
 
 #[derive(Debug, Default)]
 struct InterruptState {
@@ -31,25 +31,25 @@ struct InterruptState {
 
 impl Interrupt {
     /// Makes this the interrupt of the current thread, unless it has one.
-    pub(crate) fn attach(&self) {
+    pub fn attach(&self) {
         let _ = INTERRUPT.try_with(|current| current.set(self.clone()));
     }
 
     /// Ends the current wait of the thread, and all later ones.
-    pub(crate) fn interrupt(&self) {
+    pub fn interrupt(&self) {
         self.0.interrupted.store(true, Ordering::Release);
         self.0.waker.wake();
     }
 }
 
 /// Whether this thread has been interrupted.
-pub(crate) fn is_interrupted() -> bool {
+pub fn is_interrupted() -> bool {
     with_interrupt(|interrupt| interrupt.interrupted.load(Ordering::Acquire))
 }
 
 /// Whether this thread has been interrupted. If not, the interrupt will wake the task of `cx`, whatever
 /// executor polls it on this thread.
-pub(crate) fn poll_interrupted(cx: &Context<'_>) -> bool {
+pub fn poll_interrupted(cx: &Context<'_>) -> bool {
     with_interrupt(|interrupt| {
         interrupt.waker.register(cx.waker());
         interrupt.interrupted.load(Ordering::Acquire)
@@ -63,13 +63,13 @@ fn with_interrupt(check: impl FnOnce(&InterruptState) -> bool) -> bool {
 }
 
 /// Marks this thread as one that runs I/O tasks. Returns whether it was not marked before.
-pub(crate) fn mark_io_thread() -> bool {
+pub fn mark_io_thread() -> bool {
     !RUNS_IO.replace(true)
 }
 
 /// Returns an error on a thread that runs I/O tasks. It must not block: the task that it would wait for may
 /// need this very thread.
-pub(crate) fn may_block() -> Result<()> {
+pub fn may_block() -> Result<()> {
     if !RUNS_IO.try_with(Cell::get).unwrap_or(false) {
         return Ok(());
     }
@@ -88,7 +88,7 @@ pub(crate) fn may_block() -> Result<()> {
 ///
 /// [`ErrorKind::Stopped`] when the thread is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] on a
 /// thread that runs I/O tasks, if the future is not ready at once.
-pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
+pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     /// Wakes the thread. The flag keeps a wake-up that arrives while something inside `poll` parks the thread
     /// for its own reasons.
     struct Parked {
@@ -132,7 +132,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> Result<F::Output> {
 ///
 /// The guard is dropped when the future is woken, not when it is polled again: the task may have other work
 /// by then.
-pub(crate) async fn until_woken<F, G>(future: F, make_guard: impl Fn() -> G + Send + Sync) -> F::Output
+pub async fn until_woken<F, G>(future: F, make_guard: impl Fn() -> G + Send + Sync) -> F::Output
 where
     F: Future + Send,
     G: Send + 'static,

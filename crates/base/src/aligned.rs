@@ -10,10 +10,10 @@ use bytes::BytesMut;
 
 /// The alignment in bytes: what DLPack requires of producers, more than any device's copy engine does, and
 /// enough for the kernel's copies.
-pub(crate) const ALIGNMENT: usize = 256;
+pub const ALIGNMENT: usize = 256;
 
 /// Makes a buffer of zeros, aligned for any type of number.
-pub(crate) fn zeroed(size: usize) -> BytesMut {
+pub fn zeroed(size: usize) -> BytesMut {
     let mut buffer = BytesMut::zeroed(size + ALIGNMENT - 1);
     let offset = offset(&buffer);
     drop(buffer.split_to(offset));
@@ -23,7 +23,7 @@ pub(crate) fn zeroed(size: usize) -> BytesMut {
 
 /// Makes an empty, aligned buffer with room for `room` bytes. It is not cleared, which would take as long as
 /// writing it.
-pub(crate) fn with_room(room: usize) -> BytesMut {
+pub fn with_room(room: usize) -> BytesMut {
     let mut buffer = BytesMut::with_capacity(room + ALIGNMENT - 1);
     let offset = offset(&buffer);
     buffer.resize(offset, 0);
@@ -37,7 +37,7 @@ fn offset(buffer: &BytesMut) -> usize {
 }
 
 /// Whether a buffer begins at an aligned address.
-pub(crate) fn is_aligned(buffer: &[u8]) -> bool {
+pub fn is_aligned(buffer: &[u8]) -> bool {
     buffer.as_ptr().addr().is_multiple_of(ALIGNMENT)
 }
 

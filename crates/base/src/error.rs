@@ -1,9 +1,12 @@
 //! The error type of the crate: what went wrong, where, and what to do about it.
 
+mod failure_class;
 mod name;
 
-#[cfg(test)]
-pub(crate) use name::one_of_each;
+#[doc(hidden)]
+pub use failure_class::FailureClass;
+#[doc(hidden)]
+pub use name::one_of_each;
 
 use crate::secret_url::{SecretUrl, SentSecrets, redact_urls};
 use std::fmt;
@@ -15,12 +18,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What [`ErrorKind::TooLarge`] says of an index, of responses of servers that are read whole, of a listing
 /// and of any other document. None of them belongs to one shard, so no policy skips it.
-pub(crate) const INDEX: &str = "an index";
-pub(crate) const PARSED_INDEX: &str = "a parsed index";
-pub(crate) const RESPONSE_HEAD: &str = "the head of a response";
-pub(crate) const RESPONSE: &str = "a response that is no object";
-pub(crate) const LISTING: &str = "a listing";
-pub(crate) const DOCUMENT: &str = "a document";
+#[doc(hidden)]
+pub const INDEX: &str = "an index";
+#[doc(hidden)]
+pub const PARSED_INDEX: &str = "a parsed index";
+#[doc(hidden)]
+pub const RESPONSE_HEAD: &str = "the head of a response";
+#[doc(hidden)]
+pub const RESPONSE: &str = "a response that is no object";
+#[doc(hidden)]
+pub const LISTING: &str = "a listing";
+#[doc(hidden)]
+pub const DOCUMENT: &str = "a document";
 
 type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
 
@@ -36,6 +45,7 @@ type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
 /// None of them shows user information or queries of URLs: see [`SecretUrl`].
 ///
 /// ```
+/// # use shardstream_base as shardstream;
 /// use shardstream::{Error, ErrorKind};
 ///
 /// let error = Error::from(ErrorKind::Truncated { missing: 512 });
@@ -152,7 +162,7 @@ pub enum ErrorKind {
     /// An option or a combination of options is invalid.
     #[error("bad option: {0}")]
     Config(String),
-    /// A [`State`](crate::State) cannot be read, merged or restored.
+    /// A `State` cannot be read, merged or restored.
     #[error("the state cannot be used: {0}")]
     State(String),
     /// There is no such object or file.
@@ -254,7 +264,7 @@ pub enum ErrorKind {
         /// The checksum of the bytes that were read.
         received: u32,
     },
-    /// A file of a [`Cache`](crate::store::Cache) does not contain the bytes that were written to it, and
+    /// A file of a `Cache` does not contain the bytes that were written to it, and
     /// neither did the file before it. None of these bytes have been returned.
     #[error(
         "the cache file {} was damaged again after it was refetched: the checksum of a block should be \
@@ -269,7 +279,7 @@ pub enum ErrorKind {
         /// The checksum of the bytes that were read.
         received: String,
     },
-    /// Reading was stopped before the end: by a [`Stopper`](crate::store::Stopper), or because its consumer
+    /// Reading was stopped before the end: by a `Stopper`, or because its consumer
     /// was dropped.
     #[error("the reading was stopped")]
     Stopped,
@@ -334,13 +344,13 @@ pub enum ErrorKind {
     /// The members of one sample are not adjacent in the shard.
     #[error("the members of this key are not adjacent in the shard; sort the shard's members by name")]
     ScatteredSample,
-    /// A [side](crate::dataset::Side) has no sample of this key.
+    /// A `dataset::Side` has no sample of this key.
     #[error("the joined shard has no sample of this key{}", missing_sample_hint(*damaged))]
     MissingSample {
         /// Whether the side's shard is damaged, so that the sample may be in the part that cannot be read.
         damaged: bool,
     },
-    /// A sample and the joined sample of a [side](crate::dataset::Side) have a field of the same name.
+    /// A sample and the joined sample of a `dataset::Side` have a field of the same name.
     #[error("the sample that is joined has a field {field:?} too: give the side a `Side::prefix`")]
     FieldConflict {
         /// The field.
@@ -412,11 +422,11 @@ pub enum ErrorKind {
     /// A thread of the pipeline panicked: in a step supplied by the caller.
     #[error("a pipeline thread panicked: {0}")]
     Panicked(String),
-    /// A task that reads, lists or writes objects panicked: in a [`Source`](crate::store::Source) of the
+    /// A task that reads, lists or writes objects panicked: in a `Source` of the
     /// caller's, or by a mistake in this crate. It is not about one sample, and no policy skips it.
     #[error("reading or writing objects panicked, in a `Source` or in shardstream itself: {0}")]
     SourcePanicked(String),
-    /// More failures would have been skipped than an [`OnError`](crate::loader::OnError) allows.
+    /// More failures would have been skipped than an `OnError` allows.
     #[error(
         "more failures than the loader may skip: {limit}, and {skipped} were skipped before this one; find \
          the cause of the last one, or raise the limit of `OnError`"
@@ -449,7 +459,7 @@ fn type_hint(wanted: &str, found: &str) -> &'static str {
 
 impl Error {
     /// Wraps the error of a step that the caller supplies, such as a closure given to
-    /// [`try_map`](crate::adapters::IteratorExt::try_map).
+    /// `try_map`.
     pub fn step(source: impl Into<ErrorSource>) -> Self {
         ErrorKind::Step(source.into()).into()
     }
@@ -460,8 +470,8 @@ impl Error {
     }
 
     /// An error of the type `E` that came out of a step is one of decoding `field`.
-    #[cfg(feature = "image")]
-    pub(crate) fn in_field<E: std::error::Error + 'static>(mut self, field: &str) -> Self {
+    #[doc(hidden)]
+    pub fn in_field<E: std::error::Error + 'static>(mut self, field: &str) -> Self {
         self.0.kind = match self.0.kind {
             ErrorKind::Step(source) if source.is::<E>() => ErrorKind::Decode { field: field.into(), source },
             kind => kind,
@@ -489,14 +499,15 @@ impl Error {
 
     /// Sets the number and duration of the tries.
     #[must_use]
-    pub(crate) fn after(mut self, tries: u32, elapsed: Duration) -> Self {
+    #[doc(hidden)]
+    pub fn after(mut self, tries: u32, elapsed: Duration) -> Self {
         self.0.attempts = Some(Attempts { tries, elapsed });
         self
     }
 
     /// Sets the location.
-    #[cfg_attr(not(test), allow(dead_code, reason = "a loader that skips will call it"))]
-    pub(crate) fn located(mut self, location: Location) -> Self {
+    #[doc(hidden)]
+    pub fn located(mut self, location: Location) -> Self {
         self.0.location = location;
         self
     }
@@ -511,7 +522,8 @@ impl Error {
     /// Marks the error of a custom source. Its text is foreign: it is shown without the secrets in it. Its
     /// kind and its causes stay as the source made them.
     #[must_use]
-    pub(crate) fn repeating(mut self, sent: SentSecrets) -> Self {
+    #[doc(hidden)]
+    pub fn repeating(mut self, sent: SentSecrets) -> Self {
         self.0.repeats.get_or_insert(sent);
         self
     }
@@ -522,7 +534,8 @@ impl Error {
     }
 
     /// The message without the location, with all causes.
-    pub(crate) fn message(&self) -> String {
+    #[doc(hidden)]
+    pub fn message(&self) -> String {
         let mut message = match self.0.repeats {
             Some(_) => self.shown(&self.0.kind.to_string()),
             None => self.0.kind.to_string(),

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 /// The purpose of a sequence of random numbers. Two purposes never share a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// The permutation of the shards of an epoch.
     Shards = 1,
     /// The shuffle buffer of a stream.
@@ -37,6 +37,7 @@ pub(crate) enum Purpose {
 /// [`shuffle`](Rng::shuffle) never change.
 ///
 /// ```
+/// # use shardstream_base as shardstream;
 /// use shardstream::Rng;
 ///
 /// let mut rng = Rng::new(42, 0, 0);
@@ -52,13 +53,15 @@ impl Rng {
         Self::keyed(Purpose::Shuffle, seed, epoch, stream)
     }
 
-    pub(crate) fn keyed(purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
+    #[doc(hidden)]
+    pub fn keyed(purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
         Self::of_dataset(0, purpose, seed, epoch, index)
     }
 
     /// As [`keyed`](Rng::keyed), for the dataset of this number in a mixture: datasets with the same seed
     /// have unrelated numbers. A dataset that is not mixed has the number 0.
-    pub(crate) fn of_dataset(dataset: u64, purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
+    #[doc(hidden)]
+    pub fn of_dataset(dataset: u64, purpose: Purpose, seed: u64, epoch: u64, index: u64) -> Self {
         let mut key = [0; 32];
         // A purpose takes 8 bits.
         let last = purpose as u64 | dataset << 8;
@@ -87,8 +90,8 @@ impl Rng {
     }
 
     /// Draws a number of `range` uniformly.
-    #[cfg_attr(not(feature = "image"), expect(dead_code, reason = "only transforms of images use it"))]
-    pub(crate) fn between(&mut self, range: &RangeInclusive<f64>) -> f64 {
+    #[doc(hidden)]
+    pub fn between(&mut self, range: &RangeInclusive<f64>) -> f64 {
         let (low, high) = (range.start(), range.end());
         (low + (high - low) * self.unit()).clamp(*low, *high)
     }
@@ -97,8 +100,8 @@ impl Rng {
     ///
     /// The result is `low * (high / low) ^ unit`. It is computed from square roots, which are the same on
     /// every platform; logarithms are not.
-    #[cfg_attr(not(feature = "image"), expect(dead_code, reason = "only transforms of images use it"))]
-    pub(crate) fn log_between(&mut self, range: &RangeInclusive<f64>) -> f64 {
+    #[doc(hidden)]
+    pub fn log_between(&mut self, range: &RangeInclusive<f64>) -> f64 {
         let (low, high) = (range.start(), range.end());
         let (mut power, mut root) = (1.0, high / low);
         let mut bits = self.0.next_u64() >> 11 << 11;
@@ -114,7 +117,8 @@ impl Rng {
 
     /// Draws a number of the beta distribution on `0.0..=1.0` whose parameters are both `alpha`, which must
     /// be greater than 0.
-    pub(crate) fn beta(&mut self, alpha: f64) -> f64 {
+    #[doc(hidden)]
+    pub fn beta(&mut self, alpha: f64) -> f64 {
         // x / (x + y) for two numbers of the gamma distribution. Computed from their logarithms, because for
         // a small `alpha` both may be too close to 0.
         let (first, second) = (self.log_gamma(alpha), self.log_gamma(alpha));
@@ -141,7 +145,8 @@ impl Rng {
     }
 
     /// Draws a number of the standard normal distribution (Marsaglia's polar method).
-    pub(crate) fn normal(&mut self) -> f64 {
+    #[doc(hidden)]
+    pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
             let square = x * x + y * y;
@@ -160,7 +165,7 @@ impl Rng {
 }
 
 /// What a name adds to a seed, by XOR, for numbers that are unrelated to those of other names.
-pub(crate) fn salt(name: &str) -> u64 {
+pub fn salt(name: &str) -> u64 {
     // FNV-1a, whose result ChaCha mixes.
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, fold);

@@ -3,6 +3,6 @@
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
-pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     time.as_secs_f64().serialize(serializer)
 }

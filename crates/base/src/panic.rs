@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///
 /// # Errors
 /// [`ErrorKind::Panicked`] with the message of the panic.
-pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
+pub fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call)).map_err(panicked)
 }
 
@@ -24,17 +24,17 @@ pub(crate) fn catch<T>(call: impl FnOnce() -> T) -> Result<T> {
 ///
 /// # Errors
 /// As [`catch`].
-pub(crate) fn drop_caught<T>(value: T) -> Result<()> {
+pub fn drop_caught<T>(value: T) -> Result<()> {
     catch(|| drop(value))
 }
 
 /// The error for a caught panic of a thread of the pipeline.
-pub(crate) fn panicked(payload: Box<dyn Any + Send>) -> Error {
+pub fn panicked(payload: Box<dyn Any + Send>) -> Error {
     ErrorKind::Panicked(message(payload)).into()
 }
 
 /// The message of a panic, without the secrets of URLs.
-pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
+pub fn message(payload: Box<dyn Any + Send>) -> String {
     let message = payload.downcast_ref::<&str>().copied();
     let message = message.or_else(|| payload.downcast_ref().map(String::as_str));
     let message = redact_urls(message.unwrap_or("no message"));
@@ -46,7 +46,13 @@ pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
 }
 
 /// Shows an error, whose causes may be the caller's types: a panic of one of them is shown in its place.
-pub(crate) struct Shown<'a>(pub(crate) &'a dyn fmt::Display);
+pub struct Shown<'a>(pub &'a dyn fmt::Display);
+
+impl fmt::Debug for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shown").finish_non_exhaustive()
+    }
+}
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

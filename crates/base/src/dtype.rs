@@ -36,6 +36,23 @@ pub enum DType {
 }
 
 impl DType {
+    #[doc(hidden)]
+    pub const ALL: [DType; 13] = [
+        DType::Bool,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
+
     /// Size of an element in bytes.
     #[must_use]
     pub fn size(self) -> usize {
@@ -64,6 +81,28 @@ impl DType {
             DType::BF16 => "bfloat16",
             DType::F32 => "float32",
             DType::F64 => "float64",
+        }
+    }
+
+    /// The notation of npy files, such as `<f4`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn npy_descr(self) -> &'static str {
+        match self {
+            DType::Bool => "|b1",
+            DType::I8 => "|i1",
+            DType::I16 => "<i2",
+            DType::I32 => "<i4",
+            DType::I64 => "<i8",
+            DType::U8 => "|u1",
+            DType::U16 => "<u2",
+            DType::U32 => "<u4",
+            DType::U64 => "<u8",
+            DType::F16 => "<f2",
+            // What numpy writes for the bfloat16 of the package ml_dtypes, and does not read back.
+            DType::BF16 => "<V2",
+            DType::F32 => "<f4",
+            DType::F64 => "<f8",
         }
     }
 }

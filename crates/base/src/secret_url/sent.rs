@@ -43,7 +43,7 @@ const PLAIN_PARAMETERS: [&str; 15] = [
 
 /// The secrets that were sent with a request, to a server or to a proxy before it.
 #[derive(Clone, Default)]
-pub(crate) struct SentSecrets {
+pub struct SentSecrets {
     urls: Vec<String>,
     headers: Vec<String>,
     values: Vec<String>,
@@ -58,26 +58,24 @@ impl fmt::Debug for SentSecrets {
 
 impl SentSecrets {
     /// The secrets of one URL.
-    pub(crate) fn of_url(url: impl Into<String>) -> Self {
+    pub fn of_url(url: impl Into<String>) -> Self {
         let mut sent = SentSecrets::default();
         sent.add_url(url);
         sent
     }
 
     /// Adds the secrets of a URL: its user information, its query and its fragment.
-    pub(crate) fn add_url(&mut self, url: impl Into<String>) {
+    pub fn add_url(&mut self, url: impl Into<String>) {
         self.urls.push(url.into());
     }
 
     /// Adds the value of a header with credentials, such as `Basic …`, `Bearer …`, or a cookie.
-    #[cfg(any(feature = "transport", test))]
-    pub(crate) fn add_header(&mut self, value: impl Into<String>) {
+    pub fn add_header(&mut self, value: impl Into<String>) {
         self.headers.push(value.into());
     }
 
     /// Adds the secrets of the form in the body of a request for credentials.
-    #[cfg(any(feature = "cloud", test))]
-    pub(crate) fn add_form(&mut self, form: &str) {
+    pub fn add_form(&mut self, form: &str) {
         for (name, value) in form.split('&').filter_map(|pair| pair.split_once('=')) {
             if is_secret_name(name) {
                 self.values.push(value.replace('+', " "));
@@ -87,7 +85,7 @@ impl SentSecrets {
 
     /// Replaces the secrets in a foreign text: the values that were sent, in whatever encoding they return,
     /// and what looks like a secret: the secrets of URLs, and values with the name of a secret.
-    pub(crate) fn redact(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         redact_text(&self.redact_values(text))
     }
 

@@ -7,8 +7,8 @@ mod sent;
 mod tests;
 mod text;
 
-pub(crate) use sent::SentSecrets;
-pub(crate) use text::{redact_text, redact_urls};
+pub use sent::SentSecrets;
+pub use text::{redact_text, redact_urls};
 
 use parts::secrets;
 use std::borrow::Cow;
@@ -26,6 +26,7 @@ const HIDDEN: &str = "[redacted]";
 /// [`expose_secret`](SecretUrl::expose_secret) returns the whole text.
 ///
 /// ```
+/// # use shardstream_base as shardstream;
 /// use shardstream::SecretUrl;
 ///
 /// let url = SecretUrl::from("https://me:password@host/train.tar?signature=abc");
@@ -43,7 +44,8 @@ impl SecretUrl {
     }
 
     /// The text without its secrets.
-    pub(crate) fn shown(&self) -> Arc<str> {
+    #[doc(hidden)]
+    pub fn shown(&self) -> Arc<str> {
         match shown(&self.0) {
             Cow::Borrowed(_) => Arc::clone(&self.0),
             Cow::Owned(shown) => shown.into(),
@@ -51,7 +53,8 @@ impl SecretUrl {
     }
 
     /// Number of characters of the shown text that are before byte `position` of the whole text.
-    pub(crate) fn shown_before(&self, position: usize) -> usize {
+    #[doc(hidden)]
+    pub fn shown_before(&self, position: usize) -> usize {
         let mut hidden = 0;
         let mut marks = 0;
         for range in secrets(&self.0) {
@@ -122,8 +125,8 @@ impl From<&SecretUrl> for SecretUrl {
     }
 }
 
-/// The text of a URL or pattern with [`HIDDEN`] in place of each secret.
-pub(crate) fn shown(url: &str) -> Cow<'_, str> {
+/// The text of a URL or pattern with `[redacted]` in place of each secret.
+pub fn shown(url: &str) -> Cow<'_, str> {
     let secrets = secrets(url);
     if secrets.is_empty() {
         return Cow::Borrowed(url);
@@ -140,7 +143,7 @@ pub(crate) fn shown(url: &str) -> Cow<'_, str> {
 }
 
 /// A URL without its secrets and their delimiters. It may be saved, and names the same object.
-pub(crate) fn without_secrets(url: &str) -> Cow<'_, str> {
+pub fn without_secrets(url: &str) -> Cow<'_, str> {
     let secrets = secrets(url);
     if secrets.is_empty() {
         return Cow::Borrowed(url);

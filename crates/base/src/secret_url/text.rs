@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 /// Hides what looks like a secret in foreign text: the secrets of URLs, queries of paths, values with the
 /// name of a secret, and what is behind `Basic` or `Bearer`.
-pub(crate) fn redact_text(text: &str) -> String {
+pub fn redact_text(text: &str) -> String {
     each_word(text, |before, word| match hidden_in_word(before, word) {
         Some(at) => format!("{}{HIDDEN}", &word[..at]).into(),
         None => shown(word),
@@ -14,7 +14,7 @@ pub(crate) fn redact_text(text: &str) -> String {
 }
 
 /// Hides the secrets of URLs (`scheme://…`) in a text of this crate or of the user's code, and nothing else.
-pub(crate) fn redact_urls(text: &str) -> String {
+pub fn redact_urls(text: &str) -> String {
     each_word(text, |_, word| if word.contains("://") { shown(word) } else { word.into() })
 }
 

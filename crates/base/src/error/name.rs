@@ -8,6 +8,7 @@ impl ErrorKind {
     /// Names do not change between releases: use them as labels of metrics.
     ///
     /// ```
+    /// # use shardstream_base as shardstream;
     /// # use shardstream::ErrorKind;
     /// assert_eq!(ErrorKind::Truncated { missing: 512 }.name(), "truncated");
     /// ```
@@ -66,8 +67,9 @@ impl ErrorKind {
 }
 
 /// One error of each kind, for tests of all kinds.
-#[cfg(test)]
-pub(crate) fn one_of_each() -> Vec<ErrorKind> {
+#[doc(hidden)]
+#[must_use]
+pub fn one_of_each() -> Vec<ErrorKind> {
     use crate::error::Error;
     let (text, source) = (String::new, || "cause".into());
     vec![

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-/// The current activity of a thread of a [`Loader`](crate::Loader).
+/// The current activity of a thread of a `Loader`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
@@ -48,7 +48,8 @@ pub enum Activity {
 }
 
 impl Activity {
-    pub(crate) const ALL: [Activity; 14] = [
+    #[doc(hidden)]
+    pub const ALL: [Activity; 14] = [
         Activity::Other,
         Activity::ReadFile,
         Activity::Parse,
@@ -90,7 +91,7 @@ impl fmt::Display for Activity {
 
 /// The mark of one thread.
 #[derive(Debug)]
-pub(crate) struct ThreadMark {
+pub struct ThreadMark {
     name: String,
     activity: AtomicU8,
     /// Number of changes of the activity so far.
@@ -114,27 +115,27 @@ impl ThreadMark {
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn activity(&self) -> Activity {
+    pub fn activity(&self) -> Activity {
         let number = usize::from(self.activity.load(Relaxed));
         Activity::ALL.get(number).copied().unwrap_or_default()
     }
 
     /// Number of changes of the activity so far.
-    pub(crate) fn changes(&self) -> u64 {
+    pub fn changes(&self) -> u64 {
         self.changes.load(Relaxed)
     }
 
     /// The number of the stream that the thread works on or waits for, if it is known.
-    pub(crate) fn stream(&self) -> Option<usize> {
+    pub fn stream(&self) -> Option<usize> {
         usize::try_from(self.stream.load(Relaxed)).ok().filter(|stream| *stream != usize::MAX)
     }
 
     /// The numbers of the shard and of the sample that the thread worked on last.
-    pub(crate) fn sample(&self) -> (u64, u64) {
+    pub fn sample(&self) -> (u64, u64) {
         (self.shard.load(Relaxed), self.sample.load(Relaxed))
     }
 
@@ -158,23 +159,23 @@ fn with_mark<T>(read: impl FnOnce(&Arc<ThreadMark>) -> T) -> Option<T> {
 }
 
 /// The mark of the current thread; `None` if the thread is exiting.
-pub(crate) fn current() -> Option<Arc<ThreadMark>> {
+pub fn current() -> Option<Arc<ThreadMark>> {
     with_mark(Arc::clone)
 }
 
 /// Sets the activity of the current thread.
-pub(crate) fn set(activity: Activity) {
+pub fn set(activity: Activity) {
     with_mark(|mark| mark.set(activity));
 }
 
 /// Sets the activity of the current thread until the guard is dropped, which restores the previous one.
-pub(crate) fn during(activity: Activity) -> ActivityGuard {
+pub fn during(activity: Activity) -> ActivityGuard {
     ActivityGuard(with_mark(|mark| mark.set(activity)).unwrap_or_default())
 }
 
 /// Marks the current thread as parked until the guard is dropped. A parked thread that was parsing waits for
 /// bytes; other activities stay as they are.
-pub(crate) fn while_parked() -> ActivityGuard {
+pub fn while_parked() -> ActivityGuard {
     ActivityGuard(
         with_mark(|mark| match mark.activity() {
             Activity::Parse => mark.set(Activity::AwaitBytes),
@@ -185,12 +186,12 @@ pub(crate) fn while_parked() -> ActivityGuard {
 }
 
 /// Sets the stream that the current thread works on or waits for.
-pub(crate) fn on_stream(stream: usize) {
+pub fn on_stream(stream: usize) {
     with_mark(|mark| mark.stream.store(stream as u64, Relaxed));
 }
 
 /// Sets the sample that the current thread works on.
-pub(crate) fn on_sample(shard: u64, sample: u64) {
+pub fn on_sample(shard: u64, sample: u64) {
     with_mark(|mark| {
         mark.shard.store(shard, Relaxed);
         mark.sample.store(sample, Relaxed);
@@ -200,7 +201,7 @@ pub(crate) fn on_sample(shard: u64, sample: u64) {
 /// Restores the previous activity on drop; see [`during`].
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct ActivityGuard(u8);
+pub struct ActivityGuard(u8);
 
 impl Drop for ActivityGuard {
     fn drop(&mut self) {

@@ -5,30 +5,30 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Number of bytes that one owner holds now. Clones share one counter.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gauge(Arc<AtomicU64>);
+pub struct Gauge(Arc<AtomicU64>);
 
 impl Gauge {
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
 /// Bytes of a [`Gauge`] that has several holders. They are subtracted on drop.
 #[derive(Debug, Default)]
-pub(crate) struct MemoryShare {
+pub struct MemoryShare {
     gauge: Gauge,
     bytes: u64,
 }
 
 impl MemoryShare {
-    pub(crate) fn of(gauge: &Gauge, bytes: u64) -> Self {
+    pub fn of(gauge: &Gauge, bytes: u64) -> Self {
         let mut share = MemoryShare { gauge: gauge.clone(), bytes: 0 };
         share.set(bytes);
         share
     }
 
     /// Changes the number of bytes.
-    pub(crate) fn set(&mut self, bytes: u64) {
+    pub fn set(&mut self, bytes: u64) {
         let all = &self.gauge.0;
         match bytes.checked_sub(self.bytes) {
             Some(more) => all.fetch_add(more, Relaxed),
@@ -47,15 +47,15 @@ impl Drop for MemoryShare {
 /// Bytes of a [`Gauge`] that has only this holder. They are subtracted on drop. A change is a plain store,
 /// which is cheap enough for each sample.
 #[derive(Debug, Default)]
-pub(crate) struct Level(Gauge);
+pub struct Level(Gauge);
 
 impl Level {
-    pub(crate) fn of(gauge: &Gauge) -> Self {
+    pub fn of(gauge: &Gauge) -> Self {
         Level(gauge.clone())
     }
 
     /// Changes the number of bytes.
-    pub(crate) fn set(&self, bytes: u64) {
+    pub fn set(&self, bytes: u64) {
         self.0.0.store(bytes, Relaxed);
     }
 }
