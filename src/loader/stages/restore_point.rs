@@ -11,16 +11,20 @@
 //! [fresh](crate::adapters::Stage::is_fresh), and the items that it gave since then are left out. Example: a
 //! stage joins the samples 0 and 1, 2 and 3, and so on. It is fresh before every second sample.
 //!
-//!     item of 0 and 1   taken: 0, given: 1     read from sample 0, leave out one item
-//!     item of 2 and 3   taken: 2, given: 1     sample 2 found the stage fresh: read from there
+//! ```text
+//! item of 0 and 1   taken: 0, given: 1     read from sample 0, leave out one item
+//! item of 2 and 3   taken: 2, given: 1     sample 2 found the stage fresh: read from there
+//! ```
 //!
 //! A stage that [saves](crate::adapters::Stage::save) says how many of its last inputs it needs. It gets
 //! those again, is told by its own numbers which items it gave of them, and gives none of these again.
 //! Example: a stage keeps the last two samples and gives an item for each. After sample 9 it needs two
 //! inputs:
 //!
-//!     item of 9         taken: 8, inputs: 2    read from sample 8: 8 and 9 are pushed again
-//!                       seen: 4                two samples and two outputs of them are replayed
+//! ```text
+//! item of 9         taken: 8, inputs: 2    read from sample 8: 8 and 9 are pushed again
+//!                   seen: 4                two samples and two outputs of them are replayed
+//! ```
 //!
 //! A restore can only start at a sample, and a sample may have several outputs. If the inputs begin in the
 //! middle of a sample's outputs, the first `past` outputs are read and not pushed.
