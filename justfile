@@ -30,7 +30,7 @@ pages run="":
 
 # Writes the outputs in docs/cli.md and docs/cli-writing.md anew
 bless:
-    SHARDSTREAM_BLESS=1 cargo test --features cli --test cli
+    SHARDSTREAM_BLESS=1 cargo test -p shardstream-cli
 
 # Licences, sources and bans of all dependencies (cargo install cargo-deny)
 deny:
@@ -46,7 +46,7 @@ semver REV:
 
 # Builds what is published from its packed files
 package:
-    cargo package -p shardstream-resizer -p shardstream
+    cargo package -p shardstream-resizer -p shardstream -p shardstream-cli
 
 # The oldest toolchain that is promised
 oldest:

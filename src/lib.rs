@@ -29,8 +29,6 @@ pub mod dataset;
 pub mod feed;
 #[cfg(all(any(doc, doctest), feature = "image"))]
 pub mod guide;
-#[cfg(feature = "image")]
-pub mod image;
 pub mod index;
 mod json;
 pub mod loader;
@@ -41,7 +39,6 @@ mod predicate;
 mod sample;
 pub mod shards;
 pub mod state;
-pub mod store;
 pub mod tar;
 pub mod tensor;
 pub mod topology;
@@ -63,6 +60,11 @@ pub use shards::ShardList;
 pub use shardstream_base::error;
 #[doc(inline)]
 pub use shardstream_base::{Rng, SecretUrl};
+#[cfg(feature = "image")]
+#[doc(inline)]
+pub use shardstream_image as image;
+#[doc(inline)]
+pub use shardstream_store as store;
 pub use state::{Digest, State};
 pub use topology::Topology;
 

@@ -23,7 +23,7 @@ fn read(path: impl AsRef<Path>) -> String {
 fn pages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).into();
-    let mut folders = ["docs", "examples"].map(PathBuf::from).to_vec();
+    let mut folders = ["crates", "docs", "examples"].map(PathBuf::from).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = folder.join(entry.unwrap().file_name());
@@ -195,7 +195,8 @@ fn the_features_of_the_readme_are_those_of_the_manifest() {
 #[test]
 fn files_that_pages_name_exist() {
     let mut files = Vec::new();
-    let mut folders = ["src", "tests", "benches", "examples", "fuzz", "resizer"].map(PathBuf::from).to_vec();
+    let mut folders =
+        ["src", "tests", "benches", "crates", "examples", "fuzz", "resizer"].map(PathBuf::from).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = folder.join(entry.unwrap().file_name());

@@ -55,6 +55,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
         "tests",
         "docs",
         "benches",
+        "crates",
         "examples/resnet/src",
         "examples/make_shards/src",
         "fuzz/fuzz_targets",
