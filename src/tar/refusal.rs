@@ -31,7 +31,9 @@ impl MemberRefusal {
 
     pub(super) fn kind(self) -> ErrorKind {
         match self {
-            MemberRefusal::Size { size, limit } => ErrorKind::TooLarge { what: SizeLimit::Member, size, limit },
+            MemberRefusal::Size { size, limit } => {
+                ErrorKind::TooLarge { what: SizeLimit::Member, size, limit }
+            }
             MemberRefusal::Extension { size, limit, .. } => {
                 ErrorKind::TooLarge { what: SizeLimit::ExtensionHeader, size, limit }
             }

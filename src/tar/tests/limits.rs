@@ -66,7 +66,9 @@ fn by_default_a_sample_has_up_to_a_gibibyte() {
     assert!(claims(&[700 << 20, 324 << 20]).is_ok(), "a long film, and what belongs to it");
     for sizes in [vec![GIB + 1], vec![2_200_000_000], vec![400 << 20; 3]] {
         let error = claims(&sizes).unwrap_err();
-        let ErrorKind::TooLarge { what: SizeLimit::Sample, limit, .. } = error.kind() else { panic!("{error}") };
+        let ErrorKind::TooLarge { what: SizeLimit::Sample, limit, .. } = error.kind() else {
+            panic!("{error}")
+        };
         assert_eq!(*limit, GIB as u64);
         assert!(error.to_string().contains("`tar::Limits::sample`"), "{error}");
         let mut parser = SampleParser::new("s.tar");
