@@ -171,7 +171,7 @@ fn missing(suffix: &str, feature: &str) -> Error {
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 mod reader {
     use super::Expansion;
-    use crate::buffer::{ReadBuffer, size};
+    use crate::read_buffer::{ReadBuffer, size};
     use crate::{Error, ErrorKind, Result};
     use bytes::Bytes;
     use futures::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
