@@ -31,7 +31,9 @@ impl Listing {
         let text = object.url.len() + object.version.as_ref().map_or(0, String::len);
         self.bytes += (size_of::<ObjectInfo>() + text) as u64;
         if self.bytes > MAX_BYTES {
-            return Err(ErrorKind::TooLarge { what: SizeLimit::Listing, size: self.bytes, limit: MAX_BYTES }.into());
+            return Err(
+                ErrorKind::TooLarge { what: SizeLimit::Listing, size: self.bytes, limit: MAX_BYTES }.into()
+            );
         }
         if self.objects.get(self.mark).is_some_and(|mark| mark.url == object.url) {
             let why = "the listing repeats itself: an object comes a second time";
