@@ -45,7 +45,8 @@ pub mod topology;
 pub mod write;
 
 use shardstream_base::{
-    activity, aligned, dtype, file_kind, memory, panic, rng, seconds, secret_url, telemetry, wait,
+    activity, aligned, dtype, file_kind, memory, panic, read_buffer, rng, seconds, secret_url, telemetry,
+    wait,
 };
 
 pub use dataset::Dataset;

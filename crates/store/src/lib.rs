@@ -25,7 +25,6 @@
 
 mod body;
 mod budget;
-mod buffer;
 mod builder;
 mod cache;
 mod checksum;
@@ -72,8 +71,6 @@ pub use body::{Body, Stopper};
 pub use budget::Budget;
 #[doc(hidden)]
 pub use budget::{ReadAheadMemory, ReadQueue};
-#[doc(hidden)]
-pub use buffer::{ReadBuffer, read_buffers};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
@@ -114,8 +111,8 @@ use listing::Listing;
 use local::{FileChunks, FileMeter, LocalWriter};
 use meter::SourceMeter;
 use shardstream_base::{
-    Error, ErrorKind, Result, SecretUrl, activity, aligned, error, file_kind, memory, panic, seconds,
-    secret_url, telemetry, wait,
+    Error, ErrorKind, Result, SecretUrl, activity, aligned, error, file_kind, memory, panic, read_buffer,
+    seconds, secret_url, telemetry, wait,
 };
 use source_registry::{ObjectLocation, SourceRegistry};
 use std::collections::BTreeMap;

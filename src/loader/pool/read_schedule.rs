@@ -1,9 +1,25 @@
 //! Which source is read next, and how far ahead: a state machine that the threads share.
 //!
-//! One thread at a time reads a source, in chunks. The chunks of a source are given out in the order in which
-//! they were read, whichever thread finishes its chunk first. A source without a chunk may always be read, so
-//! that no source blocks the sequence; so may as many chunks as there are threads. Beyond that, a few chunks
-//! are read ahead, of the source that has the fewest, as long as the budget has memory for them.
+//! **The invariants.**
+//! - One thread at a time reads a source, in chunks, and chunks are given out in the order in which they were
+//!   read, whichever thread finishes first: a chunk has its slot in `chunks` as soon as it is read, and the
+//!   slot is filled when its samples are mapped.
+//! - A source without a chunk may always be read, with memory of the budget or without. So the sequence,
+//!   which takes the items of all sources in turn, never waits for memory that chunks of other sources hold.
+//! - As many chunks as there are threads may also be read without memory: no thread is idle for want of it.
+//!
+//! Beyond that, chunks are read ahead while the budget has memory for them, and not too many items wait: two
+//! for each thread and one for each source in all (`max_ahead`), the source with the fewest chunks first. The
+//! source that the sequence waits for comes before all others.
+//!
+//! Example with three sources and two threads (`tests.rs`), where each chunk is read and none is taken: 0, 1,
+//! 2, then 0, 1, 2 again, then 0. That is 2 · 2 + 3 = 7 chunks, and nothing more is read. The sequence takes
+//! a chunk of source 1, which then has the fewest: it is read next. If the budget has no memory at all, there
+//! are only the chunks 0, 1 and 2.
+//!
+//! Chunks have the length that keeps threads busy and memory low. A chunk that is done in less than 0.4 ms
+//! makes the next one of its source twice as long, from 8 to 512 samples; one that takes longer than 1 ms
+//! halves it.
 
 use super::chunk::{Chunk, ChunkLimits, SourceStatus};
 use crate::activity::Activity;
@@ -50,7 +66,7 @@ pub(super) struct ReadSchedule<S, T> {
     sources: Vec<SourceState<S, T>>,
     /// Number of chunks that were read and not given out yet.
     ahead: usize,
-    /// Maximum of `ahead` beyond the chunks that are needed in any case.
+    /// Up to this many chunks are read in advance. A chunk that somebody waits for is read in any case.
     max_ahead: usize,
     /// Bytes of the row of an item in its batch.
     row_bytes: usize,

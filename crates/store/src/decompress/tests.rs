@@ -1,6 +1,7 @@
 //! Compressed shards are decompressed exactly, or are an error.
 
 use super::*;
+use crate::error::SizeLimit;
 
 #[test]
 fn the_suffix_selects_the_decompressor() {
@@ -207,7 +208,7 @@ fn assert_bomb(compression: Decompressor, bytes: &[u8], ratio: u32) {
     assert!(
         matches!(
             error.kind(),
-            ErrorKind::TooLarge { what: "decompressed data", size, limit } if size > limit && *limit <= max
+            ErrorKind::TooLarge { what: SizeLimit::DecompressedData, size, limit } if size > limit && *limit <= max
         ),
         "{error:?}"
     );

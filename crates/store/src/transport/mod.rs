@@ -14,10 +14,10 @@ mod origin;
 mod redirect;
 mod through_reqwest;
 
-use super::buffer;
 use super::environment::{check_proxies, proxy_urls};
 use super::transport_choice::Transport;
 use crate::Result;
+use crate::read_buffer;
 use crate::secret_url::SentSecrets;
 pub(super) use addresses::addresses;
 pub(super) use body_transport::USER_AGENT;
@@ -116,7 +116,7 @@ pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
 async fn discard(response: RawResponse) {
     let length =
         response.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: usize| length <= buffer::size()) {
+    if length.is_some_and(|length: usize| length <= read_buffer::size()) {
         let reading = response.body.for_each(|_| future::ready(()));
         let _ = tokio::time::timeout(DISCARD_TIME, reading).await;
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Largest size of a buffer in bytes.
-pub(super) const MAX_SIZE: usize = 512 << 10;
+pub const MAX_SIZE: usize = 512 << 10;
 /// Smallest size of a buffer in bytes.
 const MIN_SIZE: usize = 64 << 10;
 /// Size of a buffer in bytes where the size of the cache is unknown.
@@ -18,7 +18,7 @@ const DEFAULT_SIZE: usize = 128 << 10;
 /// Size of a buffer in bytes: a quarter of a core's L2 cache, so that the bytes are still in the cache when
 /// they are parsed, together with the memory from which they were copied. Where memory is busy, a copy takes
 /// three times as long if the buffer does not fit; if it is much smaller, large samples straddle two buffers.
-pub(super) fn size() -> usize {
+pub fn size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| l2_cache().map_or(DEFAULT_SIZE, size_for_cache))
 }
@@ -140,11 +140,7 @@ impl ReadBuffer {
     }
 
     /// Takes an empty buffer from the pool, or allocates one.
-    #[cfg_attr(
-        not(feature = "transport"),
-        allow(dead_code, reason = "only the transport fills buffers piece by piece")
-    )]
-    pub(super) fn take() -> Self {
+    pub fn take() -> Self {
         let mut memory = take_idle().unwrap_or_else(|| BufferMemory::with_room(size()));
         memory.bytes.clear();
         ReadBuffer::new(memory)
@@ -153,11 +149,7 @@ impl ReadBuffer {
     /// Makes an empty buffer with room for `bytes` bytes, or for [`size`] if that is less. For fewer bytes,
     /// the capacity is exactly `bytes`: each reader may have small objects, and ends of large ones, that are
     /// unread.
-    #[cfg_attr(
-        not(feature = "transport"),
-        allow(dead_code, reason = "only the transport fills buffers piece by piece")
-    )]
-    pub(super) fn with_room(bytes: u64) -> Self {
+    pub fn with_room(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::with_room(bytes)),
             _ => Self::take(),
@@ -179,7 +171,7 @@ impl ReadBuffer {
     }
 
     /// Makes a buffer of [`size`] bytes with arbitrary content, to be overwritten.
-    pub(super) fn full() -> Self {
+    pub fn full() -> Self {
         let mut memory = take_idle().unwrap_or_else(|| BufferMemory::zeroed(size()));
         // Does nothing if the buffer was full when it was used before.
         memory.bytes.resize(size(), 0);
@@ -188,7 +180,7 @@ impl ReadBuffer {
 
     /// Makes a buffer of `bytes` bytes with arbitrary content, or of [`size`] bytes if that is less. As for
     /// [`with_room`](ReadBuffer::with_room), the capacity is exactly `bytes` for fewer bytes.
-    pub(super) fn with_length(bytes: u64) -> Self {
+    pub fn with_length(bytes: u64) -> Self {
         match usize::try_from(bytes) {
             Ok(bytes) if bytes < size() => ReadBuffer::new(BufferMemory::zeroed(bytes)),
             _ => Self::full(),
@@ -207,12 +199,12 @@ impl ReadBuffer {
     }
 
     /// [Freezes](Self::freeze) only the first `length` bytes.
-    pub(super) fn freeze_first(self, length: usize) -> Bytes {
+    pub fn freeze_first(self, length: usize) -> Bytes {
         self.freeze_range(0..length)
     }
 
     /// [Freezes](Self::freeze) only a range of the bytes.
-    pub(super) fn freeze_range(mut self, range: Range<usize>) -> Bytes {
+    pub fn freeze_range(mut self, range: Range<usize>) -> Bytes {
         if range.len() < self.capacity() / 2 {
             // Unread bytes should not keep much more memory than they are counted as.
             return Bytes::copy_from_slice(&self[range]);
