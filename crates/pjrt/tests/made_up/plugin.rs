@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
-#[path = "../../../src/pjrt/sys.rs"]
+#[path = "../../src/sys.rs"]
 mod sys;
 
 use std::ptr::{NonNull, null_mut};
