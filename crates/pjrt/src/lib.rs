@@ -19,7 +19,15 @@ mod plugin_option;
 mod profiler;
 mod protobuf;
 mod serialized;
-#[allow(missing_docs, unreachable_pub, non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    dead_code,
+    clippy::all
+)]
 mod sys;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The plugin or a device.
     #[error(transparent)]
-    Pjrt(#[from] crate::pjrt::PjrtError),
+    Pjrt(#[from] shardstream_pjrt::PjrtError),
     /// No plugin was found or downloaded.
     #[error(transparent)]
     Plugin(#[from] crate::plugin::PluginError),

@@ -129,11 +129,7 @@ impl WheelSet<'_> {
     }
 
     /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file.
-    fn unpack(
-        &self,
-        archive: &Path,
-        to: &Path,
-    ) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
+    fn unpack(&self, archive: &Path, to: &Path) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
         let at = |member: &str| {
             let member = member.to_owned();
             move |cause: ZipError| (member, cause)
@@ -262,7 +258,10 @@ mod tests {
             }
         };
         let set = set(&wheels);
-        assert!(matches!(set.ensure_with(cache.path(), &quiet, download(false)), Err(FetchError::Pip { .. })));
+        assert!(matches!(
+            set.ensure_with(cache.path(), &quiet, download(false)),
+            Err(FetchError::Pip { .. })
+        ));
         let file = set.ensure_with(cache.path(), &quiet, download(true)).unwrap();
         assert_eq!(set.ensure_with(cache.path(), &quiet, download(true)).unwrap(), file);
         assert_eq!(*asked.borrow(), ["plugin", "library", "library"]);
@@ -336,6 +335,9 @@ mod tests {
             Ok(path)
         };
         let wheels = [pinned("library", &hash)];
-        assert!(matches!(set(&wheels).ensure_with(cache.path(), &quiet, put), Err(FetchError::Unpack { .. })));
+        assert!(matches!(
+            set(&wheels).ensure_with(cache.path(), &quiet, put),
+            Err(FetchError::Unpack { .. })
+        ));
     }
 }

@@ -1,0 +1,37 @@
+//! A batch's memory returns to its owner.
+
+use crate::common::{client, model};
+use bytes::Bytes;
+use resnet::data::HostBatch;
+use std::sync::mpsc::{Sender, TryRecvError, channel};
+use std::time::Duration;
+
+/// Memory that reports when it is released, like that of a loader's pool.
+struct Slab(Vec<u8>, Sender<()>);
+
+impl AsRef<[u8]> for Slab {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        let _ = self.1.send(());
+    }
+}
+
+#[test]
+fn a_batch_gives_its_slab_back_once_all_devices_have_their_part() {
+    let Some(client) = client(8) else { return };
+    let model = &*model(&client, "resnet8-x8");
+    let (sender, freed) = channel();
+    let images = (0..64 * 32 * 32 * 3).map(|i| (i * 31 + i / 251) as u8).collect();
+    let images = Bytes::from_owner(Slab(images, sender));
+    let batch = HostBatch { images, labels: vec![3; 64], valid: 64, state: None };
+    let uploaded = model.uploader().upload(&batch).unwrap();
+    assert_eq!(freed.try_recv(), Err(TryRecvError::Empty), "the batch still has it");
+    drop(batch);
+    freed.recv_timeout(Duration::from_secs(60)).expect("the memory comes back");
+    assert_eq!(model.evaluate(&uploaded).unwrap().read().unwrap().samples, 64);
+}
