@@ -8,6 +8,7 @@
 
 pub mod args;
 pub mod artifact;
+pub mod causes;
 pub mod checkpoint;
 pub mod compile;
 pub mod cuda;

@@ -74,7 +74,7 @@ fn bits(state: &[Vec<f32>]) -> Vec<Vec<u32>> {
 }
 
 fn place(dir: &Path, options: &TrainOptions) -> Checkpoints {
-    Checkpoints::new(dir.to_str().unwrap(), &Artifact::open("resnet8").unwrap(), 1, options).unwrap()
+    Checkpoints::new(dir.to_str().unwrap(), &Artifact::open("resnet8").unwrap(), 1, options.inputs()).unwrap()
 }
 
 fn saving(saver: &mut Saver) -> TrainContext<'_> {
