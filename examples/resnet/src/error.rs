@@ -1,5 +1,5 @@
-//! The errors that end a training: those of the modules that have errors of their own, and those of the others,
-//! which import this one.
+//! The errors that end a training: those of the modules that have errors of their own, and those of the
+//! others, which import this one.
 
 use crate::exit_code::{EXIT_HUNG, EXIT_STOPPED, EXIT_TARGET};
 use std::io;

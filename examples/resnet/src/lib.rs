@@ -1,10 +1,11 @@
 //! Trains a ResNet on TPU, GPU or CPU from Rust.
 //!
-//! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it ([`shardstream_pjrt`]).
-//! What is left to Rust is the loop around it: [`data`] makes batches on the host, [`shardstream::feed`]
-//! brings them to the devices ahead of the step, [`train`] steps, evaluates and reports, [`checkpoint`] saves
-//! the network and the state of the data together, so that a training that was killed continues as if it had
-//! not been, [`weights`] exchanges the weights with PyTorch, and [`logdir`] keeps what it has to say.
+//! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it
+//! ([`shardstream_pjrt`]). What is left to Rust is the loop around it: [`data`] makes batches on the host,
+//! [`shardstream::feed`] brings them to the devices ahead of the step, [`train`] steps, evaluates and
+//! reports, [`checkpoint`] saves the network and the state of the data together, so that a training that was
+//! killed continues as if it had not been, [`weights`] exchanges the weights with PyTorch, and [`logdir`]
+//! keeps what it has to say.
 
 pub mod args;
 pub mod artifact;

@@ -1,7 +1,8 @@
 //! Records what the devices do during a few steps, for XProf and TensorBoard.
 //!
-//! The plugin makes the recording ([`shardstream_pjrt::Profiler`]). The file is `DIR/plugins/profile/step-N/rank-R.xplane.pb`,
-//! where both programs look for it; `N` is the first recorded step, the same on all ranks of a job.
+//! The plugin makes the recording ([`shardstream_pjrt::Profiler`]). The file is
+//! `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where both programs look for it; `N` is the first recorded
+//! step, the same on all ranks of a job.
 
 use shardstream::store::Store;
 use shardstream::{SecretUrl, Topology};

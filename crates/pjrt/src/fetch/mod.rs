@@ -1,4 +1,5 @@
-//! Downloads plugins: files of Python wheels, which pip downloads, pinned by their hashes and kept in a cache.
+//! Downloads plugins: files of Python wheels, which pip downloads, pinned by their hashes and kept in a
+//! cache.
 //!
 //! [`cpu_plugin`] is all that most programs need; [`Wheel`] and [`WheelSet`] are for other plugins.
 //!
