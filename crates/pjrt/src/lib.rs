@@ -1,4 +1,8 @@
-#![doc = include_str!("../README.md")]
+#![cfg_attr(feature = "fetch", doc = include_str!("../README.md"))]
+#![cfg_attr(
+    not(feature = "fetch"),
+    doc = "A small safe layer over the PJRT C API. The example needs the feature `fetch`."
+)]
 
 // The macros of `abi` are used by the modules after it.
 #[macro_use]
