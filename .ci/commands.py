@@ -101,6 +101,9 @@ RULES = [
     Ci(r"python3 -m venv venv && venv/bin/pip install -r requirements.txt$", VENV + "export/requirements.txt"),
     Ci(r"SHARDSTREAM_TEST_JAX=\S+ SHARDSTREAM_REQUIRE_JAX=1 cargo test", r"^export SHARDSTREAM_TEST_JAX="),
     Not(r"tensorboard --logdir", "a server that stays; a test reads the curves with tensorboard's reader"),
+    # The small trainer.
+    Run(r"cargo run --release -p train_pjrt$", "saved target/train_pjrt/checkpoint-"),
+    Run(r"cargo run --release -p train_pjrt -- 1000 DIR$", "saved DIR/checkpoint-001000.tar", ["DIR"]),
     # The feeder of JAX.
     Run(r"cargo build --release -p jax_feed$"),
     Ci(r"python3 -m venv venv && venv/bin/pip install jax$", VENV + "requirements-jax.txt"),

@@ -3,16 +3,15 @@
 use clap::Parser;
 use resnet::args::Args;
 use resnet::artifact::Artifact;
+use resnet::causes::with_causes;
 use resnet::checkpoint::{Checkpoints, Resume, Saver};
 use resnet::compile::{Cache, Compiler};
 use resnet::curves::{Curves, serve_metrics};
 use resnet::data::{DataOptions, Folder, Sets, ShardData, Source, Split, Waiting};
-use resnet::error::with_causes;
 use resnet::log;
 use resnet::logdir::{LogDir, LogDirError, Records};
 use resnet::model::{DeviceMemory, Model, Uploader};
 use resnet::network::{DryRun, Network};
-use resnet::pjrt::Client;
 use resnet::plugin::FoundPlugin;
 use resnet::profile::Profile;
 use resnet::progress::Task;
@@ -24,6 +23,7 @@ use resnet::watchdog::{Watchdog, WatchdogSettings};
 use resnet::weights::{self, Destination, Initial};
 use resnet::{Error, Result, devices, plugin, spawn};
 use shardstream::{SecretUrl, Topology};
+use shardstream_pjrt::Client;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -132,8 +132,9 @@ fn train_to(
     let weights = args.output.save_weights.as_ref().filter(|_| topology.rank() == 0);
     let weights = weights.map(|url| Destination::new(url)).transpose()?;
     let checkpoints = args.output.checkpoint.as_ref();
-    let checkpoints =
-        checkpoints.map(|url| Checkpoints::new(url, &artifact, args.training.seed, &options)).transpose()?;
+    let checkpoints = checkpoints
+        .map(|url| Checkpoints::new(url, &artifact, args.training.seed, options.inputs()))
+        .transpose()?;
     let checkpoints = checkpoints.map(|checkpoints| {
         checkpoints.keep(args.output.keep).topology(topology).dry(args.processes.dry_run.is_some())
     });
@@ -148,7 +149,7 @@ fn train_to(
         Ok(begun) => begun.flatten(),
         Err(error) => {
             out.write_all(&resume_log)?;
-            return Err(error);
+            return Err(error.into());
         }
     };
     if let Some(done) =

@@ -13,7 +13,7 @@ pub use error::WeightsError;
 pub use file::{Decoded, decode, encode};
 
 use crate::artifact::Manifest;
-use crate::error::with_causes;
+use crate::causes::with_causes;
 use crate::hex;
 use sha2::{Digest, Sha256};
 use shardstream::store::Store;

@@ -5,10 +5,11 @@
 use resnet::artifact::Artifact;
 use resnet::data::{DataOptions, Sets, ShardData, Split, Waiting};
 use resnet::model::Model;
-use resnet::pjrt::{Client, Plugin};
 use resnet::schedule::{Decay, Schedule};
-use resnet::{plugin, train, wheel};
+use resnet::{plugin, train};
 use shardstream::Topology;
+use shardstream_pjrt::fetch::FetchError;
+use shardstream_pjrt::{Client, Plugin};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::Write;
@@ -23,7 +24,7 @@ pub fn plugin() -> Option<PathBuf> {
     let found = FOUND.get_or_init(|| match plugin::cpu() {
         Ok(found) => Ok(found.path),
         // A wrong hash is a failure in any case.
-        Err(plugin::PluginError::Wheel(e @ wheel::WheelError::Hash { .. })) => panic!("{e}"),
+        Err(plugin::PluginError::Wheel(e @ FetchError::Hash { .. })) => panic!("{e}"),
         Err(e) => Err(e.to_string()),
     });
     match found {

@@ -1,8 +1,7 @@
 //! Unpacks several wheels into one folder, as pip does, so that libraries find each other by relative paths.
 
-use super::error::WheelError;
-use super::pinned::{Pinned, SCRATCH, copy, remove_abandoned};
-use crate::progress::Task;
+use super::error::FetchError;
+use super::pinned::{Pinned, SCRATCH, hex, remove_abandoned};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -40,9 +39,10 @@ struct WheelSetRecord {
 
 impl WheelSet<'_> {
     /// Returns the main file from the cache, or downloads the wheels with pip. A wheel that was unpacked
-    /// before an interruption is not downloaded again.
-    pub fn ensure(&self, cache: &Path) -> Result<PathBuf, WheelError> {
-        self.ensure_with(cache, |wheel, dir| wheel.pip_download(dir, self.advice))
+    /// before an interruption is not downloaded again. `report` is called with a line when something begins
+    /// that takes a while.
+    pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
+        self.ensure_with(cache, report, |wheel, dir| wheel.pip_download(dir, self.advice, report))
     }
 
     /// Like [`ensure`](Self::ensure), with `download` instead of pip. It writes a wheel into the given
@@ -50,10 +50,11 @@ impl WheelSet<'_> {
     pub fn ensure_with(
         &self,
         cache: &Path,
-        mut download: impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, WheelError>,
-    ) -> Result<PathBuf, WheelError> {
+        report: &dyn Fn(&str),
+        mut download: impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, FetchError>,
+    ) -> Result<PathBuf, FetchError> {
         let hashes: String = self.wheels.iter().map(|wheel| wheel.sha256).collect();
-        let hash = crate::hex(&Sha256::digest(hashes));
+        let hash = hex(&Sha256::digest(hashes));
         let home = cache.join(format!("{}-{}", self.name, &hash[..12]));
         let missing = || -> Vec<&Pinned<'_>> {
             self.wheels.iter().filter(|wheel| !is_installed(&home, wheel)).collect()
@@ -62,20 +63,21 @@ impl WheelSet<'_> {
         if !missing().is_empty() {
             fs::create_dir_all(&home).map_err(|cause| self.failed(cache, "its files", cause))?;
             remove_abandoned(cache);
-            _lock = self.lock(&home);
+            _lock = self.lock(&home, report);
         }
         // Another process may have installed them while this one waited for the lock.
         let missing = missing();
         let all_mb: u64 = missing.iter().map(|wheel| u64::from(wheel.download_mb)).sum();
-        let what = format!("{}: {} wheels, {all_mb} MB to download", self.name, missing.len());
-        let _task = (missing.len() > 1).then(|| Task::spinner(&what));
+        if missing.len() > 1 {
+            report(&format!("{}: {} wheels, {all_mb} MB to download", self.name, missing.len()));
+        }
         for wheel in missing {
-            self.install(cache, &home, wheel, &mut download)?;
+            self.install(cache, &home, wheel, report, &mut download)?;
         }
         let file = home.join(self.member);
         match file.is_file() {
             true => Ok(file),
-            false => Err(WheelError::Unpack {
+            false => Err(FetchError::Unpack {
                 wheel: self.name.into(),
                 member: self.member.into(),
                 cause: ZipError::FileNotFound,
@@ -85,10 +87,10 @@ impl WheelSet<'_> {
 
     /// Waits until no other process installs these wheels in this cache. On file systems without locks,
     /// processes install them independently.
-    fn lock(&self, home: &Path) -> Option<File> {
+    fn lock(&self, home: &Path, report: &dyn Fn(&str)) -> Option<File> {
         let file = File::create(home.join(LOCK)).ok()?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            let _task = Task::spinner(&format!("{}: another process downloads it", self.name));
+            report(&format!("{}: another process downloads it", self.name));
             file.lock().ok()?;
         }
         Some(file)
@@ -99,17 +101,19 @@ impl WheelSet<'_> {
         cache: &Path,
         home: &Path,
         wheel: &Pinned<'_>,
-        download: &mut impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, WheelError>,
-    ) -> Result<(), WheelError> {
+        report: &dyn Fn(&str),
+        download: &mut impl FnMut(&Pinned<'_>, &Path) -> Result<PathBuf, FetchError>,
+    ) -> Result<(), FetchError> {
         let failed = |cause| self.failed(cache, &wheel.name(), cause);
         // In the cache, since a rename works only within a file system. Deleted on every error.
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(failed)?;
         let archive = download(wheel, scratch.path())?;
         wheel.check(&archive).map_err(failed)??;
         let ready = scratch.path().join("ready");
-        let files = self.unpack(wheel, &archive, &ready).map_err(|(member, cause)| match cause {
+        report(&format!("unpacking {}", wheel.name()));
+        let files = self.unpack(&archive, &ready).map_err(|(member, cause)| match cause {
             ZipError::Io(cause) => failed(cause),
-            cause => WheelError::Unpack { wheel: wheel.name(), member, cause },
+            cause => FetchError::Unpack { wheel: wheel.name(), member, cause },
         })?;
         // Without a lock, another process may do the same at the same time, with the same files.
         for path in files.keys() {
@@ -125,12 +129,7 @@ impl WheelSet<'_> {
     }
 
     /// Unpacks the wanted files of a wheel below `to`. Returns the size of each file.
-    fn unpack(
-        &self,
-        wheel: &Pinned<'_>,
-        archive: &Path,
-        to: &Path,
-    ) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
+    fn unpack(&self, archive: &Path, to: &Path) -> Result<BTreeMap<String, u64>, (String, ZipError)> {
         let at = |member: &str| {
             let member = member.to_owned();
             move |cause: ZipError| (member, cause)
@@ -139,7 +138,6 @@ impl WheelSet<'_> {
         let file = File::open(archive).map_err(of_wheel)?;
         let mut zip = zip::ZipArchive::new(file).map_err(at(""))?;
         let mut files = BTreeMap::new();
-        let task = Task::spinner(&format!("unpacking {}", wheel.name()));
         for number in 0..zip.len() {
             let mut member = zip.by_index(number).map_err(at(""))?;
             let name = member.name().map_err(at(""))?.into_owned();
@@ -153,7 +151,7 @@ impl WheelSet<'_> {
             let target = to.join(path);
             let mut write = || -> io::Result<u64> {
                 target.parent().map_or(Ok(()), fs::create_dir_all)?;
-                let bytes = copy(&mut member, &mut File::create(&target)?, |_| {})?;
+                let bytes = io::copy(&mut member, &mut File::create(&target)?)?;
                 #[cfg(unix)]
                 if member.unix_mode().is_some_and(|mode| mode & 0o100 != 0) {
                     use std::os::unix::fs::PermissionsExt;
@@ -163,16 +161,15 @@ impl WheelSet<'_> {
             };
             files.insert(name.clone(), write().map_err(|cause| at(&name)(cause.into()))?);
         }
-        task.done();
         Ok(files)
     }
 
-    fn failed(&self, cache: &Path, wheel: &str, cause: io::Error) -> WheelError {
+    fn failed(&self, cache: &Path, wheel: &str, cause: io::Error) -> FetchError {
         if cause.kind() != io::ErrorKind::StorageFull {
-            return WheelError::Cache { path: cache.into(), cause };
+            return FetchError::Cache { path: cache.into(), cause };
         }
         let largest = self.wheels.iter().map(|wheel| u64::from(wheel.download_mb)).max().unwrap_or(0);
-        WheelError::Full {
+        FetchError::Full {
             path: cache.into(),
             wheel: wheel.into(),
             needed_mb: self.unpacked_mb + 3 * largest,
@@ -217,7 +214,7 @@ mod tests {
             zip.write_all(file.as_bytes()).unwrap();
         }
         let bytes = zip.finish().unwrap().into_inner();
-        let hash = crate::hex(&Sha256::digest(&bytes));
+        let hash = hex(&Sha256::digest(&bytes));
         (bytes, hash)
     }
 
@@ -229,6 +226,8 @@ mod tests {
         let wanted = |path: &str| !path.ends_with(".py");
         WheelSet { name: "gpu", wheels, wanted, member: PLUGIN, unpacked_mb: 1, advice: "" }
     }
+
+    fn quiet(_: &str) {}
 
     fn folders(cache: &Path) -> usize {
         fs::read_dir(cache).unwrap().count()
@@ -247,7 +246,7 @@ mod tests {
                 asked.borrow_mut().push(wheel.package.to_owned());
                 let bytes = if wheel.package == "plugin" { plugin } else { library };
                 if wheel.package == "library" && !works {
-                    return Err(WheelError::Pip {
+                    return Err(FetchError::Pip {
                         wheel: wheel.name(),
                         message: "away".into(),
                         advice: String::new(),
@@ -259,9 +258,12 @@ mod tests {
             }
         };
         let set = set(&wheels);
-        assert!(matches!(set.ensure_with(cache.path(), download(false)), Err(WheelError::Pip { .. })));
-        let file = set.ensure_with(cache.path(), download(true)).unwrap();
-        assert_eq!(set.ensure_with(cache.path(), download(true)).unwrap(), file);
+        assert!(matches!(
+            set.ensure_with(cache.path(), &quiet, download(false)),
+            Err(FetchError::Pip { .. })
+        ));
+        let file = set.ensure_with(cache.path(), &quiet, download(true)).unwrap();
+        assert_eq!(set.ensure_with(cache.path(), &quiet, download(true)).unwrap(), file);
         assert_eq!(*asked.borrow(), ["plugin", "library", "library"]);
         assert_eq!(fs::read(&file).unwrap(), PLUGIN.as_bytes());
         let beside = file.ancestors().nth(3).unwrap().join("nvidia/blas/lib/libblas.so.12");
@@ -275,7 +277,7 @@ mod tests {
         assert_eq!(folders(cache.path()), 1, "no scratch directory is left");
         // A file that is cut short has its wheel fetched again.
         fs::write(&beside, "").unwrap();
-        set.ensure_with(cache.path(), download(true)).unwrap();
+        set.ensure_with(cache.path(), &quiet, download(true)).unwrap();
         assert_eq!(asked.borrow().len(), 4);
         assert!(fs::metadata(&beside).unwrap().len() > 0);
     }
@@ -296,7 +298,7 @@ mod tests {
                         fs::write(&path, &plugin.0).unwrap();
                         Ok(path)
                     };
-                    let file = set.ensure_with(cache.path(), download).unwrap();
+                    let file = set.ensure_with(cache.path(), &quiet, download).unwrap();
                     assert_eq!(fs::read(file).unwrap(), PLUGIN.as_bytes());
                 });
             }
@@ -314,11 +316,11 @@ mod tests {
             Ok(path)
         };
         let wheels = [pinned("plugin", &hash)];
-        let error = set(&wheels).ensure_with(cache.path(), put).unwrap_err();
-        assert!(matches!(&error, WheelError::Unpack { member, .. } if member.contains("outside")), "{error}");
+        let error = set(&wheels).ensure_with(cache.path(), &quiet, put).unwrap_err();
+        assert!(matches!(&error, FetchError::Unpack { member, .. } if member.contains("outside")), "{error}");
         let zeros = "0".repeat(64);
         let wheels = [pinned("plugin", &zeros)];
-        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(WheelError::Hash { .. })));
+        assert!(matches!(set(&wheels).ensure_with(cache.path(), &quiet, put), Err(FetchError::Hash { .. })));
         let outside = cache.path().parent().unwrap().join("outside.so");
         assert!(!outside.exists() && !cache.path().join("outside.so").exists());
     }
@@ -333,6 +335,9 @@ mod tests {
             Ok(path)
         };
         let wheels = [pinned("library", &hash)];
-        assert!(matches!(set(&wheels).ensure_with(cache.path(), put), Err(WheelError::Unpack { .. })));
+        assert!(matches!(
+            set(&wheels).ensure_with(cache.path(), &quiet, put),
+            Err(FetchError::Unpack { .. })
+        ));
     }
 }

@@ -1,12 +1,21 @@
-//! Why a wheel's file is not available.
+//! Why a plugin could not be downloaded.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a wheel's file is not available. The messages include their causes, before the advice.
+/// Why a file of a wheel is not available. The messages include their causes, before the advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WheelError {
+pub enum FetchError {
+    /// No CPU plugin is published for this platform.
+    #[error("no CPU plugin is published for {platform}")]
+    Platform {
+        /// Operating system and processor.
+        platform: String,
+    },
+    /// There is no cache directory.
+    #[error("no cache directory: set SHARDSTREAM_CACHE, XDG_CACHE_HOME or HOME")]
+    NoCache,
     /// There is no Python.
     #[error("cannot run python3, which is needed to download {wheel} with pip: {cause}\n{advice}")]
     NoPython {

@@ -259,10 +259,7 @@ fn memory_stays_where_nobody_says_when_the_transfer_ends() {
 static MAPPED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 #[test]
-fn memory_of_batches_is_mapped_once_and_unmapped() {
-    use crate::model::DeviceMemory;
-    use shardstream::tensor::BatchMemory;
-
+fn memory_is_mapped_until_the_mapping_is_dropped() {
     let client = open(|api| {
         api.PJRT_Client_DmaMap = answer!(PJRT_Client_DmaMap_Args, |args| {
             MAPPED.lock().unwrap().push((args.data.addr(), args.size));
@@ -273,13 +270,14 @@ fn memory_of_batches_is_mapped_once_and_unmapped() {
             mapped.swap_remove(at);
         });
     });
-    let memory = DeviceMemory::new(&client);
     let slab = vec![0_u8; 4096];
-    let pinned = memory.pin(&slab).unwrap();
+    // SAFETY: the slab outlives the mapping, and nothing is transferred.
+    let mapping = unsafe { client.dma_map(NonNull::from(&slab[..])) }.unwrap();
     assert_eq!(*MAPPED.lock().unwrap(), [(slab.as_ptr().addr(), 4096)]);
-    drop((client, memory));
-    drop(pinned);
+    drop(client);
+    drop(mapping);
     assert!(MAPPED.lock().unwrap().is_empty());
-    // Without support in the plugin, batches are in ordinary memory.
-    assert!(DeviceMemory::new(&open(|_| {})).pin(&slab).is_err());
+    // A plugin without support says so. SAFETY: as above.
+    let refused = unsafe { open(|_| {}).dma_map(NonNull::from(&slab[..])) };
+    assert!(matches!(refused, Err(PjrtError::Missing { call: "PJRT_Client_DmaMap" })));
 }

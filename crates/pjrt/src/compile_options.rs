@@ -1,6 +1,6 @@
 //! Compile options, encoded as a protocol buffer.
 
-use crate::protobuf::Message;
+use super::protobuf::Message;
 
 /// The devices that a program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,12 @@
 #![allow(unsafe_code)]
 
 #[allow(non_camel_case_types, non_snake_case, non_upper_case_globals, dead_code, clippy::all)]
-#[path = "../../../src/pjrt/sys.rs"]
+#[path = "../../src/sys.rs"]
 mod sys;
 
+use std::collections::BTreeSet;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use sys::*;
 
@@ -224,6 +226,22 @@ unsafe extern "C" fn ready(args: *mut PJRT_Event_OnReady_Args) -> ErrorPtr {
     null_mut()
 }
 
+/// Addresses of the mapped memory.
+static MAPPED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// Refuses memory that is mapped already, as CUDA does.
+unsafe extern "C" fn map(args: *mut PJRT_Client_DmaMap_Args) -> ErrorPtr {
+    match MAPPED.lock().unwrap().insert(unsafe { (*args).data }.addr()) {
+        true => null_mut(),
+        false => fail(6, "mapped already".into()),
+    }
+}
+
+unsafe extern "C" fn unmap(args: *mut PJRT_Client_DmaUnmap_Args) -> ErrorPtr {
+    assert!(MAPPED.lock().unwrap().remove(&unsafe { (*args).data }.addr()), "it was not mapped");
+    null_mut()
+}
+
 /// The one executable, which has no results and runs on the first device.
 unsafe extern "C" fn compile(args: *mut PJRT_Client_Compile_Args) -> ErrorPtr {
     let args = unsafe { &mut *args };
@@ -298,6 +316,8 @@ pub extern "C" fn GetPjrtApi() -> *const PJRT_Api {
     api.PJRT_DeviceDescription_Id = Some(id);
     api.PJRT_DeviceDescription_ProcessIndex = Some(process_of);
     api.PJRT_Client_BufferFromHostBuffer = Some(upload);
+    api.PJRT_Client_DmaMap = Some(map);
+    api.PJRT_Client_DmaUnmap = Some(unmap);
     api.PJRT_Buffer_Destroy = Some(succeed);
     api.PJRT_Event_Await = Some(succeed);
     api.PJRT_Event_Destroy = Some(succeed);

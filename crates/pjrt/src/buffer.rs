@@ -9,39 +9,32 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The element types that the trainer uses.
+/// The type of the elements of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ElementType {
-    /// `u8`
-    U8,
+    /// `i8`
+    I8,
+    /// `i16`
+    I16,
     /// `i32`
     I32,
+    /// `i64`
+    I64,
+    /// `u8`
+    U8,
+    /// `u16`
+    U16,
+    /// `u32`
+    U32,
+    /// `u64`
+    U64,
     /// `f32`
     F32,
+    /// `f64`
+    F64,
     /// Another type, by its number in the C API. Such a buffer can be passed on but not read.
     Other(u32),
-}
-
-impl ElementType {
-    const KNOWN: [(Self, sys::PJRT_Buffer_Type); 3] = [
-        (Self::U8, sys::PJRT_Buffer_Type::PJRT_Buffer_Type_U8),
-        (Self::I32, sys::PJRT_Buffer_Type::PJRT_Buffer_Type_S32),
-        (Self::F32, sys::PJRT_Buffer_Type::PJRT_Buffer_Type_F32),
-    ];
-
-    pub(super) fn to_raw(self) -> sys::PJRT_Buffer_Type {
-        match self {
-            Self::U8 => sys::PJRT_Buffer_Type::PJRT_Buffer_Type_U8,
-            Self::I32 => sys::PJRT_Buffer_Type::PJRT_Buffer_Type_S32,
-            Self::F32 => sys::PJRT_Buffer_Type::PJRT_Buffer_Type_F32,
-            Self::Other(number) => sys::PJRT_Buffer_Type(number),
-        }
-    }
-
-    fn from_raw(raw: sys::PJRT_Buffer_Type) -> Self {
-        let known = Self::KNOWN.iter().find(|(_, number)| *number == raw);
-        known.map_or(Self::Other(raw.0), |(known, _)| *known)
-    }
 }
 
 mod sealed {
@@ -54,18 +47,55 @@ pub trait Element: Copy + Default + sealed::Sealed {
     const TYPE: ElementType;
 }
 
-macro_rules! element {
-    ($rust:ty, $variant:ident) => {
-        impl sealed::Sealed for $rust {}
-        impl Element for $rust {
-            const TYPE: ElementType = ElementType::$variant;
+/// `elements!(rust type, variant, constant of the C API; ...)`
+macro_rules! elements {
+    ($($rust:ident, $variant:ident, $raw:ident;)*) => {
+        $(
+            impl sealed::Sealed for $rust {}
+            impl Element for $rust {
+                const TYPE: ElementType = ElementType::$variant;
+            }
+        )*
+
+        impl ElementType {
+            pub(super) fn to_raw(self) -> sys::PJRT_Buffer_Type {
+                match self {
+                    $(Self::$variant => sys::PJRT_Buffer_Type::$raw,)*
+                    Self::Other(number) => sys::PJRT_Buffer_Type(number),
+                }
+            }
+
+            fn from_raw(raw: sys::PJRT_Buffer_Type) -> Self {
+                match raw {
+                    $(sys::PJRT_Buffer_Type::$raw => Self::$variant,)*
+                    sys::PJRT_Buffer_Type(number) => Self::Other(number),
+                }
+            }
+        }
+
+        impl fmt::Display for ElementType {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant => f.write_str(stringify!($rust)),)*
+                    Self::Other(number) => write!(f, "type {number}"),
+                }
+            }
         }
     };
 }
 
-element!(u8, U8);
-element!(i32, I32);
-element!(f32, F32);
+elements! {
+    i8, I8, PJRT_Buffer_Type_S8;
+    i16, I16, PJRT_Buffer_Type_S16;
+    i32, I32, PJRT_Buffer_Type_S32;
+    i64, I64, PJRT_Buffer_Type_S64;
+    u8, U8, PJRT_Buffer_Type_U8;
+    u16, U16, PJRT_Buffer_Type_U16;
+    u32, U32, PJRT_Buffer_Type_U32;
+    u64, U64, PJRT_Buffer_Type_U64;
+    f32, F32, PJRT_Buffer_Type_F32;
+    f64, F64, PJRT_Buffer_Type_F64;
+}
 
 /// Type and dimensions of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,13 +121,7 @@ impl Spec {
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.element {
-            ElementType::U8 => f.write_str("u8")?,
-            ElementType::I32 => f.write_str("i32")?,
-            ElementType::F32 => f.write_str("f32")?,
-            ElementType::Other(number) => write!(f, "type {number}")?,
-        }
-        write!(f, "{:?}", self.dims)
+        write!(f, "{}{:?}", self.element, self.dims)
     }
 }
 
@@ -251,10 +275,11 @@ mod tests {
 
     #[test]
     fn element_types_survive_the_way_to_c_and_back() {
-        for (known, raw) in ElementType::KNOWN {
-            assert_eq!(known.to_raw(), raw);
-            assert_eq!(ElementType::from_raw(raw), known);
+        for number in 0..40 {
+            let raw = sys::PJRT_Buffer_Type(number);
+            assert_eq!(ElementType::from_raw(raw).to_raw(), raw);
         }
+        assert_eq!(ElementType::from_raw(sys::PJRT_Buffer_Type::PJRT_Buffer_Type_F32), ElementType::F32);
         let other = sys::PJRT_Buffer_Type(200);
         assert_eq!(ElementType::from_raw(other), ElementType::Other(200));
     }

@@ -70,7 +70,7 @@ unsafe extern "C" fn error_destroy(_: *mut ErrorDestroyArgs) {
 }
 
 /// A client of a plugin that has another extension and then the profiler.
-pub(crate) fn client(in_two: bool) -> crate::pjrt::Client {
+fn client(in_two: bool) -> super::super::Client {
     CALLS.take();
     let api = Box::leak(Box::new(ProfilerApi {
         struct_size: size_of::<ProfilerApi>(),
@@ -96,7 +96,7 @@ pub(crate) fn client(in_two: bool) -> crate::pjrt::Client {
     plugin.client(&[]).unwrap()
 }
 
-pub(crate) fn calls() -> Vec<&'static str> {
+fn calls() -> Vec<&'static str> {
     CALLS.with_borrow(|(calls, _)| calls.clone())
 }
 

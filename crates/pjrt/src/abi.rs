@@ -120,7 +120,7 @@ c_structs!(
 macro_rules! args {
     ($name:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         #[allow(unused_mut)]
-        let mut args = $crate::pjrt::abi::Padded::<$crate::pjrt::sys::$name>::new();
+        let mut args = $crate::abi::Padded::<$crate::sys::$name>::new();
         $(args.$field = $value;)*
         args
     }};
@@ -132,7 +132,7 @@ macro_rules! call {
     ($plugin:expr, $function:ident, $args:expr) => {
         $plugin.invoke(
             stringify!($function),
-            std::mem::offset_of!($crate::pjrt::sys::PJRT_Api, $function),
+            std::mem::offset_of!($crate::sys::PJRT_Api, $function),
             &mut $args,
         )
     };

@@ -4,13 +4,13 @@
 //! `xla/backends/profiler/plugin/profiler_c_api.h`.
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use super::abi::{non_null, slice, text};
 use super::error::{Code, PjrtError};
 use super::plugin::Plugin;
+use super::protobuf::Message;
 use super::sys;
-use crate::protobuf::Message;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::{NonNull, null, null_mut};

@@ -1,15 +1,7 @@
-//! Files from Python wheels, downloaded with pip, verified and kept in a cache.
+//! A file in a wheel.
 
-mod error;
-mod pinned;
-mod set;
-
-pub use error::WheelError;
-pub use pinned::Pinned;
-pub use set::WheelSet;
-
-use crate::progress::Task;
-use pinned::{SCRATCH, copy, remove_abandoned};
+use super::error::FetchError;
+use super::pinned::{Pinned, SCRATCH, remove_abandoned};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
@@ -34,10 +26,12 @@ struct WheelRecord {
 }
 
 const RECORD: &str = "installed.json";
+
 impl Wheel<'_> {
-    /// Returns the file from the cache, or downloads it with pip.
-    pub fn ensure(&self, cache: &Path) -> Result<PathBuf, WheelError> {
-        self.ensure_with(cache, |dir| self.pinned.pip_download(dir, self.advice))
+    /// Returns the file from the cache, or downloads it with pip. `report` is called with a line when
+    /// something begins that takes a while.
+    pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
+        self.ensure_with(cache, report, |dir| self.pinned.pip_download(dir, self.advice, report))
     }
 
     /// Like [`ensure`](Self::ensure), with `download` instead of pip. It writes the wheel into the given
@@ -45,8 +39,9 @@ impl Wheel<'_> {
     pub fn ensure_with(
         &self,
         cache: &Path,
-        download: impl FnOnce(&Path) -> Result<PathBuf, WheelError>,
-    ) -> Result<PathBuf, WheelError> {
+        report: &dyn Fn(&str),
+        download: impl FnOnce(&Path) -> Result<PathBuf, FetchError>,
+    ) -> Result<PathBuf, FetchError> {
         // The hash in the name separates platforms that share a home directory.
         let Pinned { package, version, sha256, .. } = self.pinned;
         let short = sha256.get(..12).unwrap_or(sha256);
@@ -54,7 +49,7 @@ impl Wheel<'_> {
         if let Some(file) = self.installed(&home) {
             return Ok(file);
         }
-        let in_cache = |cause| WheelError::Cache { path: cache.into(), cause };
+        let in_cache = |cause| FetchError::Cache { path: cache.into(), cause };
         fs::create_dir_all(cache).map_err(in_cache)?;
         remove_abandoned(cache);
         // In the cache, since a rename works only within a file system. Deleted on every error.
@@ -64,6 +59,7 @@ impl Wheel<'_> {
         self.pinned.check(&wheel).map_err(in_cache)??;
         let ready = scratch.path().join("ready");
         fs::create_dir(&ready).map_err(in_cache)?;
+        report(&format!("unpacking {}", self.pinned.name()));
         let bytes = self.unpack(&wheel, &ready.join(self.file_name()))?;
         let record = WheelRecord { wheel_sha256: sha256.into(), bytes };
         let json = serde_json::to_vec(&record).map_err(|e| in_cache(e.into()))?;
@@ -95,17 +91,14 @@ impl Wheel<'_> {
         (record == WheelRecord { wheel_sha256: self.pinned.sha256.into(), bytes }).then_some(file)
     }
 
-    fn unpack(&self, wheel: &Path, to: &Path) -> Result<u64, WheelError> {
+    fn unpack(&self, wheel: &Path, to: &Path) -> Result<u64, FetchError> {
         let unpack = || -> zip::result::ZipResult<u64> {
             let mut archive = zip::ZipArchive::new(File::open(wheel)?)?;
             let mut member = archive.by_name(self.member)?;
-            let task = Task::bytes(&format!("unpacking {}", self.pinned.name()), member.size());
             let mut file = File::create(to)?;
-            let bytes = copy(&mut member, &mut file, |n| task.add(n))?;
-            task.done();
-            Ok(bytes)
+            Ok(io::copy(&mut member, &mut file)?)
         };
-        unpack().map_err(|cause| WheelError::Unpack {
+        unpack().map_err(|cause| FetchError::Unpack {
             wheel: self.pinned.name(),
             member: self.member.into(),
             cause,
@@ -115,7 +108,7 @@ impl Wheel<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::pinned::ABANDONED;
+    use super::super::pinned::{ABANDONED, hex};
     use super::*;
     use sha2::{Digest, Sha256};
     use std::cell::Cell;
@@ -132,7 +125,7 @@ mod tests {
         zip.start_file(member, SimpleFileOptions::default()).unwrap();
         zip.write_all(CONTENT).unwrap();
         let bytes = zip.finish().unwrap().into_inner();
-        let hash = crate::hex(&Sha256::digest(&bytes));
+        let hash = hex(&Sha256::digest(&bytes));
         (bytes, hash)
     }
 
@@ -141,7 +134,7 @@ mod tests {
         Wheel { pinned, member: MEMBER, advice: "" }
     }
 
-    fn put(bytes: &[u8]) -> impl Fn(&Path) -> Result<PathBuf, WheelError> {
+    fn put(bytes: &[u8]) -> impl Fn(&Path) -> Result<PathBuf, FetchError> {
         move |dir| {
             let path = dir.join("fake-1.0-py3-none-any.whl");
             fs::write(&path, bytes).unwrap();
@@ -149,7 +142,9 @@ mod tests {
         }
     }
 
-    fn never(_: &Path) -> Result<PathBuf, WheelError> {
+    fn quiet(_: &str) {}
+
+    fn never(_: &Path) -> Result<PathBuf, FetchError> {
         panic!("nothing should be downloaded")
     }
 
@@ -158,9 +153,9 @@ mod tests {
         let (bytes, hash) = fake(MEMBER);
         let cache = tempfile::tempdir().unwrap();
         let nested = cache.path().join("not/yet/there");
-        let file = wheel(&hash).ensure_with(&nested, put(&bytes)).unwrap();
+        let file = wheel(&hash).ensure_with(&nested, &quiet, put(&bytes)).unwrap();
         assert_eq!(fs::read(&file).unwrap(), CONTENT);
-        assert_eq!(wheel(&hash).ensure_with(&nested, never).unwrap(), file);
+        assert_eq!(wheel(&hash).ensure_with(&nested, &quiet, never).unwrap(), file);
         assert_eq!(fs::read_dir(&nested).unwrap().count(), 1, "no scratch directory is left");
     }
 
@@ -169,8 +164,8 @@ mod tests {
         let (mut bytes, hash) = fake(MEMBER);
         *bytes.last_mut().unwrap() ^= 1;
         let cache = tempfile::tempdir().unwrap();
-        let e = wheel(&hash).ensure_with(cache.path(), put(&bytes)).unwrap_err();
-        assert!(matches!(&e, WheelError::Hash { expected, got, .. } if *expected == hash && got != expected));
+        let e = wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap_err();
+        assert!(matches!(&e, FetchError::Hash { expected, got, .. } if *expected == hash && got != expected));
         assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
     }
 
@@ -178,17 +173,17 @@ mod tests {
     fn a_damaged_installation_is_replaced() {
         let (bytes, hash) = fake(MEMBER);
         let cache = tempfile::tempdir().unwrap();
-        let file = wheel(&hash).ensure_with(cache.path(), put(&bytes)).unwrap();
+        let file = wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap();
         let downloads = Cell::new(0);
         let counted = |dir: &Path| {
             downloads.set(downloads.get() + 1);
             put(&bytes)(dir)
         };
         fs::write(&file, &CONTENT[1..]).unwrap();
-        wheel(&hash).ensure_with(cache.path(), counted).unwrap();
+        wheel(&hash).ensure_with(cache.path(), &quiet, counted).unwrap();
         assert_eq!(fs::read(&file).unwrap(), CONTENT);
         fs::remove_file(file.with_file_name(RECORD)).unwrap();
-        wheel(&hash).ensure_with(cache.path(), counted).unwrap();
+        wheel(&hash).ensure_with(cache.path(), &quiet, counted).unwrap();
         assert_eq!(downloads.get(), 2);
     }
 
@@ -204,7 +199,7 @@ mod tests {
         for dir in [&old, &other] {
             File::open(dir).unwrap().set_modified(long_ago).unwrap();
         }
-        wheel(&hash).ensure_with(cache.path(), put(&bytes)).unwrap();
+        wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap();
         assert_eq!([old, new, other].map(|dir| dir.exists()), [false, true, true]);
     }
 
@@ -212,14 +207,14 @@ mod tests {
     fn another_pin_is_another_installation() {
         let (bytes, hash) = fake(MEMBER);
         let cache = tempfile::tempdir().unwrap();
-        wheel(&hash).ensure_with(cache.path(), put(&bytes)).unwrap();
+        wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap();
         let (other, other_hash) = {
             let mut other = bytes.clone();
             other.splice(..0, *b"prefix"); // a zip file may have something before it
-            let hash = crate::hex(&Sha256::digest(&other));
+            let hash = hex(&Sha256::digest(&other));
             (other, hash)
         };
-        wheel(&other_hash).ensure_with(cache.path(), put(&other)).unwrap();
+        wheel(&other_hash).ensure_with(cache.path(), &quiet, put(&other)).unwrap();
         assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 2);
     }
 
@@ -227,10 +222,10 @@ mod tests {
     fn a_wheel_without_the_file_is_an_error() {
         let (bytes, hash) = fake("plugins/fake/other.so");
         let cache = tempfile::tempdir().unwrap();
-        let e = wheel(&hash).ensure_with(cache.path(), put(&bytes)).unwrap_err();
-        assert!(matches!(e, WheelError::Unpack { .. }), "{e}");
-        let hash = crate::hex(&Sha256::digest(b"no zip"));
-        let e = wheel(&hash).ensure_with(cache.path(), put(b"no zip")).unwrap_err();
-        assert!(matches!(e, WheelError::Unpack { .. }), "{e}");
+        let e = wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap_err();
+        assert!(matches!(e, FetchError::Unpack { .. }), "{e}");
+        let hash = hex(&Sha256::digest(b"no zip"));
+        let e = wheel(&hash).ensure_with(cache.path(), &quiet, put(b"no zip")).unwrap_err();
+        assert!(matches!(e, FetchError::Unpack { .. }), "{e}");
     }
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Regenerate src/pjrt/sys.rs from pjrt_c_api.h, which is in the xla-cpu-pjrt wheel (a zip file):
+# Regenerate src/sys.rs from pjrt_c_api.h, which is in the xla-cpu-pjrt wheel (a zip file):
 #
 #     scripts/gen_bindings.sh path/to/pjrt_c_api.h
 #
 # Needed only when the header is replaced by a newer one: bindgen-cli 0.72.1, libclang, rustfmt.
 set -euo pipefail
 header=$1
-out=$(dirname "$0")/../src/pjrt/sys.rs
+out=$(dirname "$0")/../src/sys.rs
 bindgen=${BINDGEN:-bindgen}
 
 # The argument structs of the calls that we make; the others become opaque, which keeps the file short.

@@ -1,10 +1,9 @@
 //! Downloads wheels that are pinned by hash.
 
-use super::error::WheelError;
-use crate::progress::Task;
+use super::error::FetchError;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -32,18 +31,22 @@ impl Pinned<'_> {
     }
 
     /// Checks the hash of a downloaded wheel.
-    pub(super) fn check(&self, wheel: &Path) -> io::Result<Result<(), WheelError>> {
+    pub(super) fn check(&self, wheel: &Path) -> io::Result<Result<(), FetchError>> {
         let got = sha256(wheel)?;
         Ok(match got == self.sha256 {
             true => Ok(()),
-            false => Err(WheelError::Hash { wheel: self.name(), expected: self.sha256.into(), got }),
+            false => Err(FetchError::Hash { wheel: self.name(), expected: self.sha256.into(), got }),
         })
     }
 
     /// Downloads the wheel into a directory.
-    pub(super) fn pip_download(&self, dir: &Path, advice: &str) -> Result<PathBuf, WheelError> {
-        let what = format!("downloading {} with pip ({} MB)", self.name(), self.download_mb);
-        let task = Task::spinner(&what);
+    pub(super) fn pip_download(
+        &self,
+        dir: &Path,
+        advice: &str,
+        report: &dyn Fn(&str),
+    ) -> Result<PathBuf, FetchError> {
+        report(&format!("downloading {} with pip ({} MB)", self.name(), self.download_mb));
         let output = Command::new("python3")
             .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"])
             // Some wheels have hundreds of megabytes, more than a small /tmp holds, and none is downloaded
@@ -53,17 +56,15 @@ impl Pinned<'_> {
             .arg(format!("{}=={}", self.package, self.version))
             .env("TMPDIR", dir)
             .output()
-            .map_err(|cause| WheelError::NoPython { wheel: self.name(), cause, advice: advice.into() })?;
-        let failed = |message: String| WheelError::Pip { wheel: self.name(), message, advice: advice.into() };
+            .map_err(|cause| FetchError::NoPython { wheel: self.name(), cause, advice: advice.into() })?;
+        let failed = |message: String| FetchError::Pip { wheel: self.name(), message, advice: advice.into() };
         if !output.status.success() {
             return Err(failed(last_lines(&String::from_utf8_lossy(&output.stderr))));
         }
         let is_wheel = |path: &PathBuf| path.extension().is_some_and(|e| e == "whl");
         let files = fs::read_dir(dir).map_err(|e| failed(e.to_string()))?;
         let wheel = files.flatten().map(|f| f.path()).find(is_wheel);
-        let wheel = wheel.ok_or_else(|| failed("it succeeded, but left no wheel".into()))?;
-        task.done();
-        Ok(wheel)
+        wheel.ok_or_else(|| failed("it succeeded, but left no wheel".into()))
     }
 }
 
@@ -87,8 +88,13 @@ fn last_lines(text: &str) -> String {
 
 fn sha256(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
-    copy(&mut File::open(path)?, &mut HashWriter(&mut hash), |_| {})?;
-    Ok(crate::hex(&hash.finalize()))
+    io::copy(&mut File::open(path)?, &mut HashWriter(&mut hash))?;
+    Ok(hex(&hash.finalize()))
+}
+
+/// Lower-case hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 struct HashWriter<'a>(&'a mut Sha256);
@@ -101,27 +107,6 @@ impl Write for HashWriter<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Like `io::copy`, and reports its progress.
-pub(super) fn copy(
-    from: &mut dyn Read,
-    to: &mut dyn Write,
-    mut progress: impl FnMut(u64),
-) -> io::Result<u64> {
-    let mut buffer = vec![0; 1 << 18];
-    let mut total = 0;
-    loop {
-        let n = match from.read(&mut buffer) {
-            Ok(0) => return Ok(total),
-            Ok(n) => n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(e),
-        };
-        to.write_all(&buffer[..n])?;
-        total += n as u64;
-        progress(n as u64);
     }
 }
 
