@@ -32,6 +32,14 @@ pages run="":
 bless:
     SHARDSTREAM_BLESS=1 cargo test -p shardstream-cli
 
+# Looks for inputs that a target fails on, with libFuzzer on stable Rust (compiles C++). It keeps the inputs that
+# reach new code in target/fuzz; one that fails is written where it says, and belongs into fuzz/corpus
+fuzz TARGET SECONDS="60":
+    mkdir -p target/fuzz/corpus/{{ TARGET }}
+    RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares" \
+        SHARDSTREAM_FUZZ={{ TARGET }} cargo run --release -p shardstream-fuzz --target "$(rustc --print host-tuple)" --target-dir target/fuzz -- \
+        target/fuzz/corpus/{{ TARGET }} fuzz/corpus/{{ TARGET }} -max_total_time={{ SECONDS }} -rss_limit_mb=1024 -timeout=20
+
 # Advisories, licences, sources and bans of all dependencies (cargo install cargo-deny)
 deny:
     cargo deny --all-features check advisories licenses sources bans
