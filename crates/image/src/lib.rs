@@ -67,7 +67,7 @@ pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm";
 /// A decoded image: rows from the top, pixels from the left, the channels of a pixel together (HWC).
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{Image, ImageMode};
 ///
 /// let image = Image::new(ImageMode::Rgb8, (1, 2), vec![255, 0, 0, 10, 20, 30])?;

@@ -128,7 +128,7 @@ use upload::UploadWriter;
 /// Cloning is cheap, and clones share their clients: one per bucket, made when it is first needed.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::Store;
 /// use std::io::Write;
 ///
@@ -212,14 +212,11 @@ impl Store {
     /// Opens the object at `url` as it is stored, without decompression, whatever its name says. For copying.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
-    /// # use shardstream::{Sample, write::ShardWriter};
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// # let directory = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/%d.tar.gz", directory.path().display());
-    /// # let mut writer = ShardWriter::builder(&pattern).build()?;
-    /// # writer.write(&Sample::new("a").with("cls", 1))?;
-    /// # let shards = writer.finish()?;
-    /// # let url = &shards[0].url;
+    /// # let file = directory.path().join("train-000000.tar.gz");
+    /// # std::fs::write(&file, [0x1f, 0x8b, 8])?;
+    /// # let url = file.to_str().unwrap();
     /// let store = shardstream::store::Store::default();
     /// let bytes = store.open_stored(url)?.read_all()?; // such as "gs://bucket/train-000000.tar.gz"
     /// assert_eq!(bytes[..2], [0x1f, 0x8b]);
@@ -263,7 +260,7 @@ impl Store {
     /// faults and waiting times.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// # let store = shardstream::store::Store::default();
     /// let before = store.report();
     /// // … an epoch …
@@ -417,7 +414,7 @@ impl Store {
     /// [`finish`](ObjectWriter::finish). Blocks.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::Store;
     ///
     /// # let directory = tempfile::tempdir()?;
@@ -439,7 +436,7 @@ impl Store {
     /// [`put`](Store::put) with options.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::{Store, WriteOptions};
     ///
     /// # let directory = tempfile::tempdir()?;
