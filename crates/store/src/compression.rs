@@ -56,6 +56,7 @@ pub fn shard_stem(name: &str) -> Option<&str> {
 }
 
 /// Whether this is the name of a shard, in upper or lower case.
+#[doc(hidden)]
 pub fn is_shard_name(name: &str) -> bool {
     shard_stem(&name.to_ascii_lowercase()).is_some()
 }

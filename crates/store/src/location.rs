@@ -67,12 +67,14 @@ pub fn is_local(url: &str) -> bool {
 }
 
 /// Whether `url` is a path, and no URL.
+#[doc(hidden)]
 pub fn is_path(url: &str) -> bool {
     scheme(url).is_none() && !url.starts_with("file:")
 }
 
 /// Whether two URLs name the same object, as [`normalised`] tells. An index is saved without the secrets of
 /// its URLs.
+#[doc(hidden)]
 pub fn is_same_place(one: &str, other: &str) -> bool {
     one == other || normalised(one) == normalised(other)
 }
