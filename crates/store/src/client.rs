@@ -9,6 +9,8 @@ use super::environment::check_proxies;
 use super::environment::flag;
 use super::location::Failure;
 use super::transport::{USER_AGENT, addresses};
+#[cfg(feature = "cloud")]
+use crate::Error;
 use crate::{ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::{ClientConfigKey, ClientOptions};
@@ -62,7 +64,6 @@ pub(super) fn read_timeout(options: &ClientOptions) -> Result<Option<Duration>> 
 /// [`READ_TIMEOUT`](read_timeout).
 #[cfg(feature = "cloud")]
 pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
-    use crate::Error;
     use ClientConfigKey as Key;
 
     let config = |error: reqwest::Error| Error::from(ErrorKind::Config(Failure::new(&error).to_string()));

@@ -81,8 +81,8 @@ use listing::Listing;
 use local::{FileChunks, FileMeter, LocalWriter};
 use meter::SourceMeter;
 use shardstream_base::{
-    Error, ErrorKind, Result, SecretUrl, activity, aligned, error, file_kind, memory, panic, read_buffer,
-    seconds, secret_url, telemetry, wait,
+    Error, ErrorKind, Result, SecretUrl, activity, aligned, error, memory, panic, read_buffer, seconds,
+    secret_url, telemetry, wait,
 };
 use source_registry::{ObjectLocation, SourceRegistry};
 use std::collections::BTreeMap;
