@@ -22,8 +22,8 @@ pub(super) fn is_partial(path: &Path) -> bool {
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
 }
 
-/// Removes the partial files in a local directory that belong to a target with a name that is ours: those that a
-/// killed process left. Nobody reads them, so a file that cannot be removed is not an error.
+/// Removes partial files that a killed process left in a local directory: those of the targets whose names
+/// `is_ours` accepts. Nobody reads them, so a file that cannot be removed is not an error.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
