@@ -9,11 +9,11 @@ pub(super) use meter::FileMeter;
 pub(super) use write::{LocalWriter, create_private_dir};
 pub use write::{private_file, remove_partial_files};
 
-use super::buffer::ReadBuffer;
 use super::compression::is_shard_name;
 use super::object_cell::ObjectCell;
 use super::source::{ObjectInfo, ObjectVersion};
 use crate::activity::{self, Activity};
+use crate::read_buffer::ReadBuffer;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::fs::{self, File, Metadata};
@@ -234,7 +234,7 @@ fn directory(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::size as chunk;
+    use crate::read_buffer::size as chunk;
     use std::io::Write;
 
     fn chunks(path: &Path, range: Range<u64>) -> FileChunks {

@@ -1,7 +1,7 @@
 //! Moves blocking or busy streams to threads of their own, which read ahead of the consumer.
 
-use super::buffer;
 use super::runtime;
+use crate::read_buffer;
 use crate::{Result, wait};
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -22,7 +22,7 @@ const MAX_SLOW: u32 = 3;
 /// Polls a stream that may block or be busy on a thread of its own, a few chunks ahead.
 pub(super) fn offload(mut chunks: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<Bytes>> {
     let reading = async move {
-        let (sender, receiver) = async_channel::bounded(READ_AHEAD / buffer::size());
+        let (sender, receiver) = async_channel::bounded(READ_AHEAD / read_buffer::size());
         let task = runtime::spawn_blocking(move || {
             let send = async {
                 while let Some(chunk) = chunks.next().await {

@@ -49,6 +49,7 @@ impl Default for WriteOptions {
 
 /// Writes all of `bytes`. Returns the error of the upload itself, which [`Write`] wraps in an [`io::Error`],
 /// so that its kind is not [`ErrorKind::Io`].
+#[doc(hidden)]
 pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
     object.write_all(bytes).map_err(|error| error.downcast::<Error>().unwrap_or_else(Error::from))
 }

@@ -85,7 +85,7 @@ pub(super) fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rng;
+    use crate::rng::Rng;
     use crate::{Image, ImageMode};
 
     fn picture() -> Vec<u8> {

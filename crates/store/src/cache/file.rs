@@ -8,7 +8,7 @@
 use crate::ObjectVersion;
 use crate::Result;
 use crate::aligned::ALIGNMENT;
-use crate::buffer::{self, ReadBuffer};
+use crate::read_buffer::{self, ReadBuffer};
 use crate::secret_url::SecretUrl;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub(super) const TAIL: u64 = 16;
 /// compared with most ranges, and their checksums take less than a ten-thousandth of the object.
 pub(super) const BLOCK: u64 = 64 << 10;
 /// Maximum number of blocks that are read at once.
-const MAX_BLOCKS: u64 = buffer::MAX_SIZE as u64 / BLOCK;
+const MAX_BLOCKS: u64 = read_buffer::MAX_SIZE as u64 / BLOCK;
 /// Size of a checksum (CRC-32C) in bytes.
 const SUM: u64 = 4;
 
@@ -237,7 +237,8 @@ impl CachedContent {
     /// `written` bytes are in the file.
     pub(super) fn read(&self, at: u64, end: u64, written: Written) -> Result<Bytes, CacheReadError> {
         let (first, end) = (at / BLOCK, end.min(written.bytes));
-        let blocks = end.div_ceil(BLOCK).saturating_sub(first).min((buffer::size() as u64 / BLOCK).max(1));
+        let blocks =
+            end.div_ceil(BLOCK).saturating_sub(first).min((read_buffer::size() as u64 / BLOCK).max(1));
         let (begin, stop) = (first * BLOCK, ((first + blocks) * BLOCK).min(written.bytes));
         let mut buffer = ReadBuffer::with_length(stop.saturating_sub(begin));
         let length = buffer.len();

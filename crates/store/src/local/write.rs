@@ -26,7 +26,7 @@ pub(super) fn is_partial(path: &Path) -> bool {
 /// `is_ours` accepts. Nobody reads them, so a file that cannot be removed is not an error.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::remove_partial_files;
 ///
 /// # let directory = tempfile::tempdir()?;

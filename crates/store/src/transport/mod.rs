@@ -14,18 +14,17 @@ mod origin;
 mod redirect;
 mod through_reqwest;
 
-use super::buffer;
 use super::environment::{check_proxies, proxy_urls};
 use super::transport_choice::Transport;
 use crate::Result;
+use crate::read_buffer;
 use crate::secret_url::SentSecrets;
 pub(super) use addresses::addresses;
 pub(super) use body_transport::USER_AGENT;
 use body_transport::{BodyTransport, RawResponse};
 use bytes::Bytes;
-pub(super) use fault::network_fault;
 #[cfg(feature = "cloud")]
-pub(super) use fault::with_proxy_hint;
+pub(super) use fault::{network_fault, with_proxy_hint};
 use futures::future;
 use futures::stream::{BoxStream, StreamExt};
 use http::header::{self, HeaderMap, HeaderValue};
@@ -116,7 +115,7 @@ pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
 async fn discard(response: RawResponse) {
     let length =
         response.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: usize| length <= buffer::size()) {
+    if length.is_some_and(|length: usize| length <= read_buffer::size()) {
         let reading = response.body.for_each(|_| future::ready(()));
         let _ = tokio::time::timeout(DISCARD_TIME, reading).await;
     }

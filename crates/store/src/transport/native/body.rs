@@ -3,7 +3,7 @@
 use super::connection::HttpConnection;
 use super::head::Framing;
 use super::pool;
-use crate::buffer::{ReadBuffer, size};
+use crate::read_buffer::{ReadBuffer, size};
 use crate::transport::fault::malformed;
 use crate::{Error, Result};
 use bytes::Bytes;

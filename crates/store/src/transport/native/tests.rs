@@ -3,7 +3,7 @@
 use super::connection::Wire;
 use super::*;
 use crate::ErrorKind;
-use crate::buffer::size;
+use crate::read_buffer::size;
 use crate::runtime;
 use bytes::Bytes;
 use futures::stream::TryStreamExt;
