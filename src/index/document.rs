@@ -7,7 +7,7 @@ use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::json::{self, ParsedAs};
 use crate::secret_url::{redact_text, without_secrets};
-use crate::store::{Body, Store, file_name, write_to};
+use crate::store::{Body, Store, WriteOptions, file_name, write_to};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -63,9 +63,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
 pub(super) fn write_entry(store: &Store, url: &str, shard: &ShardIndex, private: bool) -> Result<()> {
     let mut text = json(shard)?;
     text.push(b'\n');
-    let mut object = if private { store.create_private(url)? } else { store.create(url)? };
-    write_to(&mut *object, &text)?;
-    object.finish().map(drop)
+    store.put_with(url, &text, WriteOptions { private, ..WriteOptions::default() }).map(drop)
 }
 
 fn json(shard: &ShardIndex) -> Result<Vec<u8>> {
