@@ -46,7 +46,8 @@ deny:
 
 # The public API as one text, .ci/public-api.txt (cargo install cargo-public-api; a nightly toolchain)
 api:
-    cargo +nightly public-api -p shardstream --all-features -sss > .ci/public-api.txt
+    for crate in base image store; do cargo +nightly public-api -p shardstream-$crate --all-features -sss; done > .ci/public-api.txt
+    cargo +nightly public-api -p shardstream --all-features -sss >> .ci/public-api.txt
 
 # What has broken the API since a commit (cargo install cargo-semver-checks)
 semver REV:
@@ -54,7 +55,7 @@ semver REV:
 
 # Builds what is published from its packed files
 package:
-    cargo package -p shardstream-resizer -p shardstream -p shardstream-cli
+    cargo package -p shardstream-base -p shardstream-image -p shardstream-store -p shardstream -p shardstream-cli
 
 # The oldest toolchain that is promised
 oldest:

@@ -76,6 +76,7 @@ RULES = [
     Not(r"\.ci/run$", "it is what runs this"),
     Ci(r"cargo test -p shardstream-cli$", r"--test cli"),
     Not(r"cargo package -p ", "before a release"),
+    Run(r"cargo tree --workspace ", "shardstream-image"),
     Not(r"cargo install shardstream-cli$", "the crate is not published; tests run the program"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),
     Run(r"cargo run --example index_shards$", "5 shards of 5000 samples"),

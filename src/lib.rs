@@ -29,6 +29,8 @@ pub mod dataset;
 pub mod feed;
 #[cfg(all(any(doc, doctest), feature = "image"))]
 pub mod guide;
+#[cfg(feature = "image")]
+pub mod image;
 pub mod index;
 mod json;
 pub mod loader;
@@ -39,6 +41,7 @@ mod predicate;
 mod sample;
 pub mod shards;
 pub mod state;
+pub mod store;
 pub mod tar;
 pub mod tensor;
 pub mod topology;
@@ -61,11 +64,6 @@ pub use shards::ShardList;
 pub use shardstream_base::error;
 #[doc(inline)]
 pub use shardstream_base::{Rng, SecretUrl};
-#[cfg(feature = "image")]
-#[doc(inline)]
-pub use shardstream_image as image;
-#[doc(inline)]
-pub use shardstream_store as store;
 pub use state::{Digest, State};
 pub use topology::Topology;
 
@@ -78,6 +76,7 @@ pub use topology::Topology;
 /// that of `futures`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
+    #[doc(no_inline)]
     pub use crate::codec::{Array, DType, Decoder, Encoder};
     pub use crate::collate::{
         ArrayColumn, Blob, Columns, KeyColumn, Mixup, Optional, PackedTokens, PositionColumn, Ragged, Scalar,
@@ -86,6 +85,7 @@ pub mod prelude {
     #[cfg(feature = "image")]
     pub use crate::collate::{BoxFormat, Boxes, CutMix, ImageColumn, Mask, RaggedImages};
     #[cfg(feature = "image")]
+    #[doc(no_inline)]
     pub use crate::image::{
         CenterCrop, ColorJitter, Filter, Frame, Image, ImageMode, Layout, Pixels, RandAugment, RandomCrop,
         RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Transforms,
@@ -93,6 +93,7 @@ pub mod prelude {
     };
     pub use crate::index::AutoIndex;
     pub use crate::loader::{Failures, LastBatch, OnError};
+    #[doc(no_inline)]
     pub use crate::store::{Budget, Cache, Store};
     pub use crate::write::ShardWriter;
     pub use crate::{Dataset, Digest, Feed, Index, Loader, Sample, ShardList, State, Topology, Value};

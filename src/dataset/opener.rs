@@ -40,8 +40,7 @@ use crate::wait;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A gap of this many bytes of samples that are not selected is skipped by a new request, which takes no
-/// longer than reading the gap.
+/// A new request takes no longer than reading this many bytes of samples that are not selected.
 const GAP: u64 = 1 << 20;
 
 /// Opens the slices of a stream one after the other, the next ones ahead.
@@ -186,8 +185,7 @@ impl Opener {
         while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
     }
 
-    /// Whether `other` still reads the shard that comes next. That shard is opened when
-    /// `other` is done with it, since it may be replaced until then.
+    /// Whether `other` still reads the shard that comes next.
     fn is_next_read_by(&self, other: &Opener) -> bool {
         let Some(next) = self.slices.get(self.next) else { return false };
         let reads = |slice: usize| other.slices.get(slice).is_some_and(|slice| slice.shard == next.shard);
@@ -215,8 +213,7 @@ impl Opener {
         self.stop.as_ref().is_some_and(|(stop, _)| stop.is_stopped()) || wait::is_interrupted()
     }
 
-    /// After an error in one piece of a slice, drops the other pieces, as an error ends a slice of one piece:
-    /// the samples that a slice has returned are always its first ones.
+    /// After an error in one piece of the slice that is being read, drops its other pieces.
     pub(super) fn leave_pieces(&mut self) {
         if self.in_pieces {
             let current = self.current;

@@ -13,6 +13,7 @@ use png::{BitDepth, DecodeOptions, Transformations};
 use std::io::Cursor;
 
 /// The options that a frame is opened with.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct FrameOptions {
     /// A mode of 8 or 16 bits without opacity.

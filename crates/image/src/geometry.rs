@@ -7,6 +7,7 @@ use super::rectangle::Rect;
 use smallvec::SmallVec;
 
 /// How transforms moved the pixels of a picture, step by step.
+#[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct Geometry {
     before: Size,
@@ -34,9 +35,11 @@ pub(crate) enum GeometryStep {
 }
 
 /// A rectangle: left, top, right, bottom, in pixels and fractions of them.
+#[doc(hidden)]
 pub type Corners = [f64; 4];
 
 /// The visible part of a rectangle.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VisiblePart {
     /// The part of it that is in the picture.

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use png::{BitDepth, ColorType, Transformations};
 
 /// A label image with the numbers of its file: no palette is applied, and nothing is scaled.
+#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelImage {
     /// Height and width in pixels.

@@ -1,22 +1,5 @@
-//! Decoded images.
-//!
-//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, which it tells apart by their content. Modes and
-//! conversions are those of Python's `webdataset` (that is, of Pillow): colour is converted to grey by the
-//! weights of ITU-R 601, transparency is dropped without blending or added as opaque, the EXIF orientation is
-//! not applied, and the first picture of an animation is taken.
-//!
-//! Values of 16 bits are exact in the modes of 16 bits ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided
-//! by 65535 in the modes of `f32`. In the modes of 8 bits they are scaled to 8 bits, where Pillow would clip
-//! grey ones to white.
-//!
-//! Arithmetic-coded and lossless JPEG files are errors. So are, without the feature `turbojpeg`, a few rare
-//! layouts that the default decoder would misread: sequential files with subsampled chroma in separate scans,
-//! more chroma than luma samples in a row, and markers that contradict each other about the colour space.
-//!
-//! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The
-//! image data of a JPEG must be exactly as much as its pixels need: data that ends early or is left over is
-//! an error, even if an end marker follows. No reader can detect damage to JPEG, WebP or PNM that leaves a
-//! well-formed file, since these formats have no checksums.
+//! Pictures for training. `shardstream::image` is this crate: its API is stable there, and hidden here are the
+//! parts that only columns of pictures use.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod affine;
@@ -39,15 +22,11 @@ mod size;
 mod transform;
 mod webp;
 
-#[doc(hidden)]
 pub use decode::FrameOptions;
 pub use filter::Filter;
 pub use frame::{Frame, Layout};
-#[doc(hidden)]
 pub use frame::{FrameScratch, PixelWriter};
-#[doc(hidden)]
 pub use geometry::{Corners, Geometry};
-#[doc(hidden)]
 pub use labels::LabelImage;
 pub use mode::ImageMode;
 pub use size::Size;
@@ -67,7 +46,7 @@ pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm";
 /// A decoded image: rows from the top, pixels from the left, the channels of a pixel together (HWC).
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{Image, ImageMode};
 ///
 /// let image = Image::new(ImageMode::Rgb8, (1, 2), vec![255, 0, 0, 10, 20, 30])?;

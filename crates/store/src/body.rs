@@ -25,7 +25,7 @@ use std::task::{Context, Poll};
 /// without an error is whole.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::Body;
 ///
 /// let body = Body::from_chunks([Ok("ab".into()), Ok("c".into())]);
@@ -142,7 +142,7 @@ impl Body {
     /// of the caller's own chunks.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("note.txt");
     /// # std::fs::write(&path, "ten bytes.")?;
@@ -192,7 +192,7 @@ impl Body {
     /// [`ErrorKind::TooLarge`] if there are more, and the first error of the chunks.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::ErrorKind;
     /// use shardstream::store::Body;
     ///

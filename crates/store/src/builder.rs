@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Options of a [`Store`].
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::{Store, object_store::memory::InMemory};
 /// use std::sync::Arc;
 ///

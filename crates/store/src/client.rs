@@ -9,7 +9,9 @@ use super::environment::check_proxies;
 use super::environment::flag;
 use super::location::Failure;
 use super::transport::{USER_AGENT, addresses};
-use crate::{Error, ErrorKind, Result};
+#[cfg(feature = "cloud")]
+use crate::Error;
+use crate::{ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};

@@ -18,7 +18,7 @@ impl Compression {
     /// The compression that the name of the object says; `None` if it says none of these.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::Compression;
     ///
     /// assert_eq!(Compression::of("gs://bucket/train-000000.tar.gz"), Some(Compression::Gzip));
@@ -39,11 +39,11 @@ impl Compression {
     }
 }
 
-/// The name of a shard without its suffix; `None` if it is not the name of a shard. Case matters, as for those
-/// who write shards.
+/// The name of a shard without its suffix; `None` if it is not the name of a shard. Case matters, as it does
+/// when shards are written.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::shard_stem;
 ///
 /// assert_eq!(shard_stem("train-000000.tar.gz"), Some("train-000000"));
@@ -56,6 +56,7 @@ pub fn shard_stem(name: &str) -> Option<&str> {
 }
 
 /// Whether this is the name of a shard, in upper or lower case.
+#[doc(hidden)]
 pub fn is_shard_name(name: &str) -> bool {
     shard_stem(&name.to_ascii_lowercase()).is_some()
 }

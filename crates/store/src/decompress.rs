@@ -1,11 +1,11 @@
 //! Decompression of shards. The suffix of a URL says how a shard is compressed.
 
-#[cfg(any(feature = "gzip", feature = "zstd"))]
 use super::compression::Compression;
-use crate::file_kind::{HEAD, not_compressed};
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use futures::stream::BoxStream;
+#[cfg(any(feature = "gzip", feature = "zstd"))]
+use shardstream_base::file_kind::{HEAD, not_compressed};
 
 /// A decompressor of a format that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

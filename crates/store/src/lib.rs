@@ -1,26 +1,5 @@
-//! Reading, writing and listing objects: local files, object stores, web servers, and sources of your own.
-//!
-//! | URL | place | feature |
-//! |---|---|---|
-//! | a path, `file:` | local files | |
-//! | `gs://bucket/key` | Google Cloud Storage | `gcs` |
-//! | `s3://bucket/key` | Amazon S3 and its likes | `s3` |
-//! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
-//! | `http://`, `https://` | web servers, signed URLs | `http` |
-//!
-//! Keys appear in URLs of buckets as they are, without percent-encoding, and may contain `//`. Keys that
-//! begin with `/`, or have a part `.` or `..`, are listed, but cannot be read. Objects whose names end in
-//! `.gz` or `.zst` (`.tgz`, `.tzst`) are decompressed while they are read.
-//!
-//! Clients of clouds take their settings from the environment, with the names of `object_store`: `GOOGLE_…`,
-//! `AWS_…` and `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage. Public buckets
-//! are read without credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or `AZURE_SKIP_SIGNATURE` is
-//! `true`. For buckets whose requester pays, set `AWS_REQUEST_PAYER=requester` or `GOOGLE_USER_PROJECT` (the
-//! project that is billed).
-//!
-//! An object is read as bounded ranges of one pinned version, and the length of each range is checked: the
-//! result is the object as it was at one moment, or an error. No message shows passwords or the query of a
-//! signed URL.
+//! Objects of clouds, web servers and disks. `shardstream::store` is this crate: its API is stable there, and
+//! hidden here are the parts that only the library uses.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
@@ -69,22 +48,15 @@ mod upload;
 
 pub use body::{Body, Stopper};
 pub use budget::Budget;
-#[doc(hidden)]
 pub use budget::{ReadAheadMemory, ReadQueue};
 pub use builder::StoreBuilder;
 pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
-#[doc(hidden)]
 pub use compression::is_shard_name;
-#[doc(hidden)]
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
-#[doc(hidden)]
 pub use local::{private_file, remove_partial_files};
-#[doc(hidden)]
 pub use location::{file_name, is_local, local_path, normalised, split_last};
-#[doc(hidden)]
 pub use location::{is_path, is_same_place};
-#[doc(hidden)]
 pub use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};
@@ -96,9 +68,7 @@ pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use tokio_rustls;
 pub use transport_choice::Transport;
 pub use upload::ObjectWriter;
-#[doc(hidden)]
 pub use upload::WriteOptions;
-#[doc(hidden)]
 pub use upload::write_to;
 
 use crate::memory::Gauge;
@@ -111,8 +81,8 @@ use listing::Listing;
 use local::{FileChunks, FileMeter, LocalWriter};
 use meter::SourceMeter;
 use shardstream_base::{
-    Error, ErrorKind, Result, SecretUrl, activity, aligned, error, file_kind, memory, panic, read_buffer,
-    seconds, secret_url, telemetry, wait,
+    Error, ErrorKind, Result, SecretUrl, activity, aligned, error, memory, panic, read_buffer, seconds,
+    secret_url, telemetry, wait,
 };
 use source_registry::{ObjectLocation, SourceRegistry};
 use std::collections::BTreeMap;
@@ -128,7 +98,7 @@ use upload::UploadWriter;
 /// Cloning is cheap, and clones share their clients: one per bucket, made when it is first needed.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::Store;
 /// use std::io::Write;
 ///
@@ -212,14 +182,11 @@ impl Store {
     /// Opens the object at `url` as it is stored, without decompression, whatever its name says. For copying.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
-    /// # use shardstream::{Sample, write::ShardWriter};
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// # let directory = tempfile::tempdir()?;
-    /// # let pattern = format!("{}/%d.tar.gz", directory.path().display());
-    /// # let mut writer = ShardWriter::builder(&pattern).build()?;
-    /// # writer.write(&Sample::new("a").with("cls", 1))?;
-    /// # let shards = writer.finish()?;
-    /// # let url = &shards[0].url;
+    /// # let file = directory.path().join("train-000000.tar.gz");
+    /// # std::fs::write(&file, [0x1f, 0x8b, 8])?;
+    /// # let url = file.to_str().unwrap();
     /// let store = shardstream::store::Store::default();
     /// let bytes = store.open_stored(url)?.read_all()?; // such as "gs://bucket/train-000000.tar.gz"
     /// assert_eq!(bytes[..2], [0x1f, 0x8b]);
@@ -263,7 +230,7 @@ impl Store {
     /// faults and waiting times.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// # let store = shardstream::store::Store::default();
     /// let before = store.report();
     /// // … an epoch …
@@ -410,14 +377,14 @@ impl Store {
     ///
     /// As for [`open`](Store::open), and if a local file cannot be created.
     pub fn create(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.create_with(url, WriteOptions::default())
+        self.create_with(url, WriteOptions::default(), WRITE_BUFFER)
     }
 
     /// Writes an object whole: [`create`](Store::create), all of `bytes`, and
     /// [`finish`](ObjectWriter::finish). Blocks.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::Store;
     ///
     /// # let directory = tempfile::tempdir()?;
@@ -439,7 +406,7 @@ impl Store {
     /// [`put`](Store::put) with options.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// use shardstream::store::{Store, WriteOptions};
     ///
     /// # let directory = tempfile::tempdir()?;
@@ -454,15 +421,17 @@ impl Store {
     /// ```
     #[doc(hidden)]
     pub fn put_with(&self, url: &str, bytes: &[u8], options: WriteOptions) -> Result<ObjectInfo> {
-        let mut object = self.create_with(url, options)?;
+        // Without a buffer: all is written at once.
+        let mut object = self.create_with(url, options, 0)?;
         let put = || write_to(&mut *object, bytes).and_then(|()| object.finish());
         put().map_err(|error| error.in_shard(url))
     }
 
-    fn create_with(&self, url: &str, options: WriteOptions) -> Result<Box<dyn ObjectWriter>> {
+    /// `buffer` is the number of bytes of a local file that are written at once.
+    fn create_with(&self, url: &str, options: WriteOptions, buffer: usize) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
-                ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options)?)),
+                ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options, buffer)?)),
                 ObjectLocation::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
             }
         };
@@ -474,7 +443,9 @@ impl Store {
     #[doc(hidden)]
     pub fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         match Decompressor::of(url) {
-            Ok(None) => self.create_with(url, WriteOptions { private, ..WriteOptions::default() }),
+            Ok(None) => {
+                self.create_with(url, WriteOptions { private, ..WriteOptions::default() }, WRITE_BUFFER)
+            }
             _ => {
                 let why = "it would not be compressed as its name says; leave out the suffix";
                 Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(url))
@@ -518,6 +489,9 @@ impl Store {
         self.0.sources.registered(url).map(|_| retry_timeout.max(stall))
     }
 }
+
+/// Number of bytes of a local file that are collected before they are written.
+const WRITE_BUFFER: usize = 256 << 10;
 
 /// Time without an object after which a listing of a bucket is given up. Pages may be empty where many
 /// objects were deleted.

@@ -31,7 +31,7 @@ pub(super) fn missing(scheme: &str, feature: &str) -> Error {
 /// percent-decoded.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::local_path;
 ///
 /// let path = local_path("file:data/a%20b.tar").transpose()?;
@@ -55,7 +55,7 @@ pub fn local_path(url: &str) -> Option<Result<PathBuf>> {
 /// Whether `url` names a local file.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::is_local;
 ///
 /// assert!(is_local("data/a.tar") && is_local("file:///data/a.tar") && !is_local("gs://bucket/a.tar"));
@@ -67,12 +67,14 @@ pub fn is_local(url: &str) -> bool {
 }
 
 /// Whether `url` is a path, and no URL.
+#[doc(hidden)]
 pub fn is_path(url: &str) -> bool {
     scheme(url).is_none() && !url.starts_with("file:")
 }
 
 /// Whether two URLs name the same object, as [`normalised`] tells. An index is saved without the secrets of
 /// its URLs.
+#[doc(hidden)]
 pub fn is_same_place(one: &str, other: &str) -> bool {
     one == other || normalised(one) == normalised(other)
 }
@@ -83,7 +85,7 @@ pub fn is_same_place(one: &str, other: &str) -> bool {
 /// directories resolved; for an object, the URL without secrets, and without aliases of its scheme.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::normalised;
 ///
 /// assert_eq!(normalised("s3a://bucket/a.tar"), normalised("s3://bucket/a.tar"));
@@ -195,11 +197,11 @@ pub(super) fn authority(url: &str) -> &str {
     url[start..].find('/').map_or(url, |at| &url[..start + at])
 }
 
-/// Splits a URL or path after its last slash, into its directory and its name. The query and the fragment of a
-/// web URL are in neither.
+/// Splits a URL or path after its last slash, into its directory and its name. The query and the fragment of
+/// a web URL are in neither.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::split_last;
 ///
 /// assert_eq!(split_last("gs://bucket/train/a.tar"), ("gs://bucket/train/", "a.tar"));
@@ -216,11 +218,11 @@ pub fn split_last(url: &str) -> (&str, &str) {
     path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
 }
 
-/// The last part of a URL, without query and percent-encoding where its scheme has them. A `%2F` is a slash in
-/// it.
+/// The last part of a URL, without query and percent-encoding where its scheme has them. Do not create a file
+/// of this name: it has a slash for each `%2F`.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::file_name;
 ///
 /// assert_eq!(file_name("https://host/a%20b.tar?signature=1"), "a b.tar");

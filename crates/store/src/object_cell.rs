@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What the first response says about an object, shared by its readers.
+#[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct ObjectCell(Arc<ObjectFacts>);
 

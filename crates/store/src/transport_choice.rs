@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// guide][guide] lists the differences.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::{Store, Transport};
 ///
 /// let store = Store::builder().transport(Transport::Reqwest).build()?;

@@ -26,7 +26,7 @@ pub trait ObjectWriter: Write + Send {
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
-/// How [`Store::put_with`](super::Store::put_with) writes a local file. An object of a bucket is always written
+/// How [`Store::put_with`](super::Store::put_with) writes a local file. Objects of buckets are always written
 /// as by default.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,7 @@ impl Default for WriteOptions {
 
 /// Writes all of `bytes`. Returns the error of the upload itself, which [`Write`] wraps in an [`io::Error`],
 /// so that its kind is not [`ErrorKind::Io`].
+#[doc(hidden)]
 pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
     object.write_all(bytes).map_err(|error| error.downcast::<Error>().unwrap_or_else(Error::from))
 }

@@ -20,6 +20,7 @@ use plan::{FramePlan, PlannedResize};
 use std::fmt;
 
 /// The memory that frames work in, reused from one frame to the next.
+#[doc(hidden)]
 #[derive(Default)]
 pub struct FrameScratch {
     /// Begins with the pixels of the current picture.

@@ -40,6 +40,7 @@ impl Layout {
 }
 
 /// Writes pictures of one size into slots.
+#[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct PixelWriter {
     size: Size,

@@ -8,7 +8,7 @@
 //! On a grey picture, operations on colours do nothing, and fill colours are converted to grey.
 //!
 //! ```
-//! # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+//! # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 //! use shardstream::Rng;
 //! use shardstream::image::{Frame, Image, ImageMode, Transforms, functional};
 //!

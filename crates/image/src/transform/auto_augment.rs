@@ -84,7 +84,7 @@ fn draw(
 /// For each operation, its kind is drawn, and then its sign, if it has one.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{Filter, RandAugment, RandomResizedCrop, Transforms};
 ///
 /// let augment = RandAugment::new(2, 9)?.filter(Filter::Bilinear)?.fill([124, 116, 104]);
@@ -185,7 +185,7 @@ impl Transform for RandAugment {
 /// one.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{RandomResizedCrop, Transforms, TrivialAugmentWide};
 ///
 /// let training = Transforms::new().then(RandomResizedCrop::new(224)?).then(TrivialAugmentWide::new());

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 /// each uniform in its range.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::ColorJitter;
 ///
 /// let jitter = ColorJitter::new(0.4, 0.4, 0.4, 0.1)?;

@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 /// allowed ratio.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{Filter, RandomHorizontalFlip, RandomResizedCrop, Transforms};
 ///
 /// let training = Transforms::new()
@@ -158,7 +158,7 @@ impl Transform for CenterCrop {
 /// The top and then the left of the part are drawn, uniform over all places of the picture with its border.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{RandomCrop, RandomHorizontalFlip, Transforms};
 ///
 /// let cifar = Transforms::new().then(RandomCrop::new(32)?.padding(4)).then(RandomHorizontalFlip::new(0.5)?);

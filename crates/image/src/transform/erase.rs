@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 /// values become 0, except for the rounding to whole numbers.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{RandomErasing, RandomResizedCrop, Transforms};
 ///
 /// let mean = [0.485, 0.456, 0.406].map(|mean: f32| (mean * 255.0).round() as u8);

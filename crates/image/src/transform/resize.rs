@@ -9,7 +9,7 @@ use crate::{Filter, Frame, Size};
 /// Resizes the whole picture. As torchvision's `Resize` with `antialias=True`.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_image as image; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
 /// use shardstream::image::{CenterCrop, Resize, Transforms};
 ///
 /// let evaluation = Transforms::new().then(Resize::new(256)?).then(CenterCrop::new(224)?);

@@ -44,7 +44,7 @@ use tuner::ConcurrencyTuner;
 /// `map` are not counted: the loader's own options bound them.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::{Budget, Store};
 ///
 /// // A large machine: more connections, and more memory for bytes in flight.
@@ -131,7 +131,7 @@ impl Budget {
     /// loaders have read ahead.
     ///
     /// ```
-    /// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
     /// println!("{} MB are held ahead", shardstream::store::Budget::process().in_use() / 1_000_000);
     /// ```
     #[must_use]

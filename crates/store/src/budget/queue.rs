@@ -25,6 +25,7 @@ impl Budget {
 /// The queue of one reader. Its objects are requested in the order in which they are read.
 ///
 /// Clones are the same queue.
+#[doc(hidden)]
 #[derive(Clone)]
 pub struct ReadQueue(Arc<ReadQueueInner>);
 

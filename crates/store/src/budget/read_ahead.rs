@@ -27,6 +27,7 @@ impl Budget {
 }
 
 /// Memory of the budget, given back on drop.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct ReadAheadMemory {
     budget: Budget,

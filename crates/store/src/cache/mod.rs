@@ -58,7 +58,7 @@ use std::sync::{Arc, PoisonError};
 /// Clones are the same cache. Several caches, in any number of processes, can use the same directory.
 ///
 /// ```
-/// # mod shardstream { pub use shardstream_base::*; pub use shardstream_store as store; }
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
 /// use shardstream::store::{Cache, Store};
 ///
 /// # let directory = tempfile::tempdir()?;

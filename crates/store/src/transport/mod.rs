@@ -23,9 +23,8 @@ pub(super) use addresses::addresses;
 pub(super) use body_transport::USER_AGENT;
 use body_transport::{BodyTransport, RawResponse};
 use bytes::Bytes;
-pub(super) use fault::network_fault;
 #[cfg(feature = "cloud")]
-pub(super) use fault::with_proxy_hint;
+pub(super) use fault::{network_fault, with_proxy_hint};
 use futures::future;
 use futures::stream::{BoxStream, StreamExt};
 use http::header::{self, HeaderMap, HeaderValue};
