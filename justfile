@@ -30,7 +30,15 @@ pages run="":
 
 # Writes the outputs in docs/cli.md and docs/cli-writing.md anew
 bless:
-    SHARDSTREAM_BLESS=1 cargo test --features cli --test cli
+    SHARDSTREAM_BLESS=1 cargo test -p shardstream-cli
+
+# Looks for inputs that a target fails on, with libFuzzer on stable Rust (compiles C++). It keeps the inputs that
+# reach new code in target/fuzz; one that fails is written where it says, and belongs into fuzz/corpus
+fuzz TARGET SECONDS="60":
+    mkdir -p target/fuzz/corpus/{{ TARGET }}
+    RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares" \
+        SHARDSTREAM_FUZZ={{ TARGET }} cargo run --release -p shardstream-fuzz --target "$(rustc --print host-tuple)" --target-dir target/fuzz -- \
+        target/fuzz/corpus/{{ TARGET }} fuzz/corpus/{{ TARGET }} -max_total_time={{ SECONDS }} -rss_limit_mb=1024 -timeout=20
 
 # Licences, sources and bans of all dependencies (cargo install cargo-deny)
 deny:
@@ -38,7 +46,8 @@ deny:
 
 # The public API as one text, .ci/public-api.txt (cargo install cargo-public-api; a nightly toolchain)
 api:
-    cargo +nightly public-api -p shardstream --all-features -sss > .ci/public-api.txt
+    for crate in base image store; do cargo +nightly public-api -p shardstream-$crate --all-features -sss; done > .ci/public-api.txt
+    cargo +nightly public-api -p shardstream --all-features -sss >> .ci/public-api.txt
 
 # What has broken the API since a commit (cargo install cargo-semver-checks)
 semver REV:
@@ -46,7 +55,7 @@ semver REV:
 
 # Builds what is published from its packed files
 package:
-    cargo package -p shardstream-resizer -p shardstream
+    cargo package -p shardstream-base -p shardstream-image -p shardstream-store -p shardstream -p shardstream-cli
 
 # The oldest toolchain that is promised
 oldest:

@@ -312,13 +312,7 @@ impl ImageColumn {
 
     /// The output of the pictures.
     pub(super) fn picture(&self) -> Output {
-        let (height, width) = (self.size.height as usize, self.size.width as usize);
-        let channels = self.options.mode.channels();
-        let shape = match self.layout {
-            Layout::Hwc => [height, width, channels],
-            Layout::Chw => [channels, height, width],
-        };
-        Output::fixed(self.dtype, shape)
+        Output::fixed(self.dtype, self.layout.shape(self.size, self.options.mode.channels()))
     }
 
     /// Whether boxes or a mask follow the picture.

@@ -1,45 +1,69 @@
-//! No file imports, through whatever others, itself.
+//! No module imports, through whatever others, itself: neither a file nor a folder among its siblings.
 
-use crate::imports::{Crate, Imports};
+use crate::imports::{Imports, Resolver};
+use crate::modules::Crate;
+use crate::paths::Segments;
+use crate::workspace::TARGETS;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
-/// The groups of files each of which reaches each other one.
-fn circles(imports: &Imports) -> Vec<BTreeSet<&str>> {
-    let mut arrows: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (from, to) in imports.keys() {
-        arrows.entry(from).or_default().push(to);
-    }
+/// From a name to the names that it imports, and for each of these the imports between files.
+type Graph = BTreeMap<String, BTreeMap<String, Imports>>;
+
+/// The groups of names each of which reaches each other one.
+fn circles(graph: &Graph) -> Vec<BTreeSet<&str>> {
     let reached = |start: &str| {
-        let (mut seen, mut open) = (BTreeSet::new(), arrows.get(start).cloned().unwrap_or_default());
-        while let Some(file) = open.pop() {
-            if seen.insert(file) {
-                open.extend(arrows.get(file).into_iter().flatten());
+        let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+        while let Some(name) = open.pop() {
+            for next in graph.get(name).into_iter().flat_map(BTreeMap::keys) {
+                if seen.insert(&**next) {
+                    open.push(next);
+                }
             }
         }
         seen
     };
-    let reached: BTreeMap<&str, BTreeSet<&str>> = arrows.keys().map(|file| (*file, reached(file))).collect();
+    let reached: BTreeMap<&str, BTreeSet<&str>> = graph.keys().map(|name| (&**name, reached(name))).collect();
     let mut found: Vec<BTreeSet<&str>> = Vec::new();
-    for (file, there) in reached.iter().filter(|(file, there)| there.contains(**file)) {
-        if !found.iter().any(|circle| circle.contains(file)) {
-            let back = |other: &&&str| reached.get(**other).is_some_and(|there| there.contains(file));
+    for (name, there) in reached.iter().filter(|(name, there)| there.contains(**name)) {
+        if !found.iter().any(|circle| circle.contains(name)) {
+            let back = |other: &&&str| reached.get(**other).is_some_and(|there| there.contains(name));
             found.push(there.iter().filter(back).copied().collect());
         }
     }
     found
 }
 
-/// Each circle with its arrows.
-fn described(imports: &Imports) -> String {
+/// The imports between the siblings in each module. A folder is one of its siblings as a whole; the module's
+/// own file is beside its children.
+fn levels(code: &Crate, imports: Imports) -> BTreeMap<Segments, Graph> {
+    let files = code.files();
+    let mut levels: BTreeMap<Segments, Graph> = BTreeMap::new();
+    for ((from, to), names) in imports {
+        let (Some(here), Some(there)) = (files.get(&*from), files.get(&*to)) else { continue };
+        let shared = here.iter().zip(there.iter()).take_while(|(a, b)| a == b).count();
+        let sibling = |path: &Segments| path.get(shared).map_or("(its own file)", |name| name).to_owned();
+        let arrows = levels.entry(here[..shared].to_vec()).or_default().entry(sibling(here)).or_default();
+        arrows.entry(sibling(there)).or_default().insert((from, to), names);
+    }
+    levels
+}
+
+/// The circles of a crate, each with its imports.
+fn described(code: &Crate, imports: Imports) -> String {
     let mut text = String::new();
-    for circle in circles(imports) {
-        text += &format!("{} files:\n", circle.len());
-        for ((from, to), names) in imports {
-            if circle.contains(from.as_str()) && circle.contains(to.as_str()) {
-                text +=
-                    &format!("  {from} -> {to}: {}\n", names.iter().cloned().collect::<Vec<_>>().join(", "));
+    for (level, graph) in levels(code, imports) {
+        for circle in circles(&graph) {
+            let names: Vec<&str> = circle.iter().copied().collect();
+            text += &format!("in crate::{}: {}\n", level.join("::"), names.join(", "));
+            for (from, arrows) in graph.iter().filter(|(name, _)| circle.contains(&***name)) {
+                for (to, imports) in arrows.iter().filter(|(name, _)| circle.contains(&***name)) {
+                    text += &format!("  {from} -> {to}\n");
+                    for ((from, to), names) in imports {
+                        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                        text += &format!("    {from} -> {to}: {}\n", names.join(", "));
+                    }
+                }
             }
         }
     }
@@ -47,56 +71,174 @@ fn described(imports: &Imports) -> String {
 }
 
 #[test]
-fn the_library_has_no_circle_of_files() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut imports = Crate::read(&src, "lib.rs").imports();
-    imports.retain(|(from, to), _| ![from, to].iter().any(|file| file.starts_with("bin/")));
-    assert!(imports.len() > 300, "{}", imports.len());
-    assert_eq!(described(&imports), "");
+fn no_crate_has_a_circle_of_modules() {
+    let library = |name: &str| TARGETS.get(name).map(|target| &target.code);
+    let (mut text, mut all) = (String::new(), 0);
+    for (name, target) in TARGETS.iter() {
+        let imports = Resolver::new(&library).imports(&target.code);
+        all += imports.len();
+        let circles = described(&target.code, imports);
+        if !circles.is_empty() {
+            text += &format!("{name}\n{circles}");
+        }
+    }
+    assert!(all > 600, "{all}");
+    assert!(text.is_empty(), "{text}");
 }
 
-#[test]
-fn the_program_has_no_circle_of_files() {
-    let imports = Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/shardstream"), "main.rs");
-    let imports = imports.imports();
-    assert!(imports.len() > 50, "{}", imports.len());
-    assert_eq!(described(&imports), "");
-}
-
-#[test]
-fn the_trainer_has_no_circle_of_files() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/resnet/src");
-    // The program in main.rs is a crate of its own that only names the library's.
-    let imports = Crate::read(&src, "lib.rs").imports();
-    assert!(imports.len() > 150, "{}", imports.len());
-    assert_eq!(described(&imports), "");
-}
-
-#[test]
-fn the_programs_that_make_shards_have_no_circle_of_files() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/make_shards/src");
-    let imports = Crate::read(&src, "lib.rs").imports();
-    assert!(imports.len() > 5, "{}", imports.len());
-    assert_eq!(described(&imports), "");
+/// A crate of files in memory: its imports as `from -> to`, and its circles.
+fn of_files(files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
+    let read = |path: &Path| {
+        let file = files.iter().find(|(name, _)| Path::new(name) == path);
+        file.map(|(_, text)| (*text).to_owned())
+    };
+    let code = Crate::read(Path::new("lib.rs"), &read);
+    let imports = Resolver::new(&|_| None).imports(&code);
+    let arrows = imports.keys().map(|(from, to)| format!("{from} -> {to}")).collect();
+    let text = described(&code, imports);
+    let circles = text.lines().filter_map(|line| line.strip_prefix("in crate::"));
+    (arrows, circles.map(str::to_owned).collect())
 }
 
 #[test]
 fn circles_are_found_through_names_that_are_handed_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let files = [
+    let (arrows, circles) = of_files(&[
         ("lib.rs", "mod a; mod b; mod c; pub use a::A;"),
         ("a.rs", "use crate::b::B;\npub struct A(B);"),
         ("b/mod.rs", "mod inner; pub(crate) use inner::B;"),
         ("b/inner.rs", "pub(crate) struct B;\nimpl B { fn f(_: crate::A) {} }"),
         ("c.rs", "use crate::b;\nfn f(_: b::B) {}\n#[cfg(test)]\nmod tests { use crate::A; }"),
-    ];
-    for (name, text) in files {
-        let path = dir.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+    ]);
+    assert_eq!(arrows, ["a.rs -> b/inner.rs", "b/inner.rs -> a.rs", "c.rs -> b/inner.rs"]);
+    assert_eq!(circles, [": a, b"]);
+}
+
+#[test]
+fn a_function_is_not_the_module_of_its_name() {
+    let (arrows, circles) = of_files(&[
+        ("lib.rs", "mod image;"),
+        ("image/mod.rs", "mod decode; mod jpeg;"),
+        ("image/decode.rs", "use super::jpeg;\npub fn caught() {}\nfn open() { jpeg::decode() }"),
+        ("image/jpeg/mod.rs", "use super::decode;\npub fn decode() { decode::caught() }"),
+    ]);
+    assert_eq!(arrows, ["image/decode.rs -> image/jpeg/mod.rs", "image/jpeg/mod.rs -> image/decode.rs"]);
+    assert_eq!(circles, ["image: decode, jpeg"]);
+}
+
+#[test]
+fn a_module_is_not_the_function_of_its_name() {
+    let files = |call: &'static str| {
+        let files =
+            [("lib.rs", "mod a; mod b;"), ("a.rs", "pub mod decode { pub fn inner() {} }"), ("b.rs", call)];
+        of_files(&files).0
+    };
+    assert_eq!(files("use crate::a::*;\nfn decode() {}\nfn f() { decode() }"), [""; 0]);
+    assert_eq!(files("use crate::a::*;\nfn decode() {}\nfn f() { decode::inner() }"), ["b.rs -> a.rs"]);
+}
+
+#[test]
+fn folders_are_in_circles_where_their_files_are_not() {
+    let (arrows, circles) = of_files(&[
+        ("lib.rs", "mod client; mod transport;"),
+        ("client.rs", "use crate::transport::fault::Fault;\npub struct Client;"),
+        ("transport/mod.rs", "pub mod fault; pub mod through;"),
+        ("transport/fault.rs", "pub struct Fault;"),
+        ("transport/through.rs", "use crate::client::Client;"),
+    ]);
+    assert_eq!(arrows, ["client.rs -> transport/fault.rs", "transport/through.rs -> client.rs"]);
+    assert_eq!(circles, [": client, transport"]);
+    // One level down it is the same, and the levels above do not see it.
+    let (_, circles) = of_files(&[
+        ("lib.rs", "mod a;"),
+        ("a/mod.rs", "mod b; mod c; pub struct A;"),
+        ("a/b/mod.rs", "mod x; mod y; pub struct B;"),
+        ("a/b/x.rs", "use super::super::c::C;\npub struct X;"),
+        ("a/b/y.rs", "pub struct Y;"),
+        ("a/c.rs", "pub struct C;\nfn f(_: crate::a::b::y::Y, _: crate::a::A) {}"),
+    ]);
+    assert_eq!(circles, ["a: b, c"]);
+}
+
+#[test]
+fn what_is_handed_on_is_an_import_unless_it_is_of_a_child() {
+    let (arrows, circles) = of_files(&[
+        ("lib.rs", "mod a; mod b;"),
+        ("a/mod.rs", "mod inner;\npub use inner::A;\npub use crate::b::B;"),
+        ("a/inner.rs", "pub struct A(super::B);"),
+        ("b.rs", "pub struct B;\nfn f(_: crate::a::A) {}"),
+    ]);
+    assert_eq!(arrows, ["a/inner.rs -> b.rs", "a/mod.rs -> b.rs", "b.rs -> a/inner.rs"]);
+    assert_eq!(circles, [": a, b"]);
+}
+
+#[test]
+fn a_file_and_its_child_may_be_a_circle() {
+    let (_, circles) = of_files(&[
+        ("lib.rs", "mod a;"),
+        ("a.rs", "mod b;\npub struct A;\nfn f(_: b::B) {}"),
+        ("a/b.rs", "pub struct B(super::A);"),
+    ]);
+    assert_eq!(circles, ["a: (its own file), b"]);
+}
+
+#[test]
+fn names_are_followed_through_aliases_and_globs() {
+    let files = |text: &'static str| {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c; mod d;\nuse a::A as Renamed;\npub use b::*;"),
+            ("a.rs", "pub struct A;\npub fn build() {}"),
+            ("b.rs", "pub use crate::a::{self as letters, build as make};\npub use crate::c::*;"),
+            // Each has all names of the other.
+            ("c.rs", "pub use crate::b::*;\npub struct C;\n#[macro_export]\nmacro_rules! c { () => {} }"),
+            ("d.rs", text),
+        ];
+        let arrows = of_files(&files).0.into_iter();
+        arrows.filter(|arrow| arrow.starts_with("d.rs")).collect::<Vec<_>>()
+    };
+    for (text, file) in [
+        ("use crate::Renamed;", "a.rs"),
+        ("use super::b::letters as other;\nfn f() { other::build() }", "a.rs"),
+        ("use crate::b::*;\nfn f() { make() }", "a.rs"),
+        ("fn f() { use crate::letters; letters::build() }", "a.rs"),
+        ("fn f() -> Vec<crate::C> { vec![] }", "c.rs"),
+        ("fn f() { vec![crate::C] }", "c.rs"),
+        ("macro_rules! d { () => { $crate::c::C } }", "c.rs"),
+        ("fn f() { crate::c!() }", "c.rs"),
+        ("#[derive(Serialize)]\nstruct D {\n#[serde(with = \"crate::c::C\")]\nd: u8 }", "c.rs"),
+    ] {
+        assert_eq!(files(text), [format!("d.rs -> {file}")], "{text}");
     }
-    let imports = Crate::read(dir.path(), "lib.rs").imports();
+    for text in [
+        // A variable, another crate's module, words for people, and where something is visible.
+        "use crate::b::*;\nfn f(make: u8) { make; }",
+        "use letters::build;\nfn f() { build() }",
+        "/// See [`crate::C`].\n#[error(\"no crate::C\")]\nstruct D;",
+        "pub(in crate::c) struct D;",
+    ] {
+        assert_eq!(files(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn libraries_of_the_workspace_are_followed() {
+    let read = |files: &'static [(&str, &str)]| {
+        let find = move |path: &Path| {
+            let file = files.iter().find(|(name, _)| Path::new(name) == path);
+            file.map(|(_, text)| (*text).to_owned())
+        };
+        Crate::read(Path::new(files[0].0), &find)
+    };
+    let store = read(&[
+        ("crates/store/src/lib.rs", "mod client;\npub use client::Client;"),
+        ("crates/store/src/client.rs", "pub struct Client;"),
+    ]);
+    let mut library = read(&[
+        ("src/lib.rs", "mod dataset;\npub use shardstream_store as store;"),
+        ("src/dataset.rs", "use crate::store::Client;"),
+    ]);
+    library.externs = BTreeMap::from([("shardstream_store".into(), "shardstream_store".into())]);
+    let find = |name: &str| (name == "shardstream_store").then_some(&store);
+    let imports = Resolver::new(&find).imports(&library);
     let arrows: Vec<(&str, &str)> = imports.keys().map(|(from, to)| (&**from, &**to)).collect();
-    assert_eq!(arrows, [("a.rs", "b/inner.rs"), ("b/inner.rs", "a.rs"), ("c.rs", "b/inner.rs")]);
-    assert_eq!(circles(&imports), [BTreeSet::from(["a.rs", "b/inner.rs"])]);
+    assert_eq!(arrows, [("src/dataset.rs", "crates/store/src/client.rs")]);
 }

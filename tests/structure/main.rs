@@ -3,7 +3,10 @@
 mod circles;
 mod defaults;
 mod imports;
+mod modules;
 mod names;
 mod pages;
+mod paths;
 mod rooms;
 mod words;
+mod workspace;

@@ -1,70 +1,29 @@
 //! No two types of a crate share a name.
 
-use crate::imports::{is_test, is_test_module, sources};
+use crate::workspace::{LIBRARY, TARGETS};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use syn::Item;
 
-/// The types that are defined in modules, outside of tests, with their files.
-fn types(items: &[Item], file: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
-    for item in items {
-        let (name, attributes) = match item {
-            Item::Enum(item) => (&item.ident, &item.attrs),
-            Item::Struct(item) => (&item.ident, &item.attrs),
-            Item::Trait(item) => (&item.ident, &item.attrs),
-            Item::Type(item) => (&item.ident, &item.attrs),
-            Item::Union(item) => (&item.ident, &item.attrs),
-            Item::Mod(module) => {
-                if let Some((_, inner)) = &module.content
-                    && !is_test(&module.attrs)
-                {
-                    types(inner, file, found);
-                }
-                continue;
-            }
-            _ => continue,
-        };
-        if !is_test(attributes) {
-            found.entry(name.to_string()).or_default().insert(file.to_owned());
-        }
-    }
-}
+/// Names that are written with their module in all programs, as in `std::io::Error`, and in the library.
+const QUALIFIED: [&str; 4] = ["Error", "Options", "Result", "Sealed"];
+const QUALIFIED_IN_THE_LIBRARY: [&str; 1] = ["Sealed"];
 
-/// The names that types in several files below `root` have, but for those that are written with their module.
-/// `leave_out` is a folder of another crate.
-fn shared(root: &Path, leave_out: &str, qualified: &[&str]) -> Vec<String> {
-    let mut found = BTreeMap::new();
-    for path in sources(root) {
-        let file = path.strip_prefix(root).unwrap();
-        let module: Vec<String> =
-            file.with_extension("").iter().map(|part| part.to_str().unwrap().to_owned()).collect();
-        if module[0] == leave_out || is_test_module(&module) {
-            continue;
-        }
-        let code = syn::parse_file(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        if !is_test(&code.attrs) {
-            types(&code.items, file.to_str().unwrap(), &mut found);
-        }
+/// The names that types in several files of these crates have, but for those that are qualified.
+fn shared(names: &[&str], qualified: &[&str]) -> Vec<String> {
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, file) in names.iter().flat_map(|name| TARGETS[*name].code.types()) {
+        found.entry(name).or_default().insert(file);
     }
-    assert!(found.len() > 10, "{}", found.len());
-    found.retain(|name, files| files.len() > 1 && !qualified.contains(&name.as_str()));
+    found.retain(|name, files| files.len() > 1 && !qualified.contains(name));
     found.into_iter().map(|(name, files)| format!("{name}: {files:?}")).collect()
 }
 
 #[test]
 fn types_have_names_of_their_own() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders: [(&str, &str, &[&str]); 4] = [
-        // A sealed trait is in a module of its own, `sealed::Sealed`.
-        ("src", "bin", &["Sealed"]),
-        // Each command has its options, `ls::Options`.
-        ("src/bin/shardstream", "", &["Options"]),
-        // Parts of the trainer have errors of their own, as in `std::io::Error`.
-        ("examples/resnet/src", "", &["Error", "Options", "Result"]),
-        ("examples/make_shards/src", "", &["Error"]),
-    ];
-    for (folder, leave_out, qualified) in folders {
-        let shared = shared(&root.join(folder), leave_out, qualified);
-        assert!(shared.is_empty(), "{folder}: {shared:#?}");
+    assert!(TARGETS["shardstream"].code.types().count() > 300);
+    let mut wrong = shared(&LIBRARY, &QUALIFIED_IN_THE_LIBRARY);
+    let others = TARGETS.iter().filter(|(_, target)| target.is_library() || target.kind == "bin");
+    for (name, _) in others.filter(|(name, _)| !LIBRARY.contains(&&***name)) {
+        wrong.extend(shared(&[name], &QUALIFIED));
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

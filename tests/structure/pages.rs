@@ -19,11 +19,16 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// Those of the folders that exist.
+fn present(folders: &[&str]) -> Vec<PathBuf> {
+    folders.iter().map(PathBuf::from).filter(|folder| root().join(folder).exists()).collect()
+}
+
 /// All pages, relative to the root.
 fn pages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).into();
-    let mut folders = ["docs", "examples"].map(PathBuf::from).to_vec();
+    let mut folders = present(&["docs", "examples", "crates"]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = folder.join(entry.unwrap().file_name());
@@ -195,7 +200,7 @@ fn the_features_of_the_readme_are_those_of_the_manifest() {
 #[test]
 fn files_that_pages_name_exist() {
     let mut files = Vec::new();
-    let mut folders = ["src", "tests", "benches", "examples", "fuzz", "resizer"].map(PathBuf::from).to_vec();
+    let mut folders = present(&["src", "crates", "tests", "benches", "examples", "fuzz", "resizer"]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = folder.join(entry.unwrap().file_name());

@@ -38,7 +38,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
             // Reports are records of their time; the others are made by tools.
-            if matches!(name, "benchmarks" | "target" | "words.rs") || name.starts_with('.') {
+            if matches!(name, "benchmarks" | "target" | "venv" | "words.rs") || name.starts_with('.') {
                 continue;
             }
             if path.is_dir() {
@@ -50,16 +50,10 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for folder in [
-        "src",
-        "tests",
-        "docs",
-        "benches",
-        "examples/resnet/src",
-        "examples/make_shards/src",
-        "fuzz/fuzz_targets",
-    ] {
-        find(&root.join(folder), endings, &mut found);
+    for folder in ["src", "crates", "tests", "docs", "benches", "examples", "fuzz", "resizer"] {
+        if root.join(folder).exists() {
+            find(&root.join(folder), endings, &mut found);
+        }
     }
     found.extend(["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|page| root.join(page)));
     found.retain(|path| endings.iter().any(|ending| path.to_str().unwrap().ends_with(ending)));

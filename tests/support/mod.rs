@@ -34,6 +34,14 @@ pub fn skip_unless(required: &str, why: &str) {
     skip(why);
 }
 
+/// The root of the repository. These files are also compiled into the tests of other packages.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .find(|folder| folder.join("tests/support").is_dir())
+        .expect("the tests are in the repository")
+}
+
 /// Reads the samples of a shard, compressed or not.
 pub fn read_samples(path: &Path) -> Vec<Result<Sample>> {
     let url = path.to_str().unwrap();

@@ -1,12 +1,16 @@
 //! The objects, and the faults that their readers meet.
 
-use super::RANGE;
 use crate::support::server::{Ending, Framing, Reply, Request};
 use crate::support::{archive, noise};
 use shardstream::{ErrorKind, Sample};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+/// Bytes per request: a shard has several ranges.
+pub(super) const RANGE: usize = 2000;
+/// Longest silence of a response: so short that a busy machine may exceed it too, and retries.
+pub(super) const STALL: Duration = Duration::from_millis(500);
 
 /// The original shard (0) and the changed one (1), which differ in every sample.
 pub(super) fn shard(version: usize) -> Vec<u8> {
@@ -335,7 +339,7 @@ fn stalls() -> Vec<Case> {
     for number in 0..3 {
         cases.push(case(format!("silent-{number}"), Samples, move |request, before| {
             if before == number {
-                thread::sleep(3 * super::STALL);
+                thread::sleep(3 * STALL);
             }
             honest(request, &shard(0))
         }));

@@ -11,7 +11,7 @@ use crate::store::builder;
 use crate::support::child::child;
 use crate::support::server::{Reply, Server};
 use crate::support::{Content, content};
-use cases::{Case, Expected, cases, shard};
+use cases::{Case, Expected, RANGE, STALL, cases, shard};
 use shardstream::store::Store;
 use shardstream::{Dataset, Result, Sample, ShardList, Topology};
 use std::collections::HashMap;
@@ -20,13 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes per request: a shard has several ranges.
-const RANGE: usize = 2000;
 /// Number of concurrent cases: most wait for a retry, not for a processor.
 const READERS: usize = 64;
-
-/// Longest silence of a response: so short that a busy machine may exceed it too, and retries.
-const STALL: Duration = Duration::from_millis(500);
 
 fn store() -> Store {
     let store = builder().range_size(RANGE as u64).ranges_in_flight(3);

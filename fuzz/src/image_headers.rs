@@ -1,0 +1,30 @@
+//! Headers of JPEG, PNG and WebP files take little memory and time, whatever they claim: the first byte
+//! selects the format, and the rest follows its signature.
+
+use crate::within;
+use shardstream::image::{Image, ImageMode};
+
+const LIMIT: usize = 1 << 20;
+/// Of all memory: the decoder of WebP allocates what the 24 bits of a partition's size say, before it reads.
+const HELD: u64 = 24 << 20;
+
+pub fn run(data: &[u8]) {
+    let &[format, ref rest @ ..] = data else { return };
+    let (before, after): (&[u8], &[u8]) = match format % 4 {
+        0 => (b"\xff\xd8", b"\xff\xd9"),
+        1 => (b"\x89PNG\r\n\x1a\n", b""),
+        2 => (b"RIFF\xff\xff\0\0WEBP", b""),
+        // A chunk of an extended WebP, with a canvas of 8 x 8.
+        _ => (b"RIFF\xff\xff\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x07\0\0\x07\0\0", b""),
+    };
+    let file = [before, rest, after].concat();
+    let size = Image::size_in(&file);
+    for mode in [ImageMode::L8, ImageMode::Rgb16, ImageMode::RgbaF32] {
+        within(HELD, || {
+            if let Ok(image) = Image::decode_within(&file, mode, LIMIT) {
+                assert!(image.size() <= LIMIT);
+                assert_eq!(size.as_ref().ok(), Some(&(image.height(), image.width()).into()));
+            }
+        });
+    }
+}

@@ -1,0 +1,53 @@
+//! Fuzz targets: functions that take any bytes and panic if the library does what it must not.
+//!
+//! `cargo test -p shardstream-fuzz` calls them with the files of `corpus/` and with inputs made from these, in
+//! seconds. `just fuzz TARGET SECONDS` is libFuzzer, which looks for inputs that reach new code. What either
+//! finds joins the corpus.
+
+#[cfg(test)]
+mod tests;
+
+mod braces;
+mod columns;
+mod http_head;
+mod image;
+mod image_headers;
+mod index;
+mod json;
+mod npy;
+mod pickle;
+mod shidx;
+mod stages;
+mod state;
+mod tar;
+
+/// Takes any bytes.
+pub type Target = fn(&[u8]);
+
+/// The targets by their names, which are those of their folders in `corpus/`.
+pub const TARGETS: [(&str, Target); 13] = [
+    ("braces", braces::run),
+    ("columns", columns::run),
+    ("http_head", http_head::run),
+    ("image", image::run),
+    ("image_headers", image_headers::run),
+    ("index", index::run),
+    ("json", json::run),
+    ("npy", npy::run),
+    ("pickle", pickle::run),
+    ("shidx", shidx::run),
+    ("stages", stages::run),
+    ("state", state::run),
+    ("tar", tar::run),
+];
+
+/// The function of a target.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|(known, _)| *known == name).map(|(_, run)| run)
+}
+
+/// Runs `work` and asserts that it never holds more than `limit` bytes of memory.
+fn within(limit: u64, work: impl FnOnce()) {
+    let held = allocation_counter::measure(work).bytes_max;
+    assert!(held <= limit, "{held} bytes were held, of at most {limit}");
+}

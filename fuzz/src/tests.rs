@@ -1,0 +1,143 @@
+//! Each target on its kept corpus, and on a number of inputs that are mutations of it.
+//!
+//! `SHARDSTREAM_CASES` is the number of new inputs, and `SHARDSTREAM_SEED` draws others. A failure names the file
+//! that its input is in.
+
+mod mutate;
+
+use crate::target;
+use mutate::Mutator;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const SEED: u64 = 1;
+/// Longest time for one input, on a busy machine.
+const MOST: Duration = Duration::from_secs(20);
+
+/// An input that a target runs on. It is kept in a file if the target panics.
+struct Input<'a> {
+    target: &'a str,
+    /// Where it comes from.
+    origin: String,
+    bytes: &'a [u8],
+}
+
+impl Drop for Input<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let path = std::env::temp_dir().join(format!("shardstream-fuzz-{}", self.target));
+            let written = fs::write(&path, self.bytes);
+            eprintln!("{}: {} ({written:?}), which belongs into fuzz/corpus", self.origin, path.display());
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// The files of a target's corpus, in order.
+fn corpus(name: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 1, "{files:?}");
+    files
+}
+
+/// Calls a target with its corpus and with `cases` new inputs.
+fn check(name: &str, cases: u64) {
+    let run = target(name).unwrap();
+    let timed = |origin: String, bytes: &[u8]| {
+        let _input = Input { target: name, origin, bytes };
+        let start = Instant::now();
+        run(bytes);
+        assert!(start.elapsed() < MOST, "it took {:?}", start.elapsed());
+    };
+    let mut seeds = Vec::new();
+    for path in corpus(name) {
+        let seed = fs::read(&path).unwrap();
+        timed(path.display().to_string(), &seed);
+        seeds.push(seed);
+    }
+    let seed = number("SHARDSTREAM_SEED").unwrap_or(SEED);
+    let mut mutator = Mutator::new(seed, &seeds);
+    for case in 0..number("SHARDSTREAM_CASES").unwrap_or(cases) {
+        timed(format!("{name}, case {case} of SHARDSTREAM_SEED={seed}"), &mutator.next());
+    }
+}
+
+#[test]
+fn every_target_is_tested_and_has_a_corpus() {
+    let source = include_str!("tests.rs");
+    for (name, _) in crate::TARGETS {
+        assert!(source.contains(&format!("check(\"{name}\"")), "{name}");
+        corpus(name);
+    }
+}
+
+#[test]
+fn braces() {
+    check("braces", 20_000);
+}
+
+#[test]
+fn columns() {
+    check("columns", 3_000);
+}
+
+#[test]
+fn http_head() {
+    check("http_head", 2_000);
+}
+
+#[test]
+fn image() {
+    check("image", 10_000);
+}
+
+#[test]
+fn image_headers() {
+    check("image_headers", 20_000);
+}
+
+#[test]
+fn index() {
+    check("index", 20_000);
+}
+
+#[test]
+fn json() {
+    check("json", 20_000);
+}
+
+#[test]
+fn npy() {
+    check("npy", 20_000);
+}
+
+#[test]
+fn pickle() {
+    check("pickle", 20_000);
+}
+
+#[test]
+fn shidx() {
+    check("shidx", 20_000);
+}
+
+#[test]
+fn stages() {
+    check("stages", 10_000);
+}
+
+#[test]
+fn state() {
+    check("state", 3_000);
+}
+
+#[test]
+fn tar() {
+    check("tar", 5_000);
+}

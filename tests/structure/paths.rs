@@ -1,0 +1,220 @@
+//! The paths of code, with the names that blocks import written out.
+
+use std::collections::BTreeSet;
+use syn::visit::{self, Visit};
+use syn::{Attribute, UseTree};
+
+pub(crate) type Segments = Vec<String>;
+
+/// One name may stand for a thing of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Namespace {
+    /// Types, traits and modules.
+    Types,
+    /// Functions, constants, and what makes a struct.
+    Values,
+    Macros,
+}
+
+impl Namespace {
+    pub(crate) const ALL: [Self; 3] = [Self::Types, Self::Values, Self::Macros];
+}
+
+/// A name that a `use` binds.
+pub(crate) struct Use {
+    /// `*` for all names of the path.
+    pub(crate) name: String,
+    pub(crate) path: Segments,
+    /// Whether it is for this module's own code, rather than handed on.
+    pub(crate) is_private: bool,
+}
+
+/// Whether something is compiled for unit tests only.
+pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
+        let syn::Meta::List(list) = &attribute.meta else { return false };
+        let condition = list.tokens.to_string().replace(' ', "");
+        condition == "test" || condition.starts_with("all(test,")
+    })
+}
+
+/// The names that a `use` binds.
+pub(crate) fn leaves(tree: &UseTree, path: &mut Segments, is_private: bool, found: &mut Vec<Use>) {
+    let mut bind = |name: String, path: Segments| found.push(Use { name, path, is_private });
+    match tree {
+        UseTree::Path(inner) => {
+            path.push(inner.ident.to_string());
+            leaves(&inner.tree, path, is_private, found);
+            path.pop();
+        }
+        UseTree::Group(group) => {
+            group.items.iter().for_each(|inner| leaves(inner, path, is_private, found));
+        }
+        UseTree::Glob(_) => bind("*".into(), path.clone()),
+        UseTree::Name(name) if name.ident == "self" => {
+            bind(path.last().cloned().unwrap_or_default(), path.clone());
+        }
+        UseTree::Name(name) => {
+            let name = name.ident.to_string();
+            bind(name.clone(), [&path[..], &[name]].concat());
+        }
+        UseTree::Rename(renamed) if renamed.ident == "self" => bind(renamed.rename.to_string(), path.clone()),
+        UseTree::Rename(renamed) => {
+            bind(renamed.rename.to_string(), [&path[..], &[renamed.ident.to_string()]].concat());
+        }
+    }
+}
+
+/// The words that follow `before` in a text.
+pub(crate) fn in_text(text: &str, before: &str) -> impl Iterator<Item = String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let after: Vec<String> =
+        words.windows(2).filter(|pair| pair[0] == before).map(|pair| pair[1].to_owned()).collect();
+    after.into_iter()
+}
+
+/// The paths `a::b` of tokens that are no expression, as a macro's rules are not. Not those in strings: most
+/// are words for people.
+fn in_tokens(text: &str) -> Vec<Segments> {
+    let code: String = text.replace("\\\"", "").split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    let joined = code.replace(" ::", "::").replace(":: ", "::");
+    let joined = joined.replace("$ crate", "crate").replace("$crate", "crate");
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '$');
+    joined.split(|c| !is_part(c)).filter_map(whole).collect()
+}
+
+/// A text that is a path of several parts.
+fn whole(text: &str) -> Option<Segments> {
+    let path: Segments = text.split("::").map(str::to_owned).collect();
+    let is_name = |part: &String| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    (path.len() > 1 && path.iter().all(is_name)).then_some(path)
+}
+
+/// Collects the paths of code.
+#[derive(Default)]
+pub(crate) struct Paths {
+    paths: Vec<(Segments, Option<Namespace>)>,
+    /// What the blocks around import.
+    blocks: Vec<Vec<Use>>,
+    /// The names of variables.
+    variables: BTreeSet<String>,
+}
+
+impl Paths {
+    /// What was collected. A variable is no path, whatever has the same name elsewhere.
+    pub(crate) fn found(mut self) -> Vec<(Segments, Option<Namespace>)> {
+        self.paths.retain(|(path, namespace)| {
+            *namespace != Some(Namespace::Values) || path.len() > 1 || !self.variables.contains(&path[0])
+        });
+        self.paths
+    }
+
+    fn add(&mut self, path: Segments, namespace: Option<Namespace>) {
+        let Some(head) = path.first() else { return };
+        let imported = self.blocks.iter().rev().flatten().find(|using| using.name == *head);
+        let path = match imported {
+            Some(using) => [&using.path[..], &path[1..]].concat(),
+            None => path,
+        };
+        self.paths.push((path, namespace));
+    }
+
+    fn add_path(&mut self, path: &syn::Path, namespace: Namespace) {
+        if path.leading_colon.is_none() {
+            let segments = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            self.add(segments, Some(namespace));
+        }
+        // The types in angle brackets.
+        path.segments.iter().for_each(|segment| self.visit_path_arguments(&segment.arguments));
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.add_path(path, Namespace::Types);
+    }
+
+    fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
+        match &path.qself {
+            // `<T>::f` is of the type.
+            Some(own) if own.position == 0 => self.visit_type(&own.ty),
+            Some(own) => {
+                self.visit_type(&own.ty);
+                self.add_path(&path.path, Namespace::Values);
+            }
+            None => self.add_path(&path.path, Namespace::Values),
+        }
+    }
+
+    fn visit_type_path(&mut self, path: &'ast syn::TypePath) {
+        match &path.qself {
+            Some(own) if own.position == 0 => self.visit_type(&own.ty),
+            _ => visit::visit_type_path(self, path),
+        }
+    }
+
+    fn visit_pat_tuple_struct(&mut self, pattern: &'ast syn::PatTupleStruct) {
+        self.add_path(&pattern.path, Namespace::Values);
+        pattern.elems.iter().for_each(|inner| self.visit_pat(inner));
+    }
+
+    fn visit_pat_ident(&mut self, pattern: &'ast syn::PatIdent) {
+        self.variables.insert(pattern.ident.to_string());
+        visit::visit_pat_ident(self, pattern);
+    }
+
+    /// The arguments of the usual macros are expressions.
+    fn visit_macro(&mut self, called: &'ast syn::Macro) {
+        type Arguments = syn::punctuated::Punctuated<syn::Expr, syn::Token![,]>;
+        self.add_path(&called.path, Namespace::Macros);
+        if let Ok(arguments) = called.parse_body_with(Arguments::parse_terminated) {
+            // They live as long as this call.
+            let mut inner = Paths { blocks: std::mem::take(&mut self.blocks), ..Paths::default() };
+            arguments.iter().for_each(|argument| inner.visit_expr(argument));
+            self.blocks = inner.blocks;
+            self.paths.append(&mut inner.paths);
+            self.variables.append(&mut inner.variables);
+        } else {
+            for path in in_tokens(&called.tokens.to_string()) {
+                self.add(path, None);
+            }
+        }
+    }
+
+    /// As in `serialize_with = "crate::seconds::write"`.
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        if let syn::Meta::List(list) = &attribute.meta {
+            for path in list.tokens.to_string().split('"').skip(1).step_by(2).filter_map(whole) {
+                self.add(path, None);
+            }
+        }
+    }
+
+    /// Where something is visible is no import.
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        if !is_test(&function.attrs) {
+            visit::visit_impl_item_fn(self, function);
+        }
+    }
+
+    fn visit_block(&mut self, block: &'ast syn::Block) {
+        let mut uses = Vec::new();
+        for statement in &block.stmts {
+            if let syn::Stmt::Item(syn::Item::Use(using)) = statement {
+                leaves(&using.tree, &mut vec![], true, &mut uses);
+            }
+        }
+        // Paths of imports begin outside of the block.
+        for using in uses.iter().filter(|using| using.name != "*") {
+            self.add(using.path.clone(), None);
+        }
+        self.blocks.push(uses);
+        visit::visit_block(self, block);
+        self.blocks.pop();
+    }
+
+    /// They are collected with their block.
+    fn visit_item_use(&mut self, _: &'ast syn::ItemUse) {}
+}
