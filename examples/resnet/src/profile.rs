@@ -75,11 +75,11 @@ impl fmt::Display for Steps {
 }
 
 /// Stops a recording, and returns it.
-type Stop = Box<dyn FnOnce() -> Result<Vec<u8>, PjrtError>>;
+type StopRecording = Box<dyn FnOnce() -> Result<Vec<u8>, PjrtError>>;
 
 /// Records some steps of a training.
 pub struct Profile {
-    start: Box<dyn Fn() -> Result<Stop, PjrtError>>,
+    start: Box<dyn Fn() -> Result<StopRecording, PjrtError>>,
     store: Store,
     dir: String,
     rank: usize,
@@ -87,7 +87,7 @@ pub struct Profile {
     /// Steps that this process has begun.
     begun: u64,
     /// The recording under way, and the number of its first step in the job.
-    recording: Option<(Stop, u64)>,
+    recording: Option<(StopRecording, u64)>,
 }
 
 /// A recording that was written.
@@ -124,7 +124,7 @@ impl Profile {
             return Err(ProfileError::NoProfiler { platform: client.platform()? });
         }
         let plugin = client.plugin();
-        let start = move || -> Result<Stop, PjrtError> {
+        let start = move || -> Result<StopRecording, PjrtError> {
             let profiler = plugin.start_profiler()?;
             Ok(Box::new(|| profiler.stop()))
         };
@@ -135,7 +135,7 @@ impl Profile {
     fn with_profiler(
         dir: &str,
         steps: Steps,
-        start: Box<dyn Fn() -> Result<Stop, PjrtError>>,
+        start: Box<dyn Fn() -> Result<StopRecording, PjrtError>>,
         topology: Topology,
     ) -> Self {
         let (dir, rank) = (dir.trim_end_matches('/').to_owned(), topology.rank());
@@ -198,7 +198,7 @@ mod tests {
     /// written.
     fn run(steps: &str, all: u64) -> (Vec<u64>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
-        let start = || -> Result<Stop, PjrtError> { Ok(Box::new(|| Ok(b"recording".to_vec()))) };
+        let start = || -> Result<StopRecording, PjrtError> { Ok(Box::new(|| Ok(b"recording".to_vec()))) };
         let url = dir.path().join("made/of it").display().to_string();
         let topology = Topology::new(2, 4).unwrap();
         let mut profile = Profile::with_profiler(&url, steps.parse().unwrap(), Box::new(start), topology);
