@@ -4,7 +4,7 @@ use super::compact::{self, CompactReader};
 use super::relative_url::{directory, relative, resolved};
 use super::shard_entry::{MAX_SHARDS, ShardEntry};
 use super::{Index, ShardIndex};
-use crate::error::{Error, ErrorKind, INDEX, PARSED_INDEX, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::json::{self, ParsedAs};
 use crate::secret_url::{redact_text, without_secrets};
 use crate::store::{Body, Store, WriteOptions, file_name, write_to};
@@ -55,7 +55,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
     }
     let limit = json::limit_of(stored);
     if let Some(size) = json::excess(text, ParsedAs::Lists, limit) {
-        return Err(ErrorKind::TooLarge { what: PARSED_INDEX, size, limit }.into());
+        return Err(ErrorKind::TooLarge { what: SizeLimit::ParsedIndex, size, limit }.into());
     }
     serde_json::from_slice(text).map_err(|error| malformed(&error))
 }
@@ -80,7 +80,7 @@ fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8], u64) -> Res
         let chunk = chunk?;
         size += chunk.len() as u64;
         if size > MAX_DOCUMENT {
-            return Err(ErrorKind::TooLarge { what: INDEX, size, limit: MAX_DOCUMENT }.into());
+            return Err(ErrorKind::TooLarge { what: SizeLimit::Index, size, limit: MAX_DOCUMENT }.into());
         }
         take(&chunk, stored(&body, size))?;
     }
