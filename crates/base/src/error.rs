@@ -1,35 +1,30 @@
 //! The error type of the crate: what went wrong, where, and what to do about it.
+//!
+//! [`Error`] and [`ErrorKind`] are here, since each may contain the other. What they consist of is in
+//! `location`, `size_limit` and `value_type`; what is done with them in `context`, `display`, `name` and
+//! `failure_class`.
 
+mod context;
+mod display;
 mod failure_class;
+mod location;
 mod name;
+mod size_limit;
+mod value_type;
 
 #[doc(hidden)]
 pub use failure_class::FailureClass;
+pub use location::{Attempts, Location};
 #[doc(hidden)]
 pub use name::one_of_each;
+pub use size_limit::SizeLimit;
+pub use value_type::ValueType;
 
-use crate::secret_url::{SecretUrl, SentSecrets, redact_urls};
-use std::fmt;
-use std::sync::Arc;
+use crate::secret_url::{SecretUrl, SentSecrets};
 use std::time::Duration;
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// What [`ErrorKind::TooLarge`] says of an index, of responses of servers that are read whole, of a listing
-/// and of any other document. None of them belongs to one shard, so no policy skips it.
-#[doc(hidden)]
-pub const INDEX: &str = "an index";
-#[doc(hidden)]
-pub const PARSED_INDEX: &str = "a parsed index";
-#[doc(hidden)]
-pub const RESPONSE_HEAD: &str = "the head of a response";
-#[doc(hidden)]
-pub const RESPONSE: &str = "a response that is no object";
-#[doc(hidden)]
-pub const LISTING: &str = "a listing";
-#[doc(hidden)]
-pub const DOCUMENT: &str = "a document";
 
 type ErrorSource = Box<dyn std::error::Error + Send + Sync>;
 
@@ -61,54 +56,6 @@ struct ErrorDetails {
     attempts: Option<Attempts>,
     /// The secrets that its text may repeat, if it is the error of a custom source.
     repeats: Option<SentSecrets>,
-}
-
-/// The number and duration of the tries of a request that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Attempts {
-    /// The number of tries, including the first.
-    pub tries: u32,
-    /// The time from the first try to the end of the last, without the time in which the reader did not ask
-    /// for data.
-    pub elapsed: Duration,
-}
-
-/// Where an error happened. Parts that are unknown are absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Location {
-    shard: Option<Arc<str>>,
-    offset: Option<u64>,
-    member: Option<String>,
-    key: Option<String>,
-}
-
-impl Location {
-    /// The URL or path of the shard, without [secrets](SecretUrl).
-    #[must_use]
-    pub fn shard(&self) -> Option<&str> {
-        self.shard.as_deref()
-    }
-
-    /// The byte offset in the uncompressed shard: that of the tar header at fault, or of the first missing
-    /// byte.
-    #[must_use]
-    pub fn offset(&self) -> Option<u64> {
-        self.offset
-    }
-
-    /// The name of the tar member.
-    #[must_use]
-    pub fn member(&self) -> Option<&str> {
-        self.member.as_deref()
-    }
-
-    /// The key of the sample.
-    #[must_use]
-    pub fn key(&self) -> Option<&str> {
-        self.key.as_deref()
-    }
 }
 
 /// What went wrong.
@@ -317,10 +264,10 @@ pub enum ErrorKind {
     #[error("bad index of shards: {0}")]
     Index(String),
     /// A length in the input exceeds a limit of the reader.
-    #[error("{what} of {size} bytes exceeds the limit of {limit} bytes{}", limit_hint(what))]
+    #[error("{what} of {size} bytes exceeds the limit of {limit} bytes{}", what.hint())]
     TooLarge {
         /// What is too large.
-        what: &'static str,
+        what: SizeLimit,
         /// Its size in bytes.
         size: u64,
         /// The limit in bytes.
@@ -373,14 +320,14 @@ pub enum ErrorKind {
         available: String,
     },
     /// The value of a field has another type than the requested one.
-    #[error("the field {field:?} holds {found}, not {wanted}{}", type_hint(wanted, found))]
+    #[error("the field {field:?} holds {found}, not {wanted}{}", wanted.hint(*found))]
     WrongType {
         /// The field.
         field: String,
         /// The type asked for.
-        wanted: &'static str,
+        wanted: ValueType,
         /// The type found.
-        found: &'static str,
+        found: ValueType,
     },
     /// A field could not be decoded.
     #[error("cannot decode the field {field:?}")]
@@ -447,134 +394,6 @@ fn pause(time: Option<Duration>) -> String {
     time.map_or_else(String::new, |time| format!(": it asks to wait {time:?}"))
 }
 
-/// The hint of a field that holds `found` instead of `wanted`, for the end of a message.
-fn type_hint(wanted: &str, found: &str) -> &'static str {
-    match (wanted, found) {
-        ("an image", "raw bytes") => "; images are decoded by a `Decoder` with `images(…)`",
-        (_, "raw bytes") => "; is a `decode` step missing, or a decoder for this extension?",
-        ("raw bytes", _) => "; `Decoder::without` leaves a field raw",
-        _ => "",
-    }
-}
-
-impl Error {
-    /// Wraps the error of a step that the caller supplies, such as a closure given to
-    /// `try_map`.
-    pub fn step(source: impl Into<ErrorSource>) -> Self {
-        ErrorKind::Step(source.into()).into()
-    }
-
-    /// Makes the error of a decoder for `field`.
-    pub fn decode(field: impl Into<String>, source: impl Into<ErrorSource>) -> Self {
-        ErrorKind::Decode { field: field.into(), source: source.into() }.into()
-    }
-
-    /// An error of the type `E` that came out of a step is one of decoding `field`.
-    #[doc(hidden)]
-    pub fn in_field<E: std::error::Error + 'static>(mut self, field: &str) -> Self {
-        self.0.kind = match self.0.kind {
-            ErrorKind::Step(source) if source.is::<E>() => ErrorKind::Decode { field: field.into(), source },
-            kind => kind,
-        };
-        self
-    }
-
-    /// What went wrong.
-    #[must_use]
-    pub fn kind(&self) -> &ErrorKind {
-        &self.0.kind
-    }
-
-    /// Where it went wrong.
-    #[must_use]
-    pub fn location(&self) -> &Location {
-        &self.0.location
-    }
-
-    /// The number and duration of the tries of the failed request; `None` if it was tried once.
-    #[must_use]
-    pub fn attempts(&self) -> Option<Attempts> {
-        self.0.attempts
-    }
-
-    /// Sets the number and duration of the tries.
-    #[must_use]
-    #[doc(hidden)]
-    pub fn after(mut self, tries: u32, elapsed: Duration) -> Self {
-        self.0.attempts = Some(Attempts { tries, elapsed });
-        self
-    }
-
-    /// Sets the location.
-    #[doc(hidden)]
-    pub fn located(mut self, location: Location) -> Self {
-        self.0.location = location;
-        self
-    }
-
-    /// Adds the shard, unless there is one already. [Secrets](SecretUrl) in its URL are removed.
-    #[must_use]
-    pub fn in_shard(mut self, shard: impl Into<SecretUrl>) -> Self {
-        self.0.location.shard.get_or_insert_with(|| shard.into().shown());
-        self
-    }
-
-    /// Marks the error of a custom source. Its text is foreign: it is shown without the secrets in it. Its
-    /// kind and its causes stay as the source made them.
-    #[must_use]
-    #[doc(hidden)]
-    pub fn repeating(mut self, sent: SentSecrets) -> Self {
-        self.0.repeats.get_or_insert(sent);
-        self
-    }
-
-    /// The text of this error, or of one of its causes, as it may be shown.
-    fn shown(&self, text: &str) -> String {
-        self.0.repeats.as_ref().map_or_else(|| redact_urls(text), |sent| sent.redact(text))
-    }
-
-    /// The message without the location, with all causes.
-    #[doc(hidden)]
-    pub fn message(&self) -> String {
-        let mut message = match self.0.repeats {
-            Some(_) => self.shown(&self.0.kind.to_string()),
-            None => self.0.kind.to_string(),
-        };
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            message.push_str(": ");
-            match error.downcast_ref::<Error>() {
-                Some(error) => message.push_str(&error.to_string()),
-                // Errors of libraries and of the caller may contain URLs.
-                None => message.push_str(&self.shown(&error.to_string())),
-            }
-            cause = error.source();
-        }
-        message
-    }
-
-    /// Adds the byte offset, unless there is one already.
-    #[must_use]
-    pub fn at_offset(mut self, offset: u64) -> Self {
-        self.0.location.offset.get_or_insert(offset);
-        self
-    }
-
-    /// Adds the tar member, unless there is one already.
-    #[must_use]
-    pub fn in_member(mut self, member: impl Into<String>) -> Self {
-        self.0.location.member.get_or_insert_with(|| member.into());
-        self
-    }
-
-    /// Adds the sample key, unless there is one already.
-    #[must_use]
-    pub fn with_key(mut self, key: impl Into<String>) -> Self {
-        self.0.location.key.get_or_insert_with(|| key.into());
-        self
-    }
-}
-
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Self {
         Error(Box::new(ErrorDetails { kind, location: Location::default(), attempts: None, repeats: None }))
@@ -587,94 +406,11 @@ impl From<std::io::Error> for Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ErrorDetails { kind, location, attempts, repeats } = &*self.0;
-        match (repeats, kind, location.offset) {
-            (Some(sent), ..) => f.write_str(&sent.redact(&kind.to_string()))?,
-            // Nothing is there to be truncated.
-            (None, ErrorKind::Truncated { .. }, Some(0)) => {
-                f.write_str(
-                    "there is no data: the file is empty, and a tar archive has at least 1024 bytes",
-                )?;
-            }
-            _ => kind.fmt(f)?,
-        }
-        let mut separator = " (";
-        let mut part = |name: &str, value: Option<&dyn fmt::Display>| -> fmt::Result {
-            if let Some(value) = value {
-                write!(f, "{separator}{name} {value}")?;
-                separator = ", ";
-            }
-            Ok(())
-        };
-        let object = if matches!(kind, ErrorKind::State(_)) { "file" } else { "shard" };
-        part(object, location.shard.as_ref().map(|v| v as _))?;
-        part("byte", location.offset.as_ref().map(|v| v as _))?;
-        part("member", location.member.as_ref().map(|v| v as _))?;
-        part("sample", location.key.as_ref().map(|v| v as _))?;
-        if let Some(Attempts { tries, elapsed }) = attempts {
-            write!(f, "{separator}after {tries} tries in {:.1} s", elapsed.as_secs_f64())?;
-            separator = ", ";
-        }
-        if separator == ", " {
-            f.write_str(")")?;
-        }
-        if f.alternate() {
-            let mut cause = std::error::Error::source(self);
-            while let Some(error) = cause {
-                match error.is::<Error>() {
-                    true => write!(f, ": {error}")?,
-                    // Errors of libraries and of the caller may contain URLs.
-                    false => write!(f, ": {}", self.shown(&error.to_string()))?,
-                }
-                cause = error.source();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The message with all causes in one line, as it is shown if `main` returns an error.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:#}")
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.0.kind)
-    }
-}
-
 /// The hint of a missing sample of a side, for the end of a message.
 fn missing_sample_hint(damaged: bool) -> &'static str {
     match damaged {
         true => ": it is damaged, as an earlier error says, and the rest of it cannot be read",
         false => ": write it there, or choose by `Side::missing` what happens to this sample",
-    }
-}
-
-/// The option that sets a limit, for the end of a message.
-fn limit_hint(what: &str) -> &'static str {
-    match what {
-        "a sample" => {
-            ": set `tar::Limits::sample` if the shard is to be trusted (`--limit sample=SIZE` in the program)"
-        }
-        "a tar member" => {
-            ": set `tar::Limits::member` if the shard is to be trusted (`--limit member=SIZE` in the program)"
-        }
-        "a tar extension header" => {
-            ": set `tar::Limits::extension` if the shard is to be trusted (`--limit extension=SIZE` in the \
-             program)"
-        }
-        "the keys of a side's shard" => ": set `Side::key_bytes` if the shard is to be trusted",
-        LISTING => " of names in memory: list a directory below it",
-        "a parsed JSON document" => ": if it is to be trusted, decode it with a larger `Decoder::max_size`",
-        PARSED_INDEX => ": load it uncompressed if it is to be trusted",
-        "decompressed data" => ": set `StoreBuilder::max_expansion` if the object is to be trusted",
-        _ => "",
     }
 }
 

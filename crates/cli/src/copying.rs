@@ -2,15 +2,14 @@
 
 use crate::context::Context;
 use crate::failure::{Failure, other_error};
-use crate::files::{MAX_DOCUMENT, local_path, normalised};
+use crate::files::MAX_DOCUMENT;
 use crate::interrupt::Stop;
 use crate::options::{JsonOption, Patterns, ThreadsOption};
 use crate::progress::{Progress, Unit};
 use crate::saved_plan::put;
-use crate::series::remove_partial;
 use serde::{Deserialize, Serialize};
 use shardstream::prelude::*;
-use shardstream::store::ObjectVersion;
+use shardstream::store::{ObjectVersion, file_name, normalised, remove_partial_files, split_last};
 use shardstream::{ErrorKind, Result, SecretUrl};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -126,9 +125,8 @@ fn copy_all(
     context: &Context,
 ) -> std::result::Result<Vec<Copied>, Failure> {
     let copies = plan(places, settings, context)?;
-    let Some(directory) = copies.first().map(|copy| directory(copy.to.expose_secret()).to_owned()) else {
-        return Ok(Vec::new());
-    };
+    let Some(first) = copies.first() else { return Ok(Vec::new()) };
+    let directory = split_last(first.to.expose_secret()).0.to_owned();
     let place = format!("{directory}{RECORDS}");
     let records = read_records(&place, context)?;
     if settings.existing == ExistingCopies::Refuse {
@@ -144,8 +142,8 @@ fn copy_all(
         }
     }
     if settings.existing == ExistingCopies::KeepSame {
-        let names: BTreeSet<String> = copies.iter().map(|copy| stored_name(&copy.to)).collect();
-        remove_partial(&directory, |name| names.contains(name));
+        let names: BTreeSet<_> = copies.iter().map(|copy| file_name(copy.to.expose_secret())).collect();
+        remove_partial_files(&directory, |name| names.contains(name));
     }
     let total = copies.iter().map(|copy| copy.size).sum::<Option<u64>>();
     let progress = Arc::new(context.progress("copying", Unit::Bytes, total));
@@ -196,7 +194,7 @@ fn plan(
     let into = to.ends_with('/') || sources.len() > 1 || Path::new(&to).is_dir();
     let (mut names, mut copies) = (BTreeSet::new(), Vec::new());
     for from in &sources {
-        let name = file_name(from.expose_secret()).to_owned();
+        let name = split_last(from.expose_secret()).1.to_owned();
         let url = match into {
             true => format!("{}/{name}", to.trim_end_matches('/')),
             false => to.clone(),
@@ -238,27 +236,6 @@ fn read_records(place: &str, context: &Context) -> std::result::Result<CopyRecor
         let place = SecretUrl::from(place);
         Failure::Failed(format!("{place} is not a record of copies ({error}): remove it"))
     })
-}
-
-/// The URL up to the file name, including the slash.
-fn directory(url: &str) -> &str {
-    &url[..url.rfind('/').map_or(0, |slash| slash + 1)]
-}
-
-/// The last component of a URL, without the query of an HTTP URL.
-fn file_name(url: &str) -> &str {
-    let path = match url.starts_with("http://") || url.starts_with("https://") {
-        true => url.split(['?', '#']).next().unwrap_or(url),
-        false => url,
-    };
-    path.rsplit('/').next().unwrap_or(path)
-}
-
-/// The name of the file or object, percent-decoded for a `file:` URL.
-fn stored_name(url: &SecretUrl) -> String {
-    let path = local_path(url.expose_secret());
-    let name = path.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| file_name(url.expose_secret()).to_owned())
 }
 
 /// Copies single objects.
@@ -382,16 +359,4 @@ fn report(copied: &[Copied], json: bool, context: &Context) -> std::result::Resu
         _ => format!("; {} the same already", counted(CopyAction::Kept)),
     };
     context.output.line(format_args!("{} copied, {bytes}{kept}", counted(CopyAction::Copied)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_directories() {
-        assert_eq!(file_name("https://host/a/b.tar?signature=x/y"), "b.tar");
-        assert_eq!((file_name("s3://b/a?b.tar"), file_name("b.tar")), ("a?b.tar", "b.tar"));
-        assert_eq!((directory("s3://b/d/a.tar"), directory("a.tar")), ("s3://b/d/", ""));
-    }
 }

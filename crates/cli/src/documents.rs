@@ -3,10 +3,11 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::field::image_format;
-use crate::files::{MAX_DOCUMENT, exists, normalised};
+use crate::files::{MAX_DOCUMENT, exists};
 use crate::saved_plan::{ExistingShards, is_document};
 use crate::series::Series;
 use crate::write_options::WriteOptions;
+use shardstream::store::normalised;
 use shardstream::{ErrorKind, Index, SecretUrl};
 
 /// Refuses to replace a file or object, unless `force` is set and it is a JSON document.

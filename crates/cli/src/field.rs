@@ -76,11 +76,16 @@ pub(crate) fn name_of<'a>(sample: &'a Sample, value: &Value) -> Option<&'a str> 
     sample.fields().find(|(_, other)| std::ptr::eq(*other, value)).map(|(name, _)| name)
 }
 
+/// Whether the field is an image file, and not one in gzip.
+pub(crate) fn is_image_file(field: &str) -> bool {
+    FieldKind::of(field) == FieldKind::Image && !field.to_ascii_lowercase().ends_with(".gz")
+}
+
 /// The format of an image by its first bytes.
 pub(crate) fn image_format(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0xff, 0xd8, 0xff, ..] => Some("jpeg"),
-        [0x89, b'P', b'N', b'G', ..] => Some("png"),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("png"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("webp"),
         [b'P', b'1'..=b'6', ..] => Some("pnm"),
         _ => None,
@@ -105,7 +110,7 @@ impl FieldContent {
     /// [`Decode`](shardstream::ErrorKind::Decode).
     pub(crate) fn of(field: &str, bytes: &Bytes, decoder: &Decoder) -> Result<Self> {
         match FieldKind::of(field) {
-            FieldKind::Image if !field.to_ascii_lowercase().ends_with(".gz") => {
+            FieldKind::Image if is_image_file(field) => {
                 let size = Image::size_in(bytes).map_err(|error| shardstream::Error::decode(field, error))?;
                 Ok(FieldContent::Image(image_format(bytes).unwrap_or("image"), size))
             }

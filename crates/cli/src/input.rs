@@ -2,12 +2,12 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::files::{local_path, normalised};
 use crate::options::Patterns;
 use crate::progress::Unit;
 use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
+use shardstream::store::{is_local, normalised};
 use shardstream::{Error, ErrorKind, SecretUrl};
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl Input {
 
     /// Whether any shard is remote.
     pub(crate) fn is_remote(&self) -> bool {
-        self.urls.iter().any(|url| local_path(url.expose_secret()).is_none())
+        self.urls.iter().any(|url| !is_local(url.expose_secret()))
     }
 
     /// Refuses to write a series over its input, which `--force` would remove before it is read.

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::field::FieldKind;
+use crate::field::{image_format, is_image_file};
 use crate::file_samples::{FieldSource, PlannedSample};
 use crate::output::note;
 use crate::progress::Unit;
@@ -135,7 +135,7 @@ fn renamed(field: &str, extension: &str) -> Arc<str> {
 
 /// The size of a file, and its image format if the field is an image; or the reason why it cannot be stored.
 fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), String> {
-    let is_image = FieldKind::of(field) == FieldKind::Image && !field.to_ascii_lowercase().ends_with(".gz");
+    let is_image = is_image_file(field);
     let read = || -> io::Result<(u64, Vec<u8>)> {
         // Checked before the file is opened, since opening a pipe blocks until it has a writer.
         let metadata = fs::metadata(path)?;
@@ -173,13 +173,12 @@ fn causes(error: &(dyn Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// The image format with these first bytes.
+/// The extension of an image with these first bytes. One of PNM has several.
 fn image(head: &[u8]) -> Option<&'static str> {
-    match head {
-        [0xff, 0xd8, 0xff, ..] => Some("jpg"),
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("png"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("webp"),
-        _ => None,
+    match image_format(head)? {
+        "jpeg" => Some("jpg"),
+        "pnm" => None,
+        format => Some(format),
     }
 }
 

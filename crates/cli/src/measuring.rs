@@ -6,13 +6,11 @@ use crate::interrupt::{Interrupt, interrupted};
 use serde::Serialize;
 use shardstream::loader::Report;
 use shardstream::prelude::*;
+use shardstream::store::Compression;
 use shardstream::tar::{SampleParser, read};
 use shardstream::{Result, SecretUrl};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// File name endings of compressed shards.
-const COMPRESSED: [&str; 4] = [".gz", ".tgz", ".zst", ".tzst"];
 
 /// The settings of the measured loader.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +89,7 @@ impl Bench<'_> {
 
     /// Whether any shard is compressed.
     pub(crate) fn is_compressed(&self) -> bool {
-        self.shards.iter().any(|url| COMPRESSED.iter().any(|end| url.expose_secret().ends_with(end)))
+        self.shards.iter().any(|url| Compression::of(url.expose_secret()).is_some())
     }
 
     /// Measures reading and decompressing shards.

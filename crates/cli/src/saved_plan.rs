@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use shardstream::store::Store;
 use shardstream::{ErrorKind, Index, SecretUrl};
 use std::collections::BTreeMap;
-use std::io::Write;
 
 /// Increased whenever the same options and input would make different shards.
 const VERSION: u32 = 3;
@@ -236,9 +235,7 @@ pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Resu
     };
     let mut text = serde_json::to_vec_pretty(document).map_err(|error| failed(&error))?;
     text.push(b'\n');
-    let mut object = store.create(place)?;
-    object.write_all(&text).map_err(|error| failed(&error))?;
-    object.finish()?;
+    store.put(place, &text)?;
     Ok(())
 }
 

@@ -1,16 +1,14 @@
 //! A series of shards to write: the URLs of its shards, and of the documents beside them.
 
 use crate::failure::Failure;
-use crate::files::{local_path, normalised};
 use percent_encoding::percent_decode_str;
-use shardstream::store::Store;
+use shardstream::store::{
+    SHARD_SUFFIXES, Store, local_path, normalised, remove_partial_files, shard_stem, split_last,
+};
 use shardstream::write::ShardPattern;
 use shardstream::{ErrorKind, SecretUrl};
 use std::path::Path;
 use std::{fs, io};
-
-/// File name endings of shards.
-const ENDINGS: [&str; 5] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"];
 
 /// A series of shards in one directory, and its documents: for `out/train-%06d.tar` the plan is
 /// `out/train.plan.json`, and the classes are in `out/train.classes.json`.
@@ -24,8 +22,8 @@ pub(crate) struct Series {
     file: ShardPattern,
     /// Ends in a slash; empty for the working directory.
     directory: String,
-    /// The beginning of the documents' names, such as `train`.
-    name: String,
+    /// The beginning of the documents' URLs, such as `out/train`.
+    stem: String,
 }
 
 impl Series {
@@ -33,28 +31,19 @@ impl Series {
         let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
         let usage = |what: String| Failure::Usage(format!("--to {}: {what}", SecretUrl::from(&text)));
         let pattern = ShardPattern::new(&text).map_err(|error| usage(error.to_string()))?;
-        let (first, second) = (pattern.name(0), pattern.name(1));
-        let (directory, file) = first.split_at(first.rfind('/').map_or(0, |slash| slash + 1));
-        let Some(stem) = ENDINGS.iter().rev().find_map(|ending| file.strip_suffix(ending)) else {
-            return Err(usage(format!("the names of shards end in one of {}", ENDINGS.join(", "))));
-        };
-        if !second.starts_with(directory) {
-            return Err(usage("the number of the shard belongs in the name of the file".into()));
+        let first = pattern.name(0);
+        let (directory, file) = split_last(&first);
+        if shard_stem(file).is_none() {
+            return Err(usage(format!("the names of shards end in one of {}", SHARD_SUFFIXES.join(", "))));
         }
-        let other = second[directory.len()..].bytes();
-        let same = stem.bytes().zip(other).take_while(|(one, other)| one == other).count();
-        // The names of shards 0 and 1 differ in the last digit of the number, before which there are only
-        // zeros. Digits are ASCII, so the common part ends at a character.
-        let name = stem.get(..same).unwrap_or(stem).trim_end_matches('0').trim_end_matches(['-', '_', '.']);
-        let name = if name.is_empty() { "shards" } else { name };
-        let (directory, name) = (directory.to_owned(), name.to_owned());
-        let names = text.rsplit('/').next().unwrap_or(&text);
-        let names = match is_file_url(&text) {
-            true => decoded(names),
-            false => names.to_owned(),
+        let Some(stem) = pattern.stem() else {
+            return Err(usage("the number of the shard belongs in the name of the file".into()));
         };
+        let directory = directory.to_owned();
+        let (_, names) = split_last(&text);
+        let names = if text.starts_with("file:") { decoded(names) } else { names.to_owned() };
         let file = ShardPattern::new(&names).map_err(|error| usage(error.to_string()))?;
-        Ok(Series { text, pattern, names, file, directory, name })
+        Ok(Series { text, pattern, names, file, directory, stem })
     }
 
     pub(crate) fn pattern(&self) -> &str {
@@ -68,7 +57,7 @@ impl Series {
 
     /// The URL of a document beside the shards.
     pub(crate) fn beside(&self, what: &str) -> String {
-        format!("{}{}.{what}.json", self.directory, self.name)
+        format!("{}.{what}.json", self.stem)
     }
 
     /// Whether both series would write a shard or a document with the same URL.
@@ -85,7 +74,7 @@ impl Series {
     /// The existing shards of the series, by whatever run they were written.
     pub(crate) fn existing(&self, store: &Store) -> Result<Vec<String>, Failure> {
         let directory = if self.directory.is_empty() { "." } else { &self.directory };
-        let mut numbers: Vec<u64> = match local_path(directory) {
+        let mut numbers: Vec<u64> = match local_path(directory).transpose()? {
             Some(path) => self
                 .in_directory(&path)
                 .map_err(|error| Failure::io(format_args!("cannot list {}", path.display()), &error))?,
@@ -98,7 +87,7 @@ impl Series {
                 let depth = |url: &str| url.split('/').filter(|part| !part.is_empty()).count();
                 let ours = depth(&self.shard(0));
                 let urls = listed.iter().map(|info| &*info.url).filter(|url| depth(url) == ours);
-                urls.filter_map(|url| self.file.number(url.rsplit('/').next().unwrap_or(url))).collect()
+                urls.filter_map(|url| self.file.number(split_last(url).1)).collect()
             }
         };
         numbers.sort_unstable();
@@ -121,24 +110,20 @@ impl Series {
     /// Whether the URL, in any spelling, is that of a shard of the series, existing or not.
     pub(crate) fn holds(&self, url: &str) -> bool {
         let own = normalised(&self.shard(0));
-        let own = own.rsplit_once('/').map(|(directory, _)| directory);
+        let (own, _) = split_last(&own);
         // A symbolic link to a shard counts as that shard.
-        let linked = local_path(url).and_then(|path| path.canonicalize().ok());
+        let linked = local_path(url).and_then(|path| path.ok()?.canonicalize().ok());
         let linked = linked.map(|path| normalised(&path.to_string_lossy()));
         [Some(normalised(url)), linked].iter().flatten().any(|place| {
-            let parts = place.rsplit_once('/');
-            parts.is_some_and(|(directory, name)| Some(directory) == own && self.file.number(name).is_some())
+            let (directory, name) = split_last(place);
+            directory == own && self.file.number(name).is_some()
         })
     }
 
     /// Removes the partial files of killed runs of this series.
     pub(crate) fn remove_partial(&self) {
-        remove_partial(&self.directory, |name| self.file.number(name).is_some());
+        remove_partial_files(&self.directory, |name| self.file.number(name).is_some());
     }
-}
-
-fn is_file_url(text: &str) -> bool {
-    text.get(.."file:".len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
 }
 
 /// The pattern of file names for the pattern of a `file:` URL, in which `%%20` is a space.
@@ -147,22 +132,6 @@ fn decoded(pattern: &str) -> String {
     let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
     let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
     names.replace('%', "%%").replace('\0', "%")
-}
-
-/// Removes the partial files that a killed run left in a local directory. Nobody reads them, so a file that
-/// cannot be removed is not an error.
-pub(crate) fn remove_partial(directory: &str, is_ours: impl Fn(&str) -> bool) {
-    let directory = if directory.is_empty() { "." } else { directory };
-    let Some(directory) = local_path(directory) else { return };
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let file = entry.file_name();
-        // `Store::create` names them .NAME.RANDOM.partial.
-        let name = file.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial"));
-        let name = name.and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
-        if name.is_some_and(&is_ours) {
-            drop(fs::remove_file(entry.path()));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::fetch::Fetch;
 use super::object_cell::ObjectCell;
 use super::offload::{offload, offload_when_slow};
 use super::source::ObjectVersion;
-use crate::error::{DOCUMENT, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::secret_url::SecretUrl;
 use crate::wait;
 use bytes::Bytes;
@@ -208,7 +208,7 @@ impl Body {
             let chunk = chunk?;
             size += chunk.len() as u64;
             if size > limit {
-                let error = Error::from(ErrorKind::TooLarge { what: DOCUMENT, size, limit });
+                let error = Error::from(ErrorKind::TooLarge { what: SizeLimit::Document, size, limit });
                 return Err(if let Some(url) = url { error.in_shard(url) } else { error });
             }
             chunks.push(chunk);

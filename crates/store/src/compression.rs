@@ -39,8 +39,8 @@ impl Compression {
     }
 }
 
-/// The name of a shard without its suffix; `None` if it is not the name of a shard. Case matters, as for those
-/// who write shards.
+/// The name of a shard without its suffix; `None` if it is not the name of a shard. Case matters, as it does
+/// when shards are written.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

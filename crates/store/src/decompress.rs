@@ -171,8 +171,8 @@ fn missing(suffix: &str, feature: &str) -> Error {
 #[cfg(any(feature = "gzip", feature = "zstd"))]
 mod reader {
     use super::Expansion;
+    use crate::error::{Error, ErrorKind, Result, SizeLimit};
     use crate::read_buffer::{ReadBuffer, size};
-    use crate::{Error, ErrorKind, Result};
     use bytes::Bytes;
     use futures::io::{AsyncBufRead, AsyncRead, AsyncReadExt};
     use futures::stream::{self, BoxStream, StreamExt};
@@ -248,7 +248,8 @@ mod reader {
             let limit = self.consumed.load(Relaxed).saturating_mul(ratio.into()).saturating_add(spare);
             match self.produced > limit {
                 true => {
-                    Err(ErrorKind::TooLarge { what: "decompressed data", size: self.produced, limit }.into())
+                    Err(ErrorKind::TooLarge { what: SizeLimit::DecompressedData, size: self.produced, limit }
+                        .into())
                 }
                 false => Ok(()),
             }

@@ -377,7 +377,7 @@ impl Store {
     ///
     /// As for [`open`](Store::open), and if a local file cannot be created.
     pub fn create(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.create_with(url, WriteOptions::default())
+        self.create_with(url, WriteOptions::default(), WRITE_BUFFER)
     }
 
     /// Writes an object whole: [`create`](Store::create), all of `bytes`, and
@@ -421,22 +421,17 @@ impl Store {
     /// ```
     #[doc(hidden)]
     pub fn put_with(&self, url: &str, bytes: &[u8], options: WriteOptions) -> Result<ObjectInfo> {
-        let mut object = self.create_with(url, options)?;
+        // Without a buffer: all is written at once.
+        let mut object = self.create_with(url, options, 0)?;
         let put = || write_to(&mut *object, bytes).and_then(|()| object.finish());
         put().map_err(|error| error.in_shard(url))
     }
 
-    /// [`create`](Store::create), but other users of the machine may not read the object if it is a local
-    /// file.
-    #[doc(hidden)]
-    pub fn create_private(&self, url: &str) -> Result<Box<dyn ObjectWriter>> {
-        self.create_with(url, WriteOptions { private: true, ..WriteOptions::default() })
-    }
-
-    fn create_with(&self, url: &str, options: WriteOptions) -> Result<Box<dyn ObjectWriter>> {
+    /// `buffer` is the number of bytes of a local file that are written at once.
+    fn create_with(&self, url: &str, options: WriteOptions, buffer: usize) -> Result<Box<dyn ObjectWriter>> {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
-                ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options)?)),
+                ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options, buffer)?)),
                 ObjectLocation::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
             }
         };
@@ -448,7 +443,9 @@ impl Store {
     #[doc(hidden)]
     pub fn create_plain(&self, url: &str, private: bool) -> Result<Box<dyn ObjectWriter>> {
         match Decompressor::of(url) {
-            Ok(None) => self.create_with(url, WriteOptions { private, ..WriteOptions::default() }),
+            Ok(None) => {
+                self.create_with(url, WriteOptions { private, ..WriteOptions::default() }, WRITE_BUFFER)
+            }
             _ => {
                 let why = "it would not be compressed as its name says; leave out the suffix";
                 Err(Error::from(ErrorKind::Unsupported(why.into())).in_shard(url))
@@ -492,6 +489,9 @@ impl Store {
         self.0.sources.registered(url).map(|_| retry_timeout.max(stall))
     }
 }
+
+/// Number of bytes of a local file that are collected before they are written.
+const WRITE_BUFFER: usize = 256 << 10;
 
 /// Time without an object after which a listing of a bucket is given up. Pages may be empty where many
 /// objects were deleted.

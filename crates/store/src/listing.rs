@@ -1,7 +1,7 @@
 //! The objects of a listing, with bounds on what they take.
 
 use super::source::ObjectInfo;
-use crate::error::{ErrorKind, LISTING, Result};
+use crate::error::{ErrorKind, Result, SizeLimit};
 use std::mem::size_of;
 
 /// Maximum number of bytes of a listing in memory: some three million objects.
@@ -31,7 +31,9 @@ impl Listing {
         let text = object.url.len() + object.version.as_ref().map_or(0, String::len);
         self.bytes += (size_of::<ObjectInfo>() + text) as u64;
         if self.bytes > MAX_BYTES {
-            return Err(ErrorKind::TooLarge { what: LISTING, size: self.bytes, limit: MAX_BYTES }.into());
+            return Err(
+                ErrorKind::TooLarge { what: SizeLimit::Listing, size: self.bytes, limit: MAX_BYTES }.into()
+            );
         }
         if self.objects.get(self.mark).is_some_and(|mark| mark.url == object.url) {
             let why = "the listing repeats itself: an object comes a second time";
@@ -69,7 +71,7 @@ mod tests {
     fn the_memory_of_a_listing_is_bounded() {
         let mut listing = Listing { bytes: MAX_BYTES - 1000, ..Listing::default() };
         let end = (0..100).find_map(|number| listing.push(ObjectInfo::new(format!("k/{number}"), 1)).err());
-        assert!(matches!(end.unwrap().kind(), ErrorKind::TooLarge { what: LISTING, .. }));
+        assert!(matches!(end.unwrap().kind(), ErrorKind::TooLarge { what: SizeLimit::Listing, .. }));
         assert!(listing.into_objects().len() < 20);
     }
 }

@@ -197,8 +197,8 @@ pub(super) fn authority(url: &str) -> &str {
     url[start..].find('/').map_or(url, |at| &url[..start + at])
 }
 
-/// Splits a URL or path after its last slash, into its directory and its name. The query and the fragment of a
-/// web URL are in neither.
+/// Splits a URL or path after its last slash, into its directory and its name. The query and the fragment of
+/// a web URL are in neither.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -218,8 +218,8 @@ pub fn split_last(url: &str) -> (&str, &str) {
     path.split_at(path.rfind('/').map_or(0, |slash| slash + 1))
 }
 
-/// The last part of a URL, without query and percent-encoding where its scheme has them. A `%2F` is a slash in
-/// it.
+/// The last part of a URL, without query and percent-encoding where its scheme has them. Do not create a file
+/// of this name: it has a slash for each `%2F`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -26,7 +26,7 @@ pub trait ObjectWriter: Write + Send {
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
-/// How [`Store::put_with`](super::Store::put_with) writes a local file. An object of a bucket is always written
+/// How [`Store::put_with`](super::Store::put_with) writes a local file. Objects of buckets are always written
 /// as by default.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]

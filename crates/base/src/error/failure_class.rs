@@ -1,6 +1,6 @@
 //! Which kinds of errors a policy may skip.
 
-use super::{DOCUMENT, ErrorKind, INDEX, LISTING, PARSED_INDEX, RESPONSE, RESPONSE_HEAD};
+use super::ErrorKind;
 
 /// The classes of failures that may be skipped.
 #[doc(hidden)]
@@ -34,14 +34,8 @@ impl ErrorKind {
             | ErrorKind::TooManyMembers { .. }
             | ErrorKind::DuplicateMember { .. }
             | ErrorKind::ScatteredSample => Some(FailureClass::Damage),
-            // None of these belongs to one shard.
-            ErrorKind::TooLarge {
-                what: INDEX | PARSED_INDEX | RESPONSE_HEAD | RESPONSE | LISTING | DOCUMENT,
-                ..
-            } => None,
-            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => {
-                Some(FailureClass::Damage)
-            }
+            ErrorKind::TooLarge { what, .. } => what.is_of_shard().then_some(FailureClass::Damage),
+            ErrorKind::MissingSample { damaged: true } => Some(FailureClass::Damage),
             ErrorKind::Decode { .. }
             | ErrorKind::Array(_)
             | ErrorKind::WrongType { .. }

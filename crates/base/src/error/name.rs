@@ -1,6 +1,6 @@
 //! Names of kinds of errors, for counters, logs and saved documents.
 
-use super::ErrorKind;
+use super::{Error, ErrorKind, SizeLimit, ValueType};
 
 impl ErrorKind {
     /// The name of the variant in snake case, such as `sample_checksum`.
@@ -70,7 +70,6 @@ impl ErrorKind {
 #[doc(hidden)]
 #[must_use]
 pub fn one_of_each() -> Vec<ErrorKind> {
-    use crate::error::Error;
     let (text, source) = (String::new, || "cause".into());
     vec![
         ErrorKind::Pattern { pattern: "".into(), position: 0, message: text() },
@@ -102,7 +101,7 @@ pub fn one_of_each() -> Vec<ErrorKind> {
         ErrorKind::Header(text()),
         ErrorKind::Index(text()),
         ErrorKind::NotAnArchive { found: "readers", expected: "readers", remedy: "", beginning: text() },
-        ErrorKind::TooLarge { what: "readers", size: 0, limit: 0 },
+        ErrorKind::TooLarge { what: SizeLimit::Sample, size: 0, limit: 0 },
         ErrorKind::TooManyMembers { limit: 0 },
         ErrorKind::DuplicateMember { field: text() },
         ErrorKind::ScatteredSample,
@@ -110,7 +109,7 @@ pub fn one_of_each() -> Vec<ErrorKind> {
         ErrorKind::FieldConflict { field: text() },
         ErrorKind::MissingField { wanted: text(), present: text() },
         ErrorKind::MissingTensor { name: text(), available: text() },
-        ErrorKind::WrongType { field: text(), wanted: "readers", found: "readers" },
+        ErrorKind::WrongType { field: text(), wanted: ValueType::Text, found: ValueType::Int },
         ErrorKind::Decode { field: text(), source: source() },
         ErrorKind::Encode { field: text(), source: source() },
         ErrorKind::Pickle { field: text() },

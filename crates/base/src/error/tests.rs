@@ -1,4 +1,5 @@
 use super::*;
+use std::time::Duration;
 
 #[test]
 fn shows_what_and_where() {
@@ -83,4 +84,41 @@ fn is_small_and_crosses_threads() {
     fn crosses<T: Send + Sync + 'static>() {}
     crosses::<Error>();
     assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+}
+
+#[test]
+fn what_is_too_large_names_its_option() {
+    let text = |what| ErrorKind::TooLarge { what, size: 2, limit: 1 }.to_string();
+    assert_eq!(
+        text(SizeLimit::Sample),
+        "a sample of 2 bytes exceeds the limit of 1 bytes: set `tar::Limits::sample` if the shard is to be \
+         trusted (`--limit sample=SIZE` in the program)"
+    );
+    assert_eq!(
+        text(SizeLimit::Listing),
+        "a listing of 2 bytes exceeds the limit of 1 bytes of names in memory: list a directory below it"
+    );
+    assert_eq!(text(SizeLimit::State), "the state of 2 bytes exceeds the limit of 1 bytes");
+}
+
+#[test]
+fn a_value_of_another_type_names_the_step_that_is_missing() {
+    let text = |wanted, found| ErrorKind::WrongType { field: "a".into(), wanted, found }.to_string();
+    for (wanted, found, expected) in [
+        (
+            ValueType::Image,
+            ValueType::Bytes,
+            "raw bytes, not an image; images are decoded by a `Decoder` with `images(…)`",
+        ),
+        (
+            ValueType::Named("a whole number of 8 bits"),
+            ValueType::Bytes,
+            "raw bytes, not a whole number of 8 bits; is a `decode` step missing, or a decoder for this \
+             extension?",
+        ),
+        (ValueType::Bytes, ValueType::Text, "text, not raw bytes; `Decoder::without` leaves a field raw"),
+        (ValueType::Json, ValueType::Array, "an array, not a JSON document"),
+    ] {
+        assert_eq!(text(wanted, found), format!("the field \"a\" holds {expected}"));
+    }
 }

@@ -17,6 +17,7 @@ use crate::shard_cutter::ShardCutter;
 use crate::text;
 use crate::write_job::WriteJob;
 use crate::write_options::{ShardLimits, WriteOptions};
+use shardstream::store::local_path;
 use shardstream::{Rng, SecretUrl};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -194,10 +195,10 @@ fn list_samples(options: &Options, context: &Context) -> Result<CreateInput, Fai
         (_, Some(_)) => lists::jsonl(&document, &options.columns, &shown)?,
         _ => lists::files(&document, &shown)?,
     };
-    let beside = || match list {
+    let beside = || match local_path(list) {
         // Lists by `find` and `ls` have paths relative to the working directory.
-        _ if from_list.is_some() || list == "-" || list.contains("://") => PathBuf::new(),
-        list => Path::new(list).parent().unwrap_or(Path::new("")).to_owned(),
+        Some(Ok(path)) if from_list.is_none() => path.parent().unwrap_or(Path::new("")).to_owned(),
+        _ => PathBuf::new(),
     };
     Ok(CreateInput { root: options.root.clone().unwrap_or_else(beside), samples, classes: None })
 }

@@ -10,9 +10,8 @@ use crate::samples;
 use crate::text;
 use serde::Serialize;
 use shardstream::codec::Decoder;
-use shardstream::{Sample, SecretUrl};
+use shardstream::Sample;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::ControlFlow;
 
 /// Show the first samples: their keys, and what their fields hold.
@@ -86,10 +85,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         return Err(Failure::Failed("no sheet was written: the samples have no images".into()));
     }
     let png = sheet.image()?.to_png().map_err(shardstream::Error::from)?;
-    let failed = |error| Failure::io(SecretUrl::from(place), &error);
-    let mut object = context.store.create(place)?;
-    object.write_all(&png).map_err(failed)?;
-    object.finish()?;
+    context.store.put(place, &png)?;
     Ok(())
 }
 

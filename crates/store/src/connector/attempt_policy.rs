@@ -1,7 +1,7 @@
 //! What an attempt to send a request means: a response, or an error and for how long such requests are tried.
 
 use super::contact::Contact;
-use crate::error::{Error, ErrorKind, RESPONSE, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::fetch::retry::{REFUSED, is_transient, unreachable_limit};
 use crate::fetch::{FetchLimits, StallWatch, with_stall_timeout};
 use crate::response;
@@ -163,7 +163,7 @@ impl AttemptPolicy {
                 let size = bytes.len() + chunk.len();
                 if size > limit {
                     let (size, limit) = (size as u64, limit as u64);
-                    return Err(ErrorKind::TooLarge { what: RESPONSE, size, limit }.into());
+                    return Err(ErrorKind::TooLarge { what: SizeLimit::Response, size, limit }.into());
                 }
                 bytes.extend_from_slice(&chunk);
             }

@@ -22,8 +22,8 @@ pub(super) fn is_partial(path: &Path) -> bool {
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
 }
 
-/// Removes the partial files in a local directory that belong to a target with a name that is ours: those that a
-/// killed process left. Nobody reads them, so a file that cannot be removed is not an error.
+/// Removes partial files that a killed process left in a local directory: those of the targets whose names
+/// `is_ours` accepts. Nobody reads them, so a file that cannot be removed is not an error.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -77,7 +77,7 @@ impl Drop for PartialFile {
 
 impl LocalWriter {
     /// Begins a file at `target`, and creates missing directories.
-    pub(crate) fn create(url: &str, target: PathBuf, options: WriteOptions) -> Result<Self> {
+    pub(crate) fn create(url: &str, target: PathBuf, options: WriteOptions, buffer: usize) -> Result<Self> {
         let Some(name) = target.file_name() else {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
         };
@@ -100,7 +100,7 @@ impl LocalWriter {
             url: url.into(),
             target,
             partial: PartialFile(partial),
-            file: BufWriter::with_capacity(256 << 10, file),
+            file: BufWriter::with_capacity(buffer, file),
             failed: false,
             options,
         })
@@ -219,7 +219,7 @@ mod tests {
     fn a_file_with_a_failed_write_does_not_appear() {
         let home = tempfile::tempdir().unwrap();
         let target = home.path().join("a.tar");
-        let mut writer = LocalWriter::create("a.tar", target.clone(), WriteOptions::default()).unwrap();
+        let mut writer = LocalWriter::create("a.tar", target.clone(), WriteOptions::default(), 1000).unwrap();
         let disk = std::mem::replace(
             &mut writer.file,
             BufWriter::with_capacity(0, File::open(home.path()).unwrap()),
@@ -240,7 +240,7 @@ mod tests {
             let name = format!(".f.tar.{}-{number}{PARTIAL}", std::process::id());
             fs::write(directory.path().join(name), "half").unwrap();
         }
-        let create = || LocalWriter::create("f.tar", target.clone(), WriteOptions::default()).unwrap();
+        let create = || LocalWriter::create("f.tar", target.clone(), WriteOptions::default(), 1000).unwrap();
         let (first, second) = (create(), create());
         assert_ne!(first.partial.0, second.partial.0);
         Box::new(first).finish().unwrap();
@@ -254,7 +254,7 @@ mod tests {
         for name in ["n".repeat(255), "ü".repeat(127), format!("x{}", "😀".repeat(63)), "short".into()] {
             let target = directory.path().join(&name);
             let mut writer =
-                Box::new(LocalWriter::create(&name, target.clone(), WriteOptions::default()).unwrap());
+                Box::new(LocalWriter::create(&name, target.clone(), WriteOptions::default(), 1000).unwrap());
             assert!(is_partial(&writer.partial.0));
             let partial = writer.partial.0.file_name().unwrap().to_str().unwrap();
             assert!(partial.len() <= 140 && partial.starts_with('.'), "{partial}");
@@ -276,7 +276,7 @@ mod tests {
         let private = WriteOptions { private: true, ..WriteOptions::default() };
         for directory in [&shared, &made] {
             let target = directory.join("f.json");
-            let writer = Box::new(LocalWriter::create("f.json", target.clone(), private).unwrap());
+            let writer = Box::new(LocalWriter::create("f.json", target.clone(), private, 0).unwrap());
             assert_eq!(mode(&writer.partial.0), 0o600);
             writer.finish().unwrap();
             assert_eq!(mode(&target), 0o600);
@@ -291,7 +291,7 @@ mod tests {
         let target = directory.path().join("down/a.txt");
         let write = |bytes: &[u8], replace| {
             let options = WriteOptions { private: false, sync: false, replace };
-            let mut writer = Box::new(LocalWriter::create("a.txt", target.clone(), options)?);
+            let mut writer = Box::new(LocalWriter::create("a.txt", target.clone(), options, 0)?);
             writer.write_all(bytes)?;
             writer.finish()
         };
@@ -322,7 +322,7 @@ mod tests {
         for content in [&b"first"[..], b"second"] {
             let before = fs::read(&target).ok();
             let mut writer =
-                Box::new(LocalWriter::create(url, target.clone(), WriteOptions::default()).unwrap());
+                Box::new(LocalWriter::create(url, target.clone(), WriteOptions::default(), 1000).unwrap());
             writer.write_all(content).unwrap();
             writer.flush().unwrap();
             assert_eq!(fs::read(&target).ok(), before);
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!((found.size, found.version), (Some(info.size), info.version.clone()));
             assert_eq!(list(), [info]);
         }
-        drop(LocalWriter::create(url, target.clone(), WriteOptions::default()).unwrap());
+        drop(LocalWriter::create(url, target.clone(), WriteOptions::default(), 1000).unwrap());
         assert_eq!(fs::read_dir(directory.path().join("new")).unwrap().count(), 1);
     }
 }

@@ -4,10 +4,11 @@ use super::report::ShardReport;
 use crate::failure::Failure;
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
+use shardstream::store::private_file;
 use shardstream::{Index, SecretUrl};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hash::BuildHasher;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -43,7 +44,7 @@ impl VerifyLog {
     /// [`Failure::Usage`] if the file is of a run with other options, or not a log.
     pub(super) fn open(path: &Path, options: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-        let mut file = private().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let mut file = private_file().read(true).append(true).create(true).open(path).map_err(failed)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         let text = String::from_utf8_lossy(&text);
@@ -129,15 +130,6 @@ fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let ends = ["sig", "signature", "token", "secret", "password", "credential", "access_key", "api_key"];
     ends.iter().any(|end| name.ends_with(end))
-}
-
-/// Options for files that only their owner can read.
-fn private() -> OpenOptions {
-    #[cfg_attr(not(unix), allow(unused_mut, reason = "there are no modes"))]
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 /// A random text. The standard library seeds a [`RandomState`] from the operating system.

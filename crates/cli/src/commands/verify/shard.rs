@@ -3,7 +3,7 @@
 use super::log::VerifyLog;
 use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
 use super::resume_point::{self, ResumePoint};
-use crate::field::FieldKind;
+use crate::field::{FieldKind, is_image_file};
 use crate::interrupt::Interrupt;
 use crate::samples::ShardProgress;
 use crate::shard_reader::ShardReader;
@@ -272,7 +272,7 @@ impl Verifier {
         report: &mut ShardReport,
     ) -> Result<()> {
         match FieldKind::of(name) {
-            FieldKind::Image if !name.to_ascii_lowercase().ends_with(".gz") => {
+            FieldKind::Image if is_image_file(name) => {
                 let image =
                     Image::decode(bytes, ImageMode::Rgb8).map_err(|error| Error::decode(name, error))?;
                 let (height, width) = (image.height(), image.width());

@@ -1,7 +1,7 @@
 //! The heads of requests and responses: start line and headers.
 
 use super::chunked::ChunkedDecoder;
-use crate::error::{Error, ErrorKind, RESPONSE_HEAD, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::transport::USER_AGENT;
 use crate::transport::fault::{malformed, network_fault};
 use crate::transport::origin::HttpOrigin;
@@ -93,7 +93,7 @@ pub(super) async fn read(
         let room = READ_SIZE.min(MAX_BYTES.saturating_sub(taken + received.len()));
         if room == 0 {
             let error = ErrorKind::TooLarge {
-                what: RESPONSE_HEAD,
+                what: SizeLimit::ResponseHead,
                 size: MAX_BYTES as u64 + 1,
                 limit: MAX_BYTES as u64,
             };
