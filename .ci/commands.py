@@ -75,7 +75,6 @@ RULES = [
     Ci(r"cargo clippy --workspace --all-targets --all-features -- -D warnings$", r"cargo clippy --workspace --all-targets"),
     Not(r"\.ci/run$", "it is what runs this"),
     Ci(r"cargo test -p shardstream-cli$", r"--test cli"),
-    Not(r"cargo package -p ", "before a release"),
     Run(r"cargo tree --workspace ", "shardstream-image"),
     Not(r"cargo install shardstream-cli$", "the crate is not published; tests run the program"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),

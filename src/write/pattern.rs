@@ -66,8 +66,10 @@ impl ShardPattern {
         format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
     }
 
-    /// The name of the series without numbers and suffix, for documents beside the shards: the text before the
-    /// number, without zeros and separators at its end; `shards` in the same directory if nothing is left.
+    /// The name of the series without numbers and suffix, for documents beside the shards.
+    ///
+    /// It is the text before the number, without zeros and separators at its end; `shards` in the same
+    /// directory if nothing is left.
     ///
     /// Returns `None` if the number is in the name of a directory.
     ///

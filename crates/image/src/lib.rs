@@ -1,5 +1,5 @@
-//! Pictures for training. `shardstream::image` is this crate: its API is stable there, and hidden here are the
-//! parts that only columns of pictures use.
+//! Pictures for training. `shardstream::image` is this crate: its API is stable there, and hidden here are
+//! the parts that only columns of pictures use.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod affine;

@@ -3,13 +3,14 @@
 //! `fast_image_resize` is generic over pixels and images. One type of image and four of pixels keep small
 //! what is compiled of it.
 
+use crate::ImageError;
 use fast_image_resize::images::TypedImage;
 use fast_image_resize::pixels::{U8, U8x3, U16, U16x3};
-use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeError, ResizeOptions};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
-/// The interpolation filter.
+/// The kernel of a filter that averages pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Filter {
+pub(crate) enum Kernel {
     /// A triangle over the adjacent pixels, widened when the size is reduced.
     Bilinear,
     /// A cubic with a = -0.5, widened when the size is reduced.
@@ -18,29 +19,29 @@ pub(crate) enum Filter {
     Lanczos,
 }
 
-impl Filter {
+impl Kernel {
     /// How far the filter reaches, in pixels of the larger of the two images.
     #[must_use]
     pub(crate) fn support(self) -> f64 {
         match self {
-            Filter::Bilinear => 1.0,
-            Filter::Bicubic => 2.0,
-            Filter::Lanczos => 3.0,
+            Kernel::Bilinear => 1.0,
+            Kernel::Bicubic => 2.0,
+            Kernel::Lanczos => 3.0,
         }
     }
 
     fn algorithm(self) -> ResizeAlg {
         match self {
-            Filter::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
-            Filter::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
-            Filter::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+            Kernel::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+            Kernel::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
+            Kernel::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
         }
     }
 }
 
 /// An image in memory: rows from top to bottom without padding, the channels of a pixel together.
 #[derive(Debug)]
-pub(crate) struct Image<'a> {
+pub(crate) struct PixelMemory<'a> {
     /// Number of pixels in a row.
     pub(crate) width: u32,
     /// Number of rows.
@@ -51,12 +52,13 @@ pub(crate) struct Image<'a> {
     pub(crate) bytes: &'a mut [u8],
 }
 
-impl<'a> Image<'a> {
-    fn typed<P: PixelTrait>(self) -> Result<TypedImage<'a, P>, Error> {
-        let Image { width, height, bytes } = self;
+impl<'a> PixelMemory<'a> {
+    fn typed<P: PixelTrait>(self) -> Result<TypedImage<'a, P>, ImageError> {
+        let PixelMemory { width, height, bytes } = self;
         let size = width as usize * height as usize * P::size();
-        let bytes = bytes.get_mut(..size).ok_or(Error::Memory { width, height })?;
-        TypedImage::from_buffer(width, height, bytes).map_err(|_| Error::Memory { width, height })
+        let too_little = || failed(format!("too little memory for an image of {width} x {height}"));
+        let bytes = bytes.get_mut(..size).ok_or_else(too_little)?;
+        TypedImage::from_buffer(width, height, bytes).map_err(|_| too_little())
     }
 }
 
@@ -72,36 +74,6 @@ pub(crate) struct Part {
     /// Height of the part.
     pub(crate) height: f64,
 }
-
-/// Why an image was not resized.
-#[derive(Debug)]
-pub(crate) enum Error {
-    /// The memory is too small for an image of this size.
-    Memory {
-        /// Width of the image.
-        width: u32,
-        /// Height of the image.
-        height: u32,
-    },
-    /// Channels other than 1 and 3.
-    Channels(usize),
-    /// The part is not inside the image.
-    Resize(ResizeError),
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::Memory { width, height } => {
-                write!(f, "too little memory for an image of {width} x {height}")
-            }
-            Error::Channels(channels) => write!(f, "images of {channels} channels cannot be resized"),
-            Error::Resize(error) => write!(f, "the image cannot be resized: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// The numbers of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,25 +93,36 @@ pub(crate) struct Format {
 /// `from`.
 pub(crate) fn resize(
     format: Format,
-    from: Image<'_>,
+    from: PixelMemory<'_>,
     part: Part,
-    filter: Filter,
-    to: Image<'_>,
-) -> Result<(), Error> {
+    kernel: Kernel,
+    to: PixelMemory<'_>,
+) -> Result<(), ImageError> {
     match (format.channels, format.wide) {
-        (1, false) => typed::<U8>(from, part, filter, to),
-        (3, false) => typed::<U8x3>(from, part, filter, to),
-        (1, true) => typed::<U16>(from, part, filter, to),
-        (3, true) => typed::<U16x3>(from, part, filter, to),
-        (channels, _) => Err(Error::Channels(channels)),
+        (1, false) => typed::<U8>(from, part, kernel, to),
+        (3, false) => typed::<U8x3>(from, part, kernel, to),
+        (1, true) => typed::<U16>(from, part, kernel, to),
+        (3, true) => typed::<U16x3>(from, part, kernel, to),
+        (channels, _) => Err(failed(format!("images of {channels} channels cannot be resized"))),
     }
 }
 
-fn typed<P: PixelTrait>(from: Image<'_>, part: Part, filter: Filter, to: Image<'_>) -> Result<(), Error> {
+fn typed<P: PixelTrait>(
+    from: PixelMemory<'_>,
+    part: Part,
+    kernel: Kernel,
+    to: PixelMemory<'_>,
+) -> Result<(), ImageError> {
     let (from, mut to) = (from.typed::<P>()?, to.typed::<P>()?);
     let options = ResizeOptions::new()
-        .resize_alg(filter.algorithm())
+        .resize_alg(kernel.algorithm())
         .crop(part.left, part.top, part.width, part.height)
         .use_alpha(false);
-    fast_image_resize::Resizer::new().resize_typed(&from, &mut to, &options).map_err(Error::Resize)
+    fast_image_resize::Resizer::new()
+        .resize_typed(&from, &mut to, &options)
+        .map_err(|error| failed(format!("the image cannot be resized: {error}")))
+}
+
+fn failed(why: String) -> ImageError {
+    ImageError::Decode(why.into())
 }

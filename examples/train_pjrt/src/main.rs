@@ -1,6 +1,6 @@
 //! A small trainer to learn from: tar shards → loader → feed → step → checkpoint → resume.
 //!
-//! Read it from `main` down. It trains a network with one hidden layer to tell horizontal stripes from
+//! Read it from `run` down. It trains a network with one hidden layer to tell horizontal stripes from
 //! vertical ones and from a checkerboard. The step is a StableHLO program, `step.mlir`, which a PJRT plugin
 //! compiles for its device. The device is the CPU, or that of the plugin in `PJRT_PLUGIN`.
 
@@ -11,6 +11,7 @@ use shardstream_pjrt::{
     Buffer, Client, CompileOptions, Executable, PjrtError, Plugin, Signature, Spec, fetch,
 };
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Any error ends the program with its message.
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
@@ -33,7 +34,17 @@ const SEED: u64 = 1;
 /// Steps from one checkpoint to the next.
 const CHECKPOINT_STEPS: u64 = 50;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     // train_pjrt [STEPS [DIRECTORY]]
     let mut arguments = std::env::args().skip(1);
     let steps: u64 = arguments.next().map_or(Ok(200), |steps| steps.parse())?;

@@ -28,7 +28,8 @@ impl Layout {
     }
 
     /// A picture of this shape as planes of rows of pixels: the number of planes, the height, the width, and
-    /// the number of values in a pixel of a plane. With the channels last there is one plane of larger pixels.
+    /// the number of values in a pixel of a plane. With the channels last there is one plane of larger
+    /// pixels.
     #[doc(hidden)]
     #[must_use]
     pub fn planes(self, [first, second, third]: [usize; 3]) -> (usize, usize, usize, usize) {

@@ -5,7 +5,7 @@ use crate::Filter;
 use crate::ImageError;
 use crate::filter::nearest_pixels;
 use crate::raster::{Raster, first_bytes};
-use crate::resizer::{Format, Image, Part, resize};
+use crate::resizer::{Format, Kernel, Part, PixelMemory, resize};
 use std::ops::Range;
 
 /// Resizes pictures, and keeps its working memory from one to the next.
@@ -43,7 +43,7 @@ impl Resampler {
             (to.filter, (to.width, to.height))
         });
         let pixel = format.channels * if format.wide { 2 } else { 1 };
-        let Some(filter) = kernel(filter) else {
+        let Some(kernel) = kernel(filter) else {
             // No picture is reduced while it is decoded if its pixels are not averaged.
             let across = nearest(window.x - raster.part.x, window.width, resized.0, kept.x..kept.right());
             let down = nearest(window.y - raster.part.y, window.height, resized.1, kept.y..kept.bottom());
@@ -58,23 +58,26 @@ impl Resampler {
 
         let row = width as usize * pixel;
         let rows = row * down.view.start as usize..row * down.view.end as usize;
-        let from =
-            Image { width, height: down.view.len() as u32, bytes: from.get_mut(rows).unwrap_or_default() };
-        let to = Image { width: kept.width, height: kept.height, bytes: to };
+        let from = PixelMemory {
+            width,
+            height: down.view.len() as u32,
+            bytes: from.get_mut(rows).unwrap_or_default(),
+        };
+        let to = PixelMemory { width: kept.width, height: kept.height, bytes: to };
         let part = |left, width| Part { left, top: down.start, width, height: down.length };
 
         if across.is_whole(kept.width) {
             let part = part(f64::from(across.view.start) + across.start, across.length);
-            return resize(format, from, part, filter, to).map_err(failed);
+            return resize(format, from, part, kernel, to);
         }
-        let needed = across.needed(filter.support(), kept.width);
+        let needed = across.needed(kernel.support(), kept.width);
         let (width, height) = (needed.len() as u32, kept.height);
         let between = first_bytes(&mut self.between, width as usize * height as usize * pixel);
         let part = part(f64::from(across.view.start + needed.start), f64::from(width));
-        resize(format, from, part, filter, Image { width, height, bytes: &mut *between }).map_err(failed)?;
+        resize(format, from, part, kernel, PixelMemory { width, height, bytes: &mut *between })?;
         let left = across.start - f64::from(needed.start);
         let part = Part { left, top: 0.0, width: across.length, height: f64::from(height) };
-        resize(format, Image { width, height, bytes: between }, part, filter, to).map_err(failed)
+        resize(format, PixelMemory { width, height, bytes: between }, part, kernel, to)
     }
 }
 
@@ -114,12 +117,12 @@ impl Axis {
 }
 
 /// The kernel of a filter; `None` if pixels are taken as they are.
-fn kernel(filter: Filter) -> Option<crate::resizer::Filter> {
+fn kernel(filter: Filter) -> Option<Kernel> {
     match filter {
         Filter::Nearest => None,
-        Filter::Bilinear => Some(crate::resizer::Filter::Bilinear),
-        Filter::Bicubic => Some(crate::resizer::Filter::Bicubic),
-        Filter::Lanczos => Some(crate::resizer::Filter::Lanczos),
+        Filter::Bilinear => Some(Kernel::Bilinear),
+        Filter::Bicubic => Some(Kernel::Bicubic),
+        Filter::Lanczos => Some(Kernel::Lanczos),
     }
 }
 
@@ -166,10 +169,6 @@ fn gather_pixels<const N: usize>(
         }
     }
     Some(())
-}
-
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> ImageError {
-    ImageError::Decode(error.into())
 }
 
 #[cfg(test)]

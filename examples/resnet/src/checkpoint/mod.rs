@@ -275,9 +275,7 @@ impl Checkpoints {
     }
 
     fn write_part(&self, part: RankPart, url: &str) -> shardstream::Result<u64> {
-        let mut object = self.store.create(url)?;
-        object.write_all(&part.encode()?)?;
-        Ok(object.finish()?.size)
+        Ok(self.store.put(url, &part.encode()?)?.size)
     }
 
     /// Deletes obsolete checkpoints after the one at `step` has been written. Returns messages about
