@@ -30,7 +30,7 @@ pages run="":
 
 # Writes the outputs in docs/cli.md and docs/cli-writing.md anew
 bless:
-    SHARDSTREAM_BLESS=1 cargo test --features cli --test cli
+    SHARDSTREAM_BLESS=1 cargo test -p shardstream-cli
 
 # Looks for inputs that a target fails on, with libFuzzer on stable Rust (compiles C++). It keeps the inputs that
 # reach new code in target/fuzz; one that fails is written where it says, and belongs into fuzz/corpus
@@ -40,13 +40,14 @@ fuzz TARGET SECONDS="60":
         SHARDSTREAM_FUZZ={{ TARGET }} cargo run --release -p shardstream-fuzz --target "$(rustc --print host-tuple)" --target-dir target/fuzz -- \
         target/fuzz/corpus/{{ TARGET }} fuzz/corpus/{{ TARGET }} -max_total_time={{ SECONDS }} -rss_limit_mb=1024 -timeout=20
 
-# Licences, sources and bans of all dependencies (cargo install cargo-deny)
+# Advisories, licences, sources and bans of all dependencies (cargo install cargo-deny)
 deny:
-    cargo deny --all-features check licenses sources bans
+    cargo deny --all-features check advisories licenses sources bans
 
 # The public API as one text, .ci/public-api.txt (cargo install cargo-public-api; a nightly toolchain)
 api:
-    cargo +nightly public-api -p shardstream --all-features -sss > .ci/public-api.txt
+    for crate in base image store; do cargo +nightly public-api -p shardstream-$crate --all-features -sss; done > .ci/public-api.txt
+    cargo +nightly public-api -p shardstream --all-features -sss >> .ci/public-api.txt
 
 # What has broken the API since a commit (cargo install cargo-semver-checks)
 semver REV:
@@ -54,7 +55,7 @@ semver REV:
 
 # Builds what is published from its packed files
 package:
-    cargo package -p shardstream-resizer -p shardstream
+    cargo package -p shardstream-base -p shardstream-image -p shardstream-store -p shardstream -p shardstream-cli
 
 # The oldest toolchain that is promised
 oldest:

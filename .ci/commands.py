@@ -2,8 +2,9 @@
 """Checks and runs the commands of the documentation.
 
 Commands are the ```sh blocks and the inline code that starts with a program's name, of README.md, docs/*.md and the
-READMEs below examples/, and the commands in the first comment of examples/*.rs. Each must match exactly one rule of
-RULES, so that a new command in a page fails until somebody says here how it is tested, and each rule must match a command.
+READMEs below crates/ and examples/, and the commands in the first comment of examples/*.rs. Each must match exactly one
+rule of RULES, so that a new command in a page fails until somebody says here how it is tested, and each rule must match
+a command.
 
     .ci/commands.py --check     the rules alone: a second, builds nothing
     .ci/commands.py             runs what can run here, as .ci/run does after everything is built
@@ -27,7 +28,7 @@ from io import BytesIO
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "examples/**/README.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "crates/*/README.md", "examples/**/README.md"]
 PROGRAMS = r"cargo|python3?|pip|npm|apt|gcloud|tensorboard|on_all|make_\w+_shards|(?:\./|target/|venv/)\S+"
 SECONDS = 300
 
@@ -62,7 +63,7 @@ class Not:
 
 PARSED = "examples/resnet/src/args/mod.rs"
 WRITTEN = "examples/make_shards/tests/tools/commands.rs"
-CREATED = "tests/cli/writing/commands.rs"
+CREATED = "crates/cli/tests/cli/writing/commands.rs"
 VENV = r'\$cache/jax/bin/pip" install .*'
 
 RULES = [
@@ -73,9 +74,9 @@ RULES = [
     Ci(r"cargo fmt --all --check$", r"^cargo fmt --all --check$"),
     Ci(r"cargo clippy --workspace --all-targets --all-features -- -D warnings$", r"cargo clippy --workspace --all-targets"),
     Not(r"\.ci/run$", "it is what runs this"),
-    Ci(r"cargo test --features cli --test cli$", r"--test cli"),
-    Not(r"cargo package -p ", "before a release"),
-    Not(r"cargo install shardstream --features cli$", "the crate is not published; tests run the program"),
+    Ci(r"cargo test -p shardstream-cli$", r"--test cli"),
+    Run(r"cargo tree --workspace ", "shardstream-image"),
+    Not(r"cargo install shardstream-cli$", "the crate is not published; tests run the program"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),
     Run(r"cargo run --example index_shards$", "5 shards of 5000 samples"),
     Run(r"cargo run --example index_shards -- 'data/", "10 shards of 640 samples", ["data"]),
@@ -91,7 +92,7 @@ RULES = [
     Test(r"(for try in .*)?\./resnet ", PARSED),
     Test(r'on_all "nohup ./resnet ', PARSED),
     Not(r"cargo test -p resnet --test trainer tpu$", "libtpu, and minutes; the README's test command runs it without"),
-    Not(r"cargo install --locked --git \S+ (resnet|make_shards|shardstream) ", "the address is the reader's; CI builds these programs"),
+    Not(r"cargo install --locked --git \S+ (resnet|make_shards|shardstream-cli)( |$)", "the address is the reader's; CI builds these programs"),
     Not(r"cargo build --release -p resnet --features gcs$", "minutes; CI builds it without --release"),
     Not(r"pip install libtpu$", "600 MB, for a machine that compiles for TPUs"),
     Not(r"python3 -m (pip download .* libtpu==|zipfile -e libtpu-)|export TPU_LIBRARY_PATH=", "600 MB, for a machine that compiles for TPUs"),
@@ -100,12 +101,15 @@ RULES = [
     Ci(r"python3 -m venv venv && venv/bin/pip install -r requirements.txt$", VENV + "export/requirements.txt"),
     Ci(r"SHARDSTREAM_TEST_JAX=\S+ SHARDSTREAM_REQUIRE_JAX=1 cargo test", r"^export SHARDSTREAM_TEST_JAX="),
     Not(r"tensorboard --logdir", "a server that stays; a test reads the curves with tensorboard's reader"),
+    # The small trainer.
+    Run(r"cargo run --release -p train_pjrt$", "saved target/train_pjrt/checkpoint-"),
+    Run(r"cargo run --release -p train_pjrt -- 1000 DIR$", "saved DIR/checkpoint-001000.tar", ["DIR"]),
     # The feeder of JAX.
     Run(r"cargo build --release -p jax_feed$"),
     Ci(r"python3 -m venv venv && venv/bin/pip install jax$", VENV + "requirements-jax.txt"),
     Run(r"venv/bin/python examples/jax/train.py ", "accuracy", ["venv"]),
     # The programs that make shards.
-    Not(r"cargo build --release -p (make_shards --features gcs|shardstream --features cli)$", "minutes; CI builds it without --release"),
+    Not(r"cargo build --release -p make_shards --features gcs$", "minutes; CI builds it without --release"),
     Test(r"(target/release/)?make_cifar_shards ", WRITTEN),
     Test(r"(target/release/)?shardstream create ", CREATED),
     # The cloud.
@@ -153,7 +157,7 @@ def documented():
             continue
         text = page.read_text()
         for language, block in re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.M | re.S):
-            # Those of ```console have their output below them: tests/cli/page.rs runs them and compares it.
+            # Those of ```console have their output below them: crates/cli/tests/cli/page.rs runs them and compares it.
             if language in ("sh", "bash", "shell"):
                 blocks.append((page, block))
                 found += [(page, command) for command in commands(block)]

@@ -11,7 +11,7 @@
 //! Prints the number of samples, the bytes of their fields, the elapsed time, the time until the first sample
 //! (or the first batch of 64), and what was transferred. `read` parses nothing: it copies the same files into
 //! one buffer, which every reader must do at least. The scripts of `benches/compare` read the first line. To
-//! measure your own data, use `shardstream bench` (feature `cli`).
+//! measure your own data, use `shardstream bench` (`crates/cli`).
 
 use clap::{Parser, ValueEnum};
 use futures::StreamExt as _;

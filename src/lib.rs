@@ -21,17 +21,12 @@
 //! | the pages of the documentation | [`guide`] | how all of this is used |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod activity;
 pub mod adapters;
-mod aligned;
 pub mod codec;
 pub mod collate;
 mod cpu_time;
 pub mod dataset;
-mod dtype;
-pub mod error;
 pub mod feed;
-mod file_kind;
 #[cfg(all(any(doc, doctest), feature = "image"))]
 pub mod guide;
 #[cfg(feature = "image")]
@@ -39,25 +34,23 @@ pub mod image;
 pub mod index;
 mod json;
 pub mod loader;
-mod memory;
 #[cfg(feature = "mixture")]
 pub mod mixture;
-mod panic;
 pub mod plan;
 mod predicate;
-mod rng;
 mod sample;
-mod seconds;
-mod secret_url;
 pub mod shards;
 pub mod state;
 pub mod store;
 pub mod tar;
-mod telemetry;
 pub mod tensor;
 pub mod topology;
-mod wait;
 pub mod write;
+
+use shardstream_base::{
+    activity, aligned, dtype, file_kind, memory, panic, read_buffer, rng, seconds, secret_url, telemetry,
+    wait,
+};
 
 pub use dataset::Dataset;
 pub use error::{Attempts, Error, ErrorKind, Location, Result};
@@ -65,10 +58,12 @@ pub use feed::Feed;
 pub use index::Index;
 pub use loader::Loader;
 pub use predicate::PredicateResult;
-pub use rng::Rng;
 pub use sample::{Array, FromValue, Position, Sample, Value};
-pub use secret_url::SecretUrl;
 pub use shards::ShardList;
+#[doc(inline)]
+pub use shardstream_base::error;
+#[doc(inline)]
+pub use shardstream_base::{Rng, SecretUrl};
 pub use state::{Digest, State};
 pub use topology::Topology;
 
@@ -81,6 +76,7 @@ pub use topology::Topology;
 /// that of `futures`.
 pub mod prelude {
     pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
+    #[doc(no_inline)]
     pub use crate::codec::{Array, DType, Decoder, Encoder};
     pub use crate::collate::{
         ArrayColumn, Blob, Columns, KeyColumn, Mixup, Optional, PackedTokens, PositionColumn, Ragged, Scalar,
@@ -89,6 +85,7 @@ pub mod prelude {
     #[cfg(feature = "image")]
     pub use crate::collate::{BoxFormat, Boxes, CutMix, ImageColumn, Mask, RaggedImages};
     #[cfg(feature = "image")]
+    #[doc(no_inline)]
     pub use crate::image::{
         CenterCrop, ColorJitter, Filter, Frame, Image, ImageMode, Layout, Pixels, RandAugment, RandomCrop,
         RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Transforms,
@@ -96,6 +93,7 @@ pub mod prelude {
     };
     pub use crate::index::AutoIndex;
     pub use crate::loader::{Failures, LastBatch, OnError};
+    #[doc(no_inline)]
     pub use crate::store::{Budget, Cache, Store};
     pub use crate::write::ShardWriter;
     pub use crate::{Dataset, Digest, Feed, Index, Loader, Sample, ShardList, State, Topology, Value};

@@ -1,7 +1,7 @@
 //! Fields that are compressed with gzip.
 
 use super::BoxError;
-use crate::ErrorKind;
+use crate::error::{Error, ErrorKind, SizeLimit};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
@@ -31,8 +31,8 @@ pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Bytes, BoxError> 
         member.by_ref().take((left as u64).saturating_add(1)).read_to_end(&mut out)?;
         if out.len() > limit {
             let (size, limit) = (out.len() as u64, limit as u64);
-            let error = ErrorKind::TooLarge { what: "decompressed field", size, limit };
-            return Err(crate::Error::from(error).into());
+            let error = ErrorKind::TooLarge { what: SizeLimit::DecompressedField, size, limit };
+            return Err(Error::from(error).into());
         }
         rest = member.into_inner();
         rest = &rest[rest.iter().take_while(|byte| **byte == 0).count()..];

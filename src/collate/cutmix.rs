@@ -91,11 +91,8 @@ impl CutMix {
             return Err(ArrayError::Shape { dtype, shape, bytes }.into());
         };
         let item = images.dtype().size();
-        // A picture has planes of rows of pixels. With the channels last, it has one plane of larger pixels.
-        let (planes, height, width, pixel) = match self.layout {
-            Layout::Hwc => (1, first, second, third * item),
-            Layout::Chw => (first, second, third, item),
-        };
+        let (planes, height, width, values) = self.layout.planes([first, second, third]);
+        let pixel = values * item;
         let (xs, ys) = draw(rng, self.alpha, width, height);
         let kept = 1.0 - (xs.len() * ys.len()) as f64 / (width * height).max(1) as f64;
         with_previous(images.as_bytes_mut(), rows, valid, |this, before| {

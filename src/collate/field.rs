@@ -3,7 +3,7 @@
 use super::check::{self, config_error};
 use super::number::{Number, of_json};
 use crate::codec::{BoxError, NpyView, parse_json};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, ValueType};
 use crate::sample::{Array, DType, Sample, Value};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -154,7 +154,8 @@ impl Field {
                 None => Err(no_tensor(name, arrays.keys().map(String::as_str))),
             },
             (other, _) => {
-                let (wanted, found) = ("an array of numbers in the form that is declared", other.type_name());
+                let wanted = ValueType::Named("an array of numbers in the form that is declared");
+                let found = other.value_type();
                 let field = self.spec.clone();
                 Err(Error::from(ErrorKind::WrongType { field, wanted, found }).into())
             }
@@ -238,11 +239,12 @@ const MAX_HEADER: u64 = 1 << 20;
 /// Finds the tensor of this name in a safetensors file.
 #[cfg(feature = "safetensors")]
 fn named<'a>(file: &'a Bytes, name: &str) -> Result<FieldArray<'a>, BoxError> {
+    use crate::error::SizeLimit;
     use safetensors::{Dtype, SafeTensorError, SafeTensors};
     if let Some((size, _)) =
         file.split_first_chunk().filter(|(size, _)| u64::from_le_bytes(**size) > MAX_HEADER)
     {
-        let (what, size) = ("the header of a safetensors file", u64::from_le_bytes(*size));
+        let (what, size) = (SizeLimit::SafetensorsHeader, u64::from_le_bytes(*size));
         return Err(Error::from(ErrorKind::TooLarge { what, size, limit: MAX_HEADER }).into());
     }
     let file_tensors = SafeTensors::deserialize(file)?;

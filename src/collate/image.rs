@@ -5,7 +5,7 @@ use super::cell::{Cell, Output};
 use super::check::{self, config_error};
 use super::column::Column;
 use super::mask::Mask;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, ValueType};
 use crate::image::{
     Frame, FrameOptions, FrameScratch, Geometry, ImageError, ImageMode, Layout, PixelWriter, Size, Transform,
     Transforms,
@@ -290,7 +290,7 @@ impl ImageColumn {
         let file = match sample.field(field)? {
             Value::Bytes(file) => file,
             other => {
-                let (wanted, found) = ("the raw bytes of a picture", other.type_name());
+                let (wanted, found) = (ValueType::Named("the raw bytes of a picture"), other.value_type());
                 return Err(ErrorKind::WrongType { field: field.into(), wanted, found }.into());
             }
         };
@@ -312,13 +312,7 @@ impl ImageColumn {
 
     /// The output of the pictures.
     pub(super) fn picture(&self) -> Output {
-        let (height, width) = (self.size.height as usize, self.size.width as usize);
-        let channels = self.options.mode.channels();
-        let shape = match self.layout {
-            Layout::Hwc => [height, width, channels],
-            Layout::Chw => [channels, height, width],
-        };
-        Output::fixed(self.dtype, shape)
+        Output::fixed(self.dtype, self.layout.shape(self.size, self.options.mode.channels()))
     }
 
     /// Whether boxes or a mask follow the picture.

@@ -6,7 +6,7 @@ use super::column::Column;
 use super::field::{ArrayData, Field, FieldNumbers, sequence_options};
 use super::number::Number;
 use crate::codec::{BoxError, parse_json};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, ValueType};
 use crate::sample::{DType, Sample, Value};
 use bytes::Bytes;
 use std::marker::PhantomData;
@@ -217,7 +217,7 @@ impl Column for Blob {
         let bytes = match sample.field(&self.spec)? {
             Value::Bytes(bytes) => bytes,
             other => {
-                let (wanted, found) = ("raw bytes", other.type_name());
+                let (wanted, found) = (ValueType::Bytes, other.value_type());
                 return Err(ErrorKind::WrongType { field: self.spec.clone(), wanted, found }.into());
             }
         };

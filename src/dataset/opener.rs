@@ -1,4 +1,28 @@
 //! Opens the slices of a stream, the next ones ahead of the reader.
+//!
+//! **The invariants.**
+//! - Slices are returned in the order of the plan. `ahead` holds those that are open and not read yet,
+//!   between `current` and `next`. A slice that cannot be opened stays in its place as an error, which the
+//!   reader meets when it gets there.
+//! - The samples that a slice has returned are its first ones: a state counts them, and a restore skips as
+//!   many (`passed`). So after an error in one piece of a slice, its other pieces are dropped.
+//! - A shard that the reader before this one still reads is not opened for the next epoch, since it may be
+//!   replaced until then.
+//!
+//! How many slices are open, the body of the slice opened last decides (`wanted_ahead`): 16 behind one of a
+//! network, where the budget decides what is requested; 3 behind one that fills the cache; none behind a
+//! local file. Example: the slices A to F, and bodies that want two behind them. The first call opens A, B
+//! and C and returns A. The second opens D and returns B, whose bytes have been on their way since the first
+//! call. When F is open, nothing is left here, and a reader of the next epoch may begin behind this one with
+//! the room that is left.
+//!
+//! Of a shard with a selection, a slice is read in pieces, each with a request of its own, where a [`GAP`] of
+//! bytes or more would be read for nothing: the selected samples 0..40 and 40..80 of A, if 1 MiB or more of
+//! others is between the samples 39 and 40. The pieces count as open slices, and have the number of their
+//! slice.
+//!
+//! Shards without a selected sample come first, one sample each (`empty`): it shows that they are the shards
+//! of the index.
 
 use super::current_shard::CurrentShard;
 use super::shard_set::ShardSet;
@@ -16,8 +40,7 @@ use crate::wait;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A gap of this many bytes of samples that are not selected is skipped by a new request, which takes no
-/// longer than reading the gap.
+/// A new request takes no longer than reading this many bytes of samples that are not selected.
 const GAP: u64 = 1 << 20;
 
 /// Opens the slices of a stream one after the other, the next ones ahead.
@@ -162,8 +185,7 @@ impl Opener {
         while self.ahead.len() < before.room_behind() && !self.is_next_read_by(before) && self.open_ahead() {}
     }
 
-    /// Whether `other` still reads the shard that comes next. That shard is opened when
-    /// `other` is done with it, since it may be replaced until then.
+    /// Whether `other` still reads the shard that comes next.
     fn is_next_read_by(&self, other: &Opener) -> bool {
         let Some(next) = self.slices.get(self.next) else { return false };
         let reads = |slice: usize| other.slices.get(slice).is_some_and(|slice| slice.shard == next.shard);
@@ -191,8 +213,7 @@ impl Opener {
         self.stop.as_ref().is_some_and(|(stop, _)| stop.is_stopped()) || wait::is_interrupted()
     }
 
-    /// After an error in one piece of a slice, drops the other pieces, as an error ends a slice of one piece:
-    /// the samples that a slice has returned are always its first ones.
+    /// After an error in one piece of the slice that is being read, drops its other pieces.
     pub(super) fn leave_pieces(&mut self) {
         if self.in_pieces {
             let current = self.current;

@@ -4,7 +4,7 @@ use crate::error::{ErrorKind, Result};
 use crate::index::{ListedShards, is_index_name};
 use crate::secret_url::SecretUrl;
 use crate::shards::{ShardList, glob};
-use crate::store::{ObjectInfo, ObjectVersion, SHARD_SUFFIXES, Store, is_local};
+use crate::store::{ObjectInfo, ObjectVersion, Store, is_local, is_shard_name};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -139,10 +139,7 @@ fn is_directory(url: &str) -> bool {
 fn in_directory(directory: &SecretUrl, store: &Store) -> Result<Vec<ObjectInfo>> {
     let prefix = directory.expose_secret();
     let depth = prefix.trim_end_matches('/').matches('/').count() + 1;
-    let is_shard = |info: &ObjectInfo| {
-        let name = info.url.to_ascii_lowercase();
-        info.url.matches('/').count() == depth && SHARD_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-    };
+    let is_shard = |info: &ObjectInfo| info.url.matches('/').count() == depth && is_shard_name(&info.url);
     let mut found: Vec<ObjectInfo> = store.list_within(prefix, 0)?.into_iter().filter(is_shard).collect();
     if found.is_empty() {
         let below = directory.to_string();

@@ -2,7 +2,7 @@
 
 use super::side_buffer::SideBuffer;
 use super::slice_reader::SliceReader;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, SizeLimit};
 use smol_str::SmolStr;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -121,7 +121,7 @@ impl<C> SideShard<C> {
     /// The error if the keys take more than `limit` bytes.
     pub(super) fn too_many_keys(&self, limit: usize) -> Option<ErrorKind> {
         let (size, limit) = (self.key_bytes as u64, limit as u64);
-        (size > limit).then_some(ErrorKind::TooLarge { what: "the keys of a side's shard", size, limit })
+        (size > limit).then_some(ErrorKind::TooLarge { what: SizeLimit::SideKeys, size, limit })
     }
 
     /// Takes damage that has not been reported.

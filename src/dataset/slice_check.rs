@@ -127,9 +127,9 @@ impl SliceCheck {
     /// The object that is being read. The version of a local file is left out: its modification time differs
     /// between copies.
     pub(super) fn object(&self) -> Option<ObjectVersion> {
-        let object = self.object.get()?;
-        let version = object.version.filter(|_| !is_local(self.shard.expose_secret()));
-        Some(ObjectVersion { version, ..object })
+        let mut object = self.object.get()?;
+        object.version = object.version.filter(|_| !is_local(self.shard.expose_secret()));
+        Some(object)
     }
 
     /// Whether the object has been replaced since the state was taken.

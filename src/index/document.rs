@@ -4,10 +4,10 @@ use super::compact::{self, CompactReader};
 use super::relative_url::{directory, relative, resolved};
 use super::shard_entry::{MAX_SHARDS, ShardEntry};
 use super::{Index, ShardIndex};
-use crate::error::{Error, ErrorKind, INDEX, PARSED_INDEX, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::json::{self, ParsedAs};
 use crate::secret_url::{redact_text, without_secrets};
-use crate::store::{Body, Store, file_name, write_to};
+use crate::store::{Body, Store, WriteOptions, file_name, write_to};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -55,7 +55,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
     }
     let limit = json::limit_of(stored);
     if let Some(size) = json::excess(text, ParsedAs::Lists, limit) {
-        return Err(ErrorKind::TooLarge { what: PARSED_INDEX, size, limit }.into());
+        return Err(ErrorKind::TooLarge { what: SizeLimit::ParsedIndex, size, limit }.into());
     }
     serde_json::from_slice(text).map_err(|error| malformed(&error))
 }
@@ -63,9 +63,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], stored: u64) -> Result<T> {
 pub(super) fn write_entry(store: &Store, url: &str, shard: &ShardIndex, private: bool) -> Result<()> {
     let mut text = json(shard)?;
     text.push(b'\n');
-    let mut object = if private { store.create_private(url)? } else { store.create(url)? };
-    write_to(&mut *object, &text)?;
-    object.finish().map(drop)
+    store.put_with(url, &text, WriteOptions { private, ..WriteOptions::default() }).map(drop)
 }
 
 fn json(shard: &ShardIndex) -> Result<Vec<u8>> {
@@ -82,7 +80,7 @@ fn read_chunks(store: &Store, url: &str, mut take: impl FnMut(&[u8], u64) -> Res
         let chunk = chunk?;
         size += chunk.len() as u64;
         if size > MAX_DOCUMENT {
-            return Err(ErrorKind::TooLarge { what: INDEX, size, limit: MAX_DOCUMENT }.into());
+            return Err(ErrorKind::TooLarge { what: SizeLimit::Index, size, limit: MAX_DOCUMENT }.into());
         }
         take(&chunk, stored(&body, size))?;
     }

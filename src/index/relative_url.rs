@@ -1,24 +1,19 @@
 //! URLs relative to the document that an index is in.
 
+use crate::store::{is_path, split_last};
 use std::borrow::Cow;
 use std::path::Path;
 
 /// The part of a URL or path before its last slash.
 pub(super) fn directory(url: &str) -> &str {
-    let url = match url.split_once("://") {
-        Some(("http" | "https", _)) => url.split(['?', '#']).next().unwrap_or(url),
-        _ => url,
-    };
-    match url.rfind('/') {
-        // The root itself.
-        Some(0) => "/",
-        Some(slash) => &url[..slash],
-        None => "",
+    match split_last(url) {
+        ("/", _) => "/",
+        (directory, _) => directory.strip_suffix('/').unwrap_or(directory),
     }
 }
 
 fn is_relative(url: &str) -> bool {
-    !(url.contains("://") || url.starts_with("file:") || Path::new(url).is_absolute() || url.starts_with('/'))
+    is_path(url) && !Path::new(url).is_absolute() && !url.starts_with('/')
 }
 
 /// The URL that `url` means in a document in `directory`.
@@ -45,12 +40,11 @@ pub(super) fn relative(directory: &str, url: &str) -> String {
         plain.then(|| rest.to_owned())
     };
     let absolute = |path: &str| std::path::absolute(path).ok()?.to_str().map(str::to_owned);
-    let local = |url: &str| !url.contains("://") && !url.starts_with("file:");
     below(directory, url)
         .or_else(|| {
-            let url = local(url).then(|| absolute(url))??;
+            let url = is_path(url).then(|| absolute(url))??;
             let here = if directory.is_empty() { "." } else { directory };
-            let directory = local(directory).then(|| absolute(here)).flatten();
+            let directory = is_path(directory).then(|| absolute(here)).flatten();
             directory.and_then(|directory| below(&directory, &url)).or(Some(url))
         })
         .unwrap_or_else(|| url.to_owned())

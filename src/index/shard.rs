@@ -293,7 +293,7 @@ impl ShardIndex {
     /// own.
     pub(crate) fn object_at(&self, url: &str) -> ObjectVersion {
         let version = self.version().filter(|_| is_same_place(url, self.url()));
-        ObjectVersion { size: self.bytes, version: version.map(Into::into) }
+        ObjectVersion::new(self.bytes, version)
     }
 
     /// The difference between a sample of the shard and the indexed one of its number, as (then, now): the

@@ -5,7 +5,7 @@ use super::document::{read_entry, write_entry};
 use super::shard::ShardIndex;
 use crate::error::Result;
 use crate::secret_url::without_secrets;
-use crate::store::{ObjectVersion, Store, file_name};
+use crate::store::{ObjectVersion, Store, file_name, is_path};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn beside(url: &str) -> Option<String> {
 pub(super) fn canonical(url: &str) -> Cow<'_, str> {
     let url = without_secrets(url);
     let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
-    match (!url.contains("://") && !url.starts_with("file:")).then(absolute).flatten() {
+    match is_path(&url).then(absolute).flatten() {
         Some(absolute) => Cow::Owned(absolute),
         None => url,
     }

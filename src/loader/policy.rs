@@ -1,8 +1,6 @@
 //! `OnError`: which failures a loader skips, and how many.
 
-use crate::error::{
-    DOCUMENT, Error, ErrorKind, INDEX, LISTING, PARSED_INDEX, RESPONSE, RESPONSE_HEAD, Result,
-};
+use crate::error::{Error, ErrorKind, FailureClass, Result};
 use std::fmt;
 use std::ops::BitOr;
 
@@ -129,12 +127,12 @@ impl OnError {
     pub(crate) fn ends_shard(&self, error: &Error) -> bool {
         self.rest_of_shard
             && self.skipped.has(FailureClass::Damage)
-            && FailureClass::of(error.kind()) == Some(FailureClass::Damage)
+            && error.kind().failure_class() == Some(FailureClass::Damage)
     }
 
     /// Whether a failure is skipped, after the failures and samples counted in `before`.
     pub(crate) fn judge(&self, error: Error, before: Counts) -> Verdict {
-        if !FailureClass::of(error.kind()).is_some_and(|class| self.skipped.has(class)) {
+        if !error.kind().failure_class().is_some_and(|class| self.skipped.has(class)) {
             return Verdict::Stop(error);
         }
         let Counts { in_a_row, total, samples } = before;
@@ -212,7 +210,7 @@ impl Failures {
     /// `Decompress`, `TooLarge`, `TooManyMembers`, `DuplicateMember` and `ScatteredSample` of [`ErrorKind`],
     /// and `MissingSample` if a joined shard is damaged.
     pub const fn damage() -> Self {
-        FailureClass::Damage.only()
+        Self::only(FailureClass::Damage)
     }
 
     /// Fields that cannot be decoded, are missing, or have another type or shape than was asked for:
@@ -220,25 +218,25 @@ impl Failures {
     /// samples that cannot be joined although the other dataset is sound, `MissingSample` and
     /// `FieldConflict`.
     pub const fn decode() -> Self {
-        FailureClass::Decode.only()
+        Self::only(FailureClass::Decode)
     }
 
     /// Errors of the caller's own steps: [`ErrorKind::Step`], and those of a step that encodes or writes
     /// samples (`Encode`, `Unwritable`). Also items that fit into no bucket, and batches whose tokens need
     /// more rows than a [`PackedTokens`](crate::collate::PackedTokens) column has.
     pub const fn step() -> Self {
-        FailureClass::Step.only()
+        Self::only(FailureClass::Step)
     }
 
     /// Panics of the caller's own steps: [`ErrorKind::Panicked`]. They are not part of
     /// [`step`](Failures::step), because a panic is more often a mistake in the program than in the data.
     pub const fn panics() -> Self {
-        FailureClass::Panic.only()
+        Self::only(FailureClass::Panic)
     }
 
     /// Shards that do not exist: [`ErrorKind::NotFound`].
     pub const fn missing_shards() -> Self {
-        FailureClass::MissingShard.only()
+        Self::only(FailureClass::MissingShard)
     }
 
     /// All failures that may be skipped.
@@ -262,11 +260,15 @@ impl Failures {
     /// ```
     #[must_use]
     pub fn contains(self, kind: &ErrorKind) -> bool {
-        FailureClass::of(kind).is_some_and(|class| self.has(class))
+        kind.failure_class().is_some_and(|class| self.has(class))
+    }
+
+    const fn only(class: FailureClass) -> Self {
+        Failures(1 << class as u8)
     }
 
     const fn has(self, class: FailureClass) -> bool {
-        self.0 & class.only().0 != 0
+        self.0 & Self::only(class).0 != 0
     }
 
     const fn is_empty(self) -> bool {
@@ -286,83 +288,6 @@ impl BitOr for Failures {
 impl fmt::Debug for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(FailureClass::ALL.into_iter().filter(|class| self.has(*class))).finish()
-    }
-}
-
-/// The classes of failures that may be skipped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FailureClass {
-    Damage,
-    Decode,
-    Step,
-    Panic,
-    MissingShard,
-}
-
-impl FailureClass {
-    const ALL: [Self; 5] = [Self::Damage, Self::Decode, Self::Step, Self::Panic, Self::MissingShard];
-
-    const fn only(self) -> Failures {
-        Failures(1 << self as u8)
-    }
-
-    /// The class of an error; none for one that is never skipped. The match has no wildcard, so that a new
-    /// kind must be classified.
-    fn of(kind: &ErrorKind) -> Option<Self> {
-        match kind {
-            ErrorKind::Damaged { .. }
-            | ErrorKind::SampleChecksum { .. }
-            | ErrorKind::Truncated { .. }
-            | ErrorKind::ArchiveEnd(_)
-            | ErrorKind::Checksum
-            | ErrorKind::Header(_)
-            | ErrorKind::Decompress { .. }
-            | ErrorKind::TooManyMembers { .. }
-            | ErrorKind::DuplicateMember { .. }
-            | ErrorKind::ScatteredSample => Some(Self::Damage),
-            // None of these belongs to one shard.
-            ErrorKind::TooLarge {
-                what: INDEX | PARSED_INDEX | RESPONSE_HEAD | RESPONSE | LISTING | DOCUMENT,
-                ..
-            } => None,
-            ErrorKind::TooLarge { .. } | ErrorKind::MissingSample { damaged: true } => Some(Self::Damage),
-            ErrorKind::Decode { .. }
-            | ErrorKind::Array(_)
-            | ErrorKind::WrongType { .. }
-            | ErrorKind::MissingSample { damaged: false }
-            | ErrorKind::FieldConflict { .. }
-            | ErrorKind::MissingField { .. }
-            | ErrorKind::MissingTensor { .. }
-            | ErrorKind::Pickle { .. } => Some(Self::Decode),
-            // Reading has no errors of writing: a step of the caller's wrote.
-            ErrorKind::Step(_) | ErrorKind::Encode { .. } | ErrorKind::Unwritable(_) => Some(Self::Step),
-            ErrorKind::Panicked(_) => Some(Self::Panic),
-            ErrorKind::NotFound(_) => Some(Self::MissingShard),
-            // Options and inputs of the job.
-            ErrorKind::Pattern { .. }
-            | ErrorKind::MissingVariable { .. }
-            | ErrorKind::NoShards(_)
-            | ErrorKind::Topology(_)
-            | ErrorKind::TooFewShards { .. }
-            | ErrorKind::Config(_)
-            | ErrorKind::State(_)
-            | ErrorKind::Index(_)
-            | ErrorKind::NotAnArchive { .. }
-            | ErrorKind::UnsupportedScheme { .. }
-            | ErrorKind::Unsupported(_)
-            | ErrorKind::UnsupportedCompression(_) => None,
-            // The network, the store and the disk: the shard may be sound.
-            ErrorKind::Denied(_)
-            | ErrorKind::Io(_)
-            | ErrorKind::Store(_)
-            | ErrorKind::Busy { .. }
-            | ErrorKind::Length { .. }
-            | ErrorKind::DamagedCache { .. }
-            | ErrorKind::SourcePanicked(_) => None,
-            // Another version of a shard has other samples at the same positions.
-            ErrorKind::Changed { .. } | ErrorKind::Stale { .. } => None,
-            ErrorKind::Stopped | ErrorKind::TooManySkipped { .. } => None,
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::json_error::JsonError;
 use super::{Sample, Value};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit, ValueType};
 use crate::json::{DEFAULT_LIMIT, ParsedAs, excess};
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, JsonEr
 /// Checks that a document takes at most `limit` bytes of memory once it is parsed.
 pub(crate) fn check_memory(bytes: &[u8], limit: u64) -> Result<()> {
     match excess(bytes, ParsedAs::Values, limit) {
-        Some(size) => Err(ErrorKind::TooLarge { what: "a parsed JSON document", size, limit }.into()),
+        Some(size) => Err(ErrorKind::TooLarge { what: SizeLimit::ParsedJson, size, limit }.into()),
         None => Ok(()),
     }
 }
@@ -71,7 +71,7 @@ impl Sample {
             Value::Text(text) => parse(text.as_bytes()),
             Value::Json(json) => T::deserialize(json).map_err(JsonError::from),
             other => {
-                let (wanted, found) = ("a JSON document", other.type_name());
+                let (wanted, found) = (ValueType::Json, other.value_type());
                 return Err(
                     self.locate(ErrorKind::WrongType { field: name.to_string(), wanted, found }.into())
                 );

@@ -216,7 +216,7 @@ impl Sample {
         let (name, value) = self.0.fields.remove(at);
         T::from_value(value).map_err(|other| {
             let kind =
-                ErrorKind::WrongType { field: name.to_string(), wanted: T::NAME, found: other.type_name() };
+                ErrorKind::WrongType { field: name.to_string(), wanted: T::TYPE, found: other.value_type() };
             self.0.fields.insert(at, (name, other));
             self.locate(kind.into())
         })

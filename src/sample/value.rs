@@ -1,6 +1,7 @@
 //! The values of fields, and their conversion to Rust types.
 
 use super::Array;
+use crate::error::ValueType;
 #[cfg(feature = "image")]
 use crate::image::Image;
 use bytes::Bytes;
@@ -70,16 +71,22 @@ impl Value {
     /// The name of the value's type, for messages.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
+        self.value_type().name()
+    }
+
+    /// The type of the value.
+    #[must_use]
+    pub fn value_type(&self) -> ValueType {
         match self {
-            Value::Bytes(_) => "raw bytes",
-            Value::Text(_) => "text",
-            Value::Int(_) => "a whole number",
-            Value::Json(_) => "a JSON document",
-            Value::Array(_) => "an array",
-            Value::Arrays(_) => "named arrays",
+            Value::Bytes(_) => ValueType::Bytes,
+            Value::Text(_) => ValueType::Text,
+            Value::Int(_) => ValueType::Int,
+            Value::Json(_) => ValueType::Json,
+            Value::Array(_) => ValueType::Array,
+            Value::Arrays(_) => ValueType::Arrays,
             #[cfg(feature = "image")]
-            Value::Image(_) => "an image",
-            Value::Other(_) => "a value of another type",
+            Value::Image(_) => ValueType::Image,
+            Value::Other(_) => ValueType::Other,
         }
     }
 
@@ -155,6 +162,9 @@ pub trait FromValue: Sized {
     /// The name of the type, for messages.
     const NAME: &'static str;
 
+    /// The type, for errors. A type of your own need not set it.
+    const TYPE: ValueType = ValueType::Named(Self::NAME);
+
     /// The value as this type.
     ///
     /// # Errors
@@ -164,14 +174,15 @@ pub trait FromValue: Sized {
 
 /// Conversions between a Rust type and the variant that holds it.
 macro_rules! variant {
-    ($variant:ident, $type:ty, $name:literal) => {
+    ($variant:ident, $type:ty) => {
         impl From<$type> for Value {
             fn from(value: $type) -> Self {
                 Value::$variant(value)
             }
         }
         impl FromValue for $type {
-            const NAME: &'static str = $name;
+            const NAME: &'static str = ValueType::$variant.name();
+            const TYPE: ValueType = ValueType::$variant;
 
             fn from_value(value: Value) -> Result<Self, Value> {
                 match value {
@@ -183,14 +194,14 @@ macro_rules! variant {
     };
 }
 
-variant!(Bytes, Bytes, "raw bytes");
-variant!(Text, String, "text");
-variant!(Int, i64, "a whole number");
-variant!(Json, serde_json::Value, "a JSON document");
-variant!(Array, Array, "an array");
-variant!(Arrays, BTreeMap<String, Array>, "named arrays");
+variant!(Bytes, Bytes);
+variant!(Text, String);
+variant!(Int, i64);
+variant!(Json, serde_json::Value);
+variant!(Array, Array);
+variant!(Arrays, BTreeMap<String, Array>);
 #[cfg(feature = "image")]
-variant!(Image, Image, "an image");
+variant!(Image, Image);
 
 impl FromValue for Value {
     const NAME: &'static str = "any value";
@@ -213,7 +224,8 @@ impl<T: Any + Send + Sync> FromValue for Arc<T> {
 }
 
 impl FromValue for Vec<u8> {
-    const NAME: &'static str = "raw bytes";
+    const NAME: &'static str = ValueType::Bytes.name();
+    const TYPE: ValueType = ValueType::Bytes;
 
     fn from_value(value: Value) -> Result<Self, Value> {
         Bytes::from_value(value).map(Vec::from)

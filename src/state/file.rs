@@ -1,14 +1,12 @@
 //! States in files and in objects of buckets.
 
 use super::{State, misfit};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::store::{Store, is_local, local_path, write_to};
 use std::path::Path;
 
 /// Maximum number of bytes of a document. A state of five thousand open shards has 200 KB.
 const MAX_DOCUMENT: u64 = 1 << 30;
-/// What is too large, in errors.
-const STATE: &str = "the state";
 
 impl State {
     /// Saves the state in a local file, or at a URL such as `gs://bucket/run/state.json` whose feature is
@@ -113,7 +111,7 @@ fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
         let chunk = chunk?;
         let size = (bytes.len() + chunk.len()) as u64;
         if size > MAX_DOCUMENT {
-            let kind = ErrorKind::TooLarge { what: STATE, size, limit: MAX_DOCUMENT };
+            let kind = ErrorKind::TooLarge { what: SizeLimit::State, size, limit: MAX_DOCUMENT };
             return Err(Error::from(kind).in_shard(url));
         }
         bytes.extend_from_slice(&chunk);

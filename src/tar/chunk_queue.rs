@@ -1,6 +1,6 @@
 //! The chunks that were pushed and have not been consumed.
 
-use crate::store::ReadBuffer;
+use crate::read_buffer::ReadBuffer;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::ops::Deref;

@@ -8,7 +8,7 @@ use super::name::{is_meta, split_name};
 use super::refusal::{MemberRefusal, NameKnown};
 use super::seen_keys::SeenKeys;
 use super::walker::Walker;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::sample::{Position, Value};
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -249,7 +249,7 @@ impl<V: FieldContent> Grouper<V> {
         let pending = self.sample.as_mut().filter(|pending| !pending.bad)?;
         pending.size = pending.size.saturating_add(entry.size);
         if pending.size > limit {
-            return Some(ErrorKind::TooLarge { what: "a sample", size: pending.size, limit });
+            return Some(ErrorKind::TooLarge { what: SizeLimit::Sample, size: pending.size, limit });
         }
         (pending.fields.len() as u64 >= members).then_some(ErrorKind::TooManyMembers { limit: members })
     }

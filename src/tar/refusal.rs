@@ -1,6 +1,6 @@
 //! Why a member is refused although the archive can be read past it.
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, SizeLimit};
 
 /// Why a member is refused. It is an error of its sample alone: the next member follows.
 #[derive(Debug, Clone, Copy)]
@@ -31,9 +31,11 @@ impl MemberRefusal {
 
     pub(super) fn kind(self) -> ErrorKind {
         match self {
-            MemberRefusal::Size { size, limit } => ErrorKind::TooLarge { what: "a tar member", size, limit },
+            MemberRefusal::Size { size, limit } => {
+                ErrorKind::TooLarge { what: SizeLimit::Member, size, limit }
+            }
             MemberRefusal::Extension { size, limit, .. } => {
-                ErrorKind::TooLarge { what: "a tar extension header", size, limit }
+                ErrorKind::TooLarge { what: SizeLimit::ExtensionHeader, size, limit }
             }
             MemberRefusal::Sparse => {
                 ErrorKind::Header("a sparse member; write the shard again without `--sparse`".into())

@@ -7,7 +7,7 @@ use super::header::{self, BLOCK, Block, EntryKind, Extension, SparseMap};
 use super::limits::Limits;
 use super::long_extension::LongExtension;
 use super::refusal::{MemberRefusal, NameKnown};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::file_kind::not_a_tar;
 use bytes::Bytes;
 
@@ -401,7 +401,7 @@ impl Walker {
             (_, false) => WalkerState::Extension(meaning, size),
             // It may name all members that follow.
             (ExtensionKind::GlobalPax, true) => {
-                return Err(ErrorKind::TooLarge { what: "a tar extension header", size, limit }.into());
+                return Err(ErrorKind::TooLarge { what: SizeLimit::ExtensionHeader, size, limit }.into());
             }
             (_, true) => {
                 self.end_of(self.offset(), size)?;

@@ -59,6 +59,8 @@ fn data_type(dtype: DType) -> DLDataType {
         DType::BF16 => DLDataType::BF16,
         DType::F32 => DLDataType::F32,
         DType::F64 => DLDataType::F64,
+        // Another crate defines the types; a test tries them all.
+        other => unreachable!("{other} has no DLPack type"),
     }
 }
 
@@ -102,6 +104,14 @@ mod tests {
         assert_ne!(other.as_bytes().as_ptr().cast(), address);
         std::thread::spawn(move || drop(dlpack)).join().unwrap();
         assert_eq!(tensor().as_bytes().as_ptr().cast(), address);
+    }
+
+    #[test]
+    fn each_type_has_a_dlpack_type_of_its_size() {
+        for dtype in DType::ALL {
+            let DLDataType { bits, lanes, .. } = data_type(dtype);
+            assert_eq!((usize::from(bits), lanes), (8 * dtype.size(), 1), "{dtype}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::shown;
+use crate::store::{Compression, shard_stem};
 use std::io::{self, Write};
 
 /// The compression of a shard that is written.
@@ -23,21 +24,19 @@ impl ShardCompression {
     pub(super) fn of(name: &str) -> Result<Self> {
         let unsupported =
             |why: &str| Err(ErrorKind::UnsupportedCompression(format!("{}: {why}", shown(name))).into());
-        let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
-        if ends(&[".tar"]) {
-            Ok(Self::None)
-        } else if ends(&[".tar.gz", ".tgz"]) {
+        match Compression::of(name) {
+            _ if shard_stem(name).is_none() => {
+                unsupported("the name of a shard to write ends in .tar, .tar.gz, .tgz, .tar.zst or .tzst")
+            }
+            None => Ok(Self::None),
             #[cfg(feature = "gzip")]
-            return Ok(Self::Gzip);
+            Some(Compression::Gzip) => Ok(Self::Gzip),
             #[cfg(not(feature = "gzip"))]
-            unsupported("writing it needs the feature `gzip`")
-        } else if ends(&[".tar.zst", ".tzst"]) {
+            Some(Compression::Gzip) => unsupported("writing it needs the feature `gzip`"),
             #[cfg(feature = "zstd")]
-            return Ok(Self::Zstd);
+            Some(Compression::Zstd) => Ok(Self::Zstd),
             #[cfg(not(feature = "zstd"))]
-            unsupported("writing it needs the feature `zstd`")
-        } else {
-            unsupported("the name of a shard to write ends in .tar, .tar.gz, .tgz, .tar.zst or .tzst")
+            Some(Compression::Zstd) => unsupported("writing it needs the feature `zstd`"),
         }
     }
 }

@@ -66,6 +66,31 @@ impl ShardPattern {
         format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
     }
 
+    /// The name of the series without numbers and suffix, for documents beside the shards.
+    ///
+    /// It is the text before the number, without zeros and separators at its end; `shards` in the same
+    /// directory if nothing is left.
+    ///
+    /// Returns `None` if the number is in the name of a directory.
+    ///
+    /// ```
+    /// use shardstream::write::ShardPattern;
+    ///
+    /// let pattern = ShardPattern::new("gs://bucket/train-%06d.tar")?;
+    /// let index = format!("{}.index.json", pattern.stem().expect("the number is in the file's name"));
+    /// assert_eq!(index, "gs://bucket/train.index.json");
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn stem(&self) -> Option<String> {
+        if self.after.contains('/') {
+            return None;
+        }
+        let stem = self.before.trim_end_matches('0').trim_end_matches(['-', '_', '.']);
+        let name = if stem.is_empty() || stem.ends_with('/') { "shards" } else { "" };
+        Some(format!("{stem}{name}"))
+    }
+
     /// The number of the shard of this name; `None` for a name that no shard of the series has.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
@@ -114,6 +139,21 @@ mod tests {
             let pattern = ShardPattern::new(pattern).unwrap();
             assert_eq!(pattern.name(number), name);
             assert_eq!(pattern.number(name), Some(number));
+        }
+    }
+
+    #[test]
+    fn stems() {
+        for (pattern, stem) in [
+            ("train-%06d.tar", Some("train")),
+            ("gs://b/d.1/v2_x_%d.tar", Some("gs://b/d.1/v2_x")),
+            ("a/x-00%d-y.tar", Some("a/x")),
+            ("%d.tar", Some("shards")),
+            ("/%03d.tar", Some("/shards")),
+            ("100%%/0-%03d-é.tar", Some("100%/0")),
+            ("a/%d/b.tar", None),
+        ] {
+            assert_eq!(ShardPattern::new(pattern).unwrap().stem().as_deref(), stem, "{pattern}");
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::support::shards::{memory, write};
 use shardstream::codec::Decoder;
 use shardstream::collate::{Columns, Scalar};
+use shardstream::error::SizeLimit;
 use shardstream::index::Index;
 use shardstream::store::Store;
 use shardstream::{Dataset, Loader, Topology};
@@ -62,7 +63,7 @@ fn an_index_takes_memory_in_proportion_to_what_is_stored() {
     std::fs::write(&path, gzip(&text)).unwrap();
     assert!(path.metadata().unwrap().len() < 200_000);
     let load = || Index::load(&Store::default(), path.to_str().unwrap()).unwrap_err();
-    assert!(matches!(load().kind(), ErrorKind::TooLarge { what: "a parsed index", .. }), "{}", load());
+    assert!(matches!(load().kind(), ErrorKind::TooLarge { what: SizeLimit::ParsedIndex, .. }), "{}", load());
     // A document of the sizes that are written is read.
     let sizes = format!("{}1", "123456,".repeat(400_000));
     let document = format!(

@@ -18,7 +18,7 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
 
 /// The references in a text, `FILE` or `FILE: TEST, TEST`.
 fn references(text: &str) -> Vec<&str> {
-    let roots = ["src/", "tests/", "fuzz/", "examples/", ".ci/"];
+    let roots = ["src/", "crates/", "tests/", "fuzz/", "examples/", ".ci/"];
     let code = text.split('`').skip(1).step_by(2);
     code.filter(|code| roots.iter().any(|root| code.starts_with(root))).collect()
 }

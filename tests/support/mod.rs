@@ -20,6 +20,14 @@ use std::path::Path;
 /// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
 pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
+/// The root of the repository. These files are also compiled into the tests of other packages.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .find(|folder| folder.join("tests/support").is_dir())
+        .expect("the tests are in the repository")
+}
+
 /// Reads the samples of a shard, compressed or not.
 pub fn read_samples(path: &Path) -> Vec<Result<Sample>> {
     let url = path.to_str().unwrap();

@@ -8,7 +8,7 @@
 //! SHARDSTREAM_TEST_PYTHON=venv/bin/python cargo test --test suite -- --include-ignored differential
 //! ```
 
-use super::Content;
+use super::{Content, root};
 use serde_json::Value as Json;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -68,7 +68,7 @@ impl Python {
 
     /// Runs a script of `tests/scripts`, and returns what it printed: one JSON document.
     fn run(&self, script: &str, args: &[&Path]) -> Json {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts").join(script);
+        let script = root().join("tests/scripts").join(script);
         let output = Command::new(&self.program).arg(script).args(args).envs(self.locale).output().unwrap();
         serde_json::from_slice(&stdout_of(output)).unwrap()
     }

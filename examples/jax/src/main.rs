@@ -4,7 +4,6 @@ mod ring;
 mod wire;
 
 use clap::Parser;
-use resnet::shards::{self, Counts};
 use ring::Ring;
 use shardstream::loader;
 use shardstream::prelude::*;
@@ -92,7 +91,7 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 fn batches(args: &Args) -> Result<Batches, AnyError> {
     let pattern = match &args.shards {
         Some(pattern) => pattern.clone(),
-        None => shards::synthetic(&args.work_dir, Counts::default())?.train,
+        None => synthetic::shards(&args.work_dir, synthetic::Counts::default())?.train,
     };
     let dataset = Dataset::builder(pattern)
         .topology(Topology::new(args.rank, args.ranks)?)

@@ -3,7 +3,6 @@
 //! A Python with JAX is `SHARDSTREAM_TEST_JAX`. Tests that need one are ignored unless they are asked for.
 #![allow(missing_docs)]
 
-use resnet::shards::{Counts, synthetic};
 use serde_json::Value as Json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -16,7 +15,8 @@ fn shards() -> &'static str {
     static SHARDS: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
     let (_, shards) = SHARDS.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let shards = synthetic(dir.path(), Counts { train: 650, validation: 1 }).unwrap().train;
+        let shards =
+            synthetic::shards(dir.path(), synthetic::Counts { train: 650, validation: 1 }).unwrap().train;
         (dir, shards)
     });
     shards

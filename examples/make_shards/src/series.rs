@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use shardstream::ErrorKind;
-use shardstream::store::Store;
+use shardstream::store::{Store, split_last};
 use shardstream::write::ShardPattern;
 
 /// The key of a sample: its number in the series.
@@ -16,9 +16,8 @@ pub fn key(number: u64) -> String {
 pub struct Series {
     text: String,
     pattern: ShardPattern,
-    /// Ends with a slash; empty for the working directory.
-    directory: String,
-    name: String,
+    /// The beginning of the URL of each document beside the shards.
+    stem: String,
 }
 
 impl Series {
@@ -31,24 +30,13 @@ impl Series {
         let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
         let pattern = ShardPattern::new(&text)?;
         let usage = |what: &str| Error::Usage(format!("{text}: {what}"));
-        let (first, second) = (pattern.name(0), pattern.name(1));
-        let (directory, file) = first.split_at(first.rfind('/').map_or(0, |slash| slash + 1));
-        let Some(stem) = file.strip_suffix(".tar") else {
+        if !text.ends_with(".tar") {
             return Err(usage("the names of shards end in .tar; images are compressed already"));
-        };
-        if !second.starts_with(directory) {
-            return Err(usage("the number of the shard belongs in the name of the file, not of a folder"));
         }
-        let same = stem
-            .bytes()
-            .zip(second[directory.len()..].bytes())
-            .take_while(|(one, other)| one == other)
-            .count();
-        // The two numbers differ in the last digit only; all digits before it are zeros.
-        let name = stem[..same].trim_end_matches('0').trim_end_matches(['-', '_', '.']);
-        let name = if name.is_empty() { "shards" } else { name };
-        let (directory, name) = (directory.to_owned(), name.to_owned());
-        Ok(Series { text, pattern, directory, name })
+        let Some(stem) = pattern.stem() else {
+            return Err(usage("the number of the shard belongs in the name of the file, not of a folder"));
+        };
+        Ok(Series { text, pattern, stem })
     }
 
     /// The pattern.
@@ -58,7 +46,7 @@ impl Series {
 
     /// The file names up to the number.
     pub fn name(&self) -> &str {
-        &self.name
+        split_last(&self.stem).1
     }
 
     /// The URL of a shard.
@@ -68,7 +56,7 @@ impl Series {
 
     /// The URL of the index of all shards.
     pub fn index(&self) -> String {
-        format!("{}{}.index.json", self.directory, self.name)
+        format!("{}.index.json", self.stem)
     }
 
     /// The existing shards of this series.
@@ -76,7 +64,10 @@ impl Series {
     /// # Errors
     /// The errors of listing.
     pub fn existing(&self, store: &Store) -> Result<Vec<String>> {
-        let directory = if self.directory.is_empty() { "." } else { &self.directory };
+        let directory = match split_last(&self.stem) {
+            ("", _) => ".",
+            (directory, _) => directory,
+        };
         let listed = match store.list(directory) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
             listed => listed?,

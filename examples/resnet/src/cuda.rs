@@ -1,6 +1,6 @@
 //! The CUDA plugin of JAX: the wheels that contain it, and whether this machine can use it.
 
-use crate::wheel::{Pinned, WheelSet};
+use shardstream_pjrt::fetch::{Pinned, WheelSet};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;

@@ -2,12 +2,12 @@
 
 use crate::artifact::Artifact;
 use crate::error::{Error, Result};
-use crate::pjrt::{Client, OptionValue, PluginOption};
 use crate::plugin::FoundPlugin;
 use crate::rendezvous::{Address, Job, Member, Server, token};
 use crate::spawn;
 use sha2::{Digest, Sha256};
 use shardstream::Topology;
+use shardstream_pjrt::{Client, OptionValue, PluginOption};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The errors that end a training.
+//! The errors that end a training: those of the modules that have errors of their own, and those of the
+//! others, which import this one.
 
 use crate::exit_code::{EXIT_HUNG, EXIT_STOPPED, EXIT_TARGET};
 use std::io;
@@ -13,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The plugin or a device.
     #[error(transparent)]
-    Pjrt(#[from] crate::pjrt::PjrtError),
+    Pjrt(#[from] shardstream_pjrt::PjrtError),
     /// No plugin was found or downloaded.
     #[error(transparent)]
     Plugin(#[from] crate::plugin::PluginError),
@@ -80,13 +81,8 @@ pub enum Error {
     #[error("bad batch: {0}")]
     Batch(String),
     /// The loss became NaN or infinite.
-    #[error("the loss became {loss} at step {step}: try a lower learning rate")]
-    Diverged {
-        /// Counted from 1, in the epoch.
-        step: u64,
-        /// The loss.
-        loss: f32,
-    },
+    #[error(transparent)]
+    Diverged(#[from] crate::report::Diverged),
     /// An epoch has no full batch.
     #[error("the {0} data gave no batch")]
     Empty(&'static str),
@@ -164,12 +160,6 @@ fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
         }
         _ => other,
     }
-}
-
-/// The message of an error and of its causes.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |e| e.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Trains a ResNet on TPU, GPU or CPU from Rust.
 //!
-//! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it ([`pjrt`]).
-//! What is left to Rust is the loop around it: [`data`] makes batches on the host, [`shardstream::feed`]
-//! brings them to the devices ahead of the step, [`train`] steps, evaluates and reports, [`checkpoint`] saves
-//! the network and the state of the data together, so that a training that was killed continues as if it had
-//! not been, [`weights`] exchanges the weights with PyTorch, and [`logdir`] keeps what it has to say.
+//! The network is a program exported from JAX ([`artifact`]); a PJRT plugin compiles and runs it
+//! ([`shardstream_pjrt`]). What is left to Rust is the loop around it: [`data`] makes batches on the host,
+//! [`shardstream::feed`] brings them to the devices ahead of the step, [`train`] steps, evaluates and
+//! reports, [`checkpoint`] saves the network and the state of the data together, so that a training that was
+//! killed continues as if it had not been, [`weights`] exchanges the weights with PyTorch, and [`logdir`]
+//! keeps what it has to say.
 
 pub mod args;
 pub mod artifact;
+pub mod causes;
 pub mod checkpoint;
 pub mod compile;
 pub mod cuda;
@@ -20,7 +22,6 @@ pub mod log;
 pub mod logdir;
 pub mod model;
 pub mod network;
-pub mod pjrt;
 pub mod plugin;
 pub mod profile;
 pub mod progress;
@@ -30,15 +31,12 @@ mod removed_at_end;
 pub mod rendezvous;
 pub mod report;
 pub mod schedule;
-pub mod shards;
 pub mod signals;
 pub mod spawn;
 pub mod stop;
-pub mod synthetic;
 pub mod train;
 pub mod watchdog;
 pub mod weights;
-pub mod wheel;
 
 pub use error::{Error, Result};
 

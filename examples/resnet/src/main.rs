@@ -3,32 +3,32 @@
 use clap::Parser;
 use resnet::args::Args;
 use resnet::artifact::Artifact;
+use resnet::causes::with_causes;
 use resnet::checkpoint::{Checkpoints, Resume, Saver};
 use resnet::compile::{Cache, Compiler};
 use resnet::curves::{Curves, serve_metrics};
 use resnet::data::{DataOptions, Folder, Sets, ShardData, Source, Split, Waiting};
-use resnet::error::with_causes;
 use resnet::log;
 use resnet::logdir::{LogDir, LogDirError, Records};
 use resnet::model::{DeviceMemory, Model, Uploader};
 use resnet::network::{DryRun, Network};
-use resnet::pjrt::Client;
 use resnet::plugin::FoundPlugin;
 use resnet::profile::Profile;
 use resnet::progress::Task;
 use resnet::report::Summary;
-use resnet::shards::{self, Counts, Shards};
 use resnet::signals::Signals;
 use resnet::stop::{self, Stop};
 use resnet::train::{self, Start, TrainContext};
 use resnet::watchdog::{Watchdog, WatchdogSettings};
 use resnet::weights::{self, Destination, Initial};
-use resnet::{Error, Result, devices, plugin, spawn, synthetic};
+use resnet::{Error, Result, devices, plugin, spawn};
 use shardstream::{SecretUrl, Topology};
+use shardstream_pjrt::Client;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+use synthetic::{Counts, Shards};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -80,7 +80,7 @@ fn listen(signals: Signals, stop: Stop) -> Result<()> {
 fn start_processes(args: &Args, processes: usize, signals: Signals) -> Result<()> {
     let found = plugin::find(args.network.plugin.as_ref())?;
     if args.data.shards.is_none() && args.data.folder.is_none() {
-        shards::synthetic(&args.work_dir()?, Counts::default())?;
+        synthetic::shards(&args.work_dir()?, Counts::default())?;
     }
     let (_server, environment) = match found.is_gpu() {
         true => devices::serve(&args.artifact()?, processes).map(|(server, set)| (Some(server), set))?,
@@ -132,8 +132,9 @@ fn train_to(
     let weights = args.output.save_weights.as_ref().filter(|_| topology.rank() == 0);
     let weights = weights.map(|url| Destination::new(url)).transpose()?;
     let checkpoints = args.output.checkpoint.as_ref();
-    let checkpoints =
-        checkpoints.map(|url| Checkpoints::new(url, &artifact, args.training.seed, &options)).transpose()?;
+    let checkpoints = checkpoints
+        .map(|url| Checkpoints::new(url, &artifact, args.training.seed, options.inputs()))
+        .transpose()?;
     let checkpoints = checkpoints.map(|checkpoints| {
         checkpoints.keep(args.output.keep).topology(topology).dry(args.processes.dry_run.is_some())
     });
@@ -148,7 +149,7 @@ fn train_to(
         Ok(begun) => begun.flatten(),
         Err(error) => {
             out.write_all(&resume_log)?;
-            return Err(error);
+            return Err(error.into());
         }
     };
     if let Some(done) =
@@ -398,7 +399,7 @@ fn chosen_shards(args: &Args, artifact: &Artifact) -> Result<Shards> {
             m.classes
         )));
     }
-    shards::synthetic(&args.work_dir()?, Counts::default())
+    Ok(synthetic::shards(&args.work_dir()?, Counts::default())?)
 }
 
 /// Compiles the programs for TPU topologies, without a TPU.

@@ -4,10 +4,10 @@ use crate::artifact::{Artifact, Manifest};
 use crate::compile::{Compiler, Program};
 use crate::data::HostBatch;
 use crate::error::{Error, Result};
-use crate::pjrt::{Buffer, Client, CompileOptions, Executable, PjrtError, Span};
 use crate::report::EvalCounts;
 use shardstream::State;
 use shardstream::tensor::{BatchMemory, Pinned};
+use shardstream_pjrt::{Buffer, Client, CompileOptions, Executable, PjrtError, Span};
 use std::io::Write;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -281,7 +281,7 @@ fn take_last<const N: usize>(results: &mut [Vec<Buffer>]) -> Option<[Buffer; N]>
 }
 
 /// Copies the same array to all devices of this process.
-fn on_each<T: crate::pjrt::Element>(client: &Client, values: &[T], dims: &[i64]) -> Result<Vec<Buffer>> {
+fn on_each<T: shardstream_pjrt::Element>(client: &Client, values: &[T], dims: &[i64]) -> Result<Vec<Buffer>> {
     let uploads = (0..client.local_devices()).map(|device| client.upload(values, dims, device));
     Ok(uploads.collect::<Result<_, PjrtError>>()?)
 }

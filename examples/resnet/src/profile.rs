@@ -1,11 +1,12 @@
 //! Records what the devices do during a few steps, for XProf and TensorBoard.
 //!
-//! The plugin makes the recording ([`Profiler`]). The file is `DIR/plugins/profile/step-N/rank-R.xplane.pb`,
-//! where both programs look for it; `N` is the first recorded step, the same on all ranks of a job.
+//! The plugin makes the recording ([`shardstream_pjrt::Profiler`]). The file is
+//! `DIR/plugins/profile/step-N/rank-R.xplane.pb`, where both programs look for it; `N` is the first recorded
+//! step, the same on all ranks of a job.
 
-use crate::pjrt::{Client, Profiler};
 use shardstream::store::Store;
 use shardstream::{SecretUrl, Topology};
+use shardstream_pjrt::{Client, PjrtError};
 use std::fmt;
 use std::io::Write;
 use std::str::FromStr;
@@ -22,7 +23,7 @@ pub enum ProfileError {
     },
     /// The plugin failed.
     #[error("the profiler failed")]
-    Profiler(#[from] crate::pjrt::PjrtError),
+    Profiler(#[from] PjrtError),
     /// The recording cannot be written.
     #[error("cannot write the profile {url}")]
     Write {
@@ -73,10 +74,12 @@ impl fmt::Display for Steps {
     }
 }
 
+/// Stops a recording, and returns it.
+type StopRecording = Box<dyn FnOnce() -> Result<Vec<u8>, PjrtError>>;
+
 /// Records some steps of a training.
-#[derive(Debug)]
 pub struct Profile {
-    client: Client,
+    start: Box<dyn Fn() -> Result<StopRecording, PjrtError>>,
     store: Store,
     dir: String,
     rank: usize,
@@ -84,7 +87,7 @@ pub struct Profile {
     /// Steps that this process has begun.
     begun: u64,
     /// The recording under way, and the number of its first step in the job.
-    recording: Option<(Profiler, u64)>,
+    recording: Option<(StopRecording, u64)>,
 }
 
 /// A recording that was written.
@@ -100,6 +103,15 @@ impl fmt::Display for SavedProfile {
     }
 }
 
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile")
+            .field("steps", &self.steps)
+            .field("begun", &self.begun)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Profile {
     /// Prepares a recording of what the devices of `client` do in `steps`, in `dir`, a directory or the URL
     /// of one.
@@ -111,9 +123,23 @@ impl Profile {
         if !client.plugin().has_profiler() {
             return Err(ProfileError::NoProfiler { platform: client.platform()? });
         }
+        let plugin = client.plugin();
+        let start = move || -> Result<StopRecording, PjrtError> {
+            let profiler = plugin.start_profiler()?;
+            Ok(Box::new(|| profiler.stop()))
+        };
+        Ok(Self::with_profiler(dir, steps, Box::new(start), topology))
+    }
+
+    /// Like [`new`](Self::new), with a function that starts the profiler.
+    fn with_profiler(
+        dir: &str,
+        steps: Steps,
+        start: Box<dyn Fn() -> Result<StopRecording, PjrtError>>,
+        topology: Topology,
+    ) -> Self {
         let (dir, rank) = (dir.trim_end_matches('/').to_owned(), topology.rank());
-        let store = Store::default();
-        Ok(Self { client: client.clone(), store, dir, rank, steps, begun: 0, recording: None })
+        Self { start, store: Store::default(), dir, rank, steps, begun: 0, recording: None }
     }
 
     /// Whether the next step is the first one to record. All earlier steps must have ended when it begins.
@@ -126,7 +152,7 @@ impl Profile {
     pub fn begin(&mut self, number: u64) -> Result<(), ProfileError> {
         self.begun += 1;
         if self.begun == self.steps.first {
-            self.recording = Some((self.client.plugin().start_profiler()?, number));
+            self.recording = Some(((self.start)()?, number));
         }
         Ok(())
     }
@@ -139,8 +165,8 @@ impl Profile {
 
     /// Ends the recording, if there is one, and writes it.
     pub fn finish(&mut self) -> Result<Option<SavedProfile>, ProfileError> {
-        let Some((profiler, first)) = self.recording.take() else { return Ok(None) };
-        let bytes = profiler.stop()?;
+        let Some((stop, first)) = self.recording.take() else { return Ok(None) };
+        let bytes = stop()?;
         let url = format!("{}/plugins/profile/step-{first}/rank-{}.xplane.pb", self.dir, self.rank);
         match self.write(&url, &bytes) {
             Ok(()) => Ok(Some(SavedProfile { url: url.into(), bytes: bytes.len() })),
@@ -159,7 +185,6 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pjrt::profiler_tests;
 
     #[test]
     fn steps_are_two_numbers_in_order() {
@@ -173,10 +198,10 @@ mod tests {
     /// written.
     fn run(steps: &str, all: u64) -> (Vec<u64>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
-        let client = profiler_tests::client(false);
+        let start = || -> Result<StopRecording, PjrtError> { Ok(Box::new(|| Ok(b"recording".to_vec()))) };
         let url = dir.path().join("made/of it").display().to_string();
         let topology = Topology::new(2, 4).unwrap();
-        let mut profile = Profile::new(&url, steps.parse().unwrap(), &client, topology).unwrap();
+        let mut profile = Profile::with_profiler(&url, steps.parse().unwrap(), Box::new(start), topology);
         let (mut started, mut written) = (vec![], vec![]);
         for step in 100..100 + all {
             if profile.starts_now() {
@@ -191,7 +216,7 @@ mod tests {
         written.extend(profile.finish().unwrap());
         for saved in &written {
             let path = saved.url.expose_secret().to_owned();
-            assert_eq!(std::fs::read(path).unwrap(), [10, 3, b'a', b'b', b'c']);
+            assert_eq!(std::fs::read(path).unwrap(), b"recording");
         }
         let relative = |saved: SavedProfile| saved.url.expose_secret().replace(&url, "");
         (started, written.into_iter().map(relative).collect())

@@ -1,6 +1,7 @@
 //! Progress on the terminal: a bar where there is a terminal, plain lines elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::RefCell;
 use std::time::Duration;
 
 const STEPS: &str = "{msg} {bar:30} {pos}/{len} {per_sec}, {eta} left";
@@ -37,13 +38,6 @@ impl Task {
     pub fn count(what: &str, total: u64) -> Self {
         let bar = ProgressBar::new(total);
         bar.set_style(style("{spinner} {msg} {bar:30} {pos}/{len}"));
-        Self::start(bar, what)
-    }
-
-    /// A task over `total` bytes.
-    pub fn bytes(what: &str, total: u64) -> Self {
-        let bar = ProgressBar::new(total);
-        bar.set_style(style("{spinner} {msg} {bar:30} {bytes}/{total_bytes}"));
         Self::start(bar, what)
     }
 
@@ -98,6 +92,15 @@ impl Drop for Task {
     }
 }
 
+/// Shows a task for each line that `work` reports, until the next one.
+pub fn tasks<T, E>(work: impl FnOnce(&dyn Fn(&str)) -> Result<T, E>) -> Result<T, E> {
+    let current = RefCell::new(None);
+    let done = |task: Option<Task>| task.map_or((), Task::done);
+    let result = work(&|line| done(current.replace(Some(Task::spinner(line)))))?;
+    done(current.take());
+    Ok(result)
+}
+
 fn style(template: &str) -> ProgressStyle {
     // A test checks the templates; the default style is a harmless fallback.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
@@ -109,13 +112,9 @@ mod tests {
 
     #[test]
     fn templates_are_valid() {
-        for template in [
-            "{spinner} {msg} {elapsed}",
-            "{spinner} {msg} {bar:30} {bytes}/{total_bytes}",
-            "{spinner} {msg} {bar:30} {pos}/{len}",
-            STEPS,
-            STEPS_WITHOUT_END,
-        ] {
+        for template in
+            ["{spinner} {msg} {elapsed}", "{spinner} {msg} {bar:30} {pos}/{len}", STEPS, STEPS_WITHOUT_END]
+        {
             assert!(ProgressStyle::with_template(template).is_ok());
         }
     }

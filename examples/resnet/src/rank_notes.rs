@@ -39,7 +39,7 @@ impl RankNotes {
     pub(crate) fn write(&self, word: &str, steps: u64) -> shardstream::Result<()> {
         let (rank, first) = (self.topology.rank(), self.first_step);
         let url = format!("{}/rank-{rank:05}.from-{first}.{word}.{steps}", self.url);
-        self.store.create(&url)?.finish().map(drop)
+        self.store.put(&url, b"").map(drop)
     }
 
     /// The notes that all ranks have written in this run.

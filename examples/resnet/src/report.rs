@@ -1,7 +1,6 @@
 //! What a training has done so far: sums, times and finished epochs. A checkpoint stores these structs, so a
 //! resumed training continues with the same sums.
 
-use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -130,6 +129,16 @@ impl RunningEpoch {
     }
 }
 
+/// The error of a loss that became NaN or infinite.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("the loss became {loss} at step {step}: try a lower learning rate")]
+pub struct Diverged {
+    /// Counted from 1, in the epoch.
+    pub step: u64,
+    /// The loss.
+    pub loss: f32,
+}
+
 /// Sums over steps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
@@ -145,9 +154,9 @@ pub struct Tally {
 
 impl Tally {
     /// Adds a step of this many samples.
-    pub fn add(&mut self, loss: f32, correct: u64, step: u64, samples: u64) -> Result<()> {
+    pub fn add(&mut self, loss: f32, correct: u64, step: u64, samples: u64) -> Result<(), Diverged> {
         if !loss.is_finite() {
-            return Err(Error::Diverged { step, loss });
+            return Err(Diverged { step, loss });
         }
         self.merge(&Self { steps: 1, samples, correct, loss: loss.into() });
         Ok(())

@@ -5,7 +5,7 @@
 //! others. All continue to the highest number. A rank that waits in a collective for a slower one is
 //! released, since the slower one reaches the same step.
 
-use crate::error::with_causes;
+use crate::causes::with_causes;
 use crate::exit_code::EXIT_STOPPED;
 use crate::rank_notes::{Note, RankNotes};
 use crate::removed_at_end;

@@ -38,26 +38,6 @@ impl NpyHeader {
     }
 }
 
-/// numpy's notation of a type.
-pub(super) fn descr(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "|b1",
-        DType::I8 => "|i1",
-        DType::I16 => "<i2",
-        DType::I32 => "<i4",
-        DType::I64 => "<i8",
-        DType::U8 => "|u1",
-        DType::U16 => "<u2",
-        DType::U32 => "<u4",
-        DType::U64 => "<u8",
-        DType::F16 => "<f2",
-        // What numpy writes for the bfloat16 of the package ml_dtypes, and does not read back.
-        DType::BF16 => "<V2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-    }
-}
-
 /// Reads numpy's notation of a type. Returns the type, and whether it is big-endian. Without a byte order,
 /// numpy assumes that of its machine; here it is little-endian, as on all machines that the files are likely
 /// to be from.

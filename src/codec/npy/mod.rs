@@ -12,7 +12,7 @@ use crate::sample::array::byte_len;
 use crate::sample::{Array, DType};
 use bytes::Bytes;
 use error::MAX_HEADER;
-use header::{NpyHeader, descr};
+use header::NpyHeader;
 use smallvec::SmallVec;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -93,7 +93,7 @@ impl Array {
         let comma = if axes.len() == 1 { "," } else { "" };
         let mut header = format!(
             "{{'descr': '{}', 'fortran_order': False, 'shape': ({}{comma}), }}",
-            descr(self.dtype()),
+            self.dtype().npy_descr(),
             axes.join(", ")
         );
         // numpy leaves room to grow the first axis in place.

@@ -3,7 +3,7 @@
 use super::super::layout::LayoutDocument;
 use super::super::shard_entry::ShardEntry;
 use super::{LAYOUT, MAGIC, MAX_EXPANSION, MAX_FRAME, Previous, SELECTION, SIZE, VERSION, VERSIONED};
-use crate::error::{ErrorKind, Result};
+use crate::error::{ErrorKind, Result, SizeLimit};
 
 /// Size in bytes at which a frame is closed.
 const MAX_OPEN_FRAME: usize = 64 << 10;
@@ -43,7 +43,7 @@ impl FrameWriter {
         let length = u32::try_from(self.content.len()).ok().filter(|length| *length as usize <= MAX_FRAME);
         let Some(length) = length else {
             let (size, limit) = (self.content.len() as u64, MAX_FRAME as u64);
-            return Err(ErrorKind::TooLarge { what: "a shard in a compact index", size, limit }.into());
+            return Err(ErrorKind::TooLarge { what: SizeLimit::CompactShard, size, limit }.into());
         };
         out(&length.to_le_bytes())?;
         out(&crc32c::crc32c(&self.content).to_le_bytes())?;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::error::{DOCUMENT, INDEX, LISTING, RESPONSE, RESPONSE_HEAD, one_of_each};
+use crate::error::{SizeLimit, one_of_each};
 
 fn counts(in_a_row: u64, total: u64, samples: u64) -> Counts {
     Counts { in_a_row, total, samples }
@@ -60,7 +60,17 @@ fn every_kind_is_in_the_class_that_is_documented() {
     assert_eq!(named(Failures::panics()), ["panicked"]);
     assert_eq!(named(Failures::missing_shards()), ["not_found"]);
     assert_eq!(named(Failures::all()).len(), 11 + 8 + 3 + 1 + 1);
-    for what in [INDEX, RESPONSE_HEAD, RESPONSE, LISTING, DOCUMENT] {
+    let of_no_shard = [
+        SizeLimit::Index,
+        SizeLimit::ParsedIndex,
+        SizeLimit::CompactShard,
+        SizeLimit::State,
+        SizeLimit::Listing,
+        SizeLimit::Document,
+        SizeLimit::ResponseHead,
+        SizeLimit::Response,
+    ];
+    for what in of_no_shard {
         assert!(!Failures::all().contains(&ErrorKind::TooLarge { what, size: 2, limit: 1 }), "{what}");
     }
 }

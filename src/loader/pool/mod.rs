@@ -3,6 +3,7 @@
 //! ```text
 //! sources         the sources that a pool reads, and its stages
 //! chunk           some consecutive samples of a source, and what the stages made of them
+//! chunk_length    how long the next chunk of a source is
 //! read_schedule   which source is read next, and how far ahead
 //! slot_predictor  where in the memory of its batch a row is written
 //! workers         the threads
@@ -13,6 +14,7 @@
 //! [`Sequencer`](super::sequence::Sequencer) takes them from each source in turn.
 
 mod chunk;
+mod chunk_length;
 mod inline;
 mod read_schedule;
 mod slot_predictor;

@@ -1,41 +1,30 @@
 //! Which source is read next, and how far ahead: a state machine that the threads share.
 //!
-//! One thread at a time reads a source, in chunks. The chunks of a source are given out in the order in which
-//! they were read, whichever thread finishes its chunk first. A source without a chunk may always be read, so
-//! that no source blocks the sequence; so may as many chunks as there are threads. Beyond that, a few chunks
-//! are read ahead, of the source that has the fewest, as long as the budget has memory for them.
+//! **The invariants.**
+//! - One thread at a time reads a source, in chunks, and chunks are given out in the order in which they were
+//!   read, whichever thread finishes first: a chunk has its slot in `chunks` as soon as it is read, and the
+//!   slot is filled when its samples are mapped.
+//! - A source without a chunk may always be read, with memory of the budget or without. So the sequence,
+//!   which takes the items of all sources in turn, never waits for memory that chunks of other sources hold.
+//! - As many chunks as there are threads may also be read without memory: no thread is idle for want of it.
+//!
+//! Beyond that, chunks are read ahead while the budget has memory for them, and not too many items wait: two
+//! for each thread and one for each source in all (`max_ahead`), the source with the fewest chunks first. The
+//! source that the sequence waits for comes before all others.
+//!
+//! Example with three sources and two threads (`tests.rs`), where each chunk is read and none is taken: 0, 1,
+//! 2, then 0, 1, 2 again, then 0. That is 2 · 2 + 3 = 7 chunks, and nothing more is read. The sequence takes
+//! a chunk of source 1, which then has the fewest: it is read next. If the budget has no memory at all, there
+//! are only the chunks 0, 1 and 2.
 
 use super::chunk::{Chunk, ChunkLimits, SourceStatus};
+use super::chunk_length::ChunkLength;
 use crate::activity::Activity;
 use crate::loader::watch::StreamProgress;
 use crate::memory::Gauge;
 use crate::store::{Budget, ReadAheadMemory};
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Maximum number of samples in a chunk. With 16, two fifths of the time for small samples went into the
-/// hand-over between threads.
-const MAX_SAMPLES: usize = 512;
-/// The same for the first chunk of a source: the time per sample is not known yet, and the sequence waits.
-const FIRST_SAMPLES: usize = 8;
-/// Maximum bytes of samples in a chunk. The hand-over of large samples costs next to nothing, and long chunks
-/// of them would take much memory.
-const MAX_BYTES: usize = 512 << 10;
-/// The same if the budget has no memory for the chunk.
-const MAX_BYTES_WITHOUT_MEMORY: usize = 64 << 10;
-/// Maximum bytes of the rows that a chunk becomes.
-const MAX_ROW_BYTES: usize = 4 << 20;
-/// Maximum number of items that a chunk becomes.
-const MAX_OUTPUTS: u64 = 1024;
-
-/// A chunk that takes longer makes the next one shorter, so that all threads finish at about the same time.
-const LONG: Duration = Duration::from_millis(1);
-/// A chunk that takes less makes the next one longer.
-const SHORT: Duration = Duration::from_micros(400);
-/// Samples that take less than this are mapped while they are read. Otherwise the source is released first,
-/// so that another thread can read on; but keeping the samples until then costs time for memory that leaves
-/// the cache.
-const QUICK: Duration = Duration::from_micros(5);
 
 /// Number of chunks per thread that are read ahead, beyond one for each source.
 const AHEAD_PER_THREAD: usize = 2;
@@ -50,7 +39,7 @@ pub(super) struct ReadSchedule<S, T> {
     sources: Vec<SourceState<S, T>>,
     /// Number of chunks that were read and not given out yet.
     ahead: usize,
-    /// Maximum of `ahead` beyond the chunks that are needed in any case.
+    /// Up to this many chunks are read in advance. A chunk that somebody waits for is read in any case.
     max_ahead: usize,
     /// Bytes of the row of an item in its batch.
     row_bytes: usize,
@@ -82,17 +71,7 @@ struct SourceState<S, T> {
     chunks: VecDeque<Option<Chunk<T>>>,
     /// Number of the first of them.
     first_chunk: u64,
-    /// Maximum number of samples in the next chunk.
-    max_samples: usize,
-    /// Bytes that the next chunk is likely to have.
-    expected_bytes: u64,
-    /// Whether the samples of the last chunk were [`QUICK`].
-    is_quick: bool,
-    /// Whether the budget had memory for the last chunk.
-    had_memory: bool,
-    /// Number of samples that were mapped, and number of items that they gave.
-    inputs: u64,
-    outputs: u64,
+    length: ChunkLength,
     /// Number of items in its chunks.
     items_waiting: usize,
     /// Number of the item that the next sample gives, if each sample that is being mapped gives one.
@@ -150,12 +129,7 @@ impl<S, T> ReadSchedule<S, T> {
             budget,
             chunks: VecDeque::new(),
             first_chunk: 0,
-            max_samples: FIRST_SAMPLES,
-            expected_bytes: MAX_BYTES as u64,
-            is_quick: false,
-            had_memory: false,
-            inputs: 0,
-            outputs: 0,
+            length: ChunkLength::default(),
             items_waiting: 0,
             next_item: 0,
         };
@@ -217,10 +191,10 @@ impl<S, T> ReadSchedule<S, T> {
         let rows = self.row_bytes.saturating_mul(self.sources.len()).max(1);
         let sources = self.sources.len();
         let source = self.sources.get_mut(number)?;
-        let ChunkLimits { samples, bytes } = source.limits(self.row_bytes);
+        let ChunkLimits { samples, bytes } = source.length.limits(self.row_bytes);
         let limits = ChunkLimits { samples: samples.min(MAX_BYTES_WAITING / rows).max(1), bytes };
         source.is_readable = false;
-        let maps_at_once = self.row_bytes == 0 && source.is_quick && self.threads <= sources;
+        let maps_at_once = self.row_bytes == 0 && source.length.is_quick() && self.threads <= sources;
         Some(ReadTask { source: number, reader: source.reader.take()?, limits, maps_at_once, memory })
     }
 
@@ -229,8 +203,8 @@ impl<S, T> ReadSchedule<S, T> {
     fn hold_memory(&mut self, number: usize) -> Option<ReadAheadMemory> {
         let needed = self.ahead < self.threads;
         let source = self.sources.get_mut(number)?;
-        let held = source.budget.try_reserve(source.expected_bytes, &self.gauge);
-        source.had_memory = held.is_some();
+        let held = source.budget.try_reserve(source.length.expected_bytes(), &self.gauge);
+        source.length.set_had_memory(held.is_some());
         let held = held
             .or_else(|| (needed || source.chunks.is_empty()).then(|| source.budget.reserve(0, &self.gauge)));
         self.is_full |= held.is_none();
@@ -338,11 +312,7 @@ impl<S, T> ReadSchedule<S, T> {
         if !is_chunk {
             return None;
         }
-        // A chunk without memory was cut short. It only tells that the one before it was unusually large.
-        source.expected_bytes = match (source.had_memory, bytes as u64) {
-            (true, bytes) => bytes,
-            (false, bytes) => source.expected_bytes.min(bytes.max(MAX_BYTES as u64)),
-        };
+        source.length.read(bytes as u64);
         let first_item = source.next_item;
         source.next_item += samples as u64;
         source.chunks.push_back(None);
@@ -355,15 +325,8 @@ impl<S, T> ReadSchedule<S, T> {
     pub(super) fn finish(&mut self, id: ChunkId, chunk: Chunk<T>, samples: usize, took: Duration) {
         let Some(source) = self.sources.get_mut(id.source) else { return };
         let outputs = chunk.outputs;
-        (source.inputs, source.outputs) =
-            (source.inputs.saturating_add(samples as u64), source.outputs.saturating_add(outputs as u64));
+        source.length.mapped(samples, outputs, took);
         source.next_item = source.next_item.saturating_add(outputs as u64).saturating_sub(samples as u64);
-        if took > LONG {
-            source.max_samples = (samples / 2).max(1);
-        } else if took < SHORT && samples >= source.max_samples {
-            source.max_samples = source.max_samples.saturating_mul(2).min(MAX_SAMPLES);
-        }
-        source.is_quick = took < QUICK * u32::try_from(samples).unwrap_or(u32::MAX);
         source.items_waiting += outputs;
         self.items_waiting += outputs;
         let at = id.number.checked_sub(source.first_chunk).and_then(|at| usize::try_from(at).ok());
@@ -423,18 +386,6 @@ impl<S, T> SourceState<S, T> {
     /// The source with the lowest value is read next: the one with the fewest chunks.
     fn priority(&self) -> (usize, u64) {
         (self.chunks.len(), self.first_chunk)
-    }
-
-    /// The limits of the next chunk, if items have rows of `row_bytes` bytes.
-    fn limits(&self, row_bytes: usize) -> ChunkLimits {
-        // Before the first chunk, assume one item for each sample.
-        let outputs = if self.inputs == 0 { 1 } else { self.outputs.div_ceil(self.inputs).max(1) };
-        let rows = row_bytes.saturating_mul(usize::try_from(outputs).unwrap_or(usize::MAX)).max(1);
-        let items = usize::try_from(MAX_OUTPUTS / outputs).unwrap_or(usize::MAX);
-        ChunkLimits {
-            samples: self.max_samples.min(MAX_ROW_BYTES / rows).min(items).max(1),
-            bytes: if self.had_memory { MAX_BYTES } else { MAX_BYTES_WITHOUT_MEMORY },
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::collate::Collator;
 use crate::memory::Gauge;
-use crate::store::read_buffers;
+use crate::read_buffer::read_buffers;
 use serde::Serialize;
 use std::fmt;
 

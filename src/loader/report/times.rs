@@ -78,7 +78,6 @@ impl Times {
     /// The time spent on an activity; none if it is not reported.
     pub(in crate::loader) fn of(&mut self, activity: Activity) -> Option<&mut Duration> {
         Some(match activity {
-            Activity::Other | Activity::Idle => return None,
             Activity::ReadFile => &mut self.read_files,
             Activity::Parse => &mut self.parse,
             Activity::Select => &mut self.select,
@@ -91,6 +90,7 @@ impl Times {
             Activity::Collect => &mut self.collect,
             Activity::AwaitItems => &mut self.await_items,
             Activity::AwaitTrainer => &mut self.await_trainer,
+            _ => return None,
         })
     }
 
@@ -131,4 +131,15 @@ pub(super) enum WorkKind {
     Select,
     Shuffle,
     Map,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_activity_but_two_is_reported() {
+        let unreported = Activity::ALL.into_iter().filter(|one| Times::default().of(*one).is_none());
+        assert_eq!(unreported.collect::<Vec<_>>(), [Activity::Other, Activity::Idle]);
+    }
 }

@@ -1,4 +1,33 @@
 //! Puts the items of a rank's streams into the order of the sequence, and cuts it into batches.
+//!
+//! **The invariant.** Sequence number `g` of the job belongs to stream `g % streams`, and there to the place
+//! `g / streams`, whatever has happened to other streams. Each rank has every `ranks`th stream, so it knows
+//! the numbers of its items without asking the other ranks, before and after a restore.
+//!
+//! So a place without an item stays empty, and the items after it do not move up. Two streams with the items
+//! 0, 2, 4 and 1, in batches of 2 (`tests.rs` writes `number:item`, and `|number` for the end of a batch):
+//!
+//! ```text
+//! Aligned, Steps    0:0 1:1 |2   2:2 |4       4:4 |6      stream 1 has ended: 3 and 5 are empty
+//! WhenFull          0:0 1:1 |2   2:2 4:4 |5               empty places do not count
+//! Aligned, taken 3  0:0 |2       2:2 |4       4:4 |6 ...  stream 1 had given 1, 3 and 5 before a restore
+//! ```
+//!
+//! Places are empty when their stream has ended, when they were taken before a restore, and when the stream
+//! has no item of the shape of that step ([`LoaderEvent::Gap`]). A failure between two samples takes no
+//! place.
+//!
+//! Where batches end is the one difference between the kinds of [`Batching`]. `Aligned` and `Steps` end them
+//! at the same numbers on all ranks, so that all ranks take the same steps, even if some of them get fewer
+//! items. `WhenFull` ends them at other numbers on each rank, with as many items as possible. An aligned
+//! batch without any item is left out, unless other ranks take a step of its shape.
+//!
+//! A batch that could not be made gives its places back, and the next items of the same streams take them:
+//! [`restart`](BatchSequence::restart) after `0:0 1:1 |2` gives `0:2 1:3 |2`, if the streams have the items
+//! 0, 2, … and 1, 3, …. So an item may change its place, and a place never changes its stream.
+//!
+//! Places that were taken are skipped in one step (`skip_taken`): a state may say that a stream is 2^40
+//! places ahead of another one.
 
 use super::{MixedStream, SourceOutputs};
 use crate::error::{Error, ErrorKind, Location};
@@ -6,10 +35,6 @@ use crate::loader::event::{BatchEnd, LoaderEvent};
 use crate::loader::shapes::Shapes;
 
 /// Takes an item of each of the rank's streams in turn, and says where batches end.
-///
-/// Sequence number `g` of the job belongs to stream `g % streams`. So a rank knows the sequence numbers of
-/// its streams without asking the others. A stream that has ended leaves gaps: the items after them do not
-/// move up. The same holds after a restore for a stream that had been consumed further than the others.
 #[derive(Debug)]
 pub(in crate::loader) struct Sequencer<O> {
     sources: O,
@@ -217,8 +242,8 @@ impl<O> Sequencer<O> {
         ((self.local_number % streams) as usize, self.local_number / streams)
     }
 
-    /// Skips the sequence numbers whose items were taken before a restore, up to the next that may have an
-    /// item, which may be far away.
+    /// Moves to the next sequence number that may still have an item. Those in between were taken before a
+    /// restore.
     fn skip_taken(&mut self) {
         let (current, index) = self.stream_and_index();
         let streams = self.streams.len() as u64;

@@ -1,4 +1,39 @@
 //! Tracks where a restore must start to read a stream that has a stateful stage.
+//!
+//! A stage may hold samples that it was given earlier, such as the first half of a pair. A state has no
+//! samples: it says from which sample on a restore reads the stream again.
+//!
+//! **The invariant.** The [`Replay`] in the tag of an item names samples that bring a new stage into the
+//! state that this one has right after that item. So whichever item was consumed last, the run resumes with
+//! the next one: no item comes twice, and none is lost. There are two kinds of stages.
+//!
+//! A stage that does not save is run again from the last sample at which it was
+//! [fresh](crate::adapters::Stage::is_fresh), and the items that it gave since then are left out. Example: a
+//! stage joins the samples 0 and 1, 2 and 3, and so on. It is fresh before every second sample.
+//!
+//! ```text
+//! item of 0 and 1   taken: 0, given: 1     read from sample 0, leave out one item
+//! item of 2 and 3   taken: 2, given: 1     sample 2 found the stage fresh: read from there
+//! ```
+//!
+//! A stage that [saves](crate::adapters::Stage::save) says how many of its last inputs it needs. It gets
+//! those again, is told by its own numbers which items it gave of them, and gives none of these again.
+//! Example: a stage keeps the last two samples and gives an item for each. After sample 9 it needs two
+//! inputs:
+//!
+//! ```text
+//! item of 9         taken: 8, inputs: 2    read from sample 8: 8 and 9 are pushed again
+//!                   seen: 4                two samples and two outputs of them are replayed
+//! ```
+//!
+//! A restore can only start at a sample, and a sample may have several outputs. If the inputs begin in the
+//! middle of a sample's outputs, the first `past` outputs are read and not pushed.
+//!
+//! A failure that a restore meets again must not be reported or counted twice. A stage that is run again says
+//! how many there are (`skips`); of one that saves, failures among the `seen` events are not reported.
+//!
+//! For a stage that saves, a mark is kept of each sample that may be pushed again. Beyond [`MAX_MARKS`] every
+//! second one is dropped, and a restore may read some samples more than the stage needs.
 
 use super::super::event::{InputOrigin, Replay, SourcePass, StreamNote, Tag};
 use super::stream_stage::{OutputOrigin, StreamStage};
@@ -8,10 +43,6 @@ use crate::state::StageRecord;
 use std::collections::VecDeque;
 
 /// The inputs of a stateful stage since the point where a restore must start.
-///
-/// A stage that [saves](crate::adapters::Stage::save) its state gets its last inputs again on a restore. Any
-/// other stage is run again since it was last [fresh](crate::adapters::Stage::is_fresh), and the items that
-/// it gave since then are left out.
 pub(super) struct RestorePoint {
     /// Marks of the samples that a restore pushes again. Of a stage that does not save, only of the first.
     marks: VecDeque<ReplayMark>,
@@ -289,5 +320,86 @@ fn append(note: &mut Option<Box<StreamNote>>, later: Option<Box<StreamNote>>) {
         (Some(note), Some(later)) => note.append(*later),
         (note @ None, later) => *note = later,
         (Some(_), None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::SavedStage;
+    use crate::loader::stages::stream_stage::{ErasedItem, StageFailure, StageOutput};
+
+    /// A stage that needs this many inputs again, or does not save.
+    struct Needs(Option<u64>);
+
+    impl StreamStage<()> for Needs {
+        fn push(&mut self, _: ErasedItem, _: u64, _: &OutputOrigin) -> Result<()> {
+            Ok(())
+        }
+
+        fn pull(&mut self) -> Option<Result<StageOutput<()>, StageFailure>> {
+            None
+        }
+
+        fn end(&mut self) {}
+
+        fn save(&self) -> Option<SavedStage> {
+            self.0.map(|inputs| SavedStage { inputs, numbers: Vec::new() })
+        }
+    }
+
+    fn push(point: &mut RestorePoint, sample: u64, fresh: bool) {
+        let mut origin = InputOrigin { taken: sample + 1, ..InputOrigin::default() };
+        point.push_input(&mut origin, fresh).unwrap();
+    }
+
+    fn replay(point: &mut RestorePoint, stage: &Needs) -> Option<Replay> {
+        let tag = point.emit(SourcePass::default(), None, stage).unwrap()?;
+        tag.replay.map(|replay| *replay)
+    }
+
+    #[test]
+    fn a_stage_that_does_not_save_is_run_again_from_the_sample_that_found_it_fresh() {
+        // The stage joins two samples.
+        let pairs = |point: &mut RestorePoint, samples: std::ops::Range<u64>| -> Vec<_> {
+            let items = samples.map(|sample| {
+                push(point, sample, sample % 2 == 0);
+                (sample % 2 == 1).then(|| replay(point, &Needs(None)))
+            });
+            items.flatten().collect()
+        };
+        let mut point = RestorePoint::new(&Replay::default(), &mut Needs(None)).unwrap();
+        let from = |taken| Replay { taken, given: 1, ..Replay::default() };
+        assert_eq!(pairs(&mut point, 0..4), [Some(from(0)), Some(from(2))]);
+        let mut restored = RestorePoint::new(&from(2), &mut Needs(None)).unwrap();
+        assert_eq!(pairs(&mut restored, 2..6), [None, Some(from(4))], "the first item was emitted before");
+    }
+
+    #[test]
+    fn a_stage_that_saves_gets_its_last_inputs_again() {
+        let mut stage = Needs(Some(2));
+        let mut point = RestorePoint::new(&Replay::default(), &mut stage).unwrap();
+        let mut last = None;
+        for sample in 0..10 {
+            push(&mut point, sample, false);
+            assert!(point.push_output());
+            last = replay(&mut point, &stage);
+        }
+        let saved = StageRecord { inputs: 2, seen: 4, part: 1, ..StageRecord::default() };
+        assert_eq!(last, Some(Replay { taken: 8, saved: Some(saved), ..Replay::default() }));
+        // The last two inputs begin in the middle of a sample with two outputs.
+        push(&mut point, 10, false);
+        assert!(point.push_output() && point.push_output());
+        push(&mut point, 11, false);
+        assert!(point.push_output());
+        let replay = replay(&mut point, &stage).unwrap();
+        assert_eq!((replay.taken, replay.saved.map(|saved| (saved.past, saved.seen))), (10, Some((1, 5))));
+        let start = Replay {
+            taken: 10,
+            saved: Some(StageRecord { past: 1, ..StageRecord::default() }),
+            ..Replay::default()
+        };
+        let mut restored = RestorePoint::new(&start, &mut stage).unwrap();
+        assert_eq!([restored.push_output(), restored.push_output()], [false, true]);
     }
 }

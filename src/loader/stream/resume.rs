@@ -232,7 +232,7 @@ impl Refill<'_> {
 
 /// The version of the shard when the state was taken.
 pub(super) fn version(opened: &OpenSlice) -> ObjectVersion {
-    ObjectVersion { size: opened.size, version: opened.version.as_deref().map(Into::into) }
+    ObjectVersion::new(opened.size, opened.version.as_deref())
 }
 
 /// The next readable sample of the slice. Samples that are not readable were reported before the restore.

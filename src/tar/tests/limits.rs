@@ -1,6 +1,7 @@
 //! A sample takes no more memory than its limits allow, for any archive.
 
 use super::*;
+use crate::error::SizeLimit;
 use std::sync::Arc;
 
 fn too_large(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
@@ -65,7 +66,9 @@ fn by_default_a_sample_has_up_to_a_gibibyte() {
     assert!(claims(&[700 << 20, 324 << 20]).is_ok(), "a long film, and what belongs to it");
     for sizes in [vec![GIB + 1], vec![2_200_000_000], vec![400 << 20; 3]] {
         let error = claims(&sizes).unwrap_err();
-        let ErrorKind::TooLarge { what: "a sample", limit, .. } = error.kind() else { panic!("{error}") };
+        let ErrorKind::TooLarge { what: SizeLimit::Sample, limit, .. } = error.kind() else {
+            panic!("{error}")
+        };
         assert_eq!(*limit, GIB as u64);
         assert!(error.to_string().contains("`tar::Limits::sample`"), "{error}");
         let mut parser = SampleParser::new("s.tar");
@@ -74,7 +77,7 @@ fn by_default_a_sample_has_up_to_a_gibibyte() {
         assert_eq!(parser.next().unwrap_err().kind().to_string(), error_of(sizes.iter().sum()), "{sizes:?}");
     }
     fn error_of(size: usize) -> String {
-        ErrorKind::TooLarge { what: "a sample", size: size as u64, limit: GIB as u64 }.to_string()
+        ErrorKind::TooLarge { what: SizeLimit::Sample, size: size as u64, limit: GIB as u64 }.to_string()
     }
     for (what, limits, error) in [
         ("`tar::Limits::member`", Limits { member: 9, ..Limits::default() }, "a tar member of 10 bytes"),

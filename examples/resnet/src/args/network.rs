@@ -2,9 +2,9 @@
 
 use crate::artifact::DType;
 use crate::compile::CacheLocation;
-use crate::pjrt::PluginOption;
 use crate::plugin::PluginChoice;
 use clap::Args;
+use shardstream_pjrt::PluginOption;
 
 /// Which program runs on which devices.
 #[derive(Debug, Clone, Args)]

@@ -2,8 +2,8 @@
 
 use super::ArtifactError;
 use super::format::{DocumentFormat, FORMAT};
-use crate::pjrt::{CompileOptions, Signature, Spec};
 use serde::Deserialize;
+use shardstream_pjrt::{CompileOptions, Signature, Spec};
 use std::fmt;
 use std::str::FromStr;
 

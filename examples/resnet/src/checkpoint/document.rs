@@ -5,7 +5,6 @@ use super::version::{VERSION, Versioned};
 use crate::artifact::{Manifest, StateBuffer};
 use crate::hex;
 use crate::report::Progress;
-use crate::train::TrainOptions;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shardstream::{Array, ErrorKind, Sample, State, Value};
@@ -78,14 +77,9 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// The inputs of these options.
-    pub fn new(options: &TrainOptions) -> Self {
-        let TrainOptions { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } =
-            options.clone();
-        let inputs = Self { epochs, others: BTreeMap::new() };
-        let inputs = inputs.with("steps", steps).with("lr", schedule.peak).with("warmup", schedule.warmup);
-        let inputs = inputs.with("decay", schedule.decay).with("weight decay", weight_decay);
-        inputs.with("label smoothing", label_smoothing).with("momentum", momentum)
+    /// The inputs of a training of this many epochs.
+    pub fn new(epochs: u64) -> Self {
+        Self { epochs, others: BTreeMap::new() }
     }
 
     /// Adds one more option.

@@ -97,6 +97,9 @@ pub enum CheckpointError {
         /// The newest checkpoint.
         newest: SecretUrl,
     },
+    /// The log could not be written.
+    #[error("cannot write the report")]
+    Output(#[source] io::Error),
     /// The batches carry no state.
     #[error("the data does not say its state, without which no checkpoint can be made")]
     NoState,

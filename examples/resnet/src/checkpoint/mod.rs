@@ -15,8 +15,8 @@ pub use saved::SavedCheckpoint;
 pub use saver::Saver;
 
 use crate::artifact::{Artifact, StateBuffer};
+use crate::causes::with_causes;
 use crate::report::{Progress, Summary};
-use crate::train::TrainOptions;
 use listing::{Listing, ObjectName};
 use part::{PartError, RankPart};
 use shardstream::prelude::*;
@@ -69,12 +69,7 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     /// The checkpoints at `url`: a directory, or a prefix such as `gs://bucket/prefix`. Reads nothing yet.
-    pub fn new(
-        url: &str,
-        artifact: &Artifact,
-        seed: i32,
-        options: &TrainOptions,
-    ) -> Result<Self, CheckpointError> {
+    pub fn new(url: &str, artifact: &Artifact, seed: i32, inputs: Inputs) -> Result<Self, CheckpointError> {
         let bad = |reason| CheckpointError::Place { url: url.into(), reason };
         let trimmed = url.trim_end_matches('/');
         if trimmed.is_empty() {
@@ -88,7 +83,7 @@ impl Checkpoints {
             store: Store::default(),
             url: trimmed.into(),
             identity: Identity::new(&artifact.manifest, seed),
-            inputs: Inputs::new(options),
+            inputs,
             buffers: artifact.manifest.state.clone(),
             keep: 0,
             topology: Topology::single(),
@@ -122,20 +117,25 @@ impl Checkpoints {
     /// Incomplete checkpoints are passed over, and the log says so; with [`Resume::Auto`] damaged ones too.
     /// Any other checkpoint that cannot be used is an error, since people should decide whether to repeat its
     /// steps.
-    pub fn begin(&self, resume: impl Into<Resume>, out: &mut dyn Write) -> crate::Result<Option<Checkpoint>> {
+    pub fn begin(
+        &self,
+        resume: impl Into<Resume>,
+        out: &mut dyn Write,
+    ) -> Result<Option<Checkpoint>, CheckpointError> {
         let resume = resume.into();
         let listing = self.listing()?;
         let (complete, incomplete) = listing.newest();
         for incomplete in incomplete {
-            writeln!(out, "passed over in {}: {incomplete}", SecretUrl::from(&self.url))?;
+            writeln!(out, "passed over in {}: {incomplete}", SecretUrl::from(&self.url))
+                .map_err(CheckpointError::Output)?;
         }
         for url in complete {
             if resume == Resume::No {
-                return Err(CheckpointError::Exists { newest: url.into() }.into());
+                return Err(CheckpointError::Exists { newest: url.into() });
             }
             match (resume, self.begin_at(url, out)) {
-                (Resume::Auto, Err(crate::Error::Checkpoint(error))) if error.is_damage() => {
-                    writeln!(out, "passed over: {}", crate::error::with_causes(&error))?;
+                (Resume::Auto, Err(error)) if error.is_damage() => {
+                    writeln!(out, "passed over: {}", with_causes(&error)).map_err(CheckpointError::Output)?;
                     if let Some(step) = self.step(url) {
                         self.damaged.fetch_max(step, Ordering::Relaxed);
                     }
@@ -144,24 +144,26 @@ impl Checkpoints {
             }
         }
         if resume != Resume::No {
-            writeln!(out, "no checkpoint in {}: starting from the beginning", SecretUrl::from(&self.url))?;
+            writeln!(out, "no checkpoint in {}: starting from the beginning", SecretUrl::from(&self.url))
+                .map_err(CheckpointError::Output)?;
         }
         Ok(None)
     }
 
     /// Resumes from the checkpoint at `url` (the object of the first rank, if there are several), in any
     /// directory.
-    pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> crate::Result<Checkpoint> {
+    pub fn begin_at(&self, url: &str, out: &mut dyn Write) -> Result<Checkpoint, CheckpointError> {
         let (checkpoint, changed) = self.load(url)?;
         for change in changed {
-            writeln!(out, "changed since the checkpoint: {change}")?;
+            writeln!(out, "changed since the checkpoint: {change}").map_err(CheckpointError::Output)?;
         }
         writeln!(
             out,
             "resumed from {}: {}",
             SecretUrl::from(url),
             checkpoint.describe_position(self.inputs.epochs)
-        )?;
+        )
+        .map_err(CheckpointError::Output)?;
         Ok(checkpoint)
     }
 
@@ -273,9 +275,7 @@ impl Checkpoints {
     }
 
     fn write_part(&self, part: RankPart, url: &str) -> shardstream::Result<u64> {
-        let mut object = self.store.create(url)?;
-        object.write_all(&part.encode()?)?;
-        Ok(object.finish()?.size)
+        Ok(self.store.put(url, &part.encode()?)?.size)
     }
 
     /// Deletes obsolete checkpoints after the one at `step` has been written. Returns messages about
@@ -284,7 +284,7 @@ impl Checkpoints {
         let listing = match self.listing() {
             Ok(listing) => listing,
             Err(e) => {
-                return vec![format!("cannot look for old checkpoints: {}", crate::error::with_causes(&e))];
+                return vec![format!("cannot look for old checkpoints: {}", with_causes(&e))];
             }
         };
         // A damaged checkpoint looks complete. Until there is an intact one at a later step, the checkpoint

@@ -2,7 +2,7 @@
 
 use super::saved::SavedCheckpoint;
 use super::{Checkpoint, CheckpointError, Checkpoints};
-use crate::error::with_causes;
+use crate::causes::with_causes;
 use crate::report::Progress;
 use shardstream::{ErrorKind, State};
 use std::sync::Arc;

@@ -6,10 +6,10 @@
 use super::key::{Key, Target};
 use super::marker::{self, LoadMarker, SCRATCH};
 use super::program::Program;
-use crate::pjrt::{Client, PjrtError, PluginOption};
 use crate::plugin::FoundPlugin;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use shardstream_pjrt::{Client, PjrtError, PluginOption};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! The key of a compiled program: everything that it depends on.
 
 use super::program::Program;
-use crate::pjrt::{Client, PjrtError, PluginOption, Span};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use shardstream_pjrt::{Client, PjrtError, PluginOption, Span};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

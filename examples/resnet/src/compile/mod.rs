@@ -11,8 +11,8 @@ pub use key::{Key, Target};
 pub use program::Program;
 pub use report::CompileReport;
 
-use crate::pjrt::{Client, Code, Executable, PjrtError};
 use cache::{CacheEntry, StoreOutcome};
+use shardstream_pjrt::{Client, Code, Executable, PjrtError};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! A program to compile.
 
-use crate::pjrt::{CompileOptions, Signature, Span};
+use shardstream_pjrt::{CompileOptions, Signature, Span};
 
 /// A program to compile.
 #[derive(Debug, Clone)]

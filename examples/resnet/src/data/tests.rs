@@ -1,12 +1,12 @@
 //! Batches of shards, without a device.
 
 use super::*;
-use crate::shards::{Counts, Shards, synthetic};
 use shardstream::prelude::*;
 use std::path::Path;
+use synthetic::{Counts, Shards};
 
 fn shards(dir: &Path) -> Shards {
-    synthetic(dir, Counts { train: 1100, validation: 100 }).unwrap()
+    synthetic::shards(dir, Counts { train: 1100, validation: 100 }).unwrap()
 }
 
 pub(super) fn options() -> DataOptions {
@@ -84,7 +84,7 @@ fn the_state_of_other_data_is_refused() {
         (open(&train, DataOptions { seed: 6, ..options() }), "seed"),
         (open(&validation, options()), "shard"),
     ] {
-        let error = crate::error::with_causes(&other.rest(&state).err().unwrap());
+        let error = crate::causes::with_causes(&other.rest(&state).err().unwrap());
         assert!(error.contains(what), "{error}");
     }
     assert!(open(&train, DataOptions { workers: 1, ..options() }).rest(&state).is_ok());
@@ -240,7 +240,7 @@ fn wildcards_that_match_nothing_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let wild = dir.path().join("val-*.tar").display().to_string();
     let error = ShardData::open(&wild, Split::Validation, &options()).unwrap_err();
-    let text = crate::error::with_causes(&error);
+    let text = crate::causes::with_causes(&error);
     assert!(text.contains("val-*.tar") && text.contains("matches"), "{text}");
 }
 

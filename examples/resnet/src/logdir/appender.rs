@@ -2,7 +2,7 @@
 
 use super::LogDirError;
 use super::sink::Sink;
-use crate::error::with_causes;
+use crate::causes::with_causes;
 use shardstream::SecretUrl;
 use shardstream::store::Store;
 use std::collections::VecDeque;

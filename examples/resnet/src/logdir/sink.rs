@@ -1,6 +1,6 @@
 //! The destination of an appender: a file, or a series of objects.
 
-use shardstream::store::{ObjectWriter, Store};
+use shardstream::store::Store;
 use shardstream::{ErrorKind, Result};
 use std::fs::{self, File};
 use std::io::Write;
@@ -141,9 +141,7 @@ impl ObjectSink {
             0 => self.url.clone(),
             _ => format!("{}.{number:05}", self.url),
         };
-        let mut object: Box<dyn ObjectWriter> = self.store.create(&url)?;
-        object.write_all(&self.content)?;
-        object.finish()?;
+        self.store.put(&url, &self.content)?;
         self.clean = true;
         if self.content.len() >= self.rotate {
             self.number = Some(number + 1);

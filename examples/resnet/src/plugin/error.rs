@@ -1,7 +1,8 @@
 //! Why there is no plugin.
 
-use crate::pjrt;
-use crate::{cuda, wheel};
+use crate::cuda;
+use shardstream_pjrt::PjrtError;
+use shardstream_pjrt::fetch::FetchError;
 use std::path::PathBuf;
 
 /// Why there is no plugin.
@@ -33,11 +34,11 @@ pub enum PluginError {
         /// The folder of the plugin.
         folder: PathBuf,
         /// The cause.
-        source: pjrt::PjrtError,
+        source: PjrtError,
     },
     /// A plugin outside the cache cannot be loaded.
     #[error(transparent)]
-    Load(pjrt::PjrtError),
+    Load(PjrtError),
     /// There is no libtpu, which compiles for TPUs.
     #[error(
         "no libtpu found: install it (pip install libtpu) in the environment of python3, or set \
@@ -61,5 +62,5 @@ pub enum PluginError {
     },
     /// A plugin could not be downloaded.
     #[error(transparent)]
-    Wheel(#[from] wheel::WheelError),
+    Wheel(#[from] FetchError),
 }

@@ -5,8 +5,9 @@ mod error;
 pub use error::PluginError;
 
 use crate::cuda;
-use crate::pjrt::{Plugin, PluginOption};
-use crate::wheel::{Pinned, Wheel};
+use crate::progress::tasks;
+use shardstream_pjrt::fetch::{self, Wheel};
+use shardstream_pjrt::{Plugin, PluginOption};
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
@@ -169,7 +170,9 @@ fn cuda_plugin(proc: &Path) -> Result<FoundPlugin, PluginError> {
     if let Some(path) = python_cuda() {
         return Ok(FoundPlugin { path, how: "CUDA plugin of python3".into() });
     }
-    Ok(FoundPlugin { path: cuda::WHEELS.ensure(&cache_dir()?)?, how: "CUDA".into() })
+    let cache = cache_dir()?;
+    let path = tasks(|report| cuda::WHEELS.ensure(&cache, report))?;
+    Ok(FoundPlugin { path, how: "CUDA".into() })
 }
 
 fn platform() -> String {
@@ -178,37 +181,18 @@ fn platform() -> String {
 
 /// The CPU plugin, from the cache or downloaded.
 pub fn cpu() -> Result<FoundPlugin, PluginError> {
-    let platform = platform();
-    let wheel = cpu_wheel(&platform).ok_or(PluginError::Platform { platform })?;
-    Ok(FoundPlugin { path: wheel.ensure(&cache_dir()?)?, how: "CPU".into() })
+    let wheel = fetch::cpu_wheel().ok_or_else(|| PluginError::Platform { platform: platform() })?;
+    let advice = "It takes python3 with pip 20.3 or newer (on Debian: apt install python3-pip), access to \
+                  a Python package index, and glibc 2.27. Without them: download the wheel elsewhere, \
+                  unzip it, and give the .so in it as --plugin.";
+    let (wheel, cache) = (Wheel { advice, ..wheel }, cache_dir()?);
+    let path = tasks(|report| wheel.ensure(&cache, report))?;
+    Ok(FoundPlugin { path, how: "CPU".into() })
 }
 
 /// The directory for downloads and generated data: `SHARDSTREAM_CACHE`, or the user's cache directory.
 pub fn cache_dir() -> Result<PathBuf, PluginError> {
-    let env = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    cache_dir_of(env).ok_or(PluginError::NoCache)
-}
-
-/// The wheel of the CPU plugin, made by the OpenXLA project.
-fn cpu_wheel(platform: &str) -> Option<Wheel<'static>> {
-    let sha256 = match platform {
-        "linux-x86_64" => "55837b6b7b47daa717f2d9a5a03563ea0ceaa338d06a81a1e2d3f060d960decc",
-        "linux-aarch64" => "8f613be6e891858f40d64f9799319502fff42689661944fc18a6ffd8210b30c9",
-        _ => return None,
-    };
-    Some(Wheel {
-        pinned: Pinned { package: "xla-cpu-pjrt", version: "0.0.1", sha256, download_mb: 64 },
-        member: "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
-        advice: "It takes python3 with pip 20.3 or newer (on Debian: apt install python3-pip), access to \
-                 a Python package index, and glibc 2.27. Without them: download the wheel elsewhere, \
-                 unzip it, and give the .so in it as --plugin.",
-    })
-}
-
-fn cache_dir_of(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    env("SHARDSTREAM_CACHE")
-        .or_else(|| Some(env("XDG_CACHE_HOME")?.join("shardstream")))
-        .or_else(|| Some(env("HOME")?.join(".cache").join("shardstream")))
+    fetch::cache_dir().ok_or(PluginError::NoCache)
 }
 
 fn by_option(given: Option<&PluginChoice>) -> Result<Option<FoundPlugin>, PluginError> {
@@ -264,19 +248,6 @@ fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_cache_is_where_the_user_says() {
-        let dir = |set: &[(&str, &str)]| {
-            let get = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
-            cache_dir_of(get).map(|d| d.display().to_string())
-        };
-        assert_eq!(dir(&[]), None);
-        assert_eq!(dir(&[("HOME", "/h")]).unwrap(), "/h/.cache/shardstream");
-        let xdg = [("HOME", "/h"), ("XDG_CACHE_HOME", "/x")];
-        assert_eq!(dir(&xdg).unwrap(), "/x/shardstream");
-        assert_eq!(dir(&[xdg[0], xdg[1], ("SHARDSTREAM_CACHE", "/s")]).unwrap(), "/s");
-    }
 
     #[test]
     fn a_tpu_shows_as_a_numbered_device() {
@@ -343,12 +314,6 @@ mod tests {
             assert_eq!(matches!(choice, PluginChoice::Path(_)), text.contains('/'));
             assert_eq!(choice.to_string(), text);
         }
-    }
-
-    #[test]
-    fn other_platforms_are_refused() {
-        assert!(cpu_wheel("macos-aarch64").is_none());
-        assert!(cpu_wheel("linux-aarch64").is_some());
     }
 
     #[test]

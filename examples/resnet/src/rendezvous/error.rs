@@ -1,7 +1,7 @@
 //! Why processes did not find each other.
 
-use crate::pjrt::Code;
 use serde::{Deserialize, Serialize};
+use shardstream_pjrt::Code;
 use std::fmt;
 use std::io;
 use std::time::Duration;

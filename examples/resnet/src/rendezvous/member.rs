@@ -2,7 +2,7 @@
 
 use super::protocol::{self, FRAME_TIME, Hello, MAX_KEY_BYTES, MAX_VALUE_BYTES, Request, Response};
 use super::{Job, Refusal, RendezvousError};
-use crate::pjrt::{KeyValueError, KeyValues};
+use shardstream_pjrt::{KeyValueError, KeyValues};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};

@@ -1,5 +1,6 @@
 //! How to train.
 
+use crate::checkpoint::Inputs;
 use crate::schedule::Schedule;
 use shardstream::Topology;
 
@@ -24,4 +25,15 @@ pub struct TrainOptions {
     pub depth: usize,
     /// Which process of the job this is.
     pub topology: Topology,
+}
+
+impl TrainOptions {
+    /// The options that future steps depend on.
+    pub fn inputs(&self) -> Inputs {
+        let Self { epochs, steps, schedule, weight_decay, label_smoothing, momentum, .. } = self.clone();
+        let inputs = Inputs::new(epochs).with("steps", steps).with("lr", schedule.peak);
+        let inputs = inputs.with("warmup", schedule.warmup).with("decay", schedule.decay);
+        let inputs = inputs.with("weight decay", weight_decay);
+        inputs.with("label smoothing", label_smoothing).with("momentum", momentum)
+    }
 }

@@ -1,10 +1,11 @@
 //! A training under way.
 
 use super::options::TrainOptions;
+use crate::causes::with_causes;
 use crate::checkpoint::{SavedCheckpoint, Saver};
 use crate::curves::Curves;
 use crate::data::{HostBatches, Source};
-use crate::error::{Error, Result, with_causes};
+use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::model::DeviceBatch;
 use crate::network::Network;

@@ -13,13 +13,12 @@ pub use error::WeightsError;
 pub use file::{Decoded, decode, encode};
 
 use crate::artifact::Manifest;
-use crate::error::with_causes;
+use crate::causes::with_causes;
 use crate::hex;
 use sha2::{Digest, Sha256};
 use shardstream::store::Store;
 use shardstream::{ErrorKind, SecretUrl};
 use std::fmt;
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -146,10 +145,7 @@ impl Destination {
     }
 
     fn write_once(&self, bytes: &[u8]) -> shardstream::Result<()> {
-        let mut object = self.store.create(&self.url)?;
-        object.write_all(bytes)?;
-        object.finish()?;
-        Ok(())
+        self.store.put(&self.url, bytes).map(drop)
     }
 }
 

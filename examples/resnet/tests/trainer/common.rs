@@ -5,17 +5,18 @@
 use resnet::artifact::Artifact;
 use resnet::data::{DataOptions, Sets, ShardData, Split, Waiting};
 use resnet::model::Model;
-use resnet::pjrt::{Client, Plugin};
 use resnet::schedule::{Decay, Schedule};
-use resnet::shards::{self, Counts, Shards};
-use resnet::{plugin, train, wheel};
+use resnet::{plugin, train};
 use shardstream::Topology;
+use shardstream_pjrt::fetch::FetchError;
+use shardstream_pjrt::{Client, Plugin};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use synthetic::{Counts, Shards};
 
 /// The plugin's file; prints a message and returns `None` if there is none.
 pub fn plugin() -> Option<PathBuf> {
@@ -23,7 +24,7 @@ pub fn plugin() -> Option<PathBuf> {
     let found = FOUND.get_or_init(|| match plugin::cpu() {
         Ok(found) => Ok(found.path),
         // A wrong hash is a failure in any case.
-        Err(plugin::PluginError::Wheel(e @ wheel::WheelError::Hash { .. })) => panic!("{e}"),
+        Err(plugin::PluginError::Wheel(e @ FetchError::Hash { .. })) => panic!("{e}"),
         Err(e) => Err(e.to_string()),
     });
     match found {
@@ -128,7 +129,7 @@ pub fn synthetic() -> &'static (Shards, Sets<ShardData>) {
     static DATA: OnceLock<(tempfile::TempDir, (Shards, Sets<ShardData>))> = OnceLock::new();
     let (_, data) = DATA.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let shards = shards::synthetic(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
+        let shards = synthetic::shards(dir.path(), Counts { train: 640, validation: 100 }).unwrap();
         let options = DataOptions {
             seed: 1,
             batch: 64,

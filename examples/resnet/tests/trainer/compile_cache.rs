@@ -1,7 +1,6 @@
 //! The second start of a training, which loads its programs from the cache.
 
-use crate::common::{another_client, losses, plugin, synthetic};
-use resnet::pjrt::{CompileOptions, Executable, Signature, Span, Spec};
+use crate::common::{losses, plugin, synthetic};
 use std::path::Path;
 use std::process::Command;
 
@@ -47,30 +46,4 @@ fn programs_from_the_cache_compute_the_same() {
     assert_eq!(again.matches("cannot be used, and is compiled again").count(), 3, "{again}");
     assert_eq!(losses(&again), losses(&compiled));
     assert!(run(cache).unwrap().contains("loaded from the cache"));
-}
-
-#[test]
-fn a_loaded_program_takes_over_the_memory_of_its_state() {
-    // Adds its argument to itself, in the memory of the argument.
-    const IN_PLACE: &str = "func.func @main(%x: tensor<1024xf32> {tf.aliasing_output = 0 : i32}) \
-                            -> tensor<1024xf32> {
-        %sum = stablehlo.add %x, %x : tensor<1024xf32>
-        return %sum : tensor<1024xf32>
-    }";
-    let Some(client) = another_client(1) else { return };
-    let signature = || Signature { state: vec![Spec::of::<f32>(&[1024])], inputs: vec![] };
-    let options = CompileOptions::default();
-    let compiled = client.compile(IN_PLACE.as_bytes(), signature(), &options).unwrap();
-    let loaded = client.load(&compiled.serialize().unwrap(), signature(), &options, Span::Job).unwrap();
-    let in_place = |program: &Executable| {
-        let given = client.upload(&[1f32; 1024], &[1024], 0).unwrap();
-        // A result, whose memory belongs to the plugin.
-        let first = program.run(vec![vec![given]], &[vec![]]).unwrap();
-        let address = first[0][0].address().unwrap();
-        let second = program.run(first, &[vec![]]).unwrap();
-        assert_eq!(second[0][0].to_host::<f32>().unwrap(), [4.0; 1024]);
-        second[0][0].address().unwrap() == address
-    };
-    assert!(in_place(&compiled));
-    assert!(in_place(&loaded));
 }

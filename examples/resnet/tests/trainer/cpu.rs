@@ -5,11 +5,10 @@ use resnet::Error;
 use resnet::artifact::Artifact;
 use resnet::data::{HostBatch, HostBatches, Source, Split};
 use resnet::model::{Hyper, Model};
-use resnet::pjrt::{self, CompileOptions, Plugin, Signature, Spec};
-use resnet::plugin;
 use resnet::report::{EvalCounts, Summary};
 use resnet::train::{self, Start, TrainContext};
 use shardstream::State;
+use shardstream_pjrt::{CompileOptions, PjrtError};
 use std::cell::RefCell;
 use std::io::Write;
 
@@ -29,10 +28,6 @@ fn synthetic() -> &'static dyn Source {
 
 fn some(split: Split, n: usize) -> Vec<HostBatch> {
     synthetic().batches(split, 0).unwrap().take(n).map(Result::unwrap).collect()
-}
-
-fn image_spec() -> Spec {
-    Spec::of::<u8>(&[64, 32, 32, 3])
 }
 
 #[test]
@@ -177,18 +172,6 @@ fn another_number_of_devices_is_an_error_with_advice() {
 }
 
 #[test]
-fn options_are_taken_by_name() {
-    let Some(_) = client(1) else { return };
-    let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
-    let open =
-        |options: &[&str]| plugin.client(&options.iter().map(|o| o.parse().unwrap()).collect::<Vec<_>>());
-    // The last of two options wins.
-    let client = open(&["cpu_device_count=2", "cpu_device_count=3"]).unwrap();
-    assert_eq!((client.devices(), client.local_devices(), client.processes()), (3, 3, 1));
-    assert_eq!(client.process_index().unwrap(), 0);
-}
-
-#[test]
 fn padding_is_never_counted() {
     let Some(client) = client(1) else { return };
     let model = &*model(&client, "resnet8");
@@ -224,105 +207,15 @@ fn padding_is_never_counted() {
 }
 
 #[test]
-fn arrays_come_back_as_they_went_up() {
-    let Some(client) = client(2) else { return };
-    let values: Vec<i32> = (0..2 * 3 * 4 * 5).collect();
-    let buffer = client.upload(&values, &[2, 3, 4, 5], 1).unwrap();
-    assert_eq!(buffer.to_host::<i32>().unwrap(), values);
-    assert_eq!(buffer.device(), 1);
-    let empty = client.upload::<f32>(&[], &[3, 0], 0).unwrap();
-    assert!(empty.to_host::<f32>().unwrap().is_empty());
-    assert_eq!(client.upload(&[2.5f32], &[], 0).unwrap().scalar::<f32>().unwrap(), 2.5);
-}
-
-#[track_caller]
-fn mismatch<T: std::fmt::Debug>(result: Result<T, pjrt::PjrtError>) {
-    let e = result.unwrap_err();
-    assert!(matches!(e, pjrt::PjrtError::Mismatch { .. }), "{e}");
-}
-
-#[track_caller]
-fn refused<T: std::fmt::Debug>(result: Result<T, pjrt::PjrtError>) {
-    let e = result.unwrap_err();
-    assert!(matches!(&e, pjrt::PjrtError::Call { message, .. } if !message.is_empty()), "{e}");
-}
-
-#[test]
-fn what_does_not_fit_is_an_error() {
-    let (Some(client), Some(other)) = (client(2), client(1)) else { return };
-    mismatch(client.upload(&[1u8, 2], &[3], 0));
-    mismatch(client.upload(&[1u8, 2], &[-2], 0));
-    mismatch(client.upload(&[1u8, 2], &[2], 2));
-    let pair = client.upload(&[1u8, 2], &[2], 0).unwrap();
-    mismatch(pair.to_host::<i32>());
-    mismatch(pair.scalar::<u8>());
-
-    let artifact = Artifact::open("resnet8").unwrap();
-    let takes_seed = artifact.manifest.init_signature();
-    let options = CompileOptions::default();
-    for replicas in [0, 3] {
-        let options = CompileOptions { replicas, partitions: 1 };
-        mismatch(client.compile(&artifact.init, takes_seed.clone(), &options));
-    }
-    let init = client.compile(&artifact.init, takes_seed, &options).unwrap();
-    assert_eq!(init.outputs(), artifact.manifest.state.len());
-    let seed = client.upload(&[1i32], &[], 0).unwrap();
-    let elsewhere = client.upload(&[1i32], &[], 1).unwrap();
-    let foreign = other.upload(&[1i32], &[], 0).unwrap();
-    mismatch(init.run(vec![], &[vec![&seed]]));
-    mismatch(init.run(vec![vec![]], &[]));
-    mismatch(init.run(vec![vec![]], &[vec![]]));
-    mismatch(init.run(vec![vec![]], &[vec![&seed, &seed]]));
-    mismatch(init.run(vec![vec![]], &[vec![&pair]]));
-    mismatch(init.run(vec![vec![]], &[vec![&elsewhere]]));
-    mismatch(init.run(vec![vec![]], &[vec![&foreign]]));
-    // After all these errors, correct arguments still run, even twice.
-    for _ in 0..2 {
-        assert_eq!(init.run(vec![vec![]], &[vec![&seed]]).unwrap()[0].len(), init.outputs());
-    }
-}
-
-#[test]
-fn what_the_plugin_refuses_is_an_error() {
-    let Some(client) = client(1) else { return };
-    let artifact = Artifact::open("resnet8").unwrap();
-    let options = CompileOptions::default();
-    refused(client.compile(b"this is not a program", Signature::default(), &options));
-    refused(client.compile(&[], Signature::default(), &options));
-    let cut = &artifact.init[..artifact.init.len() / 2];
-    refused(client.compile(cut, artifact.manifest.init_signature(), &options));
-    // With a wrong signature, the plugin refuses the arguments.
-    let wrong = Signature { state: vec![], inputs: vec![image_spec()] };
-    let init = client.compile(&artifact.init, wrong, &options).unwrap();
-    let image = client.upload(&[0u8; 64 * 32 * 32 * 3], &image_spec().dims, 0).unwrap();
-    refused(init.run(vec![vec![]], &[vec![&image]]));
-    let too_few = client.compile(&artifact.init, Signature::default(), &options).unwrap();
-    refused(too_few.run(vec![vec![]], &[vec![]]));
-}
-
-#[test]
-fn an_unknown_option_or_topology_is_an_error_not_a_crash() {
-    let Some(_) = client(1) else { return };
-    let plugin = Plugin::load(plugin::cpu().unwrap().path).unwrap();
-    let init = Artifact::open("resnet8").unwrap().init;
-    assert!(plugin.compile_for("v99:1x1", &init, &CompileOptions::default()).is_err());
-    let (major, minor) = plugin.version();
-    assert!(major == 0 && minor > 0);
-}
-
-#[test]
 fn a_lost_state_stays_an_error() {
     let (Some(client), Some(other)) = (client(1), another_client(1)) else { return };
     let here = &mut *model(&client, "resnet8");
     let there = Model::new(&other, &Artifact::open("resnet8").unwrap(), 1).unwrap();
     let batch = &some(Split::Train, 1)[0];
     let foreign = there.uploader().upload(batch).unwrap();
-    assert!(matches!(
-        here.step(&foreign, Hyper::default()),
-        Err(Error::Pjrt(pjrt::PjrtError::Mismatch { .. }))
-    ));
+    assert!(matches!(here.step(&foreign, Hyper::default()), Err(Error::Pjrt(PjrtError::Mismatch { .. }))));
     let own = here.uploader().upload(batch).unwrap();
-    assert!(matches!(here.step(&own, Hyper::default()), Err(Error::Pjrt(pjrt::PjrtError::Mismatch { .. }))));
+    assert!(matches!(here.step(&own, Hyper::default()), Err(Error::Pjrt(PjrtError::Mismatch { .. }))));
 }
 
 #[test]

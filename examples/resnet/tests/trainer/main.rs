@@ -19,6 +19,9 @@ mod weights;
 #[path = "../../../../tests/support/child.rs"]
 mod child;
 
+#[path = "../../../../crates/pjrt/tests/made_up/build.rs"]
+mod build;
+
 // The server that the library's own tests use.
 #[cfg(feature = "gcs")]
 #[allow(dead_code)]

@@ -74,7 +74,7 @@ fn bits(state: &[Vec<f32>]) -> Vec<Vec<u32>> {
 }
 
 fn place(dir: &Path, options: &TrainOptions) -> Checkpoints {
-    Checkpoints::new(dir.to_str().unwrap(), &Artifact::open("resnet8").unwrap(), 1, options).unwrap()
+    Checkpoints::new(dir.to_str().unwrap(), &Artifact::open("resnet8").unwrap(), 1, options.inputs()).unwrap()
 }
 
 fn saving(saver: &mut Saver) -> TrainContext<'_> {
@@ -197,6 +197,6 @@ fn a_state_is_restored_on_all_devices_bit_for_bit() {
     let other = state.split_off(3);
     assert!(matches!(model.restore(&other), Err(Error::State { .. })));
     state = vec![vec![0.0; 3]; model.manifest().state.len()];
-    assert!(matches!(model.restore(&state), Err(Error::Pjrt(resnet::pjrt::PjrtError::Mismatch { .. }))));
+    assert!(matches!(model.restore(&state), Err(Error::Pjrt(shardstream_pjrt::PjrtError::Mismatch { .. }))));
     assert_eq!(model.state(7).unwrap().len(), model.manifest().state.len(), "it is as it was");
 }

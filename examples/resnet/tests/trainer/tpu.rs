@@ -3,7 +3,7 @@
 //! Google's compiler is `SHARDSTREAM_TEST_LIBTPU`, the path of `libtpu.so` of the Python package `libtpu`
 //! (600 MB). Without it the tests say that they are skipped.
 
-use resnet::pjrt::Plugin;
+use shardstream_pjrt::Plugin;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, Output};

@@ -1,5 +1,8 @@
 use super::*;
 use crate::loader::pool::chunk::ChunkItem;
+use crate::loader::pool::chunk_length::{
+    FIRST_SAMPLES, LONG, MAX_BYTES_WITHOUT_MEMORY, MAX_ROW_BYTES, QUICK, SHORT,
+};
 
 const THREADS: usize = 2;
 

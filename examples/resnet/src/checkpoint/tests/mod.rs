@@ -3,31 +3,20 @@ mod ranks;
 
 use super::*;
 use crate::report::{RunningEpoch, Tally};
-use crate::schedule::{Decay, Schedule};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-fn options() -> TrainOptions {
-    TrainOptions {
-        epochs: 3,
-        steps: 0,
-        log_steps: 2,
-        schedule: Schedule { peak: 0.2, warmup: 30, decay: Decay::Cosine },
-        weight_decay: 5e-4,
-        label_smoothing: 0.0,
-        momentum: 0.9,
-        depth: 2,
-        topology: Topology::single(),
-    }
+fn inputs() -> Inputs {
+    Inputs::new(3).with("lr", 0.2).with("warmup", 30)
 }
 
 /// Checkpoints of a network of two small buffers.
 fn checkpoints(url: &str, seed: i32) -> Checkpoints {
     let artifact = Artifact::open("resnet8").unwrap();
-    let mut checkpoints = Checkpoints::new(url, &artifact, seed, &options()).unwrap();
+    let mut checkpoints = Checkpoints::new(url, &artifact, seed, inputs()).unwrap();
     let buffer = |name: &str, shape: &[i64]| StateBuffer { name: name.into(), shape: shape.into() };
     checkpoints.buffers = vec![buffer("params.Conv_0.kernel", &[2, 2]), buffer("stats.mean", &[3])];
     checkpoints
@@ -104,7 +93,7 @@ fn written(steps: &[u64]) -> (tempfile::TempDir, Checkpoints) {
     (dir, place)
 }
 
-fn begin(place: &Checkpoints, resume: bool) -> (crate::Result<Option<Checkpoint>>, String) {
+fn begin(place: &Checkpoints, resume: bool) -> (Result<Option<Checkpoint>, CheckpointError>, String) {
     let mut log = Vec::new();
     let begun = place.begin(resume, &mut log);
     (begun, String::from_utf8(log).unwrap())
@@ -112,7 +101,7 @@ fn begin(place: &Checkpoints, resume: bool) -> (crate::Result<Option<Checkpoint>
 
 fn refused(place: &Checkpoints, resume: bool) -> CheckpointError {
     match begin(place, resume).0 {
-        Err(crate::Error::Checkpoint(e)) => e,
+        Err(e) => e,
         other => panic!("{other:?}"),
     }
 }
@@ -192,7 +181,7 @@ fn auto_passes_over_damaged_checkpoints_and_over_nothing_else() {
         assert!(log.contains("resumed from ") && log.contains("checkpoint-00000005.tar"), "{log}");
     }
     let (begun, _) = auto(&checkpoints(&place.url, 2));
-    assert!(matches!(begun, Err(crate::Error::Checkpoint(CheckpointError::Other { .. }))), "another seed");
+    assert!(matches!(begun, Err(CheckpointError::Other { .. })), "another seed");
     for step in [2, 5] {
         fs::write(newest.replace("00000009", &format!("{step:08}")), "").unwrap();
     }
@@ -253,8 +242,7 @@ fn other_devices_may_go_on_with_the_same_batch() {
 #[test]
 fn another_schedule_is_told_and_taken() {
     let (_dir, mut place) = written(&[3]);
-    let schedule = Schedule { peak: 0.1, warmup: 30, decay: Decay::Cosine };
-    place.inputs = Inputs::new(&TrainOptions { epochs: 4, schedule, ..options() });
+    place.inputs = Inputs::new(4).with("lr", 0.1).with("warmup", 30);
     let (begun, log) = begin(&place, true);
     assert!(begun.unwrap().is_some());
     assert!(log.contains("changed since the checkpoint: epochs was 3 and is now 4\n"), "{log}");
@@ -375,7 +363,7 @@ fn places_that_cannot_be_listed_are_refused() {
     let artifact = Artifact::open("resnet8").unwrap();
     for url in ["", "/", "file:///tmp/x", "file:x"] {
         assert!(
-            matches!(Checkpoints::new(url, &artifact, 1, &options()), Err(CheckpointError::Place { .. })),
+            matches!(Checkpoints::new(url, &artifact, 1, inputs()), Err(CheckpointError::Place { .. })),
             "{url}"
         );
     }

@@ -1,11 +1,14 @@
 //! Processes that a plugin joins, tested with a fake plugin, since the CUDA plugin needs a GPU. The tests
 //! build it with their own compiler.
 
+use crate::build::build;
 use crate::child::child;
 use crate::common::synthetic;
 use resnet::compile::{Cache, Compiler, Program};
-use resnet::pjrt::{CompileOptions, OptionValue, PluginOption, Signature, Span};
+use resnet::model::DeviceMemory;
 use resnet::plugin::FoundPlugin;
+use shardstream::tensor::BatchMemory;
+use shardstream_pjrt::{CompileOptions, OptionValue, PluginOption, Signature, Span};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -21,14 +24,8 @@ fn plugin() -> &'static Path {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("made_up_gpu.so");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trainer/made_up/plugin.rs");
-        let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let output = Command::new(compiler)
-            .args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "made_up_gpu", "-o"])
-            .args([path.as_os_str(), source.as_os_str()])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let source = "../../crates/pjrt/tests/made_up/plugin.rs";
+        build(&Path::new(env!("CARGO_MANIFEST_DIR")).join(source), &path);
         (Some(dir), path)
     });
     path
@@ -144,6 +141,19 @@ fn another_program_is_refused() {
     let (well, _, errors) = run(&mut rank("resnet8-bf16-x8", "1", &address, "30"));
     assert!(!well && errors.contains("resnet8-x8 (") && errors.contains("is trained there"), "{errors}");
     assert!(!first.join().unwrap().0);
+}
+
+#[test]
+fn memory_of_batches_is_mapped_until_it_is_dropped() {
+    let found = FoundPlugin { path: plugin().into(), how: "made up".into() };
+    let visible = PluginOption { name: "visible_devices".into(), value: OptionValue::Ints(vec![0]) };
+    let memory = DeviceMemory::new(&found.load().unwrap().client(&[visible]).unwrap());
+    let slab = vec![0_u8; 4096];
+    let pinned = memory.pin(&slab).unwrap();
+    let again = memory.pin(&slab).err().unwrap().to_string();
+    assert!(again.contains("mapped already"), "{again}");
+    drop(pinned);
+    memory.pin(&slab).unwrap();
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! Secrets that were sent with a request, and foreign text that may repeat them.
+//!
+//! Foreign text is what servers, proxies, libraries and custom sources say. It is searched once, where it
+//! enters ([`SentSecrets::redact`]). Text of this crate and of the user's functions is not:
+//! `AWS_SKIP_SIGNATURE=true` in a hint is no secret, and neither is `next_token=50257` in an error of a
+//! user's tokenizer.
+
+use super::encodings::encodings;
+use super::parts::secrets;
+use super::{HIDDEN, redact_text};
+use std::fmt;
+
+/// Minimum length of a value that is hidden within a word. Shorter ones are hidden where they are whole
+/// words, since they are part of many words by chance.
+const MIN_IN_WORD: usize = 4;
+/// Minimum length of the part of a token that is hidden by itself.
+const MIN_PART: usize = 8;
+/// Minimum length of a user name that is hidden although a password follows it.
+const MIN_USER: usize = 6;
+
+/// Ends of the names of parameters whose values are secrets, however short.
+const SECRET_NAMES: [&str; 9] =
+    ["sig", "signature", "token", "secret", "password", "credential", "key", "assertion", "code"];
+
+/// Parameters with which buckets are listed and written, whose values are no secrets.
+const PLAIN_PARAMETERS: [&str; 15] = [
+    "comp",
+    "continuation-token",
+    "delimiter",
+    "include",
+    "list-type",
+    "marker",
+    "max-keys",
+    "maxresults",
+    "partnumber",
+    "prefix",
+    "restype",
+    "start-after",
+    "uploadid",
+    "uploads",
+    "versionid",
+];
+
+/// The secrets that were sent with a request, to a server or to a proxy before it.
+#[derive(Clone, Default)]
+pub struct SentSecrets {
+    urls: Vec<String>,
+    headers: Vec<String>,
+    values: Vec<String>,
+}
+
+/// Shows no secret.
+impl fmt::Debug for SentSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentSecrets").finish_non_exhaustive()
+    }
+}
+
+impl SentSecrets {
+    /// The secrets of one URL.
+    pub fn of_url(url: impl Into<String>) -> Self {
+        let mut sent = SentSecrets::default();
+        sent.add_url(url);
+        sent
+    }
+
+    /// Adds the secrets of a URL: its user information, its query and its fragment.
+    pub fn add_url(&mut self, url: impl Into<String>) {
+        self.urls.push(url.into());
+    }
+
+    /// Adds the value of a header with credentials, such as `Basic …`, `Bearer …`, or a cookie.
+    pub fn add_header(&mut self, value: impl Into<String>) {
+        self.headers.push(value.into());
+    }
+
+    /// Adds the secrets of the form in the body of a request for credentials.
+    pub fn add_form(&mut self, form: &str) {
+        for (name, value) in form.split('&').filter_map(|pair| pair.split_once('=')) {
+            if is_secret_name(name) {
+                self.values.push(value.replace('+', " "));
+            }
+        }
+    }
+
+    /// Replaces the secrets in a foreign text: the values that were sent, in whatever encoding they return,
+    /// and what looks like a secret: the secrets of URLs, and values with the name of a secret.
+    pub fn redact(&self, text: &str) -> String {
+        redact_text(&self.redact_values(text))
+    }
+
+    fn redact_values(&self, text: &str) -> String {
+        let mut values: Vec<String> = self.all().iter().flat_map(|value| encodings(value)).collect();
+        values.iter_mut().for_each(|value| value.make_ascii_lowercase());
+        values.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        values.dedup();
+        // Servers change the case of names of hosts and headers.
+        let lower = text.to_ascii_lowercase();
+        let mut shown = String::with_capacity(text.len());
+        let mut at = 0;
+        while at < text.len() {
+            let found = values.iter().find(|value| {
+                lower[at..].starts_with(&***value)
+                    && (value.len() >= MIN_IN_WORD || is_word(text, at, at + value.len()))
+            });
+            match found {
+                Some(value) => {
+                    shown.push_str(HIDDEN);
+                    at += value.len();
+                }
+                None => {
+                    let next = text[at..].chars().next().map_or(1, char::len_utf8);
+                    shown.push_str(&text[at..at + next]);
+                    at += next;
+                }
+            }
+        }
+        shown
+    }
+
+    /// All secret values, as they were sent.
+    fn all(&self) -> Vec<String> {
+        let mut all = self.values.clone();
+        for url in &self.urls {
+            for range in secrets(url) {
+                match url[range.end..].starts_with('@') {
+                    true => add_user(&url[range], &mut all),
+                    false => add_query(&url[range], &mut all),
+                }
+            }
+        }
+        for value in &self.headers {
+            add_header(value, &mut all);
+        }
+        all.retain(|value| !value.is_empty());
+        all
+    }
+}
+
+/// Whether no letter or digit is beside the bytes `start..end` of a text.
+fn is_word(text: &str, start: usize, end: usize) -> bool {
+    !text[..start].ends_with(char::is_alphanumeric) && !text[end..].starts_with(char::is_alphanumeric)
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|end| name.ends_with(end))
+}
+
+/// Adds what is secret in `user:password`, and the two as `Basic` authentication sends them.
+fn add_user(information: &str, all: &mut Vec<String>) {
+    let (user, password) = information.split_once(':').unwrap_or((information, ""));
+    let decoded = percent_encoding::percent_decode_str(information).decode_utf8_lossy().into_owned();
+    let pair = if decoded.contains(':') { decoded } else { format!("{decoded}:") };
+    all.extend(super::encodings::base64(pair.as_bytes()));
+    all.push(password.to_owned());
+    if password.is_empty() || user.len() >= MIN_USER {
+        all.push(user.to_owned());
+    }
+    // A password that contains what separates the parts of a URL.
+    all.extend(password.split([':', '&', '/', '@']).filter(|part| part.len() >= MIN_USER).map(str::to_owned));
+}
+
+/// Adds the values of a query or fragment. The names of some parameters say that they are none.
+fn add_query(query: &str, all: &mut Vec<String>) {
+    for pair in query.split(['&', '?', '#', ';', '@']) {
+        let Some((name, value)) = pair.split_once('=') else {
+            all.push(pair.to_owned());
+            continue;
+        };
+        if PLAIN_PARAMETERS.contains(&&*name.to_ascii_lowercase()) {
+            continue;
+        }
+        if value.len() >= MIN_IN_WORD || is_secret_name(name) {
+            all.push(value.to_owned());
+            // A credential of a signature begins with the name of the key.
+            let decoded = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
+            all.extend(decoded.split_once('/').map(|(key, _)| key.to_owned()));
+        }
+        if pair.len() >= MIN_USER {
+            all.push(pair.to_owned());
+        }
+    }
+}
+
+/// Adds the value of a header, and its parts: a `Basic` pair, a token, the credential and the signature of a
+/// signed request, the values of cookies.
+fn add_header(header: &str, all: &mut Vec<String>) {
+    all.push(header.to_owned());
+    // Cookies and bare tokens have no scheme.
+    let parts = header.split_once(' ').filter(|(scheme, _)| !scheme.contains('='));
+    let (scheme, rest) = parts.unwrap_or(("", header));
+    if scheme.eq_ignore_ascii_case("basic")
+        && let Some(pair) = super::encodings::from_base64(rest.trim())
+    {
+        add_user(&pair, all);
+    }
+    for word in rest.split([' ', ',', ';']) {
+        match word.trim_end_matches('=').split_once('=') {
+            Some((name, _)) if name.eq_ignore_ascii_case("SignedHeaders") => {}
+            Some((_, value)) => {
+                let value = value.trim_matches('"');
+                all.push(value.to_owned());
+                all.extend(value.split_once('/').map(|(key, _)| key.to_owned()));
+            }
+            // The names of signed headers are behind a `;`.
+            None if scheme.starts_with("AWS4") || scheme.starts_with("GOOG4") => {}
+            None => {
+                all.push(word.to_owned());
+                // The parts of a JSON Web Token, and of base64.
+                let parts = word.split(['.', '/', '+', '=']);
+                // The name of an account is before the signature of Azure.
+                all.extend(word.split_once(':').map(|(_, signature)| signature.to_owned()));
+                all.extend(parts.filter(|part| part.len() >= MIN_PART).map(str::to_owned));
+            }
+        }
+    }
+}

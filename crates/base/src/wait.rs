@@ -1,0 +1,244 @@
+//! Blocks the current thread on a future, until it is ready or the thread is interrupted.
+
+use crate::activity;
+use crate::error::{ErrorKind, Result};
+use futures::task::AtomicWaker;
+use std::cell::{Cell, OnceCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+thread_local! {
+    /// The interrupt of this thread, if it has one.
+    static INTERRUPT: OnceCell<Interrupt> = const { OnceCell::new() };
+    /// Whether this thread runs I/O tasks. It must not block on one of them.
+    static RUNS_IO: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the waits of one thread from another: the current one, and all later ones.
+#[derive(Debug, Clone, Default)]
+pub struct Interrupt(Arc<InterruptState>);
+
+#[derive(Debug, Default)]
+struct InterruptState {
+    interrupted: AtomicBool,
+    /// Wakes the current wait. A thread has only one at a time.
+    waker: AtomicWaker,
+}
+
+impl Interrupt {
+    /// Makes this the interrupt of the current thread, unless it has one.
+    pub fn attach(&self) {
+        let _ = INTERRUPT.try_with(|current| current.set(self.clone()));
+    }
+
+    /// Ends the current wait of the thread, and all later ones.
+    pub fn interrupt(&self) {
+        self.0.interrupted.store(true, Ordering::Release);
+        self.0.waker.wake();
+    }
+}
+
+/// Whether this thread has been interrupted.
+pub fn is_interrupted() -> bool {
+    with_interrupt(|interrupt| interrupt.interrupted.load(Ordering::Acquire))
+}
+
+/// Whether this thread has been interrupted. If not, the interrupt will wake the task of `cx`, whatever
+/// executor polls it on this thread.
+pub fn poll_interrupted(cx: &Context<'_>) -> bool {
+    with_interrupt(|interrupt| {
+        interrupt.waker.register(cx.waker());
+        interrupt.interrupted.load(Ordering::Acquire)
+    })
+}
+
+fn with_interrupt(check: impl FnOnce(&InterruptState) -> bool) -> bool {
+    let checked = INTERRUPT.try_with(|current| current.get().is_some_and(|interrupt| check(&interrupt.0)));
+    // A thread that is exiting has no interrupt any more.
+    checked.unwrap_or(false)
+}
+
+/// Marks this thread as one that runs I/O tasks. Returns whether it was not marked before.
+pub fn mark_io_thread() -> bool {
+    !RUNS_IO.replace(true)
+}
+
+/// Returns an error on a thread that runs I/O tasks. It must not block: the task that it would wait for may
+/// need this very thread.
+pub fn may_block() -> Result<()> {
+    if !RUNS_IO.try_with(Cell::get).unwrap_or(false) {
+        return Ok(());
+    }
+    let what = "a blocking call on a thread of shardstream's own I/O runtime, which the call would wait for; \
+                in a `Source`, use the asynchronous face, such as `Body::into_stream`, or make the call in \
+                `tokio::task::spawn_blocking`";
+    Err(ErrorKind::Unsupported(what.into()).into())
+}
+
+/// Waits for `future` on this thread.
+///
+/// Unlike the `block_on` of an executor, this never panics inside another executor, so that the blocking API
+/// can be used from within an asynchronous function if need be.
+///
+/// # Errors
+///
+/// [`ErrorKind::Stopped`] when the thread is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] on a
+/// thread that runs I/O tasks, if the future is not ready at once.
+pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
+    /// Wakes the thread. The flag keeps a wake-up that arrives while something inside `poll` parks the thread
+    /// for its own reasons.
+    struct Parked {
+        thread: thread::Thread,
+        woken: AtomicBool,
+    }
+
+    impl Wake for Parked {
+        fn wake(self: Arc<Self>) {
+            self.woken.store(true, Ordering::Release);
+            self.thread.unpark();
+        }
+    }
+
+    if is_interrupted() {
+        return Err(ErrorKind::Stopped.into());
+    }
+    let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
+    let waker = Arc::clone(&parked).into();
+    let mut context = Context::from_waker(&waker);
+    // Within a tokio task, tokio's futures are pending after a while to make the task yield, which this
+    // function never does.
+    let mut future = pin!(tokio::task::unconstrained(future));
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Ok(output);
+        }
+        may_block()?;
+        // Registered in each round: the future may have blocked on this thread itself, with another waker.
+        if poll_interrupted(&context) {
+            return Err(ErrorKind::Stopped.into());
+        }
+        let _parked = activity::while_parked();
+        while !parked.woken.swap(false, Ordering::Acquire) {
+            thread::park();
+        }
+    }
+}
+
+/// Waits for `future`, and holds a guard that `make_guard` returns while it is pending.
+///
+/// The guard is dropped when the future is woken, not when it is polled again: the task may have other work
+/// by then.
+pub async fn until_woken<F, G>(future: F, make_guard: impl Fn() -> G + Send + Sync) -> F::Output
+where
+    F: Future + Send,
+    G: Send + 'static,
+{
+    /// Drops the guard, and wakes the task.
+    struct GuardedWaker<G> {
+        guard: Mutex<Option<G>>,
+        waker: Waker,
+    }
+
+    impl<G: Send + 'static> Wake for GuardedWaker<G> {
+        fn wake(self: Arc<Self>) {
+            drop(self.guard.lock().unwrap_or_else(PoisonError::into_inner).take());
+            self.waker.wake_by_ref();
+        }
+    }
+
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let waker = GuardedWaker { guard: Mutex::new(Some(make_guard())), waker: cx.waker().clone() };
+        future.as_mut().poll(&mut Context::from_waker(&Arc::new(waker).into()))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_guard_is_dropped_when_its_future_is_woken() {
+        let (sender, receiver) = futures::channel::oneshot::channel();
+        let guard = Arc::new(());
+        let clone = Arc::clone(&guard);
+        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&clone)));
+        // Without this one, and the one that the closure holds.
+        let guards = || Arc::strong_count(&guard) - 2;
+        assert_eq!(guards(), 0);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending() && guards() == 1);
+        assert!(waiting.as_mut().poll(&mut context).is_pending() && guards() == 1);
+        sender.send(7).unwrap();
+        assert_eq!(guards(), 0, "nobody has polled the future since");
+        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Ok(7)));
+        let (_sender, receiver) = futures::channel::oneshot::channel::<()>();
+        let clone = Arc::clone(&guard);
+        drop(waiting);
+        let mut waiting = Box::pin(until_woken(receiver, move || Arc::clone(&clone)));
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        drop(waiting);
+        assert_eq!(Arc::strong_count(&guard), 1);
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_current_and_later_waits() {
+        let interrupt = Interrupt::default();
+        let (waits, waiting) = mpsc::channel();
+        let waiter = thread::spawn({
+            let interrupt = interrupt.clone();
+            move || {
+                interrupt.attach();
+                assert_eq!(block_on(future::ready(7)).unwrap(), 7);
+                let wait = future::poll_fn(|_| {
+                    let _ = waits.send(());
+                    Poll::<()>::Pending
+                });
+                let errors = [block_on(wait).unwrap_err(), block_on(future::ready(())).unwrap_err()];
+                assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::Stopped)));
+            }
+        });
+        waiting.recv().unwrap();
+        interrupt.interrupt();
+        waiter.join().unwrap();
+        assert!(!is_interrupted(), "only the other thread is interrupted");
+    }
+
+    #[test]
+    fn an_interrupt_wakes_a_task_of_another_executor() {
+        let interrupt = Interrupt::default();
+        let (waits, waiting) = mpsc::channel();
+        let waiter = thread::spawn({
+            let interrupt = interrupt.clone();
+            move || {
+                interrupt.attach();
+                futures::executor::block_on(future::poll_fn(|cx| {
+                    let _ = waits.send(());
+                    if poll_interrupted(cx) { Poll::Ready(()) } else { Poll::Pending }
+                }));
+            }
+        });
+        waiting.recv().unwrap();
+        interrupt.interrupt();
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn an_io_thread_does_not_block() {
+        let io = thread::spawn(|| {
+            mark_io_thread();
+            assert_eq!(block_on(future::ready(7)).unwrap(), 7, "there is nothing to wait for");
+            block_on(future::pending::<()>()).unwrap_err()
+        });
+        let error = io.join().unwrap();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+        assert!(error.to_string().contains("I/O runtime") && may_block().is_ok(), "{error}");
+    }
+}

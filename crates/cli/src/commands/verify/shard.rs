@@ -1,0 +1,344 @@
+//! Verifies one shard.
+
+use super::log::VerifyLog;
+use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
+use super::resume_point::{self, ResumePoint};
+use crate::field::{FieldKind, is_image_file};
+use crate::interrupt::Interrupt;
+use crate::samples::ShardProgress;
+use crate::shard_reader::ShardReader;
+use bytes::Bytes;
+use shardstream::codec::Decoder;
+use shardstream::image::{Image, ImageMode};
+use shardstream::index::ShardIndex;
+use shardstream::store::{Body, ObjectVersion};
+use shardstream::tar::{Read, read};
+use shardstream::{Error, ErrorKind, Index, Result, Sample, SecretUrl};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The settings and tools with which every shard is verified.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    pub(super) reader: ShardReader,
+    pub(super) interrupt: Interrupt,
+    pub(super) progress: ShardProgress,
+    pub(super) index: Option<Index>,
+    pub(super) decode: bool,
+    /// Minimum length of the shorter side of an image, in pixels.
+    pub(super) min_side: u32,
+    /// Fields that may be empty.
+    pub(super) may_be_empty: Vec<String>,
+    /// Whether reports include the keys.
+    pub(super) keys: bool,
+}
+
+/// Whether an error is not about the shard, but about the network, credentials, the machine or a missing
+/// feature.
+fn is_unrelated(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io(_)
+            | ErrorKind::Store(_)
+            | ErrorKind::Busy { .. }
+            | ErrorKind::Denied(_)
+            | ErrorKind::Unsupported(_)
+            | ErrorKind::UnsupportedScheme { .. }
+            | ErrorKind::UnsupportedCompression(_)
+            | ErrorKind::Config(_)
+            | ErrorKind::Stopped
+            | ErrorKind::Panicked(_)
+            | ErrorKind::SourcePanicked(_)
+    )
+}
+
+/// Maximum number of times that reading resumes in a shard, since noise may look like headers.
+const MAX_RESUMES: usize = 100;
+
+/// The state while a shard is read.
+#[derive(Default)]
+struct ShardReading<'a> {
+    /// The index with which samples are compared, as long as their numbers are known.
+    index: Option<&'a ShardIndex>,
+    /// Sets of fields, with the number of samples that have them.
+    fields: BTreeMap<Vec<String>, FieldSet>,
+    decoder: Decoder,
+    /// Whether a sample could not be read.
+    is_broken: bool,
+}
+
+impl Verifier {
+    /// Verifies a shard, or takes its report from the log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Stopped`] if the program was interrupted, and errors of writing the log.
+    pub(super) fn verify(&self, url: &SecretUrl, log: Option<&VerifyLog>) -> Result<ShardReport> {
+        let place = log.and_then(|log| log.place(url));
+        let mut report = ShardReport { url: url.to_string(), place, ..ShardReport::default() };
+        let object = match self.reader.store.stat(url.expose_secret()) {
+            Ok(object) => object,
+            Err(error) => {
+                report.add_error(&error);
+                return Ok(report);
+            }
+        };
+        report.bytes = object.size.unwrap_or(0);
+        report.version = object.version.clone();
+        if let Some(known) =
+            log.and_then(|log| log.get(report.place.as_deref()?, report.bytes, report.version.as_deref()))
+        {
+            return Ok(known);
+        }
+        self.read(url, &object, &mut report)?;
+        if let Some(log) = log
+            && report.unread.is_none()
+        {
+            log.add(&report)?;
+        }
+        Ok(report)
+    }
+
+    /// Reads all samples of a shard.
+    fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Result<()> {
+        let mut reading =
+            ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
+        let mut samples = match self.reader.samples(url) {
+            Ok(samples) => samples,
+            Err(error) => {
+                report.add_error(&error);
+                return Ok(());
+            }
+        };
+        let mut resumes = 0;
+        loop {
+            let mut last_error = None;
+            for sample in &mut samples {
+                if self.interrupt.is_set() {
+                    return Err(ErrorKind::Stopped.into());
+                }
+                last_error = None;
+                match sample {
+                    Ok(sample) => self.check_sample(&sample, &mut reading, report),
+                    Err(error) => {
+                        reading.is_broken = true;
+                        report.add_error(&error);
+                        last_error = Some(error);
+                    }
+                }
+            }
+            // An error of the network says by itself that the shard was not read.
+            let damage = last_error.filter(|_| !samples.is_complete() && report.unread.is_none());
+            let Some(damage) = damage else { break };
+            let at = damage.location().offset().unwrap_or(0);
+            if resumes == MAX_RESUMES {
+                let why = format!("the shard is damaged in more than {MAX_RESUMES} places");
+                report.not_verified(at, &why);
+                break;
+            }
+            resumes += 1;
+            match self.resume(&damage, at, url, &mut reading, report) {
+                Ok(Some(rest)) => samples = rest,
+                Ok(None) => break,
+                Err(error) if matches!(error.kind(), ErrorKind::Stopped) => return Err(error),
+                Err(error) => {
+                    report.add_error(&error);
+                    break;
+                }
+            }
+        }
+        if let Some(shard) = reading.index
+            && !reading.is_broken
+            && report.samples < shard.stored_samples()
+        {
+            let then = format!("it had {} samples", shard.stored_samples());
+            let now = format!("it has {}", report.samples);
+            report.add_error(&ErrorKind::Stale { then, now }.into());
+        }
+        report.fields = reading.fields.into_values().collect();
+        Ok(())
+    }
+
+    /// Resumes reading after damage at a byte, if there is anything more to read.
+    fn resume(
+        &self,
+        damage: &Error,
+        at: u64,
+        url: &SecretUrl,
+        reading: &mut ShardReading<'_>,
+        report: &mut ShardReport,
+    ) -> Result<Option<Read<Body>>> {
+        let start = match damage.kind() {
+            // The bytes end here, or are no archive's.
+            ErrorKind::Truncated { .. } | ErrorKind::NotAnArchive { .. } => return Ok(None),
+            ErrorKind::Decompress { offset, .. } => {
+                report.resumed_at(None);
+                if *offset < report.bytes {
+                    report.not_verified(at, "compressed data cannot be read behind damage");
+                }
+                return Ok(None);
+            }
+            _ => resume_point::after(at, url, reading.index, &self.reader.store, &self.interrupt),
+        };
+        let start = match start {
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
+                report.not_verified(at, "reading cannot resume in the middle of this shard");
+                return Ok(None);
+            }
+            start => start?,
+        };
+        report.resumed_at(start.as_ref());
+        let Some(ResumePoint { offset, sample }) = start else { return Ok(None) };
+        if sample.is_none() {
+            // The number of lost samples is not known, and so neither are the numbers of later ones.
+            reading.index = None;
+        }
+        let body = self.reader.store.open_range(url.expose_secret(), offset..u64::MAX)?;
+        let parser = self.reader.parser(url).starting(sample.unwrap_or(report.samples), offset);
+        Ok(Some(read(body, parser)))
+    }
+
+    /// Checks a sample.
+    fn check_sample(&self, sample: &Sample, reading: &mut ShardReading<'_>, report: &mut ShardReport) {
+        report.samples += 1;
+        self.progress.add_sample();
+        if let Some(shard) = reading.index
+            && let Err(error) = shard.check(sample)
+        {
+            report.add_error(&error);
+            // After one wrong sample, all later ones differ as well.
+            reading.index = reading.index.filter(|_| !matches!(error.kind(), ErrorKind::Stale { .. }));
+        }
+        let mut names: Vec<String> = sample.fields().map(|(name, _)| name.to_owned()).collect();
+        names.sort_unstable();
+        let field_set = reading.fields.entry(names).or_insert_with_key(|names| FieldSet {
+            fields: names.clone(),
+            samples: 0,
+            shard: report.url.clone(),
+            key: sample.key().to_owned(),
+        });
+        field_set.samples += 1;
+        self.check_fields(sample, &reading.decoder, report);
+        if self.keys {
+            let mut hasher = DefaultHasher::new();
+            sample.key().hash(&mut hasher);
+            report.keys.push((hasher.finish(), sample.key().to_owned()));
+        }
+    }
+
+    /// The index of the shard, if there is one. Reports a shard that changed since, or is not indexed.
+    fn indexed(
+        &self,
+        url: &SecretUrl,
+        object: &ObjectVersion,
+        report: &mut ShardReport,
+    ) -> Option<&ShardIndex> {
+        let index = self.index.as_ref()?;
+        let Some(shard) = index.get(url.expose_secret()) else {
+            report.add_finding("not_indexed", None, "the index does not have this shard".into());
+            return None;
+        };
+        if let Err(error) = shard.check_object(url.expose_secret(), object) {
+            report.add_error(&error);
+        }
+        Some(shard)
+    }
+
+    /// Checks the fields of a sample.
+    fn check_fields(&self, sample: &Sample, decoder: &Decoder, report: &mut ShardReport) {
+        for (name, value) in sample.fields() {
+            let Some(bytes) = value.as_bytes() else { continue };
+            if bytes.is_empty() {
+                if !self.may_be_empty.iter().any(|field| field == name) {
+                    let message = format!("the field {name:?} is empty");
+                    report.add_finding("empty_field", Some((sample.key(), name)), message);
+                }
+                continue;
+            }
+            if self.decode
+                && let Err(error) = self.decode(sample, (name, bytes), decoder, report)
+            {
+                let error = sample.locate(error).in_member(format!("{}.{name}", sample.key()));
+                report.add_error(&error);
+            }
+        }
+    }
+
+    /// Decodes a field, and checks the size of an image.
+    fn decode(
+        &self,
+        sample: &Sample,
+        (name, bytes): (&str, &Bytes),
+        decoder: &Decoder,
+        report: &mut ShardReport,
+    ) -> Result<()> {
+        match FieldKind::of(name) {
+            FieldKind::Image if is_image_file(name) => {
+                let image =
+                    Image::decode(bytes, ImageMode::Rgb8).map_err(|error| Error::decode(name, error))?;
+                let (height, width) = (image.height(), image.width());
+                if height.min(width) < self.min_side {
+                    let message = format!("the image has height {height}, width {width}");
+                    report.add_finding("small_image", Some((sample.key(), name)), message);
+                }
+                if !report.images.contains_key(name) {
+                    report.images.insert(name.to_owned(), ImageSizes::default());
+                }
+                if let Some(sides) = report.images.get_mut(name) {
+                    sides.add(height, width);
+                }
+                Ok(())
+            }
+            FieldKind::Pickle => Ok(()),
+            _ => decoder.decode_field(name, bytes).map(drop),
+        }
+    }
+}
+
+impl ShardReport {
+    /// Adds an error: damage as a finding, any other error as the reason why the shard is unread.
+    fn add_error(&mut self, error: &Error) {
+        match is_unrelated(error) {
+            true => self.unread = Some(format!("{error:#}")),
+            false => {
+                let mut finding = Finding::of(error, &self.url);
+                // A missing shard has no offsets.
+                finding.offset = finding.offset.filter(|_| !matches!(error.kind(), ErrorKind::NotFound(_)));
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    /// Adds to the last finding where reading resumed.
+    fn resumed_at(&mut self, start: Option<&ResumePoint>) {
+        let Some(finding) = self.findings.last_mut() else { return };
+        let more = match start {
+            Some(ResumePoint { offset, .. }) => format!("; reading resumed at byte {offset}"),
+            None => "; nothing after it can be read".to_owned(),
+        };
+        finding.message.push_str(&more);
+    }
+
+    /// Adds the finding that the shard was not verified from a byte on.
+    fn not_verified(&mut self, from: u64, why: &str) {
+        self.findings.push(Finding {
+            shard: self.url.clone(),
+            offset: Some(from),
+            member: None,
+            key: None,
+            kind: "not_verified".into(),
+            message: format!("nothing from here to the end of the shard was verified: {why}"),
+        });
+    }
+
+    /// Adds a finding for which the crate has no error. `field` is a key and the name of a field.
+    fn add_finding(&mut self, kind: &str, field: Option<(&str, &str)>, message: String) {
+        self.findings.push(Finding {
+            shard: self.url.clone(),
+            offset: None,
+            member: field.map(|(key, name)| format!("{key}.{name}")),
+            key: field.map(|(key, _)| key.to_owned()),
+            kind: kind.into(),
+            message,
+        });
+    }
+}

@@ -1,0 +1,98 @@
+//! Checks that a file which a command writes does not replace another one by mistake.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::field::image_format;
+use crate::files::{MAX_DOCUMENT, exists};
+use crate::saved_plan::{ExistingShards, is_document};
+use crate::series::Series;
+use crate::write_options::WriteOptions;
+use shardstream::store::normalised;
+use shardstream::{ErrorKind, Index, SecretUrl};
+
+/// Refuses to replace a file or object, unless `force` is set and it is a JSON document.
+///
+/// `instead` tells the user, in the error, what else to do.
+pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Context) -> Result<(), Failure> {
+    if !exists(&context.store, place)? {
+        return Ok(());
+    }
+    let shown = SecretUrl::from(place);
+    match force {
+        // A mistyped name must not destroy a shard or a list.
+        true if is_document(place, &context.store)? => Ok(()),
+        true => Err(Failure::Failed(format!(
+            "{shown} already exists, and is not a JSON document: --force does not replace it, give another \
+             name"
+        ))),
+        false => Err(Failure::Failed(format!("{shown} already exists: {instead}--force replaces it"))),
+    }
+}
+
+/// Refuses to replace a file or object that is not a PNG image.
+pub(crate) fn check_sheet(place: &str, context: &Context) -> Result<(), Failure> {
+    if !exists(&context.store, place)? {
+        return Ok(());
+    }
+    let first = context.store.open(place)?.next().transpose()?.unwrap_or_default();
+    match first.is_empty() || image_format(&first) == Some("png") {
+        true => Ok(()),
+        // `head --sheet data/*.tar` must not destroy the first shard.
+        false => Err(Failure::Failed(format!(
+            "{} already exists, and is not a PNG image: give another name for the sheet",
+            SecretUrl::from(place)
+        ))),
+    }
+}
+
+/// Checks, before anything is written, that the index of a series replaces no other document.
+///
+/// A resumed run replaces an index of the same series.
+pub(crate) fn check_index(
+    place: Option<&str>,
+    series: &Series,
+    write_options: &WriteOptions,
+    context: &Context,
+) -> Result<(), Failure> {
+    let Some(place) = place else { return Ok(()) };
+    let own = ["plan", "classes"].map(|what| normalised(&series.beside(what)));
+    if series.holds(place) || own.contains(&normalised(place)) {
+        let place = SecretUrl::from(place);
+        return Err(Failure::Usage(format!("the index {place} would replace a file of its series")));
+    }
+    match write_options.existing() {
+        ExistingShards::Remove => check_new(place, true, "", context),
+        ExistingShards::Refuse => check_new(place, false, "", context),
+        ExistingShards::Resume => match Index::load(&context.store, place) {
+            Ok(index) if index.iter().all(|shard| series.holds(shard.url())) => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Ok(()),
+            Err(error) if !matches!(error.kind(), ErrorKind::Index(_)) => Err(error.into()),
+            _ => {
+                let place = SecretUrl::from(place);
+                let what =
+                    format!("{place} already exists, and is not an index of this series: give another name");
+                Err(Failure::Failed(what))
+            }
+        },
+    }
+}
+
+/// Checks, before anything is written, that the list of classes replaces no other list.
+pub(crate) fn check_classes(
+    place: &str,
+    classes: &[String],
+    write_options: &WriteOptions,
+    context: &Context,
+) -> Result<(), Failure> {
+    if write_options.existing() == ExistingShards::Remove {
+        return check_new(place, true, "", context);
+    }
+    if !exists(&context.store, place)? {
+        return Ok(());
+    }
+    let text = context.store.open(place)?.read_at_most(MAX_DOCUMENT)?;
+    match serde_json::from_slice::<Vec<String>>(&text) {
+        Ok(existing) if existing == classes => Ok(()),
+        _ => check_new(place, false, "it is not the list of these classes; ", context),
+    }
+}

@@ -1,0 +1,181 @@
+//! The input shards of `reshard`, `split` and `plan`: their indexes, versions and keys.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::options::Patterns;
+use crate::progress::Unit;
+use crate::series::Series;
+use shardstream::index::ShardIndex;
+use shardstream::prelude::*;
+use shardstream::store::{is_local, normalised};
+use shardstream::{Error, ErrorKind, SecretUrl};
+use std::sync::Arc;
+
+/// Number of changed shards that an error names.
+const MAX_LISTED: usize = 10;
+
+/// The input shards.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) shards: Vec<ShardIndex>,
+    /// The URL of each shard. It differs from the URL in the index if that is of a copy elsewhere.
+    pub(crate) urls: Vec<SecretUrl>,
+    /// The version of each shard, if known.
+    pub(crate) versions: Vec<Option<String>>,
+    /// The keys of each shard; `None` if the shards were looked up in an index, which has no keys.
+    pub(crate) keys: Option<Vec<Vec<Box<str>>>>,
+}
+
+impl Input {
+    /// Looks the shards up in the index, or reads their headers if there is none.
+    pub(crate) fn load(
+        patterns: &Patterns,
+        index: Option<&Index>,
+        threads: usize,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        let list = patterns.shards(context)?;
+        let Some(index) = index else { return Self::scan(&list, threads, context) };
+        let known = |url: &SecretUrl| {
+            let shard = index
+                .get(url.expose_secret())
+                .filter(|shard| shard.size_of(0).is_some() || shard.samples() == 0);
+            let what = || format!("{url} is not in the index, or only the number of its samples is");
+            shard.cloned().ok_or_else(|| Failure::Failed(what()))
+        };
+        let shards = list.iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        let urls: Vec<SecretUrl> = list.iter().cloned().collect();
+        let versions = vec![None; urls.len()];
+        Ok(Input { shards, urls, versions, keys: None })
+    }
+
+    /// Compares the shards with the index that they were looked up in.
+    ///
+    /// # Errors
+    /// With the first shards that have changed or are missing.
+    pub(crate) fn check_unchanged(mut self, threads: usize, context: &Context) -> Result<Self, Failure> {
+        if self.keys.is_some() {
+            // The headers have just been read.
+            return Ok(self);
+        }
+        let (store, flag) = (context.store.clone(), context.interrupt.clone());
+        let source = self.shards.clone().into_iter().zip(self.urls.clone());
+        let source = source.take_while(move |_| !flag.is_set()).map(Ok);
+        let checked = source.par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
+            Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
+                Ok(Err(error))
+            }
+            version => version.map(Ok),
+        });
+        let checked = checked.collect::<shardstream::Result<Vec<_>>>();
+        context.interrupt.check()?;
+        let (mut versions, mut changed) = (Vec::new(), Vec::new());
+        for result in checked? {
+            match result {
+                Ok(version) => versions.push(version),
+                Err(error) => changed.push(error),
+            }
+        }
+        if !changed.is_empty() {
+            let count = changed.len();
+            let mut shown: Vec<String> =
+                changed.iter().take(MAX_LISTED).map(|error| format!("{error:#}")).collect();
+            if count > MAX_LISTED {
+                shown.push(format!("and {} more", count - MAX_LISTED));
+            }
+            return Err(Failure::Failed(format!(
+                "{count} of {} changed since the index was built: {}; build the index again",
+                crate::text::counted(self.urls.len() as u64, "shard"),
+                shown.join("; ")
+            )));
+        }
+        self.versions = versions;
+        Ok(self)
+    }
+
+    /// Reads the headers of the shards.
+    fn scan(list: &ShardList, threads: usize, context: &Context) -> Result<Self, Failure> {
+        let progress = Arc::new(context.progress("reading headers", Unit::Shards, Some(list.len() as u64)));
+        let (mut shards, mut keys) = (Vec::new(), Vec::new());
+        let urls: Vec<SecretUrl> = list.iter().cloned().collect();
+        // In chunks, so that Ctrl-C is noticed between them.
+        for chunk in urls.chunks(4 * threads) {
+            context.interrupt.check()?;
+            let progress = Arc::clone(&progress);
+            let builder = context.reader.index_builder().threads(threads);
+            let builder = builder.on_shard(move |_| progress.add(1));
+            for (shard, found) in builder.build_with_keys(&chunk.iter().cloned().collect())? {
+                shards.push(shard);
+                keys.push(found);
+            }
+        }
+        context.interrupt.check()?;
+        let versions = shards.iter().map(|shard| shard.version().map(str::to_owned)).collect();
+        Ok(Input { shards, urls, versions, keys: Some(keys) })
+    }
+
+    /// The key of a sample, if keys are known.
+    pub(crate) fn key(&self, shard: u32, sample: u32) -> Option<&str> {
+        let keys = self.keys.as_ref()?.get(shard as usize)?;
+        keys.get(sample as usize).map(|key| &**key)
+    }
+
+    /// All samples in order: the number of the shard, the number of the sample in it, and the key if known.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = (u32, u32, Option<&str>)> {
+        let of = |(number, shard): (usize, &ShardIndex)| {
+            let keys = self.keys.as_ref().and_then(|keys| keys.get(number));
+            let key = move |sample: u64| keys.and_then(|keys| keys.get(sample as usize)).map(|key| &**key);
+            let (number, count) = (number as u32, shard.samples());
+            (0..count).map(move |sample| (number, sample as u32, key(sample)))
+        };
+        self.shards.iter().enumerate().flat_map(of)
+    }
+
+    /// The first shard whose samples have no byte ranges.
+    pub(crate) fn without_ranges(&self) -> Option<&ShardIndex> {
+        self.shards.iter().find(|shard| shard.samples() > 0 && shard.range(0..1).is_none())
+    }
+
+    /// Whether any shard is remote.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.urls.iter().any(|url| !is_local(url.expose_secret()))
+    }
+
+    /// Refuses to write a series over its input, which `--force` would remove before it is read.
+    pub(crate) fn check_apart(&self, series: &Series) -> Result<(), Failure> {
+        match self.urls.iter().find(|url| series.holds(url.expose_secret())) {
+            Some(url) => Err(Failure::Usage(format!(
+                "--to {}: the input {url} is, or would be, a shard of this series: write to another place",
+                SecretUrl::from(series.pattern())
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The current version of a shard that has not changed since it was indexed.
+///
+/// # Errors
+/// [`ErrorKind::Stale`] if its size differs, or the version of the object at the same URL.
+fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<Option<String>> {
+    let now = store.stat(url.expose_secret())?;
+    let resized = matches!((shard.bytes(), now.size), (Some(then), Some(now)) if then != now);
+    // Weak and strong ETags are compared as one.
+    let tag = |version: &str| version.trim_start_matches("W/").to_owned();
+    let replaced = match (shard.version(), &now.version) {
+        (Some(then), Some(version)) if tag(then) != tag(version) => {
+            normalised(shard.url()) == normalised(url.expose_secret())
+        }
+        _ => false,
+    };
+    if !resized && !replaced {
+        return Ok(now.version);
+    }
+    let shown = |bytes: Option<u64>, version: Option<&str>| {
+        let bytes = bytes.map_or_else(|| "an unknown size".into(), |bytes| format!("{bytes} bytes"));
+        format!("{bytes}, version {}", version.unwrap_or("unknown"))
+    };
+    let then = shown(shard.bytes(), shard.version());
+    let now = shown(now.size, now.version.as_deref());
+    Err(Error::from(ErrorKind::Stale { then, now }).in_shard(url))
+}

@@ -1,0 +1,234 @@
+//! Inspects the files of samples before shards are planned.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::field::{image_format, is_image_file};
+use crate::file_samples::{FieldSource, PlannedSample};
+use crate::output::note;
+use crate::progress::Unit;
+use shardstream::adapters::IteratorExt;
+use shardstream::image::{Image, ImageMode};
+use std::collections::HashSet;
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::iter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Number of files listed of each kind.
+const MAX_LISTED: usize = 100;
+
+/// How files are inspected.
+#[derive(Debug, Clone)]
+pub(crate) struct Inspection {
+    /// The directory that the paths start from.
+    pub(crate) root: PathBuf,
+    pub(crate) threads: usize,
+    /// Whether images are decoded.
+    pub(crate) decode: bool,
+    /// Whether samples with a bad file are left out instead of an error.
+    pub(crate) skip_bad: bool,
+}
+
+/// The samples that can be stored.
+#[derive(Debug)]
+pub(crate) struct Inspected {
+    pub(crate) samples: Vec<PlannedSample>,
+    /// Number of samples that were left out.
+    pub(crate) left_out: u64,
+    /// Number of images whose extension is wrong, and whose field is named by their content.
+    pub(crate) renamed: u64,
+}
+
+impl Inspection {
+    /// Inspects the files of the samples: their sizes, and the image format that their first bytes show. An
+    /// image whose extension is wrong gets the field of its real format.
+    ///
+    /// # Errors
+    /// One error that lists the bad files, unless `skip_bad` is set.
+    pub(crate) fn run(self, samples: Vec<PlannedSample>, context: &Context) -> Result<Inspected, Failure> {
+        let what = if self.decode { "decoding images" } else { "looking at files" };
+        let progress = context.progress(what, Unit::Samples, Some(samples.len() as u64));
+        // Inspecting a file waits for the disk; decoding needs a core.
+        let threads = if self.decode { self.threads } else { self.threads.max(8) };
+        let (skip_bad, flag) = (self.skip_bad, context.interrupt.clone());
+        let source = samples.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
+        let inspected = source.par_map(threads, move |sample| Ok(self.inspect(sample)));
+        let (mut samples, mut bad, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
+        for result in inspected.ahead(1024) {
+            context.interrupt.check()?;
+            match result? {
+                Ok((sample, notes)) => {
+                    samples.push(sample);
+                    renamed.extend(notes);
+                }
+                Err(why) => bad.push(why),
+            }
+            progress.add(1);
+        }
+        context.interrupt.check()?;
+        drop(progress);
+        if !bad.is_empty() && !skip_bad {
+            return Err(Failure::Failed(format!("{}; --skip-bad leaves them out", limited(&bad).join("\n"))));
+        }
+        limited(&bad).iter().for_each(|line| note(format_args!("left out: {line}")));
+        limited(&renamed).iter().for_each(note);
+        Ok(Inspected { samples, left_out: bad.len() as u64, renamed: renamed.len() as u64 })
+    }
+
+    /// Fills in the sizes of a sample's files. Returns the sample with a note on each image whose extension
+    /// is wrong, or the fault of one of its files.
+    fn inspect(&self, mut sample: PlannedSample) -> Result<(PlannedSample, Vec<String>), String> {
+        let mut notes = Vec::new();
+        for (field, content) in &mut sample.fields {
+            let FieldSource::File { path, size } = content else { continue };
+            let place = self.root.join(&**path);
+            let bad = |why: String| format!("{}: {why}", place.display());
+            let (bytes, found) = inspect_file(&place, field, self.decode).map_err(bad)?;
+            *size = bytes;
+            let (Some(is), Some(should_be)) = (found, named(field)) else { continue };
+            if is == should_be {
+                continue;
+            }
+            if named(path) != Some(should_be) {
+                // The user named the field, so it is not renamed.
+                return Err(bad(format!("this is a {is}, and the field is {field}: name another field")));
+            }
+            notes.push(format!("{}: this is a {is}, and stored as {is}", place.display()));
+            *field = renamed(field, is);
+        }
+        let mut names = HashSet::new();
+        match sample.fields.iter().find(|(field, _)| !names.insert(field)) {
+            Some((field, _)) if !notes.is_empty() => {
+                Err(format!("{}, which another file of its sample is already ({field})", notes.join("; ")))
+            }
+            _ => Ok((sample, notes)),
+        }
+    }
+}
+
+/// The first lines of a list, with the number of further ones.
+fn limited(lines: &[String]) -> Vec<String> {
+    let more = lines.len().saturating_sub(MAX_LISTED);
+    let last = (more > 0).then(|| format!("and {more} more"));
+    lines.iter().take(MAX_LISTED).cloned().chain(last).collect()
+}
+
+/// The image format that the extension of a field or file names.
+fn named(name: &str) -> Option<&'static str> {
+    match name.rsplit('.').next()?.to_ascii_lowercase().as_str() {
+        "jpg" | "jpeg" | "jpe" | "jfif" => Some("jpg"),
+        "png" => Some("png"),
+        "webp" => Some("webp"),
+        _ => None,
+    }
+}
+
+/// The field with its last extension replaced.
+fn renamed(field: &str, extension: &str) -> Arc<str> {
+    match field.rsplit_once('.') {
+        Some((before, _)) => format!("{before}.{extension}").into(),
+        None => extension.into(),
+    }
+}
+
+/// The size of a file, and its image format if the field is an image; or the reason why it cannot be stored.
+fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), String> {
+    let is_image = is_image_file(field);
+    let read = || -> io::Result<(u64, Vec<u8>)> {
+        // Checked before the file is opened, since opening a pipe blocks until it has a writer.
+        let metadata = fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err(io::Error::other("this is not a file"));
+        }
+        if decode && is_image {
+            let bytes = fs::read(path)?;
+            return Ok((bytes.len() as u64, bytes));
+        }
+        let mut head = Vec::with_capacity(12);
+        File::open(path)?.take(12).read_to_end(&mut head)?;
+        Ok((metadata.len(), head))
+    };
+    let (size, bytes) = read().map_err(|error| error.to_string())?;
+    if !is_image {
+        return Ok((size, None));
+    }
+    if size == 0 {
+        return Err("the file is empty".into());
+    }
+    let found = image(&bytes);
+    if let (Some(named), None) = (named(field), found) {
+        return Err(format!("this is not a {named}"));
+    }
+    if decode && let Err(error) = Image::decode(&bytes, ImageMode::Rgb8) {
+        return Err(causes(&error));
+    }
+    Ok((size, found))
+}
+
+/// An error with its causes.
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let causes = iter::successors(Some(error), |error| (**error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The extension of an image with these first bytes. One of PNM has several.
+fn image(head: &[u8]) -> Option<&'static str> {
+    match image_format(head)? {
+        "jpeg" => Some("jpg"),
+        "pnm" => None,
+        format => Some(format),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n....";
+    const JPEG: &[u8] = b"\xff\xd8\xff\xe0....";
+
+    /// Fields with their sizes.
+    type Sizes = Vec<(String, u64)>;
+
+    fn inspect(root: &Path, fields: &[(&str, &str)]) -> Result<(Sizes, Vec<String>), String> {
+        let fields = fields.iter().map(|(field, path)| ((*field).into(), FieldSource::file(path))).collect();
+        let inspection = Inspection { root: root.to_owned(), threads: 1, decode: false, skip_bad: false };
+        let (sample, notes) = inspection.inspect(PlannedSample { key: None, fields })?;
+        let sizes = sample.fields.iter().map(|(field, content)| (field.to_string(), content.size()));
+        Ok((sizes.collect(), notes))
+    }
+
+    #[test]
+    fn images_become_the_field_of_their_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = [("a.JPEG", PNG), ("b.jpg", JPEG), ("c.png", PNG), ("d.txt", b""), ("e.ppm", b"P6")];
+        for (name, bytes) in files {
+            fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        let same =
+            [("jpeg", "b.jpg"), ("jfif", "b.jpg"), ("txt", "d.txt"), ("ppm", "e.ppm"), ("pgm", "c.png")];
+        let (fields, notes) = inspect(dir.path(), &same).unwrap();
+        assert!(fields.iter().map(|(field, _)| &**field).eq(same.map(|(field, _)| field)), "{fields:?}");
+        assert!(fields[0].1 == 8 && fields[2].1 == 0 && notes.is_empty(), "{fields:?} {notes:?}");
+        let (fields, notes) = inspect(dir.path(), &[("left.jpg", "a.JPEG"), ("png", "c.png")]).unwrap();
+        assert_eq!(fields, [("left.png".into(), 12), ("png".into(), 12)]);
+        assert!(
+            notes.len() == 1 && notes[0].ends_with("a.JPEG: this is a png, and stored as png"),
+            "{notes:?}"
+        );
+        let both = inspect(dir.path(), &[("jpg", "a.JPEG"), ("png", "c.png")]).unwrap_err();
+        assert!(both.ends_with("which another file of its sample is already (png)"), "{both}");
+        let given = inspect(dir.path(), &[("jpg", "c.png")]).unwrap_err();
+        assert!(given.ends_with("c.png: this is a png, and the field is jpg: name another field"), "{given}");
+        assert!(inspect(dir.path(), &[("jpg", "none.jpg")]).is_err());
+    }
+
+    #[test]
+    fn lists_have_an_end() {
+        let lines = vec![String::new(); MAX_LISTED + 3];
+        assert_eq!((limited(&lines).len(), &*limited(&lines)[MAX_LISTED]), (MAX_LISTED + 1, "and 3 more"));
+        assert_eq!(limited(&lines[..MAX_LISTED]).len(), MAX_LISTED);
+    }
+}

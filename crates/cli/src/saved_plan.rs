@@ -1,0 +1,260 @@
+//! The plan of a series of shards, saved beside it. `--resume` keeps only shards that the same plan wrote.
+
+use crate::failure::Failure;
+use crate::files::{MAX_DOCUMENT, exists};
+use crate::input_hash::InputHash;
+use crate::series::Series;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use shardstream::store::Store;
+use shardstream::{ErrorKind, Index, SecretUrl};
+use std::collections::BTreeMap;
+
+/// Increased whenever the same options and input would make different shards.
+const VERSION: u32 = 3;
+
+/// Describes in messages what the hash of a plan covers.
+const INPUT: &str = "keys, names, sizes or versions of the input, or the cuts,";
+
+/// The option that holds the pattern of the shards' names.
+pub(crate) const NAMES: &str = "names";
+
+/// Everything that determines the shards: two runs with equal plans write the same ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedPlan {
+    version: u32,
+    /// The command that writes the shards.
+    command: String,
+    /// The options that determine the content of the shards.
+    options: BTreeMap<String, String>,
+    samples: u64,
+    shards: u64,
+    /// [`InputHash`] of the input, in order.
+    input: String,
+}
+
+impl SavedPlan {
+    pub(crate) fn new(command: &str, samples: u64, shards: u64, input: InputHash) -> Self {
+        let (command, options, input) = (command.to_owned(), BTreeMap::new(), input.finish());
+        SavedPlan { version: VERSION, command, options, samples, shards, input }
+    }
+
+    /// Adds an option.
+    pub(crate) fn option(mut self, name: &str, value: impl ToString) -> Self {
+        self.options.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// Describes each difference from the plan `now`.
+    fn differences(&self, now: &Self) -> Vec<String> {
+        let texts = |plan: &Self| {
+            let mut texts = plan.options.clone();
+            let more = [
+                ("version", plan.version.to_string()),
+                ("command", plan.command.clone()),
+                ("samples", plan.samples.to_string()),
+                ("shards", plan.shards.to_string()),
+                (INPUT, plan.input.chars().take(8).collect()),
+            ];
+            texts.extend(more.map(|(name, text)| (name.to_owned(), text)));
+            texts
+        };
+        let (then, now) = (texts(self), texts(now));
+        let mut names: Vec<&String> = then.keys().chain(now.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let shown = |text: Option<&String>| text.map_or("none", String::as_str).to_owned();
+        let mut differ: Vec<&String> =
+            names.into_iter().filter(|name| then.get(*name) != now.get(*name)).collect();
+        // Where options differ, the hash differs as well and adds nothing.
+        if differ.len() > 1 {
+            differ.retain(|name| *name != INPUT);
+        }
+        differ
+            .into_iter()
+            .map(|name| format!("{name} {} then, {} now", shown(then.get(name)), shown(now.get(name))))
+            .collect()
+    }
+}
+
+/// What to do with existing shards of the series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExistingShards {
+    /// Fail if there is one.
+    Refuse,
+    /// Keep shards of the same plan.
+    Resume,
+    /// Remove them.
+    Remove,
+}
+
+/// The existing part of a series that may be written.
+#[derive(Debug)]
+pub(crate) struct ExistingSeries {
+    shards: Vec<String>,
+    /// Whether the same plan was saved.
+    is_planned: bool,
+}
+
+/// Checks that the series may be written.
+///
+/// # Errors
+/// If existing shards, or the plan of another series, would be overwritten.
+pub(crate) fn check(
+    plan: &SavedPlan,
+    series: &Series,
+    existing: ExistingShards,
+    store: &Store,
+) -> Result<ExistingSeries, Failure> {
+    let place = series.beside("plan");
+    // Shards are listed before the plan is read, since another rank writes its plan before its first shard.
+    let shards = series.existing(store)?;
+    let mut is_planned = false;
+    match (existing, shards.first()) {
+        (ExistingShards::Remove, _) => {}
+        (ExistingShards::Refuse, Some(first)) => {
+            return Err(Failure::Failed(format!(
+                "{} of this series already {}, such as {}: --resume resumes a run of the same options, \
+                 --force removes them",
+                crate::text::counted(shards.len() as u64, "shard"),
+                if shards.len() == 1 { "exists" } else { "exist" },
+                SecretUrl::from(first)
+            )));
+        }
+        (ExistingShards::Refuse, None) => {
+            // Without shards, an earlier plan of the same series is of no use and may be replaced.
+            let other =
+                read(&place, store)?.filter(|then| then.options.get(NAMES) != plan.options.get(NAMES));
+            if let Some(other) = other {
+                return Err(Failure::Failed(format!(
+                    "{} is the plan of another series of shards ({}): choose another name, or --force \
+                     replaces it",
+                    SecretUrl::from(&place),
+                    other.options.get(NAMES).map_or("unknown", String::as_str)
+                )));
+            }
+        }
+        (ExistingShards::Resume, first) => match (read(&place, store)?, first) {
+            (Some(then), _) => {
+                let differences = then.differences(plan);
+                if !differences.is_empty() {
+                    return Err(Failure::Failed(format!(
+                        "{} is the plan of other shards: {}; --force removes those shards and starts over",
+                        SecretUrl::from(&place),
+                        differences.join("; ")
+                    )));
+                }
+                is_planned = true;
+            }
+            (None, Some(first)) => {
+                return Err(Failure::Failed(format!(
+                    "there are shards of this series, such as {}, but no plan ({}) of them: --force removes \
+                     them",
+                    SecretUrl::from(first),
+                    SecretUrl::from(&place)
+                )));
+            }
+            (None, None) => {}
+        },
+    }
+    Ok(ExistingSeries { shards, is_planned })
+}
+
+/// Checks that the series may be written, removes existing shards if asked to, and saves the plan unless the
+/// same one is there.
+pub(crate) fn begin(
+    plan: &SavedPlan,
+    series: &Series,
+    existing: ExistingShards,
+    store: &Store,
+) -> Result<(), Failure> {
+    let found = check(plan, series, existing, store)?;
+    let place = series.beside("plan");
+    if existing == ExistingShards::Remove {
+        // The index and classes of the old shards must not be mistaken for those of the new ones.
+        let index = series.beside("index");
+        if Index::load(store, &index).is_ok_and(|index| index.iter().all(|shard| series.holds(shard.url()))) {
+            store.delete(&index)?;
+        }
+        let classes = series.beside("classes");
+        if is_document(&classes, store)? {
+            store.delete(&classes)?;
+        }
+        // The plan is removed last, so that an interrupted removal can be repeated.
+        found.shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
+    }
+    if found.is_planned { Ok(()) } else { put(&place, plan, store) }
+}
+
+/// Checks at the end that no other run replaced the plan while this one wrote shards.
+pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
+    let place = series.beside("plan");
+    let differences =
+        read(&place, store)?.map_or_else(|| vec!["it is gone".into()], |then| then.differences(plan));
+    match differences.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!(
+            "another run wrote shards of this series at the same time: {} is another plan now ({}); check \
+             the input and the options of all runs, and start over with --force",
+            SecretUrl::from(&place),
+            differences.join("; ")
+        ))),
+    }
+}
+
+/// The saved plan, if there is one.
+fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
+    let text = match store.open(place)?.read_at_most(MAX_DOCUMENT) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(None),
+        text => text?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
+        let place = SecretUrl::from(place);
+        Failure::Failed(format!("{place} is not a plan of a series of shards ({error}): --force replaces it"))
+    })
+}
+
+/// Whether there is a JSON object or list at `place`, as this program writes them.
+pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
+    if !exists(store, place)? {
+        return Ok(false);
+    }
+    // Look at the first bytes before all is read: it may be a shard of any size.
+    let first = store.open(place)?.next().transpose()?.unwrap_or_default();
+    if !matches!(first.trim_ascii_start().first(), Some(b'{' | b'[')) {
+        return Ok(false);
+    }
+    Ok(serde_json::from_slice::<IgnoredAny>(&store.open(place)?.read_at_most(MAX_DOCUMENT)?).is_ok())
+}
+
+/// Writes a JSON document, whole or not at all.
+pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place)))
+    };
+    let mut text = serde_json::to_vec_pretty(document).map_err(|error| failed(&error))?;
+    text.push(b'\n');
+    store.put(place, &text)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named() {
+        let plan = |seed: u64, input: &str| {
+            let mut hash = InputHash::default();
+            hash.text(input);
+            SavedPlan::new("create", 5, 2, hash).option("shuffle", seed)
+        };
+        assert_eq!(plan(1, "a").differences(&plan(1, "a")), [""; 0]);
+        assert_eq!(plan(1, "a").differences(&plan(2, "a")), ["shuffle 1 then, 2 now"]);
+        let differences = plan(1, "a").differences(&plan(1, "b"));
+        assert!(differences.len() == 1 && differences[0].starts_with("keys, names, sizes or versions"));
+        let other = plan(1, "a").option("rename", "a=b");
+        assert_eq!(other.differences(&plan(1, "a")), ["rename a=b then, none now"]);
+    }
+}

@@ -1,0 +1,183 @@
+//! A series of shards to write: the URLs of its shards, and of the documents beside them.
+
+use crate::failure::Failure;
+use percent_encoding::percent_decode_str;
+use shardstream::store::{
+    SHARD_SUFFIXES, Store, local_path, normalised, remove_partial_files, shard_stem, split_last,
+};
+use shardstream::write::ShardPattern;
+use shardstream::{ErrorKind, SecretUrl};
+use std::path::Path;
+use std::{fs, io};
+
+/// A series of shards in one directory, and its documents: for `out/train-%06d.tar` the plan is
+/// `out/train.plan.json`, and the classes are in `out/train.classes.json`.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    text: String,
+    pattern: ShardPattern,
+    /// The pattern of the file names in the directory; percent-decoded for a `file:` URL.
+    names: String,
+    /// `names`, parsed.
+    file: ShardPattern,
+    /// Ends in a slash; empty for the working directory.
+    directory: String,
+    /// The beginning of the documents' URLs, such as `out/train`.
+    stem: String,
+}
+
+impl Series {
+    pub(crate) fn new(pattern: &str) -> Result<Self, Failure> {
+        let text = pattern.strip_prefix("./").unwrap_or(pattern).to_owned();
+        let usage = |what: String| Failure::Usage(format!("--to {}: {what}", SecretUrl::from(&text)));
+        let pattern = ShardPattern::new(&text).map_err(|error| usage(error.to_string()))?;
+        let first = pattern.name(0);
+        let (directory, file) = split_last(&first);
+        if shard_stem(file).is_none() {
+            return Err(usage(format!("the names of shards end in one of {}", SHARD_SUFFIXES.join(", "))));
+        }
+        let Some(stem) = pattern.stem() else {
+            return Err(usage("the number of the shard belongs in the name of the file".into()));
+        };
+        let directory = directory.to_owned();
+        let (_, names) = split_last(&text);
+        let names = if text.starts_with("file:") { decoded(names) } else { names.to_owned() };
+        let file = ShardPattern::new(&names).map_err(|error| usage(error.to_string()))?;
+        Ok(Series { text, pattern, names, file, directory, stem })
+    }
+
+    pub(crate) fn pattern(&self) -> &str {
+        &self.text
+    }
+
+    /// The URL of the shard with this number.
+    pub(crate) fn shard(&self, number: u64) -> String {
+        self.pattern.name(number)
+    }
+
+    /// The URL of a document beside the shards.
+    pub(crate) fn beside(&self, what: &str) -> String {
+        format!("{}.{what}.json", self.stem)
+    }
+
+    /// Whether both series would write a shard or a document with the same URL.
+    pub(crate) fn collides(&self, other: &Series) -> bool {
+        let plan = |series: &Series| normalised(&series.beside("plan"));
+        self.holds(&other.shard(0)) || other.holds(&self.shard(0)) || plan(self) == plan(other)
+    }
+
+    /// The pattern of the file names of the shards.
+    pub(crate) fn names(&self) -> &str {
+        &self.names
+    }
+
+    /// The existing shards of the series, by whatever run they were written.
+    pub(crate) fn existing(&self, store: &Store) -> Result<Vec<String>, Failure> {
+        let directory = if self.directory.is_empty() { "." } else { &self.directory };
+        let mut numbers: Vec<u64> = match local_path(directory).transpose()? {
+            Some(path) => self
+                .in_directory(&path)
+                .map_err(|error| Failure::io(format_args!("cannot list {}", path.display()), &error))?,
+            None => {
+                let listed = match store.list(directory) {
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
+                    listed => listed?,
+                };
+                // The listing includes objects of subdirectories.
+                let depth = |url: &str| url.split('/').filter(|part| !part.is_empty()).count();
+                let ours = depth(&self.shard(0));
+                let urls = listed.iter().map(|info| &*info.url).filter(|url| depth(url) == ours);
+                urls.filter_map(|url| self.file.number(split_last(url).1)).collect()
+            }
+        };
+        numbers.sort_unstable();
+        Ok(numbers.into_iter().map(|number| self.shard(number)).collect())
+    }
+
+    /// The numbers of the shards in a local directory, which need not exist.
+    fn in_directory(&self, path: &Path) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(numbers),
+            entries => entries?,
+        };
+        for entry in entries {
+            numbers.extend(entry?.file_name().to_str().and_then(|name| self.file.number(name)));
+        }
+        Ok(numbers)
+    }
+
+    /// Whether the URL, in any spelling, is that of a shard of the series, existing or not.
+    pub(crate) fn holds(&self, url: &str) -> bool {
+        let own = normalised(&self.shard(0));
+        let (own, _) = split_last(&own);
+        // A symbolic link to a shard counts as that shard.
+        let linked = local_path(url).and_then(|path| path.ok()?.canonicalize().ok());
+        let linked = linked.map(|path| normalised(&path.to_string_lossy()));
+        [Some(normalised(url)), linked].iter().flatten().any(|place| {
+            let (directory, name) = split_last(place);
+            directory == own && self.file.number(name).is_some()
+        })
+    }
+
+    /// Removes the partial files of killed runs of this series.
+    pub(crate) fn remove_partial(&self) {
+        remove_partial_files(&self.directory, |name| self.file.number(name).is_some());
+    }
+}
+
+/// The pattern of file names for the pattern of a `file:` URL, in which `%%20` is a space.
+fn decoded(pattern: &str) -> String {
+    // File names have no NUL, so it can replace the percent sign of the number.
+    let encoded: Vec<String> = pattern.split("%%").map(|text| text.replace('%', "\0")).collect();
+    let names = percent_decode_str(&encoded.join("%")).decode_utf8_lossy().into_owned();
+    names.replace('%', "%%").replace('\0', "%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_file_urls() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("a b");
+        fs::create_dir(&place).unwrap();
+        let url = format!("file://{}/a%%20b", dir.path().display());
+        let series = Series::new(&format!("{url}/caf%%C3%%A9%%25-%03d.tar")).unwrap();
+        assert_eq!(series.names(), "café%%-%03d.tar");
+        let store = Store::default();
+        store.create(&series.shard(7)).unwrap().finish().unwrap();
+        assert!(place.join("café%-007.tar").exists(), "{:?}", fs::read_dir(&place).unwrap().next());
+        assert_eq!(series.existing(&store).unwrap(), [series.shard(7)]);
+        assert!(
+            series.holds(&series.shard(3)) && series.holds(place.join("café%-003.tar").to_str().unwrap())
+        );
+        let plain = Series::new(place.join("café%%-%03d.tar").to_str().unwrap()).unwrap();
+        assert!(plain.holds(&series.shard(3)) && plain.collides(&series) && series.collides(&plain));
+        assert!(!series.holds(place.join("caf%C3%A9%25-003.tar").to_str().unwrap()));
+        for (name, stays) in [("café%-001.tar", false), ("other-001.tar", true)] {
+            let partial = place.join(format!(".{name}.abc.partial"));
+            fs::write(&partial, "half").unwrap();
+            series.remove_partial();
+            assert_eq!(partial.exists(), stays, "{name}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for (pattern, plan, shard) in [
+            ("train-%06d.tar", "train.plan.json", "train-000007.tar"),
+            ("./a/train-%06d.tar.gz", "a/train.plan.json", "a/train-000007.tar.gz"),
+            ("gs://b/d.1/v2_x_%d.tar", "gs://b/d.1/v2_x.plan.json", "gs://b/d.1/v2_x_7.tar"),
+            ("/%03d.tar", "/shards.plan.json", "/007.tar"),
+            ("é/%03d-é.tar.zst", "é/shards.plan.json", "é/007-é.tar.zst"),
+        ] {
+            let series = Series::new(pattern).unwrap();
+            assert_eq!((series.beside("plan").as_str(), series.shard(7).as_str()), (plan, shard));
+        }
+        for pattern in ["a.tar", "a-%d.zip", "a-%d", "a/%d/b.tar"] {
+            assert!(matches!(Series::new(pattern), Err(Failure::Usage(_))), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+use super::*;
+use crate::Image;
+use ::image::metadata::Orientation as ExifOrientation;
+
+const SIZE: (u32, u32) = (45, 29);
+
+/// A file with gradients across and down, and this EXIF orientation.
+fn file(orientation: u8) -> Vec<u8> {
+    let (width, height) = SIZE;
+    let pixel = |x: u32, y: u32| [x * 5, y * 8, (x + y) * 3].map(|number| number as u8);
+    let pixels: Vec<u8> = (0..width * height).flat_map(|at| pixel(at % width, at / width)).collect();
+    let jpeg = Image::new(ImageMode::Rgb8, (height, width), pixels).unwrap().to_jpeg(90).unwrap();
+    // TIFF with a single entry: 0x0112, the orientation.
+    let mut exif = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+    exif.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+    [&jpeg[..2], &exif, &jpeg[2..]].concat()
+}
+
+/// The size and pixels of the picture, or of a part of it, mirrored.
+fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
+    let options = FrameOptions {
+        keep_wide: false,
+        mode: ImageMode::Rgb8,
+        apply_orientation: upright,
+        reducing_gap: 2.0,
+        verify: true,
+        limit: 1 << 20,
+    };
+    let mut scratch = FrameScratch::default();
+    let mut frame = Frame::open(file, options, &mut scratch).unwrap();
+    if let Some(part) = part {
+        frame.crop(part.y, part.x, (part.height, part.width)).unwrap();
+        frame.flip_horizontal();
+    }
+    ((frame.width(), frame.height()), frame.pixels().unwrap().to_vec())
+}
+
+#[test]
+fn a_picture_is_turned_as_exif_says_when_that_is_wanted() {
+    let (_, lying) = drawn(&file(1), true, None);
+    for exif in 1..=8 {
+        let file = file(exif);
+        assert_eq!(drawn(&file, false, None), (SIZE, lying.clone()), "{exif}");
+        let orientation = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
+        let size = orientation.size(SIZE);
+        let mut upright = vec![0; lying.len()];
+        orientation.apply(&lying, SIZE, 3, &mut upright);
+        assert_eq!(drawn(&file, true, None), (size, upright.clone()), "{exif}");
+
+        // A crop refers to the picture after its orientation is applied.
+        let part = Rect { x: 3, y: 11, width: 20, height: 9 };
+        let row = |y: u32| (part.x..part.right()).rev().map(move |x| (y * size.0 + x) as usize * 3);
+        let wanted: Vec<u8> =
+            (part.y..part.bottom()).flat_map(row).flat_map(|at| upright[at..at + 3].to_vec()).collect();
+        assert_eq!(drawn(&file, true, Some(part)), ((20, 9), wanted), "{exif}");
+    }
+}

@@ -1,0 +1,357 @@
+//! How transforms move the pixels of a picture, for boxes and label images that follow it.
+
+use super::Size;
+use super::affine::{Matrix, nearest};
+use super::filter::nearest_pixels;
+use super::rectangle::Rect;
+use smallvec::SmallVec;
+
+/// How transforms moved the pixels of a picture, step by step.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub struct Geometry {
+    before: Size,
+    after: Size,
+    steps: SmallVec<[GeometryStep; 4]>,
+    known: bool,
+}
+
+/// One movement of a picture's pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum GeometryStep {
+    /// The picture is cropped to this part.
+    Crop(Rect),
+    /// The picture is resized to this size.
+    Resize(Size),
+    /// Left becomes right.
+    Flip,
+    /// The picture is drawn into a larger one of this size. Its upper left corner goes to that of `part`, and
+    /// it is cut off at the borders of `part`.
+    Pad { part: Rect, size: Size },
+    /// The matrix maps the centre of each pixel of the new picture to its place in the old one.
+    Affine(Matrix),
+    /// A transform has redrawn the picture in an unknown way.
+    Unknown,
+}
+
+/// A rectangle: left, top, right, bottom, in pixels and fractions of them.
+#[doc(hidden)]
+pub type Corners = [f64; 4];
+
+/// The visible part of a rectangle.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct VisiblePart {
+    /// The part of it that is in the picture.
+    pub corners: Corners,
+    /// Its share of the area that the rectangle would have if nothing had been cut off.
+    pub share: f64,
+}
+
+impl Geometry {
+    /// The geometry of an unchanged picture.
+    pub(crate) fn new(size: Size) -> Self {
+        Geometry { before: size, after: size, steps: SmallVec::new(), known: true }
+    }
+
+    /// Adds a step, after which the picture has this size.
+    pub(crate) fn push(&mut self, step: GeometryStep, after: Size) {
+        self.known &= step != GeometryStep::Unknown;
+        if !self.known {
+            return;
+        }
+        self.steps.push(step);
+        self.after = after;
+    }
+
+    /// Whether all steps are known.
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// The size of the picture before the first step, after the EXIF orientation if that is applied.
+    pub fn before(&self) -> Size {
+        self.before
+    }
+
+    /// The size after the last step.
+    pub fn after(&self) -> Size {
+        self.after
+    }
+
+    /// Moves a rectangle of the original picture to the final one, and returns the part of it that is visible
+    /// there; `None` if nothing of it is, or it has no area.
+    pub fn visible(&self, corners: Corners) -> Option<VisiblePart> {
+        let mut size = self.before;
+        let mut seen = clipped(corners, Rect::all(size.width, size.height));
+        // The same rectangle if nothing were cut off.
+        let mut whole = seen;
+        for step in &self.steps {
+            let next = step.size(size);
+            let mut view = Rect::all(next.width, next.height);
+            if let GeometryStep::Pad { part, .. } = step {
+                view = *part;
+            }
+            whole = step.moved(whole, size)?;
+            seen = clipped(step.moved(seen, size)?, view);
+            size = next;
+        }
+        let (area, of) = (area(seen), area(whole));
+        (area > 0.0 && of.is_finite()).then(|| VisiblePart { corners: seen, share: (area / of).min(1.0) })
+    }
+
+    /// Moves a label image, which has the size of the original picture, and writes it to `to`. Each label is
+    /// that of the nearest pixel; those from outside of the picture are `fill`.
+    pub fn move_labels<T: Copy>(&self, labels: &[T], fill: T, to: &mut [T]) {
+        let mut lookup = AxisLookup::new(self.before);
+        let mut redrawn: Option<Vec<T>> = None;
+        let mut size = self.before;
+        for step in &self.steps {
+            let next = step.size(size);
+            if let GeometryStep::Affine(matrix) = step {
+                let from = lookup.gathered(redrawn.as_deref().unwrap_or(labels), fill);
+                let mut drawn = vec![fill; from.len()];
+                nearest(&from, (size.width as usize, size.height as usize), *matrix, fill, &mut drawn);
+                (lookup, redrawn) = (AxisLookup::new(size), Some(drawn));
+            } else {
+                lookup.step(*step);
+            }
+            size = next;
+        }
+        lookup.gather(redrawn.as_deref().unwrap_or(labels), fill, to);
+    }
+}
+
+impl GeometryStep {
+    /// The size of a picture after the step.
+    fn size(self, before: Size) -> Size {
+        match self {
+            GeometryStep::Crop(part) => Size { height: part.height, width: part.width },
+            GeometryStep::Resize(size) | GeometryStep::Pad { size, .. } => size,
+            GeometryStep::Flip | GeometryStep::Affine(_) | GeometryStep::Unknown => before,
+        }
+    }
+
+    /// Where a rectangle is after the step, even outside of the picture; `None` if that is not known.
+    fn moved(self, [left, top, right, bottom]: Corners, size: Size) -> Option<Corners> {
+        let shifted = |x: f64, y: f64| [left + x, top + y, right + x, bottom + y];
+        Some(match self {
+            GeometryStep::Crop(part) => shifted(-f64::from(part.x), -f64::from(part.y)),
+            GeometryStep::Pad { part, .. } => shifted(f64::from(part.x), f64::from(part.y)),
+            GeometryStep::Flip => {
+                let width = f64::from(size.width);
+                [width - right, top, width - left, bottom]
+            }
+            GeometryStep::Resize(to) => {
+                let across = |x: f64| x * f64::from(to.width) / f64::from(size.width);
+                let down = |y: f64| y * f64::from(to.height) / f64::from(size.height);
+                [across(left), down(top), across(right), down(bottom)]
+            }
+            GeometryStep::Affine(matrix) => {
+                let [a, b, c, d, e, f] = inverse(matrix)?;
+                let corners = [(left, top), (right, top), (left, bottom), (right, bottom)];
+                let corners = corners.map(|(x, y)| (a * x + b * y + c, d * x + e * y + f));
+                let ends = |number: fn(&(f64, f64)) -> f64| {
+                    let numbers = corners.iter().map(number);
+                    (numbers.clone().fold(f64::INFINITY, f64::min), numbers.fold(f64::NEG_INFINITY, f64::max))
+                };
+                let ((left, right), (top, bottom)) = (ends(|corner| corner.0), ends(|corner| corner.1));
+                [left, top, right, bottom]
+            }
+            GeometryStep::Unknown => return None,
+        })
+    }
+}
+
+/// The inverse matrix, which maps places of the old picture to the new one; `None` if there is none.
+fn inverse([a, b, c, d, e, f]: Matrix) -> Option<Matrix> {
+    let determinant = a * e - b * d;
+    let [a, b, d, e] = [e, -b, -d, a].map(|number| number / determinant);
+    let inverse = [a, b, -(a * c + b * f), d, e, -(d * c + e * f)];
+    inverse.iter().all(|number| number.is_finite()).then_some(inverse)
+}
+
+/// The part of a rectangle that is in another one.
+fn clipped([left, top, right, bottom]: Corners, view: Rect) -> Corners {
+    let across = |x: f64| x.clamp(f64::from(view.x), f64::from(view.right()));
+    let down = |y: f64| y.clamp(f64::from(view.y), f64::from(view.bottom()));
+    [across(left), down(top), across(right), down(bottom)]
+}
+
+/// The area of a rectangle; 0 if its corners are in the wrong order.
+fn area([left, top, right, bottom]: Corners) -> f64 {
+    (right - left).max(0.0) * (bottom - top).max(0.0)
+}
+
+/// The column of the old picture for each column of the new one, and likewise the rows. Crops, flips, borders
+/// and resizes to the nearest pixel act on each axis separately.
+struct AxisLookup {
+    across: Vec<usize>,
+    down: Vec<usize>,
+    /// The width of the old picture in pixels.
+    width: usize,
+}
+
+/// A column or row outside of the old picture.
+const OUTSIDE: usize = usize::MAX;
+
+impl AxisLookup {
+    fn new(size: Size) -> Self {
+        let (height, width) = (size.height as usize, size.width as usize);
+        AxisLookup { across: (0..width).collect(), down: (0..height).collect(), width }
+    }
+
+    fn step(&mut self, step: GeometryStep) {
+        let AxisLookup { across, down, .. } = self;
+        match step {
+            GeometryStep::Crop(part) => {
+                cut(across, part.x, part.width);
+                cut(down, part.y, part.height);
+            }
+            GeometryStep::Flip => across.reverse(),
+            GeometryStep::Resize(size) => {
+                *across = resized(across, size.width);
+                *down = resized(down, size.height);
+            }
+            GeometryStep::Pad { part, size } => {
+                *across = padded(across, (part.x, part.width), size.width);
+                *down = padded(down, (part.y, part.height), size.height);
+            }
+            GeometryStep::Affine(_) | GeometryStep::Unknown => {}
+        }
+    }
+
+    fn gathered<T: Copy>(&self, from: &[T], fill: T) -> Vec<T> {
+        let mut to = vec![fill; self.across.len() * self.down.len()];
+        self.gather(from, fill, &mut to);
+        to
+    }
+
+    fn gather<T: Copy>(&self, from: &[T], fill: T, to: &mut [T]) {
+        for (row, &v) in to.chunks_exact_mut(self.across.len().max(1)).zip(&self.down) {
+            let line = v.checked_mul(self.width).and_then(|start| from.get(start..)?.get(..self.width));
+            match line {
+                Some(line) => {
+                    for (to, &u) in row.iter_mut().zip(&self.across) {
+                        *to = line.get(u).copied().unwrap_or(fill);
+                    }
+                }
+                None => row.fill(fill),
+            }
+        }
+    }
+}
+
+fn cut(axis: &mut Vec<usize>, at: u32, length: u32) {
+    axis.truncate(at as usize + length as usize);
+    axis.drain(..(at as usize).min(axis.len()));
+}
+
+/// Resizes to the nearest pixel, as pictures are.
+fn resized(axis: &[usize], to: u32) -> Vec<usize> {
+    nearest_pixels(axis.len(), to).map(|at| axis.get(at).copied().unwrap_or(OUTSIDE)).collect()
+}
+
+fn padded(axis: &[usize], (at, length): (u32, u32), to: u32) -> Vec<usize> {
+    let mut padded = vec![OUTSIDE; to as usize];
+    for (to, from) in padded.iter_mut().skip(at as usize).zip(axis.iter().take(length as usize)) {
+        *to = *from;
+    }
+    padded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::affine::translate;
+
+    fn size(height: u32, width: u32) -> Size {
+        Size { height, width }
+    }
+
+    fn geometry(before: Size, steps: &[GeometryStep]) -> Geometry {
+        let mut geometry = Geometry::new(before);
+        for step in steps {
+            geometry.push(*step, step.size(geometry.after()));
+        }
+        geometry
+    }
+
+    fn labels(geometry: &Geometry, labels: &[u8]) -> Vec<u8> {
+        let after = geometry.after();
+        let mut to = vec![77; after.height as usize * after.width as usize];
+        geometry.move_labels(labels, 99, &mut to);
+        to
+    }
+
+    const PICTURE: [u8; 6] = [1, 2, 3, 4, 5, 6];
+
+    #[test]
+    fn each_step() {
+        let part = Rect { x: 1, y: 0, width: 2, height: 2 };
+        let border = Rect { x: 1, y: 1, width: 3, height: 1 };
+        for (step, wanted, corners, share) in [
+            (GeometryStep::Crop(part), vec![2, 3, 5, 6], [0., 0.5, 1., 2.], 0.5),
+            (GeometryStep::Flip, vec![3, 2, 1, 6, 5, 4], [1., 0.5, 3., 2.], 1.),
+            (GeometryStep::Resize(size(1, 6)), vec![4, 4, 5, 5, 6, 6], [0., 0.25, 4., 1.], 1.),
+            (
+                GeometryStep::Pad { part: border, size: size(3, 4) },
+                vec![99, 99, 99, 99, 99, 1, 2, 3, 99, 99, 99, 99],
+                [1., 1.5, 3., 2.],
+                1. / 3.,
+            ),
+            (GeometryStep::Affine(translate(1., 0.)), vec![99, 1, 2, 99, 4, 5], [1., 0.5, 3., 2.], 1.),
+            (
+                GeometryStep::Affine(translate(-1., -1.)),
+                vec![5, 6, 99, 99, 99, 99],
+                [0., 0., 1., 1.],
+                1. / 3.,
+            ),
+        ] {
+            let geometry = geometry(size(2, 3), &[step]);
+            assert_eq!(labels(&geometry, &PICTURE), wanted, "{step:?}");
+            let visible = geometry.visible([0., 0.5, 2., 2.]).unwrap();
+            assert_eq!(visible.corners, corners, "{step:?}");
+            assert!((visible.share - share).abs() < 1e-9, "{step:?}: {}", visible.share);
+        }
+    }
+
+    #[test]
+    fn what_was_cut_off_does_not_come_back() {
+        let crop = GeometryStep::Crop(Rect { x: 0, y: 0, width: 1, height: 2 });
+        let pad = GeometryStep::Pad { part: Rect { x: 0, y: 0, width: 1, height: 2 }, size: size(2, 3) };
+        let steps = [crop, pad, GeometryStep::Affine(translate(1., 0.)), GeometryStep::Flip];
+        let geometry = geometry(size(2, 3), &steps);
+        assert_eq!(labels(&geometry, &PICTURE), [99, 1, 99, 99, 4, 99]);
+        let visible = geometry.visible([0., 0., 3., 1.]).unwrap();
+        assert_eq!((visible.corners, visible.share), ([1., 0., 2., 1.], 1. / 3.));
+        assert_eq!(geometry.visible([1., 0., 3., 2.]), None);
+    }
+
+    #[test]
+    fn a_rectangle_without_area_is_not_visible() {
+        let plain = geometry(size(4, 4), &[]);
+        for corners in
+            [[1., 1., 1., 3.], [3., 1., 1., 3.], [-2., 0., 0., 4.], [4., 0., 9., 4.], [f64::NAN; 4]]
+        {
+            assert_eq!(plain.visible(corners), None, "{corners:?}");
+        }
+        // The part outside of the original picture does not count.
+        let visible = plain.visible([-4., 0., 4., 2.]).unwrap();
+        assert_eq!((visible.corners, visible.share), ([0., 0., 4., 2.], 1.));
+        for matrix in [[0.; 6], [f64::NAN; 6], [1., 1., 0., 1., 1., 0.], [f64::INFINITY; 6]] {
+            let flat = geometry(size(4, 4), &[GeometryStep::Affine(matrix)]);
+            assert_eq!(flat.visible([0., 0., 4., 4.]), None, "{matrix:?}");
+            assert_eq!(labels(&flat, &[1; 16]).len(), 16);
+        }
+    }
+
+    #[test]
+    fn a_redrawn_picture_has_no_known_geometry() {
+        let mut geometry = geometry(size(2, 2), &[GeometryStep::Flip]);
+        assert!(geometry.is_known());
+        geometry.push(GeometryStep::Unknown, size(9, 9));
+        geometry.push(GeometryStep::Flip, size(9, 9));
+        assert!(!geometry.is_known());
+    }
+}

@@ -1,0 +1,128 @@
+//! The resizer: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits.
+//!
+//! `fast_image_resize` is generic over pixels and images. One type of image and four of pixels keep small
+//! what is compiled of it.
+
+use crate::ImageError;
+use fast_image_resize::images::TypedImage;
+use fast_image_resize::pixels::{U8, U8x3, U16, U16x3};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
+
+/// The kernel of a filter that averages pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// A triangle over the adjacent pixels, widened when the size is reduced.
+    Bilinear,
+    /// A cubic with a = -0.5, widened when the size is reduced.
+    Bicubic,
+    /// A windowed sinc over three pixels to each side, widened when the size is reduced.
+    Lanczos,
+}
+
+impl Kernel {
+    /// How far the filter reaches, in pixels of the larger of the two images.
+    #[must_use]
+    pub(crate) fn support(self) -> f64 {
+        match self {
+            Kernel::Bilinear => 1.0,
+            Kernel::Bicubic => 2.0,
+            Kernel::Lanczos => 3.0,
+        }
+    }
+
+    fn algorithm(self) -> ResizeAlg {
+        match self {
+            Kernel::Bilinear => ResizeAlg::Convolution(FilterType::Bilinear),
+            Kernel::Bicubic => ResizeAlg::Convolution(FilterType::CatmullRom),
+            Kernel::Lanczos => ResizeAlg::Convolution(FilterType::Lanczos3),
+        }
+    }
+}
+
+/// An image in memory: rows from top to bottom without padding, the channels of a pixel together.
+#[derive(Debug)]
+pub(crate) struct PixelMemory<'a> {
+    /// Number of pixels in a row.
+    pub(crate) width: u32,
+    /// Number of rows.
+    pub(crate) height: u32,
+    /// At least as many bytes as the pixels have, aligned for the numbers. Those of the source are only read.
+    /// They are borrowed for writing as well so that source and result have the same type, and the resizer is
+    /// compiled once.
+    pub(crate) bytes: &'a mut [u8],
+}
+
+impl<'a> PixelMemory<'a> {
+    fn typed<P: PixelTrait>(self) -> Result<TypedImage<'a, P>, ImageError> {
+        let PixelMemory { width, height, bytes } = self;
+        let size = width as usize * height as usize * P::size();
+        let too_little = || failed(format!("too little memory for an image of {width} x {height}"));
+        let bytes = bytes.get_mut(..size).ok_or_else(too_little)?;
+        TypedImage::from_buffer(width, height, bytes).map_err(|_| too_little())
+    }
+}
+
+/// The part of an image that is resized, in pixels and fractions of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Part {
+    /// Distance from the left border.
+    pub(crate) left: f64,
+    /// Distance from the upper border.
+    pub(crate) top: f64,
+    /// Width of the part.
+    pub(crate) width: f64,
+    /// Height of the part.
+    pub(crate) height: f64,
+}
+
+/// The numbers of a pixel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// 1 (grey) or 3 (RGB).
+    pub(crate) channels: usize,
+    /// Whether numbers have 16 bits, in the memory's byte order, and not 8.
+    pub(crate) wide: bool,
+}
+
+/// Resizes `part` of `from` to fill `to`, both of the same format.
+///
+/// At the borders of the part, the filter also reads pixels of `from` outside of the part.
+///
+/// # Errors
+/// If an image has too little memory, the number of channels is not supported, or the part is not inside of
+/// `from`.
+pub(crate) fn resize(
+    format: Format,
+    from: PixelMemory<'_>,
+    part: Part,
+    kernel: Kernel,
+    to: PixelMemory<'_>,
+) -> Result<(), ImageError> {
+    match (format.channels, format.wide) {
+        (1, false) => typed::<U8>(from, part, kernel, to),
+        (3, false) => typed::<U8x3>(from, part, kernel, to),
+        (1, true) => typed::<U16>(from, part, kernel, to),
+        (3, true) => typed::<U16x3>(from, part, kernel, to),
+        (channels, _) => Err(failed(format!("images of {channels} channels cannot be resized"))),
+    }
+}
+
+fn typed<P: PixelTrait>(
+    from: PixelMemory<'_>,
+    part: Part,
+    kernel: Kernel,
+    to: PixelMemory<'_>,
+) -> Result<(), ImageError> {
+    let (from, mut to) = (from.typed::<P>()?, to.typed::<P>()?);
+    let options = ResizeOptions::new()
+        .resize_alg(kernel.algorithm())
+        .crop(part.left, part.top, part.width, part.height)
+        .use_alpha(false);
+    fast_image_resize::Resizer::new()
+        .resize_typed(&from, &mut to, &options)
+        .map_err(|error| failed(format!("the image cannot be resized: {error}")))
+}
+
+fn failed(why: String) -> ImageError {
+    ImageError::Decode(why.into())
+}

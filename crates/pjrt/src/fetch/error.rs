@@ -1,0 +1,84 @@
+//! Why a plugin could not be downloaded.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a file of a wheel is not available. The messages include their causes, before the advice.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// No CPU plugin is published for this platform.
+    #[error("no CPU plugin is published for {platform}")]
+    Platform {
+        /// Operating system and processor.
+        platform: String,
+    },
+    /// There is no cache directory.
+    #[error("no cache directory: set SHARDSTREAM_CACHE, XDG_CACHE_HOME or HOME")]
+    NoCache,
+    /// There is no Python.
+    #[error("cannot run python3, which is needed to download {wheel} with pip: {cause}\n{advice}")]
+    NoPython {
+        /// The wheel.
+        wheel: String,
+        /// The cause.
+        cause: io::Error,
+        /// What to do.
+        advice: String,
+    },
+    /// Pip failed: no network, no pip, no such wheel.
+    #[error("pip could not download {wheel}: {message}\n{advice}")]
+    Pip {
+        /// The wheel.
+        wheel: String,
+        /// The end of pip's error output.
+        message: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The download does not have the pinned hash.
+    #[error(
+        "{wheel} was downloaded but is not the file that is pinned (sha256 {got}, expected {expected}); \
+         it was deleted and not used. Is a package mirror or proxy changing it?"
+    )]
+    Hash {
+        /// The wheel.
+        wheel: String,
+        /// The pinned sha256.
+        expected: String,
+        /// The sha256 of the download.
+        got: String,
+    },
+    /// The disk is full.
+    #[error("no space is left in the cache {path} for {wheel}: {needed_mb} MB are needed{also}")]
+    Full {
+        /// The directory.
+        path: PathBuf,
+        /// The wheel that was to be unpacked there.
+        wheel: String,
+        /// Space in MB that unpacking takes.
+        needed_mb: u64,
+        /// More advice.
+        also: &'static str,
+    },
+    /// The wheel cannot be read, or lacks the file.
+    #[error("cannot unpack {member} of {wheel}: {cause}")]
+    Unpack {
+        /// The wheel.
+        wheel: String,
+        /// The file in it.
+        member: String,
+        /// The cause.
+        cause: zip::result::ZipError,
+    },
+    /// The cache directory cannot be used.
+    #[error(
+        "cannot use the cache {path}: {cause}\nSet SHARDSTREAM_CACHE to a directory that can be written."
+    )]
+    Cache {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        cause: io::Error,
+    },
+}

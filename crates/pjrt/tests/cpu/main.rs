@@ -1,0 +1,5 @@
+//! The crate with XLA's plugin for the CPU.
+
+mod common;
+mod programs;
+mod upload;

@@ -1,0 +1,95 @@
+//! Uploaded memory returns to its owner, whatever happens in between.
+
+use crate::common::client;
+use bytes::Bytes;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// Memory that reports when it is released, like that of a loader's pool.
+struct Slab {
+    memory: Vec<u8>,
+    number: usize,
+    freed: Sender<usize>,
+}
+
+impl AsRef<[u8]> for Slab {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // A later read would see other numbers.
+        self.memory.fill(0xee);
+        let _ = self.freed.send(self.number);
+    }
+}
+
+/// Large enough that the plugin copies it in the background.
+const SIZE: usize = 1 << 18;
+
+fn contents(number: usize) -> Vec<u8> {
+    (0..SIZE).map(|i| (i * 31 + i / 251 + number * 7) as u8).collect()
+}
+
+fn slab(number: usize, freed: &Sender<usize>) -> Bytes {
+    Bytes::from_owner(Slab { memory: contents(number), number, freed: freed.clone() })
+}
+
+/// Waits until `count` slabs are free, and returns their numbers.
+fn freed(slabs: &Receiver<usize>, count: usize) -> Vec<usize> {
+    let next = |_| slabs.recv_timeout(Duration::from_secs(60)).expect("the memory comes back");
+    let mut numbers: Vec<_> = (0..count).map(next).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[test]
+fn the_memory_comes_back_while_the_array_lives() {
+    let Some(client) = client(2) else { return };
+    let (sender, slabs) = channel();
+    let array = client.upload_bytes(slab(3, &sender), &[512, 512], 1).unwrap();
+    assert_eq!(freed(&slabs, 1), [3]);
+    assert_eq!(array.device(), 1);
+    assert!(array.to_host::<u8>().unwrap() == contents(3));
+}
+
+#[test]
+fn many_uploads_in_flight_do_not_mix() {
+    const MANY: usize = 48;
+    let Some(client) = client(4) else { return };
+    let (sender, slabs) = channel();
+    let upload = |i| client.upload_bytes(slab(i, &sender), &[SIZE as i64], i % 4).unwrap();
+    let arrays: Vec<_> = (0..MANY).map(upload).collect();
+    for (i, array) in arrays.iter().enumerate() {
+        assert!(array.to_host::<u8>().unwrap() == contents(i), "{i}");
+    }
+    assert_eq!(freed(&slabs, MANY), (0..MANY).collect::<Vec<_>>());
+    // Nothing is sent twice.
+    drop(sender);
+    assert!(slabs.recv().is_err());
+}
+
+#[test]
+fn the_memory_comes_back_when_arrays_and_client_are_dropped_at_once() {
+    const MANY: usize = 16;
+    let Some(client) = client(2) else { return };
+    let (sender, slabs) = channel();
+    for i in 0..MANY {
+        drop(client.upload_bytes(slab(i, &sender), &[SIZE as i64], i % 2).unwrap());
+    }
+    drop(client);
+    assert_eq!(freed(&slabs, MANY), (0..MANY).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_memory_comes_back_from_a_refused_upload() {
+    let Some(client) = client(1) else { return };
+    let (sender, slabs) = channel();
+    assert!(client.upload_bytes(slab(0, &sender), &[7], 0).is_err());
+    assert!(client.upload_bytes(slab(1, &sender), &[SIZE as i64], 1).is_err());
+    assert_eq!(slabs.try_iter().collect::<Vec<_>>(), [0, 1]);
+    let empty = client.upload_bytes(Bytes::new(), &[0, 3], 0).unwrap();
+    assert!(empty.to_host::<u8>().unwrap().is_empty());
+}

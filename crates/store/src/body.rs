@@ -1,0 +1,370 @@
+//! The bytes of one object, as a blocking iterator or as an asynchronous stream.
+
+use super::cache::CachedRead;
+use super::decompress::{Decompressor, Expansion};
+use super::fetch::Fetch;
+use super::object_cell::ObjectCell;
+use super::offload::{offload, offload_when_slow};
+use super::source::ObjectVersion;
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
+use crate::secret_url::SecretUrl;
+use crate::wait;
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::task::AtomicWaker;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+/// The bytes of an object, decompressed, in order, in chunks of any size above zero.
+///
+/// It is a blocking iterator, and [`into_stream`](Body::into_stream) turns it into a stream for any executor.
+/// Nothing is read before the first chunk is requested. After an error no chunk follows; a body that ends
+/// without an error is whole.
+///
+/// ```
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+/// use shardstream::store::Body;
+///
+/// let body = Body::from_chunks([Ok("ab".into()), Ok("c".into())]);
+/// assert_eq!(body.read_all()?, "abc");
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[must_use = "a body reads nothing unless it is consumed"]
+pub struct Body {
+    state: BodyState,
+    compression: Option<Decompressor>,
+    expansion: Expansion,
+    url: Option<SecretUrl>,
+    /// The offset in the object at which the body begins.
+    start: u64,
+    object: ObjectCell,
+    stop: Arc<StopFlag>,
+}
+
+enum BodyState {
+    Idle(ChunkSource),
+    Running(RunningBody),
+    Taken,
+}
+
+/// The thread on which sources that may block are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadOn {
+    /// The thread that polls.
+    Caller,
+    /// The thread that polls, until a read takes long; from then on a thread of its own.
+    CallerWhileQuick,
+    /// A thread of its own.
+    OwnThread,
+}
+
+/// Where the chunks of a body come from.
+pub(super) enum ChunkSource {
+    /// An iterator that may block.
+    Blocking(Box<dyn Iterator<Item = Result<Bytes>> + Send>),
+    /// A stream that any executor can poll.
+    Stream(BoxStream<'static, Result<Bytes>>),
+    /// Ranged requests for an object, which can begin before the first chunk is requested.
+    Fetch(Box<Fetch>),
+    /// An object read through the cache.
+    Cached(Box<CachedRead>),
+}
+
+impl Body {
+    pub(super) fn new(chunks: ChunkSource) -> Self {
+        Body {
+            state: BodyState::Idle(chunks),
+            compression: None,
+            expansion: Expansion::default(),
+            url: None,
+            start: 0,
+            object: ObjectCell::default(),
+            stop: Arc::default(),
+        }
+    }
+
+    /// Makes a body of the caller's chunks: for tests, and for bytes that are in memory. The iterator may
+    /// block.
+    pub fn from_chunks<I>(chunks: I) -> Self
+    where
+        I: IntoIterator<Item = Result<Bytes>>,
+        I::IntoIter: Send + 'static,
+    {
+        Body::new(ChunkSource::Blocking(Box::new(chunks.into_iter())))
+    }
+
+    /// Makes a body of the caller's stream of chunks. It is polled by the consumer of the body.
+    pub fn from_stream(chunks: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Self {
+        Body::new(ChunkSource::Stream(chunks.boxed()))
+    }
+
+    pub(super) fn compressed(mut self, compression: Option<Decompressor>, expansion: Expansion) -> Self {
+        (self.compression, self.expansion) = (compression, expansion);
+        self
+    }
+
+    pub(super) fn named(mut self, url: impl Into<SecretUrl>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// Begins to request the bytes, as far as the budget allows, so that they have arrived when they are
+    /// read. Returns the number of objects behind this one that should begin too.
+    #[doc(hidden)]
+    pub fn begin(&mut self) -> usize {
+        match &mut self.state {
+            // The budget decides what is requested: enough objects that even small ones fill the line.
+            BodyState::Idle(ChunkSource::Fetch(chunks)) => {
+                chunks.begin();
+                16
+            }
+            // The cache is filled as fast as bytes arrive. An error here occurs again when the body is read.
+            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin().map_or(0, |()| 3),
+            // Local files are not read ahead.
+            _ => 0,
+        }
+    }
+
+    /// Sets the offset in the object at which the body begins, and the cell that its chunks fill with the
+    /// object's version.
+    pub(super) fn part_of(mut self, object: ObjectCell, start: u64) -> Self {
+        self.object = object;
+        self.start = start;
+        self
+    }
+
+    /// The size (as stored) and version of the object that is read. The body may be a range of it.
+    ///
+    /// `None` before the first chunk, and where nothing is known: pipes, sources that do not say, and bodies
+    /// of the caller's own chunks.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("note.txt");
+    /// # std::fs::write(&path, "ten bytes.")?;
+    /// # let path = path.to_str().unwrap();
+    /// let store = shardstream::store::Store::default();
+    /// let mut body = store.open_range(path, 4..9)?;
+    /// assert_eq!(body.next().transpose()?.as_deref(), Some(&b"bytes"[..]));
+    /// assert_eq!(body.object().and_then(|object| object.size), Some(10));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn object(&self) -> Option<ObjectVersion> {
+        self.object_cell().get()
+    }
+
+    /// The cell that holds [`object`](Body::object), for use when the body has become a stream.
+    #[doc(hidden)]
+    pub fn object_cell(&self) -> ObjectCell {
+        self.object.clone()
+    }
+
+    /// Turns the body into an asynchronous stream of the same chunks.
+    ///
+    /// Any executor can poll it. What takes CPU time or blocks, such as decompression and reading local
+    /// files, runs on a thread of its own, a few chunks ahead.
+    pub fn into_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + 'static {
+        self.start(ReadOn::OwnThread)
+    }
+
+    /// Reads the rest of the body into one buffer. For small objects: read shards chunk by chunk.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the body.
+    pub fn read_all(self) -> Result<Bytes> {
+        let mut chunks = self.collect::<Result<Vec<_>>>()?;
+        match chunks.len() {
+            1 => Ok(chunks.remove(0)),
+            _ => Ok(chunks.concat().into()),
+        }
+    }
+
+    /// Reads all bytes, of which there may be at most `limit`. For documents of a size that is not known.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TooLarge`] if there are more, and the first error of the chunks.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// use shardstream::ErrorKind;
+    /// use shardstream::store::Body;
+    ///
+    /// let body = || Body::from_chunks([Ok("ab".into()), Ok("c".into())]);
+    /// assert_eq!(body().read_at_most(3)?, "abc");
+    /// let error = body().read_at_most(2).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::TooLarge { size: 3, limit: 2, .. }));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn read_at_most(self, limit: u64) -> Result<Bytes> {
+        let (url, mut chunks, mut size) = (self.url.clone(), Vec::new(), 0);
+        for chunk in self {
+            let chunk = chunk?;
+            size += chunk.len() as u64;
+            if size > limit {
+                let error = Error::from(ErrorKind::TooLarge { what: SizeLimit::Document, size, limit });
+                return Err(if let Some(url) = url { error.in_shard(url) } else { error });
+            }
+            chunks.push(chunk);
+        }
+        Ok(if chunks.len() == 1 { chunks.remove(0) } else { chunks.concat().into() })
+    }
+
+    /// Polls for the next chunk, for callers that have other work while the network is slow. May block while
+    /// a chunk is read from a file or decompressed.
+    #[doc(hidden)]
+    pub fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        let mut running = self.start(ReadOn::CallerWhileQuick);
+        let item = running.poll_next_unpin(cx);
+        self.state = BodyState::Running(running);
+        item
+    }
+
+    /// Returns a handle with which another thread can stop the reading.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Takes the running body, after starting it if it is idle: `read_on` counts only then.
+    fn start(&mut self, read_on: ReadOn) -> RunningBody {
+        let may_block = read_on != ReadOn::OwnThread;
+        let decoded = self.compression.is_some();
+        let (chunks, blocks) = match std::mem::replace(&mut self.state, BodyState::Taken) {
+            BodyState::Idle(ChunkSource::Blocking(chunks)) if read_on == ReadOn::CallerWhileQuick => {
+                (offload_when_slow(chunks).boxed(), true)
+            }
+            BodyState::Idle(ChunkSource::Blocking(chunks)) => (stream::iter(chunks).boxed(), true),
+            BodyState::Idle(ChunkSource::Cached(cached)) => {
+                (cached.into_stream(may_block || decoded), decoded)
+            }
+            BodyState::Idle(ChunkSource::Stream(chunks)) => (chunks, decoded),
+            BodyState::Idle(ChunkSource::Fetch(chunks)) => (chunks.boxed(), decoded),
+            BodyState::Running(running) => return running,
+            BodyState::Taken => (stream::empty().boxed(), false),
+        };
+        let chunks = match self.compression {
+            Some(compression) => compression.decode(chunks, self.expansion),
+            None => chunks,
+        };
+        let chunks = if blocks && !may_block { offload(chunks) } else { chunks };
+        RunningBody {
+            chunks: Some(chunks),
+            position: self.start,
+            url: self.url.clone(),
+            stop: Arc::clone(&self.stop),
+        }
+    }
+}
+
+impl Iterator for Body {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut running = self.start(ReadOn::Caller);
+        let item = match running.chunks {
+            None => None,
+            Some(_) => wait::block_on(running.next()).unwrap_or_else(|error| Some(Err(running.fail(error)))),
+        };
+        self.state = BodyState::Running(running);
+        item
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body")
+            .field("url", &self.url)
+            .field("compression", &self.compression)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A body that is being read. It adds the location to errors, and ends when a [`Stopper`] stops it.
+struct RunningBody {
+    /// `None` after the end.
+    chunks: Option<BoxStream<'static, Result<Bytes>>>,
+    position: u64,
+    url: Option<SecretUrl>,
+    stop: Arc<StopFlag>,
+}
+
+impl RunningBody {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
+        self.stop.waker.register(cx.waker());
+        loop {
+            if self.stop.stopped.load(Ordering::Acquire) || wait::poll_interrupted(cx) {
+                return Poll::Ready(Some(Err(ErrorKind::Stopped.into())));
+            }
+            match chunks.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(chunk))) if chunk.is_empty() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Ends the body with an error.
+    fn fail(&mut self, error: Error) -> Error {
+        self.chunks = None;
+        self.located(error)
+    }
+
+    fn located(&self, error: Error) -> Error {
+        let error = error.at_offset(self.position);
+        match &self.url {
+            Some(url) => error.in_shard(url),
+            None => error,
+        }
+    }
+}
+
+impl Stream for RunningBody {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let item = std::task::ready!(self.poll_chunk(cx));
+        Poll::Ready(match item {
+            Some(Ok(chunk)) => {
+                self.position += chunk.len() as u64;
+                Some(Ok(chunk))
+            }
+            Some(Err(error)) => Some(Err(self.fail(error))),
+            None => {
+                self.chunks = None;
+                None
+            }
+        })
+    }
+}
+
+/// Stops the reading of a [`Body`] from another thread.
+///
+/// After [`stop`](Stopper::stop), a waiting or later read returns [`ErrorKind::Stopped`] once, and the body
+/// ends. It is an error so that half an object is never taken for a whole one. A read of a local file is not
+/// interrupted, but it is the last.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<StopFlag>);
+
+impl Stopper {
+    /// Stops the reading.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Release);
+        self.0.waker.wake();
+    }
+}
+
+#[derive(Debug, Default)]
+struct StopFlag {
+    stopped: AtomicBool,
+    waker: AtomicWaker,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! The budget that all readers of a process share: connections, and memory for bytes that have been requested
+//! or received and not read yet.
+
+mod queue;
+mod read_ahead;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod tuner;
+
+use crate::memory::{Gauge, MemoryShare};
+use crate::telemetry::log;
+use async_channel::Sender;
+pub use queue::ReadQueue;
+pub(super) use queue::{QueuedObject, WaitingReader};
+pub use read_ahead::ReadAheadMemory;
+use schedule::{ObjectId, RangeSchedule, ScheduleLimits};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tuner::ConcurrencyTuner;
+
+/// The number of connections and the amount of memory that reading objects may use, shared by all stores that
+/// hold a clone.
+///
+/// All stores of a process share one budget, [`Budget::process`], unless they are given another. The number
+/// of requests in flight is tuned while reading: it grows as long as more requests bring more bytes, up to
+/// the number of connections. A range that a reader is waiting for is requested even when the budget is used
+/// up, one range for each reader, so that readers never wait for each other; the same holds for one range of
+/// each object that is fetched into a cache. Such a range is as large as the reader's share of the memory, at
+/// least 128 KiB, and grows while the reader keeps reading. A reader that reads nothing while others do keeps
+/// what it has, and nothing more is requested ahead for it.
+///
+/// `Report::memory` says how much of the budget each loader holds.
+///
+/// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
+/// of the memory. Beyond that, each stream may hold two small chunks of samples, and each thread one. Local
+/// files that turn out to be slow are read ahead on threads of their own, up to 64 files with 512 KiB each,
+/// which are not counted. Samples are slices of the buffers into which they were read, of up to 512 KiB each,
+/// and even a small chunk keeps such a buffer alive. Finished batches, shuffle buffers and the outputs of
+/// `map` are not counted: the loader's own options bound them.
+///
+/// ```
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+/// use shardstream::store::{Budget, Store};
+///
+/// // A large machine: more connections, and more memory for bytes in flight.
+/// let store = Store::builder().budget(Budget::new(256, 2 << 30)).build()?;
+/// # drop(store);
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Budget(Arc<BudgetInner>);
+
+/// Default for the maximum number of connections.
+const CONNECTIONS: usize = 64;
+/// Default for the memory in bytes.
+const BYTES: u64 = 256 << 20;
+
+/// Size of the very first request in bytes. It ends long before the requests that are sent while it is in
+/// progress, so that its connection has proved to be reusable by then (`transport/native/pool.rs`). Without
+/// it, each of their connections would have to be opened a second time, and new connections are slow at
+/// first.
+const FIRST_RANGE: u64 = 256 << 10;
+
+/// Smallest and largest size of a range in bytes, unless an object sets one. In between, the size is chosen
+/// such that the time to the first byte is short beside the time of the transfer.
+const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
+
+struct BudgetInner {
+    connections: usize,
+    bytes: u64,
+    /// Number of queues made so far.
+    queues: AtomicU64,
+    /// Bytes received by all readers.
+    received: AtomicU64,
+    /// Number of readers that are waiting for bytes.
+    waiting: AtomicUsize,
+    /// Bytes of samples that loaders have read ahead.
+    read_ahead: AtomicU64,
+    state: Mutex<BudgetState>,
+}
+
+struct BudgetState {
+    schedule: RangeSchedule,
+    tuner: ConcurrencyTuner,
+    /// Where the grants of each object are sent, and the gauge that counts their memory.
+    recipients: HashMap<ObjectId, (Sender<Grant>, Gauge)>,
+    /// Moving average of the time to the first byte; zero before the first response.
+    first_byte: Duration,
+    range_size: u64,
+    /// Whether any range has been granted.
+    begun: bool,
+}
+
+impl Budget {
+    /// A budget of `connections` connections, and of `bytes` bytes for what has been requested and not read
+    /// yet, or has been read ahead by loaders.
+    #[must_use]
+    pub fn new(connections: usize, bytes: u64) -> Self {
+        let state = BudgetState {
+            schedule: RangeSchedule::default(),
+            tuner: ConcurrencyTuner::new(connections),
+            recipients: HashMap::new(),
+            first_byte: Duration::ZERO,
+            range_size: RANGE_SIZES.start,
+            begun: false,
+        };
+        Budget(Arc::new(BudgetInner {
+            connections,
+            bytes,
+            queues: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            read_ahead: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// The budget of this process: 64 connections and 256 MiB.
+    #[must_use]
+    pub fn process() -> Self {
+        static PROCESS: OnceLock<Budget> = OnceLock::new();
+        PROCESS.get_or_init(|| Budget::new(CONNECTIONS, BYTES)).clone()
+    }
+
+    /// Number of bytes in use: those that have been requested and not read yet, and those of samples that
+    /// loaders have read ahead.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// println!("{} MB are held ahead", shardstream::store::Budget::process().in_use() / 1_000_000);
+    /// ```
+    #[must_use]
+    pub fn in_use(&self) -> u64 {
+        self.state().schedule.bytes().saturating_add(self.0.read_ahead.load(Relaxed))
+    }
+
+    /// The maximum number of connections.
+    pub(super) fn connections(&self) -> usize {
+        self.0.connections
+    }
+
+    pub(super) fn received(&self, bytes: usize) {
+        self.0.received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Records the time between a request and the first byte of its response.
+    pub(super) fn record_first_byte(&self, first_byte: Duration) {
+        let mut state = self.state();
+        state.first_byte = match state.first_byte {
+            Duration::ZERO => first_byte,
+            before => (before * 7 + first_byte) / 8,
+        };
+        let average = state.first_byte;
+        state.tuner.record_first_byte(average);
+    }
+
+    /// How long to wait for the very first response before calling
+    /// [`first_response_is_late`](Budget::first_response_is_late); `None` once there has been a response.
+    pub(super) fn first_response_timeout(&self) -> Option<Duration> {
+        self.state().first_byte.is_zero().then_some(tuner::NEAR)
+    }
+
+    /// Records that the first response does not come from nearby: many requests are sent at once, without
+    /// waiting for it.
+    pub(super) fn first_response_is_late(&self) {
+        self.change(|state| state.tuner.record_first_byte(tuner::NEAR));
+    }
+
+    /// Records that a response of `bytes` took `time` after its first byte.
+    pub(super) fn completed(&self, bytes: u64, time: Duration) {
+        if bytes < RANGE_SIZES.start / 2 {
+            return;
+        }
+        let mut state = self.state();
+        // The time to the first byte should be at most an eighth of the time of a request.
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+        let wanted = rate * 7.0 * state.first_byte.as_secs_f64();
+        let wanted = (wanted as u64).clamp(RANGE_SIZES.start, RANGE_SIZES.end);
+        state.range_size = (state.range_size * 7 + wanted) / 8;
+    }
+
+    /// Records that a store asked to slow down.
+    pub(super) fn throttled(&self) {
+        self.state().tuner.throttled();
+    }
+
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, then grants all ranges that may be requested as a result.
+    fn change<T>(&self, change: impl FnOnce(&mut BudgetState) -> T) -> T {
+        let mut state = self.state();
+        let result = change(&mut state);
+        let bytes = self.0.bytes.saturating_sub(self.0.read_ahead.load(Relaxed));
+        while let Some((object, range)) = state.next(bytes, self.0.connections) {
+            let bytes = range.end - range.start;
+            let connection = ConnectionPermit(Some(self.clone()));
+            let recipient = state.recipients.get(&object);
+            let share = recipient.map(|(_, owner)| MemoryShare::of(owner, bytes));
+            let memory = RangeMemory { budget: Some(self.clone()), object, bytes, _share: share };
+            let grant = Grant { range, connection, memory };
+            let refused = match recipient {
+                Some((grants, _)) => {
+                    grants.try_send(grant).err().map(async_channel::TrySendError::into_inner)
+                }
+                None => Some(grant),
+            };
+            // The receiver is gone: its reader is about to be dropped, which removes the object.
+            if let Some(Grant { mut connection, mut memory, .. }) = refused {
+                // Their `drop` would wait for the lock that is held here.
+                (connection.0, memory.budget) = (None, None);
+                state.schedule.received();
+                state.schedule.read(object, bytes);
+                state.schedule.remove(object);
+            }
+        }
+        if state.schedule.is_ending() {
+            state.tuner.discard_round();
+            return result;
+        }
+        let starved = state.schedule.is_limited() && self.0.waiting.load(Relaxed) > 0;
+        let (received, first_byte) = (self.0.received.load(Relaxed), state.first_byte);
+        let changed = state.tuner.observe(Instant::now(), received, starved, first_byte);
+        // A subscriber of the log may be slow.
+        drop(state);
+        if let Some((before, limit)) = changed {
+            log!(DEBUG, "the limit on requests in flight changed", limit = limit, before = before);
+        }
+        result
+    }
+}
+
+impl BudgetState {
+    fn next(&mut self, bytes: u64, max_connections: usize) -> Option<(ObjectId, Range<u64>)> {
+        let connections = self.tuner.limit();
+        // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
+        let range_size = if self.begun { self.range_size >> 20 << 20 } else { FIRST_RANGE };
+        // While some ranges are read, as many can be in flight: more memory would be touched for nothing.
+        let useful_bytes = range_size.saturating_mul(2 * connections as u64);
+        let limits = ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size };
+        let next = self.schedule.next(limits);
+        self.begun |= next.is_some();
+        next
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Budget")
+            .field("bytes", &self.0.bytes)
+            .field("read_ahead", &self.0.read_ahead)
+            .field("connections", &state.schedule.connections())
+            .field("limit", &state.tuner.limit())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Permission to request a range, with the connection and the memory for it.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) range: Range<u64>,
+    pub(super) connection: ConnectionPermit,
+    pub(super) memory: RangeMemory,
+}
+
+/// One connection of the budget, given back on drop; `None` when it has been given back.
+#[derive(Debug)]
+pub(super) struct ConnectionPermit(Option<Budget>);
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        if let Some(budget) = self.0.take() {
+            budget.change(|state| state.schedule.received());
+        }
+    }
+}
+
+/// Memory of the budget for the bytes of a range, given back on drop.
+#[derive(Debug)]
+pub(super) struct RangeMemory {
+    budget: Option<Budget>,
+    object: ObjectId,
+    bytes: u64,
+    /// The same bytes in the gauge of their owner.
+    _share: Option<MemoryShare>,
+}
+
+impl Drop for RangeMemory {
+    fn drop(&mut self) {
+        if let Some(budget) = self.budget.take() {
+            budget.change(|state| state.schedule.read(self.object, self.bytes));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The queue of one reader: the objects that it reads, in order.
+
+use super::schedule::ObjectId;
+use super::{Budget, Grant};
+use crate::memory::Gauge;
+use async_channel::Receiver;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+impl Budget {
+    /// Makes a queue for objects that are read one after the other. `owner` counts their memory.
+    pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
+        ReadQueue(Arc::new(ReadQueueInner {
+            budget: self.clone(),
+            owner: owner.clone(),
+            id: self.0.queues.fetch_add(1, Relaxed),
+            objects: AtomicU64::new(0),
+            remaining: AtomicU64::new(0),
+        }))
+    }
+}
+
+/// The queue of one reader. Its objects are requested in the order in which they are read.
+///
+/// Clones are the same queue.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct ReadQueue(Arc<ReadQueueInner>);
+
+struct ReadQueueInner {
+    budget: Budget,
+    owner: Gauge,
+    id: u64,
+    /// Number of objects so far.
+    objects: AtomicU64,
+    /// Number of objects after the next one.
+    remaining: AtomicU64,
+}
+
+impl fmt::Debug for ReadQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadQueue").field(&self.0.id).finish()
+    }
+}
+
+impl ReadQueue {
+    /// Sets the number of objects that come after the next one; [`u64::MAX`] if it is unknown. Where it is
+    /// known, ranges shrink when few bytes are left to request, so that the last bytes come over all
+    /// connections.
+    pub fn set_remaining(&self, remaining: u64) {
+        self.0.remaining.store(remaining, Relaxed);
+    }
+
+    /// Appends the next object.
+    pub(crate) fn next_object(&self) -> QueuedObject {
+        let number = self.0.objects.fetch_add(1, Relaxed);
+        let id = ObjectId { queue: self.0.id, number };
+        let ReadQueueInner { budget, owner, remaining, .. } = &*self.0;
+        let (budget, owner, remaining) = (budget.clone(), owner.clone(), remaining.load(Relaxed));
+        QueuedObject { budget, id, owner, remaining }
+    }
+}
+
+/// An object in its queue. It leaves the queue when this is dropped.
+#[derive(Debug)]
+pub(crate) struct QueuedObject {
+    pub(crate) budget: Budget,
+    id: ObjectId,
+    owner: Gauge,
+    /// Number of objects of the queue that follow this one.
+    remaining: u64,
+}
+
+impl QueuedObject {
+    /// Begins to request the bytes `ahead` of the object, at most `max_ranges` ranges at a time. The receiver
+    /// gets a grant for each range that may be requested.
+    pub(crate) fn request(
+        &self,
+        ahead: Range<u64>,
+        range_size: Option<u64>,
+        max_ranges: usize,
+    ) -> Receiver<Grant> {
+        let (sender, grants) = async_channel::unbounded();
+        self.budget.change(|state| {
+            state.recipients.insert(self.id, (sender, self.owner.clone()));
+            state.schedule.add(self.id, ahead, range_size, max_ranges);
+            state.schedule.set_remaining(self.id.queue, self.remaining);
+        });
+        grants
+    }
+
+    /// Replaces the bytes that have not been requested yet by `ahead`, and the maximum number of ranges.
+    pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
+        self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
+    }
+
+    /// Records that the reader waits for more bytes of a range, until the guard is dropped.
+    pub(crate) fn wait(&self) -> WaitingReader {
+        self.budget.0.waiting.fetch_add(1, Relaxed);
+        WaitingReader(self.budget.clone())
+    }
+
+    /// Records that the reader waits for the next range, which is requested if it was not yet.
+    pub(crate) fn wait_for_next(&self) -> WaitingReader {
+        let waiting = self.wait();
+        self.budget.change(|state| state.schedule.await_next(self.id));
+        waiting
+    }
+}
+
+impl Drop for QueuedObject {
+    fn drop(&mut self) {
+        let grants = self.budget.change(|state| {
+            state.schedule.remove(self.id);
+            state.recipients.remove(&self.id)
+        });
+        // Grants that nobody has received give back what they hold, which takes the lock again.
+        drop(grants);
+    }
+}
+
+/// A guard that counts a reader as waiting.
+#[derive(Debug)]
+pub(crate) struct WaitingReader(Budget);
+
+impl Drop for WaitingReader {
+    fn drop(&mut self) {
+        self.0.0.waiting.fetch_sub(1, Relaxed);
+    }
+}

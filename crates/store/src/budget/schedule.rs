@@ -1,0 +1,344 @@
+//! Decides which range of which object is requested next: a state machine without a clock or a socket.
+//!
+//! **The invariant.** A range that a reader waits for is granted at once; all others keep the limits. If
+//! it had to wait for room, a reader could wait forever: it wants the bytes of one object, and the memory
+//! is full of those of another one, which it reads later. So the bytes in use are at most `bytes`, and
+//! beyond that one range for each object that is waited for. Without room, such a range is at most the
+//! queue's share (half of the memory divided by the number of queues, but 128 KiB or more) and grows for
+//! a queue that keeps reading.
+//!
+//! What nobody waits for yet is given fairly:
+//! - The queue that holds the fewest bytes is first, and in it the object that is read first.
+//! - A queue that holds more than an eighth of the memory leaves an eighth free, for queues that come
+//!   later.
+//! - A queue that has bytes and reads none, while the others read four ranges each on average, gets no
+//!   more: however many loaders are open, memory goes to those that read.
+//! - Ranges become smaller when few bytes are left in all: otherwise the last ones would be large and end
+//!   one after the other, each over a single connection.
+//!
+//! Each granted range is counted until two calls: [`received`](RangeSchedule::received) frees its
+//! connection, [`read`](RangeSchedule::read) its memory.
+//!
+//! Example, with 4 connections, 40 bytes and ranges of 10 bytes (`tests.rs`): queue 0 has two objects of
+//! 25 and 100 bytes. Granted are 0..10, 10..20 and 20..25 of the first and 0..10 of the second: four
+//! connections and 35 bytes. One range is received, and there is still no room for 10 bytes more. When
+//! the reader has read 10 bytes, 25 are in use, and 10..20 of the second is granted. If a reader of
+//! another queue waits instead, its range is granted in spite of the limits.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// An object of a queue. Queues are numbered, and so are the objects of a queue, in the order in which they
+/// are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ObjectId {
+    pub(super) queue: u64,
+    pub(super) number: u64,
+}
+
+/// Limits of all queues together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScheduleLimits {
+    pub(super) connections: usize,
+    /// The first object of a queue may use an eighth more than `connections`, but never more than this.
+    pub(super) max_connections: usize,
+    /// Bytes in flight or unread that are thought to be useful now.
+    pub(super) useful_bytes: u64,
+    /// Maximum of bytes in flight or unread.
+    pub(super) bytes: u64,
+    /// Bytes per range, unless an object sets its own.
+    pub(super) range_size: u64,
+}
+
+/// The queues of all readers, and what they use together.
+#[derive(Debug, Default)]
+pub(super) struct RangeSchedule {
+    queues: BTreeMap<u64, ScheduledQueue>,
+    connections: usize,
+    /// Bytes of all queues that are in flight or unread.
+    bytes: u64,
+    /// Number of ranges that have been read or waited for.
+    reads: u64,
+    /// Whether more could have been requested if the limits on connections or useful bytes were higher.
+    limited: bool,
+    /// Whether so few bytes are left to request that ranges shrink.
+    ending: bool,
+}
+
+#[derive(Debug, Default)]
+struct ScheduledQueue {
+    /// Bytes that are in flight or unread.
+    bytes: u64,
+    /// Value of [`RangeSchedule::reads`] when this queue last read a range.
+    read_at: u64,
+    /// Number of consecutive ranges that were waited for when no memory was left.
+    waits_without_room: u32,
+    objects: BTreeMap<u64, ScheduledObject>,
+    /// Number of objects that will still be added; [`u64::MAX`] if it is unknown.
+    remaining: u64,
+    /// Size of the last object whose size became known. Objects of unknown size are assumed to have as many
+    /// bytes.
+    usual_size: Option<u64>,
+}
+
+#[derive(Debug)]
+struct ScheduledObject {
+    /// Bytes that have not been requested yet.
+    ahead: Range<u64>,
+    range_size: Option<u64>,
+    /// Maximum number of ranges that are in flight or unread.
+    max_ranges: usize,
+    /// Number of ranges that are in flight or unread.
+    ranges: usize,
+    /// Whether a reader waits for the next range, and none is in flight.
+    awaited: bool,
+}
+
+/// Smallest range in bytes when many queues share the memory.
+const MIN_SHARED: u64 = 1 << 20;
+/// Smallest range in bytes that a reader waits for when no memory is left. As much may be in use beyond the
+/// limit for each queue.
+const MIN_WITHOUT_ROOM: u64 = 128 << 10;
+/// Number of ranges without room that a queue waits for before the next one is twice as long. So readers that
+/// stop after a few batches hold little memory, and those that keep reading lose no speed.
+const WAITS_PER_DOUBLING: u32 = 4;
+/// A reader is idle when it has read nothing while the others read this many ranges on average.
+const IDLE_AFTER: u64 = 4;
+
+/// Smallest range in bytes when few bytes are left to request.
+const MIN_AT_END: u64 = 2 << 20;
+/// Largest object in bytes that is requested whole even then: a second round trip would take longer.
+const MAX_WHOLE: u64 = 4 << 20;
+
+/// Length of the next range in bytes, unless the object sets its own.
+#[derive(Debug, Clone, Copy)]
+struct RangeSizes {
+    usual: u64,
+    /// For an object that is probably small: one request for all of it.
+    whole: u64,
+}
+
+impl RangeSizes {
+    fn at_most(self, size: u64) -> Self {
+        RangeSizes { usual: self.usual.min(size), whole: self.whole.min(size) }
+    }
+}
+
+impl RangeSchedule {
+    /// Adds an object whose bytes `ahead` are to be requested, at most `max_ranges` ranges at a time.
+    pub(super) fn add(
+        &mut self,
+        id: ObjectId,
+        ahead: Range<u64>,
+        range_size: Option<u64>,
+        max_ranges: usize,
+    ) {
+        let object = ScheduledObject { ahead, range_size, max_ranges, ranges: 0, awaited: false };
+        let queue = self.queues.entry(id.queue);
+        let queue =
+            queue.or_insert_with(|| ScheduledQueue { read_at: self.reads, ..ScheduledQueue::default() });
+        queue.objects.insert(id.number, object);
+    }
+
+    /// Replaces the bytes of an object that have not been requested yet, and its maximum number of ranges.
+    pub(super) fn extend(&mut self, id: ObjectId, ahead: Range<u64>, max_ranges: usize) {
+        let Some(queue) = self.queues.get_mut(&id.queue) else { return };
+        if let Some(object) = queue.objects.get_mut(&id.number) {
+            if object.has_unknown_size() {
+                queue.usual_size = Some(ahead.end);
+            }
+            (object.ahead, object.max_ranges) = (ahead, max_ranges);
+        }
+    }
+
+    /// Sets the number of objects that will still be added to a queue that has any.
+    pub(super) fn set_remaining(&mut self, queue: u64, remaining: u64) {
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.remaining = remaining;
+        }
+    }
+
+    /// Records that a reader waits for the next range of this object.
+    pub(super) fn await_next(&mut self, id: ObjectId) {
+        self.note_read(id.queue);
+        if let Some(object) = self.object(id) {
+            object.awaited = object.ranges == 0;
+        }
+    }
+
+    /// Removes an object. Its ranges in flight are counted until they are [`received`](Self::received) and
+    /// [`read`](Self::read).
+    pub(super) fn remove(&mut self, id: ObjectId) {
+        if let Some(queue) = self.queues.get_mut(&id.queue) {
+            queue.objects.remove(&id.number);
+        }
+        self.remove_if_unused(id.queue);
+    }
+
+    /// Takes the range that is to be requested next, if one may be: see the head of this file.
+    pub(super) fn next(&mut self, limits: ScheduleLimits) -> Option<(ObjectId, Range<u64>)> {
+        self.limited = false;
+        let awaited = self.queues.iter().find_map(|(queue, of)| {
+            let (number, _) =
+                of.objects.iter().find(|(_, object)| object.awaited && !object.ahead.is_empty())?;
+            Some(ObjectId { queue: *queue, number: *number })
+        });
+        let share = limits.bytes / (2 * self.queues.len().max(1) as u64);
+        let range_size = limits.range_size.min(share.max(MIN_SHARED));
+        // In whole MiB, as others.
+        let connections = limits.connections.max(1) as u64;
+        let left = self.left_below(range_size.saturating_mul(connections));
+        let last_size = left.map(|left| (left / connections) >> 20 << 20);
+        let last_size = last_size.map_or(range_size, |size| size.max(MIN_AT_END).min(range_size));
+        self.ending = last_size < range_size;
+        let sizes = RangeSizes { usual: last_size, whole: range_size };
+        if let Some(id) = awaited {
+            return self.take_awaited(id, sizes, limits.bytes);
+        }
+        let ready = |object: &ScheduledObject| !object.ahead.is_empty() && object.ranges < object.max_ranges;
+        let idle_after = IDLE_AFTER * self.queues.len() as u64;
+        let first_ready = |(queue, of): (&u64, &ScheduledQueue)| {
+            if of.bytes > 0 && self.reads - of.read_at > idle_after {
+                return None;
+            }
+            let (number, object) = of.objects.iter().find(|(_, object)| ready(object))?;
+            let is_front = of.objects.keys().next() == Some(number);
+            let id = ObjectId { queue: *queue, number: *number };
+            Some((of.bytes, object.next_length(sizes, of.usual_size), is_front, id))
+        };
+        let (queue_bytes, length, is_front, id) =
+            self.queues.iter().filter_map(first_ready).min_by_key(|(queue_bytes, ..)| *queue_bytes)?;
+        let bytes = self.bytes.saturating_add(length);
+        let reserve = if queue_bytes > limits.bytes / 8 { limits.bytes / 8 } else { 0 };
+        if bytes.saturating_add(reserve) > limits.bytes {
+            return None;
+        }
+        // All objects behind the first one wait for it, however soon their bytes come.
+        let spare = if is_front { limits.connections / 8 } else { 0 };
+        let connections = (limits.connections + spare).min(limits.max_connections);
+        // Two ranges are always useful: one is read while the next one comes.
+        if self.connections >= connections || (queue_bytes >= 2 * length && bytes > limits.useful_bytes) {
+            self.limited = true;
+            return None;
+        }
+        self.take(id, sizes)
+    }
+
+    /// Takes the range that a reader waits for. Where `bytes` has no room for it, its length is the queue's
+    /// share of them at first, and grows while the queue keeps reading.
+    fn take_awaited(
+        &mut self,
+        id: ObjectId,
+        sizes: RangeSizes,
+        bytes: u64,
+    ) -> Option<(ObjectId, Range<u64>)> {
+        let queue = self.queues.get_mut(&id.queue)?;
+        let length = queue.objects.get(&id.number)?.next_length(sizes, queue.usual_size);
+        if self.bytes.saturating_add(length) <= bytes {
+            queue.waits_without_room = queue.waits_without_room.saturating_sub(WAITS_PER_DOUBLING);
+            return self.take(id, sizes);
+        }
+        let doublings = (queue.waits_without_room / WAITS_PER_DOUBLING).min(MIN_SHARED.ilog2());
+        queue.waits_without_room = queue.waits_without_room.saturating_add(1);
+        let share = bytes / (2 * self.queues.len().max(1) as u64);
+        self.take(id, sizes.at_most(share.max(MIN_WITHOUT_ROOM) << doublings))
+    }
+
+    fn note_read(&mut self, queue: u64) {
+        self.reads += 1;
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.read_at = self.reads;
+        }
+    }
+
+    /// Number of bytes left to request until all queues end, if it is known and less than `bound`. Objects of
+    /// unknown size are assumed to have the usual one.
+    fn left_below(&self, bound: u64) -> Option<u64> {
+        let below = |sum: &u64| *sum < bound;
+        self.queues.values().try_fold(0, |sum: u64, queue| {
+            let remaining =
+                if queue.remaining == 0 { 0 } else { queue.remaining.checked_mul(queue.usual_size?)? };
+            queue.objects.values().try_fold(sum.checked_add(remaining).filter(below)?, |sum, object| {
+                let end = if object.has_unknown_size() { queue.usual_size? } else { object.ahead.end };
+                sum.checked_add(end.saturating_sub(object.ahead.start)).filter(below)
+            })
+        })
+    }
+
+    fn take(&mut self, id: ObjectId, sizes: RangeSizes) -> Option<(ObjectId, Range<u64>)> {
+        let queue = self.queues.get_mut(&id.queue)?;
+        let object = queue.objects.get_mut(&id.number)?;
+        let length = object.next_length(sizes, queue.usual_size);
+        let range = object.ahead.start..object.ahead.start + length;
+        object.ahead.start = range.end;
+        object.ranges += 1;
+        object.awaited = false;
+        queue.bytes += length;
+        self.bytes += length;
+        self.connections += 1;
+        Some((id, range))
+    }
+
+    /// Frees the connection of a range that has been received, or will not be.
+    pub(super) fn received(&mut self) {
+        self.connections -= 1;
+    }
+
+    /// Frees the memory of a range that has been read, or will not be.
+    pub(super) fn read(&mut self, id: ObjectId, length: u64) {
+        self.bytes -= length;
+        self.note_read(id.queue);
+        if let Some(object) = self.object(id) {
+            object.ranges -= 1;
+        }
+        if let Some(queue) = self.queues.get_mut(&id.queue) {
+            queue.bytes -= length;
+        }
+        self.remove_if_unused(id.queue);
+    }
+
+    /// Whether more could have been requested if the limits on connections or useful bytes were higher.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited
+    }
+
+    /// Whether so few bytes are left to request that more connections would not help.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// Number of bytes that are in flight or unread.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections
+    }
+
+    fn object(&mut self, id: ObjectId) -> Option<&mut ScheduledObject> {
+        self.queues.get_mut(&id.queue)?.objects.get_mut(&id.number)
+    }
+
+    fn remove_if_unused(&mut self, queue: u64) {
+        if self.queues.get(&queue).is_some_and(|queue| queue.bytes == 0 && queue.objects.is_empty()) {
+            self.queues.remove(&queue);
+        }
+    }
+}
+
+impl ScheduledObject {
+    fn has_unknown_size(&self) -> bool {
+        self.ahead.end == u64::MAX
+    }
+
+    fn next_length(&self, sizes: RangeSizes, usual_size: Option<u64>) -> u64 {
+        let is_small = self.has_unknown_size() && usual_size.is_some_and(|size| size <= MAX_WHOLE);
+        self.range_size
+            .unwrap_or(if is_small { sizes.whole } else { sizes.usual })
+            .min(self.ahead.end - self.ahead.start)
+    }
+}
+
+#[cfg(test)]
+mod tests;

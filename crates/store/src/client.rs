@@ -1,0 +1,150 @@
+//! Clients of `reqwest`, for all that the native transport does not do: proxies, uploads, listings, tokens.
+//! They are built here alone.
+//!
+//! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
+//! request, whichever client sends it, where it is sent next and with which headers.
+
+use super::environment::check_proxies;
+#[cfg(feature = "cloud")]
+use super::environment::flag;
+use super::location::Failure;
+use super::transport::{USER_AGENT, addresses};
+#[cfg(feature = "cloud")]
+use crate::Error;
+use crate::{ErrorKind, Result};
+#[cfg(feature = "cloud")]
+use object_store::{ClientConfigKey, ClientOptions};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time limit for opening a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// # Errors
+///
+/// [`ErrorKind::Config`] if a variable of the environment names a proxy that is none.
+fn builder() -> Result<ClientBuilder> {
+    check_proxies()?;
+    Ok(Client::builder()
+        .redirect(Policy::none())
+        // A `Referer` would show a signed URL to the next server.
+        .referer(false)
+        // Another crate may enable the features of decompression, which would turn a range into bytes that
+        // are not in the object.
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .user_agent(USER_AGENT))
+}
+
+fn built(builder: ClientBuilder) -> Result<Client> {
+    builder.build().map_err(|error| ErrorKind::Store(Failure::boxed(&error.without_url())).into())
+}
+
+/// Builds a client for web servers. It uses the proxies that the environment names.
+#[cfg(feature = "http")]
+pub(super) fn web() -> Result<Client> {
+    // Many connections carry more than many streams of one.
+    built(builder()?.connect_timeout(CONNECT_TIMEOUT).http1_only().dns_resolver(Arc::new(RotatingResolver)))
+}
+
+/// The `READ_TIMEOUT` of a cloud: the time for which a request may be unanswered, or a body silent. It is not
+/// set on the client, because `reqwest` would count the time in which a request is sent, and sending a part
+/// of an upload over a slow line takes long.
+#[cfg(feature = "cloud")]
+pub(super) fn read_timeout(options: &ClientOptions) -> Result<Option<Duration>> {
+    parsed(options, ClientConfigKey::ReadTimeout, |text| humantime::parse_duration(text).ok())
+}
+
+/// Builds a client for a cloud, with the options that `object_store` read from the environment, but for the
+/// [`READ_TIMEOUT`](read_timeout).
+#[cfg(feature = "cloud")]
+pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
+    use ClientConfigKey as Key;
+
+    let config = |error: reqwest::Error| Error::from(ErrorKind::Config(Failure::new(&error).to_string()));
+    let value = |key: Key| options.get_config_value(&key);
+    let time = |key: Key| parsed(options, key, |text| humantime::parse_duration(text).ok());
+    let mut builder = builder()?
+        .connect_timeout(time(Key::ConnectTimeout)?.unwrap_or(CONNECT_TIMEOUT))
+        .https_only(!is_set(options, Key::AllowHttp))
+        .http2_keep_alive_interval(time(Key::Http2KeepAliveInterval)?)
+        .http2_keep_alive_while_idle(is_set(options, Key::Http2KeepAliveWhileIdle))
+        .http2_max_frame_size(parsed(options, Key::Http2MaxFrameSize, |text| text.parse::<u32>().ok())?);
+    if let Some(agent) = value(Key::UserAgent) {
+        builder = builder.user_agent(agent);
+    }
+    if let Some(time) = time(Key::Timeout)? {
+        builder = builder.timeout(time);
+    }
+    if let Some(time) = time(Key::PoolIdleTimeout)? {
+        builder = builder.pool_idle_timeout(time);
+    }
+    if let Some(time) = time(Key::Http2KeepAliveTimeout)? {
+        builder = builder.http2_keep_alive_timeout(time);
+    }
+    if let Some(max) = parsed(options, Key::PoolMaxIdlePerHost, |text| text.parse().ok())? {
+        builder = builder.pool_max_idle_per_host(max);
+    }
+    if let Some(url) = value(Key::ProxyUrl) {
+        let mut proxy = reqwest::Proxy::all(url).map_err(|error| config(error.without_url()))?;
+        if let Some(hosts) = value(Key::ProxyExcludes) {
+            proxy = proxy.no_proxy(reqwest::NoProxy::from_string(&hosts));
+        }
+        if let Some(certificate) = value(Key::ProxyCaCertificate) {
+            let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).map_err(config)?;
+            builder = builder.tls_certs_merge([certificate]);
+        }
+        builder = builder.proxy(proxy);
+    }
+    if is_set(options, Key::NoSystemCertificates) {
+        builder = builder.tls_certs_only([]);
+    }
+    if is_set(options, Key::AllowInvalidCertificates) {
+        builder = builder.tls_danger_accept_invalid_certs(true);
+    }
+    if is_set(options, Key::RandomizeAddresses) {
+        builder = builder.dns_resolver(Arc::new(RotatingResolver));
+    }
+    if is_set(options, Key::Http1Only) {
+        builder = builder.http1_only();
+    }
+    if is_set(options, Key::Http2Only) {
+        builder = builder.http2_prior_knowledge();
+    }
+    built(builder)
+}
+
+/// Whether a boolean option is true.
+#[cfg(feature = "cloud")]
+pub(super) fn is_set(options: &ClientOptions, key: ClientConfigKey) -> bool {
+    options.get_config_value(&key).and_then(|value| flag(&value)).unwrap_or_default()
+}
+
+#[cfg(feature = "cloud")]
+fn parsed<T>(
+    options: &ClientOptions,
+    key: ClientConfigKey,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>> {
+    let Some(text) = options.get_config_value(&key) else { return Ok(None) };
+    let bad = || ErrorKind::Config(format!("bad value of the client option {}: {text:?}", key.as_ref()));
+    parse(&text).map(Some).ok_or_else(|| bad().into())
+}
+
+/// Resolves names so that each connection begins with another address of its host.
+struct RotatingResolver;
+
+impl Resolve for RotatingResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            // Port 0 means the port of the URL.
+            let found: Addrs = Box::new(addresses(name.as_str(), 0).await?.into_iter());
+            Ok(found)
+        })
+    }
+}

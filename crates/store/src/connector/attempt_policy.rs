@@ -1,0 +1,255 @@
+//! What an attempt to send a request means: a response, or an error and for how long such requests are tried.
+
+use super::contact::Contact;
+use crate::error::{Error, ErrorKind, Result, SizeLimit};
+use crate::fetch::retry::{REFUSED, is_transient, unreachable_limit};
+use crate::fetch::{FetchLimits, StallWatch, with_stall_timeout};
+use crate::response;
+use crate::transport::{RequestTarget, Response, network_fault, with_proxy_hint};
+use bytes::{Bytes, BytesMut};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use http::{Method, StatusCode};
+use object_store::client::{HttpError, HttpErrorKind, HttpResponse};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Time for which a cloud's server of credentials is tried while it cannot be reached and has never answered.
+/// It may start later than this process.
+const NO_CREDENTIALS: Duration = Duration::from_secs(5);
+/// Time for which a request may be unanswered, or a body silent, unless the environment sets it.
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of bytes of a page of a listing, or of another response of a bucket that is read whole. The
+/// longest pages have 5,000 keys of 1,024 bytes each, and some properties.
+const MAX_PAGE: usize = 64 << 20;
+/// Maximum number of bytes of a response of a server of credentials.
+const MAX_TOKEN: usize = 1 << 20;
+/// Bytes per second at which the body of a request must be sent at least.
+const MIN_SEND_RATE: u64 = 64 << 10;
+
+tokio::task_local! {
+    /// Set while bytes of objects are requested.
+    static READING: ();
+}
+
+/// Marks `request` as one for bytes of an object. The reader of ranges retries it and limits its time, so the
+/// requests for credentials that it needs are given up sooner.
+pub(crate) async fn reading<T>(request: impl Future<Output = T>) -> T {
+    READING.scope((), request).await
+}
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub(super) struct AttemptError {
+    pub(super) error: Error,
+    /// Time for which such a request is tried; `None` if it would fail again.
+    pub(super) limit: Option<Duration>,
+}
+
+/// The rules for the attempts to reach one server: a bucket, or one that gives credentials.
+#[derive(Debug)]
+pub(super) struct AttemptPolicy {
+    /// Whether the requests go to the bucket, rather than to a server of credentials.
+    pub(super) of_bucket: Arc<AtomicBool>,
+    /// The variables to set where there are no credentials, for messages.
+    pub(super) hint: &'static str,
+    pub(super) limits: FetchLimits,
+    /// Time for which a request may be unanswered, or a body silent.
+    pub(super) read_timeout: Duration,
+    pub(super) contact: Contact,
+}
+
+impl AttemptPolicy {
+    pub(super) fn is_of_bucket(&self) -> bool {
+        self.of_bucket.load(Ordering::Acquire)
+    }
+
+    /// Time for which a request with a body of this many bytes may be unanswered, the time to send it
+    /// included.
+    pub(super) fn response_timeout(&self, bytes: usize) -> Duration {
+        self.read_timeout + Duration::from_secs(bytes as u64 / MIN_SEND_RATE)
+    }
+
+    /// Time for which requests are tried. While bytes are requested it is so short that two servers of
+    /// credentials can be tried before the response is given up.
+    fn retry_limit(&self) -> Duration {
+        let FetchLimits { retry_timeout, stall, .. } = self.limits;
+        let is_reading = READING.try_with(|()| ()).is_ok();
+        if is_reading { retry_timeout.min(stall / 4) } else { retry_timeout }
+    }
+
+    /// The failure of a request that was not answered.
+    pub(super) fn unanswered(&self, target: &RequestTarget, error: &HttpError) -> AttemptError {
+        use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
+
+        let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
+        let fault = target.fault(network_fault(error, io_kind(error)));
+        let fault = if kind == Connect { with_proxy_hint(fault) } else { fault };
+        let at_first = match of_bucket {
+            // A server that accepts connections and makes none of them usable counts as one that refuses
+            // them.
+            true => unreachable_limit(&fault).or((kind == Connect).then_some(REFUSED)),
+            false => matches!(kind, Connect | Timeout).then_some(NO_CREDENTIALS),
+        };
+        // Each request that is sent here may be sent twice.
+        let may_pass = matches!(kind, Connect | Request | Timeout | Interrupted) && is_transient(&fault);
+        let usual = may_pass.then(|| self.retry_limit());
+        let limit = match at_first {
+            Some(at_first) => usual.and_then(|usual| self.contact.limit(at_first, usual)),
+            None => usual,
+        };
+        // Only the machine's own server of credentials is reached without TLS. If it has never answered,
+        // there is none, or not for this cloud; if it has, its faults may pass as those of any other server.
+        let answered = self.contact.has_answered();
+        let is_missing = !of_bucket && !answered && target.uri.scheme_str() == Some("http");
+        AttemptError { error: if is_missing { self.no_credentials(fault) } else { fault }, limit }
+    }
+
+    pub(super) fn no_credentials(&self, cause: Error) -> Error {
+        ErrorKind::Denied(format!("there are no credentials ({cause:#}): {}", self.hint).into()).into()
+    }
+
+    /// Returns the response, or the error that it means. It is retried if the status says that it may pass.
+    pub(super) async fn checked(
+        &self,
+        method: &Method,
+        response: HttpResponse,
+        target: RequestTarget,
+    ) -> Result<http::Response<Bytes>, AttemptError> {
+        let (status, of_bucket) = (response.status(), self.is_of_bucket());
+        let read_by_object_store = status.is_success()
+            || matches!(status, StatusCode::CONFLICT | StatusCode::NOT_MODIFIED)
+            // A machine's server of credentials that knows only the first version of its protocol.
+            || (!of_bucket && *method == Method::PUT && status == StatusCode::FORBIDDEN);
+        let (parts, body) = response.into_parts();
+        let body = body.bytes_stream().map_err(|error| body_fault(&error)).boxed();
+        if read_by_object_store {
+            let page = self.whole(method, body).await;
+            // One that is too large is so again.
+            let page = match page {
+                Err(error) if !is_transient(&error) => return Err(AttemptError { error, limit: None }),
+                page => page,
+            };
+            let page = page.map_err(|error| AttemptError { error, limit: Some(self.retry_limit()) })?;
+            let page = without_secrets(page, status, &target);
+            return Ok(http::Response::from_parts(parts, page));
+        }
+        let may_pass = status.is_server_error()
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        let refused = Response { status, headers: parts.headers, body, target };
+        let error = Error::from(response::refused(refused, "").await);
+        let limit = (may_pass && is_transient(&error)).then(|| self.retry_limit());
+        Err(AttemptError {
+            error: if of_bucket || may_pass { error } else { self.no_credentials(error) },
+            limit,
+        })
+    }
+
+    /// Receives a whole body: a page of a listing, a token, or the answer to an upload.
+    /// The answer to an upload may come slowly: S3 sends spaces for minutes while it joins the parts.
+    async fn whole(&self, method: &Method, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
+        let may_be_slow = *method != Method::GET;
+        let limit = if self.is_of_bucket() { MAX_PAGE } else { MAX_TOKEN };
+        let receiving = async {
+            let (mut watch, mut bytes) = (StallWatch::new(self.read_timeout), BytesMut::new());
+            loop {
+                let chunk = match may_be_slow {
+                    true => with_stall_timeout(self.read_timeout, body.try_next()).await?,
+                    false => watch.next(&mut body).await?,
+                };
+                let Some(chunk) = chunk else { return Ok(bytes.freeze()) };
+                let size = bytes.len() + chunk.len();
+                if size > limit {
+                    let (size, limit) = (size as u64, limit as u64);
+                    return Err(ErrorKind::TooLarge { what: SizeLimit::Response, size, limit }.into());
+                }
+                bytes.extend_from_slice(&chunk);
+            }
+        };
+        if may_be_slow {
+            return receiving.await;
+        }
+        let time = self.limits.retry_timeout.max(self.read_timeout);
+        timeout(time, receiving).await.unwrap_or_else(|_| {
+            let why = format!("a response was not whole within {time:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
+        })
+    }
+}
+
+/// A body that `object_store` reads, without what was sent if it is an error: `object_store` shows it.
+fn without_secrets(page: Bytes, status: StatusCode, target: &RequestTarget) -> Bytes {
+    // S3 reports some errors with a status of success.
+    let is_error = !status.is_success() || page.windows(7).take(1 << 10).any(|start| start == b"<Error>");
+    match is_error {
+        true => target.sent().redact(&String::from_utf8_lossy(&page)).into(),
+        false => page,
+    }
+}
+
+/// The error of a body that breaks off.
+fn body_fault(error: &HttpError) -> Error {
+    network_fault(error, io_kind(error))
+}
+
+/// The kind of I/O error that `object_store` knows of.
+fn io_kind(error: &HttpError) -> Option<io::ErrorKind> {
+    (error.kind() == HttpErrorKind::Timeout).then_some(io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime;
+
+    fn policy() -> AttemptPolicy {
+        AttemptPolicy {
+            of_bucket: Arc::new(AtomicBool::new(true)),
+            hint: "",
+            limits: FetchLimits::default(),
+            read_timeout: READ_TIMEOUT,
+            contact: Contact::default(),
+        }
+    }
+
+    /// The reader of bytes gives up a response that does not come, and would not see the fault.
+    #[test]
+    fn credentials_are_tried_for_less_time_on_the_way_to_bytes() {
+        let policy = policy();
+        let FetchLimits { stall, retry_timeout, .. } = policy.limits;
+        assert_eq!(policy.retry_limit(), retry_timeout);
+        runtime::run(async move {
+            assert!(reading(async { policy.retry_limit() }).await < stall / 2);
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    /// S3 sends spaces while it joins the parts of an upload.
+    #[test]
+    fn only_answers_to_reads_must_come_fast() {
+        let policy = AttemptPolicy { read_timeout: Duration::from_secs(1), ..policy() };
+        let slow = || {
+            let spaces = futures::stream::iter(0..40).then(|_| async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Ok(Bytes::from_static(b" "))
+            });
+            spaces.boxed()
+        };
+        runtime::run(async move {
+            assert_eq!(policy.whole(&Method::POST, slow()).await.unwrap().len(), 40);
+            assert!(policy.whole(&Method::GET, slow()).await.is_err());
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_slow_line_has_time_to_send_a_part() {
+        let policy = policy();
+        assert_eq!(policy.response_timeout(0), READ_TIMEOUT);
+        assert_eq!(policy.response_timeout(16 << 20), READ_TIMEOUT + Duration::from_secs(256));
+    }
+}

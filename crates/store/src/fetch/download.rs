@@ -1,0 +1,231 @@
+//! Receives one range, over as many responses as it takes, and watches each of them for stalls.
+
+use super::hedge;
+use super::retry::Retries;
+use super::stall::StallWatch;
+use super::target::QueuedTarget;
+use crate::source::{GetOptions, GetResponse};
+use crate::{Error, ErrorKind, Result};
+use async_channel::Sender;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The size and version that all responses for an object must have.
+#[derive(Debug)]
+pub(super) struct PinnedVersion {
+    pub(super) size: Option<u64>,
+    pub(super) version: Option<String>,
+}
+
+impl PinnedVersion {
+    /// Checks that `response` is of the same object.
+    fn check(&self, response: &GetResponse) -> Result<()> {
+        let changed = |before: String, after: String| Err(ErrorKind::Changed { before, after }.into());
+        if let (Some(before), Some(size)) = (self.size, response.size)
+            && size != before
+        {
+            return changed(format!("{before} bytes"), format!("{size} bytes"));
+        }
+        if response.version != self.version {
+            let shown = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".into());
+            return changed(shown(&self.version), shown(&response.version));
+        }
+        Ok(())
+    }
+}
+
+/// The download of one range.
+#[derive(Debug)]
+pub(super) struct Download {
+    target: Arc<QueuedTarget>,
+    pinned: Arc<PinnedVersion>,
+    range: Range<u64>,
+    /// Whether the source sends only whole objects.
+    unranged: bool,
+    /// The next byte to hand on.
+    at: u64,
+    /// CRC-32C of the bytes that have been handed on, where no version identifies the object.
+    sum: u32,
+    /// Time that the last response waited for the reader.
+    reader_time: Duration,
+}
+
+impl Download {
+    /// With `unranged`, the whole object is requested, whatever `range` is.
+    pub(super) fn new(
+        target: Arc<QueuedTarget>,
+        pinned: Arc<PinnedVersion>,
+        range: Range<u64>,
+        unranged: bool,
+    ) -> Self {
+        let at = range.start;
+        Download { target, pinned, range, unranged, at, sum: 0, reader_time: Duration::ZERO }
+    }
+
+    /// Receives the range, and sends its bytes to `chunks` in order. `first` is a response to begin with, if
+    /// there is one.
+    pub(super) async fn run(mut self, mut first: Option<GetResponse>, chunks: Sender<Bytes>) -> Result<()> {
+        let mut retries = Retries::new(&self.target.limits);
+        let target = Arc::clone(&self.target);
+        if first.is_none() {
+            retries.wait_for_host(target.context(self.next().range)).await;
+        }
+        while self.at < self.range.end {
+            let before = self.at;
+            let response = match first.take() {
+                Some(response) => Ok(response),
+                None => hedge::get(&target, self.next()).await,
+            };
+            let received = match response {
+                Ok(response) => self.receive(response, &chunks).await,
+                Err(error) => Err(error),
+            };
+            retries.exclude(std::mem::take(&mut self.reader_time));
+            match received {
+                Ok(true) => break,
+                Ok(false) if self.at < self.range.end => {
+                    retries.short_response(self.at - before, self.range.end - before)?;
+                }
+                Ok(false) => {}
+                // All bytes of the range have come; the fault was at the end of the response.
+                Err(fault)
+                    if self.at == self.range.end
+                        && self.can_resume()
+                        && matches!(fault.kind(), ErrorKind::Io(_)) =>
+                {
+                    break;
+                }
+                Err(fault) => {
+                    retries.progress(self.at - before);
+                    retries.pause_after(fault, target.context(self.next().range)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next request: the rest of the range, if a version makes sure that it is of the same object, and
+    /// all of it if not.
+    fn next(&self) -> GetOptions {
+        let range = match (self.unranged, &self.pinned.version) {
+            (true, _) => None,
+            (false, Some(_)) => Some(self.at..self.range.end),
+            (false, None) => Some(self.range.clone()),
+        };
+        GetOptions { range, if_version: self.pinned.version.clone() }
+    }
+
+    /// Receives one response. Returns whether it is the last one.
+    async fn receive(&mut self, mut response: GetResponse, chunks: &Sender<Bytes>) -> Result<bool> {
+        self.pinned.check(&response)?;
+        let held = self.held(&response)?;
+        let resume_at = self.at;
+        let mut repeated_sum = 0;
+        let mut position = held.start;
+        let (mut watch, begun) = (StallWatch::new(self.target.limits.stall), Instant::now());
+        // The range begins after the end of the object: there is no need to read up to it.
+        if self.unranged && response.size.is_some_and(|size| (1..=self.range.start).contains(&size)) {
+            return Ok(true);
+        }
+        // The response for a range is read to its end, to check that no bytes follow.
+        while !self.unranged || position < self.range.end {
+            let Some(chunk) = watch.next(&mut response.body).await? else { break };
+            let budget = &self.target.queued.budget;
+            self.target.meter.received(chunk.len());
+            budget.received(chunk.len());
+            let end = position + chunk.len() as u64;
+            if !self.unranged && end > held.end {
+                let (received, expected) = (end - held.start, held.end - held.start);
+                let message = format!("received {received} bytes in a response of {expected}");
+                return Err(ErrorKind::Store(message.into()).into());
+            }
+            // Where no version identifies the object, the bytes that were handed on before must come again.
+            let repeated = overlap(&chunk, position, &(self.range.start..resume_at));
+            self.target.meter.wasted(resume_at.min(end).saturating_sub(position));
+            repeated_sum = crc32c::crc32c_append(repeated_sum, &repeated);
+            let new = overlap(&chunk, position, &(resume_at..self.range.end));
+            position = end;
+            if !new.is_empty() {
+                if repeated_sum != self.sum && self.at == resume_at && !self.can_resume() {
+                    return Err(changed_content());
+                }
+                self.at += new.len() as u64;
+                if !self.can_resume() {
+                    self.sum = crc32c::crc32c_append(self.sum, &new);
+                }
+                // If the receiver is gone, this task is about to be cancelled. But a body that is always
+                // ready would never let it reach a point where it can be.
+                let begun = Instant::now();
+                let sent = chunks.send(new).await;
+                self.reader_time += begun.elapsed();
+                if sent.is_err() {
+                    return Ok(true);
+                }
+            }
+        }
+        self.target.queued.budget.completed(position - held.start, begun.elapsed());
+        if !self.can_resume() && self.at == resume_at && position >= resume_at && repeated_sum != self.sum {
+            return Err(changed_content());
+        }
+        if self.unranged {
+            return match response.size {
+                Some(expected) if position < expected.min(self.range.end) || position > expected => {
+                    Err(ErrorKind::Length { expected, received: position }.into())
+                }
+                // The object is shorter than it was before.
+                None if position < resume_at && resume_at > self.range.start => Err(changed_content()),
+                _ => Ok(true),
+            };
+        }
+        match position {
+            position if position < held.end => {
+                let (expected, received) = (held.end - self.range.start, position - self.range.start);
+                Err(ErrorKind::Length { expected, received }.into())
+            }
+            _ if self.at < self.range.end && !self.can_resume() => {
+                let message = "the source sends fewer bytes than requested of an object without a version";
+                Err(ErrorKind::Store(message.into()).into())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether a version identifies the object, so that a request can resume at any byte.
+    fn can_resume(&self) -> bool {
+        !self.unranged && self.pinned.version.is_some()
+    }
+
+    /// The range of bytes in the response, which must be the requested one or a beginning of it.
+    fn held(&self, response: &GetResponse) -> Result<Range<u64>> {
+        let requested = self.next().range;
+        let end = self.range.end;
+        match (&response.range, requested) {
+            (None, None) => Ok(0..response.size.unwrap_or(u64::MAX)),
+            (Some(held), Some(requested))
+                if held.start == requested.start && !held.is_empty() && held.end <= end =>
+            {
+                Ok(held.clone())
+            }
+            (held, requested) => {
+                let message = format!("requested bytes {requested:?}, and received {held:?}");
+                Err(ErrorKind::Store(message.into()).into())
+            }
+        }
+    }
+}
+
+fn changed_content() -> Error {
+    let (before, after) = ("the bytes read first".into(), "other bytes on a retry".into());
+    ErrorKind::Changed { before, after }.into()
+}
+
+/// Returns the bytes of `chunk` that lie in `wanted`. The chunk begins at byte `at`.
+fn overlap(chunk: &Bytes, at: u64, wanted: &Range<u64>) -> Bytes {
+    let index = |bound: u64| {
+        let index = usize::try_from(bound.saturating_sub(at)).unwrap_or(usize::MAX);
+        index.min(chunk.len())
+    };
+    chunk.slice(index(wanted.start)..index(wanted.end).max(index(wanted.start)))
+}

@@ -1,0 +1,83 @@
+//! Requests, and hedging: second requests in place of late ones.
+
+use super::stall::with_stall_timeout;
+use super::target::QueuedTarget;
+use crate::Result;
+use crate::meter::RequestTimer;
+use crate::source::{GetOptions, GetResponse};
+use crate::telemetry::log;
+use bytes::Bytes;
+use futures::future::{self, Either};
+use futures::stream::{BoxStream, StreamExt};
+use std::pin::pin;
+use std::time::Duration;
+
+/// Maximum size in bytes of a range that is requested twice.
+const MAX_HEDGED: u64 = 8 << 20;
+
+/// Sends a request, with the stall limit as its timeout. If the response is late and may be hedged, sends a
+/// second request, and returns the response that begins first; the caller checks only that one.
+pub(super) async fn get(target: &QueuedTarget, options: GetOptions) -> Result<GetResponse> {
+    let first = request(target, options.clone());
+    let Some(late) = may_hedge(target, &options) else { return first.await };
+    let mut first = pin!(first);
+    match future::select(first.as_mut(), pin!(tokio::time::sleep(late))).await {
+        Either::Left((response, _)) => return response,
+        Either::Right(_) => {}
+    }
+    if !target.meter.try_hedge(length(&options), target.limits.hedge) {
+        return first.await;
+    }
+    log!(DEBUG, "a late request is sent a second time", url = target.url, after_ms = late.as_millis());
+    let second = pin!(request(target, options));
+    match future::select(first, second).await {
+        Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
+        // If one fails, the other decides.
+        Either::Left((Err(_), other)) => other.await,
+        Either::Right((Err(_), other)) => other.await,
+    }
+}
+
+/// The time to wait before a second request; `None` if there may be none.
+fn may_hedge(target: &QueuedTarget, options: &GetOptions) -> Option<Duration> {
+    let is_free = target.meter.host_pause().left().is_zero();
+    let may = target.limits.hedge > 0.0 && length(options) <= MAX_HEDGED && is_free;
+    may.then(|| target.meter.late()).flatten()
+}
+
+/// Length of the requested range in bytes; [`u64::MAX`] for a whole object.
+fn length(options: &GetOptions) -> u64 {
+    options.range.as_ref().map_or(u64::MAX, |range| range.end - range.start)
+}
+
+async fn request(target: &QueuedTarget, options: GetOptions) -> Result<GetResponse> {
+    let answering = target.meter.request(&target.url, options.range.clone());
+    let budget = &target.queued.budget;
+    let mut response =
+        pin!(with_stall_timeout(target.limits.stall, target.source.get(target.url.expose_secret(), options)));
+    let response = match budget.first_response_timeout() {
+        Some(timeout) => match tokio::time::timeout(timeout, response.as_mut()).await {
+            Ok(response) => response,
+            Err(_) => {
+                log!(DEBUG, "a response is late", url = target.url, after_ms = timeout.as_millis());
+                budget.first_response_is_late();
+                response.await
+            }
+        },
+        None => response.await,
+    }?;
+    budget.record_first_byte(answering.answered());
+    Ok(GetResponse { body: count_received(answering, response.body), ..response })
+}
+
+/// Counts the bytes of a body. The request is in progress until its body is dropped.
+fn count_received(
+    answering: RequestTimer,
+    body: BoxStream<'static, Result<Bytes>>,
+) -> BoxStream<'static, Result<Bytes>> {
+    body.map(move |chunk| {
+        answering.received(chunk.as_ref().map_or(0, Bytes::len));
+        chunk
+    })
+    .boxed()
+}

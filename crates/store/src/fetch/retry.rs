@@ -1,0 +1,410 @@
+//! Decides whether and when a failed request is retried, and when it is given up.
+
+use super::limits::FetchLimits;
+use crate::budget::Budget;
+use crate::host_pause::HostPause;
+use crate::meter::SourceMeter;
+use crate::telemetry::log;
+use crate::{Error, ErrorKind, Result, SecretUrl};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Maximum pause before a retry, unless the store asks for a longer one.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long to retry a server that has never responded while it refuses connections or has no address.
+pub(crate) const REFUSED: Duration = Duration::from_secs(2);
+/// How long to retry a server that has never responded while it sends nothing.
+const SILENT: Duration = Duration::from_secs(60);
+
+/// Number of bytes that count as progress: after a response with as many, tries and time are counted from 0.
+const MIN_PROGRESS: u64 = 256 << 10;
+
+/// A response that is shorter than its request is acceptable if it has this many bytes…
+const MIN_SHORT: u64 = 16 << 10;
+/// … or one part in this many of the bytes requested.
+const MIN_SHORT_DIVISOR: u64 = 16;
+
+/// The object and range of a request, and the counters that its retries change.
+#[derive(Debug)]
+pub(super) struct RequestContext<'a> {
+    pub(super) url: &'a SecretUrl,
+    pub(super) range: Option<Range<u64>>,
+    pub(super) meter: &'a SourceMeter,
+    pub(super) budget: &'a Budget,
+}
+
+/// Counts the tries of one request, and of requests for the rest of its range, since the last progress.
+#[derive(Debug)]
+pub(crate) struct Retries {
+    tries: u32,
+    /// When the first try began, moved forward by the time that the reader took.
+    since: Instant,
+    pause: Duration,
+    limits: FetchLimits,
+}
+
+impl Retries {
+    pub(crate) fn new(limits: &FetchLimits) -> Self {
+        Retries { tries: 0, since: Instant::now(), pause: limits.pause, limits: *limits }
+    }
+
+    /// Excludes the time in which a response waited for its reader.
+    pub(super) fn exclude(&mut self, time: Duration) {
+        self.since += time;
+    }
+
+    /// Records the number of bytes that were received before the last fault.
+    pub(super) fn progress(&mut self, bytes: u64) {
+        if bytes >= MIN_PROGRESS {
+            *self = Retries::new(&self.limits);
+        }
+    }
+
+    /// Records a complete response with fewer bytes than requested. That is no fault, but very short
+    /// responses count as tries.
+    pub(super) fn short_response(&mut self, bytes: u64, requested: u64) -> Result<()> {
+        if bytes >= MIN_SHORT.min(requested.div_ceil(MIN_SHORT_DIVISOR)) {
+            *self = Retries::new(&self.limits);
+            return Ok(());
+        }
+        self.tries += 1;
+        if self.tries <= self.limits.retries {
+            return Ok(());
+        }
+        let why = format!("the server sends {bytes} bytes where {requested} were requested");
+        Err(self.given_up(ErrorKind::Store(why.into()).into()))
+    }
+
+    /// Waits before the next try.
+    ///
+    /// # Errors
+    ///
+    /// The fault itself if it is final, or if there were too many tries or they took too long.
+    pub(super) async fn pause_after(
+        &mut self,
+        fault: Error,
+        RequestContext { url, range, meter, budget }: RequestContext<'_>,
+    ) -> Result<()> {
+        if let ErrorKind::Busy { .. } = fault.kind() {
+            meter.throttled();
+            budget.throttled();
+        }
+        let limit = is_transient(&fault).then(|| self.limit(&fault, meter));
+        let why = format!("{fault:#}");
+        let pause = self.next_pause(fault, limit, meter.host_pause())?;
+        meter.retried();
+        log!(
+            INFO,
+            "a request failed and is retried",
+            url = url,
+            start = range.as_ref().map_or(0, |range| range.start),
+            tries = self.tries,
+            pause_ms = pause.as_millis(),
+            error = why
+        );
+        let _pausing = meter.pause(url, range, (self.tries, why));
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    /// Waits before the first try for as long as the server has asked all requests to wait.
+    pub(super) async fn wait_for_host(
+        &mut self,
+        RequestContext { url, range, meter, .. }: RequestContext<'_>,
+    ) {
+        let left = meter.host_pause().left().min(self.limits.retry_timeout);
+        if left.is_zero() {
+            return;
+        }
+        let pause = left + spread(left);
+        let why = "the server has asked all requests to wait".to_owned();
+        let _pausing = meter.pause(url, range, (self.tries, why));
+        tokio::time::sleep(pause).await;
+        self.exclude(pause);
+    }
+
+    /// The pause before the next try. `limit` is how long to try; `None` if the fault is final. `host` is
+    /// where the server's own wish is kept, for all requests to it.
+    ///
+    /// # Errors
+    ///
+    /// The fault itself if it is final, or if there were too many tries or they took too long.
+    pub(crate) fn next_pause(
+        &mut self,
+        fault: Error,
+        limit: Option<Duration>,
+        host: &HostPause,
+    ) -> Result<Duration> {
+        self.tries += 1;
+        if let ErrorKind::Busy { retry_after: Some(time), .. } = fault.kind() {
+            host.extend((*time).min(self.limits.retry_timeout));
+        }
+        let asked = host.left();
+        let pause = limit.and_then(|limit| self.pause_within(asked, self.since.elapsed(), limit));
+        pause.ok_or_else(|| self.given_up(fault))
+    }
+
+    /// How long to try after this fault.
+    fn limit(&self, fault: &Error, meter: &SourceMeter) -> Duration {
+        match unreachable_limit(fault) {
+            Some(limit) if !meter.is_reached() => self.limits.retry_timeout.min(limit),
+            Some(_) => self.limits.retry_timeout,
+            // A server that reports a fault can be reached.
+            None => {
+                meter.set_reached();
+                self.limits.retry_timeout
+            }
+        }
+    }
+
+    /// The pause before the next try; `None` if `limit` has elapsed since the first one, or there were too
+    /// many tries. It is no shorter than the store has `asked` for, but the last try is made when the limit
+    /// ends.
+    fn pause_within(&mut self, asked: Duration, elapsed: Duration, limit: Duration) -> Option<Duration> {
+        let left = limit.checked_sub(elapsed).filter(|left| !left.is_zero())?;
+        (self.tries <= self.limits.retries).then(|| {
+            let pause = self.backoff();
+            pause.max(asked + spread(asked)).min(left)
+        })
+    }
+
+    /// Exponential backoff, less up to half by chance: requests that failed together are not retried
+    /// together.
+    fn backoff(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = pause.saturating_mul(2).min(MAX_PAUSE);
+        pause.mul_f64(1.0 - chance() / 2.0)
+    }
+
+    fn given_up(&self, fault: Error) -> Error {
+        match self.tries {
+            // A fault that is final at once has no retries to report.
+            0 | 1 => fault,
+            tries => fault.after(tries, self.since.elapsed()),
+        }
+    }
+}
+
+/// A time by chance after the end of a pause for which a store has asked, up to a quarter of the pause:
+/// requests that wait for the same end are not sent together.
+fn spread(asked: Duration) -> Duration {
+    asked.mul_f64(chance() / 4.0).min(MAX_PAUSE)
+}
+
+/// A number between 0 and 1.
+fn chance() -> f64 {
+    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
+}
+
+/// Whether a retry may succeed after this fault.
+pub(crate) fn is_transient(fault: &Error) -> bool {
+    matches!(fault.kind(), ErrorKind::Io(_) | ErrorKind::Length { .. } | ErrorKind::Busy { .. })
+}
+
+/// If the fault is that a server cannot be reached: how long to retry one that has never responded.
+pub(crate) fn unreachable_limit(fault: &Error) -> Option<Duration> {
+    let ErrorKind::Io(error) = fault.kind() else { return None };
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::NotFound
+        | io::ErrorKind::AddrNotAvailable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable => Some(REFUSED),
+        io::ErrorKind::TimedOut => Some(SILENT),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn limits(retries: u32) -> FetchLimits {
+        FetchLimits { retries, pause: Duration::from_millis(100), ..FetchLimits::default() }
+    }
+
+    /// Number of tries of a request that `takes` so long to fail, and the time after which it is given up.
+    fn tries(
+        limits: FetchLimits,
+        limit: Duration,
+        retry_after: Option<Duration>,
+        takes: Duration,
+    ) -> (u32, Duration) {
+        let (mut retries, mut elapsed) = (Retries::new(&limits), Duration::ZERO);
+        loop {
+            elapsed += takes;
+            retries.tries += 1;
+            match retries.pause_within(retry_after.unwrap_or_default(), elapsed, limit) {
+                Some(pause) => elapsed += pause,
+                None => return (retries.tries, elapsed),
+            }
+        }
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_bound_and_differ() {
+        let mut retries = Retries::new(&limits(5));
+        let mut pauses = (0..200).map(|_| retries.backoff());
+        for expected in [100, 200, 400] {
+            let pause = pauses.next().unwrap();
+            assert!((expected / 2..=expected).contains(&(pause.as_millis() as u64)), "{pause:?}");
+        }
+        let late: Vec<_> = pauses.skip(20).collect();
+        assert!(late.iter().all(|pause| (MAX_PAUSE / 2..=MAX_PAUSE).contains(pause)));
+        assert!(late.windows(2).any(|two| two[0] != two[1]));
+    }
+
+    #[test]
+    fn a_minute_of_failures_ends_nothing_by_default() {
+        let limits = FetchLimits::default();
+        for _ in 0..100 {
+            let (_, given_up) = tries(limits, limits.retry_timeout, None, Duration::ZERO);
+            assert!((Duration::from_secs(60)..=limits.retry_timeout).contains(&given_up), "{given_up:?}");
+        }
+        // A silent server uses up the stall limit with each try.
+        let (number, given_up) = tries(limits, limits.retry_timeout, None, limits.stall);
+        assert!(given_up <= limits.retry_timeout + limits.stall && number > 5, "{number} {given_up:?}");
+    }
+
+    #[test]
+    fn the_time_limit_bounds_what_a_store_asks_for() {
+        let limit = Duration::from_secs(100);
+        let day = Some(Duration::from_secs(86_400));
+        assert_eq!(tries(limits(9), limit, day, Duration::ZERO), (2, limit));
+        let little = Some(Duration::from_secs(30));
+        let (number, given_up) = tries(limits(99), limit, little, Duration::ZERO);
+        assert!((4..=5).contains(&number) && given_up == limit, "{number} {given_up:?}");
+        let ends = (0..20).map(|_| tries(limits(1), limit, little, Duration::ZERO)).collect::<Vec<_>>();
+        let pauses = Duration::from_secs(30)..=Duration::from_millis(37_500);
+        assert!(ends.iter().all(|(number, pause)| *number == 2 && pauses.contains(pause)), "{ends:?}");
+        assert!(ends.windows(2).any(|two| two[0] != two[1]), "they end together: {ends:?}");
+    }
+
+    #[test]
+    fn what_a_store_asks_one_request_holds_for_all() {
+        let (host, limit) = (HostPause::default(), Some(Duration::from_secs(100)));
+        let (mut one, mut other) = (Retries::new(&limits(9)), Retries::new(&limits(9)));
+        let asked = Duration::from_secs(30);
+        let busy = |time| ErrorKind::Busy { retry_after: Some(time), source: "503".into() }.into();
+        assert!(one.next_pause(busy(asked), limit, &host).unwrap() >= Duration::from_secs(29));
+        // Neither another fault nor a shorter wish ends it.
+        for fault in [broken().into(), busy(Duration::from_secs(1))] {
+            assert!(other.next_pause(fault, limit, &host).unwrap() >= Duration::from_secs(29));
+        }
+        assert!(host.left() > Duration::from_secs(29) && host.left() <= asked);
+    }
+
+    #[test]
+    fn a_request_waits_before_its_first_try_if_the_host_has_asked_for_that() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (meter, budget) = (Arc::new(SourceMeter::default()), Budget::new(1, 1));
+        meter.host_pause().extend(Duration::from_millis(30));
+        let url = SecretUrl::from("https://host/a.tar");
+        let context = || RequestContext { url: &url, range: None, meter: &meter, budget: &budget };
+        let (mut retries, begun) = (Retries::new(&limits(9)), Instant::now());
+        runtime.block_on(retries.wait_for_host(context()));
+        assert!(begun.elapsed() >= Duration::from_millis(30) && meter.host_pause().left().is_zero());
+        assert_eq!(retries.tries, 0);
+    }
+
+    #[test]
+    fn a_server_that_never_responded_is_given_up_sooner() {
+        let (limits, fault) =
+            (FetchLimits::default(), |kind: io::ErrorKind| Error::from(io::Error::from(kind)));
+        let (refused, silent) = (fault(io::ErrorKind::ConnectionRefused), fault(io::ErrorKind::TimedOut));
+        for contact in [ErrorKind::Io(io::Error::other("500")), broken()] {
+            let (meter, retries) = (SourceMeter::default(), Retries::new(&limits));
+            assert_eq!(retries.limit(&refused, &meter), REFUSED);
+            assert_eq!(retries.limit(&silent, &meter), SILENT);
+            for fault in [&contact.into(), &refused, &silent] {
+                assert_eq!(retries.limit(fault, &meter), limits.retry_timeout);
+            }
+        }
+        let (number, given_up) = tries(limits, REFUSED, None, Duration::ZERO);
+        assert!(number > 3 && given_up == REFUSED, "{number} {given_up:?}");
+        let (number, given_up) = tries(limits, SILENT, None, limits.stall);
+        assert!(number == 3 && given_up < SILENT + limits.stall, "{number} {given_up:?}");
+    }
+
+    #[test]
+    fn very_short_responses_are_given_up() {
+        let mut retries = Retries::new(&limits(2));
+        for (bytes, requested) in [(MIN_SHORT, u64::MAX), (1, 16), (63, 1000)] {
+            for _ in 0..9 {
+                retries.short_response(bytes, requested).unwrap();
+            }
+        }
+        for (bytes, requested) in [(1, 17), (0, 1)] {
+            retries.short_response(bytes, requested).unwrap();
+        }
+        let error = retries.short_response(62, 1000).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
+        assert_eq!(error.attempts().map(|attempts| attempts.tries), Some(3));
+    }
+
+    fn after(retries: &mut Retries, fault: ErrorKind) -> (Result<()>, Duration) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let begun = Instant::now();
+        let (meter, budget) = (SourceMeter::default(), Budget::new(1, 1));
+        let url = SecretUrl::from("https://host/a.tar");
+        let context = RequestContext { url: &url, range: None, meter: &meter, budget: &budget };
+        (runtime.block_on(retries.pause_after(fault.into(), context)), begun.elapsed())
+    }
+
+    fn broken() -> ErrorKind {
+        ErrorKind::Length { expected: 2, received: 1 }
+    }
+
+    #[test]
+    fn tries_end_unless_there_is_progress() {
+        let mut retries = Retries::new(&FetchLimits { pause: Duration::from_micros(1), ..limits(2) });
+        for _ in 0..5 {
+            after(&mut retries, broken()).0.unwrap();
+            after(&mut retries, broken()).0.unwrap();
+            retries.progress(MIN_PROGRESS);
+        }
+        retries.progress(MIN_PROGRESS - 1);
+        after(&mut retries, broken()).0.unwrap();
+        after(&mut retries, broken()).0.unwrap();
+        let error = after(&mut retries, broken()).0.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Length { .. }));
+        assert_eq!(error.attempts().map(|attempts| attempts.tries), Some(3));
+    }
+
+    #[test]
+    fn a_store_that_asks_for_time_gets_it() {
+        let mut retries = Retries::new(&FetchLimits { pause: Duration::from_micros(1), ..limits(2) });
+        let busy = ErrorKind::Busy { retry_after: Some(Duration::from_millis(30)), source: "503".into() };
+        let (result, time) = after(&mut retries, busy);
+        assert!(result.is_ok() && time >= Duration::from_millis(30), "{time:?}");
+    }
+
+    #[test]
+    fn time_of_the_reader_is_excluded() {
+        let limits = FetchLimits { retry_timeout: Duration::from_millis(50), ..limits(9) };
+        for excluded in [true, false] {
+            let mut retries = Retries::new(&limits);
+            let reader_time = Duration::from_millis(60);
+            std::thread::sleep(reader_time);
+            if excluded {
+                retries.exclude(reader_time);
+            }
+            let pause =
+                retries.next_pause(broken().into(), Some(limits.retry_timeout), &HostPause::default());
+            assert_eq!(pause.is_ok(), excluded);
+        }
+    }
+
+    #[test]
+    fn a_final_fault_is_not_retried() {
+        let mut retries = Retries::new(&limits(9));
+        let (result, _) = after(&mut retries, ErrorKind::Denied("403".into()));
+        let error = result.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Denied(_)));
+        assert_eq!(error.attempts(), None);
+    }
+}

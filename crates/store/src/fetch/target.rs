@@ -1,0 +1,78 @@
+//! The bytes to fetch, and checks of the responses.
+
+use super::limits::FetchLimits;
+use super::retry::RequestContext;
+use crate::budget::{QueuedObject, ReadQueue};
+use crate::checksum::Checksum;
+use crate::meter::SourceMeter;
+use crate::object_cell::ObjectCell;
+use crate::secret_url::SecretUrl;
+use crate::source::{GetResponse, ObjectVersion, Source};
+use crate::{ErrorKind, Result};
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// The bytes to fetch: an object or a range of it, where it is, and how to read it.
+#[derive(Debug, Clone)]
+pub(crate) struct FetchTarget {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) url: SecretUrl,
+    /// A range that is not empty. `0..u64::MAX` is the whole object.
+    pub(crate) wanted: Range<u64>,
+    /// The version that the object must have; any if `None`.
+    pub(crate) expected: Option<ObjectVersion>,
+    pub(crate) limits: FetchLimits,
+    /// Receives the size and version of the object from the first response.
+    pub(crate) object: ObjectCell,
+    pub(crate) meter: Arc<SourceMeter>,
+    /// The queue that orders this object among the objects of its reader.
+    pub(crate) queue: ReadQueue,
+    /// Whether a cache fetches it. Then the readers of the cache count their waiting time themselves.
+    pub(crate) for_cache: bool,
+}
+
+/// A target that is in the queue of its reader.
+#[derive(Debug)]
+pub(super) struct QueuedTarget {
+    pub(super) target: FetchTarget,
+    pub(super) queued: QueuedObject,
+}
+
+impl Deref for QueuedTarget {
+    type Target = FetchTarget;
+
+    fn deref(&self) -> &FetchTarget {
+        &self.target
+    }
+}
+
+impl QueuedTarget {
+    pub(super) fn set_object(&self, response: &GetResponse) {
+        self.object.set(ObjectVersion { size: response.size, version: response.version.clone() });
+    }
+
+    /// The context of a request for `range`.
+    pub(super) fn context(&self, range: Option<Range<u64>>) -> RequestContext<'_> {
+        RequestContext { url: &self.url, range, meter: &self.meter, budget: &self.queued.budget }
+    }
+
+    /// The checksum of the bytes up to `end`, if those are the whole object and checksums are compared.
+    pub(super) fn checksum(&self, response: &GetResponse, end: u64) -> Option<Checksum> {
+        let all = self.wanted.start == 0 && self.wanted.end >= end;
+        response.checksum.filter(|_| all && self.limits.checksums)
+    }
+
+    /// Checks that a response is of the expected version.
+    pub(super) fn check_expected(&self, response: &GetResponse) -> Result<()> {
+        let Some(expected) = &self.expected else { return Ok(()) };
+        let before = expected.version.clone().unwrap_or_default();
+        match &response.version {
+            _ if expected.version.is_none() => Ok(()),
+            version if *version == expected.version => Ok(()),
+            version => {
+                let after = version.clone().unwrap_or_else(|| "none".into());
+                Err(ErrorKind::Changed { before, after }.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What is known about an object while it is read.
+
+use super::source::ObjectVersion;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What the first response says about an object, shared by its readers.
+#[doc(hidden)]
+#[derive(Debug, Clone, Default)]
+pub struct ObjectCell(Arc<ObjectFacts>);
+
+#[derive(Debug, Default)]
+struct ObjectFacts {
+    object: OnceLock<ObjectVersion>,
+    is_unranged: AtomicBool,
+}
+
+impl ObjectCell {
+    /// The size and version, once they are known.
+    pub fn get(&self) -> Option<ObjectVersion> {
+        self.0.object.get().cloned()
+    }
+
+    /// Whether the source returns the whole object for any range, so that each further range costs all bytes
+    /// before it.
+    pub fn is_unranged(&self) -> bool {
+        self.0.is_unranged.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_unranged(&self) {
+        self.0.is_unranged.store(true, Ordering::Release);
+    }
+
+    /// Sets the size and version; later calls do nothing. Readers check that the object stays the same.
+    pub(super) fn set(&self, object: ObjectVersion) {
+        if object != ObjectVersion::default() {
+            let _ = self.0.object.set(object);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What an HTTP response means: an object or a range of it, or an error. Whichever client received it, it
+//! comes through here.
+
+use super::checksum::Checksum;
+use super::compression::Compression;
+use super::source::{GetOptions, GetResponse, Refusal};
+use super::transport::{Response, region};
+use crate::secret_url::SentSecrets;
+use crate::{ErrorKind, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::stream::TryStreamExt;
+use http::StatusCode;
+use http::header::{self, HeaderMap};
+use std::io;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+/// Maximum number of bytes that are read of the body of an error response.
+const MAX_EXPLANATION: usize = 16 << 10;
+/// Time limit for reading it.
+const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Reads the head of a response to a request for the object at `url` with these options. `version` takes the
+/// version of the object from the headers.
+pub(super) async fn read(
+    response: Response,
+    url: &str,
+    options: &GetOptions,
+    version: fn(&HeaderMap) -> Option<String>,
+) -> Result<GetResponse, Refusal> {
+    let Response { status, headers, body, target } = response;
+    if status.is_success() {
+        refuse_coding(&headers, url, || target.sent()).map_err(Refusal::Other)?;
+    }
+    let (range, size) = match status {
+        StatusCode::OK => (None, content_length(&headers)),
+        StatusCode::PARTIAL_CONTENT => match content_range(&headers) {
+            Some((range, size)) => (Some(range), size),
+            // Some emulators answer so for empty objects: `Content-Range` has no form for an empty range.
+            None if options.range.is_some() && content_length(&headers) == Some(0) => {
+                return Err(Refusal::Beyond);
+            }
+            None => {
+                let why = "a partial response does not say which part it is";
+                return Err(Refusal::Other(ErrorKind::Store(why.into()).into()));
+            }
+        },
+        StatusCode::RANGE_NOT_SATISFIABLE if options.range.is_some() => return Err(Refusal::Beyond),
+        StatusCode::PRECONDITION_FAILED => return Err(Refusal::changed(options, version(&headers))),
+        _ => return Err(refused(Response { status, headers, body, target }, url).await),
+    };
+    let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
+    Ok(GetResponse { size, range, version, checksum, body })
+}
+
+/// Refuses a body with a content coding, which is not the bytes of the object: every request asks for the
+/// bytes as they are stored. Allowed is the coding in which the object is stored by its name.
+fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets) -> Result<()> {
+    let codings = headers.get_all(header::CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let codings: Vec<_> =
+        codings.flat_map(|value| value.split(',')).map(|coding| coding.trim().to_ascii_lowercase()).collect();
+    for coding in &codings {
+        let compression = match &**coding {
+            "gzip" | "x-gzip" => Some(Compression::Gzip),
+            "zstd" => Some(Compression::Zstd),
+            "br" | "deflate" | "compress" | "x-compress" => None,
+            // No compression, or nothing that a reader could undo.
+            _ => continue,
+        };
+        if codings.len() > 1 || compression.is_none() || compression != Compression::of(url) {
+            let coding = sent().redact(coding);
+            let why = format!(
+                "the body has the Content-Encoding {coding}, which was not asked for: store the object \
+                 without this header, or compressed under a name that says so (.gz, .zst)"
+            );
+            return Err(ErrorKind::UnsupportedCompression(why).into());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn etag(headers: &HeaderMap) -> Option<String> {
+    headers.get(header::ETAG)?.to_str().ok().map(str::to_owned)
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The range of the body and, if known, the size of the object (RFC 9110, 14.4).
+fn content_range(headers: &HeaderMap) -> Option<(Range<u64>, Option<u64>)> {
+    let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+    let (range, size) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last) = (first.parse().ok()?, last.parse::<u64>().ok()?);
+    let size = if size == "*" { None } else { Some(size.parse().ok()?) };
+    Some((first..last.checked_add(1)?, size))
+}
+
+/// Reads an error response to a request for `url`. Its text is foreign: it may repeat all that was sent,
+/// which is hidden here, before own text is added.
+pub(super) async fn refused(response: Response, url: &str) -> Refusal {
+    let Response { status, headers, mut body, target } = response;
+    let mut text = Vec::new();
+    let reading = async {
+        while let Ok(Some(chunk)) = body.try_next().await {
+            text.extend_from_slice(&chunk[..chunk.len().min(MAX_EXPLANATION - text.len())]);
+            if text.len() == MAX_EXPLANATION {
+                break;
+            }
+        }
+    };
+    // The status says most of it: the rest is not worth a long wait.
+    let _ = tokio::time::timeout(EXPLANATION_TIMEOUT, reading).await;
+    let text = String::from_utf8_lossy(&text);
+    let explanation = explanation(&text);
+    let code = explanation[0].as_str();
+    let mut message = format!("the server answered {status}");
+    let mut sent = target.sent();
+    sent.add_url(url);
+    for part in explanation.iter().filter(|part| !part.is_empty()) {
+        message = format!("{message}: {}", sent.redact(part));
+    }
+    message.extend(target.note.map(|note| format!("; {note}")));
+    message += &advice(code, &text, &headers, &sent);
+    let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let expired = matches!(code, "ExpiredToken" | "RequestExpired" | "TokenRefreshRequired");
+    let kind = match status {
+        StatusCode::NOT_FOUND | StatusCode::GONE => ErrorKind::NotFound(message.into()),
+        _ if expired || status == StatusCode::UNAUTHORIZED => {
+            return Refusal::Unauthenticated(ErrorKind::Denied(message.into()).into());
+        }
+        _ if code == "UserProjectMissing" => ErrorKind::Denied(message.into()),
+        StatusCode::FORBIDDEN => ErrorKind::Denied(message.into()),
+        _ if busy || matches!(code, "SlowDown" | "ServerBusy") => {
+            ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: message.into() }
+        }
+        StatusCode::REQUEST_TIMEOUT => ErrorKind::Io(io::Error::other(message)),
+        // The server cannot do what is asked, or a network asks for a log-in: trying again would not help.
+        StatusCode::NOT_IMPLEMENTED
+        | StatusCode::HTTP_VERSION_NOT_SUPPORTED
+        | StatusCode::NOT_EXTENDED
+        | StatusCode::NETWORK_AUTHENTICATION_REQUIRED => ErrorKind::Store(message.into()),
+        status if status.is_server_error() => ErrorKind::Io(io::Error::other(message)),
+        _ => ErrorKind::Store(message.into()),
+    };
+    Refusal::Other(kind.into())
+}
+
+/// What to set where a cloud refuses for a reason, as the end of a message: its own text does not name the
+/// variables that users of this crate set.
+fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
+    match code {
+        // From Google Cloud Storage.
+        "UserProjectMissing" => {
+            "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
+        }
+        // From S3, which says no more where the requester pays.
+        "AccessDenied" if headers.contains_key("x-amz-request-id") => {
+            "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
+        }
+        "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed" => {
+            match (region(headers, sent), element(text, "Region")) {
+                (region, None) => region,
+                (region, Some(_)) if !region.is_empty() => region,
+                (_, Some(region)) => {
+                    let region = sent.redact(region);
+                    format!("; the bucket is in the region {region}: set AWS_REGION={region}")
+                }
+            }
+        }
+        _ => String::new(),
+    }
+}
+
+/// The code and the message in the body of a cloud's error response: XML, or JSON from a server of tokens.
+fn explanation(text: &str) -> [String; 2] {
+    let document = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    let error = &document["error"];
+    let find = |name: &str, in_json: [&serde_json::Value; 2]| {
+        let found = element(text, name).or_else(|| in_json.into_iter().find_map(serde_json::Value::as_str));
+        found.unwrap_or_default().to_owned()
+    };
+    [
+        find("Code", [error, &error["status"]]),
+        find("Message", [&document["error_description"], &error["message"]]),
+    ]
+}
+
+/// The text of the first XML element of this name in a cloud's error response.
+pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once(&format!("</{name}>"))?.0.trim())
+}
+
+/// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    match value.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(parse_date(value)?.duration_since(now).unwrap_or_default()),
+    }
+}
+
+/// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`. The two older forms are not read.
+fn parse_date(text: &str) -> Option<SystemTime> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let (_, text) = text.split_once(", ")?;
+    let mut parts = text.split([' ', ':']);
+    let number = |parts: &mut std::str::Split<'_, _>| parts.next()?.parse::<u64>().ok();
+    let day = number(&mut parts).filter(|day| (1..=31).contains(day))?;
+    let month = parts.next().filter(|name| name.len() == 3).and_then(|name| MONTHS.find(name))?;
+    let month = (month % 3 == 0).then_some(month as u64 / 3 + 1)?;
+    let year = number(&mut parts).filter(|year| (1970..=9999).contains(year))?;
+    let [hours, minutes, seconds] = [number(&mut parts)?, number(&mut parts)?, number(&mut parts)?];
+    if parts.next() != Some("GMT") || parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    // Years begin with March here, so that a leap day is the last day of its year.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
+    // 1 January 1970 is 719,468 days after 1 March of the year 0.
+    let seconds = (days.checked_sub(719_468)? * 24 + hours) * 3600 + minutes * 60 + seconds;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// The checksum of the whole object, if the response has it. `is_whole` says whether the body is the whole
+/// object: some headers are checksums of what is sent, some of what is stored.
+fn checksum(headers: &HeaderMap, is_whole: bool) -> Option<Checksum> {
+    let values = |name: &str| -> Vec<&str> {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(str::trim).collect()
+    };
+    let is =
+        |name: &str, expected: &str| values(name).iter().all(|value| value.eq_ignore_ascii_case(expected));
+    let single = |name: &str| match values(name)[..] {
+        [value] => Some(value),
+        _ => None,
+    };
+    // An object that is stored compressed may be sent decompressed; these are checksums of what is stored.
+    let google =
+        if is("x-goog-stored-content-encoding", "identity") { values("x-goog-hash") } else { Vec::new() };
+    let of_google = |name: &str| google.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix('='));
+    // RFC 9530: `crc32c=:base64:`.
+    let digests = values("repr-digest");
+    let digest = |name: &str| {
+        let value = digests.iter().find_map(|value| value.strip_prefix(name)?.strip_prefix("=:"));
+        value.and_then(|value| value.strip_suffix(':'))
+    };
+    // The checksum of an object that was uploaded in parts may be one over the checksums of its parts.
+    let of_parts = !values("x-amz-checksum-type").is_empty() && is("x-amz-checksum-type", "COMPOSITE");
+    let amazon = single("x-amz-checksum-crc32c").filter(|_| is_whole && !of_parts);
+    let sent = single("content-md5").filter(|_| is_whole);
+    let crc = of_google("crc32c").or(amazon).or_else(|| digest("crc32c"));
+    let md5 = of_google("md5").or_else(|| digest("md5")).or_else(|| single("x-ms-blob-content-md5")).or(sent);
+    let crc = crc.and_then(decode_base64).map(|sum| Checksum::Crc32c(u32::from_be_bytes(sum)));
+    crc.or_else(|| md5.and_then(decode_base64).map(Checksum::Md5))
+}
+
+/// Decodes base64 of exactly `N` bytes.
+fn decode_base64<const N: usize>(text: &str) -> Option<[u8; N]> {
+    BASE64.decode(text).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (header::HeaderName::from_static(name), header::HeaderValue::from_static(value))
+        };
+        lines.iter().map(pair).collect()
+    }
+
+    const CRC: Checksum = Checksum::Crc32c(0xe306_9283);
+
+    #[test]
+    fn checksums_are_those_of_the_whole_object() {
+        // Of "123456789": CRC-32C e3069283, MD5 25f9e794323b453885f5181f1b624d0b.
+        let md5 = Some(Checksum::Md5(decode_base64("JfnnlDI7RTiF9RgfG2JNCw==").unwrap()));
+        let both = "crc32c=4waSgw==,md5=JfnnlDI7RTiF9RgfG2JNCw==";
+        let (goog, blob, amz) = ("x-goog-hash", "x-ms-blob-content-md5", "x-amz-checksum-crc32c");
+        let sum = "JfnnlDI7RTiF9RgfG2JNCw==";
+        for (lines, whole, part) in [
+            (&[(goog, both)][..], Some(CRC), Some(CRC)),
+            (&[(goog, "md5=JfnnlDI7RTiF9RgfG2JNCw=="), (goog, "crc32c=4waSgw==")], Some(CRC), Some(CRC)),
+            (&[(goog, "md5=JfnnlDI7RTiF9RgfG2JNCw==")], md5, md5),
+            (&[(goog, both), ("x-goog-stored-content-encoding", "gzip")], None, None),
+            (&[(goog, both), ("x-goog-stored-content-encoding", "identity")], Some(CRC), Some(CRC)),
+            (&[(amz, "4waSgw==")], Some(CRC), None),
+            (&[(amz, "4waSgw=="), ("x-amz-checksum-type", "FULL_OBJECT")], Some(CRC), None),
+            (&[(amz, "4waSgw=="), ("x-amz-checksum-type", "COMPOSITE")], None, None),
+            (&[(amz, "4waSgw==-2")], None, None),
+            (&[("content-md5", sum)], md5, None),
+            (&[(blob, sum), ("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")], md5, md5),
+            (&[("repr-digest", "sha-256=:AAAA:, crc32c=:4waSgw==:")], Some(CRC), Some(CRC)),
+            (&[("content-md5", "no base64"), (goog, "crc32c=AAAA")], None, None),
+            (&[("content-md5", sum), ("content-md5", sum)], None, None),
+            (&[], None, None),
+        ] {
+            let headers = headers(lines);
+            assert_eq!((checksum(&headers, true), checksum(&headers, false)), (whole, part), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_come_as_seconds_or_as_a_date() {
+        let now = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        assert_eq!(now, SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777));
+        for (value, expected) in [
+            ("120", Some(120)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+            ("Tue, 29 Feb 2000 00:00:00 GMT", Some(951_782_400 - 784_111_777)),
+            ("-1", None),
+            ("soon", None),
+            ("Sun, 06 anF 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 24:00:00 GMT", None),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", None),
+        ] {
+            let wait = retry_after(&headers(&[("retry-after", value)]), now);
+            assert_eq!(wait, expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn ranges_have_a_first_and_a_last_byte() {
+        for (value, expected) in [
+            ("bytes 0-0/1", Some((0..1, Some(1)))),
+            ("bytes 5-9/*", Some((5..10, None))),
+            ("bytes */10", None),
+            ("bytes 5-18446744073709551615/*", None),
+            ("items 0-0/1", None),
+        ] {
+            assert_eq!(content_range(&headers(&[("content-range", value)])), expected, "{value}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What faults of connections mean, whichever client met them.
+
+use crate::environment::proxy_hint;
+use crate::location::Failure;
+use crate::{Error, ErrorKind};
+use std::error::Error as StdError;
+use std::{io, iter};
+use tokio_rustls::rustls;
+
+/// A response that breaks the rules of HTTP: trying again would not help.
+pub(super) fn malformed(why: &str) -> Error {
+    ErrorKind::Store(format!("the server's response cannot be read: {why}").into()).into()
+}
+
+/// A fault of the network, with the given kind or else with that of the I/O error that caused it.
+///
+/// It is [`ErrorKind::Io`], which may pass, unless TLS says that the next connection will fail in the same
+/// way.
+pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
+    if let Some(unreadable) = causes(error).find_map(of_hyper).filter(|error| error.is_parse()) {
+        return malformed(&unreadable.to_string());
+    }
+    match causes(error).find_map(|error| error.downcast_ref()) {
+        Some(rustls::Error::InvalidMessage(_)) => malformed("it is not valid TLS"),
+        Some(tls) if is_final(tls) => ErrorKind::Store(Failure::boxed(error)).into(),
+        _ => passing_fault(error, kind),
+    }
+}
+
+fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
+    }
+}
+
+fn of_hyper<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a hyper::Error> {
+    error.downcast_ref()
+}
+
+/// An error and all its causes. An [`io::Error`] that wraps another error calls that error's source its own,
+/// and passes over the error itself: here it follows.
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    iter::successors(Some(error), |error| cause(*error))
+}
+
+/// A fault that may pass, whatever TLS says of it: [`ErrorKind::Io`] with the given kind, or else with that
+/// of the I/O error that caused it.
+pub(super) fn passing_fault(error: &(dyn StdError + 'static), kind: Option<io::ErrorKind>) -> Error {
+    // The innermost one that says more than that there is another error within.
+    let kinds = causes(error).filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
+    let cause = kinds.filter(|kind| *kind != io::ErrorKind::Other).last();
+    let kind = kind.or(cause).unwrap_or(io::ErrorKind::Other);
+    io::Error::new(kind, Failure::new(error)).into()
+}
+
+/// Adds to a fault of a connection which variables name a proxy, if any do.
+pub(crate) fn with_proxy_hint(fault: Error) -> Error {
+    match (fault.kind(), proxy_hint()) {
+        (ErrorKind::Io(error), hint) if !hint.is_empty() => {
+            io::Error::new(error.kind(), format!("{error}{hint}")).into()
+        }
+        _ => fault,
+    }
+}
+
+/// Whether the next handshake will fail as this one did: a certificate that is not trusted now, or two sides
+/// that have nothing in common.
+fn is_final(error: &rustls::Error) -> bool {
+    use rustls::{AlertDescription as Alert, Error as TlsError};
+
+    match error {
+        TlsError::InvalidCertificate(_) | TlsError::PeerIncompatible(_) | TlsError::NoApplicationProtocol => {
+            true
+        }
+        TlsError::AlertReceived(alert) => matches!(
+            alert,
+            Alert::ProtocolVersion
+                | Alert::HandshakeFailure
+                | Alert::InsufficientSecurity
+                | Alert::UnrecognisedName
+                | Alert::NoApplicationProtocol
+                | Alert::CertificateRequired
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_is_told_from_what_may_pass() {
+        use rustls::{AlertDescription as Alert, CertificateError, Error as TlsError, PeerIncompatible};
+
+        for (fault, ends) in [
+            (TlsError::InvalidCertificate(CertificateError::UnknownIssuer), true),
+            (
+                TlsError::PeerIncompatible(PeerIncompatible::ServerSentHelloRetryRequestWithUnknownExtension),
+                true,
+            ),
+            (TlsError::NoApplicationProtocol, true),
+            (TlsError::InvalidMessage(rustls::InvalidMessage::InvalidContentType), true),
+            (TlsError::AlertReceived(Alert::HandshakeFailure), true),
+            (TlsError::AlertReceived(Alert::CertificateRequired), true),
+            (TlsError::AlertReceived(Alert::InternalError), false),
+            (TlsError::AlertReceived(Alert::CloseNotify), false),
+            (TlsError::DecryptError, false),
+        ] {
+            let text = fault.to_string();
+            let of_native = io::Error::new(io::ErrorKind::InvalidData, fault.clone());
+            // As `reqwest` wraps it.
+            let nested = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, fault));
+            for fault in [of_native, nested] {
+                let error = network_fault(&fault, None);
+                assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), ends, "{text}");
+                assert_eq!(matches!(error.kind(), ErrorKind::Io(_)), !ends, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fault_has_the_kind_of_its_cause() {
+        let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+        for (error, given, expected) in [
+            (reset(), None, io::ErrorKind::ConnectionReset),
+            (io::Error::other(reset()), None, io::ErrorKind::ConnectionReset),
+            (io::Error::other("nothing"), None, io::ErrorKind::Other),
+            (reset(), Some(io::ErrorKind::TimedOut), io::ErrorKind::TimedOut),
+        ] {
+            match network_fault(&error, given).kind() {
+                ErrorKind::Io(found) => assert_eq!(found.kind(), expected),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

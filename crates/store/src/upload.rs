@@ -1,0 +1,283 @@
+//! Writing objects: blocking writers over the asynchronous `put` of a source.
+
+use super::runtime::{self, Task};
+use super::source::{ObjectInfo, Source};
+use crate::secret_url::SecretUrl;
+use crate::{Error, ErrorKind, Result, wait};
+use async_channel::{Receiver, Sender};
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, BoxStream, StreamExt};
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// A new object that is being written.
+///
+/// It appears whole when [`finish`](ObjectWriter::finish) returns, and replaces an earlier object. If the
+/// writer is dropped without that, or a write has failed, it never appears: an upload to an object store is
+/// aborted, so that none of its parts is kept, and the drop waits for that up to 10 seconds. An upload that
+/// ends with its process, or that cannot be aborted in this time, may leave parts behind that cannot be seen
+/// but are billed: give the bucket a lifecycle rule that aborts incomplete multipart uploads.
+pub trait ObjectWriter: Write + Send {
+    /// Completes the object.
+    ///
+    /// # Errors
+    ///
+    /// If any byte could not be stored, or an earlier write failed. Then the object does not appear.
+    fn finish(self: Box<Self>) -> Result<ObjectInfo>;
+}
+
+/// How [`Store::put_with`](super::Store::put_with) writes a local file. Objects of buckets are always written
+/// as by default.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct WriteOptions {
+    /// Only its owner can read the file, and its directory if that is created for it. Default: false.
+    pub private: bool,
+    /// Whether the content is on the disk before the file has its name, so that it survives a power failure.
+    /// That takes most of the time for small files. Default: true.
+    pub sync: bool,
+    /// Whether an existing file is replaced. Otherwise it is an error, of the kind
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists). Default: true.
+    pub replace: bool,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        WriteOptions { private: false, sync: true, replace: true }
+    }
+}
+
+/// Writes all of `bytes`. Returns the error of the upload itself, which [`Write`] wraps in an [`io::Error`],
+/// so that its kind is not [`ErrorKind::Io`].
+#[doc(hidden)]
+pub fn write_to(object: &mut dyn ObjectWriter, bytes: &[u8]) -> Result<()> {
+    object.write_all(bytes).map_err(|error| error.downcast::<Error>().unwrap_or_else(Error::from))
+}
+
+/// Bytes that are passed to the upload at once.
+const CHUNK_SIZE: usize = 1 << 20;
+/// Time for which an upload whose writer was dropped may take to notice that its body breaks off, before it
+/// is cancelled.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for which a dropped writer waits for the abort of the upload after that.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(9);
+
+/// What a writer sends to its upload.
+enum UploadMessage {
+    Data(Bytes),
+    /// The end of the object. A writer that is dropped without it abandons the object.
+    End,
+}
+
+/// Passes the written bytes to an upload that runs on the I/O runtime.
+#[derive(Debug)]
+pub(super) struct UploadWriter {
+    url: SecretUrl,
+    buffer: BytesMut,
+    messages: Sender<UploadMessage>,
+    /// `None` once it has ended.
+    upload: Option<Task<ObjectInfo>>,
+}
+
+impl UploadWriter {
+    pub(super) fn create(source: &dyn Source, url: &str) -> Result<Self> {
+        let (messages, receiver) = async_channel::bounded(4);
+        let upload = Some(runtime::spawn(source.put(url, body(receiver)))?);
+        Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload })
+    }
+
+    fn send(&mut self, message: UploadMessage) -> Result<()> {
+        match wait::block_on(self.messages.send(message)) {
+            Ok(Ok(())) => Ok(()),
+            // The upload drops its end of the channel only when it has failed.
+            Ok(Err(_)) => {
+                self.end()?;
+                Err(stopped())
+            }
+            Err(error) => {
+                // The chunk is lost. Without it there must be no object, whatever is written after it.
+                self.messages.close();
+                Err(error)
+            }
+        }
+    }
+
+    fn send_buffer(&mut self) -> Result<()> {
+        let chunk = self.buffer.split().freeze();
+        if chunk.is_empty() { Ok(()) } else { self.send(UploadMessage::Data(chunk)) }
+    }
+
+    /// Waits for the upload to end.
+    fn end(&mut self) -> Result<ObjectInfo> {
+        let Some(upload) = &mut self.upload else { return Err(stopped()) };
+        let end = wait::block_on(upload);
+        if end.is_ok() {
+            self.upload = None;
+        }
+        // If the wait was interrupted, the upload is left to the drop, which waits until it is aborted.
+        end.and_then(|end| end).map_err(|error| error.in_shard(&self.url))
+    }
+}
+
+fn stopped() -> Error {
+    io::Error::other("the upload has ended already").into()
+}
+
+impl Write for UploadWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.capacity() == 0 {
+            self.buffer.reserve(CHUNK_SIZE);
+        }
+        let length = bytes.len().min(CHUNK_SIZE - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..length]);
+        if self.buffer.len() == CHUNK_SIZE {
+            self.send_buffer().map_err(io::Error::other)?;
+        }
+        Ok(length)
+    }
+
+    /// Does nothing: no part of an object is visible before it is whole.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for UploadWriter {
+    fn drop(&mut self) {
+        // The source notices that the body breaks off, and cleans up. A process that is about to end, as
+        // after an error or a panic, must wait for that.
+        self.messages.close();
+        if let Some(upload) = self.upload.take() {
+            let _ = upload.end_within(END_TIMEOUT, CLEANUP_TIMEOUT);
+        }
+    }
+}
+
+impl ObjectWriter for UploadWriter {
+    fn finish(mut self: Box<Self>) -> Result<ObjectInfo> {
+        self.send_buffer()?;
+        self.send(UploadMessage::End)?;
+        self.end()
+    }
+}
+
+/// The messages as a body, which ends without an error only after [`UploadMessage::End`].
+fn body(messages: Receiver<UploadMessage>) -> BoxStream<'static, Result<Bytes>> {
+    stream::try_unfold(messages, async |messages| match messages.recv().await {
+        Ok(UploadMessage::Data(chunk)) => Ok(Some((chunk, messages))),
+        Ok(UploadMessage::End) => Ok(None),
+        Err(_) => Err(ErrorKind::Stopped.into()),
+    })
+    .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GetOptions, GetResponse};
+    use futures::future::{BoxFuture, FutureExt};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use std::time::Instant;
+    use wait::Interrupt;
+
+    /// A source that begins an upload when it is notified, and ends it some time after its body has ended.
+    #[derive(Debug, Default)]
+    struct Slow {
+        begin: Arc<tokio::sync::Notify>,
+        time: Duration,
+        /// Whether the upload has ended, with an object or with an error.
+        ended: Arc<AtomicBool>,
+    }
+
+    impl Source for Slow {
+        fn get(&self, _: &str, _: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+            unreachable!("nothing is read")
+        }
+
+        fn put(
+            &self,
+            url: &str,
+            body: BoxStream<'static, Result<Bytes>>,
+        ) -> BoxFuture<'static, Result<ObjectInfo>> {
+            let Slow { begin, time, ended } = self;
+            let (url, begin, time, ended) = (url.to_owned(), Arc::clone(begin), *time, Arc::clone(ended));
+            async move {
+                begin.notified().await;
+                let bytes = body.map(|chunk| chunk.map(|chunk| chunk.len() as u64)).collect::<Vec<_>>().await;
+                tokio::time::sleep(time).await;
+                ended.store(true, Ordering::SeqCst);
+                Ok(ObjectInfo::new(url, bytes.into_iter().sum::<Result<u64>>()?))
+            }
+            .boxed()
+        }
+    }
+
+    fn writer(source: &Slow) -> Box<UploadWriter> {
+        Box::new(UploadWriter::create(source, "slow://a").unwrap())
+    }
+
+    /// A thread may write again after a failed write, and another thread may finish the object.
+    #[test]
+    fn an_object_with_a_hole_does_not_appear() {
+        for interrupts in [false, true] {
+            let source = Slow::default();
+            let mut writer = writer(&source);
+            let writing = thread::spawn(move || {
+                if interrupts {
+                    let interrupt = Interrupt::default();
+                    interrupt.attach();
+                    interrupt.interrupt();
+                } else {
+                    wait::mark_io_thread();
+                }
+                // More than the channel holds.
+                let error = writer.write_all(&vec![0; 8 * CHUNK_SIZE]).unwrap_err();
+                let _ = writer.write(b"more");
+                (writer, error)
+            });
+            let (writer, error) = writing.join().unwrap();
+            assert!(error.get_ref().is_some_and(|error| error.is::<Error>()), "{error:?}");
+            source.begin.notify_one();
+            let error = (writer as Box<dyn ObjectWriter>).finish().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Stopped), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_finish_that_is_interrupted_leaves_the_wait_to_the_drop() {
+        let source = Slow { time: Duration::from_millis(300), ..Slow::default() };
+        source.begin.notify_one();
+        let (mut writer, interrupt) = (writer(&source), Interrupt::default());
+        let (waits, waiting) = mpsc::channel();
+        let writing = thread::spawn({
+            let interrupt = interrupt.clone();
+            move || {
+                interrupt.attach();
+                writer.write_all(b"some").unwrap();
+                waits.send(()).unwrap();
+                (writer as Box<dyn ObjectWriter>).finish().unwrap_err()
+            }
+        });
+        waiting.recv().unwrap();
+        thread::sleep(Duration::from_millis(100));
+        interrupt.interrupt();
+        let error = writing.join().unwrap();
+        assert!(matches!(error.kind(), ErrorKind::Stopped), "{error:?}");
+        assert!(source.ended.load(Ordering::SeqCst), "the writer was dropped before the upload had ended");
+    }
+
+    #[test]
+    fn a_writer_that_is_dropped_on_an_io_thread_holds_it_up_for_no_time() {
+        // It never begins, so that nothing ends it but being cancelled.
+        let writer = writer(&Slow::default());
+        let begun = Instant::now();
+        runtime::run(async move {
+            drop(writer);
+            Ok(())
+        })
+        .unwrap();
+        assert!(begun.elapsed() < END_TIMEOUT, "{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,276 @@
+//! A small trainer to learn from: tar shards → loader → feed → step → checkpoint → resume.
+//!
+//! Read it from `run` down. It trains a network with one hidden layer to tell horizontal stripes from
+//! vertical ones and from a checkerboard. The step is a StableHLO program, `step.mlir`, which a PJRT plugin
+//! compiles for its device. The device is the CPU, or that of the plugin in `PJRT_PLUGIN`.
+
+use shardstream::collate::TensorBatch;
+use shardstream::prelude::*;
+use shardstream::{Error, Rng};
+use shardstream_pjrt::{
+    Buffer, Client, CompileOptions, Executable, PjrtError, Plugin, Signature, Spec, fetch,
+};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Any error ends the program with its message.
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// The step that the device runs. Its shapes are those of the constants below.
+const PROGRAM: &str = include_str!("step.mlir");
+
+/// Height and width of a picture.
+const SIZE: usize = 16;
+/// Pictures per step.
+const BATCH: usize = 64;
+/// Horizontal stripes, vertical stripes, checkerboard.
+const CLASSES: usize = 3;
+/// Name and shape of each array of weights, in the order of the program's arguments.
+const WEIGHTS: [(&str, &[usize]); 4] =
+    [("w1", &[SIZE * SIZE * 3, 64]), ("b1", &[64]), ("w2", &[64, CLASSES]), ("b2", &[CLASSES])];
+
+/// The seed of the first weights and of the order of the samples.
+const SEED: u64 = 1;
+/// Steps from one checkpoint to the next.
+const CHECKPOINT_STEPS: u64 = 50;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    // train_pjrt [STEPS [DIRECTORY]]
+    let mut arguments = std::env::args().skip(1);
+    let steps: u64 = arguments.next().map_or(Ok(200), |steps| steps.parse())?;
+    let dir = PathBuf::from(arguments.next().unwrap_or("target/train_pjrt".into()));
+
+    let shards = write_shards(&dir.join("data"))?;
+    let loader = open_loader(&shards)?;
+    let client = open_device()?;
+    let step = compile(&client)?;
+
+    // Where an earlier run stopped, or the beginning.
+    let start = match newest_checkpoint(&dir)? {
+        Some(path) => {
+            let checkpoint = Checkpoint::load(&path)?;
+            println!("resumed from {} after step {}", path.display(), checkpoint.state.batches());
+            checkpoint
+        }
+        None => Checkpoint { weights: first_weights(), state: loader.epochs(0).state() },
+    };
+    let end = start.state.batches() + steps;
+    train(&loader, &client, &step, start, end, &dir)
+}
+
+// ---- shards ----
+
+/// Writes 1024 pictures into four shards, if they are not there yet. Returns the pattern of their names.
+fn write_shards(dir: &Path) -> Result<String> {
+    let pattern = format!("{}/train-%06d.tar", dir.display());
+    if !dir.join("train-000003.tar").exists() {
+        // A shard appears under its final name once it is complete, so an interrupted run does no harm.
+        let mut writer = ShardWriter::builder(&pattern).max_count(256).build()?;
+        for number in 0..1024 {
+            let class = number % CLASSES as u64;
+            let sample = Sample::new(format!("{number:06}"));
+            writer.write(&sample.with("png", picture(class, number)?.to_png()?).with("cls", class as i64))?;
+        }
+        writer.finish()?;
+    }
+    Ok(format!("{}/train-{{000000..000003}}.tar", dir.display()))
+}
+
+/// Stripes or squares of random width, place and colour, with noise. No single pixel tells the class.
+fn picture(class: u64, number: u64) -> Result<Image> {
+    let mut rng = Rng::new(7, class, number);
+    let (width, right, down) = (2 + rng.below(3), rng.below(16), rng.below(16));
+    let colours = [0, 1].map(|_| [0; 3].map(|_| 40 + rng.below(160)));
+    let mut pixels = Vec::with_capacity(SIZE * SIZE * 3);
+    for y in 0..SIZE as u64 {
+        for x in 0..SIZE as u64 {
+            let (column, row) = ((x + right) / width, (y + down) / width);
+            let stripe = [row, column, row + column][class as usize] % 2;
+            pixels.extend(colours[stripe as usize].map(|value| (value + rng.below(40)) as u8));
+        }
+    }
+    Ok(Image::new(ImageMode::Rgb8, SIZE as u32, pixels)?)
+}
+
+// ---- loader ----
+
+/// Reads the shards in another order in each epoch, decodes on threads, and writes pictures and classes into
+/// batches of two tensors: u8 of (64, 16, 16, 3), and i32 of (64).
+fn open_loader(shards: &str) -> Result<Loader<TensorBatch>> {
+    let dataset = Dataset::builder(shards).shuffle_shards(true).streams(4).seed(SEED).build()?;
+    let columns = Columns::new()
+        .with("image", ImageColumn::new("png", SIZE as u32))
+        .with("label", Scalar::<i32>::new("cls"));
+    // Full batches only: the program is compiled for one shape.
+    Ok(Loader::builder(dataset)
+        .shuffle(200)
+        .collate(columns)
+        .batch(BATCH)
+        .last_batch(LastBatch::Drop)
+        .build()?)
+}
+
+// ---- device ----
+
+/// Opens the devices of the plugin in `PJRT_PLUGIN`, such as `libtpu.so`, or of XLA's plugin for the CPU,
+/// which is downloaded the first time.
+fn open_device() -> Result<Client> {
+    let plugin = match std::env::var_os("PJRT_PLUGIN") {
+        Some(path) => PathBuf::from(path),
+        None => fetch::cpu_plugin(&|line| eprintln!("{line}"))?,
+    };
+    let client = Plugin::load(plugin)?.client(&[])?;
+    println!("training on the platform {}", client.platform()?);
+    Ok(client)
+}
+
+/// Compiles the step for one device: weights are its state, which it consumes; pictures and classes its
+/// inputs.
+fn compile(client: &Client) -> Result<Executable, PjrtError> {
+    let signature = Signature {
+        state: WEIGHTS.iter().map(|(_, shape)| Spec::of::<f32>(&dims(shape))).collect(),
+        inputs: vec![Spec::of::<u8>(&dims(&[BATCH, SIZE, SIZE, 3])), Spec::of::<i32>(&dims(&[BATCH]))],
+    };
+    client.compile(PROGRAM.as_bytes(), signature, &CompileOptions::default())
+}
+
+fn dims(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|length| *length as i64).collect()
+}
+
+/// Random numbers, smaller where more inputs are summed; biases are zero.
+fn first_weights() -> Vec<Vec<f32>> {
+    let draw = |(number, (_, shape)): (usize, &(&str, &[usize]))| {
+        let mut rng = Rng::new(SEED, 0, number as u64);
+        let limit = if shape.len() > 1 { (6.0 / shape[0] as f64).sqrt() } else { 0.0 };
+        (0..shape.iter().product()).map(|_| (limit * (2.0 * rng.unit() - 1.0)) as f32).collect()
+    };
+    WEIGHTS.iter().enumerate().map(draw).collect()
+}
+
+// ---- feed ----
+
+/// A batch on the device.
+struct DeviceBatch {
+    images: Buffer,
+    labels: Buffer,
+    /// The state of the loader after this batch. It travels with the batch, since the feed is some batches
+    /// ahead of the step, and a checkpoint must not count those that were not trained on.
+    state: State,
+}
+
+/// Starts the transfer of a batch. The device reads the pictures from the loader's own memory, which returns
+/// to the loader when the transfer is done.
+fn upload(client: &Client, mut batch: TensorBatch) -> shardstream::Result<DeviceBatch> {
+    let state = batch.state().cloned().ok_or_else(|| Error::step("a batch of a loader has a state"))?;
+    let images = batch.take("image")?.into_bytes();
+    let images = client.upload_bytes(images, &dims(&[BATCH, SIZE, SIZE, 3]), 0).map_err(Error::step)?;
+    let labels = client.upload(batch["label"].as_slice::<i32>()?, &dims(&[BATCH]), 0).map_err(Error::step)?;
+    Ok(DeviceBatch { images, labels, state })
+}
+
+// ---- step ----
+
+/// Trains up to step `end`, and saves on the way and at the end.
+fn train(
+    loader: &Loader<TensorBatch>,
+    client: &Client,
+    step: &Executable,
+    start: Checkpoint,
+    end: u64,
+    dir: &Path,
+) -> Result<()> {
+    // The rest of the epoch after the state, and then epoch after epoch.
+    let batches = loader.restore(&start.state)?;
+    let uploader = client.clone();
+    let mut feed = Feed::new(batches, move |batch| upload(&uploader, batch));
+    let mut weights = Vec::new();
+    for (values, (_, shape)) in start.weights.iter().zip(WEIGHTS) {
+        weights.push(client.upload(values, &dims(shape), 0)?);
+    }
+    for batch in feed.by_ref() {
+        let DeviceBatch { images, labels, state } = batch?;
+        // One list of arguments and one of results for each device.
+        let mut results = step.run(vec![weights], &[vec![&images, &labels]])?.remove(0);
+        let measured = results.split_off(WEIGHTS.len());
+        weights = results;
+        let number = state.batches();
+        if number.is_multiple_of(10) {
+            // Reading a result waits for the step.
+            let (loss, correct) = (measured[0].scalar::<f32>()?, measured[1].scalar::<f32>()?);
+            println!("step {number}: loss {loss:.4}, {:.1} % correct", 100.0 * correct / BATCH as f32);
+        }
+        if number.is_multiple_of(CHECKPOINT_STEPS) || number >= end {
+            let weights = weights.iter().map(Buffer::to_host).collect::<Result<_, PjrtError>>()?;
+            let path = Checkpoint { weights, state }.save(dir)?;
+            println!("saved {}", path.display());
+        }
+        if number >= end {
+            break;
+        }
+    }
+    println!("{}", feed.report());
+    Ok(())
+}
+
+// ---- checkpoint ----
+
+/// What a training needs to resume exactly: the weights, and the state of the data at the same step.
+struct Checkpoint {
+    weights: Vec<Vec<f32>>,
+    state: State,
+}
+
+impl Checkpoint {
+    /// Writes a shard of one sample, with the step in its name. It appears whole or not at all, and weights
+    /// and state cannot come from different steps.
+    fn save(self, dir: &Path) -> Result<PathBuf> {
+        let step = self.state.batches();
+        let mut sample = Sample::new("checkpoint").with("state.txt", self.state.to_string());
+        for (values, (name, shape)) in self.weights.into_iter().zip(WEIGHTS) {
+            sample.set(format!("{name}.npy"), Array::from_vec(shape.to_vec(), values)?);
+        }
+        let pattern = format!("{}/checkpoint-%06d.tar", dir.display());
+        let mut writer = ShardWriter::builder(pattern).start_shard(step).build()?;
+        writer.write(&sample)?;
+        writer.finish()?;
+        Ok(dir.join(format!("checkpoint-{step:06}.tar")))
+    }
+
+    fn load(path: &Path) -> Result<Self> {
+        let shards = Dataset::builder(path.display().to_string()).build()?;
+        let mut sample =
+            shards.samples(0).decode(Decoder::new()).next().ok_or("a checkpoint without a sample")??;
+        let state = sample.take::<String>("state.txt")?.parse()?;
+        let mut weights = Vec::new();
+        for (name, _) in WEIGHTS {
+            weights.push(sample.take::<Array>(&format!("{name}.npy"))?.to_vec()?);
+        }
+        Ok(Checkpoint { weights, state })
+    }
+}
+
+// ---- resume ----
+
+/// The checkpoint of the highest step in a directory, if there is one.
+fn newest_checkpoint(dir: &Path) -> Result<Option<PathBuf>> {
+    let mut newest = None;
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("checkpoint-") && name.ends_with(".tar") {
+            newest = newest.max(Some(path));
+        }
+    }
+    Ok(newest)
+}

@@ -1,0 +1,61 @@
+//! A training in two runs gives what it gives in one, to the last bit.
+
+use shardstream_pjrt::fetch::{FetchError, cpu_plugin};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+/// Whether the CPU plugin is there or can be downloaded. If not, says SKIPPED, or fails where it is required.
+fn has_plugin() -> bool {
+    match cpu_plugin(&|line| eprintln!("{line}")) {
+        Ok(_) => true,
+        // A wrong hash is a failure in any case.
+        Err(error @ FetchError::Hash { .. }) => panic!("{error}"),
+        Err(error) => {
+            let required = std::env::var("SHARDSTREAM_REQUIRE_PLUGIN").is_ok_and(|value| value == "1");
+            assert!(!required, "no CPU plugin: {error}");
+            // Not eprintln!, which the test harness swallows.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: no CPU plugin: {error}");
+            false
+        }
+    }
+}
+
+/// The lines that a run of the program writes about its steps, without the paths of checkpoints.
+fn run(steps: &str, dir: &Path) -> Vec<String> {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_train_pjrt"));
+    let output = program.arg(steps).arg(dir).env_remove("PJRT_PLUGIN").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn two_runs_give_what_one_gives() {
+    if !has_plugin() {
+        return;
+    }
+    let (once, twice) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let whole = run("80", once.path());
+    // The first run stops within an epoch, which has 16 steps, and not where a checkpoint is due.
+    let mut parts = run("37", twice.path());
+    assert!(!twice.path().join("checkpoint-000080.tar").exists());
+    parts.extend(run("43", twice.path()));
+
+    assert_eq!(whole.len(), 8, "{whole:?}");
+    assert_eq!(whole, parts);
+    for step in [50, 80] {
+        let checkpoint = |dir: &Path| std::fs::read(dir.join(format!("checkpoint-{step:06}.tar"))).unwrap();
+        let whole = checkpoint(once.path());
+        assert!(whole.len() > 4 * 768 * 64, "it has the weights");
+        assert!(whole == checkpoint(twice.path()), "weights or state differ at step {step}");
+    }
+    assert_ne!(
+        std::fs::read(once.path().join("checkpoint-000050.tar")).unwrap(),
+        std::fs::read(once.path().join("checkpoint-000080.tar")).unwrap()
+    );
+    // It learns: guessing has a loss of ln 3 = 1.0986.
+    let (_, rest) = whole[7].split_once("loss ").unwrap();
+    let loss: f32 = rest.split_once(',').unwrap().0.parse().unwrap();
+    assert!(loss < 0.7, "{whole:?}");
+}

@@ -1,0 +1,42 @@
+//! Reading, writing and listing objects: local files, object stores, web servers, and sources of your own.
+//!
+//! | URL | place | feature |
+//! |---|---|---|
+//! | a path, `file:` | local files | |
+//! | `gs://bucket/key` | Google Cloud Storage | `gcs` |
+//! | `s3://bucket/key` | Amazon S3 and its likes | `s3` |
+//! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
+//! | `http://`, `https://` | web servers, signed URLs | `http` |
+//!
+//! Keys appear in URLs of buckets as they are, without percent-encoding, and may contain `//`. Keys that
+//! begin with `/`, or have a part `.` or `..`, are listed, but cannot be read. Objects whose names end in
+//! `.gz` or `.zst` (`.tgz`, `.tzst`) are decompressed while they are read.
+//!
+//! Clients of clouds take their settings from the environment, with the names of `object_store`: `GOOGLE_…`,
+//! `AWS_…` and `AZURE_…`, and `STORAGE_EMULATOR_HOST` for an emulator of Google Cloud Storage. Public buckets
+//! are read without credentials if `GOOGLE_SKIP_SIGNATURE`, `AWS_SKIP_SIGNATURE` or `AZURE_SKIP_SIGNATURE` is
+//! `true`. For buckets whose requester pays, set `AWS_REQUEST_PAYER=requester` or `GOOGLE_USER_PROJECT` (the
+//! project that is billed).
+//!
+//! An object is read as bounded ranges of one pinned version, and the length of each range is checked: the
+//! result is the object as it was at one moment, or an error. No message shows passwords or the query of a
+//! signed URL.
+
+pub use shardstream_store::object_store;
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub use shardstream_store::tokio_rustls;
+#[doc(inline)]
+pub use shardstream_store::{
+    Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo,
+    ObjectVersion, ObjectWriter, RequestPhase, RequestReport, Source, SourceReport, Stopper, Store,
+    StoreBuilder, StoreReport, Transport,
+};
+#[doc(hidden)]
+pub use shardstream_store::{
+    Compression, SHARD_SUFFIXES, WriteOptions, file_name, is_local, local_path, normalised, private_file,
+    remove_partial_files, shard_stem, split_last,
+};
+pub(crate) use shardstream_store::{
+    ObjectCell, ReadAheadMemory, ReadQueue, is_path, is_same_place, is_shard_name, write_to,
+};
