@@ -14,7 +14,7 @@ const URL: &str = "SHARDSTREAM_TEST_URL";
 /// Runs in a child process: reads an object of the bucket that the variable names, and lists the bucket.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
-fn read_and_list() {
+fn read_and_list_in_child() {
     let bucket = std::env::var(URL).unwrap();
     let store = builder().retries(0).build().unwrap();
     let read = store.open(&format!("{bucket}/a.tar")).and_then(|body| body.read_all());
@@ -42,7 +42,7 @@ fn kind(kind: &ErrorKind) -> &'static str {
 
 /// The output of the child for reading and for listing.
 pub(super) fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
-    let mut command = child(module_path!(), "read_and_list");
+    let mut command = child(module_path!(), "read_and_list_in_child");
     for (name, _) in std::env::vars() {
         let of_cloud =
             ["AWS_", "GOOGLE_", "GCE_", "STORAGE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
