@@ -245,7 +245,7 @@ fn versions_are_never_mixed_in_an_epoch() {
                     assert_eq!(first, version, "way {way}, kind {kind}, after {after} requests: {outcome:?}");
                 }
                 let changed = |error: &shardstream::Error| matches!(error.kind(), ErrorKind::Changed { .. });
-                assert!(outcome.errors.iter().every(changed), "{:?}", outcome.errors);
+                assert!(outcome.errors.iter().all(changed), "{:?}", outcome.errors);
                 mixed += outcome.errors.len();
                 if outcome.errors.is_empty() {
                     let keys = |samples: &[(String, String)]| -> Vec<String> {
