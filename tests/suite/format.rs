@@ -1,5 +1,6 @@
 //! The rules of the format as tables: names, grouping, and the handling of damage.
 
+use crate::support::Every;
 use crate::support::names::{ALIKE, HIDDEN};
 use crate::support::{archive, content, files, member, read_bytes};
 use shardstream::{Error, Result, Sample};
@@ -173,7 +174,7 @@ fn a_compressed_shard_cut_anywhere_is_an_error() {
         let path = dir.path().join("cut.tar.gz");
         std::fs::write(&path, &bytes[..cut]).unwrap();
         let (good, error) = good_and_error(crate::support::read_samples(&path));
-        assert!(good.len() <= 3 && good.iter().all(|sample| sample.len() == 2));
+        assert!(good.len() <= 3 && good.iter().every(|sample| sample.len() == 2));
         assert!(error.is_some(), "cut at {cut}");
     }
 }

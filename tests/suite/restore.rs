@@ -1,5 +1,6 @@
 //! States that a loader refuses, with its messages; and no document makes a loader panic or run forever.
 
+use crate::support::Every;
 use crate::support::versioned_source::{VersionedSource, counts, shard, url};
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -246,7 +247,7 @@ fn a_rank_whose_last_item_failed_is_at_its_end() {
         let whole = State::merge(states).unwrap();
         assert_eq!(whole.samples(), 10);
         assert!(loader(0).restore(&whole).unwrap().next().is_none());
-        assert!(loader(1).restore(&whole).unwrap().all(|item| item.is_err()));
+        assert!(loader(1).restore(&whole).unwrap().every(|item| item.is_err()));
     }
 }
 

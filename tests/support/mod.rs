@@ -20,6 +20,21 @@ use std::path::Path;
 /// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
 pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
+/// For assertions about all of something.
+pub trait Every: Iterator + Sized {
+    /// Like [`Iterator::all`], and that there is an item at all.
+    fn every(mut self, mut holds: impl FnMut(Self::Item) -> bool) -> bool {
+        let mut count = 0;
+        let all = self.all(|item| {
+            count += 1;
+            holds(item)
+        });
+        all && count > 0
+    }
+}
+
+impl<I: Iterator> Every for I {}
+
 /// The root of the repository. These files are also compiled into the tests of other packages.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

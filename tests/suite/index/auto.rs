@@ -2,6 +2,7 @@
 
 use super::logged::{LoggedBucket, PROBE, keys};
 use super::*;
+use crate::support::Every;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
 use shardstream::tar::Limits;
@@ -118,7 +119,7 @@ fn a_bucket_is_listed_and_its_index_read() {
     let last = asked.iter().rposition(|line| line.starts_with("PUT")).unwrap();
     let second = &asked[last + 1..];
     assert!(second.len() >= 2 && second.last().unwrap().ends_with(".index.json"), "{second:?}");
-    assert!(second.iter().all(|line| !line.ends_with(".tar")), "{second:?}");
+    assert!(second.iter().every(|line| !line.ends_with(".tar")), "{second:?}");
 }
 
 #[cfg(feature = "gcs")]

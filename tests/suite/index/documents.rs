@@ -1,6 +1,7 @@
 //! Indexes as documents: ours, those of `wids`, and invalid ones.
 
 use super::*;
+use crate::support::Every;
 use crate::support::python::Python;
 use crate::support::read_content;
 use shardstream::index::AutoIndex;
@@ -72,7 +73,7 @@ fn a_compact_index_loads_as_the_json_one() {
     index.save(&store, dir.path().join("shards/i.shidx").to_str().unwrap()).unwrap();
     fs::rename(dir.path().join("shards"), elsewhere.path().join("moved")).unwrap();
     let moved = Index::load(&store, elsewhere.path().join("moved/i.shidx").to_str().unwrap()).unwrap();
-    assert!(moved.shards().iter().all(|url| fs::exists(url.expose_secret()).unwrap()));
+    assert!(moved.shards().iter().every(|url| fs::exists(url.expose_secret()).unwrap()));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Skipped steps: the next batches are those after the skipped ones, whose shards are not read.
 
 use super::{all, number, numbers, rank, saved, url};
+use crate::support::Every;
 use crate::support::versioned_source::{VersionedSource, counts};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
@@ -110,7 +111,7 @@ proptest! {
     ) {
         let loader = job.loader(rank(0, 1), 0);
         let whole = job.begin(&loader);
-        prop_assert!(whole.iter().all(|(item, _)| item.is_ok()));
+        prop_assert!(whole.iter().every(|(item, _)| item.is_ok()));
         for (stop, skip) in stops {
             // From the start, or after a batch.
             let stop = stop.index(whole.len() + 1);

@@ -2,6 +2,7 @@
 //! finish, samples to pad with that cannot be used.
 
 use super::{VersionedSource, number, numbers, rank, saved};
+use crate::support::Every;
 use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::{Buckets, GroupBy, Stage};
@@ -207,7 +208,7 @@ fn accounts(job: &Job, loader: &Loader<TensorBatch>, size: usize, found: &[(Foun
     }
     if end.ledger().repeated() == 0 && job.last != LastBatch::Repeat {
         numbers.sort_unstable();
-        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "twice: {numbers:?}");
+        assert!(numbers.windows(2).every(|pair| pair[0] < pair[1]), "twice: {numbers:?}");
     }
 }
 

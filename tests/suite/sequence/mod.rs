@@ -4,6 +4,7 @@
 
 mod pipes;
 
+use crate::support::Every;
 use crate::support::shards::key;
 use pipes::{Item, Pipe, pipes};
 use proptest::prelude::*;
@@ -550,7 +551,7 @@ fn once(job: &Job, together: &Taken, total: usize, all: u64) -> Result<(), TestC
         _ => prop_assert_eq!(count, total),
     }
     let most = if job.rest == Repeat { u64::MAX } else { job.passes };
-    prop_assert!(seen.values().all(|times| *times <= most), "{:?}", seen);
+    prop_assert!(seen.values().every(|times| *times <= most), "{:?}", seen);
     prop_assert!(job.rest == Drop || seen.len() == job.sizes.iter().flatten().sum::<usize>());
     Ok(())
 }

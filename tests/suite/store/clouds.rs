@@ -4,6 +4,7 @@
 //! The clients take their settings from the environment, so each test reads and lists in its own process.
 
 use crate::store::builder;
+use crate::support::Every;
 use crate::support::child::child;
 use crate::support::noise;
 use crate::support::server::{Reply, Request, Server};
@@ -182,8 +183,8 @@ fn the_billing_project_is_sent_when_set() {
     assert_eq!(gs_says(&server, &paid), ["reading gave 100", "listing gave 0"]);
     // The token server does not get the header.
     let requests = server.requests();
-    let mut tokens = requests.iter().filter(|request| is_token(request));
-    assert!(tokens.all(|request| request.header("x-goog-user-project").is_none()));
+    let tokens = requests.iter().filter(|request| is_token(request));
+    assert!(tokens.every(|request| request.header("x-goog-user-project").is_none()));
 }
 
 #[test]
@@ -266,7 +267,7 @@ fn unusable_credentials_are_denied_and_say_what_to_set() {
             "{text}"
         );
     }
-    assert!(refusing.requests().iter().all(is_token));
+    assert!(refusing.requests().iter().every(is_token));
     for text in child_says("az://bucket", &[]) {
         assert!(text.contains("failed as Denied") && text.contains("AZURE_STORAGE_ACCOUNT_NAME"), "{text}");
     }

@@ -5,6 +5,7 @@
 
 use crate::store::builder;
 use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
+use crate::support::Every;
 use crate::support::child::child;
 use shardstream::store::Store;
 
@@ -125,8 +126,8 @@ fn gcs() {
         assert!(
             requests.iter().any(|request| request.method == "DELETE" && request.query().contains("uploadId"))
         );
-        let mut reads = requests.iter().filter(|request| request.method == "GET");
-        assert!(reads.all(|request| request.header("authorization").is_none()));
+        let reads = requests.iter().filter(|request| request.method == "GET");
+        assert!(reads.every(|request| request.header("authorization").is_none()));
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::store::TRANSPORT;
 use crate::store::conformance::small_ranges;
+use crate::support::Every;
 use crate::support::child::child;
 use crate::support::noise;
 use crate::support::server::{Framing, Reply, Request, Server};
@@ -185,10 +186,10 @@ fn redirects_send_credentials_to_the_same_host_only() {
     for path in ["/a.tar", "/same.tar"] {
         assert!(store.open(&url(path)).unwrap().read_all().unwrap() == noise(4500));
     }
-    assert!(front.requests().iter().all(|request| request.header("authorization").is_some()));
-    assert!(target.requests().iter().all(|request| request.header("authorization").is_none()));
+    assert!(front.requests().iter().every(|request| request.header("authorization").is_some()));
+    assert!(target.requests().iter().every(|request| request.header("authorization").is_none()));
     assert!(front.requests().iter().any(|request| request.path() == "/moved.tar"));
-    assert!(target.requests().iter().all(|request| request.range().is_some()));
+    assert!(target.requests().iter().every(|request| request.range().is_some()));
     assert_eq!((connections(&front.requests()), connections(&target.requests())), (1, 1));
 }
 
@@ -396,7 +397,7 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
         assert!(
             requests
                 .iter()
-                .all(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
+                .every(|request| request.header("host").unwrap().ends_with(&server.port().to_string()))
         );
         // Without the variable the certificate is not trusted.
         let text = child_says(&url, &[]);

@@ -2,6 +2,7 @@
 //! `support/emulator.rs`.
 
 use crate::program::{Ran, demo, output, program, sample};
+use crate::support::Every;
 use crate::support::emulator::Emulator;
 use crate::support::noise;
 use shardstream::write::ShardWriter;
@@ -246,7 +247,7 @@ fn kill(emulator: &Emulator) {
     done(dir.path(), &[emulator], &["cp", &objects, "killed/"]);
     let killed = tars(&dir.path().join("killed"));
     assert!((1..SHARDS).contains(&killed.len()), "{} shards", killed.len());
-    assert!(killed.iter().all(|(name, bytes)| alone.get(name) == Some(bytes)));
+    assert!(killed.iter().every(|(name, bytes)| alone.get(name) == Some(bytes)));
     let said = done(dir.path(), &[emulator], &[&reshard[..], &[&there, "--resume"]].concat());
     let kept =
         said.split("; ").nth(1).and_then(|kept| kept.split(' ').next()).unwrap().parse::<usize>().unwrap();
