@@ -1,5 +1,5 @@
-//! Helpers of the tests with the CPU plugin, which is downloaded on the first run. These tests are ignored unless
-//! they are asked for.
+//! Helpers of the tests with the CPU plugin, which is downloaded on the first run. These tests are ignored
+//! unless they are asked for.
 #![allow(dead_code, missing_docs, reason = "each test program takes in all of it, and uses a part")]
 
 use resnet::artifact::Artifact;
