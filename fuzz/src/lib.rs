@@ -1,8 +1,8 @@
 //! Fuzz targets: functions that take any bytes and panic if the library does what it must not.
 //!
 //! `cargo test -p shardstream-fuzz` calls them with the files of `corpus/` and with inputs made from these,
-//! in seconds. `just fuzz TARGET SECONDS` is libFuzzer, which looks for inputs that reach new code. What either
-//! finds joins the corpus.
+//! in seconds. `just fuzz TARGET SECONDS` is libFuzzer, which looks for inputs that reach new code. What
+//! either finds joins the corpus.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A limit on memory.
+//! A bound on the memory that a target holds.
 
 /// Runs `work` and asserts that it never holds more than `limit` bytes of memory.
 pub(crate) fn within(limit: u64, work: impl FnOnce()) {

@@ -1,7 +1,7 @@
 //! Python with `webdataset`, the reference of the format.
 //!
-//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Tests that need one are ignored unless
-//! they are asked for. To set one up:
+//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Tests that need one are ignored unless they
+//! are asked for. To set one up:
 //!
 //! ```text
 //! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 wids==0.1.11 numpy pillow msgpack

@@ -82,9 +82,9 @@ impl Store {
     /// Opens the bytes `range` of the object at `url` for reading. The body is shorter if the object ends
     /// before the range does, and empty if it ends before the range begins.
     ///
-    /// A range of at most [`range_size`](super::StoreBuilder::range_size) bytes is one request, and an empty range
-    /// none. Offsets in errors count from the beginning of the object. A server that knows no ranges sends
-    /// the whole object: the bytes before `range` are received and dropped.
+    /// A range of at most [`range_size`](super::StoreBuilder::range_size) bytes is one request, and an empty
+    /// range none. Offsets in errors count from the beginning of the object. A server that knows no ranges
+    /// sends the whole object: the bytes before `range` are received and dropped.
     ///
     /// # Errors
     ///
