@@ -1,6 +1,5 @@
 //! Regions of zeros in shards: no way of reading loses samples without an error.
 
-use crate::support::Every;
 use crate::support::versioned_source::{VersionedSource, url};
 use crate::support::{archive, noise};
 use futures::StreamExt;
@@ -62,7 +61,7 @@ fn check(what: &str, found: &[Result<Sample>]) {
         crate::support::read_bytes(&shard()).iter().map(|sample| shape(sample.as_ref().unwrap())).collect();
     let errors: Vec<&Error> = found.iter().filter_map(|item| item.as_ref().err()).collect();
     assert!(good == whole || !errors.is_empty(), "{what}: {good:?}");
-    assert!(good.iter().every(|sample| whole.contains(sample)), "{what}: {good:?}");
+    assert!(good.iter().all(|sample| whole.contains(sample)), "{what}: {good:?}");
     for error in errors {
         let kinds = matches!(error.kind(), ErrorKind::ArchiveEnd(_) | ErrorKind::Stale { .. });
         assert!(kinds, "{what}: {error}");
@@ -211,7 +210,7 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
             let errors: Vec<&Error> =
                 found.iter().filter_map(|item| item.as_ref().err()).chain(index.as_ref().err()).collect();
             assert_eq!(errors.len(), if fine { 0 } else { 2 }, "{name}, {number}: {errors:?}");
-            assert!(errors.iter().every(|error| matches!(error.kind(), ErrorKind::ArchiveEnd(_))));
+            assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::ArchiveEnd(_))));
             // Slices cross the end of an archive too.
             if let Ok(index) = index {
                 let count = index.samples();
