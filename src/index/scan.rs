@@ -236,10 +236,11 @@ impl<'a> Windows<'a> {
         Ok(self.at < length)
     }
 
-    /// Checks that the body is still of the object that the first window was of. Returns false if the bytes are
-    /// requested anew: the object is larger than the first window, but without a size and a strong version
-    /// nothing shows whether several windows are of the same object, and from a server that ignores ranges each
-    /// costs all bytes before it.
+    /// Checks that the body is still of the object that the first window was of.
+    ///
+    /// Returns false if all bytes are requested anew, in one window: the object is larger than the first one,
+    /// and nothing shows whether several windows are of the same object, since it has no size or no strong
+    /// version; or the server ignores ranges, so that each window costs all bytes before it.
     fn check(&mut self) -> Result<bool> {
         let now = self.body.object().unwrap_or_default();
         let Some(before) = &self.object else {

@@ -69,16 +69,16 @@ impl ObjectVersion {
     ///
     /// What `Unknown` means for those who compare:
     ///
-    /// - Responses are joined to one object only if they are `Same` (RFC 9110, 15.3.7.3): the ranges of a
-    ///   [`Body`](super::Body), what follows after a fault, and what follows a file of the
-    ///   [cache](super::Cache). An object without a strong version is read in one response; if that breaks, it
-    ///   is requested anew, and the bytes received before must have the same checksum.
-    /// - What was computed or copied before is used again only if it is `Same`: an entry of the cache, an index
-    ///   beside a shard or of an earlier job, and what `index build --update`, `verify --resume`, `cp --resume`
-    ///   and `sync` find. Otherwise it is made anew.
-    /// - A shard is read as that of an index, of a saved state or of an earlier slice of the epoch unless it is
-    ///   `Different`, and so it is for `index check`, `verify --index`, `reshard`, `split` and `plan`: an index
-    ///   may have no versions, and it is compared with the samples as well.
+    /// - Joined only if they are `Same` (RFC 9110, 15.3.7.3): the ranges of a [`Body`](super::Body), what
+    ///   follows after a fault, and what follows a file of the [cache](super::Cache). An object without a
+    ///   strong version is read in one response; if that breaks, it is requested anew, and the bytes received
+    ///   before must have the same checksum.
+    /// - Used again only if they are `Same`, and otherwise made anew: an entry of the cache, an index that
+    ///   was saved beside a shard or by an earlier job, and what `index build --update`, `verify --resume`,
+    ///   `cp --resume` and `sync` find.
+    /// - Accepted unless they are `Different`: a shard for its index, for a saved state, and for the slices
+    ///   of an epoch that were read before; so also for `index check`, `verify --index`, `reshard`, `split`
+    ///   and `plan`. An index may have no versions, and its samples are compared as well.
     #[must_use]
     pub fn compare(&self, other: &ObjectVersion) -> VersionComparison {
         use VersionComparison::{Different, Same, Unknown};

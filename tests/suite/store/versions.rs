@@ -1,5 +1,5 @@
-//! Whoever compares versions, over a server that gives strong and weak ETags, times of whole seconds, and an ETag
-//! once and a time once. The content changes each time, with the size and the layout kept.
+//! Whoever compares versions, over a server that gives strong and weak ETags, times of whole seconds, and an
+//! ETag once and a time once. The content changes each time, with the size and the layout kept.
 
 use crate::store::conformance::small_ranges;
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};

@@ -1,5 +1,5 @@
-//! Commands that compare a shard with what an index or a log says of it: over a server that gives strong and weak
-//! ETags, times of whole seconds, and an ETag once and a time once.
+//! Commands that compare a shard with what an index or a log says of it: over a server that gives strong and
+//! weak ETags, times of whole seconds, and an ETag once and a time once.
 
 use crate::program::{output, run, write};
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};

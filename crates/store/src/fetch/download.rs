@@ -130,7 +130,7 @@ impl Download {
                 let message = format!("received {received} bytes in a response of {expected}");
                 return Err(ErrorKind::Store(message.into()).into());
             }
-            // Where no strong version identifies the object, the bytes that were handed on before must come again.
+            // Where no strong version identifies the object, the bytes handed on before must come again.
             let repeated = overlap(&chunk, position, &(self.range.start..resume_at));
             self.target.meter.wasted(resume_at.min(end).saturating_sub(position));
             repeated_sum = crc32c::crc32c_append(repeated_sum, &repeated);
@@ -174,8 +174,7 @@ impl Download {
                 Err(ErrorKind::Length { expected, received }.into())
             }
             _ if self.at < self.range.end && !self.can_resume() => {
-                let message =
-                    "the source sends fewer bytes than requested of an object without a strong version";
+                let message = "the source sends fewer bytes than requested of an object without a version";
                 Err(ErrorKind::Store(message.into()).into())
             }
             _ => Ok(false),
