@@ -30,7 +30,7 @@ pub use shardstream_store::tokio_rustls;
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo,
     ObjectVersion, ObjectWriter, RequestPhase, RequestReport, Source, SourceReport, Stopper, Store,
-    StoreBuilder, StoreReport, Transport,
+    StoreBuilder, StoreReport, Transport, VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{

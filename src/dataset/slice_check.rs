@@ -202,18 +202,14 @@ impl SliceCheck {
         let found = self.object.get()?;
         let ExpectedObject { state, index, epoch, url } = self.expected.take()?;
         let mut recorded = state.into_iter().chain(index);
-        if let Some(then) = recorded.find(|then| then.contradicts(&found)) {
+        if let Some(then) = recorded.find(|then| then.compare(&found).is_different()) {
             // When the state was taken it was as recorded, or no sample would have been returned.
             self.replaced = self.resumed;
-            let (then, now) = (described(&then), described(&found));
+            let (then, now) = (then.to_string(), found.to_string());
             return Some(self.located(ErrorKind::Stale { then, now }));
         }
         let before = epoch.check(&url, &found).err()?;
-        let (before, after) = match (before.version, found.version) {
-            (Some(before), Some(after)) if before != after => (before, after),
-            _ => [before.size, found.size].map(|size| format!("of {} bytes", size.unwrap_or(0))).into(),
-        };
-        Some(self.located(ErrorKind::Changed { before, after }))
+        Some(before.changed_to(&found).in_shard(&self.shard))
     }
 
     /// The error if the sample is not the indexed one.
@@ -271,10 +267,4 @@ impl SliceCheck {
     fn located(&self, kind: ErrorKind) -> Error {
         Error::from(kind).in_shard(&self.shard)
     }
-}
-
-fn described(object: &ObjectVersion) -> String {
-    let size = object.size.map_or("an unknown number of".into(), |size| size.to_string());
-    let version = object.version.as_deref().map_or(String::new(), |version| format!(", version {version}"));
-    format!("{size} bytes{version}")
 }

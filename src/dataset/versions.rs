@@ -55,7 +55,7 @@ impl EpochVersions {
             versions.insert(url.clone(), found.clone());
             return Ok(());
         };
-        if before.contradicts(found) {
+        if before.compare(found).is_different() {
             return Err(before.clone());
         }
         before.size = before.size.or(found.size);
@@ -71,20 +71,21 @@ mod tests {
     use super::*;
 
     fn object(size: u64, version: Option<&str>) -> ObjectVersion {
-        let mut object = ObjectVersion::default();
-        (object.size, object.version) = (Some(size), version.map(Into::into));
-        object
+        ObjectVersion::new(Some(size), version)
     }
 
     #[test]
     fn the_first_version_counts() {
         let (versions, url) = (EpochVersions::default(), SecretUrl::from("a.tar"));
-        assert_eq!(versions.check(&url, &object(1, None)), Ok(()));
-        assert_eq!(versions.check(&url, &object(2, None)), Err(object(1, None)));
-        assert_eq!(versions.check(&url, &object(1, Some("v1"))), Ok(()));
-        assert_eq!(versions.check(&url, &object(1, Some("v2"))), Err(object(1, Some("v1"))));
-        assert_eq!(versions.check(&url, &object(1, None)), Ok(()));
-        assert_eq!(versions.check(&SecretUrl::from("b.tar"), &object(2, Some("v2"))), Ok(()));
+        let check = |url: &SecretUrl, size, version| {
+            versions.check(url, &object(size, version)).map_err(|before| before.to_string())
+        };
+        assert_eq!(check(&url, 1, None), Ok(()));
+        assert_eq!(check(&url, 2, None), Err("1 bytes".into()));
+        assert_eq!(check(&url, 1, Some("v1")), Ok(()));
+        assert_eq!(check(&url, 1, Some("v2")), Err("1 bytes, version v1".into()));
+        assert_eq!(check(&url, 1, None), Ok(()));
+        assert_eq!(check(&SecretUrl::from("b.tar"), 2, Some("v2")), Ok(()));
     }
 
     #[test]

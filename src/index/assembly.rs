@@ -62,8 +62,7 @@ impl<'a> IndexAssembly<'a> {
             }
             let saved = by_url.get(&canonical(url.expose_secret())).copied();
             let saved = saved.filter(|saved| {
-                let then = ObjectVersion::new(saved.bytes(), saved.version());
-                then.is_same_version(now)
+                saved.object().compare(now).is_same()
                     && saved.layout.is_some()
                     && (saved.has_checksums() || !self.checksums)
             });

@@ -207,7 +207,9 @@ impl<'a> Windows<'a> {
         match self.body.next() {
             Some(chunk) => {
                 let chunk = chunk.map_err(|error| outline.broken(error))?;
-                self.check()?;
+                if !self.check()? {
+                    return Ok(());
+                }
                 self.at += chunk.len() as u64;
                 parsers.push(chunk);
             }
@@ -219,15 +221,7 @@ impl<'a> Windows<'a> {
 
     /// Opens the next window. Returns false if the object ends before it.
     fn next(&mut self, outline: &mut Outline) -> Result<bool> {
-        let pinned = self.object.as_ref().filter(|object| object.version.is_some());
-        let ranged = pinned.filter(|_| !self.body.object_cell().is_unranged());
-        let Some(length) = ranged.and_then(|object| object.size) else {
-            // Either the server gives no version, so that nothing shows whether several requests read the
-            // same object, or it ignores ranges: make one more request, for all the rest.
-            self.end = u64::MAX;
-            self.body = self.store.open_range(self.url, self.at..self.end)?;
-            return Ok(true);
-        };
+        let Some(length) = self.object.as_ref().and_then(|object| object.size) else { return Ok(false) };
         let wanted = outline.wanted();
         self.size = match wanted > self.end.saturating_add(MIN_GAP) {
             true => MIN_WINDOW,
@@ -243,20 +237,27 @@ impl<'a> Windows<'a> {
     }
 
     /// Checks that the body is still of the object that the first window was of.
-    fn check(&mut self) -> Result<()> {
-        let now = self.body.object();
-        match (&self.object, now) {
-            (None, now) => self.object = now,
-            (Some(before), Some(after)) if *before != after => {
-                let shown = |object: &ObjectVersion| {
-                    let version = object.version.as_deref().unwrap_or("none");
-                    object.size.map_or_else(|| version.to_owned(), |size| format!("{version}, {size} bytes"))
-                };
-                let (before, after) = (shown(before), shown(&after));
-                return Err(Error::from(ErrorKind::Changed { before, after }).in_shard(self.url));
+    ///
+    /// Returns false if all bytes are requested anew, in one window: the object is larger than the first one,
+    /// and nothing shows whether several windows are of the same object, since it has no size or no strong
+    /// version; or the server ignores ranges, so that each window costs all bytes before it.
+    fn check(&mut self) -> Result<bool> {
+        let now = self.body.object().unwrap_or_default();
+        let Some(before) = &self.object else {
+            let may_have_more =
+                now.size.is_some() && now.is_strong() && !self.body.object_cell().is_unranged();
+            if !may_have_more && now.size.unwrap_or(u64::MAX) > self.end {
+                self.end = u64::MAX;
+                self.body = self.store.open_range(self.url, 0..self.end)?;
+                return Ok(false);
             }
-            _ => {}
+            self.object = Some(now);
+            return Ok(true);
+        };
+        // Without a strong version there is one response.
+        match !before.is_strong() || before.compare(&now).is_same() {
+            true => Ok(true),
+            false => Err(before.changed_to(&now).in_shard(self.url)),
         }
-        Ok(())
     }
 }

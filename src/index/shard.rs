@@ -205,7 +205,7 @@ impl ShardIndex {
 
     /// Compares the object that is now at `url` with the indexed one: its size, and its version if `url` is
     /// the indexed place, under any name of it and with any signature. A copy in another place has a version
-    /// of its own. Unknown sizes and versions are not compared.
+    /// of its own. It is accepted unless [`compare`](ObjectVersion::compare) says that it is different.
     ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
@@ -227,18 +227,18 @@ impl ShardIndex {
     /// [`ErrorKind::Stale`] if the objects differ.
     pub fn check_object(&self, url: &str, now: &ObjectVersion) -> Result<()> {
         let then = self.object_at(url);
-        let sizes = matches!((then.size, now.size), (Some(then), Some(now)) if then != now);
-        let versions = matches!((&then.version, &now.version), (Some(then), Some(now)) if then != now);
-        if !sizes && !versions {
+        if !then.compare(now).is_different() {
             return Ok(());
         }
-        let shown = |object: &ObjectVersion| {
-            let bytes = object.size.map(|bytes| format!("{bytes} bytes"));
-            let version = object.version.as_ref().map(|version| format!("version {version}"));
-            bytes.into_iter().chain(version).collect::<Vec<String>>().join(", ")
-        };
-        let (then, now) = (shown(&then), shown(now));
+        let (then, now) = (then.to_string(), now.to_string());
         Err(Error::from(ErrorKind::Stale { then, now }).in_shard(url))
+    }
+
+    /// The size and version of the indexed object.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn object(&self) -> ObjectVersion {
+        ObjectVersion::new(self.bytes, self.version())
     }
 
     /// The stored numbers from the first to the last of these samples: what is read for them.

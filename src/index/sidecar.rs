@@ -58,9 +58,7 @@ pub(super) fn find(
 ) -> Option<ShardIndex> {
     let saved = read_entry(store, place).ok()?;
     let same_shard = saved.url() == file_name(&without_secrets(url));
-    // A rewritten shard often has the same size: without a version, a change would go unnoticed.
-    let same_version =
-        now.version.is_some() && now.version.as_deref() == saved.version() && now.size == saved.bytes;
+    let same_version = saved.object().compare(now).is_same();
     let enough = saved.layout.is_some() && (saved.has_checksums() || !checksums);
     (same_shard && same_version && enough).then(|| saved.unselected().at(url))
 }

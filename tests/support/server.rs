@@ -158,7 +158,41 @@ impl Reply {
                     .with("Content-Range", format!("bytes {first}-{last}/{}", content.len()))
             }
         };
-        reply.with("ETag", etag).with("Last-Modified", "Fri, 20 Nov 2026 12:00:00 GMT")
+        reply.with("ETag", etag).with("Last-Modified", "Fri, 20 Nov 2020 12:00:00 GMT")
+    }
+}
+
+/// What a server says about the version of its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    Strong(&'static str),
+    Weak(&'static str),
+    /// The second of a modification time, and no ETag. The object is old.
+    Old(u64),
+    /// The same of an object that was written within the last minute.
+    Young(u64),
+    Unversioned,
+}
+
+impl Naming {
+    /// How a well-behaved server answers a GET for `content`.
+    pub(crate) fn reply(self, request: &Request, content: &[u8]) -> Reply {
+        let etag = match self {
+            Naming::Strong(tag) => format!("\"{tag}\""),
+            Naming::Weak(tag) => format!("W/\"{tag}\""),
+            _ => String::new(),
+        };
+        let reply = Reply::object(request, content, &etag).with("Date", "Fri, 20 Nov 2020 13:00:00 GMT");
+        let reply = if etag.is_empty() { reply.without("ETag") } else { return reply };
+        let (time, reply) = match self {
+            Naming::Old(second) => (format!("12:00:{second:02}"), reply.without("Last-Modified")),
+            Naming::Young(second) => {
+                let reply = reply.without("Last-Modified").without("Date");
+                (format!("12:00:{second:02}"), reply.with("Date", "Fri, 20 Nov 2020 12:00:40 GMT"))
+            }
+            _ => return reply.without("Last-Modified"),
+        };
+        reply.with("Last-Modified", format!("Fri, 20 Nov 2020 {time} GMT"))
     }
 }
 

@@ -28,9 +28,8 @@ struct CopyJob {
     from: SecretUrl,
     to: SecretUrl,
     name: String,
-    /// Size and version of the source.
-    size: Option<u64>,
-    version: Option<String>,
+    /// The source as it is.
+    object: ObjectVersion,
     /// The object that exists at the target.
     existing: Option<ObjectVersion>,
 }
@@ -145,7 +144,7 @@ fn copy_all(
         let names: BTreeSet<_> = copies.iter().map(|copy| file_name(copy.to.expose_secret())).collect();
         remove_partial_files(&directory, |name| names.contains(name));
     }
-    let total = copies.iter().map(|copy| copy.size).sum::<Option<u64>>();
+    let total = copies.iter().map(|copy| copy.object.size).sum::<Option<u64>>();
     let progress = Arc::new(context.progress("copying", Unit::Bytes, total));
     let records = Arc::new(records);
     let stop = Stop::new(&context.interrupt);
@@ -208,13 +207,12 @@ fn plan(
             )));
         }
         let (from, to) = (from.clone(), SecretUrl::from(url));
-        copies.push(CopyJob { from, to, name, size: None, version: None, existing: None });
+        copies.push(CopyJob { from, to, name, object: ObjectVersion::default(), existing: None });
     }
     let (store, flag) = (context.store.clone(), context.interrupt.clone());
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
     let found = source.par_map(settings.threads.max(16), move |mut copy: CopyJob| {
-        let from = store.stat(copy.from.expose_secret())?;
-        (copy.size, copy.version) = (from.size, from.version);
+        copy.object = store.stat(copy.from.expose_secret())?;
         copy.existing = match store.stat(copy.to.expose_secret()) {
             Ok(existing) => Some(existing),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => None,
@@ -298,15 +296,17 @@ impl Copier {
     ///
     /// The object is the same if both versions are the recorded ones. Without a record, both are read.
     fn same_object(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
-        let Some(existing) = copy.existing.as_ref().filter(|it| it.size.is_some() && it.size == copy.size)
-        else {
+        let CopyJob { object, existing: Some(existing), .. } = copy else { return Ok(None) };
+        if object.size.is_none() || object.size != existing.size {
             return Ok(None);
-        };
+        }
         let from = copy.from.to_string();
+        let was = |record: &CopyRecord, version: &Option<String>, now: &ObjectVersion| {
+            ObjectVersion::new(Some(record.size), version.as_deref()).compare(now).is_same()
+        };
         if let Some(record) = self.records.copies.get(&copy.name).filter(|record| record.from == from)
-            && Some(record.size) == copy.size
-            && copy.version.is_some()
-            && (&record.version, &record.copy) == (&copy.version, &existing.version)
+            && was(record, &record.version, object)
+            && was(record, &record.copy, existing)
         {
             self.progress.add(record.size);
             return Ok(Some((record.clone(), false)));
@@ -315,7 +315,7 @@ impl Copier {
         if (crc32c, size) != self.sum(copy.to.expose_secret(), false)? {
             return Ok(None);
         }
-        let (version, copied) = (copy.version.clone(), existing.version.clone());
+        let (version, copied) = (object.version.clone(), existing.version.clone());
         Ok(Some((CopyRecord { from, size, version, copy: copied, crc32c }, true)))
     }
 

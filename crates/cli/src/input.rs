@@ -7,8 +7,8 @@ use crate::progress::Unit;
 use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::{is_local, normalised};
-use shardstream::{Error, ErrorKind, SecretUrl};
+use shardstream::store::is_local;
+use shardstream::{ErrorKind, SecretUrl};
 use std::sync::Arc;
 
 /// Number of changed shards that an error names.
@@ -156,26 +156,9 @@ impl Input {
 /// The current version of a shard that has not changed since it was indexed.
 ///
 /// # Errors
-/// [`ErrorKind::Stale`] if its size differs, or the version of the object at the same URL.
+/// See [`ShardIndex::check_object`].
 fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<Option<String>> {
     let now = store.stat(url.expose_secret())?;
-    let resized = matches!((shard.bytes(), now.size), (Some(then), Some(now)) if then != now);
-    // Weak and strong ETags are compared as one.
-    let tag = |version: &str| version.trim_start_matches("W/").to_owned();
-    let replaced = match (shard.version(), &now.version) {
-        (Some(then), Some(version)) if tag(then) != tag(version) => {
-            normalised(shard.url()) == normalised(url.expose_secret())
-        }
-        _ => false,
-    };
-    if !resized && !replaced {
-        return Ok(now.version);
-    }
-    let shown = |bytes: Option<u64>, version: Option<&str>| {
-        let bytes = bytes.map_or_else(|| "an unknown size".into(), |bytes| format!("{bytes} bytes"));
-        format!("{bytes}, version {}", version.unwrap_or("unknown"))
-    };
-    let then = shown(shard.bytes(), shard.version());
-    let now = shown(now.size, now.version.as_deref());
-    Err(Error::from(ErrorKind::Stale { then, now }).in_shard(url))
+    shard.check_object(url.expose_secret(), &now)?;
+    Ok(now.version)
 }

@@ -8,6 +8,7 @@ use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
 use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;
+use shardstream::store::ObjectVersion;
 use shardstream::tar::{SampleParser, read};
 use shardstream::write::{ArchiveSize, TarWriter};
 use shardstream::{ErrorKind, Result};
@@ -139,7 +140,7 @@ impl RangeSamples {
             let url = url.to_string();
             hash.text(url.rsplit('/').next().unwrap_or(&url));
             hash.number(shard.bytes().unwrap_or(0));
-            hash.text(version.as_deref().unwrap_or_default());
+            hash.text(ObjectVersion::unmarked(version.as_deref().unwrap_or_default()));
         }
         // Nothing is hashed without keys, so runs with and without keys have different plans.
         for keys in input.keys.iter().flatten() {

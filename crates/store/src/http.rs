@@ -2,6 +2,7 @@
 //!
 //! [`object_store`] has a client for them too, but it drops the query of a URL and requires a length.
 
+use super::object_version::WEAK;
 use super::source::{GetOptions, GetResponse, Refusal, Source};
 use super::transport::{BodyClient, proxy_secrets, request_uri};
 use super::transport_choice::Transport;
@@ -11,6 +12,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::{BoxFuture, FutureExt};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use std::time::{Duration, SystemTime};
+
+/// Minimum time between the modification of an object and a response for which the modification time
+/// identifies the bytes. The clocks of a server and its disks may differ by some seconds.
+const MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Web servers, whose objects have URLs of their own.
 #[derive(Debug)]
@@ -60,8 +66,8 @@ fn headers(url: &url::Url, options: &GetOptions) -> Result<HeaderMap> {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         headers.insert(header::RANGE, value(&range)?);
     }
-    if let Some((name, version)) = options.if_version.as_deref().and_then(condition) {
-        headers.insert(name, value(version)?);
+    if let Some(version) = &options.if_version {
+        headers.insert(condition(version), value(version)?);
     }
     if !url.username().is_empty() || url.password().is_some() {
         let decoded = |text| percent_encoding::percent_decode_str(text).collect::<Vec<u8>>();
@@ -76,18 +82,53 @@ fn headers(url: &url::Url, options: &GetOptions) -> Result<HeaderMap> {
 
 /// The version of an object: its ETag, or else its modification time.
 fn version(headers: &HeaderMap) -> Option<String> {
-    let changed = || headers.get(header::LAST_MODIFIED)?.to_str().ok().map(str::to_owned);
-    response::etag(headers).or_else(changed)
+    response::etag(headers).or_else(|| modification_time(headers, SystemTime::now()))
 }
 
-/// The header that requests this version and no other (RFC 9110, 13.1). None for a weak ETag, which would
-/// never match; the reader compares the version of each response in any case.
-fn condition(version: &str) -> Option<(HeaderName, &str)> {
-    if version.starts_with("W/") {
-        None
-    } else if version.starts_with('"') {
-        Some((header::IF_MATCH, version))
-    } else {
-        Some((header::IF_UNMODIFIED_SINCE, version))
+/// The modification time, as the server sent it. It is marked as weak unless the object was much older than
+/// the response: it could have been written twice in the second that the time names (RFC 9110, 8.8.2.2).
+fn modification_time(headers: &HeaderMap, now: SystemTime) -> Option<String> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    let modified = text(header::LAST_MODIFIED)?;
+    let sent = text(header::DATE).and_then(response::parse_date).unwrap_or(now);
+    let age = response::parse_date(modified).and_then(|modified| sent.duration_since(modified).ok());
+    Some(match age {
+        Some(age) if age >= MIN_AGE => modified.to_owned(),
+        _ => format!("{WEAK}{modified}"),
+    })
+}
+
+/// The header that requests this version and no other (RFC 9110, 13.1).
+fn condition(version: &str) -> HeaderName {
+    match version.starts_with('"') {
+        true => header::IF_MATCH,
+        false => header::IF_UNMODIFIED_SINCE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_young_object_is_weak() {
+        let modified = "Fri, 20 Nov 2020 12:00:00 GMT";
+        let now = response::parse_date("Fri, 20 Nov 2020 13:00:00 GMT").unwrap();
+        for (date, is_weak) in [
+            (Some("Fri, 20 Nov 2020 12:00:00 GMT"), true),
+            (Some("Fri, 20 Nov 2020 12:00:59 GMT"), true),
+            (Some("Fri, 20 Nov 2020 12:01:00 GMT"), false),
+            (Some("Fri, 20 Nov 2020 11:00:00 GMT"), true),
+            (Some("no date"), false),
+            (None, false),
+        ] {
+            let mut headers = HeaderMap::from_iter([(header::LAST_MODIFIED, modified.parse().unwrap())]);
+            headers.extend(date.map(|date| (header::DATE, date.parse().unwrap())));
+            let expected = if is_weak { format!("W/{modified}") } else { modified.to_owned() };
+            assert_eq!(modification_time(&headers, now), Some(expected), "{date:?}");
+        }
+        let unreadable = HeaderMap::from_iter([(header::LAST_MODIFIED, "yesterday".parse().unwrap())]);
+        assert_eq!(modification_time(&unreadable, now).as_deref(), Some("W/yesterday"));
+        assert_eq!(modification_time(&HeaderMap::new(), now), None);
     }
 }

@@ -33,6 +33,7 @@ mod meter;
 mod multipart;
 mod object;
 mod object_cell;
+mod object_version;
 mod offload;
 mod report;
 mod requests;
@@ -60,9 +61,10 @@ pub use location::{file_name, is_local, local_path, normalised, split_last};
 pub use location::{is_path, is_same_place};
 pub use object_cell::ObjectCell;
 pub use object_store;
+pub use object_version::{ObjectVersion, VersionComparison};
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
-pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
+pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
 pub use store::Store;
 /// For tests over TLS.
 #[cfg(feature = "transport")]

@@ -11,7 +11,8 @@ pub use write::{private_file, remove_partial_files};
 
 use super::compression::is_shard_name;
 use super::object_cell::ObjectCell;
-use super::source::{ObjectInfo, ObjectVersion};
+use super::object_version::ObjectVersion;
+use super::source::ObjectInfo;
 use crate::activity::{self, Activity};
 use crate::read_buffer::ReadBuffer;
 use crate::{Error, ErrorKind, Result};
@@ -189,9 +190,10 @@ fn check_unchanged(file: &File, before: Option<&Metadata>) -> Result<()> {
     if after.len() != before.len() {
         return Err(ErrorKind::Length { expected: before.len(), received: after.len() }.into());
     }
-    match (modified(before), modified(&after)) {
-        (Some(before), Some(after)) if after != before => Err(ErrorKind::Changed { before, after }.into()),
-        _ => Ok(()),
+    let (before, after) = (version(before), version(&after));
+    match before.compare(&after).is_same() || before.version.is_none() {
+        true => Ok(()),
+        false => Err(before.changed_to(&after)),
     }
 }
 
@@ -350,8 +352,8 @@ mod tests {
         let object = ObjectCell::default();
         let zeros = FileChunks::new("/dev/zero".into(), 7..chunk() as u64 + 9, object.clone());
         assert_eq!(zeros.map(|chunk| chunk.unwrap().len()).sum::<usize>(), chunk() + 2);
-        assert_eq!(object.get(), None);
-        assert_eq!(stat(Path::new("/dev/zero")).unwrap(), ObjectVersion::default());
+        assert!(object.get().is_none());
+        assert!(stat(Path::new("/dev/zero")).unwrap().is_identical(&ObjectVersion::default()));
     }
 
     #[test]

@@ -109,9 +109,7 @@ impl Bucket {
         #[allow(unused_mut, reason = "only clients that the crate makes return responses in a slot")]
         let mut request = object_store::GetOptions {
             range: range.clone().map(Into::into),
-            // A weak ETag never matches by the rules of HTTP. The version of the response is compared in any
-            // case.
-            if_match: if_version.clone().filter(|version| !version.starts_with("W/")),
+            if_match: if_version.clone(),
             ..Default::default()
         };
         #[cfg(feature = "cloud")]

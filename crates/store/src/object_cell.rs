@@ -1,6 +1,6 @@
 //! What is known about an object while it is read.
 
-use super::source::ObjectVersion;
+use super::object_version::ObjectVersion;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -33,7 +33,7 @@ impl ObjectCell {
 
     /// Sets the size and version; later calls do nothing. Readers check that the object stays the same.
     pub(super) fn set(&self, object: ObjectVersion) {
-        if object != ObjectVersion::default() {
+        if object.size.is_some() || object.version.is_some() {
             let _ = self.0.object.set(object);
         }
     }

@@ -204,7 +204,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 /// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`. The two older forms are not read.
-fn parse_date(text: &str) -> Option<SystemTime> {
+pub(super) fn parse_date(text: &str) -> Option<SystemTime> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let (_, text) = text.split_once(", ")?;
     let mut parts = text.split([' ', ':']);

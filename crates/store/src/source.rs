@@ -1,6 +1,7 @@
 //! The trait of places that objects are read from, listed in and written to.
 
 use super::checksum::Checksum;
+use super::object_version::ObjectVersion;
 use crate::secret_url::shown;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -84,7 +85,8 @@ pub struct GetOptions {
     /// The range of bytes, which may reach beyond the end of the object. A source may return the whole object
     /// instead.
     pub range: Option<Range<u64>>,
-    /// The only version that is accepted: [`ErrorKind::Changed`] if the object has another one by now.
+    /// The only version that is accepted, never a weak one: [`ErrorKind::Changed`] if the object has another
+    /// one by now.
     pub if_version: Option<String>,
 }
 
@@ -96,7 +98,7 @@ pub struct GetResponse {
     /// The range that `body` holds; `None` if it holds the whole object.
     pub range: Option<Range<u64>>,
     /// The version of the object (an ETag, generation or modification time), if it is known. An object
-    /// without a version is never read in more than one request.
+    /// without a version, or with a weak one, which begins with `W/`, is never read in more than one request.
     pub version: Option<String>,
     /// The checksum of the whole object, whichever range the body holds, if it is known. It is compared where
     /// the whole object is read.
@@ -131,6 +133,11 @@ impl GetResponse {
     pub fn with_version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
+    }
+
+    /// The size and version of the object.
+    pub(super) fn object(&self) -> ObjectVersion {
+        ObjectVersion { size: self.size, version: self.version.clone() }
     }
 
     /// Sets the checksum of the whole object.
@@ -181,71 +188,10 @@ impl From<Refusal> for Error {
     }
 }
 
-/// The size and version of an object, as far as they are known.
-///
-/// If two of them are equal and have a version, the bytes of their objects are the same.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ObjectVersion {
-    /// The size of the whole object in bytes, as stored: before decompression, and whatever range is read.
-    pub size: Option<u64>,
-    /// The version of the object (an ETag or modification time), if it is known.
-    pub version: Option<String>,
-}
-
-impl ObjectVersion {
-    #[doc(hidden)]
-    #[must_use]
-    pub fn new(size: Option<u64>, version: Option<&str>) -> Self {
-        ObjectVersion { size, version: version.map(Into::into) }
-    }
-
-    /// Whether both have the same version, and sizes that do not differ.
-    ///
-    /// False if a version is unknown: an object that is written again often keeps its length.
-    #[doc(hidden)]
-    pub fn is_same_version(&self, other: &ObjectVersion) -> bool {
-        let (Some(one), Some(now)) = (&self.version, &other.version) else { return false };
-        tag(one) == tag(now) && !self.contradicts(other)
-    }
-
-    /// Whether the two cannot be the same object, as far as both sizes and both versions are known.
-    ///
-    /// ETags are compared weakly (RFC 9110, 8.8.3.2), since a server may name the same bytes in both ways.
-    /// The modification time of a file is compared with other such times alone: it says nothing about the
-    /// ETag that the same bytes have in a bucket.
-    #[doc(hidden)]
-    pub fn contradicts(&self, other: &ObjectVersion) -> bool {
-        let sizes = matches!((self.size, other.size), (Some(one), Some(other)) if one != other);
-        let (Some(one), Some(other)) = (&self.version, &other.version) else { return sizes };
-        let versions = match (modification_time(one), modification_time(other)) {
-            // Many tools that copy files keep only the seconds.
-            (Some((one, 0)), Some((other, _))) | (Some((one, _)), Some((other, 0))) => one != other,
-            (Some(one), Some(other)) => one != other,
-            (None, None) => tag(one) != tag(other),
-            _ => false,
-        };
-        sizes || versions
-    }
-}
-
-/// The seconds and nanoseconds of a version that is the modification time of a file.
-fn modification_time(version: &str) -> Option<(u64, u32)> {
-    let (seconds, nanoseconds) = version.split_once('.').filter(|(_, nanoseconds)| nanoseconds.len() == 9)?;
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    (digits(seconds) && digits(nanoseconds)).then_some(())?;
-    Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
-}
-
-/// The part of an ETag that identifies the version; any other version as it is.
-fn tag(version: &str) -> &str {
-    version.strip_prefix("W/").unwrap_or(version).trim_matches('"')
-}
-
 /// An object of a listing, or one that was written.
 ///
 /// `Debug` shows its URL without the [secrets](crate::SecretUrl) in it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct ObjectInfo {
     /// The URL or path that opens the object: the whole text, including a password or signature.
@@ -284,55 +230,5 @@ impl fmt::Debug for ObjectInfo {
             .field("size", size)
             .field("version", version)
             .finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_the_same_where_both_are_known() {
-        let object = ObjectVersion::new;
-        let time = Some("1764000000.000000000");
-        for (one, other, expected) in [
-            (object(Some(1), Some("\"a\"")), object(Some(1), Some("W/\"a\"")), true),
-            (object(Some(1), Some("a")), object(None, Some("a")), true),
-            (object(Some(1), Some("a")), object(Some(2), Some("a")), false),
-            (object(Some(1), Some("a")), object(Some(1), Some("b")), false),
-            (object(Some(1), Some("a")), object(Some(1), None), false),
-            (object(Some(1), None), object(Some(1), None), false),
-            (object(Some(1), time), object(Some(1), time), true),
-            (object(Some(1), time), object(Some(1), Some("1764000000.000000001")), false),
-        ] {
-            assert_eq!(one.is_same_version(&other), expected, "{one:?} {other:?}");
-        }
-    }
-
-    #[test]
-    fn objects_contradict_each_other_as_far_as_both_are_known() {
-        let object = ObjectVersion::new;
-        let time = Some("1764000000.000000000");
-        for (one, other, expected) in [
-            (object(Some(1), None), object(Some(2), None), true),
-            (object(Some(1), None), object(None, Some("a")), false),
-            (object(Some(1), Some("a")), object(Some(1), Some("b")), true),
-            (object(Some(1), Some("\"a\"")), object(Some(1), Some("W/\"a\"")), false),
-            (object(None, Some("\"a\"")), object(None, Some("a")), false),
-            (object(None, Some("W/\"a\"")), object(None, Some("W/\"b\"")), true),
-            (object(None, time), object(None, Some("1764000100.000000001")), true),
-            (object(None, Some("1764000000.5")), object(None, time), false),
-            (object(None, Some("1764000000.123456789")), object(None, time), false),
-            (object(None, Some("1764000001.000000000")), object(None, time), true),
-            (object(None, Some("1764000000.123456789")), object(None, Some("1764000000.123456780")), true),
-            (object(None, time), object(None, Some("\"a\"")), false),
-            (object(Some(1), time), object(Some(2), Some("\"a\"")), true),
-            // Other numbers with a point are not times of files.
-            (object(None, Some("1.5")), object(None, Some("1.6")), true),
-            (object(None, Some("1.5")), object(None, time), false),
-        ] {
-            assert_eq!(one.contradicts(&other), expected, "{one:?} {other:?}");
-            assert_eq!(other.contradicts(&one), expected, "{other:?} {one:?}");
-        }
     }
 }

@@ -275,7 +275,7 @@ impl Store {
     #[doc(hidden)]
     pub fn list_within(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
         let mut objects = self.list_at(prefix, depth).map_err(|error| error.in_shard(prefix))?;
-        objects.sort_unstable();
+        objects.sort_unstable_by(|one, other| one.url.cmp(&other.url));
         Ok(objects)
     }
 

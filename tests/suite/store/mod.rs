@@ -25,6 +25,8 @@ mod retries;
 mod transport;
 #[cfg(feature = "gcs")]
 mod uploads;
+#[cfg(feature = "http")]
+mod versions;
 
 use shardstream::store::{Store, StoreBuilder};
 

@@ -84,11 +84,7 @@ fn object(
     store: &Store,
 ) -> shardstream::Result<ObjectVersion> {
     match known.get(url.expose_secret()) {
-        Some(bytes) => {
-            let mut object = ObjectVersion::default();
-            object.size = Some(*bytes);
-            Ok(object)
-        }
+        Some(bytes) => Ok(ObjectVersion::new(Some(*bytes), None)),
         None => store.stat(url.expose_secret()),
     }
 }

@@ -21,4 +21,5 @@ mod remote;
 mod secrets;
 mod stats;
 mod verify;
+mod versions;
 mod writing;

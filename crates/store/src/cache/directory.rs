@@ -65,7 +65,8 @@ pub(super) struct PartialEntry {
 #[derive(Debug)]
 pub(super) enum Reservation {
     Reserved(CachedContent),
-    /// The object is too large, or others that are being filled leave no space for it.
+    /// The object is too large, others that are being filled leave no space for it, or it has no size or no
+    /// strong version.
     NoSpace,
     /// Another process has just created an entry of the same object.
     Entry,
@@ -139,7 +140,11 @@ impl CacheDirectory {
     pub(super) fn claim(&self, key: &str, stale: Option<&ObjectVersion>) -> io::Result<Claim> {
         let _lock = self.lock()?;
         match self.find(key)? {
-            CacheEntry::Valid(content) if stale != Some(&content.object()) => return Ok(Claim::Entry),
+            CacheEntry::Valid(content)
+                if !stale.is_some_and(|stale| stale.is_identical(&content.object())) =>
+            {
+                return Ok(Claim::Entry);
+            }
             CacheEntry::Valid(_) | CacheEntry::Absent => {}
             CacheEntry::Invalid => remove(&self.entry(key))?,
         }
@@ -168,7 +173,7 @@ impl CacheDirectory {
         url: &SecretUrl,
         object: &ObjectVersion,
     ) -> io::Result<Reservation> {
-        let (Some(size), Some(version)) = (object.size, &object.version) else {
+        let (Some(size), Some(version)) = (object.size, object.strong()) else {
             return Ok(Reservation::NoSpace);
         };
         let Some(head) = file::head(&partial.key, url, version, size) else {
@@ -176,7 +181,8 @@ impl CacheDirectory {
         };
         let total = (head.len() as u64 + TAIL).saturating_add(size);
         let _lock = self.lock()?;
-        if matches!(self.find(&partial.key)?, CacheEntry::Valid(content) if content.object() == *object) {
+        let same = |content: &CachedContent| content.object().compare(object).is_same();
+        if matches!(self.find(&partial.key)?, CacheEntry::Valid(content) if same(&content)) {
             return Ok(Reservation::Entry);
         }
         if !self.evict(total, &partial.key)? {

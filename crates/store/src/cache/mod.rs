@@ -35,7 +35,8 @@ use std::sync::{Arc, PoisonError};
 /// Each time an object is opened, its source is asked for the current version, which costs a request of one
 /// byte. A cached copy of another version is not used. For objects that never change,
 /// [`revalidate(false)`](CacheBuilder::revalidate) avoids this request. Objects are not kept if their source
-/// reports no version or size, or if they are larger than the cache.
+/// reports no size, no version or a weak one (see [`ObjectVersion`](super::ObjectVersion::compare)), or if
+/// they are larger than the cache.
 ///
 /// Each block of 64 KiB has a checksum (CRC-32C), which is verified before any byte of the block is returned,
 /// whether the whole object is read or a range. A damaged entry is removed and fetched again, and the reader

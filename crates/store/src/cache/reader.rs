@@ -91,7 +91,9 @@ async fn open(cache: Arc<CacheState>, target: FetchTarget, mut fill: bool) -> Re
         let mut stale = None;
         match entry {
             CacheEntry::Valid(content) => {
-                if !cache.revalidate || *current_version(&mut current, &target).await? == content.object() {
+                let is_current = !cache.revalidate
+                    || current_version(&mut current, &target).await?.compare(&content.object()).is_same();
+                if is_current {
                     CacheDirectory::mark_used(&content);
                     return Ok(CacheLookup::Entry(content));
                 }
@@ -123,7 +125,7 @@ async fn open(cache: Arc<CacheState>, target: FetchTarget, mut fill: bool) -> Re
         // A response that this process got after the reader joined has the current version.
         let is_current = match file {
             Some(file) if cache.revalidate && !(joined_early && file.filled_here) => {
-                *current_version(&mut current, &target).await? == file.content.object()
+                current_version(&mut current, &target).await?.compare(&file.content.object()).is_same()
             }
             _ => true,
         };
@@ -151,15 +153,6 @@ async fn current_version<'a>(
         *current = object.get();
     }
     Ok(current.get_or_insert_default())
-}
-
-/// Formats a version for an error message.
-fn shown(object: &ObjectVersion) -> String {
-    let version = object.version.as_deref().unwrap_or("none");
-    match object.size {
-        Some(size) => format!("{version} of {size} bytes"),
-        None => version.to_owned(),
-    }
 }
 
 /// A reader of an object, which may change its origin at any byte.
@@ -280,7 +273,7 @@ impl CacheReader {
                 ReadOrigin::Unfetched => {
                     let object = ObjectCell::default();
                     let wanted = self.at..end;
-                    let expected = self.version.clone().or_else(|| self.target.expected.clone());
+                    let expected = self.version.clone();
                     let target =
                         FetchTarget { wanted, expected, object: object.clone(), ..self.target.clone() };
                     self.origin = ReadOrigin::Source(fetch(target).boxed(), object);
@@ -293,19 +286,13 @@ impl CacheReader {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Changed`] if it is not that of the bytes before, or not the expected one.
+    /// [`ErrorKind::Changed`] if it is not that of the bytes before.
     fn set_version(&mut self, object: ObjectVersion) -> Result<()> {
-        if self.version.as_ref() == Some(&object) {
-            return Ok(());
-        }
-        let changed = match (&self.version, &self.target.expected) {
-            (Some(before), _) => Some(before),
-            (None, Some(expected)) if expected.contradicts(&object) => Some(expected),
-            _ => None,
-        };
-        if let Some(before) = changed {
-            let (before, after) = (shown(before), shown(&object));
-            return Err(ErrorKind::Changed { before, after }.into());
+        match &self.version {
+            // The same response, or one of the same strong version.
+            Some(before) if before.is_identical(&object) => return Ok(()),
+            Some(before) if !before.compare(&object).is_same() => return Err(before.changed_to(&object)),
+            _ => {}
         }
         self.target.object.set(object.clone());
         self.version = Some(object);

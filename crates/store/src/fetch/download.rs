@@ -4,6 +4,7 @@ use super::hedge;
 use super::retry::Retries;
 use super::stall::StallWatch;
 use super::target::QueuedTarget;
+use crate::object_version::{ObjectVersion, VersionComparison};
 use crate::source::{GetOptions, GetResponse};
 use crate::{Error, ErrorKind, Result};
 use async_channel::Sender;
@@ -12,41 +13,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The size and version that all responses for an object must have.
-#[derive(Debug)]
-pub(super) struct PinnedVersion {
-    pub(super) size: Option<u64>,
-    pub(super) version: Option<String>,
-}
-
-impl PinnedVersion {
-    /// Checks that `response` is of the same object.
-    fn check(&self, response: &GetResponse) -> Result<()> {
-        let changed = |before: String, after: String| Err(ErrorKind::Changed { before, after }.into());
-        if let (Some(before), Some(size)) = (self.size, response.size)
-            && size != before
-        {
-            return changed(format!("{before} bytes"), format!("{size} bytes"));
-        }
-        if response.version != self.version {
-            let shown = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".into());
-            return changed(shown(&self.version), shown(&response.version));
-        }
-        Ok(())
-    }
-}
-
 /// The download of one range.
 #[derive(Debug)]
 pub(super) struct Download {
     target: Arc<QueuedTarget>,
-    pinned: Arc<PinnedVersion>,
+    /// The object that all responses must be of.
+    pinned: Arc<ObjectVersion>,
     range: Range<u64>,
     /// Whether the source sends only whole objects.
     unranged: bool,
     /// The next byte to hand on.
     at: u64,
-    /// CRC-32C of the bytes that have been handed on, where no version identifies the object.
+    /// CRC-32C of the bytes that have been handed on, where no strong version identifies the object.
     sum: u32,
     /// Time that the last response waited for the reader.
     reader_time: Duration,
@@ -56,7 +34,7 @@ impl Download {
     /// With `unranged`, the whole object is requested, whatever `range` is.
     pub(super) fn new(
         target: Arc<QueuedTarget>,
-        pinned: Arc<PinnedVersion>,
+        pinned: Arc<ObjectVersion>,
         range: Range<u64>,
         unranged: bool,
     ) -> Self {
@@ -106,20 +84,31 @@ impl Download {
         Ok(())
     }
 
-    /// The next request: the rest of the range, if a version makes sure that it is of the same object, and
-    /// all of it if not.
+    /// The next request: the rest of the range, if a strong version makes sure that it is of the same object,
+    /// and all of it if not.
     fn next(&self) -> GetOptions {
-        let range = match (self.unranged, &self.pinned.version) {
-            (true, _) => None,
-            (false, Some(_)) => Some(self.at..self.range.end),
-            (false, None) => Some(self.range.clone()),
+        let range = match self.can_resume() {
+            _ if self.unranged => None,
+            true => Some(self.at..self.range.end),
+            false => Some(self.range.clone()),
         };
-        GetOptions { range, if_version: self.pinned.version.clone() }
+        GetOptions { range, if_version: self.pinned.strong().map(str::to_owned) }
+    }
+
+    /// Checks that a response is of the same object. Where no strong version identifies it, the bytes that
+    /// were handed on before are compared as well.
+    fn check(&self, response: &GetResponse) -> Result<()> {
+        let object = response.object();
+        match self.pinned.compare(&object) {
+            VersionComparison::Same => Ok(()),
+            VersionComparison::Unknown if !self.pinned.is_strong() => Ok(()),
+            _ => Err(self.pinned.changed_to(&object)),
+        }
     }
 
     /// Receives one response. Returns whether it is the last one.
     async fn receive(&mut self, mut response: GetResponse, chunks: &Sender<Bytes>) -> Result<bool> {
-        self.pinned.check(&response)?;
+        self.check(&response)?;
         let held = self.held(&response)?;
         let resume_at = self.at;
         let mut repeated_sum = 0;
@@ -141,7 +130,7 @@ impl Download {
                 let message = format!("received {received} bytes in a response of {expected}");
                 return Err(ErrorKind::Store(message.into()).into());
             }
-            // Where no version identifies the object, the bytes that were handed on before must come again.
+            // Where no strong version identifies the object, the bytes handed on before must come again.
             let repeated = overlap(&chunk, position, &(self.range.start..resume_at));
             self.target.meter.wasted(resume_at.min(end).saturating_sub(position));
             repeated_sum = crc32c::crc32c_append(repeated_sum, &repeated);
@@ -192,9 +181,9 @@ impl Download {
         }
     }
 
-    /// Whether a version identifies the object, so that a request can resume at any byte.
+    /// Whether a strong version identifies the object, so that a request can resume at any byte.
     fn can_resume(&self) -> bool {
-        !self.unranged && self.pinned.version.is_some()
+        !self.unranged && self.pinned.is_strong()
     }
 
     /// The range of bytes in the response, which must be the requested one or a beginning of it.

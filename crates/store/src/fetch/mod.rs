@@ -19,7 +19,7 @@ use crate::wait::until_woken;
 use crate::{Error, ErrorKind, Result};
 use async_channel::{Receiver, Sender, TryRecvError};
 use bytes::Bytes;
-use download::{Download, PinnedVersion};
+use download::Download;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 pub(super) use limits::FetchLimits;
 use retry::Retries;
@@ -45,7 +45,7 @@ impl QueuedTarget {
     async fn get_first(&self, range: Option<Range<u64>>) -> Result<GetResponse> {
         let mut retries = Retries::new(&self.limits);
         retries.wait_for_host(self.context(range.clone())).await;
-        let if_version = self.expected.as_ref().and_then(|expected| expected.version.clone());
+        let if_version = self.expected.as_ref().and_then(|expected| expected.strong().map(str::to_owned));
         loop {
             match hedge::get(self, GetOptions { range: range.clone(), if_version: if_version.clone() }).await
             {
@@ -220,21 +220,23 @@ async fn send_requests(
     let grants = grants;
     let requested = grant.range.end;
     let first = target.get_first(Some(grant.range.clone())).await?;
-    let Some(held) = &first.range else { return receive_whole(target, first, grant, &ranges) };
+    let Some(held) = &first.range else { return receive_in_one(target, first, None, grant, &ranges) };
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
-    // Ranges of an object of unknown size or version could come from different objects. Unless this range is
-    // all of it, the object is read in one response.
-    if held.end < end && (first.size.is_none() || first.version.is_none()) {
+    let object = first.object();
+    // Ranges of an object of unknown size, or without a strong version, could come from different objects.
+    // Unless this range is all of them, the bytes are read in one response.
+    if held.end < end && (object.size.is_none() || !object.is_strong()) {
         drop(first);
-        let response = target.get_first(None).await?;
-        return receive_whole(target, response, grant, &ranges);
+        let range = object.size.filter(|size| (start, end) != (0, *size)).map(|_| start..end);
+        let response = target.get_first(range.clone()).await?;
+        return receive_in_one(target, response, range, grant, &ranges);
     }
     // The range begins at or after the end of the object, where no bytes can be.
     if start == end && !held.is_empty() {
         let message = format!("received bytes {held:?} of an object that ends before them");
         return Err(ErrorKind::Store(message.into()).into());
     }
-    let pinned = Arc::new(PinnedVersion { size: first.size, version: first.version.clone() });
+    let pinned = Arc::new(object);
     target.set_object(&first);
     let mut requested = requested.min(end);
     target.queued.extend(requested..end, target.limits.ranges_in_flight);
@@ -255,27 +257,32 @@ async fn send_requests(
     Ok(Some(end - start))
 }
 
-/// Reads the wanted bytes from one response that holds the whole object, as fast as the reader takes them.
-fn receive_whole(
+/// Reads the wanted bytes from one response, as fast as the reader takes them. `requested` is the range that
+/// was requested; `None` if it was the whole object, or if the source returned that instead.
+fn receive_in_one(
     target: Arc<QueuedTarget>,
     response: GetResponse,
+    requested: Option<Range<u64>>,
     grant: Grant,
     ranges: &Sender<IncomingRange>,
 ) -> Result<Option<u64>> {
-    if let Some(range) = &response.range {
+    if let (None, Some(range)) = (&requested, &response.range) {
         let message = format!("requested the whole object, and received bytes {range:?}");
         return Err(ErrorKind::Store(message.into()).into());
     }
-    target.object.set_unranged();
+    let unranged = response.range.is_none();
+    if unranged {
+        target.object.set_unranged();
+    }
     target.set_object(&response);
     let checksum = target.checksum(&response, response.size.unwrap_or(u64::MAX));
-    let pinned = Arc::new(PinnedVersion { size: response.size, version: response.version.clone() });
+    let pinned = Arc::new(response.object());
     // The response does not end with the granted range, whose length bounds the bytes that are unread.
     let granted = usize::try_from(grant.range.end - grant.range.start).unwrap_or(usize::MAX);
     let (sender, chunks) = async_channel::bounded((granted / ASSUMED_CHUNK).clamp(1, MAX_UNREAD_CHUNKS));
-    let wanted = target.wanted.clone();
+    let wanted = requested.filter(|_| !unranged).unwrap_or_else(|| target.wanted.clone());
     let length = response.size.map(|size| wanted.end.min(size).saturating_sub(wanted.start));
-    let download = Download::new(target, pinned, wanted, true);
+    let download = Download::new(target, pinned, wanted, unranged);
     let _ = ranges.try_send(spawn_download(download, Some(response), grant, chunks, sender, checksum)?);
     Ok(length)
 }

@@ -2,13 +2,14 @@
 
 use super::limits::FetchLimits;
 use super::retry::RequestContext;
+use crate::Result;
 use crate::budget::{QueuedObject, ReadQueue};
 use crate::checksum::Checksum;
 use crate::meter::SourceMeter;
 use crate::object_cell::ObjectCell;
+use crate::object_version::ObjectVersion;
 use crate::secret_url::SecretUrl;
-use crate::source::{GetResponse, ObjectVersion, Source};
-use crate::{ErrorKind, Result};
+use crate::source::{GetResponse, Source};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl Deref for QueuedTarget {
 
 impl QueuedTarget {
     pub(super) fn set_object(&self, response: &GetResponse) {
-        self.object.set(ObjectVersion { size: response.size, version: response.version.clone() });
+        self.object.set(response.object());
     }
 
     /// The context of a request for `range`.
@@ -64,15 +65,10 @@ impl QueuedTarget {
 
     /// Checks that a response is of the expected version.
     pub(super) fn check_expected(&self, response: &GetResponse) -> Result<()> {
-        let Some(expected) = &self.expected else { return Ok(()) };
-        let before = expected.version.clone().unwrap_or_default();
-        match &response.version {
-            _ if expected.version.is_none() => Ok(()),
-            version if *version == expected.version => Ok(()),
-            version => {
-                let after = version.clone().unwrap_or_else(|| "none".into());
-                Err(ErrorKind::Changed { before, after }.into())
-            }
+        let object = response.object();
+        match &self.expected {
+            Some(expected) if !expected.compare(&object).is_same() => Err(expected.changed_to(&object)),
+            _ => Ok(()),
         }
     }
 }

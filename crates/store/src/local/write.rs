@@ -332,7 +332,7 @@ mod tests {
             // A later `stat` agrees with the result of `finish`.
             let found = stat(&target).unwrap();
             assert_eq!((found.size, found.version), (Some(info.size), info.version.clone()));
-            assert_eq!(list(), [info]);
+            assert_eq!(format!("{:?}", list()), format!("{:?}", [info]));
         }
         drop(LocalWriter::create(url, target.clone(), WriteOptions::default(), 1000).unwrap());
         assert_eq!(fs::read_dir(directory.path().join("new")).unwrap().count(), 1);

@@ -91,8 +91,7 @@ fn is_current(known: &ShardIndex, url: &SecretUrl, checksums: bool, store: &Stor
     if !is_complete || known.version().is_none() {
         return Ok(false);
     }
-    let now = store.stat(url.expose_secret())?;
-    Ok(now.size == known.bytes() && now.version.as_deref() == known.version())
+    Ok(known.object().compare(&store.stat(url.expose_secret())?).is_same())
 }
 
 fn count(text: &str) -> std::result::Result<u16, String> {

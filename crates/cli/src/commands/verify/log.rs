@@ -4,7 +4,7 @@ use super::report::ShardReport;
 use crate::failure::Failure;
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
-use shardstream::store::private_file;
+use shardstream::store::{ObjectVersion, private_file};
 use shardstream::{Index, SecretUrl};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -112,11 +112,11 @@ impl VerifyLog {
         Some(hexadecimal(hash.finalize().into()))
     }
 
-    /// The report of a shard, if it still has this size and version. A shard without a version has none.
-    pub(super) fn get(&self, place: &str, bytes: u64, version: Option<&str>) -> Option<ShardReport> {
+    /// The report of a shard, if it is still the same object.
+    pub(super) fn get(&self, place: &str, object: &ObjectVersion) -> Option<ShardReport> {
         let known = self.known.get(place)?;
-        let is_same = known.bytes == bytes && version.is_some() && known.version.as_deref() == version;
-        is_same.then(|| ShardReport { resumed: true, ..known.clone() })
+        let then = ObjectVersion::new(Some(known.bytes), known.version.as_deref());
+        then.compare(object).is_same().then(|| ShardReport { resumed: true, ..known.clone() })
     }
 
     /// Adds the report of a shard.

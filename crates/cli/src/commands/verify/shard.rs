@@ -84,9 +84,7 @@ impl Verifier {
         };
         report.bytes = object.size.unwrap_or(0);
         report.version = object.version.clone();
-        if let Some(known) =
-            log.and_then(|log| log.get(report.place.as_deref()?, report.bytes, report.version.as_deref()))
-        {
+        if let Some(known) = log.and_then(|log| log.get(report.place.as_deref()?, &object)) {
             return Ok(known);
         }
         self.read(url, &object, &mut report)?;

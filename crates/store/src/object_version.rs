@@ -1,0 +1,283 @@
+//! The size and version of an object, and the one comparison of them.
+
+use crate::{Error, ErrorKind};
+use std::fmt;
+
+/// The size and version of an object, as far as they are known.
+///
+/// There is no `==`: whether two objects have the same bytes can be [unknown](VersionComparison::Unknown).
+/// [`compare`](ObjectVersion::compare) decides.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ObjectVersion {
+    /// The size of the whole object in bytes, as stored: before decompression, and whatever range is read.
+    pub size: Option<u64>,
+    /// The version of the object (an ETag, generation or modification time), if it is known. One that begins
+    /// with `W/` is weak: objects of the same weak version may have other bytes.
+    pub version: Option<String>,
+}
+
+/// Whether two objects have the same bytes, as far as their sizes and versions say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionComparison {
+    /// Both have the same bytes.
+    Same,
+    /// One is not the other.
+    Different,
+    /// The versions do not say.
+    Unknown,
+}
+
+impl VersionComparison {
+    /// Whether it is [`Same`](VersionComparison::Same).
+    #[must_use]
+    pub fn is_same(self) -> bool {
+        self == VersionComparison::Same
+    }
+
+    /// Whether it is [`Different`](VersionComparison::Different).
+    #[must_use]
+    pub fn is_different(self) -> bool {
+        self == VersionComparison::Different
+    }
+}
+
+impl ObjectVersion {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(size: Option<u64>, version: Option<&str>) -> Self {
+        ObjectVersion { size, version: version.map(Into::into) }
+    }
+
+    /// Compares two objects, which are two versions of one object or copies of each other.
+    ///
+    /// | sizes and versions | result |
+    /// |---|---|
+    /// | both sizes are known and differ | `Different` |
+    /// | a version is absent | `Unknown` |
+    /// | ETags or generations, both strong | `Same` if equal, with or without quotes; else `Different` |
+    /// | ETags, one or both weak (`W/"…"`) | `Unknown` if equal but for the mark, else `Different` |
+    /// | modification times of files | `Same` if equal, else `Different` |
+    /// | such times in one second, one of them without a fraction of it | `Unknown` |
+    /// | `Last-Modified` of web servers | as ETags; weak if it was less than a minute old |
+    /// | an ETag or generation, and a time; a time of a server, and one of a file | `Unknown` |
+    ///
+    /// By RFC 9110, equal strong ETags have equal bytes (8.8.1). Two objects of equal weak ETags need not
+    /// (8.8.3.2), nor need those with the same `Last-Modified`, which has whole seconds, unless it is older
+    /// than the response by enough time (8.8.2.2). Many tools that copy files keep only the seconds of their
+    /// times.
+    ///
+    /// What `Unknown` means for those who compare:
+    ///
+    /// - Joined only if they are `Same` (RFC 9110, 15.3.7.3): the ranges of a [`Body`](super::Body), what
+    ///   follows after a fault, and what follows a file of the [cache](super::Cache). An object without a
+    ///   strong version is read in one response; if that breaks, it is requested anew, and the bytes received
+    ///   before must have the same checksum.
+    /// - Used again only if they are `Same`, and otherwise made anew: an entry of the cache, an index that
+    ///   was saved beside a shard or by an earlier job, and what `index build --update`, `verify --resume`,
+    ///   `cp --resume` and `sync` find.
+    /// - Accepted unless they are `Different`: a shard for its index, for a saved state, and for the slices
+    ///   of an epoch that were read before; so also for `index check`, `verify --index`, `reshard`, `split`
+    ///   and `plan`. An index may have no versions, and its samples are compared as well.
+    #[must_use]
+    pub fn compare(&self, other: &ObjectVersion) -> VersionComparison {
+        use VersionComparison::{Different, Same, Unknown};
+
+        if matches!((self.size, other.size), (Some(one), Some(other)) if one != other) {
+            return Different;
+        }
+        let (Some(one), Some(other)) = (&self.version, &other.version) else { return Unknown };
+        match (Validator::of(one), Validator::of(other)) {
+            (Validator::FileTime(one), Validator::FileTime(other)) => match one == other {
+                true => Same,
+                false if one.0 == other.0 && (one.1 == 0 || other.1 == 0) => Unknown,
+                false => Different,
+            },
+            (Validator::Tag(one), Validator::Tag(other))
+            | (Validator::ServerTime(one), Validator::ServerTime(other))
+                if one != other =>
+            {
+                Different
+            }
+            (Validator::Tag(_), Validator::Tag(_)) | (Validator::ServerTime(_), Validator::ServerTime(_))
+                if !is_weak(one) && !is_weak(other) =>
+            {
+                Same
+            }
+            _ => Unknown,
+        }
+    }
+
+    /// Whether the version identifies the bytes, so that several responses can be joined.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_strong(&self) -> bool {
+        self.strong().is_some()
+    }
+
+    /// The version, if it is strong.
+    pub(super) fn strong(&self) -> Option<&str> {
+        self.version.as_deref().filter(|version| !is_weak(version))
+    }
+
+    /// The error of a response, or of a later state of a file, that is not of this object.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn changed_to(&self, after: &ObjectVersion) -> Error {
+        let sizes = self.size.zip(after.size).filter(|(before, after)| before != after);
+        let shown = |version: &Option<String>| version.clone().unwrap_or_else(|| "none".into());
+        let (before, after) = match sizes {
+            Some((before, after)) => (format!("{before} bytes"), format!("{after} bytes")),
+            None => (shown(&self.version), shown(&after.version)),
+        };
+        ErrorKind::Changed { before, after }.into()
+    }
+
+    /// Whether both have the same texts: that of a version says less than
+    /// [`compare`](ObjectVersion::compare).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_identical(&self, other: &ObjectVersion) -> bool {
+        (self.size, &self.version) == (other.size, &other.version)
+    }
+
+    /// The version without the mark of weak ones, for hashes: a `Last-Modified` is weak only at first.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unmarked(version: &str) -> &str {
+        version.strip_prefix(WEAK).unwrap_or(version)
+    }
+}
+
+/// The size and version, as far as they are known.
+impl fmt::Display for ObjectVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.size, &self.version) {
+            (Some(size), Some(version)) => write!(f, "{size} bytes, version {version}"),
+            (Some(size), None) => write!(f, "{size} bytes"),
+            (None, Some(version)) => write!(f, "version {version}"),
+            (None, None) => f.write_str("an unknown version"),
+        }
+    }
+}
+
+/// What begins a weak ETag. A `Last-Modified` that is weak gets the same mark.
+pub(super) const WEAK: &str = "W/";
+
+fn is_weak(version: &str) -> bool {
+    version.starts_with(WEAK)
+}
+
+/// A version by its kind, without the mark of weak ones.
+enum Validator<'a> {
+    /// An ETag without its quotes, a generation, or whatever a source names its versions.
+    Tag(&'a str),
+    /// `Last-Modified`, as the server sent it.
+    ServerTime(&'a str),
+    /// The modification time of a file: seconds and nanoseconds.
+    FileTime((u64, u32)),
+}
+
+impl Validator<'_> {
+    fn of(version: &str) -> Validator<'_> {
+        let text = ObjectVersion::unmarked(version);
+        if let Some(time) = file_time(version) {
+            Validator::FileTime(time)
+        } else if text.ends_with(" GMT") && text.contains(", ") {
+            Validator::ServerTime(text)
+        } else {
+            Validator::Tag(text.trim_matches('"'))
+        }
+    }
+}
+
+/// The seconds and nanoseconds of a version that is the modification time of a file.
+fn file_time(version: &str) -> Option<(u64, u32)> {
+    let (seconds, nanoseconds) = version.split_once('.').filter(|(_, nanoseconds)| nanoseconds.len() == 9)?;
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (digits(seconds) && digits(nanoseconds)).then_some(())?;
+    Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::VersionComparison::{Different, Same, Unknown};
+    use super::*;
+
+    /// Versions of each kind: `a` and `b` are two of one kind.
+    const KINDS: [(&str, Option<&str>); 15] = [
+        ("none", None),
+        ("strong a", Some("\"a\"")),
+        ("strong b", Some("\"b\"")),
+        ("unquoted a", Some("a")),
+        ("weak a", Some("W/\"a\"")),
+        ("weak b", Some("W/\"b\"")),
+        ("number", Some("1764000000")),
+        ("server a", Some("Fri, 20 Nov 2020 12:00:00 GMT")),
+        ("server b", Some("Fri, 20 Nov 2020 12:00:01 GMT")),
+        ("young a", Some("W/Fri, 20 Nov 2020 12:00:00 GMT")),
+        ("young b", Some("W/Fri, 20 Nov 2020 12:00:01 GMT")),
+        ("whole second", Some("1764000000.000000000")),
+        ("within the second", Some("1764000000.123456789")),
+        ("later within it", Some("1764000000.123456790")),
+        ("next second", Some("1764000001.000000000")),
+    ];
+
+    /// The result for each pair of kinds: S, D and ? stand for the three.
+    const TABLE: [&str; 15] = [
+        "???????????????", // none
+        "?SDS?DD????????", // strong a
+        "?DSDD?D????????", // strong b
+        "?SDS?DD????????", // unquoted a
+        "??D??DD????????", // weak a
+        "?D?DD?D????????", // weak b
+        "?DDDDDS????????", // number
+        "???????SD?D????", // server a
+        "???????DSD?????", // server b
+        "????????D?D????", // young a
+        "???????D?D?????", // young b
+        "???????????S??D", // whole second
+        "????????????SDD", // within the second
+        "????????????DSD", // later within it
+        "???????????DDDS", // next second
+    ];
+
+    #[test]
+    fn each_pair_of_kinds_of_versions_has_one_result() {
+        let object = ObjectVersion::new;
+        for ((name, one), row) in KINDS.into_iter().zip(TABLE) {
+            for ((other_name, other), result) in KINDS.into_iter().zip(row.chars()) {
+                let expected = match result {
+                    'S' => Same,
+                    'D' => Different,
+                    _ => Unknown,
+                };
+                for (size, other_size) in [(None, None), (Some(1), None), (None, Some(1)), (Some(1), Some(1))]
+                {
+                    let result = object(size, one).compare(&object(other_size, other));
+                    assert_eq!(result, expected, "{name} ({size:?}), {other_name} ({other_size:?})");
+                }
+                let result = object(Some(1), one).compare(&object(Some(2), other));
+                assert_eq!(result, Different, "{name}, {other_name}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_strong_versions_are_the_same_as_themselves() {
+        for (name, version) in KINDS {
+            let object = ObjectVersion::new(Some(1), version);
+            assert_eq!(object.compare(&object).is_same(), object.is_strong(), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_numbers_with_a_point_are_not_times_of_files() {
+        let object = |version| ObjectVersion::new(None, Some(version));
+        let time = object("1764000000.000000000");
+        for (one, other, expected) in [("1.5", "1.6", Different), ("1.5", "1.5", Same)] {
+            assert_eq!(object(one).compare(&object(other)), expected);
+            assert_eq!(object(one).compare(&time), Unknown);
+        }
+    }
+}
