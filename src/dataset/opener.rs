@@ -23,6 +23,9 @@
 //!
 //! Shards without a selected sample come first, one sample each (`empty`): it shows that they are the shards
 //! of the index.
+//!
+//! A restore reads small slices, which are scattered over the shards that were open: many more of them are
+//! open at a time ([`SCATTERED_AHEAD`]), and the reader that continues behind them [follows](Opener::follow).
 
 use super::current_shard::CurrentShard;
 use super::shard_set::ShardSet;
@@ -42,6 +45,9 @@ use std::sync::Arc;
 
 /// A new request takes no longer than reading this many bytes of samples that are not selected.
 const GAP: u64 = 1 << 20;
+
+/// Number of scattered slices to open behind one: as many as a budget has connections by default.
+const SCATTERED_AHEAD: usize = 64;
 
 /// Opens the slices of a stream one after the other, the next ones ahead.
 #[derive(Debug)]
@@ -71,6 +77,9 @@ pub(super) struct Opener {
     queue: ReadQueue,
     /// Whether another reader will [begin behind](Self::begin_behind) this one.
     pub(super) followed: bool,
+    /// Whether the slices are small and scattered, so that the requests for them take longer than their
+    /// bytes.
+    pub(super) scattered: bool,
     /// Number of samples of the next slice that were read before.
     pub(super) passed: u64,
     /// The expected objects of these slices.
@@ -122,6 +131,7 @@ impl Opener {
             pieces: VecDeque::new(),
             in_pieces: false,
             followed: false,
+            scattered: false,
             passed: 0,
             expected: Vec::new(),
             stop: None,
@@ -138,9 +148,7 @@ impl Opener {
             return (!known).then(|| Err(ErrorKind::Stopped.into()));
         }
         // Open the next slices now, not when this one has been read.
-        while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.wanted_ahead) && self.open_ahead()
-        {
-        }
+        self.begin();
         if self.ahead.front()?.slice >= self.until {
             return None;
         }
@@ -164,6 +172,25 @@ impl Opener {
                 Some(Err(error))
             }
         }
+    }
+
+    /// Opens as many slices as should be open now.
+    pub(super) fn begin(&mut self) {
+        while self.ahead.back().is_none_or(|last| self.ahead.len() <= last.wanted_ahead) && self.open_ahead()
+        {
+        }
+    }
+
+    /// Begins behind `before`, which reads other samples of the same pass, once all its slices are open.
+    pub(super) fn follow(&mut self, before: &Opener) {
+        if before.has_more() {
+            return;
+        }
+        if self.ahead.is_empty() {
+            // The bytes of `before` are requested first.
+            self.queue = before.queue.clone();
+        }
+        self.begin();
     }
 
     /// Number of slices that the reader after this one may open now. It is 0 until all slices here are open.
@@ -307,7 +334,12 @@ impl Opener {
                 (shards.store.open_range_in(&self.queue, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };
-        let (object, stopper, wanted_ahead) = (body.object_cell(), body.stopper(), body.begin());
+        let (object, stopper) = (body.object_cell(), body.stopper());
+        let wanted_ahead = match body.begin() {
+            0 => 0,
+            _ if self.scattered && extent == Extent::Slice => SCATTERED_AHEAD,
+            wanted => wanted,
+        };
         let known = index.map(|index| index.object_at(url.expose_secret()));
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);

@@ -63,6 +63,18 @@ impl ShardReader {
         self
     }
 
+    /// Says that the slices are small and scattered, so that many of them are requested together.
+    pub(crate) fn scattered(mut self) -> Self {
+        self.0.slices.opener.scattered = true;
+        self
+    }
+
+    /// Begins to request the first slices, and behind them what `next` reads, which continues the same pass.
+    pub(crate) fn begin_before(&mut self, next: &mut ShardReader) {
+        self.0.slices.opener.begin();
+        next.0.slices.opener.follow(&self.0.slices.opener);
+    }
+
     /// Lets `stop` end this reader. `number` tells it from the other readers of the same `stop`.
     pub(crate) fn stopped_by(mut self, stop: StopHandle, number: usize) -> Self {
         self.0.join.stopped_by(&stop, number);

@@ -54,8 +54,8 @@ const DEPTH: usize = 2;
 /// It returns the results of the closure, in the order of the batches. An error of a batch or of the closure
 /// is returned in its place, and iteration can continue; a panic is
 /// [`ErrorKind::Panicked`](crate::ErrorKind::Panicked), and the end. The thread starts when the first batch
-/// is asked for. Dropping the feed joins it: that waits for a call of the closure under way, but not for the
-/// network, like dropping a [`Loader`](crate::Loader)'s batches.
+/// is asked for, or by [`start`](Feed::start). Dropping the feed joins it: that waits for a call of the
+/// closure under way, but not for the network, like dropping a [`Loader`](crate::Loader)'s batches.
 ///
 /// The closure should start a transfer without waiting for it, and return a handle. The handle must own the
 /// memory that the transfer reads, as clones of `Bytes` do.
@@ -93,6 +93,23 @@ impl<B: Send + 'static> Feed<B> {
         self
     }
 
+    /// Begins to read and transfer before the first batch is asked for, while the step is being compiled,
+    /// say. As many batches as [`depth`](Feed::depth) allows are transferred. Called again, it does nothing.
+    /// (Where the devices cannot be used yet, start the [batches](crate::loader::Batches::start) alone.)
+    ///
+    /// ```
+    /// use shardstream::feed::Feed;
+    ///
+    /// let mut feed = Feed::new((0..100).map(Ok), |batch: u32| Ok(batch + 1));
+    /// feed.start();
+    /// // … compile …
+    /// assert_eq!(feed.next().transpose()?, Some(1));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn start(&mut self) {
+        self.ready.start();
+    }
+
     /// The same batches as a stream, for any executor.
     pub fn into_stream(self) -> FeedStream<B> {
         FeedStream { ready: self.ready.into_stream(), meter: self.meter }
@@ -108,6 +125,11 @@ impl<B> Feed<B> {
 }
 
 impl<B> FeedStream<B> {
+    /// As [`Feed::start`].
+    pub fn start(&mut self) {
+        self.ready.start();
+    }
+
     /// As [`Feed::report`].
     #[must_use]
     pub fn report(&self) -> FeedReport {
@@ -159,7 +181,7 @@ impl<B> fmt::Debug for FeedStream<B> {
 pub struct FeedReport {
     /// Number of batches returned.
     pub batches: u64,
-    /// Number of those that were the first of a feed. They are never ready, and don't count as late.
+    /// Number of those that were the first of a feed. They are hardly ever ready, and don't count as late.
     pub firsts: u64,
     /// Number of those that were ready when they were asked for, the first ones excluded.
     pub ready: u64,

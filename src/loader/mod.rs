@@ -159,7 +159,8 @@ type StartRun<B> = dyn Fn(&Settings, PreparedRun) -> Batches<B> + Send + Sync;
 
 /// Reading.
 impl<B: Send + 'static> Loader<B> {
-    /// The batches of one epoch. Nothing is read before the first call of [`next`](Iterator::next).
+    /// The batches of one epoch. Nothing is read before the first call of [`next`](Iterator::next) or of
+    /// [`start`](Batches::start).
     ///
     /// On several ranks, an epoch whose number of [steps](Loader::steps) is not known is an error, the only
     /// item, unless [`uneven_steps`](LoaderBuilder::uneven_steps) allows it.

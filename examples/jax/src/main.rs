@@ -172,6 +172,8 @@ fn feed(args: &Args) -> Result<(), AnyError> {
     let putter = ring.clone();
     let mut feed = Feed::new(iter::once(Ok(first)).chain(batches), move |batch| putter.put(&batch))
         .depth(usize::from(args.slabs));
+    // The trainer compiles its step before it requests the first batch.
+    feed.start();
     let done = answer(&mut feed, &requests);
     // The thread of the feed may wait for a slab.
     ring.close();

@@ -208,6 +208,8 @@ fn train_to(
     }
     let source = open_source(args, &artifact, &data, out)?;
     out.write_all(&resume_log)?;
+    let mut start = checkpoint.as_ref().map(Start::from).unwrap_or_default();
+    start.begin(&*source, options.epochs)?;
     let mut network: Box<dyn Network> = match args.dry_step()? {
         Some(step) => {
             writeln!(out, "DRY RUN: nothing is computed; a step takes {:.1} ms", step.as_secs_f64() * 1e3)?;
@@ -226,7 +228,6 @@ fn train_to(
             Box::new(model)
         }
     };
-    let start = checkpoint.as_ref().map(Start::from).unwrap_or_default();
     let mut saver = checkpoints.map(|checkpoints| Saver::new(checkpoints, args.output.checkpoint_steps));
     // The numbers are over all processes, so one of them writes the curves.
     let (dir, records) = dir.unzip();

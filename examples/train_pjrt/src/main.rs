@@ -5,6 +5,7 @@
 //! compiles for its device. The device is the CPU, or that of the plugin in `PJRT_PLUGIN`.
 
 use shardstream::collate::TensorBatch;
+use shardstream::loader::Batches;
 use shardstream::prelude::*;
 use shardstream::{Error, Rng};
 use shardstream_pjrt::{
@@ -52,8 +53,6 @@ fn run() -> Result<()> {
 
     let shards = write_shards(&dir.join("data"))?;
     let loader = open_loader(&shards)?;
-    let client = open_device()?;
-    let step = compile(&client)?;
 
     // Where an earlier run stopped, or the beginning.
     let start = match newest_checkpoint(&dir)? {
@@ -65,7 +64,14 @@ fn run() -> Result<()> {
         None => Checkpoint { weights: first_weights(), state: loader.epochs(0).state() },
     };
     let end = start.state.batches() + steps;
-    train(&loader, &client, &step, start, end, &dir)
+    // The rest of the epoch after the state, and then epoch after epoch. The first batches are read while the
+    // step is being compiled.
+    let mut batches = loader.restore(&start.state)?;
+    batches.start();
+
+    let client = open_device()?;
+    let step = compile(&client)?;
+    train(batches, &client, &step, start.weights, end, &dir)
 }
 
 // ---- shards ----
@@ -181,21 +187,19 @@ fn upload(client: &Client, mut batch: TensorBatch) -> shardstream::Result<Device
 
 // ---- step ----
 
-/// Trains up to step `end`, and saves on the way and at the end.
+/// Trains weights that begin as `first` up to step `end`, and saves on the way and at the end.
 fn train(
-    loader: &Loader<TensorBatch>,
+    batches: Batches<TensorBatch>,
     client: &Client,
     step: &Executable,
-    start: Checkpoint,
+    first: Vec<Vec<f32>>,
     end: u64,
     dir: &Path,
 ) -> Result<()> {
-    // The rest of the epoch after the state, and then epoch after epoch.
-    let batches = loader.restore(&start.state)?;
     let uploader = client.clone();
     let mut feed = Feed::new(batches, move |batch| upload(&uploader, batch));
     let mut weights = Vec::new();
-    for (values, (_, shape)) in start.weights.iter().zip(WEIGHTS) {
+    for (values, (_, shape)) in first.iter().zip(WEIGHTS) {
         weights.push(client.upload(values, &dims(shape), 0)?);
     }
     for batch in feed.by_ref() {

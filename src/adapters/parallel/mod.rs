@@ -25,10 +25,10 @@ const MAX_AHEAD: usize = 1 << 16;
 ///
 /// Made by [`prefetch`](super::IteratorExt::prefetch) and [`par_map`](super::IteratorExt::par_map).
 ///
-/// The threads start when the first item is asked for. Dropping this stops and joins them: waits inside this
-/// crate (for bytes of a store, for items of other threads) end with [`ErrorKind::Stopped`]; a call of the
-/// source or of the closure that is under way is waited for, and no other is made. Where such a call panics,
-/// its item is [`ErrorKind::Panicked`].
+/// The threads start when the first item is asked for, or by [`start`](Background::start). Dropping this
+/// stops and joins them: waits inside this crate (for bytes of a store, for items of other threads) end with
+/// [`ErrorKind::Stopped`]; a call of the source or of the closure that is under way is waited for, and no
+/// other is made. Where such a call panics, its item is [`ErrorKind::Panicked`].
 ///
 /// [`into_stream`](Background::into_stream) turns it into a [`Stream`] for any executor. (If one type were
 /// both, every `map` and `batched` after it would be ambiguous.)
@@ -61,6 +61,8 @@ type StartThreads<T> = Box<dyn FnOnce(usize) -> Result<ThreadedQueue<T>> + Send>
 enum BackgroundState<T> {
     New(StartThreads<T>),
     Running(ThreadedQueue<T>),
+    /// The threads could not be started.
+    Failed(Error),
     Ended,
 }
 
@@ -85,6 +87,36 @@ impl<T> Background<T> {
         self
     }
 
+    /// Starts the threads before the first item is asked for: they prepare as many items as
+    /// [`ahead`](Background::ahead) allows, and then wait. Called again, it does nothing. If threads cannot
+    /// be started, the first item is the error.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let mut squares = (0..100u64).map(Ok).par_map(2, |n| Ok(n * n));
+    /// squares.start();
+    /// // … something that takes long, while the first squares are computed …
+    /// assert_eq!(squares.next().transpose()?, Some(0));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn start(&mut self) {
+        if !matches!(self.state, BackgroundState::New(_)) {
+            return;
+        }
+        let BackgroundState::New(start) = std::mem::replace(&mut self.state, BackgroundState::Ended) else {
+            return;
+        };
+        let started = match self.ahead {
+            0 => Err(ErrorKind::Config("0 items ahead: threads need room for at least 1 item".into()).into()),
+            ahead => start(ahead.min(MAX_AHEAD)),
+        };
+        self.state = match started {
+            Ok(queue) => BackgroundState::Running(queue),
+            Err(error) => BackgroundState::Failed(error),
+        };
+    }
+
     /// The same items as a stream.
     ///
     /// ```
@@ -105,24 +137,21 @@ impl<T> Background<T> {
         match &self.state {
             BackgroundState::New(_) => false,
             BackgroundState::Running(queue) => queue.is_ready(),
-            BackgroundState::Ended => true,
+            BackgroundState::Failed(_) | BackgroundState::Ended => true,
         }
     }
 
     /// The queue of the threads, which are started if need be; none after the end.
     fn queue(&mut self) -> Result<Option<&mut ThreadedQueue<T>>> {
-        if let BackgroundState::New(_) = self.state
-            && let BackgroundState::New(start) = std::mem::replace(&mut self.state, BackgroundState::Ended)
+        self.start();
+        if matches!(self.state, BackgroundState::Failed(_))
+            && let BackgroundState::Failed(error) = std::mem::replace(&mut self.state, BackgroundState::Ended)
         {
-            if self.ahead == 0 {
-                let what = "0 items ahead: threads need room for at least 1 item";
-                return Err(ErrorKind::Config(what.into()).into());
-            }
-            self.state = BackgroundState::Running(start(self.ahead.min(MAX_AHEAD))?);
+            return Err(error);
         }
         match &mut self.state {
             BackgroundState::Running(queue) => Ok(Some(queue)),
-            BackgroundState::New(_) | BackgroundState::Ended => Ok(None),
+            _ => Ok(None),
         }
     }
 
@@ -160,6 +189,11 @@ impl<T> Iterator for Background<T> {
 impl<T> FusedIterator for Background<T> {}
 
 impl<T> BackgroundStream<T> {
+    /// As [`Background::start`].
+    pub fn start(&mut self) {
+        self.0.start();
+    }
+
     /// As [`Background::is_ready`].
     pub(crate) fn is_ready(&self) -> bool {
         self.0.is_ready()
@@ -203,6 +237,7 @@ impl<T> fmt::Debug for Background<T> {
             BackgroundState::Running(queue) => {
                 shown.field("threads", &queue.threads.len()).field("waiting", &queue.entries.len())
             }
+            BackgroundState::Failed(error) => shown.field("state", error),
             BackgroundState::Ended => shown.field("state", &format_args!("Ended")),
         };
         shown.finish()

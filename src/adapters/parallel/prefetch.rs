@@ -36,6 +36,7 @@ mod tests {
     use crate::adapters::testing::{fault, oks, show, show_stream};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     #[test]
     fn items_and_order_are_those_of_the_source() {
@@ -61,6 +62,22 @@ mod tests {
         drop(items);
         let asked = Arc::into_inner(asked).expect("the thread has ended and dropped the source").into_inner();
         assert!((1..=5).contains(&asked), "one given out, three in the queue, one in hand: {asked}");
+    }
+
+    #[test]
+    fn starts_before_the_first_item_is_asked_for() {
+        let (sender, asked) = std::sync::mpsc::channel();
+        let mut items = (0..1000).inspect(move |n| sender.send(*n).unwrap()).map(Ok).prefetch(3);
+        items.start();
+        items.start();
+        assert!((0..4).map(|_| asked.recv().unwrap()).eq(0..4), "three in the queue, and one in hand");
+        assert!(asked.recv_timeout(Duration::from_millis(20)).is_err(), "it waits for room");
+        assert_eq!(show(items.by_ref().take(10)), show(oks(0..10).into_iter()));
+        drop(items);
+        let mut none = oks(0..3).into_iter().prefetch(0);
+        none.start();
+        assert!(matches!(none.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
+        assert!(none.next().is_none());
     }
 
     #[test]

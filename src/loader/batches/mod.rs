@@ -35,7 +35,7 @@ pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<RunOutput<B>>> + S
 
 /// The batches of one epoch or of many, as an iterator; from [`Loader::epoch`](super::Loader::epoch),
 /// [`Loader::epochs`](super::Loader::epochs) or [`Loader::restore`](super::Loader::restore).
-#[must_use = "batches are lazy: nothing is read unless they are asked for"]
+#[must_use = "batches are lazy: nothing is read unless they are asked for or started"]
 pub struct Batches<B> {
     stop: StopOnDrop,
     batches: BatchSource<B>,
@@ -119,6 +119,37 @@ impl<B: Send + 'static> Batches<B> {
         Batches::new(batches, None, StopHandle::default(), run)
     }
 
+    /// Begins to read before the first batch is asked for, while the program compiles or connects, say. As
+    /// many batches as [`prefetch`](super::LoaderBuilder::prefetch) allows are prepared, and what follows is
+    /// requested as usual. The batches are the same. Called again, it does nothing; nor does it with [no
+    /// threads](super::LoaderBuilder::threads), where batches are read when they are asked for. If threads
+    /// cannot be started, the first item is the error.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # fn main() -> shardstream::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(&pattern).build()?;
+    /// # for i in 0..64 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i))?; }
+    /// # writer.finish()?;
+    /// # let shards = pattern.replace("%06d", "000000");
+    /// # fn compile() {}
+    /// let loader = Loader::builder(Dataset::builder(shards).build()?).batch(16).build()?;
+    /// let mut batches = loader.epoch(0);
+    /// batches.start();
+    /// compile(); // a minute, in which the first batches are read
+    /// assert_eq!(batches.count(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start(&mut self) {
+        if let BatchSource::Ahead(batches) = &mut self.batches {
+            batches.start();
+        }
+    }
+
     /// The same batches as a stream, for any executor.
     ///
     /// Dropping it joins the threads, as dropping the iterator does, and blocks until they have ended.
@@ -173,6 +204,11 @@ impl<B> Batches<B> {
 }
 
 impl<B> BatchesStream<B> {
+    /// As [`Batches::start`]; also with no threads, since a stream has one to collect its batches.
+    pub fn start(&mut self) {
+        self.batches.start();
+    }
+
     /// As [`Batches::state`].
     #[must_use]
     pub fn state(&self) -> State {

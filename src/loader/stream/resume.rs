@@ -45,16 +45,18 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState
     let mut wanted = held.clone();
     wanted.extend(unfinished.map(|(number, _)| number));
     wanted.sort_unstable();
-    let mut refill = Refill { stream, epoch, slices, found: HashMap::new() };
+    let mut refill = Refill { stream, epoch, slices, runs: Vec::new(), found: HashMap::new() };
     let ends = from.open.iter().skip(1).map(|next| next.start);
     for (opened, end) in from.open.iter().zip(ends) {
-        refill.read(opened, between(&wanted, opened.start, end))?;
+        refill.add(opened, between(&wanted, opened.start, end))?;
     }
     let in_current = between(&wanted, current.start, inputs);
     let reader = match from.length {
         Some(_) => {
-            refill.read(current, in_current)?;
-            stream.reader(epoch, Vec::new())
+            let mut reader = stream.reader(epoch, Vec::new());
+            refill.add(current, in_current)?;
+            refill.read(&mut reader)?;
+            reader
         }
         None => refill.read_on(current, in_current, inputs)?,
     };
@@ -135,16 +137,29 @@ fn between(numbers: &[u64], start: u64, end: u64) -> &[u64] {
     numbers.get(at(start)..at(end)).unwrap_or_default()
 }
 
-/// Reads the samples of a shuffle buffer again.
+/// Reads the samples of a shuffle buffer again: all of them with one reader, so that they are requested
+/// together, as far as the budget allows.
 struct Refill<'a> {
     stream: &'a StreamConfig,
     epoch: u64,
     slices: Vec<Slice>,
+    /// What is to be read, in the order of the samples.
+    runs: Vec<Run<'a>>,
     /// The samples that were read, by their numbers in the pass.
     found: HashMap<u64, Sample>,
 }
 
-impl Refill<'_> {
+/// Samples that are near each other, in one request if an index says where they are.
+struct Run<'a> {
+    /// Their part of an open slice, and the object that it should be of.
+    slice: Slice,
+    object: ObjectVersion,
+    /// The numbers of the samples that are read, and of those that are wanted.
+    numbers: Range<u64>,
+    wanted: &'a [u64],
+}
+
+impl<'a> Refill<'a> {
     /// The slice that was open, and the index of its shard if that says where the samples are.
     fn slice(&self, opened: &OpenSlice) -> Result<(&Slice, Option<&ShardIndex>)> {
         let slice = self.slices.get(opened.slice);
@@ -156,37 +171,48 @@ impl Refill<'_> {
         Ok((slice, index.filter(|index| index.range(slice.samples.clone()).is_some())))
     }
 
-    /// Reads the samples with these numbers, all of one slice.
-    fn read(&mut self, opened: &OpenSlice, numbers: &[u64]) -> Result<()> {
+    /// Adds the samples with these numbers, all of one slice, to those that are read.
+    fn add(&mut self, opened: &OpenSlice, wanted: &'a [u64]) -> Result<()> {
         let (slice, index) = self.slice(opened)?;
-        let (slice, index) = (slice.clone(), index.cloned());
-        if self.stream.drops_samples() {
-            let Some(last) = numbers.last() else { return Ok(()) };
-            let mut reader = self.stream.reader(self.epoch, vec![slice]).expecting(0, version(opened));
-            return self.pick(&mut reader, 0, opened.start..last + 1, numbers);
-        }
+        let drops = self.stream.drops_samples();
         let shard_index = |number: u64| slice.samples.start.saturating_add(number - opened.start);
         let near = |a: &u64, b: &u64| {
-            let gap = index.as_ref().and_then(|index| index.range(shard_index(*a) + 1..shard_index(*b)));
+            let gap = index.and_then(|index| index.range(shard_index(*a) + 1..shard_index(*b)));
             gap.is_none_or(|gap| gap.end - gap.start < MIN_GAP)
         };
-        let runs = numbers.chunk_by(near).filter_map(|run| Some((run, *run.first()?..*run.last()? + 1)));
-        let runs: Vec<_> = runs.collect();
-        let samples = |numbers: &Range<u64>| shard_index(numbers.start)..shard_index(numbers.end - 1) + 1;
-        let slices = runs.iter().map(|(_, numbers)| Slice { samples: samples(numbers), ..slice });
-        // One reader for all runs: it requests the next one while one is read.
-        let mut reader = self.stream.reader(self.epoch, slices.collect());
-        for number in 0..runs.len() {
-            reader = reader.expecting(number, version(opened));
+        let run = |wanted: &'a [u64]| {
+            let (first, last) = (*wanted.first()?, *wanted.last()?);
+            let (numbers, samples) = match drops {
+                true => (opened.start..last + 1, slice.samples.clone()),
+                false => (first..last + 1, shard_index(first)..shard_index(last) + 1),
+            };
+            Some(Run { slice: Slice { samples, ..*slice }, object: version(opened), numbers, wanted })
+        };
+        let runs: Vec<_> = wanted.chunk_by(near).filter_map(run).collect();
+        self.runs.extend(runs);
+        Ok(())
+    }
+
+    /// Reads what was added. Behind it, what `next` reads is requested.
+    fn read(&mut self, next: &mut ShardReader) -> Result<()> {
+        let runs = std::mem::take(&mut self.runs);
+        let slices = runs.iter().map(|run| run.slice.clone()).collect();
+        let mut reader = self.stream.reader(self.epoch, slices).scattered();
+        for (number, run) in runs.iter().enumerate() {
+            reader = reader.expecting(number, run.object.clone());
         }
-        for (number, (run, numbers)) in runs.into_iter().enumerate() {
-            self.pick(&mut reader, number, numbers, run)?;
+        for (number, run) in runs.into_iter().enumerate() {
+            reader.begin_before(next);
+            self.pick(&mut reader, number, run.numbers, run.wanted)?;
+            // Whatever follows in the slice is not needed.
+            reader.give_up();
         }
         Ok(())
     }
 
-    /// Reads the samples with these numbers, and returns a reader that continues with number `next`.
-    fn read_on(&mut self, opened: &OpenSlice, numbers: &[u64], next: u64) -> Result<ShardReader> {
+    /// Reads what was added, and the samples with these numbers, all of the slice that was read last. Returns
+    /// a reader that continues with number `next`.
+    fn read_on(&mut self, opened: &OpenSlice, numbers: &'a [u64], next: u64) -> Result<ShardReader> {
         let shard_index = |number: u64| {
             number
                 .checked_sub(opened.start)
@@ -199,10 +225,12 @@ impl Refill<'_> {
             _ => next,
         };
         if from == next {
-            self.read(opened, numbers)?;
+            self.add(opened, numbers)?;
         }
-        let mut reader = self.stream.reader(self.epoch, self.slices.clone());
-        reader = reader.from(opened.slice, shard_index(from)?).expecting(opened.slice, version(opened));
+        let reader = self.stream.reader(self.epoch, self.slices.clone());
+        let mut reader =
+            reader.from(opened.slice, shard_index(from)?).expecting(opened.slice, version(opened));
+        self.read(&mut reader)?;
         if from < next {
             self.pick(&mut reader, opened.slice, from..next, numbers)?;
         }

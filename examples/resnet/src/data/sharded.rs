@@ -67,10 +67,12 @@ impl ShardData {
         Ok(ShardData { loader: builder.build()?, samples, waiting: options.waiting.clone() })
     }
 
-    /// The batches of one epoch, counted from 0. Seed and epoch determine order and augmentation.
+    /// The batches of one epoch, counted from 0, which begin to be read. Seed and epoch determine order and
+    /// augmentation.
     pub fn batches(&self, epoch: u64) -> impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<> {
-        let batches = self.loader.epoch(epoch);
+        let mut batches = self.loader.epoch(epoch);
         self.waiting.watch(&batches);
+        batches.start();
         batches.map(|batch| host_batch(batch?, None))
     }
 
@@ -84,8 +86,9 @@ impl ShardData {
         &self,
         state: &State,
     ) -> Result<impl Iterator<Item = shardstream::Result<HostBatch>> + Send + use<>> {
-        let batches = self.loader.restore(state)?;
+        let mut batches = self.loader.restore(state)?;
         self.waiting.watch(&batches);
+        batches.start();
         Ok(batches.map(|batch| host_batch(batch?, None)))
     }
 }

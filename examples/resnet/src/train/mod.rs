@@ -9,7 +9,7 @@ pub use options::TrainOptions;
 
 use crate::checkpoint::{Checkpoint, Saver};
 use crate::curves::Curves;
-use crate::data::{Source, Split};
+use crate::data::{HostBatches, Source, Split};
 use crate::error::Result;
 use crate::log::Log;
 use crate::network::Network;
@@ -19,17 +19,39 @@ use crate::stop::Stop;
 use crate::watchdog::Watchdog;
 use epoch::TrainedEpoch;
 use shardstream::State;
+use std::fmt;
 use std::io::Write;
 use training::Training;
 
 /// Where a training starts; by default, at the beginning.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub struct Start {
     progress: Progress,
     data: Option<State>,
+    /// The first batches, if they are being read already.
+    batches: Option<HostBatches>,
 }
 
 impl Start {
+    /// Begins to read the first batches of a training of `epochs` epochs, which takes its time: while the
+    /// model is compiled, say.
+    pub fn begin(&mut self, source: &dyn Source, epochs: u64) -> Result<()> {
+        let epoch = self.progress.epochs.len() as u64;
+        if epoch < epochs {
+            self.batches = Some(self.batches(source, epoch)?);
+        }
+        Ok(())
+    }
+
+    /// The first batches, which are of this epoch.
+    fn batches(&mut self, source: &dyn Source, epoch: u64) -> Result<HostBatches> {
+        match (self.batches.take(), self.data.take()) {
+            (Some(batches), _) => Ok(batches),
+            (None, Some(state)) => source.rest(&state),
+            (None, None) => source.batches(Split::Train, epoch),
+        }
+    }
+
     /// Number of steps that were done before.
     pub fn steps(&self) -> u64 {
         self.progress.steps()
@@ -38,7 +60,13 @@ impl Start {
 
 impl From<&Checkpoint> for Start {
     fn from(checkpoint: &Checkpoint) -> Self {
-        Self { progress: checkpoint.progress.clone(), data: Some(checkpoint.data.clone()) }
+        Self { progress: checkpoint.progress.clone(), data: Some(checkpoint.data.clone()), batches: None }
+    }
+}
+
+impl fmt::Debug for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Start").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 
@@ -63,12 +91,11 @@ pub fn train(
     network: &mut dyn Network,
     options: &TrainOptions,
     source: &dyn Source,
-    start: Start,
+    mut start: Start,
     keeping: TrainContext<'_>,
     out: &mut dyn Write,
 ) -> Result<Summary> {
-    let Start { progress, mut data } = start;
-    let Progress { epochs, mut running, time } = progress;
+    let Progress { epochs, mut running, time } = std::mem::take(&mut start.progress);
     let log = Log::new(out, &options.topology);
     let TrainContext { saver, curves, profile, stop, watchdog } = keeping;
     let begun = epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
@@ -88,10 +115,7 @@ pub fn train(
         saved: begun,
     };
     for epoch in training.epochs.len() as u64..options.epochs {
-        let batches = match data.take() {
-            Some(state) => source.rest(&state)?,
-            None => source.batches(Split::Train, epoch)?,
-        };
+        let batches = start.batches(source, epoch)?;
         let TrainedEpoch { report, running, data } = training.epoch(batches, std::mem::take(&mut running))?;
         let Some(mut report) = report else { return training.finish_stopped(running, data) };
         let skipped = data.as_ref().map_or(0, |state| state.ledger().skipped());

@@ -17,7 +17,7 @@ const MAX_RESUMING: usize = 16;
 
 impl<T: Send + 'static> Workers<T> {
     /// Starts the threads, and up to [`MAX_RESUMING`] more until all sources have resumed from their states:
-    /// reading the content of a shuffle buffer again takes many requests, one after the other.
+    /// a source waits until the content of its shuffle buffer has been read again.
     pub(in crate::loader::pool) fn start(self: &Arc<Self>, tuning: &Tuning) -> Result<Threads> {
         let mut started = Threads::default();
         // After an error, the threads that were started must end before they are joined.

@@ -1,0 +1,311 @@
+//! What a restore requests: the samples that were left in the shuffle buffer are scattered over many shards,
+//! and are requested together.
+
+use crate::support::archive;
+use crate::support::server::{Reply, Request, Server};
+use shardstream::loader::Batches;
+use shardstream::prelude::*;
+use shardstream::store::{Budget, StoreBuilder};
+use shardstream::{Index, Result, State};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SHARDS: usize = 40;
+/// Samples of a shard, and the bytes of each.
+const SAMPLES: usize = 3;
+const SIZE: usize = 20_000;
+/// Number of samples in the shuffle buffer.
+const BUFFER: usize = 9;
+
+/// How long to wait for what should happen at once, on a machine under load.
+const LONG: Duration = Duration::from_secs(60);
+
+fn path(shard: usize) -> String {
+    format!("/{shard:02}.tar")
+}
+
+fn bytes(shard: usize) -> Vec<u8> {
+    let sample = |number| {
+        let key = format!("{shard:02}-{number}");
+        let content = format!("{key} ").repeat(SIZE / key.len());
+        Sample::new(key).with("txt", content.into_bytes())
+    };
+    archive(&(0..SAMPLES).map(sample).collect::<Vec<_>>())
+}
+
+/// Which requests are under way, and how many should be before any of them is answered.
+#[derive(Default)]
+struct Held {
+    /// Number of requests without an answer, and the largest number so far.
+    under_way: usize,
+    most: usize,
+    /// Requests are answered once as many are under way; after that, no longer held.
+    wanted: usize,
+    /// Whether none is answered, whatever comes.
+    closed: bool,
+    requests: Vec<(String, Option<(usize, usize)>)>,
+}
+
+/// A server of the shards that can hold its answers back, and fail.
+struct Shelf {
+    server: Server,
+    held: Arc<(Mutex<Held>, Condvar)>,
+}
+
+impl Shelf {
+    /// `script` may answer a request in another way.
+    fn new(script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
+        let shards: HashMap<String, Vec<u8>> = (0..SHARDS).map(|shard| (path(shard), bytes(shard))).collect();
+        let held = Arc::new((Mutex::new(Held::default()), Condvar::new()));
+        let shared = Arc::clone(&held);
+        let server = Server::start(move |request| {
+            let (held, changed) = &*shared;
+            let mut held = held.lock().unwrap();
+            held.requests.push((request.path().to_owned(), request.range()));
+            held.under_way += 1;
+            held.most = held.most.max(held.under_way);
+            if held.under_way >= held.wanted {
+                held.wanted = 0;
+            }
+            changed.notify_all();
+            let waits = |held: &mut Held| held.closed || held.wanted > 0;
+            let mut held = changed.wait_timeout_while(held, LONG, waits).unwrap().0;
+            held.under_way -= 1;
+            drop(held);
+            let content = &shards[request.path()];
+            script(request).unwrap_or_else(|| Reply::object(request, content, "\"v1\""))
+        });
+        Shelf { server, held }
+    }
+
+    fn held<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
+        let changed = change(&mut self.held.0.lock().unwrap());
+        self.held.1.notify_all();
+        changed
+    }
+
+    /// Holds the next answers back until `wanted` requests are under way.
+    fn hold(&self, wanted: usize) {
+        self.held(|held| {
+            *held = Held { wanted, closed: held.closed, under_way: held.under_way, ..Held::default() };
+        });
+    }
+
+    fn list(&self) -> ShardList {
+        ShardList::from_urls((0..SHARDS).map(|shard| self.server.url(&path(shard))))
+    }
+
+    fn index(&self) -> Index {
+        Index::builder().build(&self.list()).unwrap()
+    }
+
+    /// A loader whose store has measured nothing yet.
+    fn loader(&self, index: Option<&Index>, store: StoreBuilder) -> Loader<Batch<Sample>> {
+        let dataset = Dataset::builder(self.list()).store(store.build().unwrap()).streams(1).seed(5);
+        let dataset = dataset.shuffle_shards(true).topology(Topology::single());
+        let dataset = index.into_iter().fold(dataset, |dataset, index| dataset.index(index.clone()));
+        Loader::builder(dataset.build().unwrap()).shuffle(BUFFER).threads(2).batch(4).build().unwrap()
+    }
+}
+
+fn store() -> StoreBuilder {
+    Store::builder().budget(Budget::new(64, 64 << 20)).retries(2).retry_pause(Duration::from_millis(1))
+}
+
+/// Keys, contents and states of the batches, in order.
+type ReadBatch = (Vec<(String, Vec<u8>)>, State);
+
+fn read(batches: Batches<Batch<Sample>>) -> Vec<ReadBatch> {
+    let sample =
+        |sample: &Sample| (sample.key().to_owned(), sample.get("txt").unwrap().as_bytes().unwrap().to_vec());
+    let batch = |batch: Result<Batch<Sample>>| {
+        let batch = batch.unwrap();
+        (batch.iter().map(sample).collect(), batch.state().unwrap().clone())
+    };
+    batches.map(batch).collect()
+}
+
+/// Number of batches before a state whose buffer is scattered over many shards.
+const TAKEN: usize = 15;
+
+/// Number of shards, of those that were read to their ends before the state, of which samples are left.
+fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
+    let finished = (TAKEN * 4 + BUFFER - 1) / SAMPLES;
+    let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
+    let is_left = |shard: usize| {
+        let key = format!("{shard:02}-");
+        rest.iter().flat_map(|(samples, _)| samples).any(|(sample, _)| sample.starts_with(&key))
+    };
+    let left = plan[..finished].iter().filter(|slice| is_left(slice.shard)).count();
+    assert!((4..12).contains(&left), "{left} shards");
+    left
+}
+
+#[test]
+fn a_restore_requests_the_samples_of_its_buffers_together() {
+    let shelf = Shelf::new(|_| None);
+    let index = shelf.index();
+    for index in [Some(&index), None] {
+        let whole = read(shelf.loader(index, store()).epoch(0));
+        assert_eq!(whole.len(), SHARDS * SAMPLES / 4);
+        let loader = shelf.loader(index, store());
+        let left = scattered(&loader, &whole[TAKEN..]);
+        // Behind them, the shard is requested that was being read.
+        shelf.hold(left + 1);
+        let rest = read(loader.restore(&whole[TAKEN - 1].1).unwrap());
+        assert!(rest == whole[TAKEN..], "the order, the contents and the states are the same");
+        let (most, requests) = shelf.held(|held| (held.most, held.requests.clone()));
+        assert!(most > left, "at most {most} requests were under way together, for {left} shards and one");
+        println!("samples of {left} shards: {most} of {} requests together", requests.len());
+        let distinct: BTreeSet<_> = requests.iter().collect();
+        assert_eq!(distinct.len(), requests.len(), "no range is requested twice: {requests:?}");
+    }
+}
+
+/// One connection, little memory: the requests come one after the other, and nobody waits for ever.
+#[test]
+fn a_restore_keeps_to_the_budget() {
+    let shelf = Shelf::new(|_| None);
+    let index = shelf.index();
+    for index in [Some(&index), None] {
+        let whole = read(shelf.loader(index, store()).epoch(0));
+        let budget = Budget::new(1, 1 << 20);
+        shelf.hold(0);
+        let loader = shelf.loader(index, store().budget(budget.clone()));
+        let rest = read(loader.restore(&whole[TAKEN - 1].1).unwrap());
+        assert!(rest == whole[TAKEN..]);
+        assert_eq!((shelf.held(|held| held.most), budget.in_use()), (1, 0));
+    }
+}
+
+#[test]
+fn a_range_of_a_restore_that_fails_is_retried_or_named() {
+    // The shards whose requests fail once, and always.
+    let failing: Arc<Mutex<(Option<String>, Option<String>)>> = Arc::default();
+    let shelf = Shelf::new({
+        let failing = Arc::clone(&failing);
+        move |request| {
+            let mut failing = failing.lock().unwrap();
+            let once = failing.0.take_if(|path| path == request.path());
+            let always = failing.1.as_ref().is_some_and(|path| path == request.path());
+            (once.is_some() || always).then(|| Reply::new(if always { 403 } else { 503 }, ""))
+        }
+    });
+    let index = shelf.index();
+    let whole = read(shelf.loader(Some(&index), store()).epoch(0));
+    let state = &whole[TAKEN - 1].1;
+    shelf.hold(0);
+    assert!(read(shelf.loader(Some(&index), store()).restore(state).unwrap()) == whole[TAKEN..]);
+    // In the order of the requests, which is that of the samples.
+    let requested = shelf.held(|held| held.requests.clone());
+    let middle = requested[2].0.clone();
+
+    failing.lock().unwrap().0 = Some(middle.clone());
+    assert!(read(shelf.loader(Some(&index), store()).restore(state).unwrap()) == whole[TAKEN..]);
+    assert!(failing.lock().unwrap().0.is_none(), "the request was made, and has failed");
+
+    failing.lock().unwrap().1 = Some(middle.clone());
+    let budget = Budget::new(64, 64 << 20);
+    let mut rest = shelf.loader(Some(&index), store().budget(budget.clone())).restore(state).unwrap();
+    let error = rest.next().unwrap().unwrap_err();
+    let (shard, offset) = (error.location().shard().unwrap_or_default(), error.location().offset());
+    assert!(shard.ends_with(&middle) && offset.is_some(), "{error:?}");
+    assert!(rest.next().is_none(), "without the sample, the sequence would be another one");
+    drop(rest);
+    assert_in_use(&budget, 0);
+}
+
+#[test]
+fn dropping_a_restore_cancels_its_requests() {
+    let shelf = Shelf::new(|_| None);
+    let index = shelf.index();
+    for (index, is_stream) in [(Some(&index), false), (None, true)] {
+        let whole = read(shelf.loader(index, store()).epoch(0));
+        let budget = Budget::new(64, 64 << 20);
+        let loader = shelf.loader(index, store().budget(budget.clone()));
+        let left = scattered(&loader, &whole[TAKEN..]);
+        shelf.held(|held| held.closed = true);
+        shelf.hold(0);
+        let mut rest = loader.restore(&whole[TAKEN - 1].1).unwrap();
+        rest.start();
+        let begun = Instant::now();
+        while shelf.held(|held| held.under_way) <= left {
+            assert!(begun.elapsed() < LONG, "the requests are under way");
+            thread::sleep(Duration::from_millis(2));
+        }
+        if is_stream {
+            drop(rest.into_stream());
+        } else {
+            drop(rest);
+        }
+        assert_in_use(&budget, 0);
+        let requests = shelf.held(|held| held.requests.len());
+        shelf.held(|held| held.closed = false);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(shelf.held(|held| held.requests.len()), requests, "nothing is requested any more");
+    }
+}
+
+/// Requests give their memory back when their tasks have ended.
+fn assert_in_use(budget: &Budget, bytes: u64) {
+    let begun = Instant::now();
+    while budget.in_use() != bytes {
+        assert!(begun.elapsed() < LONG, "{} bytes are in use", budget.in_use());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// `start` begins to read, and stops where the loader would wait for the trainer.
+#[test]
+fn batches_are_read_before_they_are_asked_for() {
+    let shelf = Shelf::new(|_| None);
+    let index = shelf.index();
+    let whole = read(shelf.loader(Some(&index), store()).epoch(0));
+    let dataset = || {
+        let dataset = Dataset::builder(shelf.list()).index(index.clone()).streams(1).seed(5);
+        let dataset = dataset.store(store().build().unwrap()).shuffle_shards(true);
+        dataset.topology(Topology::single()).build().unwrap()
+    };
+    let made = Arc::new(Mutex::new(0));
+    let loader = || {
+        let made = Arc::clone(&made);
+        let items = Loader::builder(dataset()).shuffle(BUFFER).threads(2).prefetch(2).map(move |sample| {
+            *made.lock().unwrap() += 1;
+            Ok(sample)
+        });
+        items.batch(4).build().unwrap()
+    };
+    shelf.hold(0);
+    let never = loader().epoch(0);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(shelf.held(|held| held.requests.len()), 0, "batches are lazy");
+    drop(never);
+
+    let mut batches = loader().epoch(0);
+    batches.start();
+    batches.start();
+    // Until nothing changes any more.
+    let settled = || {
+        let (mut last, mut since, begun) = (0, Instant::now(), Instant::now());
+        while since.elapsed() < Duration::from_millis(300) || last == 0 {
+            assert!(begun.elapsed() < LONG, "it has settled");
+            let now = *made.lock().unwrap();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        last
+    };
+    let before = settled();
+    assert!((12..SHARDS * SAMPLES).contains(&before), "{before} samples were mapped");
+    assert!(shelf.held(|held| held.requests.len()) > 0);
+    assert_eq!(batches.state().batches(), 0, "a state counts what was returned");
+    let mut stream = loader().epoch(0).into_stream();
+    stream.start();
+    assert!(settled() > before);
+    drop(stream);
+    assert!(read(batches) == whole);
+}
