@@ -7,7 +7,7 @@ use crate::index::{AutoIndex, Index, ShardIndex};
 use crate::secret_url::{SecretUrl, shown};
 use crate::shards::ShardList;
 use crate::state::hash_texts;
-use crate::store::{Store, is_local};
+use crate::store::{ObjectUrl, Store};
 use crate::tar::Limits;
 use std::borrow::Cow;
 use std::fmt;
@@ -163,7 +163,8 @@ fn check_checksums(index: Option<&Index>) -> Result<()> {
 fn fingerprint(index: &Index) -> String {
     let text = |shard: &ShardIndex| {
         let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
-        let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
+        let version =
+            shard.version().filter(|_| !ObjectUrl::parse(shard.url()).is_local()).unwrap_or_default();
         let text = format!("{} {bytes} {version}", shard.samples());
         match shard.selection_fingerprint() {
             Some(selection) => format!("{text} {selection:016x}"),

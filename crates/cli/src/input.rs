@@ -7,7 +7,7 @@ use crate::progress::Unit;
 use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::{is_local, normalised};
+use shardstream::store::ObjectUrl;
 use shardstream::{Error, ErrorKind, SecretUrl};
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl Input {
 
     /// Whether any shard is remote.
     pub(crate) fn is_remote(&self) -> bool {
-        self.urls.iter().any(|url| !is_local(url.expose_secret()))
+        self.urls.iter().any(|url| !ObjectUrl::from(url).is_local())
     }
 
     /// Refuses to write a series over its input, which `--force` would remove before it is read.
@@ -164,7 +164,7 @@ fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream:
     let tag = |version: &str| version.trim_start_matches("W/").to_owned();
     let replaced = match (shard.version(), &now.version) {
         (Some(then), Some(version)) if tag(then) != tag(version) => {
-            normalised(shard.url()) == normalised(url.expose_secret())
+            ObjectUrl::parse(shard.url()).is_same_place(&url.into())
         }
         _ => false,
     };

@@ -33,6 +33,7 @@ mod meter;
 mod multipart;
 mod object;
 mod object_cell;
+mod object_url;
 mod offload;
 mod report;
 mod requests;
@@ -55,10 +56,9 @@ pub use checksum::Checksum;
 pub use compression::is_shard_name;
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
 pub use local::{private_file, remove_partial_files};
-pub use location::{file_name, is_local, local_path, normalised, split_last};
-pub use location::{is_path, is_same_place};
 pub use object_cell::ObjectCell;
 pub use object_store;
+pub use object_url::ObjectUrl;
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
 pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
@@ -259,7 +259,7 @@ impl Store {
     /// The counters of the bucket or host of `url`.
     fn meter(&self, url: &str) -> Arc<SourceMeter> {
         let registered = self.0.sources.registered(url).map(|(base, _)| base.expose_secret());
-        let base = shown(registered.unwrap_or_else(|| location::authority(url)));
+        let base = shown(registered.unwrap_or_else(|| ObjectUrl::parse(url).base()));
         let mut meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
         match meters.get(&*base) {
             Some(meter) => Arc::clone(meter),
@@ -352,8 +352,10 @@ impl Store {
 
     fn list_at(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
         match self.0.sources.location(prefix)? {
-            ObjectLocation::Local(path) if prefix.starts_with("file:") => local::list(&path, depth, file_url),
-            ObjectLocation::Local(path) => local::list(&path, depth, path_text),
+            ObjectLocation::Local(path) => match ObjectUrl::parse(prefix).is_path() {
+                true => local::list(&path, depth, path_text),
+                false => local::list(&path, depth, file_url),
+            },
             ObjectLocation::Source(source) => {
                 // The crate's clients watch the time of each request, but not the number of empty pages.
                 let limit =
@@ -456,7 +458,7 @@ impl Store {
     /// Whether `url` is of a web server that the built-in client reads, and to which it cannot write.
     #[doc(hidden)]
     pub fn is_web(&self, url: &str) -> bool {
-        self.0.sources.registered(url).is_none() && matches!(location::scheme(url), Some("http" | "https"))
+        self.0.sources.registered(url).is_none() && ObjectUrl::parse(url).is_web()
     }
 
     /// Deletes the object at `url`. Blocks.
