@@ -28,15 +28,12 @@ pub use shardstream_store::object_store;
 pub use shardstream_store::tokio_rustls;
 #[doc(inline)]
 pub use shardstream_store::{
-    Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo,
+    Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
     ObjectVersion, ObjectWriter, RequestPhase, RequestReport, Source, SourceReport, Stopper, Store,
     StoreBuilder, StoreReport, Transport, VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{
-    Compression, SHARD_SUFFIXES, WriteOptions, file_name, is_local, local_path, normalised, private_file,
-    remove_partial_files, shard_stem, split_last,
+    Compression, SHARD_SUFFIXES, WriteOptions, private_file, remove_partial_files, shard_stem,
 };
-pub(crate) use shardstream_store::{
-    ObjectCell, ReadAheadMemory, ReadQueue, is_path, is_same_place, is_shard_name, write_to,
-};
+pub(crate) use shardstream_store::{ObjectCell, ReadAheadMemory, ReadQueue, is_shard_name, write_to};

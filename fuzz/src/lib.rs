@@ -21,12 +21,13 @@ mod shidx;
 mod stages;
 mod state;
 mod tar;
+mod urls;
 
 /// Takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// The targets by their names, which are those of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("braces", braces::run),
     ("columns", columns::run),
     ("http_head", http_head::run),
@@ -40,6 +41,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("stages", stages::run),
     ("state", state::run),
     ("tar", tar::run),
+    ("urls", urls::run),
 ];
 
 /// The function of a target.

@@ -141,3 +141,8 @@ fn state() {
 fn tar() {
     check("tar", 5_000);
 }
+
+#[test]
+fn urls() {
+    check("urls", 20_000);
+}

@@ -7,7 +7,7 @@ use crate::index::{AutoIndex, Index, ShardIndex};
 use crate::secret_url::{SecretUrl, shown};
 use crate::shards::ShardList;
 use crate::state::hash_texts;
-use crate::store::{ObjectVersion, Store, is_local};
+use crate::store::{ObjectUrl, ObjectVersion, Store};
 use crate::tar::Limits;
 use std::borrow::Cow;
 use std::fmt;
@@ -163,8 +163,8 @@ fn check_checksums(index: Option<&Index>) -> Result<()> {
 fn fingerprint(index: &Index) -> String {
     let text = |shard: &ShardIndex| {
         let bytes = shard.bytes().map_or("?".into(), |bytes| bytes.to_string());
-        let version = shard.version().filter(|_| !is_local(shard.url())).unwrap_or_default();
-        let version = ObjectVersion::unmarked(version);
+        let is_local = ObjectUrl::parse(shard.url()).is_local();
+        let version = ObjectVersion::unmarked(shard.version().filter(|_| !is_local).unwrap_or_default());
         let text = format!("{} {bytes} {version}", shard.samples());
         match shard.selection_fingerprint() {
             Some(selection) => format!("{text} {selection:016x}"),

@@ -4,7 +4,7 @@ use crate::error::{ErrorKind, Result};
 use crate::index::{ListedShards, is_index_name};
 use crate::secret_url::SecretUrl;
 use crate::shards::{ShardList, glob};
-use crate::store::{ObjectInfo, ObjectVersion, Store, is_local, is_shard_name};
+use crate::store::{ObjectInfo, ObjectUrl, ObjectVersion, Store, is_shard_name};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -129,10 +129,10 @@ fn listed(pattern: &str, store: &Store) -> Result<ListedShards> {
 
 /// Whether a URL names a directory, which expands to the shards in it. Web servers have no directories.
 fn is_directory(url: &str) -> bool {
-    let is_web = ["http://", "https://", "pipe:"]
-        .iter()
-        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
-    !is_web && (url.ends_with('/') || is_local(url) && Path::new(url).is_dir())
+    let parsed = ObjectUrl::parse(url);
+    let is_command = url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("pipe:"));
+    let has_none = parsed.is_web() || is_command;
+    !has_none && (url.ends_with('/') || parsed.is_local() && Path::new(url).is_dir())
 }
 
 /// The shards directly in a directory, by extension.
@@ -163,7 +163,7 @@ fn check_name(pattern: &str, url: &str) -> Result<()> {
     }
     let number = url.match_indices('%').map(|(at, _)| at).find(|at| is_writers_number(&url[*at..]));
     let Some(at) = number else { return Ok(()) };
-    if is_local(url) && Path::new(url).exists() {
+    if ObjectUrl::parse(url).is_local() && Path::new(url).exists() {
         return Ok(());
     }
     let message = "a number such as %06d is for writing shards: to read them, give a range such as \

@@ -6,7 +6,7 @@ use crate::index::{ShardIndex, checksum_of};
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
-use crate::store::{ObjectCell, ObjectVersion, is_local};
+use crate::store::{ObjectCell, ObjectUrl, ObjectVersion};
 
 /// Drops the samples before a slice and those that the index does not select, and checks that no sample is
 /// missing, surplus, or of another object. Samples are counted by their numbers in the archive.
@@ -128,7 +128,7 @@ impl SliceCheck {
     /// between copies.
     pub(super) fn object(&self) -> Option<ObjectVersion> {
         let mut object = self.object.get()?;
-        object.version = object.version.filter(|_| !is_local(self.shard.expose_secret()));
+        object.version = object.version.filter(|_| !ObjectUrl::from(&self.shard).is_local());
         Some(object)
     }
 

@@ -12,7 +12,7 @@ use crate::sample::Sample;
 use crate::secret_url::{SecretUrl, without_secrets};
 use crate::shards::{ShardList, glob};
 use crate::state::hash_texts;
-use crate::store::{Store, file_name, is_local};
+use crate::store::{ObjectUrl, Store};
 use crate::tar::Limits;
 use std::borrow::Cow;
 use std::fmt;
@@ -219,7 +219,7 @@ impl AutoIndex {
         let patterns: Vec<Cow<'a, str>> = patterns.collect();
         let first = patterns.first().map_or("", |pattern| pattern);
         let plain = |char: &char| char.is_alphabetic() || "-_".contains(*char);
-        let stem: String = file_name(first).chars().take_while(plain).take(40).collect();
+        let stem: String = ObjectUrl::parse(first).file_name().chars().take_while(plain).take(40).collect();
         let stem = match stem.trim_end_matches(['-', '_']) {
             "" => "shards",
             stem => stem,
@@ -280,8 +280,11 @@ fn common_directory<'a>(patterns: &[&'a str]) -> &'a str {
             common = &common[..common[..common.len() - 1].rfind('/').map_or(0, |slash| slash + 1)];
         }
     }
-    let is_directory =
-        !common.ends_with("://") && (!common.is_empty() || patterns.iter().all(|url| is_local(url)));
+    let is_directory = match common {
+        "" => patterns.iter().all(|url| ObjectUrl::parse(url).is_local()),
+        // A scheme alone has no path.
+        common => !ObjectUrl::parse(common).path().is_empty(),
+    };
     if is_directory { common } else { first }
 }
 

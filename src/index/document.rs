@@ -7,7 +7,7 @@ use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
 use crate::json::{self, ParsedAs};
 use crate::secret_url::{redact_text, without_secrets};
-use crate::store::{Body, Store, WriteOptions, file_name, write_to};
+use crate::store::{Body, ObjectUrl, Store, WriteOptions, write_to};
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -224,7 +224,7 @@ impl Index {
                 |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
             let index = self.iter().map(named).collect::<Index>().consistent()?;
             let mut object = store.create_plain(url, private)?;
-            let name = file_name(url);
+            let name = ObjectUrl::parse(url).file_name();
             if name.ends_with(compact::SUFFIX) {
                 let entries = index.iter().cloned().map(ShardEntry::from);
                 compact::write(index.len(), entries, |bytes| write_to(&mut *object, bytes))?;

@@ -89,7 +89,7 @@ pub(crate) use sidecar::{beside, is_index_name, save_sidecar};
 
 use crate::secret_url::{SecretUrl, without_secrets};
 use crate::shards::ShardList;
-use crate::store::file_name;
+use crate::store::ObjectUrl;
 use lookup::ShardLookup;
 use std::borrow::Cow;
 use std::fmt;
@@ -115,7 +115,7 @@ impl IndexedShards {
     }
 
     fn by_name(&self, name: &str) -> Option<usize> {
-        let name_of = |number: usize| file_name(self.shards[number].url());
+        let name_of = |number: usize| ObjectUrl::parse(self.shards[number].url()).file_name();
         let same = |one: usize, other: usize| self.shards[one].url == self.shards[other].url;
         let lookup = self.by_name.get_or_init(|| ShardLookup::new(self.shards.len(), name_of, same));
         lookup.get(name, name_of)
@@ -132,7 +132,7 @@ impl Index {
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         let shards = &*self.0;
-        let named = || shards.by_name(&file_name(url));
+        let named = || shards.by_name(&ObjectUrl::parse(url).file_name());
         let public = || match without_secrets(url) {
             Cow::Owned(public) => shards.by_url(&public),
             Cow::Borrowed(_) => None,

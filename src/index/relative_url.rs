@@ -1,19 +1,19 @@
 //! URLs relative to the document that an index is in.
 
-use crate::store::{is_path, split_last};
+use crate::store::ObjectUrl;
 use std::borrow::Cow;
 use std::path::Path;
 
 /// The part of a URL or path before its last slash.
 pub(super) fn directory(url: &str) -> &str {
-    match split_last(url) {
+    match ObjectUrl::parse(url).split_last() {
         ("/", _) => "/",
         (directory, _) => directory.strip_suffix('/').unwrap_or(directory),
     }
 }
 
 fn is_relative(url: &str) -> bool {
-    is_path(url) && !Path::new(url).is_absolute() && !url.starts_with('/')
+    ObjectUrl::parse(url).is_path() && !Path::new(url).is_absolute() && !url.starts_with('/')
 }
 
 /// The URL that `url` means in a document in `directory`.
@@ -42,9 +42,9 @@ pub(super) fn relative(directory: &str, url: &str) -> String {
     let absolute = |path: &str| std::path::absolute(path).ok()?.to_str().map(str::to_owned);
     below(directory, url)
         .or_else(|| {
-            let url = is_path(url).then(|| absolute(url))??;
+            let url = ObjectUrl::parse(url).is_path().then(|| absolute(url))??;
             let here = if directory.is_empty() { "." } else { directory };
-            let directory = is_path(directory).then(|| absolute(here)).flatten();
+            let directory = ObjectUrl::parse(directory).is_path().then(|| absolute(here)).flatten();
             directory.and_then(|directory| below(&directory, &url)).or(Some(url))
         })
         .unwrap_or_else(|| url.to_owned())

@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
-use crate::store::{Store, is_local, write_to};
+use crate::store::{ObjectUrl, Store, write_to};
 
 /// A document in which an index is saved.
 pub(super) struct SaveTarget {
@@ -25,7 +25,7 @@ impl SaveTarget {
         if store.is_web(url) {
             return Err(ErrorKind::Unsupported("web servers cannot be written to".into()).into());
         }
-        if is_local(url) {
+        if ObjectUrl::parse(url).is_local() {
             // The file is removed when it is dropped.
             return store.create_plain(url, self.private).map(drop);
         }

@@ -6,7 +6,7 @@ use super::selection::Selection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
 use crate::secret_url::SecretUrl;
-use crate::store::{ObjectVersion, is_same_place};
+use crate::store::{ObjectUrl, ObjectVersion};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -292,7 +292,8 @@ impl ShardIndex {
     /// An object in another place than the indexed one is a copy: it has the same size, and a version of its
     /// own.
     pub(crate) fn object_at(&self, url: &str) -> ObjectVersion {
-        let version = self.version().filter(|_| is_same_place(url, self.url()));
+        let is_same = |_: &&str| ObjectUrl::parse(url).is_same_place(&ObjectUrl::parse(self.url()));
+        let version = self.version().filter(is_same);
         ObjectVersion::new(self.bytes, version)
     }
 

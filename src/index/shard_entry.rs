@@ -4,7 +4,7 @@ use super::ShardIndex;
 use super::layout::{LayoutDocument, ShardLayout};
 use super::selection::{Selection, SelectionDocument};
 use crate::secret_url::{shown, without_secrets};
-use crate::store::file_name;
+use crate::store::ObjectUrl;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl TryFrom<ShardEntry> for ShardIndex {
 
 /// Whether the name of a shard says that it is not compressed.
 fn is_plain(url: &str) -> bool {
-    file_name(url).to_ascii_lowercase().ends_with(".tar")
+    ObjectUrl::parse(url).file_name().to_ascii_lowercase().ends_with(".tar")
 }
 
 impl Serialize for ShardIndex {

@@ -5,7 +5,7 @@ use super::document::{read_entry, write_entry};
 use super::shard::ShardIndex;
 use crate::error::Result;
 use crate::secret_url::without_secrets;
-use crate::store::{ObjectVersion, Store, file_name, is_path};
+use crate::store::{ObjectUrl, ObjectVersion, Store};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn beside(url: &str) -> Option<String> {
 pub(super) fn canonical(url: &str) -> Cow<'_, str> {
     let url = without_secrets(url);
     let absolute = || std::path::absolute(&*url).ok()?.to_str().map(str::to_owned);
-    match is_path(&url).then(absolute).flatten() {
+    match ObjectUrl::parse(&url).is_path().then(absolute).flatten() {
         Some(absolute) => Cow::Owned(absolute),
         None => url,
     }
@@ -41,7 +41,7 @@ pub(super) fn cached(directory: &Path, url: &str) -> Option<String> {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let plain = |char: char| if char.is_alphanumeric() || "-_.".contains(char) { char } else { '_' };
-    let name: String = file_name(&url).chars().map(plain).take(40).collect();
+    let name: String = ObjectUrl::parse(&url).file_name().chars().map(plain).take(40).collect();
     directory.join(format!("{hash:016x}-{name}{SUFFIX}")).to_str().map(str::to_owned)
 }
 
@@ -57,7 +57,7 @@ pub(super) fn find(
     checksums: bool,
 ) -> Option<ShardIndex> {
     let saved = read_entry(store, place).ok()?;
-    let same_shard = saved.url() == file_name(&without_secrets(url));
+    let same_shard = saved.url() == ObjectUrl::parse(&without_secrets(url)).file_name();
     let same_version = saved.object().compare(now).is_same();
     let enough = saved.layout.is_some() && (saved.has_checksums() || !checksums);
     (same_shard && same_version && enough).then(|| saved.unselected().at(url))
@@ -76,7 +76,7 @@ pub(super) fn save_cached(store: &Store, place: &str, shard: &ShardIndex) -> Res
 
 fn save(store: &Store, place: &str, shard: &ShardIndex, private: bool) -> Result<()> {
     // Shard and index may be moved together, and later readers may want other samples.
-    let shard = shard.unselected().at(file_name(&without_secrets(shard.url())));
+    let shard = shard.unselected().at(ObjectUrl::parse(&without_secrets(shard.url())).file_name());
     write_entry(store, place, &shard, private).map_err(|error| error.in_shard(place))
 }
 

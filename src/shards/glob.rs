@@ -5,6 +5,7 @@
 //! the path only, not in the scheme, host or bucket.
 
 use crate::error::{ErrorKind, Result};
+use crate::store::ObjectUrl;
 use glob::{MatchOptions, Pattern};
 
 /// The wildcard characters.
@@ -99,30 +100,17 @@ pub(super) fn first_wildcard(pattern: &str) -> Option<usize> {
 /// The position of the first `*` in the path of a web server's URL. Queries and hosts may contain wildcard
 /// characters.
 pub(super) fn star_of_web(url: &str) -> Option<usize> {
-    let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| is_web(scheme))?;
-    let rest = rest.split(['?', '#']).next()?;
-    let path = rest.find('/')?;
-    Some(scheme.len() + "://".len() + path + rest[path..].find('*')?)
-}
-
-fn is_web(scheme: &str) -> bool {
-    ["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
+    let url = Some(ObjectUrl::parse(url)).filter(ObjectUrl::is_web)?;
+    Some(url.path_start() + url.path().find('*')?)
 }
 
 /// The position at which the path begins; none if the path cannot have wildcards.
 fn path_start(pattern: &str) -> Option<usize> {
-    if pattern.starts_with("pipe:") {
+    let url = ObjectUrl::parse(pattern);
+    if url.is_web() || pattern.starts_with("pipe:") {
         return None;
     }
-    let is_scheme = |text: &str| {
-        text.starts_with(|first: char| first.is_ascii_alphabetic())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-    };
-    match pattern.split_once("://") {
-        Some((scheme, _)) if is_web(scheme) => None,
-        Some((scheme, rest)) if is_scheme(scheme) => Some(scheme.len() + "://".len() + rest.find('/')? + 1),
-        _ => Some(0),
-    }
+    Some(url.path_start() + usize::from(url.path().starts_with('/')))
 }
 
 #[cfg(test)]

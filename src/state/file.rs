@@ -2,7 +2,7 @@
 
 use super::{State, misfit};
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
-use crate::store::{Store, is_local, local_path, write_to};
+use crate::store::{ObjectUrl, Store, write_to};
 use std::path::Path;
 
 /// Maximum number of bytes of a document. A state of five thousand open shards has 200 KB.
@@ -122,8 +122,8 @@ fn read(store: &Store, url: &str) -> Result<Vec<u8>> {
 /// Whether `url` is a symbolic link to a file that does not exist: its target was lost or not mounted, so
 /// that this is not the first start.
 fn is_dangling(url: &str) -> bool {
-    let path = is_local(url).then(|| local_path(url)?.ok()).flatten();
-    path.is_some_and(|path| path.symlink_metadata().is_ok())
+    let path = ObjectUrl::parse(url).local_path();
+    path.ok().flatten().is_some_and(|path| path.symlink_metadata().is_ok())
 }
 
 fn parse(bytes: &[u8]) -> Result<State> {

@@ -5,6 +5,8 @@ pub mod bucket;
 pub mod child;
 pub mod emulator;
 pub mod names;
+#[cfg(unix)]
+pub mod places;
 pub mod python;
 pub mod server;
 pub mod shards;

@@ -9,7 +9,7 @@ use crate::progress::{Progress, Unit};
 use crate::saved_plan::put;
 use serde::{Deserialize, Serialize};
 use shardstream::prelude::*;
-use shardstream::store::{ObjectVersion, file_name, normalised, remove_partial_files, split_last};
+use shardstream::store::{ObjectUrl, ObjectVersion, remove_partial_files};
 use shardstream::{ErrorKind, Result, SecretUrl};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -125,7 +125,7 @@ fn copy_all(
 ) -> std::result::Result<Vec<Copied>, Failure> {
     let copies = plan(places, settings, context)?;
     let Some(first) = copies.first() else { return Ok(Vec::new()) };
-    let directory = split_last(first.to.expose_secret()).0.to_owned();
+    let directory = ObjectUrl::from(&first.to).split_last().0.to_owned();
     let place = format!("{directory}{RECORDS}");
     let records = read_records(&place, context)?;
     if settings.existing == ExistingCopies::Refuse {
@@ -141,7 +141,7 @@ fn copy_all(
         }
     }
     if settings.existing == ExistingCopies::KeepSame {
-        let names: BTreeSet<_> = copies.iter().map(|copy| file_name(copy.to.expose_secret())).collect();
+        let names: BTreeSet<_> = copies.iter().map(|copy| ObjectUrl::from(&copy.to).file_name()).collect();
         remove_partial_files(&directory, |name| names.contains(name));
     }
     let total = copies.iter().map(|copy| copy.object.size).sum::<Option<u64>>();
@@ -193,12 +193,12 @@ fn plan(
     let into = to.ends_with('/') || sources.len() > 1 || Path::new(&to).is_dir();
     let (mut names, mut copies) = (BTreeSet::new(), Vec::new());
     for from in &sources {
-        let name = split_last(from.expose_secret()).1.to_owned();
+        let name = ObjectUrl::from(from).split_last().1.to_owned();
         let url = match into {
             true => format!("{}/{name}", to.trim_end_matches('/')),
             false => to.clone(),
         };
-        if normalised(&url) == normalised(from.expose_secret()) {
+        if ObjectUrl::parse(&url).is_same_place(&from.into()) {
             return Err(Failure::Usage(format!("{from} would be copied onto itself")));
         }
         if !names.insert(name.clone()) {

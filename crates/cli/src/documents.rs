@@ -7,7 +7,7 @@ use crate::files::{MAX_DOCUMENT, exists};
 use crate::saved_plan::{ExistingShards, is_document};
 use crate::series::Series;
 use crate::write_options::WriteOptions;
-use shardstream::store::normalised;
+use shardstream::store::ObjectUrl;
 use shardstream::{ErrorKind, Index, SecretUrl};
 
 /// Refuses to replace a file or object, unless `force` is set and it is a JSON document.
@@ -55,8 +55,9 @@ pub(crate) fn check_index(
     context: &Context,
 ) -> Result<(), Failure> {
     let Some(place) = place else { return Ok(()) };
-    let own = ["plan", "classes"].map(|what| normalised(&series.beside(what)));
-    if series.holds(place) || own.contains(&normalised(place)) {
+    let url = ObjectUrl::parse(place);
+    let is_own = |what: &str| url.is_same_place(&ObjectUrl::parse(&series.beside(what)));
+    if series.holds(place) || is_own("plan") || is_own("classes") {
         let place = SecretUrl::from(place);
         return Err(Failure::Usage(format!("the index {place} would replace a file of its series")));
     }

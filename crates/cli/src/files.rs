@@ -1,7 +1,7 @@
 //! Names of members as paths, and writing of small files.
 
 use crate::failure::other_error;
-use shardstream::store::{Store, WriteOptions, is_local, local_path};
+use shardstream::store::{ObjectUrl, Store, WriteOptions};
 use shardstream::{ErrorKind, Result};
 use std::error::Error;
 use std::path::{Component, Path};
@@ -31,7 +31,7 @@ pub(crate) fn below(directory: &str, name: &str) -> String {
 
 /// Whether there is a file or object at a path or URL.
 pub(crate) fn exists(store: &Store, place: &str) -> Result<bool> {
-    if let Some(path) = local_path(place).transpose()? {
+    if let Some(path) = ObjectUrl::parse(place).local_path()? {
         return Ok(fs::symlink_metadata(path).is_ok());
     }
     match store.stat(place) {
@@ -50,7 +50,7 @@ pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> 
     match store.put_with(place, bytes, options) {
         Ok(_) => Ok(true),
         Err(error) if is_taken(&error) => Ok(false),
-        Err(error) if is_local(place) => {
+        Err(error) if ObjectUrl::parse(place).is_local() => {
             let why = error.source().map_or_else(|| error.kind().to_string(), ToString::to_string);
             Err(other_error(format!("cannot write {place}: {why}")))
         }

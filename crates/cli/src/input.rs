@@ -7,7 +7,7 @@ use crate::progress::Unit;
 use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::is_local;
+use shardstream::store::ObjectUrl;
 use shardstream::{ErrorKind, SecretUrl};
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl Input {
 
     /// Whether any shard is remote.
     pub(crate) fn is_remote(&self) -> bool {
-        self.urls.iter().any(|url| !is_local(url.expose_secret()))
+        self.urls.iter().any(|url| !ObjectUrl::from(url).is_local())
     }
 
     /// Refuses to write a series over its input, which `--force` would remove before it is read.

@@ -2,9 +2,7 @@
 
 use crate::failure::Failure;
 use percent_encoding::percent_decode_str;
-use shardstream::store::{
-    SHARD_SUFFIXES, Store, local_path, normalised, remove_partial_files, shard_stem, split_last,
-};
+use shardstream::store::{ObjectUrl, SHARD_SUFFIXES, Store, remove_partial_files, shard_stem};
 use shardstream::write::ShardPattern;
 use shardstream::{ErrorKind, SecretUrl};
 use std::path::Path;
@@ -32,7 +30,7 @@ impl Series {
         let usage = |what: String| Failure::Usage(format!("--to {}: {what}", SecretUrl::from(&text)));
         let pattern = ShardPattern::new(&text).map_err(|error| usage(error.to_string()))?;
         let first = pattern.name(0);
-        let (directory, file) = split_last(&first);
+        let (directory, file) = ObjectUrl::parse(&first).split_last();
         if shard_stem(file).is_none() {
             return Err(usage(format!("the names of shards end in one of {}", SHARD_SUFFIXES.join(", "))));
         }
@@ -40,8 +38,9 @@ impl Series {
             return Err(usage("the number of the shard belongs in the name of the file".into()));
         };
         let directory = directory.to_owned();
-        let (_, names) = split_last(&text);
-        let names = if text.starts_with("file:") { decoded(names) } else { names.to_owned() };
+        let url = ObjectUrl::parse(&text);
+        let (_, names) = url.split_last();
+        let names = if url.is_file_url() { decoded(names) } else { names.to_owned() };
         let file = ShardPattern::new(&names).map_err(|error| usage(error.to_string()))?;
         Ok(Series { text, pattern, names, file, directory, stem })
     }
@@ -62,8 +61,10 @@ impl Series {
 
     /// Whether both series would write a shard or a document with the same URL.
     pub(crate) fn collides(&self, other: &Series) -> bool {
-        let plan = |series: &Series| normalised(&series.beside("plan"));
-        self.holds(&other.shard(0)) || other.holds(&self.shard(0)) || plan(self) == plan(other)
+        let [plan, others] = [self, other].map(|series| series.beside("plan"));
+        self.holds(&other.shard(0))
+            || other.holds(&self.shard(0))
+            || ObjectUrl::parse(&plan).is_same_place(&ObjectUrl::parse(&others))
     }
 
     /// The pattern of the file names of the shards.
@@ -74,7 +75,7 @@ impl Series {
     /// The existing shards of the series, by whatever run they were written.
     pub(crate) fn existing(&self, store: &Store) -> Result<Vec<String>, Failure> {
         let directory = if self.directory.is_empty() { "." } else { &self.directory };
-        let mut numbers: Vec<u64> = match local_path(directory).transpose()? {
+        let mut numbers: Vec<u64> = match ObjectUrl::parse(directory).local_path()? {
             Some(path) => self
                 .in_directory(&path)
                 .map_err(|error| Failure::io(format_args!("cannot list {}", path.display()), &error))?,
@@ -87,7 +88,7 @@ impl Series {
                 let depth = |url: &str| url.split('/').filter(|part| !part.is_empty()).count();
                 let ours = depth(&self.shard(0));
                 let urls = listed.iter().map(|info| &*info.url).filter(|url| depth(url) == ours);
-                urls.filter_map(|url| self.file.number(split_last(url).1)).collect()
+                urls.filter_map(|url| self.file.number(ObjectUrl::parse(url).split_last().1)).collect()
             }
         };
         numbers.sort_unstable();
@@ -109,14 +110,13 @@ impl Series {
 
     /// Whether the URL, in any spelling, is that of a shard of the series, existing or not.
     pub(crate) fn holds(&self, url: &str) -> bool {
-        let own = normalised(&self.shard(0));
-        let (own, _) = split_last(&own);
+        let url = ObjectUrl::parse(url);
         // A symbolic link to a shard counts as that shard.
-        let linked = local_path(url).and_then(|path| path.ok()?.canonicalize().ok());
-        let linked = linked.map(|path| normalised(&path.to_string_lossy()));
-        [Some(normalised(url)), linked].iter().flatten().any(|place| {
-            let (directory, name) = split_last(place);
-            directory == own && self.file.number(name).is_some()
+        let linked = url.local_path().ok().flatten().and_then(|path| path.canonicalize().ok());
+        let linked = linked.as_ref().and_then(|path| path.to_str()).map(ObjectUrl::parse);
+        [Some(url), linked].into_iter().flatten().any(|url| {
+            let number = self.file.number(&url.file_name());
+            number.is_some_and(|number| url.is_same_place(&ObjectUrl::parse(&self.shard(number))))
         })
     }
 

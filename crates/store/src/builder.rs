@@ -247,7 +247,7 @@ impl fmt::Debug for StoreBuilder {
 /// The part before `/key` of the URLs of a prefix: `mem:/` for `mem` and `mem://`, `gs://bucket` for itself.
 fn base_of(prefix: &str) -> SecretUrl {
     let prefix = prefix.trim_end_matches('/');
-    match prefix.contains("://") {
+    match prefix.contains('/') {
         true => prefix.into(),
         false => format!("{}:/", prefix.trim_end_matches(':')).into(),
     }

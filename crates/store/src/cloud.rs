@@ -5,6 +5,8 @@ use super::client_settings::ClientSettings;
 use super::connector::Connector;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::credentials;
+#[cfg(feature = "gcs")]
+use super::environment::server_url;
 #[cfg(any(feature = "gcs", feature = "azure"))]
 use super::environment::variable;
 #[cfg(feature = "cloud")]
@@ -17,6 +19,7 @@ use super::fetch::retry::MAX_PAUSE;
 use super::location::Failure;
 #[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
 use super::location::missing;
+use super::object_url::ObjectUrl;
 #[cfg(feature = "cloud")]
 use crate::ErrorKind;
 use crate::Result;
@@ -32,11 +35,10 @@ use std::sync::Arc;
 ///
 /// Makes no request.
 pub(super) fn client(base: &str, settings: &ClientSettings) -> Result<Option<Arc<dyn ObjectStore>>> {
-    let scheme = super::location::scheme(base).unwrap_or_default();
-    match scheme {
-        "gs" => gcs(base, settings).map(Some),
-        "s3" | "s3a" => s3(base, settings).map(Some),
-        "az" | "azure" | "adl" | "abfs" | "abfss" => azure(base, settings).map(Some),
+    match ObjectUrl::parse(base).scheme() {
+        Some("gs") => gcs(base, settings).map(Some),
+        Some("s3") => s3(base, settings).map(Some),
+        Some("az") => azure(base, settings).map(Some),
         _ => Ok(None),
     }
 }
@@ -67,9 +69,8 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
     if let Some(emulator) = emulator {
-        let url = if emulator.contains("://") { emulator } else { format!("http://{emulator}") };
         builder = builder
-            .with_base_url(url.trim_end_matches('/'))
+            .with_base_url(server_url(&emulator).trim_end_matches('/'))
             .with_skip_signature(true)
             // Writes need a token all the same; without this one they would request it from the machine's
             // metadata server.
@@ -163,9 +164,9 @@ fn retry(limits: &FetchLimits) -> RetryConfig {
 /// The variables to set where there are no credentials for the bucket that `base` names.
 #[cfg(feature = "cloud")]
 pub(super) fn hint(base: &str) -> &'static str {
-    match super::location::scheme(base).unwrap_or_default() {
-        "gs" => GOOGLE,
-        "s3" | "s3a" => AMAZON,
+    match ObjectUrl::parse(base).scheme() {
+        Some("gs") => GOOGLE,
+        Some("s3") => AMAZON,
         _ => MICROSOFT,
     }
 }

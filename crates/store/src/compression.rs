@@ -1,6 +1,6 @@
 //! The compression of an object, by the suffix of its name.
 
-use super::location::file_name;
+use super::object_url::ObjectUrl;
 
 /// Suffixes of the names of shards that can be read and written.
 #[doc(hidden)]
@@ -26,7 +26,7 @@ impl Compression {
     /// ```
     #[must_use]
     pub fn of(url: &str) -> Option<Self> {
-        let name = file_name(url).to_ascii_lowercase();
+        let name = ObjectUrl::parse(url).file_name().to_ascii_lowercase();
         let says = |compression: &Self| compression.suffixes().iter().any(|suffix| name.ends_with(suffix));
         [Compression::Gzip, Compression::Zstd].into_iter().find(says)
     }

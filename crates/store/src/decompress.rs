@@ -52,7 +52,7 @@ impl Decompressor {
             Some(Compression::Zstd) => return zstd().map(Some),
             None => {}
         }
-        let name = super::location::file_name(url).to_ascii_lowercase();
+        let name = super::object_url::ObjectUrl::parse(url).file_name().to_ascii_lowercase();
         if let Some(suffix) = UNREADABLE.iter().find(|suffix| name.ends_with(*suffix)) {
             let hint = format!("{suffix} shards cannot be read: compress them with zstd or gzip instead");
             return Err(ErrorKind::UnsupportedCompression(hint).into());

@@ -169,7 +169,7 @@ fn check(name: &str, option: &str, value: &str) -> Result<()> {
         | "STORAGE_AUTHORITY_HOST"
         | "FABRIC_TOKEN_SERVICE_URL"
         | "AZURITE_BLOB_STORAGE_URL" => check_endpoint(name, value),
-        "STORAGE_EMULATOR_HOST" if value.contains("://") => check_endpoint(name, value),
+        "STORAGE_EMULATOR_HOST" if has_scheme(value) => check_endpoint(name, value),
         "STORAGE_EMULATOR_HOST" | "GCE_METADATA_HOST" | "GCE_METADATA_ROOT" | "GCE_METADATA_IP" => {
             match url_fault(&format!("http://{value}")) {
                 None if !value.contains(['/', '?', '#']) => Ok(()),
@@ -249,7 +249,7 @@ fn check_endpoint(name: &str, value: &str) -> Result<(), Error> {
     let needs = "must be the URL of a server, which begins with http:// or https://";
     if let Some(fault) = url_fault(value) {
         let meant = format!("http://{value}");
-        let hint = match value.contains("://") || url_fault(&meant).is_some() {
+        let hint = match has_scheme(value) || url_fault(&meant).is_some() {
             true => format!(" ({fault})"),
             false => format!(", such as {meant}"),
         };
@@ -263,7 +263,7 @@ fn check_endpoint(name: &str, value: &str) -> Result<(), Error> {
 }
 
 fn check_proxy(name: &str, value: &str) -> Result<()> {
-    let with_scheme = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
+    let with_scheme = server_url(value);
     let needs = |why: &str| {
         let schemes = PROXY_SCHEMES.map(|scheme| format!("{scheme}://")).join(", ");
         bad(name, Some(value), &format!("must be the URL of a proxy, with one of {schemes} ({why})"))
@@ -275,6 +275,15 @@ fn check_proxy(name: &str, value: &str) -> Result<()> {
         Ok(url) if PROXY_SCHEMES.contains(&url.scheme()) => Ok(()),
         _ => Err(needs("another scheme is not supported")),
     }
+}
+
+fn has_scheme(value: &str) -> bool {
+    value.contains("://")
+}
+
+/// The URL of a server that may be named without a scheme: then it is `http`.
+pub(super) fn server_url(value: &str) -> String {
+    if has_scheme(value) { value.to_owned() } else { format!("http://{value}") }
 }
 
 /// What is wrong with the URL of a server. It must be one for both parsers that will read it: `url` passes

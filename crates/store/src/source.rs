@@ -1,6 +1,7 @@
 //! The trait of places that objects are read from, listed in and written to.
 
 use super::checksum::Checksum;
+use super::object_url::ObjectUrl;
 use super::object_version::ObjectVersion;
 use crate::secret_url::shown;
 use crate::{Error, ErrorKind, Result};
@@ -74,7 +75,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 }
 
 fn unsupported(action: &str, url: &str, hint: &str) -> Error {
-    let scheme = super::location::scheme(url).unwrap_or("these");
+    let scheme = ObjectUrl::parse(url).scheme().unwrap_or("these");
     ErrorKind::Unsupported(format!("cannot {action} {scheme}:// URLs: {hint}")).into()
 }
 

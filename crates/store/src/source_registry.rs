@@ -5,6 +5,7 @@ use super::custom_source::CustomSource;
 #[cfg(feature = "http")]
 use super::http;
 use super::object::ObjectSource;
+use super::object_url::ObjectUrl;
 use super::source::Source;
 use super::transport_choice::Transport;
 use super::{cloud, location};
@@ -52,19 +53,19 @@ impl SourceRegistry {
                 "commands are not run; read the object by its own URL, or give the builder a source for it";
             return Err(location::unsupported("pipe", hint));
         }
-        match location::local_path(url) {
-            Some(path) => location::check_slashes(url).and(path).map(ObjectLocation::Local),
-            None => self.client(url).map(ObjectLocation::Source),
+        let parsed = ObjectUrl::parse(url);
+        if parsed.is_path() {
+            location::check_slashes(url)?;
+        }
+        match parsed.local_path()? {
+            Some(path) => Ok(ObjectLocation::Local(path)),
+            None => self.client(url, parsed).map(ObjectLocation::Source),
         }
     }
 
     /// The built-in client for `url`, which is made when it is first needed.
-    fn client(&self, url: &str) -> Result<Arc<dyn Source>> {
-        let scheme = location::scheme(url).unwrap_or_default();
-        let base = match scheme {
-            "http" | "https" => "http",
-            _ => location::authority(url),
-        };
+    fn client(&self, url: &str, parsed: ObjectUrl<'_>) -> Result<Arc<dyn Source>> {
+        let base = if parsed.is_web() { "http" } else { parsed.base() };
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let key = SecretUrl::from(base);
         if let Some(client) = clients.get(&key) {
@@ -74,12 +75,15 @@ impl SourceRegistry {
             Some(store) => {
                 Arc::new(ObjectSource::renewable(base.into(), store, cloud::client, &self.settings))
             }
-            None if base == "http" => web(self.settings.transport)?,
+            None if parsed.is_web() => web(self.settings.transport)?,
             None => {
                 let known = "the schemes are file, gs, s3, az, http and https; \
                              the builder can register sources for others";
                 let hint = location::meant(url).map(|meant| format!("did you mean `{meant}`? {known}"));
-                return Err(location::unsupported(scheme, hint.unwrap_or_else(|| known.into())));
+                return Err(location::unsupported(
+                    parsed.scheme().unwrap_or_default(),
+                    hint.unwrap_or_else(|| known.into()),
+                ));
             }
         };
         clients.insert(key, Arc::clone(&client));

@@ -11,8 +11,8 @@ use super::upload::{UploadWriter, write_to};
 use crate::memory::Gauge;
 use crate::secret_url::shown;
 use crate::{
-    Body, Budget, Cache, Error, ErrorKind, ObjectCell, ObjectInfo, ObjectVersion, ObjectWriter, ReadQueue,
-    RequestReport, Result, StoreReport, WriteOptions, fetch, local, location, runtime,
+    Body, Budget, Cache, Error, ErrorKind, ObjectCell, ObjectInfo, ObjectUrl, ObjectVersion, ObjectWriter,
+    ReadQueue, RequestReport, Result, StoreReport, WriteOptions, fetch, local, runtime,
 };
 use futures::stream::TryStreamExt;
 use std::collections::BTreeMap;
@@ -188,7 +188,7 @@ impl Store {
     /// The counters of the bucket or host of `url`.
     fn meter(&self, url: &str) -> Arc<SourceMeter> {
         let registered = self.0.sources.registered(url).map(|(base, _)| base.expose_secret());
-        let base = shown(registered.unwrap_or_else(|| location::authority(url)));
+        let base = shown(registered.unwrap_or_else(|| ObjectUrl::parse(url).base()));
         let mut meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
         match meters.get(&*base) {
             Some(meter) => Arc::clone(meter),
@@ -281,8 +281,10 @@ impl Store {
 
     fn list_at(&self, prefix: &str, depth: usize) -> Result<Vec<ObjectInfo>> {
         match self.0.sources.location(prefix)? {
-            ObjectLocation::Local(path) if prefix.starts_with("file:") => local::list(&path, depth, file_url),
-            ObjectLocation::Local(path) => local::list(&path, depth, path_text),
+            ObjectLocation::Local(path) => match ObjectUrl::parse(prefix).is_path() {
+                true => local::list(&path, depth, path_text),
+                false => local::list(&path, depth, file_url),
+            },
             ObjectLocation::Source(source) => {
                 // The crate's clients watch the time of each request, but not the number of empty pages.
                 let limit =
@@ -385,7 +387,7 @@ impl Store {
     /// Whether `url` is of a web server that the built-in client reads, and to which it cannot write.
     #[doc(hidden)]
     pub fn is_web(&self, url: &str) -> bool {
-        self.0.sources.registered(url).is_none() && matches!(location::scheme(url), Some("http" | "https"))
+        self.0.sources.registered(url).is_none() && ObjectUrl::parse(url).is_web()
     }
 
     /// Deletes the object at `url`. Blocks.

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use shardstream::ErrorKind;
-use shardstream::store::{Store, split_last};
+use shardstream::store::{ObjectUrl, Store};
 use shardstream::write::ShardPattern;
 
 /// The key of a sample: its number in the series.
@@ -46,7 +46,7 @@ impl Series {
 
     /// The file names up to the number.
     pub fn name(&self) -> &str {
-        split_last(&self.stem).1
+        ObjectUrl::parse(&self.stem).split_last().1
     }
 
     /// The URL of a shard.
@@ -64,7 +64,7 @@ impl Series {
     /// # Errors
     /// The errors of listing.
     pub fn existing(&self, store: &Store) -> Result<Vec<String>> {
-        let directory = match split_last(&self.stem) {
+        let directory = match ObjectUrl::parse(&self.stem).split_last() {
             ("", _) => ".",
             (directory, _) => directory,
         };

@@ -4,7 +4,7 @@ use super::status::{Role, StreamId, StreamProgress, ThreadSnapshot};
 use crate::SecretUrl;
 use crate::activity::Activity;
 use crate::loader::report::{DEBUG_BUILD, is_debug_build};
-use crate::store::{RequestReport, is_local};
+use crate::store::{ObjectUrl, RequestReport};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -226,7 +226,7 @@ fn describe_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
     };
     let Some(shard) = &stream.shard else { return format!("{name}, which has opened no shard") };
     let mut text = format!("{name}, shard {shard}");
-    if is_local(shard.expose_secret()) {
+    if ObjectUrl::from(shard).is_local() {
         return text;
     }
     match diagnosis.requests.iter().find(|request| request.url == *shard) {

@@ -17,6 +17,8 @@ mod faults;
 mod http;
 #[cfg(feature = "http")]
 mod over_reqwest;
+#[cfg(unix)]
+mod places;
 mod ranged;
 mod ranges;
 #[cfg(feature = "gcs")]

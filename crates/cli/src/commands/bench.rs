@@ -7,7 +7,7 @@ use crate::options::{JsonOption, TrainingOptions};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
-use shardstream::store::is_local;
+use shardstream::store::ObjectUrl;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -202,7 +202,7 @@ fn verdict(stages: &[StageRate], settings: LoaderSettings, bench: &Bench<'_>) ->
     // includes.
     let counted = if bench.is_compressed() { &stages[1..] } else { stages };
     let Some(slowest) = slowest(counted, each) else { return ("read".into(), String::new()) };
-    let remote = bench.shards.iter().any(|url| !is_local(url.expose_secret()));
+    let remote = bench.shards.iter().any(|url| !ObjectUrl::from(url).is_local());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let advice = match &*slowest.stage {
         "read" if remote => "more --threads and --streams, for more requests at a time; a --cache",

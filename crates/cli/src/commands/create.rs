@@ -17,7 +17,7 @@ use crate::shard_cutter::ShardCutter;
 use crate::text;
 use crate::write_job::WriteJob;
 use crate::write_options::{ShardLimits, WriteOptions};
-use shardstream::store::local_path;
+use shardstream::store::ObjectUrl;
 use shardstream::{Rng, SecretUrl};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -195,9 +195,9 @@ fn list_samples(options: &Options, context: &Context) -> Result<CreateInput, Fai
         (_, Some(_)) => lists::jsonl(&document, &options.columns, &shown)?,
         _ => lists::files(&document, &shown)?,
     };
-    let beside = || match local_path(list) {
+    let beside = || match ObjectUrl::parse(list).local_path() {
         // Lists by `find` and `ls` have paths relative to the working directory.
-        Some(Ok(path)) if from_list.is_none() => path.parent().unwrap_or(Path::new("")).to_owned(),
+        Ok(Some(path)) if from_list.is_none() => path.parent().unwrap_or(Path::new("")).to_owned(),
         _ => PathBuf::new(),
     };
     Ok(CreateInput { root: options.root.clone().unwrap_or_else(beside), samples, classes: None })

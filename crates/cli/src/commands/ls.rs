@@ -7,7 +7,7 @@ use crate::parallel::for_each_shard;
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
-use shardstream::store::{ObjectVersion, Store, is_local, split_last};
+use shardstream::store::{ObjectUrl, ObjectVersion, Store};
 use shardstream::{SecretUrl, ShardList};
 use std::collections::{BTreeSet, HashMap};
 
@@ -96,13 +96,16 @@ fn sizes_of_listings(
     shards: &ShardList,
     context: &Context,
 ) -> Result<HashMap<String, u64>, Failure> {
-    let is_bucket = |url: &str| !is_local(url) && !url.starts_with("http");
+    let is_bucket = |url: &str| {
+        let url = ObjectUrl::parse(url);
+        !url.is_local() && !url.is_web()
+    };
     let is_listed = |url: &str| is_bucket(url) && (url.ends_with('/') || url.contains(['*', '?', '[']));
     if !patterns.iter().any(|pattern| is_listed(pattern.expose_secret())) {
         return Ok(HashMap::new());
     }
     let urls = shards.iter().map(SecretUrl::expose_secret).filter(|url| is_bucket(url));
-    let directories: BTreeSet<&str> = urls.map(|url| split_last(url).0).collect();
+    let directories: BTreeSet<&str> = urls.map(|url| ObjectUrl::parse(url).split_last().0).collect();
     let mut known = HashMap::new();
     let mut last: Option<&str> = None;
     for directory in directories {

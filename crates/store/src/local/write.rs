@@ -1,7 +1,7 @@
 //! Writes files under a temporary name, and renames them when they are complete.
 
 use super::{directory, info, store_error, sync_directory};
-use crate::location::local_path;
+use crate::object_url::ObjectUrl;
 use crate::secret_url::SecretUrl;
 use crate::source::ObjectInfo;
 use crate::upload::{ObjectWriter, WriteOptions};
@@ -39,7 +39,7 @@ pub(super) fn is_partial(path: &Path) -> bool {
 /// ```
 #[doc(hidden)]
 pub fn remove_partial_files(directory: &str, is_ours: impl Fn(&str) -> bool) {
-    let Some(Ok(mut directory)) = local_path(directory) else { return };
+    let Ok(Some(mut directory)) = ObjectUrl::parse(directory).local_path() else { return };
     if directory == Path::new("") {
         directory.push(".");
     }

@@ -14,7 +14,7 @@ mod origin;
 mod redirect;
 mod through_reqwest;
 
-use super::environment::{check_proxies, proxy_urls};
+use super::environment::{check_proxies, proxy_urls, server_url};
 use super::transport_choice::Transport;
 use crate::Result;
 use crate::read_buffer;
@@ -105,8 +105,7 @@ impl BodyClient {
 pub(super) fn proxy_secrets(more: Option<String>) -> Arc<SentSecrets> {
     let mut sent = SentSecrets::default();
     for proxy in proxy_urls().chain(more) {
-        // Proxies may be named without a scheme.
-        sent.add_url(if proxy.contains("://") { proxy } else { format!("http://{proxy}") });
+        sent.add_url(server_url(&proxy));
     }
     Arc::new(sent)
 }

@@ -20,6 +20,7 @@ use crate::report::{Progress, Summary};
 use listing::{Listing, ObjectName};
 use part::{PartError, RankPart};
 use shardstream::prelude::*;
+use shardstream::store::ObjectUrl;
 use shardstream::tar::{SampleParser, read};
 use shardstream::write::TarWriter;
 use shardstream::{ErrorKind, SecretUrl, State};
@@ -75,7 +76,7 @@ impl Checkpoints {
         if trimmed.is_empty() {
             return Err(bad("name a directory, or a bucket with a prefix"));
         }
-        if url.starts_with("file:") {
+        if ObjectUrl::parse(url).is_file_url() {
             // Listings spell such URLs differently, so that their objects could not be recognised.
             return Err(bad("write the path without file:"));
         }

@@ -14,7 +14,7 @@ pub use copy::LogCopy;
 pub use error::LogDirError;
 pub use events::Events;
 
-use shardstream::store::Store;
+use shardstream::store::{ObjectUrl, Store};
 use std::io::Write;
 use std::time::SystemTime;
 
@@ -49,7 +49,7 @@ impl LogDir {
                 reason: "name a directory, or a bucket with a prefix",
             });
         }
-        if url.starts_with("file:") {
+        if ObjectUrl::parse(url).is_file_url() {
             return Err(LogDirError::Place { url: url.into(), reason: "write the path without file:" });
         }
         Ok(Self { store, url: trimmed.into(), rank, settings })

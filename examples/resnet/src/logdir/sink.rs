@@ -1,6 +1,6 @@
 //! The destination of an appender: a file, or a series of objects.
 
-use shardstream::store::Store;
+use shardstream::store::{ObjectUrl, Store};
 use shardstream::{ErrorKind, Result};
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +17,7 @@ pub(super) enum Sink {
 impl Sink {
     /// Each file or object begins with `header`.
     pub(super) fn new(store: &Store, url: &str, header: Vec<u8>, rotate: usize) -> Self {
-        if url.contains("://") {
+        if !ObjectUrl::parse(url).is_path() {
             let (store, url) = (store.clone(), url.to_owned());
             Self::Object(ObjectSink {
                 store,

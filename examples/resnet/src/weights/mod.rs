@@ -16,7 +16,7 @@ use crate::artifact::Manifest;
 use crate::causes::with_causes;
 use crate::hex;
 use sha2::{Digest, Sha256};
-use shardstream::store::Store;
+use shardstream::store::{ObjectUrl, Store};
 use shardstream::{ErrorKind, SecretUrl};
 use std::fmt;
 use std::path::Path;
@@ -102,7 +102,7 @@ impl Destination {
         } else {
             url.to_owned()
         };
-        if url.starts_with("http://") || url.starts_with("https://") {
+        if ObjectUrl::parse(&url).is_web() {
             let what = "web servers take no files: name a file, or an object of a bucket";
             let source = ErrorKind::Unsupported(what.into()).into();
             return Err(WeightsError::Write { url: url.into(), source });

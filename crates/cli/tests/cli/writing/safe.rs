@@ -1,7 +1,7 @@
 //! The writing commands refuse to destroy shards, and to write other samples than requested.
 
 use super::{files, keys, photos, samples};
-use crate::program::{demo, failure, output, run, write};
+use crate::program::{demo, failure, output, program, run, write};
 use std::fs;
 use std::path::Path;
 
@@ -136,4 +136,34 @@ fn nothing_is_copied_onto_itself() {
         assert!(error.contains("onto itself"), "{error}");
     }
     assert!(files(&dir.path().join("data")) == before);
+}
+
+#[test]
+#[cfg(unix)]
+fn nothing_is_copied_onto_another_spelling_of_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = fs::canonicalize(dir.path()).unwrap();
+    // A `?` in the key of a bucket would be a wildcard.
+    let is_plain = |url: &str| url.starts_with("http") || !url.contains('?');
+    let mut seen = 0;
+    for group in crate::support::places::places(&here, &here) {
+        let Some(from) = group.iter().find(|row| is_plain(&row.url)) else { continue };
+        for to in group.iter().filter(|row| row.url != from.url) {
+            let error = failure(&here, &["cp", "--force", &from.url, &to.url], 2);
+            assert!(error.contains("onto itself") && !error.contains("S3CRET"), "{error}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 30, "{seen}");
+    for to in ["e/a.tar", "https://h.example/a.tar"] {
+        let error = failure(&here, &["cp", "--force", "d/a.tar", to], 1);
+        assert!(!error.contains("onto itself"), "{error}");
+    }
+    // `s3://` is another server here.
+    let web = "https://s3.amazonaws.com/my.b/k.tar";
+    let mut elsewhere = program(&here);
+    elsewhere.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1").env("AWS_SKIP_SIGNATURE", "true");
+    let ran = elsewhere.args(["cp", "--retries", "0", "s3://my.b/k.tar", web]).output().unwrap();
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(1) && !error.contains("onto itself"), "{error}");
 }

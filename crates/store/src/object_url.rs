@@ -1,0 +1,330 @@
+//! URLs and paths in their parts.
+
+mod place;
+
+use crate::secret_url::{SecretUrl, shown, without_secrets};
+use crate::{ErrorKind, Result};
+use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The known schemes, each with the one that it is an alias of, or with itself.
+pub(super) const SCHEMES: [(&str, &str); 11] = [
+    ("file", "file"),
+    ("gs", "gs"),
+    ("s3", "s3"),
+    ("s3a", "s3"),
+    ("az", "az"),
+    ("azure", "az"),
+    ("adl", "az"),
+    ("abfs", "az"),
+    ("abfss", "az"),
+    ("http", "http"),
+    ("https", "https"),
+];
+
+/// A URL or a path of a file, in its parts: scheme, authority and path.
+///
+/// Every text is one or the other, so parsing never fails. A URL begins with a scheme and `://`, or with
+/// `file:`. Everything else is a path, taken as it is; paths of Windows are not recognised. A known scheme
+/// may be in upper or lower case.
+///
+/// This is a view of a text that is kept elsewhere, mostly as a [`SecretUrl`]. `Display` and `Debug` leave
+/// out the secrets, as those of [`SecretUrl`] do. Two URLs may differ and name one object, so there is no
+/// `==`: see [`is_same_place`](ObjectUrl::is_same_place).
+///
+/// ```
+/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+/// use shardstream::store::ObjectUrl;
+///
+/// let url = ObjectUrl::parse("s3a://bucket/train/a%20b.tar");
+/// assert_eq!((url.scheme(), url.authority(), url.path()), (Some("s3"), "bucket", "/train/a%20b.tar"));
+/// assert_eq!(url.split_last(), ("s3a://bucket/train/", "a%20b.tar"));
+/// assert!(url.is_same_place(&ObjectUrl::parse("s3://bucket/train/a%20b.tar")));
+/// assert!(ObjectUrl::parse("data/a.tar").is_path());
+/// ```
+#[derive(Clone, Copy)]
+pub struct ObjectUrl<'a> {
+    text: &'a str,
+    scheme: Option<&'a str>,
+    /// Where the authority begins and ends in the text.
+    authority_start: usize,
+    authority_end: usize,
+}
+
+impl<'a> ObjectUrl<'a> {
+    /// Finds the parts of a URL or path.
+    #[must_use]
+    pub fn parse(text: &'a str) -> Self {
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+            let start = if text.starts_with("file:") { "file:".len() } else { 0 };
+            let scheme = (start > 0).then_some("file");
+            return ObjectUrl { text, scheme, authority_start: start, authority_end: start };
+        };
+        let known = SCHEMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(scheme));
+        let authority_start = text.len() - rest.len();
+        let scheme = known.map_or(scheme, |(_, scheme)| scheme);
+        let ends: &[char] = if matches!(scheme, "http" | "https") { &['/', '?', '#'] } else { &['/'] };
+        let authority_end = authority_start + rest.find(ends).unwrap_or(rest.len());
+        ObjectUrl { text, scheme: Some(scheme), authority_start, authority_end }
+    }
+
+    /// The scheme, in lower case if it is known; for an alias, what it stands for (`s3` for `s3a`, `az` for
+    /// `azure`, `adl`, `abfs` and `abfss`). `None` for a path.
+    #[must_use]
+    pub fn scheme(&self) -> Option<&'a str> {
+        self.scheme
+    }
+
+    /// The bucket, the container (`container@account.dfs.core.windows.net`), or the host and port, without
+    /// the name and password of a user. Empty for a path.
+    #[must_use]
+    pub fn authority(&self) -> &'a str {
+        let authority = &self.text[self.authority_start..self.authority_end];
+        match authority.rsplit_once('@') {
+            Some((user, host)) if self.scheme != Some("az") || user.contains(':') => host,
+            _ => authority,
+        }
+    }
+
+    /// The path: for a URL as it is written, beginning with `/` unless it is empty. The query and the
+    /// fragment of a web URL are not part of it.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        let path = &self.text[self.authority_end..];
+        if self.is_web() { path.split(['?', '#']).next().unwrap_or(path) } else { path }
+    }
+
+    /// The byte of the text at which the path begins.
+    #[must_use]
+    pub fn path_start(&self) -> usize {
+        self.authority_end
+    }
+
+    /// The text before the path, which is the same for all objects of a bucket. It may contain a password.
+    pub(super) fn base(&self) -> &'a str {
+        &self.text[..self.authority_end]
+    }
+
+    /// Whether this is a path, and no URL.
+    #[must_use]
+    pub fn is_path(&self) -> bool {
+        self.scheme.is_none()
+    }
+
+    /// Whether this is a `file:` URL.
+    #[must_use]
+    pub fn is_file_url(&self) -> bool {
+        self.scheme == Some("file")
+    }
+
+    /// Whether this is a local file: a path, or a `file:` URL.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.is_path() || self.is_file_url()
+    }
+
+    /// Whether this is the URL of a web server (`http://` or `https://`).
+    #[must_use]
+    pub fn is_web(&self) -> bool {
+        matches!(self.scheme, Some("http" | "https"))
+    }
+
+    /// The path of a local file; `None` for other URLs.
+    ///
+    /// A path is taken as it is. `file://` URLs (RFC 8089) and `file:` before a relative path are
+    /// percent-decoded.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// use shardstream::store::ObjectUrl;
+    ///
+    /// let path = ObjectUrl::parse("file:data/a%20b.tar").local_path()?;
+    /// assert_eq!(path.as_deref(), Some("data/a b.tar".as_ref()));
+    /// assert!(ObjectUrl::parse("gs://bucket/a.tar").local_path()?.is_none());
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] for a `file:` URL of another host, with a query, or that is not UTF-8.
+    pub fn local_path(&self) -> Result<Option<PathBuf>> {
+        if self.is_path() {
+            return Ok(Some(PathBuf::from(self.text)));
+        }
+        if !self.is_file_url() {
+            return Ok(None);
+        }
+        let bad = |why: &str| ErrorKind::Config(format!("bad file URL {:?}: {why}", shown(self.text)));
+        if self.authority_start == "file:".len() {
+            let decoded = percent_decode_str(self.path()).decode_utf8();
+            return Ok(Some(PathBuf::from(&*decoded.map_err(|_| bad("it is not UTF-8"))?)));
+        }
+        let parsed = url::Url::parse(self.text).map_err(|error| bad(&error.to_string()))?;
+        if parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err(bad("write a ? or # in a file name as %3F or %23").into());
+        }
+        Ok(Some(parsed.to_file_path().map_err(|()| bad("it names a file of another host, or none"))?))
+    }
+
+    /// Splits the text after its last slash, into its directory and its name. The query and the fragment of a
+    /// web URL are in neither.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// use shardstream::store::ObjectUrl;
+    ///
+    /// let parts = |url| ObjectUrl::parse(url).split_last();
+    /// assert_eq!(parts("gs://bucket/train/a.tar"), ("gs://bucket/train/", "a.tar"));
+    /// assert_eq!(parts("https://host/a.tar?signature=1/2"), ("https://host/", "a.tar"));
+    /// assert_eq!(parts("a.tar"), ("", "a.tar"));
+    /// ```
+    #[must_use]
+    pub fn split_last(&self) -> (&'a str, &'a str) {
+        let whole = &self.text[..self.authority_end + self.path().len()];
+        whole.split_at(whole.rfind('/').map_or(0, |slash| slash + 1))
+    }
+
+    /// The last part, percent-decoded where its scheme has such an encoding. Do not create a file of this
+    /// name: it has a slash for each `%2F`.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// use shardstream::store::ObjectUrl;
+    ///
+    /// assert_eq!(ObjectUrl::parse("https://host/a%20b.tar?signature=1").file_name(), "a b.tar");
+    /// assert_eq!(ObjectUrl::parse("gs://bucket/a%20b?.tar").file_name(), "a%20b?.tar");
+    /// ```
+    #[must_use]
+    pub fn file_name(&self) -> Cow<'a, str> {
+        let (_, name) = self.split_last();
+        match self.is_web() || self.is_file_url() {
+            true => percent_decode_str(name).decode_utf8_lossy(),
+            false => Cow::Borrowed(name),
+        }
+    }
+
+    /// Whether both name the same object.
+    ///
+    /// Schemes count as what they are an alias of, and secrets do not count: a signature changes, and an
+    /// index is saved without it. URLs of the web servers of Google Cloud Storage, S3 and Azure are the
+    /// objects of their buckets, unless a variable such as `AWS_ENDPOINT_URL` says that `s3://` is elsewhere.
+    /// A local file has the names of all symbolic links to its directory; a link to the file itself is
+    /// another place, since writing there replaces the link.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// use shardstream::store::ObjectUrl;
+    ///
+    /// let same = |one, other| ObjectUrl::parse(one).is_same_place(&ObjectUrl::parse(other));
+    /// assert!(same("https://host/a.tar?signature=1", "https://host:443/a.tar"));
+    /// assert!(same("https://storage.googleapis.com/bucket/a%20b.tar", "gs://bucket/a b.tar"));
+    /// assert!(same("data/../data/./a.tar", "file:data/a.tar"));
+    /// ```
+    #[must_use]
+    pub fn is_same_place(&self, other: &ObjectUrl<'_>) -> bool {
+        self.text == other.text || self.place() == other.place()
+    }
+
+    /// A text that is equal for all spellings of one place.
+    fn place(&self) -> String {
+        if let Ok(Some(path)) = self.local_path() {
+            return place::of_file(path);
+        }
+        if self.is_web()
+            && let Some(place) = place::of_web(self.text)
+        {
+            return place;
+        }
+        let public = without_secrets(self.text);
+        let public = ObjectUrl::parse(&public);
+        match (public.scheme.unwrap_or_default(), public.authority(), public.path()) {
+            ("az", authority, path) => place::of_container(authority, path),
+            (scheme, authority, path) => format!("{}://{authority}{path}", scheme.to_ascii_lowercase()),
+        }
+    }
+}
+
+impl<'a> From<&'a SecretUrl> for ObjectUrl<'a> {
+    fn from(url: &'a SecretUrl) -> Self {
+        ObjectUrl::parse(url.expose_secret())
+    }
+}
+
+impl fmt::Display for ObjectUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&shown(self.text))
+    }
+}
+
+impl fmt::Debug for ObjectUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*shown(self.text), f)
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn decodes_file_urls_only() {
+        let path = |url| ObjectUrl::parse(url).local_path().unwrap().unwrap();
+        assert_eq!(path("file:///a%20b/c%25.tar"), PathBuf::from("/a b/c%.tar"));
+        assert_eq!(path("FILE:///a%20b.tar"), PathBuf::from("/a b.tar"));
+        assert_eq!(path("a%20b.tar"), PathBuf::from("a%20b.tar"));
+        assert_eq!(path("file:a.tar"), PathBuf::from("a.tar"));
+        assert_eq!(path("file:../a%20b.tar"), PathBuf::from("../a b.tar"));
+        for bad in ["file:///a?b", "file://elsewhere/a", "file:%ff"] {
+            let error = ObjectUrl::parse(bad).local_path().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Config(_)), "{bad}: {error}");
+        }
+        assert!(ObjectUrl::parse("gs://b/k").local_path().unwrap().is_none());
+    }
+
+    /// Texts with much of what begins, separates and ends parts.
+    const TEXTS: &str = "(https?|FILE|s3a?|az|odd|file:|pipe:|://|:|/|//|[.]{2}|@|[?]|#|%41|%|[+]|é| |\
+                         storage.googleapis.com|.s3.|amazonaws.com|.dfs.core.windows.net){0,12}";
+
+    proptest! {
+        #[test]
+        fn any_text_has_parts(text in TEXTS) {
+            let url = ObjectUrl::parse(&text);
+            let (start, path) = (url.path_start(), url.path());
+            prop_assert!(text[start..].starts_with(path) && url.base().ends_with(url.authority()));
+            let (directory, name) = url.split_last();
+            prop_assert_eq!([directory, name].concat(), &text[..start + path.len()]);
+            prop_assert!(url.is_same_place(&url) && url.place() == ObjectUrl::parse(&text).place());
+            prop_assert_eq!(url.is_local(), !matches!(url.local_path(), Ok(None)));
+            prop_assert!(text.is_empty() || url.file_name().len() <= 3 * text.len());
+        }
+
+        #[test]
+        fn what_is_shown_is_parsed_to_the_same(
+            start in "(gs|s3a|AZ)://[a-z]{1,3}|(https?|HTTPS|hf)://[a-z]{1,3}(:[0-9]{1,4})?|file:|FILE://|",
+            path in "(/[a-z%+. ]{0,4}){1,4}",
+        ) {
+            let whole = format!("{start}{path}");
+            let url = ObjectUrl::parse(&whole);
+            prop_assert_eq!(url.to_string(), &*whole, "there is nothing to hide");
+            if url.is_web() {
+                let text = whole.replacen("://", "://me:S3CRET@", 1) + "?sig=S3CRET";
+                let signed = ObjectUrl::parse(&text);
+                let shown = signed.to_string();
+                prop_assert!(!shown.contains("S3CRET"));
+                prop_assert_eq!((signed.authority(), signed.path()), (url.authority(), url.path()));
+                let again = ObjectUrl::parse(&shown);
+                prop_assert_eq!((again.scheme(), again.authority()), (url.scheme(), url.authority()));
+                prop_assert_eq!(again.path(), url.path());
+            }
+        }
+    }
+}
