@@ -63,7 +63,7 @@ oldest:
 
 # Compiles the programs of the trainer for TPUs; LIBTPU is the path of libtpu.so
 tpu LIBTPU:
-    SHARDSTREAM_TEST_LIBTPU={{ LIBTPU }} cargo test -p resnet --test trainer -- tpu
+    SHARDSTREAM_TEST_LIBTPU={{ LIBTPU }} cargo test -p resnet --test trainer tpu -- --include-ignored
 
 # Everything that must hold before a change lands
 ci:

@@ -32,8 +32,8 @@ static URL: LazyLock<String> = LazyLock::new(|| {
 });
 
 static STORE: LazyLock<Store> = LazyLock::new(|| {
-    // A server that asks to wait (`Retry-After`) is left alone by the requests after it, for as long as they may
-    // retry.
+    // A server that asks to wait (`Retry-After`) is left alone by the requests after it, for as long as they
+    // may retry.
     let store = Store::builder().retries(0).retry_timeout(Duration::from_millis(20));
     let store = store.stall_timeout(Duration::from_secs(5));
     store.build().expect("the options are sound")

@@ -1,7 +1,7 @@
 //! Headers of JPEG, PNG and WebP files take little memory and time, whatever they claim: the first byte
 //! selects the format, and the rest follows its signature.
 
-use crate::within;
+use crate::memory::within;
 use shardstream::image::{Image, ImageMode};
 
 const LIMIT: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! Any bytes decode as JSON or give an error, compressed or not, and never take much more memory than the
 //! limit.
 
-use crate::within;
+use crate::memory::within;
 use bytes::Bytes;
 use shardstream::codec::Decoder;
 use shardstream::{Index, Sample, State, Value};

@@ -1,8 +1,8 @@
 //! Fuzz targets: functions that take any bytes and panic if the library does what it must not.
 //!
-//! `cargo test -p shardstream-fuzz` calls them with the files of `corpus/` and with inputs made from these, in
-//! seconds. `just fuzz TARGET SECONDS` is libFuzzer, which looks for inputs that reach new code. What either
-//! finds joins the corpus.
+//! `cargo test -p shardstream-fuzz` calls them with the files of `corpus/` and with inputs made from these,
+//! in seconds. `just fuzz TARGET SECONDS` is libFuzzer, which looks for inputs that reach new code. What
+//! either finds joins the corpus.
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +14,7 @@ mod image;
 mod image_headers;
 mod index;
 mod json;
+mod memory;
 mod npy;
 mod pickle;
 mod shidx;
@@ -44,10 +45,4 @@ pub const TARGETS: [(&str, Target); 13] = [
 /// The function of a target.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|(known, _)| *known == name).map(|(_, run)| run)
-}
-
-/// Runs `work` and asserts that it never holds more than `limit` bytes of memory.
-fn within(limit: u64, work: impl FnOnce()) {
-    let held = allocation_counter::measure(work).bytes_max;
-    assert!(held <= limit, "{held} bytes were held, of at most {limit}");
 }

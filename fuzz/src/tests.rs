@@ -1,7 +1,7 @@
 //! Each target on its kept corpus, and on a number of inputs that are mutations of it.
 //!
-//! `SHARDSTREAM_CASES` is the number of new inputs, and `SHARDSTREAM_SEED` draws others. A failure names the file
-//! that its input is in.
+//! `SHARDSTREAM_CASES` is the number of new inputs, and `SHARDSTREAM_SEED` draws others. A failure names the
+//! file that its input is in.
 
 mod mutate;
 

@@ -1,6 +1,7 @@
 //! The loaders of one process together use no more memory than their budget, and little beyond it.
 
 use crate::alone;
+use crate::support::Every;
 use crate::support::archive;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
@@ -172,11 +173,11 @@ fn a_report_splits_memory_into_network_and_samples() {
     let reports: Vec<_> = open.iter().map(|batches| batches.report().memory).collect();
     let (network, samples) =
         (reports.iter().map(|memory| memory.network), reports.iter().map(|memory| memory.samples));
-    assert!(samples.clone().all(|samples| samples >= LARGE as u64), "{reports:?}");
+    assert!(samples.clone().every(|samples| samples >= LARGE as u64), "{reports:?}");
     assert!(samples.clone().sum::<u64>() <= queues(16 << 20, STREAMS, LARGE as u64 + 4096));
-    assert!(network.clone().all(|network| network >= STREAMS as u64 * (128 << 10)), "{reports:?}");
+    assert!(network.clone().every(|network| network >= STREAMS as u64 * (128 << 10)), "{reports:?}");
     assert_eq!(network.sum::<u64>() + samples.sum::<u64>(), budget.in_use());
-    assert!(reports.iter().all(|memory| (memory.shuffled, memory.tensors) == (0, 0)));
+    assert!(reports.iter().every(|memory| (memory.shuffled, memory.tensors) == (0, 0)));
     drop(open);
     assert_nothing_in_use(&budget);
 }

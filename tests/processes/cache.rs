@@ -65,8 +65,8 @@ fn store(directory: &Path) -> (Store, Cache) {
 /// One process: prints a line when it has started to read, and checks what it reads.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
-fn reader() {
-    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+fn reader_in_child() {
+    let directory = std::env::var(DIRECTORY).unwrap();
     let (store, cache) = store(Path::new(&directory));
     let mut body = store.open(URL).unwrap();
     let mut found = body.next().unwrap().unwrap().to_vec();
@@ -82,8 +82,8 @@ fn reader() {
 /// One process that reads the object in parts.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
-fn reader_of_parts() {
-    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+fn reader_of_parts_in_child() {
+    let directory = std::env::var(DIRECTORY).unwrap();
     let (store, cache) = store(Path::new(&directory));
     let content = crate::support::noise(LENGTH);
     println!("\nbegun");
@@ -108,7 +108,7 @@ impl Drop for Reader {
 
 impl Reader {
     fn start(directory: &Path) -> Self {
-        Self::run(child(module_path!(), "reader").env(DIRECTORY, directory))
+        Self::run(child(module_path!(), "reader_in_child").env(DIRECTORY, directory))
     }
 
     fn run(command: &mut Command) -> Self {
@@ -239,7 +239,7 @@ fn the_process_that_finds_damage_repairs_it() {
     for (number, block) in (0..LENGTH).step_by(64 << 10).enumerate() {
         fixture.flip((block + 999 * number).min(LENGTH - 1));
         let before = fixture.requests();
-        fixture.start_damaged(["reader_of_parts", "reader"][number % 2]).end();
+        fixture.start_damaged(["reader_of_parts_in_child", "reader_in_child"][number % 2]).end();
         assert_eq!(fixture.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched again once");
         assert!(fs::read(&fixture.files()[0]).unwrap() == sound);
         fixture.assert_sound();
@@ -250,17 +250,17 @@ fn the_process_that_finds_damage_repairs_it() {
 #[test]
 fn damage_does_not_reach_other_processes() {
     let fixture = CacheFixture::new();
-    let mut first = fixture.start_damaged("reader");
+    let mut first = fixture.start_damaged("reader_in_child");
     first.wait_for_start();
-    let mut second = fixture.start_damaged("reader");
+    let mut second = fixture.start_damaged("reader_in_child");
     second.wait_for_start();
     // Some of it has been read, and some hasn't.
     [70_000, 200_000, 400_000].into_iter().for_each(|at| fixture.flip(at));
-    let mut others = [fixture.start_damaged("reader"), fixture.start_damaged("reader")];
+    let mut others = [fixture.start_damaged("reader_in_child"), fixture.start_damaged("reader_in_child")];
     others.iter_mut().for_each(Reader::wait_for_start);
     fixture.release();
     [first, second].into_iter().chain(others).for_each(Reader::end);
     // The process that filled the file may have read all of it before.
-    fixture.start_damaged("reader").end();
+    fixture.start_damaged("reader_in_child").end();
     fixture.assert_sound();
 }

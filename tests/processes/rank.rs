@@ -23,7 +23,7 @@ impl Drop for Rank {
 impl Rank {
     /// Starts the ignored test `rank` of `module`, which is `module_path!()`.
     pub(super) fn start(module: &str, rank: usize, world_size: usize, config: &impl Serialize) -> Self {
-        let child = child(module, "rank")
+        let child = child(module, "rank_in_child")
             // The variables of a launcher of the tests, if any, must not count as this job's.
             .env_clear()
             .env("RANK", rank.to_string())
@@ -37,9 +37,8 @@ impl Rank {
 }
 
 /// The configuration of this rank, beside `RANK` and `WORLD_SIZE`; `None` in a process that is no rank.
-pub(super) fn config<O: DeserializeOwned>() -> Option<O> {
-    let config = std::env::var(RANK_CONFIG).ok()?;
-    Some(serde_json::from_str(&config).unwrap())
+pub(super) fn config<O: DeserializeOwned>() -> O {
+    serde_json::from_str(&std::env::var(RANK_CONFIG).unwrap()).unwrap()
 }
 
 /// Writes a file atomically.

@@ -67,8 +67,8 @@ fn begin(loader: &Loader<Batch<String>>, last: Option<u64>) -> Batches<Batch<Str
 /// One process of the job.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
-fn rank() {
-    let Some(config) = config::<RankConfig>() else { return };
+fn rank_in_child() {
+    let config = config::<RankConfig>();
     let topology = Topology::detect().unwrap();
     let loader = loader(&config.shards, topology);
     let mut batches = match &config.state {

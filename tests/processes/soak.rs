@@ -120,7 +120,7 @@ fn soak() {
     println!("seed {seed}");
     let faults = Arc::new(AtomicU64::new(0));
     let server = serve(seed, Arc::clone(&faults));
-    let child = child(module_path!(), "reader")
+    let child = child(module_path!(), "reader_in_child")
         .env("STORAGE_EMULATOR_HOST", server.url(""))
         .env(BASE, server.url(""))
         .stdout(Stdio::piped())
@@ -188,7 +188,7 @@ fn read(batches: Batches<Batch<Sample>>, most: usize) -> Vec<(String, u64)> {
 
 #[test]
 #[ignore = "run by the other test, in an environment of its making"]
-fn reader() {
+fn reader_in_child() {
     let clean = (0..SHARDS).flat_map(|number| crate::support::read_bytes(&shard(number)));
     let mut expected: Vec<_> = clean.map(|sample| known(&sample.unwrap())).collect();
     expected.sort_unstable();

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is not in the package: links to it work in the repository alone.
-const NOT_PACKAGED: [&str; 3] = ["examples/jax", "examples/make_shards", "examples/resnet"];
+const NOT_PACKAGED: [&str; 5] =
+    ["crates/pjrt", "examples/jax", "examples/make_shards", "examples/resnet", "examples/train_pjrt"];
 /// Of which the library has none.
 const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
 

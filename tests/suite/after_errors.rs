@@ -1,5 +1,6 @@
 //! Jobs that continue after errors, stop and resume: the rest is the same as without the stop.
 
+use crate::support::Every;
 use crate::support::shards::key;
 use crate::support::versioned_source::{VersionedSource, counts, url};
 use crate::support::{archive, files, member};
@@ -253,7 +254,7 @@ fn a_shard_that_stays_missing_eventually_ends_its_stream() {
                 state, say why";
     assert!(errors.len() == 101 && errors[100].contains(last), "{errors:?}");
     let good = found.into_iter().filter_map(std::result::Result::ok).flatten();
-    assert!(good.clone().count() > 4 && good.into_iter().all(|key| key.starts_with("00")));
+    assert!(good.clone().count() > 4 && good.into_iter().every(|key| key.starts_with("00")));
 }
 
 #[test]

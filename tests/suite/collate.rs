@@ -1,6 +1,7 @@
 //! Batches of tensors have the same bytes on any threads and ranks and after any stop, in memory that is
 //! reused.
 
+use crate::support::Every;
 use crate::support::shards::{dataset, key, memory, write};
 use shardstream::codec::DType;
 use shardstream::collate::{Cell, Column, Columns, Output, Scalar, TensorBatch};
@@ -67,11 +68,11 @@ type Found = Vec<Result<Vec<(String, String, Vec<u8>)>, String>>;
 
 fn all(batches: Batches<TensorBatch>) -> Found {
     let checked = |batch: TensorBatch| {
-        assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
+        assert!(batch.iter().every(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
         let (numbers, keys) = (batch["n"].as_bytes(), keys(&batch));
         for (row, key) in numbers.chunks(300).zip(&keys) {
             let number: u8 = key.split('-').nth(1).unwrap().parse().unwrap();
-            assert!(row.iter().all(|byte| *byte == number), "{key}");
+            assert!(row.iter().every(|byte| *byte == number), "{key}");
         }
         content(&batch)
     };
@@ -246,7 +247,7 @@ fn a_batch_without_rows_still_has_tensors() {
     let batch = columns(false).collate([]).unwrap();
     assert!(batch.is_empty());
     assert!(batch.iter().count() > 3);
-    assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
+    assert!(batch.iter().every(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
 }
 
 #[test]
@@ -279,7 +280,7 @@ fn a_panic_in_finish_is_an_error_of_the_batch() {
         let batches: Vec<_> =
             loader.collate(Columns::new().with("x", Panics)).build().unwrap().epoch(0).collect();
         assert_eq!(batches.len(), 3, "{threads} threads");
-        assert!(batches.iter().all(|batch| batch.as_ref().unwrap_err().to_string().contains("on purpose")));
+        assert!(batches.iter().every(|batch| batch.as_ref().unwrap_err().to_string().contains("on purpose")));
     }
 }
 

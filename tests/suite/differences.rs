@@ -130,8 +130,9 @@ fn is_left_out(name: &str) -> bool {
 }
 
 #[test]
+#[ignore = "needs Python with webdataset: see CONTRIBUTING.md"]
 fn each_library_reads_odd_shards_as_documented() {
-    let Some(python) = Python::find() else { return };
+    let python = Python::find();
     let dir = tempfile::tempdir().unwrap();
     let theirs = python.differences(dir.path());
     let theirs = theirs.as_object().unwrap();

@@ -1,5 +1,6 @@
 //! JPEG files with bad image data: truncated, spliced, with gaps or surplus bytes.
 
+use crate::support::Every;
 use shardstream::collate::{Columns, ImageColumn};
 use shardstream::image::{Frame, Image, ImageError, ImageMode, Transforms};
 use shardstream::{Result, Rng, Sample};
@@ -143,7 +144,7 @@ fn splices_and_gaps_are_errors() {
         }
     }
     // Damage that by chance decodes to the same number of blocks.
-    assert!(unseen.iter().all(|unseen| *unseen <= 6), "{unseen:?} of 300");
+    assert!(unseen.iter().every(|unseen| *unseen <= 6), "{unseen:?} of 300");
 }
 
 #[test]

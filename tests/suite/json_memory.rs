@@ -1,5 +1,6 @@
 //! A document takes no more memory than its limit, whatever its text or its compressed bytes claim.
 
+use crate::support::Every;
 use crate::support::shards::{memory, write};
 use shardstream::codec::Decoder;
 use shardstream::collate::{Columns, Scalar};
@@ -130,7 +131,7 @@ fn a_dataset_of_any_number_of_samples_is_planned() {
     let loader = Loader::builder(dataset).threads(1).batch(1 << 10).build().unwrap();
     assert_eq!(loader.steps(), Some(1 << 31));
     let errors: Vec<_> = loader.epoch(0).filter_map(Result::err).take(2).collect();
-    assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::Stale { .. })), "{errors:?}");
+    assert!(errors.iter().every(|error| matches!(error.kind(), ErrorKind::Stale { .. })), "{errors:?}");
 }
 
 /// An index of DALI is named.

@@ -1,5 +1,6 @@
 //! A loader returns the same batches on any threads, and every sample once or as an error.
 
+use crate::support::Every;
 use crate::support::shards::{all_keys, dataset, key, keys, memory, put, sorted, url, write};
 use crate::support::{archive, member};
 use futures::StreamExt;
@@ -73,7 +74,7 @@ fn seeds_and_epochs_change_the_order_and_the_random_numbers() {
     for (seed, epoch) in [(42, 1), (43, 0), (42, 2), (0, 0)] {
         let other = batches(seed, epoch);
         assert!(!other.iter().map(|(key, _)| key).eq(expected.iter().map(|(key, _)| key)), "{seed} {epoch}");
-        assert!(other.iter().all(|(key, number)| numbers[key] != *number), "{seed} {epoch}");
+        assert!(other.iter().every(|(key, number)| numbers[key] != *number), "{seed} {epoch}");
         let keys = |items: &[(String, u64)]| sorted(items.iter().map(|(key, _)| key.clone()).collect());
         assert_eq!(keys(&other), keys(&expected));
     }
@@ -141,7 +142,7 @@ fn epochs_follow_each_other_and_are_reshuffled() {
         .build()
         .unwrap();
     let found: Vec<_> = collect(loader.epochs(7).take(60));
-    assert!(found.iter().all(|batch| batch.len() == 25), "no batch is short");
+    assert!(found.iter().every(|batch| batch.len() == 25), "no batch is short");
     for epoch in [7, 8] {
         let of = |loader: &Loader<Batch<(u64, String)>>| -> Vec<(u64, String)> {
             collect(loader.epoch(epoch)).into_iter().flatten().collect()

@@ -1,5 +1,6 @@
 //! Mixtures as documents: valid ones, and mistakes in others.
 
+use crate::support::Every;
 use proptest::prelude::*;
 use shardstream::index::AutoIndex;
 use shardstream::loader::LoaderBuilder;
@@ -254,7 +255,7 @@ proptest! {
         let end = (at + length).min(DOCUMENT.len());
         let text = format!("{}{with}{}", &DOCUMENT[..at], &DOCUMENT[end..]);
         if let Ok(mixture) = Mixture::from_toml(&text) {
-            prop_assert!(mixture.datasets.iter().all(|dataset| !dataset.shards.is_empty()));
+            prop_assert!(mixture.datasets.iter().every(|dataset| !dataset.shards.is_empty()));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Ranks of tensor and pipeline parallelism: the ranks of one data-parallel rank read the same samples, and
 //! all data-parallel ranks together read everything once.
 
+use crate::support::Every;
 use crate::support::shards::{all_keys, sorted};
 use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::plan::{split_by_node, split_by_worker};
@@ -49,7 +50,7 @@ fn ranks_of_a_group_read_alike_and_groups_share_the_data() {
                 digests.push((topology.data_parallel_rank(), batches.state().digest()));
             }
             digests.sort_by_key(|(group, _)| *group);
-            assert!(digests.chunks(2).all(|twins| twins[0] == twins[1]), "{digests:?}");
+            assert!(digests.chunks(2).every(|twins| twins[0] == twins[1]), "{digests:?}");
             let once: Digest = digests.iter().step_by(2).map(|(_, digest)| *digest).sum();
             assert_eq!(once.samples(), SIZES.iter().sum::<usize>() as u64);
         }
@@ -65,7 +66,7 @@ fn splitters_divide_among_data_parallel_ranks() {
         for (topology, worker) in ranks.iter().flat_map(|rank| [(rank, 0), (rank, 1)]) {
             let topology = topology.with_worker(worker, 2).unwrap();
             let mine: Vec<_> = split_by_worker(split_by_node(0..64, &topology), &topology).collect();
-            assert!(mine.iter().all(|item| item % topology.readers() == topology.reader()), "{topology}");
+            assert!(mine.iter().every(|item| item % topology.readers() == topology.reader()), "{topology}");
             seen.extend(mine);
         }
         assert_eq!(sorted(seen), (0..128).map(|at| at / 2).collect::<Vec<_>>());

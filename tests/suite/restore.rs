@@ -246,7 +246,7 @@ fn a_rank_whose_last_item_failed_is_at_its_end() {
         let whole = State::merge(states).unwrap();
         assert_eq!(whole.samples(), 10);
         assert!(loader(0).restore(&whole).unwrap().next().is_none());
-        assert!(loader(1).restore(&whole).unwrap().all(|item| item.is_err()));
+        assert!(loader(1).restore(&whole).unwrap().next().is_none());
     }
 }
 

@@ -338,10 +338,7 @@ fn slow_files_are_named() {
         let samples: Vec<_> =
             (0..20).map(|n| Sample::new(format!("{shard}{n:04}")).with("bin", body.clone())).collect();
         let path = directory.path().join(format!("{shard}.pipe"));
-        if !std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success()) {
-            eprintln!("SKIPPED: no mkfifo here");
-            return;
-        }
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         writers.push(thread::spawn(move || {
             let (bytes, mut pipe) = (archive(&samples), std::fs::File::create(path).unwrap());
             for part in bytes.chunks(64 << 10) {

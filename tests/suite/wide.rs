@@ -1,5 +1,6 @@
 //! Pictures of 16 bits keep them, as depth, medical and satellite pictures need.
 
+use crate::support::Every;
 use half::bf16;
 use shardstream::codec::DType;
 use shardstream::collate::TensorBatch;
@@ -119,7 +120,7 @@ fn crops_and_resizes_keep_them() {
     let column = ImageColumn::new("png", (30, 40)).mode(ImageMode::L8).dtype(DType::F32).then(narrow);
     let batch = collate(column, &png).unwrap();
     let whole = |number: &f32| (number * 255.0 - (number * 255.0).round()).abs() < 1e-4;
-    assert!(batch["x"].as_slice::<f32>().unwrap().iter().all(whole));
+    assert!(batch["x"].as_slice::<f32>().unwrap().iter().every(whole));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Emulators of S3 and Azure that run as separate servers: moto and azurite.
 //!
-//! A server that is not installed skips its test with a line on standard error, unless
-//! `SHARDSTREAM_REQUIRE_SERVERS=1`.
+//! Tests that need one are ignored unless they are asked for.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -36,10 +35,10 @@ impl Drop for Emulator {
 }
 
 impl Emulator {
-    /// S3 by `moto_server`, or by what `SHARDSTREAM_TEST_MOTO` names; `None` if it is not installed.
-    pub fn s3() -> Option<Self> {
+    /// S3 by `moto_server`, or by what `SHARDSTREAM_TEST_MOTO` names.
+    pub fn s3() -> Self {
         let arguments = |port: &str| ["-H", "127.0.0.1", "-p", port].map(String::from).to_vec();
-        let (process, port) = start("SHARDSTREAM_TEST_MOTO", "moto_server", &arguments)?;
+        let (process, port) = start("SHARDSTREAM_TEST_MOTO", "moto_server", &arguments);
         let keys =
             [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "us-east-1")];
         let mut environment: Vec<_> =
@@ -56,11 +55,11 @@ impl Emulator {
             _files: None,
         };
         emulator.request("PUT", "", "", "", b"");
-        Some(emulator)
+        emulator
     }
 
-    /// Azure by `azurite-blob`, or by what `SHARDSTREAM_TEST_AZURITE` names; `None` if it is not installed.
-    pub fn azure() -> Option<Self> {
+    /// Azure by `azurite-blob`, or by what `SHARDSTREAM_TEST_AZURITE` names.
+    pub fn azure() -> Self {
         let files = tempfile::tempdir().unwrap();
         let location = files.path().to_str().unwrap().to_owned();
         let arguments = |port: &str| {
@@ -68,7 +67,7 @@ impl Emulator {
             let flags = ["--loose", "--skipApiVersionCheck", "--disableTelemetry", "--silent"];
             options.into_iter().chain(flags).map(String::from).collect()
         };
-        let (process, port) = start("SHARDSTREAM_TEST_AZURITE", "azurite-blob", &arguments)?;
+        let (process, port) = start("SHARDSTREAM_TEST_AZURITE", "azurite-blob", &arguments);
         let environment = vec![
             ("AZURE_STORAGE_USE_EMULATOR", "true".to_owned()),
             ("AZURITE_BLOB_STORAGE_URL", format!("http://127.0.0.1:{port}")),
@@ -84,7 +83,7 @@ impl Emulator {
             _files: Some(files),
         };
         emulator.request("PUT", "", "restype=container&", "", b"");
-        Some(emulator)
+        emulator
     }
 
     /// The URL of the bucket, without a slash at its end.
@@ -121,8 +120,8 @@ impl Emulator {
 }
 
 /// Starts `program`, or what the environment variable `variable` names, on a free port, and waits until it
-/// answers; `None` if it is not installed.
-fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>) -> Option<(Child, u16)> {
+/// answers.
+fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>) -> (Child, u16) {
     let program = std::env::var(variable).unwrap_or_else(|_| program.to_owned());
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let spawned = Command::new(&program)
@@ -132,11 +131,7 @@ fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>)
         .spawn();
     let mut process = match spawned {
         Ok(process) => process,
-        Err(error) => {
-            let why = format!("{program} is not installed ({error}); set {variable} to its path");
-            super::skip_unless("SHARDSTREAM_REQUIRE_SERVERS", &why);
-            return None;
-        }
+        Err(error) => panic!("{program} is not installed ({error}); set {variable} to its path"),
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -149,5 +144,5 @@ fn start(variable: &str, program: &str, arguments: &dyn Fn(&str) -> Vec<String>)
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Some((process, port))
+    (process, port)
 }

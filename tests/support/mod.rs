@@ -15,24 +15,25 @@ use shardstream::store::Store;
 use shardstream::tar::{SampleParser, read};
 use shardstream::write::TarWriter;
 use shardstream::{Result, Sample};
-use std::io::Write;
 use std::path::Path;
 
 /// Samples as plain data: keys, and fields with their bytes, in the order of the shard.
 pub type Content = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
-/// Prints that a test is skipped, directly to standard error, as the test harness would hide it.
-pub fn skip(why: &str) {
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let mut terminal = std::io::stderr();
-    writeln!(terminal, "SKIPPED: {test}: {why}").unwrap();
+/// For assertions about all of something.
+pub trait Every: Iterator + Sized {
+    /// Like [`Iterator::all`], and that there is an item at all.
+    fn every(mut self, mut holds: impl FnMut(Self::Item) -> bool) -> bool {
+        let mut count = 0;
+        let all = self.all(|item| {
+            count += 1;
+            holds(item)
+        });
+        all && count > 0
+    }
 }
 
-/// Like the function above, but fails where this environment variable is 1.
-pub fn skip_unless(required: &str, why: &str) {
-    assert!(std::env::var(required).as_deref() != Ok("1"), "{why}");
-    skip(why);
-}
+impl<I: Iterator> Every for I {}
 
 /// The root of the repository. These files are also compiled into the tests of other packages.
 pub fn root() -> &'static Path {

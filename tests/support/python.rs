@@ -1,11 +1,11 @@
 //! Python with `webdataset`, the reference of the format.
 //!
-//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Where it lacks the packages, tests say that
-//! they are skipped; with `SHARDSTREAM_REQUIRE_PYTHON=1` they fail. To set one up:
+//! The interpreter is `SHARDSTREAM_TEST_PYTHON`, or `python3`. Tests that need one are ignored unless they
+//! are asked for. To set one up:
 //!
 //! ```text
 //! python3 -m venv venv && venv/bin/pip install webdataset==1.0.2 wids==0.1.11 numpy pillow msgpack
-//! SHARDSTREAM_TEST_PYTHON=venv/bin/python SHARDSTREAM_REQUIRE_PYTHON=1 cargo test --test suite differential
+//! SHARDSTREAM_TEST_PYTHON=venv/bin/python cargo test --test suite -- --include-ignored differential
 //! ```
 
 use super::{Content, root};
@@ -28,20 +28,22 @@ pub struct Python {
 }
 
 impl Python {
-    /// Finds the interpreter, or says why the test is skipped.
-    pub fn find() -> Option<Self> {
+    /// Finds the interpreter.
+    ///
+    /// # Panics
+    /// If there is none with the packages, which says what is missing.
+    pub fn find() -> Self {
         let name = std::env::var("SHARDSTREAM_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
         let ask = "import webdataset, numpy, PIL, msgpack; print(webdataset.__version__)";
         let problem = match Command::new(&name).args(["-c", ask]).output() {
             Err(error) => format!("{name}: {error}"),
             Ok(output) if !output.status.success() => format!("{name} lacks some"),
             Ok(output) => match String::from_utf8_lossy(&output.stdout).trim() {
-                VERSION => return Some(Python { program: name, locale: UTF8 }),
+                VERSION => return Python { program: name, locale: UTF8 },
                 other => format!("{name} has webdataset {other}"),
             },
         };
-        skip(&format!("needs Python with webdataset=={VERSION}, numpy, pillow and msgpack, but {problem}"));
-        None
+        panic!("needs Python with webdataset=={VERSION}, numpy, pillow and msgpack, but {problem}");
     }
 
     /// The same interpreter in a locale that knows ASCII only.
@@ -49,15 +51,13 @@ impl Python {
         Python { locale: ASCII, ..self }
     }
 
-    /// Whether it has the reference release of `wids`; prints that the test is skipped if not.
-    pub fn has_wids(&self) -> bool {
+    /// Finds the interpreter, which must have the reference release of `wids` too.
+    pub fn with_wids() -> Self {
+        let new = Self::find();
         let ask = "import importlib.metadata as m, braceexpand; print(m.version('wids'))";
-        let output = Command::new(&self.program).args(["-c", ask]).output().unwrap();
-        let found = String::from_utf8_lossy(&output.stdout).trim() == WIDS_VERSION;
-        if !found {
-            skip(&format!("needs Python with wids=={WIDS_VERSION}"));
-        }
-        found
+        let output = Command::new(&new.program).args(["-c", ask]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), WIDS_VERSION, "the release of wids");
+        new
     }
 
     /// The samples of the dataset of an index, as `wids` reads them, and the index that it makes of the same
@@ -117,11 +117,6 @@ pub fn stdout_of(output: Output) -> Vec<u8> {
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", output.status);
     output.stdout
-}
-
-/// Says that a test is skipped, or fails, where skipping is not allowed.
-pub fn skip(why: &str) {
-    super::skip_unless("SHARDSTREAM_REQUIRE_PYTHON", why);
 }
 
 fn shard(json: &Json) -> Content {

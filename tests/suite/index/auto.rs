@@ -2,6 +2,7 @@
 
 use super::logged::{LoggedBucket, PROBE, keys};
 use super::*;
+use crate::support::Every;
 use shardstream::index::AutoIndex;
 use shardstream::prelude::*;
 use shardstream::tar::Limits;
@@ -104,7 +105,7 @@ fn a_torn_index_document_is_never_used() {
 fn a_bucket_is_listed_and_its_index_read() {
     use crate::support::{bucket, child::child};
     let server = bucket::start();
-    let mut command = child(module_path!(), "a_bucket");
+    let mut command = child(module_path!(), "a_bucket_in_child");
     let output = command.env("STORAGE_EMULATOR_HOST", server.url("")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let asked: Vec<String> = server
@@ -118,13 +119,13 @@ fn a_bucket_is_listed_and_its_index_read() {
     let last = asked.iter().rposition(|line| line.starts_with("PUT")).unwrap();
     let second = &asked[last + 1..];
     assert!(second.len() >= 2 && second.last().unwrap().ends_with(".index.json"), "{second:?}");
-    assert!(second.iter().all(|line| !line.ends_with(".tar")), "{second:?}");
+    assert!(second.iter().every(|line| !line.ends_with(".tar")), "{second:?}");
 }
 
 #[cfg(feature = "gcs")]
 #[test]
 #[ignore = "run by a_bucket_is_listed_and_its_index_read"]
-fn a_bucket() {
+fn a_bucket_in_child() {
     let store = Store::default();
     let mut writer =
         ShardWriter::builder("gs://b/t/%d.tar").store(store.clone()).max_count(2).build().unwrap();

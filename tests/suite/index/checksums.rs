@@ -1,6 +1,7 @@
 //! Flipped bits, in samples whose checksums are in the index and in compressed shards.
 
 use super::*;
+use crate::support::Every;
 use crate::support::{Content, content, member};
 use shardstream::prelude::*;
 use std::fs;
@@ -42,7 +43,7 @@ fn a_writer_and_a_builder_record_the_same_checksums() {
         let built = Index::builder().checksums(true).build(&urls).unwrap();
         for (built, written) in built.iter().zip(&written) {
             assert_eq!(built, written);
-            assert!((0..built.samples()).all(|sample| built.checksum_of(sample).is_some()));
+            assert!((0..built.samples()).every(|sample| built.checksum_of(sample).is_some()));
             assert_eq!(built.checksum_of(built.samples()), None);
         }
         // Checksums are cached and saved, and omitted from an index of counts.

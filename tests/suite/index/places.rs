@@ -2,6 +2,7 @@
 
 use super::logged::LoggedBucket;
 use super::*;
+use crate::support::Every;
 use shardstream::index::AutoIndex;
 use std::fs;
 
@@ -133,5 +134,5 @@ fn indexes_of_a_web_server_are_kept_in_a_directory() {
     assert_eq!(kept().len(), Some(6));
     let asked = server.requests().split_off(before);
     assert_eq!(asked.len(), 3, "one byte of each shard");
-    assert!(asked.iter().all(|request| request.range() == Some((0, 0))), "{asked:?}");
+    assert!(asked.iter().every(|request| request.range() == Some((0, 0))), "{asked:?}");
 }

@@ -1,6 +1,7 @@
 //! Shards that changed since they were indexed or since the epoch began: of equal length, with other samples.
 
 use super::*;
+use crate::support::Every;
 use crate::support::{archive, member};
 use shardstream::prelude::*;
 use std::collections::BTreeMap;
@@ -176,7 +177,7 @@ fn each_sample_of_a_slice_is_checked_against_the_index() {
         // The other slices are not affected.
         let (found, errors) = keys(dataset(3).samples(0).collect());
         assert_eq!(errors, 1);
-        assert!(found.iter().all(|key| ["a", "b", "c"].contains(&&**key)) && found.len() >= 2, "{found:?}");
+        assert!(found.iter().every(|key| ["a", "b", "c"].contains(&&**key)) && found.len() >= 2, "{found:?}");
     }
 }
 
@@ -333,7 +334,7 @@ fn rewriting_a_local_shard_in_place_is_detected() {
             );
         }
         let versions = dataset.samples(0).collect::<Outcome>().whole();
-        assert!(versions.iter().all(|(_, version)| version == "2"));
+        assert!(versions.iter().every(|(_, version)| version == "2"));
     }
     // With an index that has the modification time.
     let dataset = dataset(&store, &urls, Some(index), 3);
@@ -432,7 +433,7 @@ fn the_index_of_the_original_reads_copies() {
     fs::write(&here[1], longer).unwrap();
     for index in [&index, &moved.without_versions()] {
         let outcome = read(&here, index);
-        assert!(outcome.errors.iter().all(|error| error.location().shard() == Some(&*here[1])));
+        assert!(outcome.errors.iter().every(|error| error.location().shard() == Some(&*here[1])));
         assert_eq!(
             outcome.samples,
             expected.iter().filter(|(key, _)| key.starts_with('0')).cloned().collect::<Vec<_>>()

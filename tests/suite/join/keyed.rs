@@ -1,6 +1,7 @@
 //! Sides whose shards are not paired with those of the dataset: an index locates their keys.
 
 use super::*;
+use crate::support::Every;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
@@ -112,7 +113,7 @@ fn a_keyed_side_in_the_same_order_is_read_in_lockstep() {
     let keys = Index::builder().store(store.clone()).build_keys(&list).unwrap();
     asked.store(0, Ordering::Relaxed);
     let dataset = pair.primary().join(Side::new(list).store(store).keys(keys)).build().unwrap();
-    assert!(dataset.samples(0).all(|sample| sample.unwrap().get("txt").is_some()));
+    assert!(dataset.samples(0).every(|sample| sample.unwrap().get("txt").is_some()));
     let requests = asked.load(Ordering::Relaxed);
     // From the second sample of the first shard on, 1, 2, 4 and so on at a time; the other shards at once.
     assert_eq!(requests, 6 + 2, "requests for 150 samples");
@@ -154,7 +155,7 @@ fn a_side_that_has_changed_is_an_error() {
         let keys: Vec<String> = keys.iter().rev().cloned().collect();
         cut(&pair, &keys, 5);
         let found = collect(pair.primary().join(side).build().unwrap().samples(0));
-        assert!(found.iter().all(|item| item.is_err()), "{found:?}");
+        assert!(found.iter().every(|item| item.is_err()), "{found:?}");
         assert!(found[0].as_ref().unwrap_err().starts_with("stale"), "{found:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! States that are restored onto another mixture on purpose.
 
 use super::{Found, all, good, next, rank, saved};
+use crate::support::Every;
 use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -90,7 +91,7 @@ fn change(
     let runs = (0..ranks)
         .map(|number| loader(parts, threads, (number, ranks)).restore_changed(state, changes).unwrap());
     let (runs, reports): (Vec<_>, Vec<_>) = runs.unzip();
-    assert!(reports.iter().all(|report| *report == reports[0]), "{reports:?}");
+    assert!(reports.iter().every(|report| *report == reports[0]), "{reports:?}");
     (runs, reports[0].clone())
 }
 
@@ -232,7 +233,7 @@ fn restoring_without_a_change_is_a_plain_restore() {
     let (mut changed, report) = change(&parts, (0, 1), &state, &Changes::new());
     assert_eq!(rows(&mut changed, 9), rows(&mut runs, 9));
     assert_eq!(changed[0].state(), runs[0].state());
-    assert!(!report.windows_anew && report.datasets.iter().all(|part| part.outcome == Outcome::Continues));
+    assert!(!report.windows_anew && report.datasets.iter().every(|part| part.outcome == Outcome::Continues));
     let shown = report.to_string();
     assert!(shown.starts_with("from item 24 of the job on:\nweb continues after "), "{shown}");
     assert!(shown.ends_with("the mixture is unchanged"), "{shown}");
@@ -354,7 +355,7 @@ fn a_weight_schedule_counts_from_the_start_of_the_job() {
     let later = good(&found);
     let weighed = |weights: [u32; 2]| [part(1, "web", 5, weights[0]), part(2, "books", 6, weights[1])];
     shares_are_exact(&later[..3], &weighed([1, 3]));
-    assert!(later[3..].concat().iter().all(|item| parts[1].has(*item)));
+    assert!(later[3..].concat().iter().every(|item| parts[1].has(*item)));
     for (at, (_, state)) in found.iter().enumerate() {
         assert_eq!(good(&all(mix(&parts).restore(&saved(state)).unwrap(), 8 - at)), later[at + 1..]);
     }

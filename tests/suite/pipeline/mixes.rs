@@ -1,6 +1,7 @@
 //! Mixed datasets, each with its own stages.
 
 use super::{all, good, next, number, rank, saved};
+use crate::support::Every;
 use crate::support::versioned_source::VersionedSource;
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
@@ -98,7 +99,7 @@ fn equal_datasets_of_a_mix_share_no_random_numbers() {
 
     let [first, second] = mixed(|items| items, listed);
     assert_eq!(order(&first), order(&second), "nothing is shuffled");
-    assert!(first.iter().zip(&second).all(|(one, other)| one.2 != other.2), "samples draw other numbers");
+    assert!(first.iter().zip(&second).every(|(one, other)| one.2 != other.2), "samples draw other numbers");
 
     let [first, second] = mixed(|items| items, |source| listed(source).shuffle_shards(true));
     assert_ne!(shards(&first), shards(&second), "another permutation of shards");

@@ -1,6 +1,7 @@
 //! Every bad option is an error of `build` that says what to do.
 
 use super::{VersionedSource, rank};
+use crate::support::Every;
 use crate::support::versioned_source::counts;
 use shardstream::collate::{Columns, Scalar};
 use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
@@ -119,10 +120,8 @@ fn bad_options_of_rows_are_errors_of_build() {
 fn rows_of_tokens_may_have_columns() {
     let rows = documents().chunked(2, None).map(|row| Ok(Sample::new("row").with("x", row.len() as i64)));
     let loader = rows.collate(Columns::new().with("x", Scalar::<i32>::new("x"))).batch(2).build().unwrap();
-    for batch in loader.epoch(0) {
-        let batch = batch.unwrap();
-        assert!(batch["x"].as_slice::<i32>().unwrap().iter().all(|length| *length == 2));
-    }
+    let lengths = |batch: Result<TensorBatch>| batch.unwrap()["x"].as_slice::<i32>().unwrap().to_vec();
+    assert_eq!(loader.epoch(0).flat_map(lengths).collect::<Vec<_>>(), [2; 26]);
 }
 
 #[test]
@@ -186,12 +185,12 @@ fn unknown_steps_of_several_ranks_are_refused() {
                 let (allowed, what) = (builder.clone().uneven_steps(true).build(), (last, known, ranks));
                 match (known, last) {
                     (false, Repeat) => refused(allowed, "needs the lengths of all streams"),
-                    _ => assert!(allowed.unwrap().epoch(0).all(|batch| batch.is_ok()), "{what:?}"),
+                    _ => assert!(allowed.unwrap().epoch(0).every(|batch| batch.is_ok()), "{what:?}"),
                 }
                 let built = builder.build();
                 if known || ranks == 1 && last != Repeat {
                     let loader = built.unwrap();
-                    assert!(loader.epoch(0).all(|batch| batch.is_ok()), "{what:?}");
+                    assert!(loader.epoch(0).every(|batch| batch.is_ok()), "{what:?}");
                     assert_eq!(loader.steps().is_some(), known, "{what:?}");
                 } else if matches!(last, Drop | Repeat) {
                     refused(built, ["", why, "", "needs the lengths of all streams"][number]);
@@ -202,7 +201,7 @@ fn unknown_steps_of_several_ranks_are_refused() {
                     assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error:?}");
                     assert!(error.to_string().contains(why), "{error}");
                     let mut endless = loader.epochs(0);
-                    assert!(endless.by_ref().take(20).all(|batch| batch.is_ok()), "{what:?}");
+                    assert!(endless.by_ref().take(20).every(|batch| batch.is_ok()), "{what:?}");
                     assert!(loader.restore(&endless.state()).is_ok(), "{what:?}");
                     refused(loader.restore(&loader.epoch(0).state()).map(|_| loader.clone()), why);
                 }
@@ -217,5 +216,5 @@ fn unknown_steps_of_several_ranks_are_refused() {
     refused(dataset(rank(0, 2)).filter_map(|sample| Ok(Some(sample))).build(), why);
     let twins = rank(0, 2).with_data_parallel(0, 1).unwrap();
     let loader = dataset(twins).filter_map(|sample| Ok(Some(sample))).build().unwrap();
-    assert!(loader.epoch(0).all(|batch| batch.is_ok()));
+    assert!(loader.epoch(0).every(|batch| batch.is_ok()));
 }

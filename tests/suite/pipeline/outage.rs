@@ -1,6 +1,7 @@
 //! A network outage ends a run with an error, and the state resumes at that sample.
 
 use super::{Found, all, cause, good, next, numbers, saved, url};
+use crate::support::Every;
 use crate::support::versioned_source::{VersionedSource, counts};
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -171,7 +172,7 @@ fn an_outage_names_its_shard_in_both_iterations() {
     assert_eq!(error.location().shard(), Some(&*url(6)));
     let streamed = futures::executor::block_on(loader.epochs(0).into_stream().collect::<Vec<_>>());
     let (last, before) = streamed.split_last().unwrap();
-    assert!(before.iter().all(Result::is_ok));
+    assert!(before.iter().every(Result::is_ok));
     assert_eq!(cause(last.as_ref().unwrap_err()), "store");
 }
 

@@ -2,6 +2,7 @@
 
 use super::stages::watched;
 use super::{VersionedSource, all, errors, good, number, rank, url};
+use crate::support::Every;
 use crate::support::versioned_source::counts;
 use shardstream::adapters::GroupBy;
 use shardstream::loader::LoaderBuilder;
@@ -89,7 +90,7 @@ fn streams_without_an_item_end_in_one_way() {
                 let found = all(loader.epochs(0), 300);
                 assert_eq!(errors(&found), ["no_shards"], "{name}, {threads} threads");
                 let items = good(&found).concat();
-                assert!(items.len() >= 290 && items.iter().all(|number| *number < 1000), "{name}");
+                assert!(items.len() >= 290 && items.iter().every(|number| *number < 1000), "{name}");
             }
         }
     });

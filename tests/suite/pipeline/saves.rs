@@ -1,6 +1,7 @@
 //! Stages that save what they need: a restore feeds them only their last inputs again.
 
 use super::{VersionedSource, all, cause, errors, failing, good, next, number, numbers, rank, saved};
+use crate::support::Every;
 use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, Stage};
@@ -285,7 +286,7 @@ fn all_ranks_have_the_same_bucket_at_each_step() {
     }
     for (bucket, items) in &alone {
         let length = |item: &u64| (item % 10) as usize * 3 + (item % 7) as usize;
-        assert!(items.iter().all(|item| length(item) <= [4, 8, 12][*bucket]), "{bucket}: {items:?}");
+        assert!(items.iter().every(|item| length(item) <= [4, 8, 12][*bucket]), "{bucket}: {items:?}");
     }
 }
 
@@ -377,7 +378,7 @@ fn a_single_rank_has_no_empty_batch_of_a_shape() {
             loader(ranks, number, last).epoch(0).collect::<Result<_>>().unwrap()
         };
         let alone = batches(1, 0);
-        assert!(alone.iter().all(|batch| batch.valid() > 0), "{last:?}");
+        assert!(alone.iter().every(|batch| batch.valid() > 0), "{last:?}");
         assert_eq!(alone.iter().map(Batch::valid).sum::<usize>(), 210);
         let team = [0, 1].map(|number| batches(2, number));
         let empty = team.iter().flatten().filter(|batch| batch.valid() == 0).count();
@@ -488,7 +489,9 @@ fn samples_that_fail_in_a_batch_are_skipped_or_end_it() {
     );
     assert_eq!(batches.state().ledger().skipped(), 2);
     let padded = loader(OnError::skip(Failures::all()), LastBatch::Pad).epoch(0);
-    assert!(padded.map(|batch| batch.unwrap()).all(|batch| batch.len() == batch.valid() || batch.len() == 4));
+    assert!(
+        padded.map(|batch| batch.unwrap()).every(|batch| batch.len() == batch.valid() || batch.len() == 4)
+    );
     let error = loader(OnError::stop(), LastBatch::Keep).epoch(0).find_map(Result::err).unwrap();
     assert!(matches!(error.kind(), ErrorKind::MissingField { .. }), "{error}");
 }
@@ -514,7 +517,7 @@ fn padded_batches_fit_their_shape() {
         });
         batches.collect::<Vec<_>>()
     });
-    assert!(shapes[0].iter().zip(&shapes[1]).all(|(a, b)| a.0 == b.0));
+    assert!(shapes[0].iter().zip(&shapes[1]).every(|(a, b)| a.0 == b.0));
     assert!(shapes[0].iter().any(|(_, valid)| *valid == 0) && shapes[0].iter().any(|(_, valid)| *valid == 3));
 }
 

@@ -1,6 +1,7 @@
 //! Stages outside the model: they panic, or skip all or nearly all samples.
 
 use super::{VersionedSource, all, cause, errors, good, number, numbers, saved};
+use crate::support::Every;
 use shardstream::collate::Columns;
 use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
@@ -92,7 +93,7 @@ fn a_panic_of_a_stage_is_the_error_of_one_sample() {
             let place = (error.location().key(), error.location().shard());
             assert_eq!(place, (Some("01-001"), Some(&*super::url(1))), "{name}");
             let batches: Vec<_> = found.iter().flatten().map(|batch| batch.to_vec()).collect();
-            assert!(batches.iter().all(|batch| batch.len() == 2), "{name}: {batches:?}");
+            assert!(batches.iter().every(|batch| batch.len() == 2), "{name}: {batches:?}");
             let mut numbers = batches.concat();
             numbers.sort_unstable();
             assert_eq!(numbers, [0, 1, 2, 3, 1000, 1002, 1003, 1004], "{name}");

@@ -2,6 +2,7 @@
 //! steps.
 
 use super::{Found, VersionedSource, all, errors, failing, good, next, number, numbers, rank, saved, url};
+use crate::support::Every;
 use crate::support::versioned_source::counts;
 use crate::support::{member, shards::key};
 use shardstream::State;
@@ -59,7 +60,7 @@ fn streams(source: &Arc<VersionedSource>) -> Vec<Vec<Result<u64, String>>> {
     };
     let stream = |stream| {
         let slices = plan.stream(0, stream);
-        assert!(slices.iter().all(|slice| slice.samples == (0..SIZE as u64)), "streams have whole shards");
+        assert!(slices.iter().every(|slice| slice.samples == (0..SIZE as u64)), "streams have whole shards");
         slices.iter().flat_map(|slice| (0..SIZE as u64).map(|n| one(slice.shard as u64 * 1000 + n))).collect()
     };
     (0..STREAMS).map(stream).collect()
@@ -213,7 +214,7 @@ fn all_ranks_take_the_same_number_of_steps() {
                     let expected = expected(&source, (number, ranks), batch, last);
                     let what = format!("{last:?}, rank {number} of {ranks}, batches of {batch}");
                     assert_eq!(good_of(found), good_of(&expected), "{what}");
-                    assert!(good_of(found).iter().all(|items| items.len() == batch), "{what}");
+                    assert!(good_of(found).iter().every(|items| items.len() == batch), "{what}");
                     assert_eq!(good_of(found).len(), good_of(&expected).len(), "{what}");
                 }
             }
@@ -250,7 +251,7 @@ fn a_filled_epoch_resumes_after_any_batch_on_any_ranks() {
                             good(&all(loader.restore(&saved(state)).unwrap(), usize::MAX))
                         })
                         .collect();
-                    assert!(rest.iter().all(|rows| rows.len() == rest[0].len()), "{what}: as many steps");
+                    assert!(rest.iter().every(|rows| rows.len() == rest[0].len()), "{what}: as many steps");
                     // The padding of a batch depends on the rank.
                     if last == LastBatch::Pad {
                         continue;
@@ -320,7 +321,7 @@ fn batches_are_full_without_an_index_too() {
         let found = all(loader.epoch(0), usize::MAX);
         let sound = (0..SHARDS as u64).flat_map(|shard| (0..SIZE as u64).map(move |n| shard * 1000 + n));
         let sound = sound.filter(|number| !is_damaged(*number) && !fails(*number)).count();
-        assert!(good(&found).iter().all(|items| items.len() == 7));
+        assert!(good(&found).iter().every(|items| items.len() == 7));
         assert_eq!(good(&found).len(), sound / 7);
         assert_eq!(errors(&found).len(), SHARDS * SIZE - sound);
     }

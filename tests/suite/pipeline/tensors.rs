@@ -2,6 +2,7 @@
 //! memory.
 
 use super::{VersionedSource, number, saved};
+use crate::support::Every;
 use shardstream::codec::DType;
 use shardstream::collate::{Cell, Column, Columns, Output, TensorBatch};
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
@@ -98,7 +99,7 @@ fn rows(batch: &TensorBatch) -> Rows {
     let drawn = batch["x.drawn"].as_slice::<u64>().unwrap();
     let pictures = batch["x.picture"].as_bytes();
     let (keys, ends) = (batch["x.key"].as_bytes(), batch["x.key.offsets"].as_slice::<i64>().unwrap());
-    assert!(batch.iter().all(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
+    assert!(batch.iter().every(|(_, tensor)| tensor.as_bytes().as_ptr().addr() % 256 == 0));
     let rows = batch.len();
     assert_eq!((batch["x"].shape(), batch["x.picture"].shape()), (&[rows, 2][..], &[rows, 100, 2][..]));
     assert_eq!(
@@ -109,7 +110,10 @@ fn rows(batch: &TensorBatch) -> Rows {
         .map(|row| {
             let (number, part) = (number_and_part[2 * row], number_and_part[2 * row + 1]);
             let picture = &pictures[200 * row..200 * (row + 1)];
-            assert!(picture.iter().all(|byte| *byte == (number % 251) as u8 + part as u8), "{number}.{part}");
+            assert!(
+                picture.iter().every(|byte| *byte == (number % 251) as u8 + part as u8),
+                "{number}.{part}"
+            );
             let key = &keys[ends[row] as usize..ends[row + 1] as usize];
             assert_eq!(
                 std::str::from_utf8(key).unwrap(),
@@ -133,7 +137,7 @@ fn rows_are_the_remaining_items() {
         let every = (0..4).flat_map(|shard| (0..30).map(move |n| shard * 1000 + n)).filter(|n| n % 13 != 5);
         let expected = every.flat_map(|number| (0..times(number)).map(move |part| (number, part)));
         assert_eq!(numbers, expected.collect::<Vec<_>>());
-        assert!(found[..found.len() - 3].iter().all(|rows| rows.len() == 6), "batches are full");
+        assert!(found[..found.len() - 3].iter().every(|rows| rows.len() == 6), "batches are full");
         // Each row has its own random numbers.
         let drawn: HashSet<u64> = found.concat().iter().map(|(_, _, drawn)| *drawn).collect();
         assert_eq!(drawn.len(), numbers.len());
@@ -146,7 +150,7 @@ fn threads_resuming_and_padding_change_no_row() {
         for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
             let expected = all(loader(stage, 0, last).epoch(2));
             if last != LastBatch::Keep {
-                assert!(expected.iter().all(|rows| rows.len() == 6), "{last:?}");
+                assert!(expected.iter().every(|rows| rows.len() == 6), "{last:?}");
             }
             for threads in [1, 3] {
                 assert_eq!(

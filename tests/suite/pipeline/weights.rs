@@ -1,6 +1,7 @@
 //! Mixtures whose weights change at items of the job.
 
 use super::{Found, all, good, next, rank, saved};
+use crate::support::Every;
 use crate::support::versioned_source::{VersionedSource, counts};
 use shardstream::ErrorKind;
 use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
@@ -54,7 +55,7 @@ fn shares_are_exact_before_and_after_each_change() {
             assert!(window[0] <= phase[0] && window[1] <= phase[1], "item {place}: {window:?} of {phase:?}");
         }
     }
-    assert!(!items[..27].iter().any(is_second) && items[66..93].iter().all(is_second));
+    assert!(!items[..27].iter().any(is_second) && items[66..93].iter().every(is_second));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Servers and proxies that repeat whatever they were sent, in every place where text of theirs is shown.
 
 use super::{SECRET, Seen};
+use crate::support::Every;
 use crate::support::child::child;
 use crate::support::server::{Reply, Request, Server};
 use shardstream::store::{Store, Transport};
@@ -203,5 +204,7 @@ fn a_metadata_token_follows_no_redirect_to_another_port() {
     assert!(text.contains("1 passed") && !text.contains("S3CRET"), "{text}");
     let token = |request: &Request| request.header("x-aws-ec2-metadata-token").map(str::to_owned);
     assert!(metadata.requests().iter().any(|request| token(request).as_deref() == Some("S3CRET-session")));
-    assert!(!other.requests().is_empty() && other.requests().iter().all(|request| token(request).is_none()));
+    assert!(
+        !other.requests().is_empty() && other.requests().iter().every(|request| token(request).is_none())
+    );
 }

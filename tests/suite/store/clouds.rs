@@ -4,6 +4,7 @@
 //! The clients take their settings from the environment, so each test reads and lists in its own process.
 
 use crate::store::builder;
+use crate::support::Every;
 use crate::support::child::child;
 use crate::support::noise;
 use crate::support::server::{Reply, Request, Server};
@@ -14,7 +15,7 @@ const URL: &str = "SHARDSTREAM_TEST_URL";
 /// Runs in a child process: reads an object of the bucket that the variable names, and lists the bucket.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
-fn read_and_list() {
+fn read_and_list_in_child() {
     let bucket = std::env::var(URL).unwrap();
     let store = builder().retries(0).build().unwrap();
     let read = store.open(&format!("{bucket}/a.tar")).and_then(|body| body.read_all());
@@ -42,7 +43,7 @@ fn kind(kind: &ErrorKind) -> &'static str {
 
 /// The output of the child for reading and for listing.
 pub(super) fn child_says(bucket: &str, environment: &[(&str, &str)]) -> [String; 2] {
-    let mut command = child(module_path!(), "read_and_list");
+    let mut command = child(module_path!(), "read_and_list_in_child");
     for (name, _) in std::env::vars() {
         let of_cloud =
             ["AWS_", "GOOGLE_", "GCE_", "STORAGE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
@@ -182,8 +183,8 @@ fn the_billing_project_is_sent_when_set() {
     assert_eq!(gs_says(&server, &paid), ["reading gave 100", "listing gave 0"]);
     // The token server does not get the header.
     let requests = server.requests();
-    let mut tokens = requests.iter().filter(|request| is_token(request));
-    assert!(tokens.all(|request| request.header("x-goog-user-project").is_none()));
+    let tokens = requests.iter().filter(|request| is_token(request));
+    assert!(tokens.every(|request| request.header("x-goog-user-project").is_none()));
 }
 
 #[test]
@@ -266,7 +267,7 @@ fn unusable_credentials_are_denied_and_say_what_to_set() {
             "{text}"
         );
     }
-    assert!(refusing.requests().iter().all(is_token));
+    assert!(refusing.requests().iter().every(is_token));
     for text in child_says("az://bucket", &[]) {
         assert!(text.contains("failed as Denied") && text.contains("AZURE_STORAGE_ACCOUNT_NAME"), "{text}");
     }

@@ -2,6 +2,7 @@
 
 use crate::store::builder;
 use crate::store::conformance::{read, reading, small_ranges};
+use crate::support::Every;
 use crate::support::noise;
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::ErrorKind;
@@ -102,7 +103,7 @@ fn without_a_version_a_cut_is_an_error_and_a_whole_body_is_not() {
 fn the_modification_time_pins_where_there_is_no_etag() {
     let (result, requests) = misbehaving(|request, content| honest(request, content).without("ETag"));
     result.unwrap();
-    assert!(requests[1..].iter().all(|request| request.header("if-unmodified-since").is_some()));
+    assert!(requests[1..].iter().every(|request| request.header("if-unmodified-since").is_some()));
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn weak_etags_are_compared_and_not_sent() {
     };
     let (result, requests) = script("W/\"v1\"");
     result.unwrap();
-    assert!(requests.iter().all(|request| request.header("if-match").is_none()));
+    assert!(requests.iter().every(|request| request.header("if-match").is_none()));
     let (result, _) = script("W/\"v2\"");
     assert!(matches!(result.unwrap_err().kind(), ErrorKind::Changed { .. }));
 }

@@ -2,6 +2,7 @@
 
 use crate::store::conformance::{read_range, small_ranges};
 use crate::store::ranges::{Scripted, content, honest, scripted};
+use crate::support::Every;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use proptest::prelude::*;
@@ -73,7 +74,7 @@ fn each_byte_of_a_range_is_requested_once_at_one_version() {
     assert_eq!(store.open_range("test://a", 1500..7001).unwrap().read_all().unwrap(), bytes[1500..7001]);
     let mut requests = source.requests.lock().unwrap().clone();
     requests.sort_by_key(|request| request.range.as_ref().map(|range| range.start));
-    assert!(requests[1..].iter().all(|request| request.if_version.as_deref() == Some("v1")));
+    assert!(requests[1..].iter().every(|request| request.if_version.as_deref() == Some("v1")));
     let ranges: Vec<_> = requests.into_iter().map(|request| request.range.unwrap()).collect();
     assert_eq!(ranges, [1500..2500, 2500..3500, 3500..4500, 4500..5500, 5500..6500, 6500..7001]);
 }

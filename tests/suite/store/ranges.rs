@@ -1,6 +1,7 @@
 //! Reading an object in ranges, from a scripted source.
 
 use crate::store::conformance::small_ranges;
+use crate::support::Every;
 use crate::support::noise;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -549,7 +550,7 @@ fn the_last_ranges_of_an_object_are_small() {
     assert_eq!(sizes[0], 8 * MIB);
     assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
     let last = &sizes[sizes.len() - 16..];
-    assert!(last[..15].iter().all(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
+    assert!(last[..15].iter().every(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
     // A range that was opened by itself is one request.
     let body = store.open_range("test://a", MIB..9 * MIB).unwrap();
     assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);

@@ -24,7 +24,7 @@ const RETRIES: &str = "SHARDSTREAM_TEST_RETRIES";
 /// Runs in a child process: writes an object of this many bytes, lists its bucket, reads it and deletes it.
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
-fn write_list_read_delete() {
+fn write_list_read_delete_in_child() {
     let number = |name: &str| std::env::var(name).unwrap().parse::<u32>().unwrap();
     let store =
         Store::builder().retries(number(RETRIES)).retry_pause(Duration::from_micros(10)).build().unwrap();
@@ -49,7 +49,7 @@ fn write_list_read_delete() {
 
 /// The output of the child for each of its calls.
 fn child_says(size: usize, retries: u32, environment: &[(&str, &str)]) -> Vec<String> {
-    let mut command = child(module_path!(), "write_list_read_delete");
+    let mut command = child(module_path!(), "write_list_read_delete_in_child");
     for (name, _) in std::env::vars() {
         let of_cloud = ["GOOGLE_", "GCE_", "STORAGE_"].iter().any(|prefix| name.starts_with(prefix));
         if of_cloud || name.to_ascii_lowercase().ends_with("_proxy") {

@@ -206,7 +206,7 @@ fn a_failed_upload_is_aborted() {
 /// Runs in a child process, which ends right after it drops an upload, by an error or a panic.
 #[test]
 #[ignore = "run by another test, in an environment of its making"]
-fn gives_up() {
+fn gives_up_in_child() {
     let base = std::env::var(BASE).unwrap();
     let store = Store::default();
     let mut writer = store.create(&format!("{base}/given/up.tar")).unwrap();
@@ -221,7 +221,7 @@ fn an_upload_is_aborted_before_its_process_ends() {
     for base in ["gs://bucket/return", "gs://bucket/panic"] {
         let (server, events) = slow(|_| None);
         let url = server.url("");
-        child(module_path!(), "gives_up")
+        child(module_path!(), "gives_up_in_child")
             .env(BASE, base)
             .env("STORAGE_EMULATOR_HOST", &url)
             .output()

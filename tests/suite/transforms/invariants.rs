@@ -1,6 +1,7 @@
 //! Any image and options: no panic, and the promised size.
 
 use super::{transformed, try_transformed};
+use crate::support::Every;
 use proptest::prelude::*;
 use shardstream::Rng;
 use shardstream::image::*;
@@ -134,7 +135,7 @@ fn a_padded_crop_keeps_the_pixels_inside() {
         }
     }
     assert_eq!(seen.len(), 81, "all places");
-    assert!(seen.iter().all(|(left, top)| left.abs() <= 4 && top.abs() <= 4));
+    assert!(seen.iter().every(|(left, top)| left.abs() <= 4 && top.abs() <= 4));
 }
 
 /// Transforms an image of 4 rows and 6 columns whose values are positions: 23 is in row 2, column 3.

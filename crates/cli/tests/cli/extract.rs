@@ -1,6 +1,7 @@
 //! `shardstream extract`
 
 use crate::program::{Ran, demo, failure, output, program, sample};
+use crate::support::Every;
 use crate::support::{archive, bucket, files, member};
 use shardstream::Sample;
 use std::fs;
@@ -86,7 +87,7 @@ fn shards_with_the_same_keys_do_not_overwrite_each_other() {
     assert!(error.contains("two samples have the name"), "{error}");
     let error = failure(dir.path(), &[&command[..], &["replaced", "--existing", "replace"]].concat(), 1);
     assert!(error.contains("two samples have the name"), "{error}");
-    assert!(tree(&dir.path().join("out")).iter().all(|name| name.len() == "000.txt".len()));
+    assert!(tree(&dir.path().join("out")).iter().every(|name| name.len() == "000.txt".len()));
 }
 
 #[test]

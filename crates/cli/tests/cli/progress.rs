@@ -1,7 +1,7 @@
 //! Progress: a bar on a terminal, lines elsewhere, nothing with `--quiet`.
 
 use crate::program::{demo, program, run};
-use crate::support::{root, skip};
+use crate::support::root;
 use std::fs;
 use std::process::Command;
 
@@ -21,13 +21,8 @@ fn plain_lines_where_stderr_is_no_terminal() {
 }
 
 #[test]
+#[ignore = "needs `script` of util-linux: see CONTRIBUTING.md"]
 fn a_bar_with_rate_and_time_left_on_a_terminal() {
-    let has_script =
-        Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !has_script {
-        skip("needs the program `script` of util-linux, which makes a terminal");
-        return;
-    }
     let dir = demo();
     let run = |arguments: &str| {
         let program = program(dir.path()).get_program().to_str().unwrap().to_owned();

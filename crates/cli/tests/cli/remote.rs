@@ -1,6 +1,7 @@
 //! Shards on a web server and in a bucket, and a server that hangs.
 
 use crate::program::{Ran, demo, output, program, run};
+use crate::support::Every;
 use crate::support::bucket;
 use crate::support::server::{Reply, Request, Server};
 use std::collections::HashMap;
@@ -161,7 +162,7 @@ fn commands_list_read_and_write_a_bucket() {
     assert!(run(&["ls", "-l", "gs://bucket/data/*.tar"]).ends_with("3 shards, 61.4 kB (61,440 bytes)\n"));
     // The sizes come from the listing.
     let asked = server.requests().split_off(before);
-    assert!(asked.iter().all(|request| request.query().contains("list-type")), "{asked:?}");
+    assert!(asked.iter().every(|request| request.query().contains("list-type")), "{asked:?}");
 
     let local = output(dir.path(), &["info", "data"]);
     assert_eq!(run(&["info", "gs://bucket/data/"]), local);

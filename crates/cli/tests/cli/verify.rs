@@ -1,6 +1,7 @@
 //! `shardstream verify`: every kind of damage is found and named, and the rest is verified as well.
 
 use crate::program::{Ran, demo, output, run, sample, unread, write};
+use crate::support::Every;
 use crate::support::{archive, member};
 use serde_json::Value as Json;
 use shardstream::Sample;
@@ -160,7 +161,7 @@ fn fields_that_do_not_decode() {
     let found = findings(dir.path(), &["a.tar", "--decode"]);
     let keys: Vec<&str> = found.iter().map(|(_, key, _)| &**key).collect();
     assert_eq!(keys, ["a", "b", "c", "d", "e"]);
-    assert!(found.iter().all(|(kind, ..)| kind == "decode"), "{found:?}");
+    assert!(found.iter().every(|(kind, ..)| kind == "decode"), "{found:?}");
     assert_eq!((&found[4].2["member"], &found[4].2["shard"]), (&"e.png".into(), &"a.tar".into()));
     assert_eq!(kinds(dir.path(), &["a.tar", "--decode", "--min-side", "7"]).last().unwrap().0, "small_image");
 }

@@ -20,8 +20,9 @@ fn add(client: &Client) -> Executable {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_program_reads_its_state_or_consumes_it() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let program = add(&client);
     assert_eq!((program.outputs(), program.local_devices()), (1, 1));
     let state = vec![vec![client.upload(&[1f32; 1024], &[1024], 0).unwrap()]];
@@ -35,8 +36,9 @@ fn a_program_reads_its_state_or_consumes_it() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn two_replicas_have_a_state_each() {
-    let Some(client) = client(2) else { return };
+    let client = client(2);
     let options = CompileOptions { replicas: 2, partitions: 1 };
     let program = client.compile_local(ADD.as_bytes(), signature(), &options).unwrap();
     assert_eq!(program.local_devices(), 2);
@@ -50,8 +52,9 @@ fn two_replicas_have_a_state_each() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_loaded_program_takes_over_the_memory_of_its_state() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let compiled = add(&client);
     let serialized = compiled.serialize().unwrap();
     let loaded = client.load(&serialized, signature(), &CompileOptions::default(), Span::Job).unwrap();
@@ -70,8 +73,9 @@ fn a_loaded_program_takes_over_the_memory_of_its_state() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn arrays_come_back_as_they_went_up() {
-    let Some(client) = client(2) else { return };
+    let client = client(2);
     let values: Vec<i32> = (0..2 * 3 * 4 * 5).collect();
     let buffer = client.upload(&values, &[2, 3, 4, 5], 1).unwrap();
     assert_eq!(buffer.to_host::<i32>().unwrap(), values);
@@ -97,8 +101,9 @@ fn refused<T: std::fmt::Debug>(result: Result<T, PjrtError>) {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn what_does_not_fit_is_an_error() {
-    let (Some(client), Some(other)) = (client(2), client(1)) else { return };
+    let (client, other) = (client(2), client(1));
     mismatch(client.upload(&[1u8, 2], &[3], 0));
     mismatch(client.upload(&[1u8, 2], &[-2], 0));
     mismatch(client.upload(&[1u8, 2], &[2], 2));
@@ -130,8 +135,9 @@ fn what_does_not_fit_is_an_error() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn what_the_plugin_refuses_is_an_error() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let options = CompileOptions::default();
     refused(client.compile(b"this is not a program", Signature::default(), &options));
     refused(client.compile(&[], Signature::default(), &options));
@@ -146,8 +152,9 @@ fn what_the_plugin_refuses_is_an_error() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn options_are_taken_by_name() {
-    let Some(plugin) = plugin() else { return };
+    let plugin = plugin();
     let open =
         |options: &[&str]| plugin.client(&options.iter().map(|o| o.parse().unwrap()).collect::<Vec<_>>());
     // The last of two options wins.
@@ -158,8 +165,9 @@ fn options_are_taken_by_name() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn an_unknown_topology_is_an_error_not_a_crash() {
-    let Some(plugin) = plugin() else { return };
+    let plugin = plugin();
     assert!(plugin.compile_for("v99:1x1", ADD.as_bytes(), &CompileOptions::default()).is_err());
     let (major, minor) = plugin.version();
     assert!(major == 0 && minor > 0);

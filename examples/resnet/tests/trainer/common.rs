@@ -1,5 +1,5 @@
-//! Helpers of the tests with the CPU plugin, which is downloaded on the first run. Without it the tests say
-//! SKIPPED; with `SHARDSTREAM_REQUIRE_PLUGIN=1` they fail.
+//! Helpers of the tests with the CPU plugin, which is downloaded on the first run. These tests are ignored
+//! unless they are asked for.
 #![allow(dead_code, missing_docs, reason = "each test program takes in all of it, and uses a part")]
 
 use resnet::artifact::Artifact;
@@ -8,56 +8,38 @@ use resnet::model::Model;
 use resnet::schedule::{Decay, Schedule};
 use resnet::{plugin, train};
 use shardstream::Topology;
-use shardstream_pjrt::fetch::FetchError;
 use shardstream_pjrt::{Client, Plugin};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use synthetic::{Counts, Shards};
 
-/// The plugin's file; prints a message and returns `None` if there is none.
-pub fn plugin() -> Option<PathBuf> {
-    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| match plugin::cpu() {
-        Ok(found) => Ok(found.path),
-        // A wrong hash is a failure in any case.
-        Err(plugin::PluginError::Wheel(e @ FetchError::Hash { .. })) => panic!("{e}"),
-        Err(e) => Err(e.to_string()),
-    });
-    match found {
-        Ok(path) => Some(path.clone()),
-        Err(reason) => {
-            let required = std::env::var("SHARDSTREAM_REQUIRE_PLUGIN").is_ok_and(|value| value == "1");
-            assert!(!required, "no CPU plugin: {reason}");
-            // Not eprintln!, which the test harness swallows.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: no CPU plugin: {reason}");
-            None
-        }
-    }
+/// The plugin's file.
+pub fn plugin() -> PathBuf {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| plugin::cpu().expect("a CPU plugin").path).clone()
 }
 
-fn library() -> Option<&'static Plugin> {
+fn library() -> &'static Plugin {
     static PLUGIN: OnceLock<Plugin> = OnceLock::new();
-    let path = plugin()?;
-    Some(PLUGIN.get_or_init(|| Plugin::load(path).expect("the plugin loads")))
+    PLUGIN.get_or_init(|| Plugin::load(plugin()).expect("the plugin loads"))
 }
 
 /// Devices of the CPU plugin, which divides the machine into any number of them. All tests share them.
-pub fn client(devices: i64) -> Option<Client> {
+pub fn client(devices: i64) -> Client {
     static CLIENTS: Mutex<BTreeMap<i64, Client>> = Mutex::new(BTreeMap::new());
     let mut clients = CLIENTS.lock().unwrap();
     match clients.entry(devices) {
-        Entry::Occupied(there) => Some(there.get().clone()),
-        Entry::Vacant(place) => Some(place.insert(another_client(devices)?).clone()),
+        Entry::Occupied(there) => there.get().clone(),
+        Entry::Vacant(place) => place.insert(another_client(devices)).clone(),
     }
 }
 
 /// Devices that this test does not share.
-pub fn another_client(devices: i64) -> Option<Client> {
-    Some(library()?.client(&[("cpu_device_count", devices).into()]).expect("it has devices"))
+pub fn another_client(devices: i64) -> Client {
+    library().client(&[("cpu_device_count", devices).into()]).expect("it has devices")
 }
 
 /// A lock that is held while a program runs on several devices. If two such programs run at the same time,

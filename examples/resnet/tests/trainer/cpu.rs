@@ -31,8 +31,9 @@ fn some(split: Split, n: usize) -> Vec<HostBatch> {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn forty_steps_learn_four_batches() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let upload = model.uploader();
     let batches: Vec<_> = some(Split::Train, 4).iter().map(|b| upload.upload(b).unwrap()).collect();
@@ -48,8 +49,9 @@ fn forty_steps_learn_four_batches() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn the_same_seed_gives_the_same_network_and_another_one_another() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let Artifact { manifest, init, .. } = Artifact::open("resnet8").unwrap();
     let init = client.compile(&init, manifest.init_signature(), &CompileOptions::default()).unwrap();
     let state = |seed: i32| -> Vec<Vec<f32>> {
@@ -67,8 +69,9 @@ fn the_same_seed_gives_the_same_network_and_another_one_another() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn eight_devices_agree_with_each_other_and_with_one() {
-    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let (eight, one) = (client(8), client(1));
     let spread = &mut *model(&eight, "resnet8-x8");
     let alone = &mut *model(&one, "resnet8");
     let hyper = Hyper { rate: 0.05, ..Hyper::default() };
@@ -87,8 +90,9 @@ fn eight_devices_agree_with_each_other_and_with_one() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn bfloat16_on_eight_devices_stays_near_float32() {
-    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let (eight, one) = (client(8), client(1));
     let spread = &mut *model(&eight, "resnet8-bf16-x8");
     let alone = &mut *model(&one, "resnet8");
     let hyper = Hyper { rate: 0.05, ..Hyper::default() };
@@ -115,8 +119,9 @@ fn one_step(model: &mut Model, hyper: Hyper) -> (f32, Vec<Vec<f32>>) {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn weights_decay_and_biases_do_not() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let fresh = model.state(0).unwrap();
     let step = |model: &mut Model, weight_decay| {
@@ -150,8 +155,9 @@ fn weights_decay_and_biases_do_not() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn smoothed_labels_mix_the_losses() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let mut loss = |label_smoothing| {
         one_step(model, Hyper { rate: 0.1, weight_decay: 0.0, label_smoothing, momentum: 0.9 }).0
@@ -162,8 +168,9 @@ fn smoothed_labels_mix_the_losses() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn another_number_of_devices_is_an_error_with_advice() {
-    let (Some(two), Some(eight)) = (client(2), client(8)) else { return };
+    let (two, eight) = (client(2), client(8));
     for (client, name) in [(&two, "resnet8-x8"), (&eight, "resnet8")] {
         let e = Model::new(client, &Artifact::open(name).unwrap(), 1).unwrap_err();
         assert!(matches!(e, Error::Devices { .. }), "{e}");
@@ -172,8 +179,9 @@ fn another_number_of_devices_is_an_error_with_advice() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn padding_is_never_counted() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let model = &*model(&client, "resnet8");
     let upload = model.uploader();
     let correct = |b: &HostBatch| {
@@ -207,8 +215,9 @@ fn padding_is_never_counted() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_lost_state_stays_an_error() {
-    let (Some(client), Some(other)) = (client(1), another_client(1)) else { return };
+    let (client, other) = (client(1), another_client(1));
     let here = &mut *model(&client, "resnet8");
     let there = Model::new(&other, &Artifact::open("resnet8").unwrap(), 1).unwrap();
     let batch = &some(Split::Train, 1)[0];
@@ -219,8 +228,9 @@ fn a_lost_state_stays_an_error() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_training_reports_epochs_and_validation() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let mut log = Vec::new();
     let summary = train(model, &options(2, 5, 0.1), synthetic(), &mut log).unwrap();
@@ -236,8 +246,9 @@ fn a_training_reports_epochs_and_validation() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn eight_devices_count_the_samples_of_all() {
-    let (Some(eight), Some(one)) = (client(8), client(1)) else { return };
+    let (eight, one) = (client(8), client(1));
     let spread = &*model(&eight, "resnet8-x8");
     let alone = &*model(&one, "resnet8");
     let mut batch = some(Split::Validation, 1).remove(0);
@@ -278,8 +289,9 @@ impl Source for Once {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn what_is_wrong_with_the_data_ends_the_training() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let options = options(1, 0, 0.1);
     let mut run = |first: Vec<shardstream::Result<HostBatch>>| {
@@ -301,8 +313,9 @@ fn what_is_wrong_with_the_data_ends_the_training() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_rate_that_is_far_too_high_is_told() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let model = &mut *model(&client, "resnet8");
     let e = train(model, &options(1, 20, 1e30), synthetic(), &mut std::io::sink()).unwrap_err();
     assert!(matches!(e, Error::Diverged { .. }), "{e}");

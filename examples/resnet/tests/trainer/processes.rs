@@ -7,15 +7,15 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The program on eight devices.
-fn program(arguments: &[&str]) -> Option<Command> {
-    let plugin = plugin()?;
+fn program(arguments: &[&str]) -> Command {
+    let plugin = plugin();
     let shards = &synthetic().0;
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
     program.arg("--plugin").arg(plugin).args(["--artifact", "resnet8-x8", "--work-dir"]);
     program.arg(Path::new(&shards.train).parent().unwrap());
     program.args(["--shards", &shards.train, "--val-shards", &shards.validation]);
     program.args(["--epochs", "2", "--log-steps", "5", "--workers", "1", "--shuffle", "50"]).args(arguments);
-    Some(program)
+    program
 }
 
 /// The output of a successful program.
@@ -40,11 +40,12 @@ fn digest(log: &str, epoch: usize, processes: usize) -> [u64; 3] {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn one_process_for_all_devices_and_one_for_each_take_the_same_global_batches() {
-    let Some(one) = program(&[]) else { return };
+    let one = program(&[]);
     let one = log(one);
     assert!(one.contains("rank 0 of 1 has 8 of the devices"), "{one}");
-    let eight = log(program(&["--spawn", "8", "--dry-run=1"]).unwrap());
+    let eight = log(program(&["--spawn", "8", "--dry-run=1"]));
     assert_eq!(eight.matches("has 1 of the devices").count(), 8, "{eight}");
     for epoch in [1, 2] {
         let whole = digest(&one, epoch, 1);
@@ -58,14 +59,15 @@ fn one_process_for_all_devices_and_one_for_each_take_the_same_global_batches() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn processes_that_the_plugin_cannot_join_are_refused_and_all_end() {
-    let Some(mut program) = program(&["--spawn", "4"]) else { return };
+    let mut program = program(&["--spawn", "4"]);
     let output = program.output().unwrap();
     assert!(!output.status.success());
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("resnet8-x8") && errors.contains("for 8 device(s)"), "{errors}");
     assert!(errors.contains("of 4 ended with") && errors.contains("the others were ended"), "{errors}");
-    let three = self::program(&["--spawn", "3", "--dry-run"]).unwrap().output().unwrap();
+    let three = self::program(&["--spawn", "3", "--dry-run"]).output().unwrap();
     let errors = String::from_utf8(three.stderr).unwrap();
     assert!(errors.contains("8 devices, which 3 processes cannot share"), "{errors}");
 }
@@ -85,19 +87,20 @@ fn kill(pid: u32) {
 
 /// Processes in the middle of an epoch that takes hours.
 #[cfg(target_os = "linux")]
-fn endless() -> Option<std::process::Child> {
-    let mut program = program(&["--spawn", "2", "--dry-run=3600000"])?;
+fn endless() -> std::process::Child {
+    let mut program = program(&["--spawn", "2", "--dry-run=3600000"]);
     let mut parent = program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let out = parent.stdout.take().unwrap();
     let training = BufReader::new(out).lines().filter(|line| line.as_ref().unwrap().ends_with(": training"));
     assert_eq!(training.take(2).count(), 2);
-    Some(parent)
+    parent
 }
 
 #[cfg(target_os = "linux")]
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn when_one_process_dies_the_others_are_ended() {
-    let Some(mut parent) = endless() else { return };
+    let mut parent = endless();
     let processes = children(parent.id());
     assert_eq!(processes.len(), 2);
     kill(processes[1]);
@@ -107,8 +110,9 @@ fn when_one_process_dies_the_others_are_ended() {
 
 #[cfg(target_os = "linux")]
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn when_the_first_process_dies_those_that_it_has_started_end() {
-    let Some(mut parent) = endless() else { return };
+    let mut parent = endless();
     let processes = children(parent.id());
     kill(parent.id());
     parent.wait().unwrap();

@@ -95,8 +95,9 @@ fn resume(model: &mut Model, dir: &Path, options: &TrainOptions, every: u64) -> 
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn killed_anywhere_it_ends_as_if_it_had_not_been() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let options = options(2, 0, 0.1);
     let model = &mut *model(&client, "resnet8");
     let fresh = model.state(0).unwrap();
@@ -150,8 +151,9 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let options = options(2, 6, 0.1);
     let model = &mut *model(&client, "resnet8");
     let dir = tempfile::tempdir().unwrap();
@@ -168,8 +170,9 @@ fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_checkpoint_that_cannot_be_written_does_not_end_the_training() {
-    let Some(client) = client(1) else { return };
+    let client = client(1);
     let options = options(1, 4, 0.1);
     let model = &mut *model(&client, "resnet8");
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -182,8 +185,9 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_the_training() {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_state_is_restored_on_all_devices_bit_for_bit() {
-    let Some(client) = client(8) else { return };
+    let client = client(8);
     let model = &mut *model(&client, "resnet8-x8");
     let mut state = model.state(0).unwrap();
     let odd = [f32::NAN, -0.0, f32::INFINITY, f32::MIN_POSITIVE / 2.0, f32::from_bits(0x7fc0_1234)];

@@ -22,8 +22,9 @@ impl Drop for Slab {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_batch_gives_its_slab_back_once_all_devices_have_their_part() {
-    let Some(client) = client(8) else { return };
+    let client = client(8);
     let model = &*model(&client, "resnet8-x8");
     let (sender, freed) = channel();
     let images = (0..64 * 32 * 32 * 3).map(|i| (i * 31 + i / 251) as u8).collect();

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A dry run that warns after a second.
-fn program(arguments: &[&str]) -> Option<Command> {
+fn program(arguments: &[&str]) -> Command {
     let mut program = Command::new(env!("CARGO_BIN_EXE_resnet"));
-    program.arg("--plugin").arg(plugin()?);
+    program.arg("--plugin").arg(plugin());
     let work_dir = Path::new(&synthetic().0.train).parent().unwrap();
     program.arg("--work-dir").arg(work_dir).args([
         "--log-steps",
@@ -22,7 +22,7 @@ fn program(arguments: &[&str]) -> Option<Command> {
         "1",
     ]);
     program.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Some(program)
+    program
 }
 
 fn shards() -> [&'static str; 4] {
@@ -31,10 +31,11 @@ fn shards() -> [&'static str; 4] {
 }
 
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_step_that_does_not_end_is_named_and_ends_the_program() {
     let logs = tempfile::tempdir().unwrap();
     let arguments = ["--dry-run=3600000", "--step-timeout", "4", "--log-dir", logs.path().to_str().unwrap()];
-    let Some(mut program) = program(&arguments) else { return };
+    let mut program = program(&arguments);
     let output = program.args(shards()).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{said}");
@@ -49,15 +50,16 @@ fn a_step_that_does_not_end_is_named_and_ends_the_program() {
 /// Stopping a process simulates a host that hangs.
 #[cfg(target_os = "linux")]
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_rank_that_hangs_is_named_by_the_other() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("run");
     let start = |rank: &str| {
-        let mut program = program(&["--artifact", "resnet8-x8", "--world-size", "2", "--rank", rank])?;
+        let mut program = program(&["--artifact", "resnet8-x8", "--world-size", "2", "--rank", rank]);
         program.args(["--dry-run=3600000", "--checkpoint", place.to_str().unwrap()]).args(shards());
-        Some(program.spawn().unwrap())
+        program.spawn().unwrap()
     };
-    let (Some(mut first), Some(mut second)) = (start("0"), start("1")) else { return };
+    let (mut first, mut second) = (start("0"), start("1"));
     let mut lines = BufReader::new(second.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().ends_with(": training")));
     kill(Pid::from_raw(second.id() as i32), Signal::SIGSTOP).unwrap();
@@ -73,6 +75,7 @@ fn a_rank_that_hangs_is_named_by_the_other() {
 
 #[cfg(all(feature = "gcs", feature = "http"))]
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_server_that_no_longer_answers_is_named_with_its_shard() {
     use crate::server::{Reply, Server};
     use std::sync::Arc;
@@ -96,7 +99,7 @@ fn a_server_that_no_longer_answers_is_named_with_its_shard() {
         |path: &str| server.url(&format!("/{}", Path::new(path).file_name().unwrap().to_str().unwrap()));
     let (train, validation) = (url(&shards.train), url(&shards.validation));
     let arguments = ["--dry-run=20", "--step-timeout", "6", "--shards", &train, "--val-shards", &validation];
-    let Some(mut program) = program(&arguments) else { return };
+    let mut program = program(&arguments);
     let mut child = program.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("  step      2 ")));
@@ -111,12 +114,13 @@ fn a_server_that_no_longer_answers_is_named_with_its_shard() {
 
 #[cfg(feature = "metrics")]
 #[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn prometheus_reads_the_numbers_of_a_training() {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let Some(mut program) = program(&["--dry-run=50", "--metrics", &address.to_string()]) else { return };
+    let mut program = program(&["--dry-run=50", "--metrics", &address.to_string()]);
     let mut child = program.args(shards()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("  step      3 ")));
@@ -138,7 +142,7 @@ fn prometheus_reads_the_numbers_of_a_training() {
     // No other program has the port.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = self::program(&["--dry-run=50", "--metrics", &address]).unwrap().output().unwrap();
+    let output = self::program(&["--dry-run=50", "--metrics", &address]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("cannot serve metrics at 127.0.0.1:"), "{said}");

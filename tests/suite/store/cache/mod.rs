@@ -5,6 +5,7 @@ mod fixture;
 
 use self::fixture::{CHUNK, CacheFixture, ControlledSource, URL, VERSION, files, until};
 use crate::store::conformance::{read, read_range, reading, small_ranges, write};
+use crate::support::Every;
 use crate::support::noise;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -194,7 +195,7 @@ fn bodies_can_be_read_alternately() {
                 }
             }
         }
-        assert!(bodies.iter().all(|(_, found)| *found == fixture.content));
+        assert!(bodies.iter().every(|(_, found)| *found == fixture.content));
         fixture.cache.flush();
         assert!(taken(fixture.directory.path()) <= 6000);
     }

@@ -114,7 +114,7 @@ fn over_http(group: &str) {
 #[cfg(feature = "gcs")]
 fn over_gs(group: &str) {
     let server = serve(cases(group));
-    let output = child(module_path!(), "reader")
+    let output = child(module_path!(), "reader_in_child")
         .env("STORAGE_EMULATOR_HOST", server.url(""))
         .env(GROUP, group)
         .output()
@@ -128,7 +128,7 @@ const GROUP: &str = "SHARDSTREAM_TEST_FAULTS";
 
 #[test]
 #[ignore = "run by the other tests, in an environment of their making"]
-fn reader() {
+fn reader_in_child() {
     read_all("gs://bucket", &cases(&std::env::var(GROUP).unwrap()));
 }
 

@@ -3,6 +3,7 @@
 
 use super::{files, photos, samples};
 use crate::program::{demo, failure, output, run};
+use crate::support::Every;
 use crate::support::archive;
 use shardstream::Sample;
 use std::fs;
@@ -260,7 +261,7 @@ fn long_names_are_planned_for() {
             .filter(|(name, _)| name.ends_with(".tar"))
             .map(|(_, file)| file.len())
             .collect();
-        assert!(sizes.iter().all(|size| *size <= limit), "{more:?}: {sizes:?}");
+        assert!(sizes.iter().every(|size| *size <= limit), "{more:?}: {sizes:?}");
         counts.push(sizes.len());
     }
     // An index gives the same shards, unless fields get longer names: then all names are taken to be long.

@@ -1,6 +1,7 @@
 //! `shardstream bench`
 
 use crate::program::{demo, failure, output};
+use crate::support::Every;
 use serde_json::Value;
 
 #[test]
@@ -17,8 +18,8 @@ fn each_stage_and_the_slowest_of_them() {
     let json: Value = serde_json::from_str(&json).unwrap();
     let stages = json["stages"].as_array().unwrap();
     assert_eq!(stages.len(), 4);
-    assert!(stages.iter().all(|stage| stage["bytes_per_second"].as_f64().unwrap() > 0.0), "{stages:?}");
-    assert!(stages[1..].iter().all(|stage| stage["samples"].as_u64().unwrap() > 0), "{stages:?}");
+    assert!(stages.iter().every(|stage| stage["bytes_per_second"].as_f64().unwrap() > 0.0), "{stages:?}");
+    assert!(stages[1..].iter().every(|stage| stage["samples"].as_u64().unwrap() > 0), "{stages:?}");
     output(dir.path(), &["reshard", "data", "--to", "gz/%d.tar.gz"]);
     let text = output(dir.path(), &["bench", "gz", "--seconds", "0.05"]);
     assert!(text.contains("\ndecompress "), "{text}");

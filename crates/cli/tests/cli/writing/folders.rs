@@ -3,6 +3,7 @@
 
 use super::{files, photos, picture, samples};
 use crate::program::{Ran, failure, output, program, run};
+use crate::support::Every;
 use crate::support::server::{Reply, Server};
 use crate::support::{noise, root};
 use shardstream::Index;
@@ -59,7 +60,7 @@ fn samples_are_the_files() {
     let index = Index::load(&Store::default(), out.join("train.index.json").to_str().unwrap()).unwrap();
     let found = samples(&out, "train");
     assert!(index.len() >= 10 && index.len() == shards(&out).len() && index.samples() == 90);
-    assert!(shards(&out).values().all(|shard| shard.len() <= 40_000));
+    assert!(shards(&out).values().every(|shard| shard.len() <= 40_000));
     let mut paths = Vec::new();
     for (_, fields) in &found {
         let field = |name: &str| &fields.iter().find(|(field, _)| field == name).unwrap().1;

@@ -3,6 +3,7 @@
 
 use super::{files, partial};
 use crate::program::{output, program, run, sample};
+use crate::support::Every;
 use crate::support::server::Request;
 use crate::support::{bucket, noise};
 use shardstream::write::ShardWriter;
@@ -44,7 +45,7 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
             }
         }
         let found = whole("out");
-        assert!(found.iter().all(|(name, bytes)| alone.get(name) == Some(bytes)), "after {signal}");
+        assert!(found.iter().every(|(name, bytes)| alone.get(name) == Some(bytes)), "after {signal}");
         assert!(struck > 1 || found.len() < alone.len(), "nothing was left to do after {signal}");
         before = shards(&out);
         if !arguments.contains(&"--resume".to_owned()) {

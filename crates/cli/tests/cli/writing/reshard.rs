@@ -2,6 +2,7 @@
 
 use super::{files, keys, samples};
 use crate::program::{demo, failure, output, run, write};
+use crate::support::Every;
 use crate::support::bucket;
 use shardstream::Index;
 use shardstream::store::Store;
@@ -24,7 +25,7 @@ fn other_sizes_with_the_same_samples() {
     output(dir.path(), &["reshard", "data", "--to", "gz/x-%03d.tar.gz"]);
     output(dir.path(), &["reshard", "gz", "--to", "back/x-%03d.tar", "--size", "20480"]);
     assert!(samples(&dir.path().join("back"), "x") == before);
-    assert!(files(&dir.path().join("back")).values().all(|file| file.len() <= 20_480));
+    assert!(files(&dir.path().join("back")).values().every(|file| file.len() <= 20_480));
     // With a given index.
     output(dir.path(), &["reshard", "out", "--index", "i.json", "--to", "by/x-%03d.tar", "--count", "5"]);
     assert!(samples(&dir.path().join("by"), "x") == before);
@@ -79,7 +80,7 @@ fn samples_by_key_and_fields_by_name() {
     assert_eq!((ran.code, &*ran.err), (Some(0), "shardstream: --keys names 1 key that no shard has\n"));
     let found = samples(&out, "a");
     assert_eq!(keys(&found), ["000003", "000007", "000011"]);
-    assert!(found.iter().all(|(_, fields)| fields.iter().map(|field| &*field.0).eq(["cls", "image.png"])));
+    assert!(found.iter().every(|(_, fields)| fields.iter().map(|field| &*field.0).eq(["cls", "image.png"])));
     output(
         dir.path(),
         &["reshard", "data", "--to", "out/b-%d.tar", "--filter", "00000[0-2]", "--keep-fields", "cls"],

@@ -158,7 +158,7 @@ fn memory_of_batches_is_mapped_until_it_is_dropped() {
 
 #[test]
 #[ignore = "run by a_program_that_crashes_in_its_load_is_compiled_at_the_next_start"]
-fn compile_with_cache() {
+fn compile_with_cache_in_child() {
     let dir = std::env::var_os("MADE_UP_CACHE").unwrap();
     let found = FoundPlugin { path: plugin().into(), how: "made up".into() };
     let visible = PluginOption { name: "visible_devices".into(), value: OptionValue::Ints(vec![0]) };
@@ -182,7 +182,7 @@ fn a_program_that_crashes_in_its_load_is_compiled_at_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     // The key depends on the plugin's file, so all starts use the same one.
     let start = |crash: bool| {
-        let mut process = child(module_path!(), "compile_with_cache");
+        let mut process = child(module_path!(), "compile_with_cache_in_child");
         process.env("MADE_UP_CACHE", dir.path()).env("MADE_UP_PLUGIN", plugin());
         if crash {
             process.env("MADE_UP_CRASH", "1");
