@@ -31,6 +31,7 @@ mod not_archives;
 mod options;
 mod pipeline;
 mod promises;
+#[cfg(feature = "http")]
 mod refill;
 mod replicas;
 mod restore;
