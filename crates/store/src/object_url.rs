@@ -70,7 +70,7 @@ impl<'a> ObjectUrl<'a> {
         ObjectUrl { text, scheme: Some(scheme), authority_start, authority_end }
     }
 
-    /// The scheme, in lower case if it is known; for an alias, what it stands for (`s3` for `s3a`, `az` for
+    /// The scheme, in lower case if it is known. Aliases are folded (`s3` for `s3a`, `az` for
     /// `azure`, `adl`, `abfs` and `abfss`). `None` for a path.
     #[must_use]
     pub fn scheme(&self) -> Option<&'a str> {

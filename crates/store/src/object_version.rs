@@ -223,7 +223,7 @@ mod tests {
         ("next second", Some("1764000001.000000000")),
     ];
 
-    /// The result for each pair of kinds: S, D and ? stand for the three.
+    /// The result for each pair of kinds: S is `Same`, D is `Different`, ? is `Unknown`.
     const TABLE: [&str; 15] = [
         "???????????????", // none
         "?SDS?DD????????", // strong a

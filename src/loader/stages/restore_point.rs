@@ -17,7 +17,7 @@
 //! ```
 //!
 //! A stage that [saves](crate::adapters::Stage::save) says how many of its last inputs it needs. It gets
-//! those again, is told by its own numbers which items it gave of them, and gives none of these again.
+//! those again. Its own numbers say which items of them it gave already, and it gives none of these again.
 //! Example: a stage keeps the last two samples and gives an item for each. After sample 9 it needs two
 //! inputs:
 //!
