@@ -7,24 +7,24 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Names that one file takes from another one.
 pub(crate) type Imports = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// What a path stands for.
+/// What a path names.
 enum Found<'a> {
     Module(&'a Crate, Segments),
     /// The file that defines an item, and the item's name.
     Item(&'a str, String),
 }
 
-/// Finds what paths stand for, as the compiler does.
+/// Finds what paths name, as the compiler does.
 pub(crate) struct Resolver<'a> {
     /// A library by its name; none for those outside of the workspace.
-    library: &'a dyn Fn(&str) -> Option<&'a Crate>,
+    find_crate: &'a dyn Fn(&str) -> Option<&'a Crate>,
     /// The names that are being looked up: two modules may import everything from each other.
     open: BTreeSet<(*const Crate, Segments, String, Namespace)>,
 }
 
 impl<'a> Resolver<'a> {
-    pub(crate) fn new(library: &'a dyn Fn(&str) -> Option<&'a Crate>) -> Self {
-        Resolver { library, open: BTreeSet::new() }
+    pub(crate) fn new(find_crate: &'a dyn Fn(&str) -> Option<&'a Crate>) -> Self {
+        Resolver { find_crate, open: BTreeSet::new() }
     }
 
     /// What each file of a crate takes from each other file, of this crate or of another one. What a module
@@ -51,7 +51,7 @@ impl<'a> Resolver<'a> {
         imports
     }
 
-    /// What a path in the module `here` stands for. The parts before its last are modules, or a type at most.
+    /// What a path in the module `here` names. The parts before its last are modules, or a type at most.
     fn resolve(
         &mut self,
         code: &'a Crate,
@@ -79,7 +79,7 @@ impl<'a> Resolver<'a> {
                 Some(found) => found,
                 // The name of a crate.
                 None if place == 0 && rest.len() == path.len() && namespace == Namespace::Types => {
-                    Found::Module((self.library)(code.externs.get(name)?)?, vec![])
+                    Found::Module((self.find_crate)(code.externs.get(name)?)?, vec![])
                 }
                 None => return None,
             };
@@ -87,7 +87,7 @@ impl<'a> Resolver<'a> {
         Some(found)
     }
 
-    /// What a name stands for in a module.
+    /// What a name means in a module.
     fn name(
         &mut self,
         code: &'a Crate,

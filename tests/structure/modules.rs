@@ -13,7 +13,7 @@ pub(crate) struct Module {
     /// What is defined here but for modules, and the file of it: another one for exported macros only.
     pub(crate) items: BTreeMap<(Namespace, String), String>,
     pub(crate) uses: Vec<Use>,
-    /// All paths of its code, and what each stands for; without a namespace for any.
+    /// All paths of its code, and the namespace of each; none if any will do.
     pub(crate) paths: Vec<(Segments, Option<Namespace>)>,
 }
 

@@ -201,7 +201,7 @@ fn the_features_of_the_readme_are_those_of_the_manifest() {
 #[test]
 fn files_that_pages_name_exist() {
     let mut files = Vec::new();
-    let mut folders = present(&["src", "crates", "tests", "benches", "examples", "fuzz", "resizer"]);
+    let mut folders = present(&["src", "crates", "tests", "benches", "examples", "fuzz"]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = folder.join(entry.unwrap().file_name());

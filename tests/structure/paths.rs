@@ -6,7 +6,7 @@ use syn::{Attribute, UseTree};
 
 pub(crate) type Segments = Vec<String>;
 
-/// One name may stand for a thing of each.
+/// The three sets of names of Rust. A name may have a meaning in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Namespace {
     /// Types, traits and modules.

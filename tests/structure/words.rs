@@ -50,7 +50,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for folder in ["src", "crates", "tests", "docs", "benches", "examples", "fuzz", "resizer"] {
+    for folder in ["src", "crates", "tests", "docs", "benches", "examples", "fuzz"] {
         if root.join(folder).exists() {
             find(&root.join(folder), endings, &mut found);
         }

@@ -51,7 +51,7 @@ macro_rules! span {
     }};
 }
 
-/// Stands in for a span without the feature `tracing`.
+/// Replaces a span without the feature `tracing`.
 #[cfg(not(feature = "tracing"))]
 #[derive(Debug)]
 pub struct NoSpan;
