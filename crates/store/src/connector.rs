@@ -1,5 +1,5 @@
 //! The HTTP clients that `object_store` is given for a bucket: it signs each request and says where it goes,
-//! they send it.
+//! they send it, through `reqwest`.
 //!
 //! **The invariant.** Each request is retried in one place, which knows the server's status and
 //! `Retry-After`, and whose errors are of this crate. `object_store` keeps neither the status nor the time in
@@ -9,7 +9,7 @@
 //! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]. The response
 //!   is left in the [`ResponseSlot`] that travels with the request; the reader of ranges (`fetch`) retries.
 //! - **All other requests** (listings, uploads, deletions, tokens) are sent and retried by
-//!   `CloudClient::execute`, through a `reqwest` client. Its final error goes through `object_store` in a
+//!   `CloudClient::execute`. Its final error goes through `object_store` in a
 //!   wrapper, from which [`carried_error`] takes it, so that a listing fails as reading does.
 //!
 //! Example: the server answers 503 with `Retry-After: 2`.
@@ -35,13 +35,12 @@ mod listing_page;
 mod tests;
 
 use super::client::{self, is_set};
-use super::client_settings::ClientSettings;
+use super::fetch::FetchLimits;
 use super::fetch::retry::Retries;
 use super::host_pause::HostPause;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::location::Failure;
 use super::transport::{BodyClient, RequestTarget, Response, proxy_secrets};
-use super::transport_choice::Transport;
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SentSecrets;
 pub(super) use attempt_policy::reading;
@@ -99,15 +98,15 @@ pub(super) struct Connector {
     hint: &'static str,
     /// Sent with each signed request.
     headers: HeaderMap,
-    settings: ClientSettings,
+    limits: FetchLimits,
     /// The flag [`AttemptPolicy::of_bucket`] of the client that was made last: it is cleared when another
     /// client is made.
     last: Mutex<Arc<AtomicBool>>,
 }
 
 impl Connector {
-    pub(super) fn new(hint: &'static str, settings: &ClientSettings) -> Self {
-        Connector { hint, headers: HeaderMap::new(), settings: *settings, last: Mutex::default() }
+    pub(super) fn new(hint: &'static str, limits: &FetchLimits) -> Self {
+        Connector { hint, headers: HeaderMap::new(), limits: *limits, last: Mutex::default() }
     }
 
     /// Sends a header with each signed request, if it has a value.
@@ -142,27 +141,21 @@ impl Connector {
     }
 
     fn client(&self, options: &ClientOptions) -> Result<CloudClient> {
-        let others = client::cloud(options)?;
-        // Options without which requests would fail, or go another way than they may.
-        let needs_reqwest = is_set(options, ClientConfigKey::AllowInvalidCertificates)
-            || is_set(options, ClientConfigKey::NoSystemCertificates)
-            || is_set(options, ClientConfigKey::Http2Only)
-            || options.get_config_value(&ClientConfigKey::ProxyUrl).is_some();
+        let client = client::cloud(options)?;
         let of_proxies = proxy_secrets(options.get_config_value(&ClientConfigKey::ProxyUrl));
-        let transport = if needs_reqwest { Transport::Reqwest } else { self.settings.transport };
         let of_bucket = Arc::new(AtomicBool::new(true));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *last, Arc::clone(&of_bucket)).store(false, Ordering::Release);
         Ok(CloudClient {
-            bodies: BodyClient::new(transport, Arc::clone(&of_proxies), || Ok(others.clone()))?,
+            bodies: BodyClient::new(client.clone(), Arc::clone(&of_proxies)),
             of_proxies,
-            others,
+            client,
             allow_http: is_set(options, ClientConfigKey::AllowHttp),
             headers: self.headers.clone(),
             policy: AttemptPolicy {
                 of_bucket,
                 hint: self.hint,
-                limits: self.settings.limits,
+                limits: self.limits,
                 read_timeout: client::read_timeout(options)?.unwrap_or(READ_TIMEOUT),
                 contact: Contact::default(),
             },
@@ -222,7 +215,7 @@ pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) 
 
 #[derive(Debug)]
 struct CloudClient {
-    others: reqwest::Client,
+    client: reqwest::Client,
     /// Sends requests for bytes of objects.
     bodies: BodyClient,
     /// The secrets that proxies get.
@@ -319,7 +312,7 @@ impl CloudClient {
             let mut sent = request.clone();
             *sent.uri_mut() = target.uri.clone();
             sent.headers_mut().clone_from(&target.headers);
-            let response = timeout(time, HttpService::call(&self.others, sent)).await;
+            let response = timeout(time, HttpService::call(&self.client, sent)).await;
             let response = response.unwrap_or_else(|_| Err(timed_out(time)));
             let response = response.map_err(|error| self.policy.unanswered(&target, &error))?;
             self.policy.contact.set_answered();

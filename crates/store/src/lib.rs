@@ -9,7 +9,6 @@ mod cache;
 mod checksum;
 #[cfg(feature = "transport")]
 mod client;
-mod client_settings;
 mod cloud;
 mod compression;
 #[cfg(feature = "cloud")]
@@ -43,7 +42,6 @@ mod source;
 mod source_registry;
 #[cfg(feature = "transport")]
 mod transport;
-mod transport_choice;
 mod upload;
 
 pub use body::{Body, Stopper};
@@ -61,12 +59,11 @@ pub use object_cell::ObjectCell;
 pub use object_store;
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
-pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 /// For tests over TLS.
 #[cfg(feature = "transport")]
 #[doc(hidden)]
-pub use tokio_rustls;
-pub use transport_choice::Transport;
+pub use rustls;
+pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use upload::ObjectWriter;
 pub use upload::WriteOptions;
 pub use upload::write_to;

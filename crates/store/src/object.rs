@@ -1,10 +1,10 @@
 //! Object stores: Google Cloud Storage, S3, Azure, and anything else behind [`object_store::ObjectStore`].
 
 use super::checksum::Checksum;
-use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
 use super::connector::{self, ResponseSlot};
 use super::failure::{body_fault, failed, refusal};
+use super::fetch::FetchLimits;
 use super::key;
 #[cfg(feature = "cloud")]
 use super::location::Failure;
@@ -35,7 +35,7 @@ const MIN_COMPARE_RATE: u64 = 4 << 20;
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
-type MakeClient = fn(&str, &ClientSettings) -> Result<Option<BucketClient>>;
+type MakeClient = fn(&str, &FetchLimits) -> Result<Option<BucketClient>>;
 type BucketClient = Arc<dyn ObjectStore>;
 
 /// A bucket, or another object store whose objects have URLs of the form `base/key`.
@@ -52,7 +52,7 @@ struct Bucket {
     base: SecretUrl,
     client: Mutex<RenewableClient>,
     /// How a new client is made, unless the client is the caller's own.
-    make: Option<(MakeClient, ClientSettings)>,
+    make: Option<(MakeClient, FetchLimits)>,
 }
 
 struct RenewableClient {
@@ -78,8 +78,8 @@ impl Bucket {
                 return None;
             }
             current.renewed_at = Some(Instant::now());
-            let (make, settings) = self.make?;
-            current.client = make(self.base.expose_secret(), &settings).ok()??;
+            let (make, limits) = self.make?;
+            current.client = make(self.base.expose_secret(), &limits).ok()??;
         }
         Some(Arc::clone(&current.client))
     }
@@ -199,16 +199,12 @@ impl ObjectSource {
         base: SecretUrl,
         client: BucketClient,
         make: MakeClient,
-        settings: &ClientSettings,
+        limits: &FetchLimits,
     ) -> Self {
-        Self::with_client(base, client, Some((make, *settings)))
+        Self::with_client(base, client, Some((make, *limits)))
     }
 
-    fn with_client(
-        base: SecretUrl,
-        client: BucketClient,
-        make: Option<(MakeClient, ClientSettings)>,
-    ) -> Self {
+    fn with_client(base: SecretUrl, client: BucketClient, make: Option<(MakeClient, FetchLimits)>) -> Self {
         let client = Mutex::new(RenewableClient { client, renewed_at: None });
         ObjectSource(Arc::new(Bucket { base, client, make }))
     }

@@ -17,7 +17,7 @@ fn a_bucket_that_is_read_has_answered() {
     });
     let answered = runtime::run(async move {
         let options = ClientOptions::new().with_allow_http(true);
-        let client = Connector::new("", &ClientSettings::default()).client(&options).unwrap();
+        let client = Connector::new("", &FetchLimits::default()).client(&options).unwrap();
         let request = http::Request::get(uri).body(Bytes::new().into()).unwrap();
         let slot = ResponseSlot::default();
         assert!(client.get(request, &slot).await.is_err() && slot.take().unwrap().is_ok());
