@@ -2,7 +2,7 @@
 
 use super::checksum::Checksum;
 #[cfg(feature = "cloud")]
-use super::connector::{self, ResponseSlot};
+use super::connector::{self, Carried};
 use super::failure::{body_fault, failed, refusal};
 use super::fetch::FetchLimits;
 use super::key;
@@ -106,7 +106,7 @@ impl Bucket {
         options: &GetOptions,
     ) -> Result<GetResponse, Refusal> {
         let GetOptions { range, if_version } = options;
-        #[allow(unused_mut, reason = "only clients that the crate makes return responses in a slot")]
+        #[allow(unused_mut, reason = "only clients that the crate makes look at the mark")]
         let mut request = object_store::GetOptions {
             range: range.clone().map(Into::into),
             // A weak ETag never matches by the rules of HTTP. The version of the response is compared in any
@@ -115,20 +115,18 @@ impl Bucket {
             ..Default::default()
         };
         #[cfg(feature = "cloud")]
-        let slot = ResponseSlot::attach(&mut request);
+        connector::mark_bytes_request(&mut request);
         #[cfg(feature = "cloud")]
         let result = connector::reading(client.get_opts(path, request)).await;
         #[cfg(not(feature = "cloud"))]
         let result = client.get_opts(path, request).await;
         #[cfg(feature = "cloud")]
-        if let Some(response) = slot.take() {
-            return response::read(response.map_err(Refusal::Other)?, url, options, response::etag).await;
-        }
-        #[cfg(feature = "cloud")]
-        if let Err(error) = &result
-            && let Some(error) = connector::carried_error(error)
-        {
-            return Err(Refusal::Other(error));
+        match result.as_ref().err().and_then(|error| connector::carried(error)) {
+            Some(Carried::Response(response)) => {
+                return response::read(*response, url, options, response::etag).await;
+            }
+            Some(Carried::Error(error)) => return Err(Refusal::Other(error)),
+            None => {}
         }
         let result = result.map_err(|error| match error {
             // A client that the crate made and that has not sent the request could not sign it.

@@ -120,8 +120,8 @@ fn surplus_bytes_on_an_idle_connection_answer_nothing() {
 fn a_surplus_response_that_does_not_fit_gives_no_bytes() {
     let shifted = "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes 1-1000/4500\r\nContent-Length: \
                    1000\r\n\r\n";
-    let changed = "HTTP/1.1 206 Part\r\nETag: \"v2\"\r\nContent-Range: bytes 1000-1999/4500\r\nContent-Length: \
-                   1000\r\n\r\n";
+    let changed = "HTTP/1.1 206 Part\r\nETag: \"v2\"\r\nContent-Range: bytes 1000-1999/4500\r\n\
+                   Content-Length: 1000\r\n\r\n";
     let refused = "HTTP/1.1 408 Late\r\nContent-Length: 1000\r\n\r\n";
     for head in [shifted, changed, refused] {
         for pause in [0, 1, 2, 5] {

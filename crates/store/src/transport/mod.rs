@@ -73,7 +73,7 @@ impl BodyClient {
     /// # Errors
     ///
     /// [`ErrorKind::Io`] for a fault of the network that may pass; any other kind is final. The body ends with
-    /// an error of the same kinds if it is not whole.
+    /// an [`ErrorKind::Io`] if it is not whole.
     pub(super) async fn get(&self, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
         // A range of a body that is compressed on the way would be a range of something else.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -90,8 +90,8 @@ impl BodyClient {
         }
     }
 
-    /// Sends a GET once; twice if the connection ends before a response: the server may have closed one that was
-    /// idle before the request arrived.
+    /// Sends a GET once; twice if the connection ends before a response: the server may have closed one that
+    /// was idle before the request arrived.
     async fn send(&self, target: &RequestTarget) -> Result<reqwest::Response> {
         let url = target.uri.to_string().parse::<url::Url>();
         let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
