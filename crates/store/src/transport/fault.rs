@@ -1,8 +1,8 @@
 //! What faults of connections mean.
 //!
-//! `reqwest` does not say what went wrong: the errors of `hyper` and of `rustls` among the causes of its errors
-//! do. So `Cargo.toml` pins its version, and tests over real connections notice if they are not found there
-//! (`what_could_be_read_in_two_ways_is_not_read`, `a_failed_tls_handshake_is_not_retried` and
+//! `reqwest` does not say what went wrong: the errors of `hyper` and of `rustls` among the causes of its
+//! errors do. So `Cargo.toml` pins its version, and tests over real connections notice if they are not found
+//! there (`what_could_be_read_in_two_ways_is_not_read`, `a_failed_tls_handshake_is_not_retried` and
 //! `a_connection_closed_while_idle_is_no_fault` in `tests/suite/store/transport.rs`).
 
 use crate::environment::proxy_hint;

@@ -72,8 +72,8 @@ impl BodyClient {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`] for a fault of the network that may pass; any other kind is final. The body ends with
-    /// an [`ErrorKind::Io`] if it is not whole.
+    /// [`ErrorKind::Io`] for a fault of the network that may pass; any other kind is final. The body ends
+    /// with an [`ErrorKind::Io`] if it is not whole.
     pub(super) async fn get(&self, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
         // A range of a body that is compressed on the way would be a range of something else.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
