@@ -1,8 +1,7 @@
-//! Clients of `reqwest`, for all that the native transport does not do: proxies, uploads, listings, tokens.
-//! They are built here alone.
+//! The HTTP clients, of the crate `reqwest`. They are built here alone.
 //!
 //! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
-//! request, whichever client sends it, where it is sent next and with which headers.
+//! request where it is sent next and with which headers.
 
 use super::environment::check_proxies;
 #[cfg(feature = "cloud")]
