@@ -52,7 +52,7 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     }
     let variables = CloudVariables::read("GOOGLE_", "SERVICE_ACCOUNT")?;
     let options = client_options("GOOGLE_", variables.first(&["GOOGLE_BASE_URL"]), &variables);
-    let connector = Connector::new(GOOGLE, limits)
+    let connector = Connector::for_bucket(GOOGLE, limits)
         .with_header("x-goog-user-project", variable("GOOGLE_USER_PROJECT")?)?;
     let emulator = variable("STORAGE_EMULATOR_HOST")?;
     let mut builder =
@@ -61,7 +61,7 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
         let configured = credentials::google::configure(builder, limits);
         builder = configured.map_err(|error| unusable(&error, GOOGLE))?;
     }
-    let mut builder = builder.with_url(base).with_http_connector(connector).with_retry(retry(limits));
+    let mut builder = builder.with_url(base).with_retry(retry(limits));
     for (key, value) in options {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
@@ -74,7 +74,10 @@ fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
-    built(builder.build(), GOOGLE)
+    let of_credentials = Connector::for_credentials(GOOGLE, limits);
+    let signing = built(builder.clone().with_http_connector(of_credentials).build(), GOOGLE)?;
+    let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+    Ok(built(builder.with_http_connector(connector).build(), GOOGLE)?)
 }
 
 #[cfg(feature = "s3")]
@@ -85,17 +88,18 @@ fn s3(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     let variables = CloudVariables::read("AWS_", "")?;
     let endpoint = variables.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
     let options = client_options("AWS_", endpoint, &variables);
-    let connector = Connector::new(AMAZON, limits);
     let builder = variables.configure(AmazonS3Builder::new(), AmazonS3Builder::with_config);
     let mut builder = credentials::aws::configure(builder, limits)
         .map_err(|error| unusable(&error, AMAZON))?
         .with_url(base)
-        .with_http_connector(connector)
         .with_retry(retry(limits));
     for (key, value) in options {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
-    built(builder.build(), AMAZON)
+    let of_credentials = Connector::for_credentials(AMAZON, limits);
+    let signing = built(builder.clone().with_http_connector(of_credentials).build(), AMAZON)?;
+    let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+    Ok(built(builder.with_http_connector(Connector::for_bucket(AMAZON, limits)).build(), AMAZON)?)
 }
 
 #[cfg(feature = "azure")]
@@ -110,20 +114,21 @@ fn azure(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     let variables = CloudVariables::read("AZURE_", "IDENTITY_ENDPOINT")?;
     let endpoint = variables.first(&["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]);
     let options = client_options("AZURE_", endpoint, &variables);
-    let connector = Connector::new(MICROSOFT, limits);
     let mut builder = variables
         .configure(MicrosoftAzureBuilder::new(), MicrosoftAzureBuilder::with_config)
         .with_url(base)
-        .with_http_connector(connector)
         .with_retry(retry(limits));
     for (key, value) in options {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
-    built(builder.build(), MICROSOFT)
+    let of_credentials = Connector::for_credentials(MICROSOFT, limits);
+    let signing = built(builder.clone().with_http_connector(of_credentials).build(), MICROSOFT)?;
+    let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+    Ok(built(builder.with_http_connector(Connector::for_bucket(MICROSOFT, limits)).build(), MICROSOFT)?)
 }
 
 #[cfg(feature = "cloud")]
-fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<Arc<dyn ObjectStore>> {
+fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<Arc<T>> {
     match store {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => {

@@ -21,10 +21,11 @@
 //!   `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times. `object_store` only
 //!   waits. In the page that it gets in the end, [`PageRequest`] has marked the keys that it cannot read.
 //!
-//! **Which server.** The same [`Connector`] makes the clients for servers of credentials, and `object_store`
-//! asks for that of the bucket last. So each new client takes the flag `of_bucket` from the one before it.
-//! The two kinds of servers differ in what their silence means: a server of credentials that has never
-//! answered is given up after 5 s, for there may be none on this machine.
+//! **Which server.** A [`Connector`] makes clients for the servers of one kind. `cloud.rs` builds a store twice:
+//! first with the connector [for credentials](Connector::for_credentials), of which only the provider of
+//! credentials is kept, and then, with that provider, with the one [for the bucket](Connector::for_bucket). The
+//! kinds differ in what silence means: a server of credentials that has never answered is given up after 5 s,
+//! for there may be none on this machine.
 //!
 //! Data flows one way: this file sends, `attempt_policy` judges what comes back and never sends.
 
@@ -41,7 +42,7 @@ use super::fetch::retry::Retries;
 use super::host_pause::HostPause;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::location::Failure;
-use super::transport::{BodyClient, RequestTarget, Response, proxy_secrets};
+use super::transport::{BodyClient, HttpClients, RequestTarget, Response, proxy_secrets};
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SentSecrets;
 pub(super) use attempt_policy::reading;
@@ -61,8 +62,7 @@ use object_store::client::{
 };
 use object_store::{ClientConfigKey, ClientOptions, GetOptions};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -75,23 +75,24 @@ pub(super) fn mark_bytes_request(options: &mut GetOptions) {
     options.extensions.insert(BytesRequest);
 }
 
-/// Makes the clients of one bucket. `object_store` asks first for those that fetch credentials, and last for
-/// that of the bucket itself.
+/// Makes the clients of one bucket, or those of the servers that give credentials for it.
 #[derive(Debug)]
 pub(super) struct Connector {
+    of_bucket: bool,
     /// The variables to set where there are no credentials, for messages.
     hint: &'static str,
     /// Sent with each signed request.
     headers: HeaderMap,
     limits: FetchLimits,
-    /// The flag [`AttemptPolicy::of_bucket`] of the client that was made last: it is cleared when another
-    /// client is made.
-    last: Mutex<Arc<AtomicBool>>,
 }
 
 impl Connector {
-    pub(super) fn new(hint: &'static str, limits: &FetchLimits) -> Self {
-        Connector { hint, headers: HeaderMap::new(), limits: *limits, last: Mutex::default() }
+    pub(super) fn for_bucket(hint: &'static str, limits: &FetchLimits) -> Self {
+        Connector { of_bucket: true, hint, headers: HeaderMap::new(), limits: *limits }
+    }
+
+    pub(super) fn for_credentials(hint: &'static str, limits: &FetchLimits) -> Self {
+        Connector { of_bucket: false, ..Connector::for_bucket(hint, limits) }
     }
 
     /// Sends a header with each signed request, if it has a value.
@@ -120,25 +121,20 @@ impl Connector {
     /// Makes a client for servers of credentials.
     #[cfg(any(feature = "gcs", feature = "s3"))]
     pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
-        let client = self.client(options)?;
-        client.policy.of_bucket.store(false, Ordering::Release);
-        Ok(CredentialClient(client))
+        Ok(CredentialClient(self.client(options)?))
     }
 
     fn client(&self, options: &ClientOptions) -> Result<CloudClient> {
-        let client = client::cloud(options)?;
+        let clients = client::cloud(options)?;
         let of_proxies = proxy_secrets(options.get_config_value(&ClientConfigKey::ProxyUrl));
-        let of_bucket = Arc::new(AtomicBool::new(true));
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *last, Arc::clone(&of_bucket)).store(false, Ordering::Release);
         Ok(CloudClient {
-            bodies: BodyClient::new(client.clone(), Arc::clone(&of_proxies)),
+            bodies: BodyClient::new(clients.clone(), Arc::clone(&of_proxies)),
             of_proxies,
-            client,
+            clients,
             allow_http: is_set(options, ClientConfigKey::AllowHttp),
             headers: self.headers.clone(),
             policy: AttemptPolicy {
-                of_bucket,
+                of_bucket: self.of_bucket,
                 hint: self.hint,
                 limits: self.limits,
                 read_timeout: client::read_timeout(options)?.unwrap_or(READ_TIMEOUT),
@@ -200,7 +196,7 @@ pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) 
 
 #[derive(Debug)]
 struct CloudClient {
-    client: reqwest::Client,
+    clients: HttpClients,
     /// Sends requests for bytes of objects.
     bodies: BodyClient,
     /// The secrets that proxies get.
@@ -221,7 +217,7 @@ impl HttpService for CloudClient {
     {
         async move {
             let is_for_bytes = request.extensions_mut().remove::<BytesRequest>().is_some();
-            if self.policy.is_of_bucket() && request.headers().contains_key(header::AUTHORIZATION) {
+            if self.policy.of_bucket && request.headers().contains_key(header::AUTHORIZATION) {
                 request.headers_mut().extend(self.headers.clone());
             }
             if request.method() != Method::GET {
@@ -277,11 +273,16 @@ impl CloudClient {
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, AttemptError> {
         let time = self.policy.response_timeout(request.body().content_length());
         let mut target = self.target(request);
+        // Nothing in a page of a listing, or in a token, shows that it is the response to this request.
+        let client = match *request.method() {
+            Method::GET => &self.clients.single_use,
+            _ => &self.clients.pooled,
+        };
         loop {
             let mut sent = request.clone();
             *sent.uri_mut() = target.uri.clone();
             sent.headers_mut().clone_from(&target.headers);
-            let response = timeout(time, HttpService::call(&self.client, sent)).await;
+            let response = timeout(time, HttpService::call(client, sent)).await;
             let response = response.unwrap_or_else(|_| Err(timed_out(time)));
             let response = response.map_err(|error| self.policy.unanswered(&target, &error))?;
             self.policy.contact.set_answered();
@@ -295,7 +296,7 @@ impl CloudClient {
 
     fn target(&self, request: &HttpRequest) -> RequestTarget {
         let mut more = Arc::clone(&self.of_proxies);
-        if !self.policy.is_of_bucket()
+        if !self.policy.of_bucket
             && let Some(form) = request.body().as_bytes()
         {
             // Servers of credentials get secrets in forms and in JSON documents.

@@ -66,7 +66,6 @@ pub use requests::{RequestPhase, RequestReport};
 #[cfg(feature = "transport")]
 #[doc(hidden)]
 pub use rustls;
-pub use source::{GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source};
 pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
 pub use store::Store;
 pub use upload::ObjectWriter;

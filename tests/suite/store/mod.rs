@@ -20,6 +20,8 @@ mod ranges;
 #[cfg(feature = "gcs")]
 mod retries;
 #[cfg(feature = "http")]
+mod surplus;
+#[cfg(feature = "http")]
 mod transport;
 #[cfg(feature = "gcs")]
 mod uploads;

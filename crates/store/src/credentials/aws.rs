@@ -70,7 +70,7 @@ pub(crate) fn configure(mut builder: AmazonS3Builder, limits: &FetchLimits) -> R
     };
     let Some(account) = AwsAccount::new(&profile, &context, 0)? else { return Ok(builder) };
     let options = client_options(|key| builder.get_config_value(&AmazonS3ConfigKey::Client(key)));
-    let client = Connector::new(HINT, limits).credential_client(&options)?;
+    let client = Connector::for_credentials(HINT, limits).credential_client(&options)?;
     Ok(builder.with_credentials(Arc::new(Renewed::new(Keys { account, client }))))
 }
 
@@ -224,7 +224,7 @@ impl AwsAccount {
 
 /// The credentials of the container or the machine, by `object_store`.
 fn of_environment(context: &Context<'_>) -> Result<AwsCredentialProvider> {
-    let connector = Connector::new(HINT, context.limits);
+    let connector = Connector::for_credentials(HINT, context.limits);
     let builder = context.builder.clone().with_bucket_name("of-any-name").with_http_connector(connector);
     // The provider of such a bucket would give keys of its sessions.
     let builder = builder.with_s3_express(false);

@@ -58,7 +58,7 @@ pub(crate) fn configure(
         _ if skips => without_file(builder),
         _ => {
             let options = client_options(|key| builder.get_config_value(&GoogleConfigKey::Client(key)));
-            let client = Connector::new(HINT, limits).credential_client(&options)?;
+            let client = Connector::for_credentials(HINT, limits).credential_client(&options)?;
             let account = GoogleAccount::new(&file, limits)?;
             Ok(builder.with_credentials(Arc::new(Renewed::new(TokenSource { account, client }))))
         }
@@ -167,7 +167,7 @@ fn of_key(file: &Document, limits: &FetchLimits) -> Result<GcpCredentialProvider
     let signer = GoogleCloudStorageBuilder::new()
         .with_bucket_name("of-any-name")
         .with_service_account_key(file.to_json())
-        .with_http_connector(Connector::new(HINT, limits))
+        .with_http_connector(Connector::for_credentials(HINT, limits))
         .build();
     let signer = signer.map_err(|_| file.wrong("private_key", "is no private key that can be used"))?;
     Ok(Arc::clone(signer.credentials()))

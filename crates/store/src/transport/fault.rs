@@ -8,7 +8,7 @@
 use crate::environment::proxy_hint;
 use crate::location::Failure;
 use crate::{Error, ErrorKind, Result};
-use http::header::{self, HeaderMap};
+use http::header::{self, HeaderMap, HeaderValue};
 use std::error::Error as StdError;
 use std::{io, iter};
 
@@ -18,8 +18,13 @@ fn malformed(why: &str) -> Error {
 }
 
 /// Refuses a body whose end or bytes two readers could see differently (RFC 9112, 6.3): `hyper` decodes no
-/// transfer coding but `chunked`, and reads the others as if they were the bytes of the object.
+/// transfer coding but `chunked`, and reads the others as if they were the bytes of the object. It accepts the
+/// length `5, 5`.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
+    let is_list = |value: &HeaderValue| value.as_bytes().contains(&b',');
+    if headers.get_all(header::CONTENT_LENGTH).iter().any(is_list) {
+        return Err(malformed("several lengths in one header"));
+    }
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else { return Ok(()) };
     if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {

@@ -52,19 +52,33 @@ impl fmt::Debug for Response {
     }
 }
 
+/// Two clients with the same settings.
+#[derive(Debug, Clone)]
+pub(super) struct HttpClients {
+    /// Keeps connections and uses them again.
+    pub(super) pooled: reqwest::Client,
+    /// Opens a connection for each request and closes it after the response.
+    pub(super) single_use: reqwest::Client,
+}
+
 /// Fetches bodies of objects.
+///
+/// In HTTP/1.1 only the order of responses on a connection says which request each one answers. A server or
+/// proxy that sends one response too many shifts all later ones, and `hyper` cannot notice if the surplus
+/// arrives just after the next request was written. So a connection is used again only for requests whose
+/// response shows that it is the right one: those that name the version of the object.
 #[derive(Debug, Clone)]
 pub(super) struct BodyClient {
-    client: reqwest::Client,
+    clients: HttpClients,
     /// The secrets that proxies get.
     of_proxies: Arc<SentSecrets>,
 }
 
 impl BodyClient {
-    /// `client` has the settings of [`client`](crate::client): no redirects, no decompression. `of_proxies`
+    /// `clients` have the settings of [`client`](crate::client): no redirects, no decompression. `of_proxies`
     /// are the [secrets of proxies](proxy_secrets).
-    pub(super) fn new(client: reqwest::Client, of_proxies: Arc<SentSecrets>) -> Self {
-        BodyClient { client, of_proxies }
+    pub(super) fn new(clients: HttpClients, of_proxies: Arc<SentSecrets>) -> Self {
+        BodyClient { clients, of_proxies }
     }
 
     /// Sends a GET for `uri`, and for wherever redirects lead. Must be polled on the crate's runtime. Callers
@@ -77,9 +91,21 @@ impl BodyClient {
     pub(super) async fn get(&self, uri: Uri, mut headers: HeaderMap) -> Result<Response> {
         // A range of a body that is compressed on the way would be a range of something else.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if names_version(&headers) {
+            let response = self.get_with(&self.clients.pooled, uri.clone(), headers.clone()).await?;
+            if !response.status.is_success() || has_named_bytes(&response.headers, &headers) {
+                return Ok(response);
+            }
+            // It answers another request, or the object has changed and the server ignores the condition. The
+            // response on a new connection is to this request. Dropping this one closes its connection.
+        }
+        self.get_with(&self.clients.single_use, uri, headers).await
+    }
+
+    async fn get_with(&self, client: &reqwest::Client, uri: Uri, headers: HeaderMap) -> Result<Response> {
         let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
         loop {
-            let response = self.send(&target).await.map_err(|error| target.fault(error))?;
+            let response = send(client, &target).await.map_err(|error| target.fault(error))?;
             if !target.follow(&Method::GET, response.status(), response.headers())? {
                 let (status, headers) = (response.status(), response.headers().clone());
                 check_framing(&headers)?;
@@ -89,23 +115,42 @@ impl BodyClient {
             discard(response).await;
         }
     }
+}
 
-    /// Sends a GET once; twice if the connection ends before a response: the server may have closed one that
-    /// was idle before the request arrived.
-    async fn send(&self, target: &RequestTarget) -> Result<reqwest::Response> {
-        let url = target.uri.to_string().parse::<url::Url>();
-        let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
-        let request = || {
-            let mut request = reqwest::Request::new(Method::GET, url.clone());
-            request.headers_mut().clone_from(&target.headers);
-            request
-        };
-        let response = match self.client.execute(request()).await {
-            Err(error) if is_unanswered(&error) => self.client.execute(request()).await,
-            response => response,
-        };
-        response.map_err(request_fault)
-    }
+/// Sends a GET once; twice if the connection ends before a response: the server may have closed one that was
+/// idle before the request arrived.
+async fn send(client: &reqwest::Client, target: &RequestTarget) -> Result<reqwest::Response> {
+    let url = target.uri.to_string().parse::<url::Url>();
+    let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
+    let request = || {
+        let mut request = reqwest::Request::new(Method::GET, url.clone());
+        request.headers_mut().clone_from(&target.headers);
+        request
+    };
+    let response = match client.execute(request()).await {
+        Err(error) if is_unanswered(&error) => client.execute(request()).await,
+        response => response,
+    };
+    response.map_err(request_fault)
+}
+
+/// Whether a request with these headers is for one version of an object.
+fn names_version(request: &HeaderMap) -> bool {
+    request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
+}
+
+/// Whether a response has the version, and begins at the byte, that the headers of a request name.
+fn has_named_bytes(response: &HeaderMap, request: &HeaderMap) -> bool {
+    // Listings of some clouds have ETags without their quotes.
+    let text =
+        |headers: &HeaderMap, name| Some(headers.get(name)?.to_str().ok()?.trim_matches('"').to_owned());
+    let named = text(request, header::IF_MATCH).or_else(|| text(request, header::IF_UNMODIFIED_SINCE));
+    let versions = [text(response, header::ETAG), text(response, header::LAST_MODIFIED)];
+    let first_byte =
+        |range: Option<String>, unit| range?.strip_prefix(unit)?.split_once('-')?.0.parse::<u64>().ok();
+    versions.contains(&named)
+        && first_byte(text(request, header::RANGE), "bytes=")
+            == first_byte(text(response, header::CONTENT_RANGE), "bytes ")
 }
 
 /// The secrets of the proxies in the environment and of another one.
