@@ -25,12 +25,12 @@
 pub use shardstream_store::object_store;
 #[cfg(feature = "http")]
 #[doc(hidden)]
-pub use shardstream_store::tokio_rustls;
+pub use shardstream_store::rustls;
 #[doc(inline)]
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
     ObjectVersion, ObjectWriter, RequestPhase, RequestReport, Source, SourceReport, Stopper, Store,
-    StoreBuilder, StoreReport, Transport, VersionComparison,
+    StoreBuilder, StoreReport, VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{

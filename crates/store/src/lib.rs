@@ -9,7 +9,6 @@ mod cache;
 mod checksum;
 #[cfg(feature = "transport")]
 mod client;
-mod client_settings;
 mod cloud;
 mod compression;
 #[cfg(feature = "cloud")]
@@ -46,7 +45,6 @@ mod source_registry;
 mod store;
 #[cfg(feature = "transport")]
 mod transport;
-mod transport_choice;
 mod upload;
 
 pub use body::{Body, Stopper};
@@ -64,13 +62,12 @@ pub use object_url::ObjectUrl;
 pub use object_version::{ObjectVersion, VersionComparison};
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
-pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
-pub use store::Store;
 /// For tests over TLS.
 #[cfg(feature = "transport")]
 #[doc(hidden)]
-pub use tokio_rustls;
-pub use transport_choice::Transport;
+pub use rustls;
+pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
+pub use store::Store;
 pub use upload::ObjectWriter;
 pub use upload::WriteOptions;
 pub use upload::write_to;

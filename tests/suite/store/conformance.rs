@@ -1,6 +1,5 @@
 //! The behaviour that every store must have, blocking and asynchronous, byte for byte.
 
-use crate::store::builder;
 use crate::support::{archive, noise};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -29,7 +28,7 @@ const NAMES: [&str; 11] = [
 
 /// A store with ranges so small that small objects have many.
 pub(crate) fn small_ranges() -> StoreBuilder {
-    builder().range_size(RANGE as u64)
+    Store::builder().range_size(RANGE as u64)
 }
 
 pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {

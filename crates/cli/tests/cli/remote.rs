@@ -53,18 +53,6 @@ fn commands_read_from_a_web_server() {
 }
 
 #[test]
-fn the_http_client_can_be_chosen() {
-    let dir = demo();
-    let server = serve(&dir.path().join("data"));
-    let url = server.url("/train-000000.tar");
-    let info = |transport| output(dir.path(), &["info", &url, "--transport", transport]);
-    assert_eq!(info("native"), info("reqwest"));
-    let ran = run(dir.path(), &["info", &url, "--transport", "curl"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.err.contains("native, reqwest"), "{ran:?}");
-}
-
-#[test]
 fn shards_that_differ_in_their_query_are_told_apart_in_a_log() {
     let dir = demo();
     let whole = fs::read(dir.path().join("data/train-000000.tar")).unwrap();

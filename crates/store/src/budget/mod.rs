@@ -60,12 +60,6 @@ const CONNECTIONS: usize = 64;
 /// Default for the memory in bytes.
 const BYTES: u64 = 256 << 20;
 
-/// Size of the very first request in bytes. It ends long before the requests that are sent while it is in
-/// progress, so that its connection has proved to be reusable by then (`transport/native/pool.rs`). Without
-/// it, each of their connections would have to be opened a second time, and new connections are slow at
-/// first.
-const FIRST_RANGE: u64 = 256 << 10;
-
 /// Smallest and largest size of a range in bytes, unless an object sets one. In between, the size is chosen
 /// such that the time to the first byte is short beside the time of the transfer.
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
@@ -92,8 +86,6 @@ struct BudgetState {
     /// Moving average of the time to the first byte; zero before the first response.
     first_byte: Duration,
     range_size: u64,
-    /// Whether any range has been granted.
-    begun: bool,
 }
 
 impl Budget {
@@ -107,7 +99,6 @@ impl Budget {
             recipients: HashMap::new(),
             first_byte: Duration::ZERO,
             range_size: RANGE_SIZES.start,
-            begun: false,
         };
         Budget(Arc::new(BudgetInner {
             connections,
@@ -240,13 +231,11 @@ impl BudgetState {
     fn next(&mut self, bytes: u64, max_connections: usize) -> Option<(ObjectId, Range<u64>)> {
         let connections = self.tuner.limit();
         // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
-        let range_size = if self.begun { self.range_size >> 20 << 20 } else { FIRST_RANGE };
+        let range_size = self.range_size >> 20 << 20;
         // While some ranges are read, as many can be in flight: more memory would be touched for nothing.
         let useful_bytes = range_size.saturating_mul(2 * connections as u64);
         let limits = ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size };
-        let next = self.schedule.next(limits);
-        self.begun |= next.is_some();
-        next
+        self.schedule.next(limits)
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod cases;
 
-use crate::store::builder;
 #[cfg(feature = "gcs")]
 use crate::support::child::child;
 use crate::support::server::{Reply, Server};
@@ -24,7 +23,7 @@ use std::time::Duration;
 const READERS: usize = 64;
 
 fn store() -> Store {
-    let store = builder().range_size(RANGE as u64).ranges_in_flight(3);
+    let store = Store::builder().range_size(RANGE as u64).ranges_in_flight(3);
     store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build().unwrap()
 }
 
