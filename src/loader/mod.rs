@@ -360,6 +360,14 @@ impl<B> Loader<B> {
     pub fn steps(&self) -> Option<u64> {
         self.settings.steps()
     }
+
+    /// Number of batches of an epoch on this rank, of a dataset without an index, if the streams of all ranks
+    /// have these numbers of items. For `shardstream plan`, which has counted them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn steps_with(&self, items: &[u64]) -> u64 {
+        self.settings.steps_with(items)
+    }
 }
 
 impl<B> Clone for Loader<B> {
