@@ -96,7 +96,8 @@ pub enum ErrorKind {
     /// There are fewer shards than readers that each need at least one.
     #[error(
         "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
-         waiting; use at least {readers} shards (write smaller ones), or fewer {what}"
+         waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, and `--index` of \
+         the program), or at least {readers} shards, or fewer {what}"
     )]
     TooFewShards {
         /// The number of shards in the list.

@@ -18,6 +18,7 @@ pub(crate) struct LoaderSettings {
     pub(crate) threads: usize,
     pub(crate) streams: usize,
     pub(crate) batch: usize,
+    pub(crate) keep_shards: bool,
     pub(crate) shuffle: usize,
     pub(crate) work: SampleWork,
 }
@@ -167,13 +168,14 @@ impl Bench<'_> {
         stage: &str,
         settings: LoaderSettings,
     ) -> std::result::Result<(StageRate, Report), Failure> {
-        let LoaderSettings { threads, streams, batch, shuffle, work } = settings;
+        let LoaderSettings { threads, streams, batch, keep_shards, shuffle, work } = settings;
         let mut dataset = Dataset::builder(self.shards.clone())
             .store(self.context.store.clone())
             .limits(self.context.reader.limits)
             .topology(Topology::single())
             .streams(streams)
-            .shuffle_shards(true);
+            .shuffle_shards(true)
+            .keep_shards(keep_shards);
         if let Some(index) = &self.index {
             dataset = dataset.index(index.clone());
         }

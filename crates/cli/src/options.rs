@@ -93,6 +93,11 @@ pub(crate) struct IndexOption {
 }
 
 impl IndexOption {
+    /// Whether there is an index.
+    pub(crate) fn is_given(&self) -> bool {
+        self.index.is_some()
+    }
+
     /// Loads the index, if one was given.
     pub(crate) fn load(&self, context: &Context) -> Result<Option<Index>, Failure> {
         Ok(self.index.as_ref().map(|place| Index::load(&context.store, place)).transpose()?)
@@ -137,6 +142,9 @@ pub(crate) struct TrainingOptions {
     /// that of threads, or of shards if there are fewer].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     streams: Option<u32>,
+    /// Streams keep their shards in all epochs: only the order within each stream changes.
+    #[arg(long)]
+    pub(crate) keep_shards: bool,
     /// Samples in the shuffle buffer of each stream.
     #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
     pub(crate) shuffle: u32,

@@ -114,7 +114,8 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let streams = training.streams(threads.min(shards.len()));
     let (batch, shuffle) = (options.batch as usize, training.shuffle as usize);
     let bench = Bench { shards, index, time: Duration::from_secs_f64(options.seconds), context };
-    let settings = LoaderSettings { threads, streams, batch, shuffle, work };
+    let keep_shards = training.keep_shards;
+    let settings = LoaderSettings { threads, streams, batch, keep_shards, shuffle, work };
     match &options.compare {
         Some(comparison) => compare(&bench, settings, comparison, training.json),
         None => stages(&bench, settings, training.json),
