@@ -6,7 +6,7 @@ use crate::progress::ProgressSettings;
 use crate::quantity::{seconds, size};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use shardstream::store::{Cache, Store, Transport};
+use shardstream::store::{Cache, Store, StoreBuilder, Transport};
 use shardstream::tar::Limits;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,7 +75,7 @@ fn transport() -> impl TypedValueParser<Value = Transport> {
 
 impl GlobalOptions {
     /// A store with these cache and retry settings.
-    pub(crate) fn store(&self) -> Result<Store, Failure> {
+    pub(crate) fn store_builder(&self) -> Result<StoreBuilder, Failure> {
         let mut store = Store::builder();
         if let Some(directory) = &self.cache {
             let mut cache = Cache::builder(directory);
@@ -90,7 +90,7 @@ impl GlobalOptions {
         if let Some(transport) = self.transport {
             store = store.transport(transport);
         }
-        Ok(store.build()?)
+        Ok(store)
     }
 
     /// The limits on what is accepted of shards.
