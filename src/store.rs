@@ -29,8 +29,9 @@ pub use shardstream_store::rustls;
 #[doc(inline)]
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
-    ObjectVersion, ObjectWriter, RequestPhase, RequestReport, Source, SourceReport, Stopper, Store,
-    StoreBuilder, StoreReport, VersionComparison,
+    ObjectVersion, ObjectWriter, RecordedRequest, RequestOutcome, RequestPhase, RequestRecording,
+    RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport,
+    VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{

@@ -5,7 +5,7 @@ use crate::logging::Level;
 use crate::progress::ProgressSettings;
 use crate::quantity::{seconds, size};
 use clap::Args;
-use shardstream::store::{Cache, Store};
+use shardstream::store::{Cache, Store, StoreBuilder};
 use shardstream::tar::Limits;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn limit(text: &str) -> Result<(LimitName, u64), String> {
 
 impl GlobalOptions {
     /// A store with these cache and retry settings.
-    pub(crate) fn store(&self) -> Result<Store, Failure> {
+    pub(crate) fn store_builder(&self) -> Result<StoreBuilder, Failure> {
         let mut store = Store::builder();
         if let Some(directory) = &self.cache {
             let mut cache = Cache::builder(directory);
@@ -79,7 +79,7 @@ impl GlobalOptions {
         if let Some(retries) = self.retries {
             store = store.retries(retries);
         }
-        Ok(store.build()?)
+        Ok(store)
     }
 
     /// The limits on what is accepted of shards.

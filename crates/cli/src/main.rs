@@ -47,6 +47,7 @@ use clap::{CommandFactory, Parser};
 use commands::Command;
 use context::Context;
 use global::GlobalOptions;
+use logging::Timeline;
 use std::process::ExitCode;
 
 /// Inspects, checks, indexes, creates and copies WebDataset shards.
@@ -69,13 +70,13 @@ fn main() -> ExitCode {
         Ok(context) => context,
         Err(failure) => return failure.report(),
     };
-    // Dropping the guard writes the rest of the timeline.
-    let _log = match context.log(program.command.trace()) {
-        Ok(log) => log,
+    let timeline = match context.log(program.command.trace()) {
+        Ok(timeline) => timeline,
         Err(failure) => return failure.report(),
     };
     let done = program.command.run(&context);
-    match done.and(context.output.flush()) {
+    let timeline = timeline.map_or(Ok(()), Timeline::finish);
+    match done.and(context.output.flush()).and(timeline) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Output from before the failure is still useful. If it cannot be written either, the first

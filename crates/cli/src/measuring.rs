@@ -62,6 +62,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) shards: ShardList,
     pub(crate) index: Option<Index>,
     pub(crate) time: Duration,
+    /// The store to measure.
+    pub(crate) store: Store,
     pub(crate) context: &'a Context,
 }
 
@@ -143,7 +145,7 @@ impl Bench<'_> {
         work: impl Fn(&SecretUrl, &Store, &StageCounts, &dyn Fn() -> bool) -> Result<()> + Sync,
     ) -> std::result::Result<StageRate, Failure> {
         let (counts, begun) = (StageCounts::default(), Instant::now());
-        let (store, interrupt): (&Store, &Interrupt) = (&self.context.store, &self.context.interrupt);
+        let (store, interrupt): (&Store, &Interrupt) = (&self.store, &self.context.interrupt);
         let is_over = || begun.elapsed() >= self.time || interrupt.is_set();
         let run = || -> Result<()> {
             while !is_over() {
@@ -170,7 +172,7 @@ impl Bench<'_> {
     ) -> std::result::Result<(StageRate, Report), Failure> {
         let LoaderSettings { threads, streams, batch, keep_shards, shuffle, work } = settings;
         let mut dataset = Dataset::builder(self.shards.clone())
-            .store(self.context.store.clone())
+            .store(self.store.clone())
             .limits(self.context.reader.limits)
             .topology(Topology::single())
             .streams(streams)

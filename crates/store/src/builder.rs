@@ -5,6 +5,7 @@ use super::cache::Cache;
 use super::decompress::Expansion;
 use super::fetch::FetchLimits;
 use super::object::ObjectSource;
+use super::recording::RequestRecording;
 use super::source::Source;
 use super::source_registry::SourceRegistry;
 use super::store::{Store, StoreInner};
@@ -34,6 +35,7 @@ pub struct StoreBuilder {
     expansion: Expansion,
     budget: Option<Budget>,
     cache: Option<Cache>,
+    recording: Option<RequestRecording>,
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
 }
 
@@ -52,6 +54,7 @@ impl Store {
             expansion: Expansion::default(),
             budget: None,
             cache: None,
+            recording: None,
             registered: Vec::new(),
         }
     }
@@ -155,6 +158,12 @@ impl StoreBuilder {
         self
     }
 
+    /// Records the time of each request for bytes of an object, without its name: see [`RequestRecording`].
+    pub fn record_requests(mut self, recording: &RequestRecording) -> Self {
+        self.recording = Some(recording.clone());
+        self
+    }
+
     /// Maximum number of decompressed bytes for each byte of a compressed object, beyond the first 64 MiB;
     /// 1000 unless set. Archives hardly reach that unless they were made to.
     ///
@@ -218,6 +227,7 @@ impl StoreBuilder {
             meters: Mutex::default(),
             files: Arc::default(),
             cache: self.cache,
+            recording: self.recording,
             sources: SourceRegistry::new(self.registered, self.limits),
         }))
     }

@@ -35,6 +35,7 @@ mod object_cell;
 mod object_url;
 mod object_version;
 mod offload;
+mod recording;
 mod report;
 mod requests;
 #[cfg(feature = "transport")]
@@ -60,6 +61,7 @@ pub use object_cell::ObjectCell;
 pub use object_store;
 pub use object_url::ObjectUrl;
 pub use object_version::{ObjectVersion, VersionComparison};
+pub use recording::{RecordedRequest, RequestOutcome, RequestRecording};
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
 /// For tests over TLS.

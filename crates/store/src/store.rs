@@ -6,6 +6,7 @@ use super::fetch::{FetchLimits, FetchTarget};
 use super::listing::Listing;
 use super::local::{FileChunks, FileMeter, LocalWriter};
 use super::meter::SourceMeter;
+use super::recording::RequestRecording;
 use super::source_registry::{ObjectLocation, SourceRegistry};
 use super::upload::{UploadWriter, write_to};
 use crate::memory::Gauge;
@@ -53,6 +54,7 @@ pub(super) struct StoreInner {
     /// Counters of local files.
     pub(super) files: Arc<FileMeter>,
     pub(super) cache: Option<Cache>,
+    pub(super) recording: Option<RequestRecording>,
     pub(super) sources: SourceRegistry,
 }
 
@@ -192,7 +194,10 @@ impl Store {
         let mut meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
         match meters.get(&*base) {
             Some(meter) => Arc::clone(meter),
-            None => Arc::clone(meters.entry(base.into_owned()).or_default()),
+            None => {
+                let meter = Arc::new(SourceMeter::new(self.0.recording.clone()));
+                Arc::clone(meters.entry(base.into_owned()).or_insert(meter))
+            }
         }
     }
 

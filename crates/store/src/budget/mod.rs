@@ -3,6 +3,8 @@
 
 mod queue;
 mod read_ahead;
+#[cfg(test)]
+mod replay;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -93,13 +95,7 @@ impl Budget {
     /// yet, or has been read ahead by loaders.
     #[must_use]
     pub fn new(connections: usize, bytes: u64) -> Self {
-        let state = BudgetState {
-            schedule: RangeSchedule::default(),
-            tuner: ConcurrencyTuner::new(connections),
-            recipients: HashMap::new(),
-            first_byte: Duration::ZERO,
-            range_size: RANGE_SIZES.start,
-        };
+        let state = BudgetState::new(ConcurrencyTuner::new(connections));
         Budget(Arc::new(BudgetInner {
             connections,
             bytes,
@@ -141,13 +137,7 @@ impl Budget {
 
     /// Records the time between a request and the first byte of its response.
     pub(super) fn record_first_byte(&self, first_byte: Duration) {
-        let mut state = self.state();
-        state.first_byte = match state.first_byte {
-            Duration::ZERO => first_byte,
-            before => (before * 7 + first_byte) / 8,
-        };
-        let average = state.first_byte;
-        state.tuner.record_first_byte(average);
+        self.state().record_first_byte(first_byte);
     }
 
     /// How long to wait for the very first response before calling
@@ -164,15 +154,7 @@ impl Budget {
 
     /// Records that a response of `bytes` took `time` after its first byte.
     pub(super) fn completed(&self, bytes: u64, time: Duration) {
-        if bytes < RANGE_SIZES.start / 2 {
-            return;
-        }
-        let mut state = self.state();
-        // The time to the first byte should be at most an eighth of the time of a request.
-        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
-        let wanted = rate * 7.0 * state.first_byte.as_secs_f64();
-        let wanted = (wanted as u64).clamp(RANGE_SIZES.start, RANGE_SIZES.end);
-        state.range_size = (state.range_size * 7 + wanted) / 8;
+        self.state().completed(bytes, time);
     }
 
     /// Records that a store asked to slow down.
@@ -211,13 +193,8 @@ impl Budget {
                 state.schedule.remove(object);
             }
         }
-        if state.schedule.is_ending() {
-            state.tuner.discard_round();
-            return result;
-        }
-        let starved = state.schedule.is_limited() && self.0.waiting.load(Relaxed) > 0;
-        let (received, first_byte) = (self.0.received.load(Relaxed), state.first_byte);
-        let changed = state.tuner.observe(Instant::now(), received, starved, first_byte);
+        let (received, waiting) = (self.0.received.load(Relaxed), self.0.waiting.load(Relaxed) > 0);
+        let changed = state.observe(Instant::now(), received, waiting);
         // A subscriber of the log may be slow.
         drop(state);
         if let Some((before, limit)) = changed {
@@ -228,6 +205,47 @@ impl Budget {
 }
 
 impl BudgetState {
+    fn new(tuner: ConcurrencyTuner) -> Self {
+        BudgetState {
+            schedule: RangeSchedule::default(),
+            tuner,
+            recipients: HashMap::new(),
+            first_byte: Duration::ZERO,
+            range_size: RANGE_SIZES.start,
+        }
+    }
+
+    fn record_first_byte(&mut self, first_byte: Duration) {
+        self.first_byte = match self.first_byte {
+            Duration::ZERO => first_byte,
+            before => (before * 7 + first_byte) / 8,
+        };
+        self.tuner.record_first_byte(self.first_byte);
+    }
+
+    fn completed(&mut self, bytes: u64, time: Duration) {
+        if bytes < RANGE_SIZES.start / 2 {
+            return;
+        }
+        // The time to the first byte should be at most an eighth of the time of a request.
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+        let wanted = rate * 7.0 * self.first_byte.as_secs_f64();
+        let wanted = (wanted as u64).clamp(RANGE_SIZES.start, RANGE_SIZES.end);
+        self.range_size = (self.range_size * 7 + wanted) / 8;
+    }
+
+    /// Tunes the limit on requests in flight, when `received` bytes have been received in all by `now`.
+    /// `waiting` is whether any reader waits. Returns the limits before and after, if the limit changed.
+    fn observe(&mut self, now: Instant, received: u64, waiting: bool) -> Option<(usize, usize)> {
+        if self.schedule.is_ending() {
+            self.tuner.discard_round();
+            return None;
+        }
+        let starved = self.schedule.is_limited() && waiting;
+        let in_flight = self.schedule.connections();
+        self.tuner.observe(now, received, starved, self.first_byte, in_flight)
+    }
+
     fn next(&mut self, bytes: u64, max_connections: usize) -> Option<(ObjectId, Range<u64>)> {
         let connections = self.tuner.limit();
         // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
