@@ -133,14 +133,6 @@ impl SampleSource for FileSamples {
         }
         Ok(())
     }
-
-    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
-        Some(self.sizes(sample).map(|(field, size)| (field.to_owned(), size)).collect())
-    }
-
-    fn key(&self, sample: usize) -> Option<String> {
-        Some(FileSamples::key(self, sample))
-    }
 }
 
 #[cfg(test)]
