@@ -265,14 +265,17 @@ pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
 }
 
 /// Writes a JSON document, whole or not at all.
-pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place)))
-    };
-    let mut text = serde_json::to_vec_pretty(document).map_err(|error| failed(&error))?;
-    text.push(b'\n');
-    store.put(place, &text)?;
+pub(crate) fn put(place: &str, value: &impl Serialize, store: &Store) -> Result<(), Failure> {
+    store.put(place, &document(place, value)?)?;
     Ok(())
+}
+
+/// The text of a JSON document for `place`, which errors name.
+pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let mut text = serde_json::to_vec_pretty(value)
+        .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place))))?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -155,9 +155,12 @@ fn another_plan_is_refused() {
     let seed: Vec<&str> = resume.iter().map(|word| if *word == "1" { "2" } else { word }).collect();
     refused(&seed, "shuffle 1 then, 2 now");
     refused(&create(names, &["--resume", "--with-names"]), "with-names none then, true now");
-    // Add a class, and then an image.
-    fs::create_dir(dir.path().join("root/zebra")).unwrap();
+    // Rename a class, and then add an image.
+    let class = |name: &str| dir.path().join("root").join(name);
+    fs::rename(class("dog"), class("hound")).unwrap();
     refused(&resume, "keys, names, sizes or versions of the input");
+    fs::rename(class("hound"), class("dog")).unwrap();
+    fs::create_dir(class("zebra")).unwrap();
     fs::write(dir.path().join("root/zebra/0.jpg"), b"\xff\xd8\xff").unwrap();
     refused(&resume, "samples 90 then, 91 now");
 
