@@ -277,13 +277,4 @@ impl SampleSource for RangeSamples {
         }
         Ok(())
     }
-
-    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
-        self.0.sizes(sample)
-    }
-
-    fn key(&self, sample: usize) -> Option<String> {
-        let (shard, sample) = *self.0.order.get(sample)?;
-        self.0.input.key(shard, sample).map(str::to_owned)
-    }
 }

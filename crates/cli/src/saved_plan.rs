@@ -32,18 +32,31 @@ pub(crate) struct SavedPlan {
     shards: u64,
     /// [`InputHash`] of the input, in order.
     input: String,
+    /// The CRC-32C of each shard that is finished, by number. Plans that differ only in these are equal.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    checksums: BTreeMap<u64, u32>,
 }
 
 impl SavedPlan {
     pub(crate) fn new(command: &str, samples: u64, shards: u64, input: InputHash) -> Self {
         let (command, options, input) = (command.to_owned(), BTreeMap::new(), input.finish());
-        SavedPlan { version: VERSION, command, options, samples, shards, input }
+        SavedPlan { version: VERSION, command, options, samples, shards, input, checksums: BTreeMap::new() }
     }
 
     /// Adds an option.
     pub(crate) fn option(mut self, name: &str, value: impl ToString) -> Self {
         self.options.insert(name.to_owned(), value.to_string());
         self
+    }
+
+    /// The CRC-32C of a finished shard.
+    pub(crate) fn checksum(&self, shard: u64) -> Option<u32> {
+        self.checksums.get(&shard).copied()
+    }
+
+    /// Records that a shard is finished.
+    pub(crate) fn finished(&mut self, shard: u64, crc32c: u32) {
+        self.checksums.insert(shard, crc32c);
     }
 
     /// Describes each difference from the plan `now`.
@@ -93,8 +106,8 @@ pub(crate) enum ExistingShards {
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
     shards: Vec<String>,
-    /// Whether the same plan was saved.
-    is_planned: bool,
+    /// The same plan, if it was saved.
+    planned: Option<SavedPlan>,
 }
 
 /// Checks that the series may be written.
@@ -110,7 +123,7 @@ pub(crate) fn check(
     let place = series.beside("plan");
     // Shards are listed before the plan is read, since another rank writes its plan before its first shard.
     let shards = series.existing(store)?;
-    let mut is_planned = false;
+    let mut planned = None;
     match (existing, shards.first()) {
         (ExistingShards::Remove, _) => {}
         (ExistingShards::Refuse, Some(first)) => {
@@ -123,10 +136,12 @@ pub(crate) fn check(
             )));
         }
         (ExistingShards::Refuse, None) => {
-            // Without shards, an earlier plan of the same series is of no use and may be replaced.
-            let other =
-                read(&place, store)?.filter(|then| then.options.get(NAMES) != plan.options.get(NAMES));
-            if let Some(other) = other {
+            // Without shards, an earlier plan of the same series is of no use and may be replaced. The same
+            // plan is kept: the listing may lag, and then its checksums are those of shards that exist.
+            let saved = read(&place, store)?;
+            if let Some(other) =
+                saved.as_ref().filter(|then| then.options.get(NAMES) != plan.options.get(NAMES))
+            {
                 return Err(Failure::Failed(format!(
                     "{} is the plan of another series of shards ({}): choose another name, or --force \
                      replaces it",
@@ -134,6 +149,7 @@ pub(crate) fn check(
                     other.options.get(NAMES).map_or("unknown", String::as_str)
                 )));
             }
+            planned = saved.filter(|then| then.differences(plan).is_empty());
         }
         (ExistingShards::Resume, first) => match (read(&place, store)?, first) {
             (Some(then), _) => {
@@ -145,7 +161,7 @@ pub(crate) fn check(
                         differences.join("; ")
                     )));
                 }
-                is_planned = true;
+                planned = Some(then);
             }
             (None, Some(first)) => {
                 return Err(Failure::Failed(format!(
@@ -158,18 +174,18 @@ pub(crate) fn check(
             (None, None) => {}
         },
     }
-    Ok(ExistingSeries { shards, is_planned })
+    Ok(ExistingSeries { shards, planned })
 }
 
 /// Checks that the series may be written, removes existing shards if asked to, and saves the plan unless the
-/// same one is there.
+/// same one is there. Returns the plan with the checksums of finished shards.
 pub(crate) fn begin(
-    plan: &SavedPlan,
+    plan: SavedPlan,
     series: &Series,
     existing: ExistingShards,
     store: &Store,
-) -> Result<(), Failure> {
-    let found = check(plan, series, existing, store)?;
+) -> Result<SavedPlan, Failure> {
+    let found = check(&plan, series, existing, store)?;
     let place = series.beside("plan");
     if existing == ExistingShards::Remove {
         // The index and classes of the old shards must not be mistaken for those of the new ones.
@@ -184,23 +200,43 @@ pub(crate) fn begin(
         // The plan is removed last, so that an interrupted removal can be repeated.
         found.shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
     }
-    if found.is_planned { Ok(()) } else { put(&place, plan, store) }
+    match found.planned {
+        Some(planned) => Ok(planned),
+        None => put(&place, &plan, store).map(|()| plan),
+    }
 }
 
-/// Checks at the end that no other run replaced the plan while this one wrote shards.
-pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
+/// Number of times that checksums are saved again because another rank saved its own at the same moment.
+const MAX_SAVES: usize = 20;
+
+/// Adds the checksums of finished shards to the saved plan, and keeps those that other ranks saved.
+///
+/// # Errors
+/// If another run replaced the plan while this one wrote shards.
+pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     let place = series.beside("plan");
-    let differences =
-        read(&place, store)?.map_or_else(|| vec!["it is gone".into()], |then| then.differences(plan));
-    match differences.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Failed(format!(
-            "another run wrote shards of this series at the same time: {} is another plan now ({}); check \
-             the input and the options of all runs, and start over with --force",
-            SecretUrl::from(&place),
-            differences.join("; ")
-        ))),
+    for _ in 0..MAX_SAVES {
+        let saved = read(&place, store)?;
+        let differences =
+            saved.as_ref().map_or_else(|| vec!["it is gone".into()], |saved| saved.differences(plan));
+        let Some(mut saved) = saved.filter(|_| differences.is_empty()) else {
+            return Err(Failure::Failed(format!(
+                "another run wrote shards of this series at the same time: {} is another plan now ({}); \
+                 check the input and the options of all runs, and start over with --force",
+                SecretUrl::from(&place),
+                differences.join("; ")
+            )));
+        };
+        let before = saved.checksums.clone();
+        saved.checksums.extend(&plan.checksums);
+        if saved.checksums == before {
+            return Ok(());
+        }
+        // Read again afterwards: another rank may have read the plan before this write, and written it since.
+        put(&place, &saved, store)?;
     }
+    // The shards without a checksum are written again by a resumed run.
+    Ok(())
 }
 
 /// The saved plan, if there is one.
@@ -229,14 +265,17 @@ pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
 }
 
 /// Writes a JSON document, whole or not at all.
-pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place)))
-    };
-    let mut text = serde_json::to_vec_pretty(document).map_err(|error| failed(&error))?;
-    text.push(b'\n');
-    store.put(place, &text)?;
+pub(crate) fn put(place: &str, value: &impl Serialize, store: &Store) -> Result<(), Failure> {
+    store.put(place, &document(place, value)?)?;
     Ok(())
+}
+
+/// The text of a JSON document for `place`, which errors name.
+pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let mut text = serde_json::to_vec_pretty(value)
+        .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place))))?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -5,26 +5,22 @@ use crate::failure::{Failure, other_error};
 use crate::interrupt::Stop;
 use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
-use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, begin, check, confirm};
+use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, begin, check, save_checksums};
 use crate::series::Series;
 use crate::shard_reader::ShardReader;
 use crate::write_options::WriteOptions;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
+use shardstream::store::Store;
 use shardstream::{ErrorKind, Result};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The samples of planned shards, by number.
 pub(crate) trait SampleSource: Send + Sync + 'static {
     /// Passes these samples to `take`, in order.
     fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()>;
-
-    /// The fields of a sample with their sizes, if known.
-    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>>;
-
-    /// The key of a sample, if known.
-    fn key(&self, sample: usize) -> Option<String>;
 }
 
 /// The shards to write.
@@ -57,7 +53,7 @@ impl<S: SampleSource> WriteJob<S> {
         let rank = write_options.machines.rank()?;
         let existing = write_options.existing();
         let plan = plan.option(NAMES, series.names());
-        begin(&plan, &series, existing, &context.store)?;
+        let plan = begin(plan, &series, existing, &context.store)?;
         if rank.world_size == 1 {
             series.remove_partial();
         }
@@ -66,11 +62,13 @@ impl<S: SampleSource> WriteJob<S> {
         let total = mine.iter().map(|(_, samples)| samples.len() as u64).sum();
         let progress = Arc::new(context.progress("writing", Unit::Samples, Some(total)));
         let stop = Stop::new(&context.interrupt);
+        let checksums = Arc::new(ShardChecksums::new(plan, series.clone(), context.store.clone()));
         let maker = ShardMaker {
-            series: series.clone(),
+            series,
             samples,
             existing,
             reader: context.reader.clone(),
+            checksums: Arc::clone(&checksums),
             stop: stop.clone(),
             progress,
         };
@@ -86,9 +84,48 @@ impl<S: SampleSource> WriteJob<S> {
                 break;
             }
         }
+        // After a failure as well, so that a resumed run keeps the shards that are finished.
+        let saved = checksums.save();
         stop.finish()?;
-        confirm(&plan, &series, &context.store)?;
+        saved?;
         Ok(Outcome::new(shards))
+    }
+}
+
+/// Records the checksums of finished shards in the saved plan.
+struct ShardChecksums {
+    series: Series,
+    store: Store,
+    plan: Mutex<(SavedPlan, Instant)>,
+}
+
+impl ShardChecksums {
+    fn new(plan: SavedPlan, series: Series, store: Store) -> Self {
+        ShardChecksums { series, store, plan: Mutex::new((plan, Instant::now())) }
+    }
+
+    fn checksum(&self, shard: u64) -> Option<u32> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.checksum(shard)
+    }
+
+    /// Records a shard. The plan is saved at once, unless saving would take more than a twentieth of the time:
+    /// a killed run loses the shards since the last save. A failure is one of the [last](Self::save) save.
+    fn add(&self, shard: u64, crc32c: u32) {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let (plan, next_save) = &mut *plan;
+        plan.finished(shard, crc32c);
+        let start = Instant::now();
+        if start >= *next_save {
+            // Saving is repeated at the end, which returns the error.
+            drop(save_checksums(plan, &self.series, &self.store));
+            *next_save = Instant::now() + 20 * start.elapsed();
+        }
+    }
+
+    /// Saves what is not saved yet.
+    fn save(&self) -> std::result::Result<(), Failure> {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        save_checksums(&plan.0, &self.series, &self.store)
     }
 }
 
@@ -98,6 +135,7 @@ struct ShardMaker<S> {
     samples: Arc<S>,
     existing: ExistingShards,
     reader: ShardReader,
+    checksums: Arc<ShardChecksums>,
     stop: Stop,
     progress: Arc<Progress>,
 }
@@ -118,7 +156,7 @@ impl<S: SampleSource> ShardMaker<S> {
                             removes the shards of the series";
                 return Err(other_error(what).in_shard(url));
             }
-            Ok(_) => match self.index_as_planned(&url, &samples)? {
+            Ok(_) => match self.index_as_written(number, &url)? {
                 Some(index) => {
                     self.progress.add(samples.len() as u64);
                     return Ok(FinishedShard { made: ShardAction::Kept, index });
@@ -129,30 +167,19 @@ impl<S: SampleSource> ShardMaker<S> {
         Ok(FinishedShard { made, index: self.write(number, samples)? })
     }
 
-    /// The index of the existing shard, if it has the planned keys and fields.
-    fn index_as_planned(&self, url: &str, samples: &Range<usize>) -> Result<Option<ShardIndex>> {
-        let builder = self.reader.index_builder().threads(1);
-        let found = match builder.build_with_keys(&[url].into_iter().collect()) {
-            Ok(found) => found,
-            Err(error) if is_damage(error.kind()) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let as_planned = |shard: &ShardIndex, at: u64, sample: usize| {
-            let Some(mut planned) = self.samples.fields(sample) else { return true };
-            planned.sort_unstable();
-            let Some(found) = shard.fields(at) else { return false };
-            let mut found: Vec<(String, u64)> = found.map(|(field, size)| (field.to_owned(), size)).collect();
-            found.sort_unstable();
-            found == planned
-        };
-        let named = |key: &str, sample: usize| self.samples.key(sample).is_none_or(|planned| planned == key);
-        let same = |(shard, keys): &(ShardIndex, Vec<Box<str>>)| {
-            shard.samples() == samples.len() as u64
-                && keys.len() == samples.len()
-                && keys.iter().zip(samples.clone()).all(|(key, sample)| named(key, sample))
-                && (0..).zip(samples.clone()).all(|(at, sample)| as_planned(shard, at, sample))
-        };
-        Ok(found.into_iter().next().filter(same).map(|(shard, _)| shard))
+    /// The index of the existing shard, if its bytes are those that this plan wrote.
+    fn index_as_written(&self, number: u64, url: &str) -> Result<Option<ShardIndex>> {
+        let Some(expected) = self.checksums.checksum(number) else { return Ok(None) };
+        let mut crc32c = 0;
+        for chunk in self.reader.store.open_stored(url)? {
+            self.stop.check()?;
+            crc32c = crc32c::crc32c_append(crc32c, &chunk?);
+        }
+        if crc32c != expected {
+            return Ok(None);
+        }
+        let index = self.reader.index_builder().threads(1).build(&[url].into_iter().collect())?;
+        Ok(index.iter().next().cloned())
     }
 
     fn write(&self, number: u64, samples: Range<usize>) -> Result<ShardIndex> {
@@ -168,23 +195,10 @@ impl<S: SampleSource> ShardMaker<S> {
             self.progress.add(1);
             Ok(())
         })?;
-        let written = writer.finish()?.into_iter().next();
-        written.map(|shard| shard.index).ok_or_else(|| other_error("a shard without samples was planned"))
+        let Some(written) = writer.finish()?.into_iter().next() else {
+            return Err(other_error("a shard without samples was planned"));
+        };
+        self.checksums.add(number, written.crc32c);
+        Ok(written.index)
     }
-}
-
-/// Whether an error means that a shard is damaged, as no writer leaves it.
-fn is_damage(kind: &ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Truncated { .. }
-            | ErrorKind::ArchiveEnd(_)
-            | ErrorKind::Checksum
-            | ErrorKind::Header(_)
-            | ErrorKind::TooLarge { .. }
-            | ErrorKind::TooManyMembers { .. }
-            | ErrorKind::DuplicateMember { .. }
-            | ErrorKind::ScatteredSample
-            | ErrorKind::Decompress { .. }
-    )
 }

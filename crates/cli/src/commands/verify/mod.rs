@@ -6,6 +6,7 @@ mod resume_point;
 mod shard;
 
 use crate::context::Context;
+use crate::empty_fields::EmptyFields;
 use crate::failure::Failure;
 use crate::field;
 use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
@@ -45,9 +46,8 @@ pub(crate) struct Options {
     /// Every sample must have the fields that at least this share of the samples has; above 1 for none.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "require")]
     common: f64,
-    /// Fields that may be empty.
-    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
-    may_be_empty: Vec<String>,
+    #[command(flatten)]
+    empty: EmptyFields,
     /// Keys must be unique over all shards, not only within each.
     #[arg(long, conflicts_with = "resume")]
     unique_keys: bool,
@@ -86,7 +86,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         context.reader.limits,
         options.decode,
         options.min_side,
-        options.may_be_empty,
+        options.empty.names(),
         index.as_ref().map_or_else(|| Ok("none".to_owned()), fingerprint)?
     );
     let log = options.resume.as_deref().map(|path| VerifyLog::open(path, &checks)).transpose()?.map(Arc::new);
@@ -98,7 +98,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         index,
         decode: options.decode,
         min_side: options.min_side.unwrap_or(0),
-        may_be_empty: options.may_be_empty.clone(),
+        empty: options.empty.clone(),
         keys: options.unique_keys,
     };
     let mut verification = Verification::new(&options, context, &shards);

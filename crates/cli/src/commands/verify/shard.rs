@@ -3,6 +3,7 @@
 use super::log::VerifyLog;
 use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
 use super::resume_point::{self, ResumePoint};
+use crate::empty_fields::EmptyFields;
 use crate::field::{FieldKind, is_image_file};
 use crate::interrupt::Interrupt;
 use crate::samples::ShardProgress;
@@ -27,8 +28,7 @@ pub(super) struct Verifier {
     pub(super) decode: bool,
     /// Minimum length of the shorter side of an image, in pixels.
     pub(super) min_side: u32,
-    /// Fields that may be empty.
-    pub(super) may_be_empty: Vec<String>,
+    pub(super) empty: EmptyFields,
     /// Whether reports include the keys.
     pub(super) keys: bool,
 }
@@ -246,7 +246,7 @@ impl Verifier {
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             if bytes.is_empty() {
-                if !self.may_be_empty.iter().any(|field| field == name) {
+                if !self.empty.allow(name) {
                     let message = format!("the field {name:?} is empty");
                     report.add_finding("empty_field", Some((sample.key(), name)), message);
                 }

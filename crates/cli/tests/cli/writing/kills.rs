@@ -45,7 +45,11 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
             }
         }
         let found = whole("out");
-        assert!(found.iter().every(|(name, bytes)| alone.get(name) == Some(bytes)), "after {signal}");
+        // The plan has the checksums of all shards only at the end.
+        let is_same = |(name, bytes): (&String, &Vec<u8>)| {
+            name.ends_with(".plan.json") || alone.get(name) == Some(bytes)
+        };
+        assert!(found.iter().every(is_same), "after {signal}");
         assert!(struck > 1 || found.len() < alone.len(), "nothing was left to do after {signal}");
         before = shards(&out);
         if !arguments.contains(&"--resume".to_owned()) {

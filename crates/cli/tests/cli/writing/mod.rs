@@ -10,6 +10,8 @@ mod create;
 mod folders;
 #[cfg(unix)]
 mod kills;
+mod labels;
+mod lists;
 mod plan;
 mod reshard;
 mod safe;
