@@ -12,7 +12,7 @@ use shardstream::ErrorKind;
 use shardstream::store::tokio_rustls::rustls::pki_types::pem::PemObject;
 use shardstream::store::tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use shardstream::store::tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
-use shardstream::store::{Store, StoreBuilder, Transport, tokio_rustls};
+use shardstream::store::{ObjectVersion, Store, StoreBuilder, Transport, tokio_rustls};
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -57,7 +57,7 @@ fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static)
 fn learn_that_connections_are_clean(url: &str) {
     for _ in 0..2 {
         let store = Store::builder().retries(0).build().unwrap();
-        let _ = store.open_range(url, 0..10).unwrap().read_all();
+        let _ = store.open_range(url, 0..10, &ObjectVersion::any()).unwrap().read_all();
         std::thread::sleep(Duration::from_millis(150));
     }
 }

@@ -11,6 +11,7 @@ mod folders;
 #[cfg(unix)]
 mod kills;
 mod plan;
+mod replaced;
 mod reshard;
 mod safe;
 mod split;
