@@ -340,11 +340,9 @@ impl Opener {
             _ if self.scattered && extent == Extent::Slice => SCATTERED_AHEAD,
             wanted => wanted,
         };
-        let known = index.map(|index| index.object_at(url.expose_secret()));
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
-        let check =
-            check.after(passed).of(object, ExpectedObject { state: expected, index: known, epoch, url });
+        let check = check.after(passed).of(object, ExpectedObject { state: expected, epoch, url });
         let samples = SliceSamples::new(tar::read(body, parser), check.with_checksums(shards.checksums));
         Ok((samples, stopper, wanted_ahead))
     }

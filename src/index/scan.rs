@@ -178,7 +178,7 @@ struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     fn open(store: &'a Store, url: &'a str) -> Result<Self> {
-        let body = store.open_range(url, 0..MIN_WINDOW)?;
+        let body = store.open_range(url, 0..MIN_WINDOW, &ObjectVersion::any())?;
         Ok(Windows {
             store,
             url,
@@ -221,7 +221,8 @@ impl<'a> Windows<'a> {
 
     /// Opens the next window. Returns false if the object ends before it.
     fn next(&mut self, outline: &mut Outline) -> Result<bool> {
-        let Some(length) = self.object.as_ref().and_then(|object| object.size) else { return Ok(false) };
+        let Some(object) = &self.object else { return Ok(false) };
+        let Some(length) = object.size else { return Ok(false) };
         let wanted = outline.wanted();
         self.size = match wanted > self.end.saturating_add(MIN_GAP) {
             true => MIN_WINDOW,
@@ -231,7 +232,7 @@ impl<'a> Windows<'a> {
         self.end = self.at.saturating_add(self.size).min(length);
         outline.skip_to(self.at);
         if self.at < length {
-            self.body = self.store.open_range(self.url, self.at..self.end)?;
+            self.body = self.store.open_range(self.url, self.at..self.end, object)?;
         }
         Ok(self.at < length)
     }
@@ -248,7 +249,7 @@ impl<'a> Windows<'a> {
                 now.size.is_some() && now.is_strong() && !self.body.object_cell().is_unranged();
             if !may_have_more && now.size.unwrap_or(u64::MAX) > self.end {
                 self.end = u64::MAX;
-                self.body = self.store.open_range(self.url, 0..self.end)?;
+                self.body = self.store.open_range(self.url, 0..self.end, &ObjectVersion::any())?;
                 return Ok(false);
             }
             self.object = Some(now);

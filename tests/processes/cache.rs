@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::Result;
-use shardstream::store::{Cache, GetOptions, GetResponse, Source, Store};
+use shardstream::store::{Cache, GetOptions, GetResponse, ObjectVersion, Source, Store};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Lines, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -89,7 +89,11 @@ fn reader_of_parts_in_child() {
     println!("\nbegun");
     for start in (0..LENGTH).step_by(70_001) {
         let end = (start + 70_001).min(LENGTH);
-        let found = store.open_range(URL, start as u64..end as u64).unwrap().read_all().unwrap();
+        let found = store
+            .open_range(URL, start as u64..end as u64, &ObjectVersion::any())
+            .unwrap()
+            .read_all()
+            .unwrap();
         assert!(found == content[start..end], "{start}..{end}");
         cache.flush();
     }

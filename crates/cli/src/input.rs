@@ -7,7 +7,7 @@ use crate::progress::Unit;
 use crate::series::Series;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::ObjectUrl;
+use shardstream::store::{ObjectUrl, ObjectVersion};
 use shardstream::{ErrorKind, SecretUrl};
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(crate) struct Input {
     pub(crate) shards: Vec<ShardIndex>,
     /// The URL of each shard. It differs from the URL in the index if that is of a copy elsewhere.
     pub(crate) urls: Vec<SecretUrl>,
-    /// The version of each shard, if known.
-    pub(crate) versions: Vec<Option<String>>,
+    /// The object of each shard when it was looked at. Its samples are read of this version.
+    pub(crate) objects: Vec<ObjectVersion>,
     /// The keys of each shard; `None` if the shards were looked up in an index, which has no keys.
     pub(crate) keys: Option<Vec<Vec<Box<str>>>>,
 }
@@ -45,8 +45,8 @@ impl Input {
         };
         let shards = list.iter().map(known).collect::<Result<Vec<_>, _>>()?;
         let urls: Vec<SecretUrl> = list.iter().cloned().collect();
-        let versions = vec![None; urls.len()];
-        Ok(Input { shards, urls, versions, keys: None })
+        let objects = urls.iter().map(|_| ObjectVersion::any()).collect();
+        Ok(Input { shards, urls, objects, keys: None })
     }
 
     /// Compares the shards with the index that they were looked up in.
@@ -65,14 +65,14 @@ impl Input {
             Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
                 Ok(Err(error))
             }
-            version => version.map(Ok),
+            object => object.map(Ok),
         });
         let checked = checked.collect::<shardstream::Result<Vec<_>>>();
         context.interrupt.check()?;
-        let (mut versions, mut changed) = (Vec::new(), Vec::new());
+        let (mut objects, mut changed) = (Vec::new(), Vec::new());
         for result in checked? {
             match result {
-                Ok(version) => versions.push(version),
+                Ok(object) => objects.push(object),
                 Err(error) => changed.push(error),
             }
         }
@@ -89,7 +89,7 @@ impl Input {
                 shown.join("; ")
             )));
         }
-        self.versions = versions;
+        self.objects = objects;
         Ok(self)
     }
 
@@ -110,8 +110,8 @@ impl Input {
             }
         }
         context.interrupt.check()?;
-        let versions = shards.iter().map(|shard| shard.version().map(str::to_owned)).collect();
-        Ok(Input { shards, urls, versions, keys: Some(keys) })
+        let objects = shards.iter().map(ShardIndex::object).collect();
+        Ok(Input { shards, urls, objects, keys: Some(keys) })
     }
 
     /// The key of a sample, if keys are known.
@@ -153,12 +153,12 @@ impl Input {
     }
 }
 
-/// The current version of a shard that has not changed since it was indexed.
+/// The object of a shard that has not changed since it was indexed.
 ///
 /// # Errors
 /// See [`ShardIndex::check_object`].
-fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<Option<String>> {
+fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<ObjectVersion> {
     let now = store.stat(url.expose_secret())?;
     shard.check_object(url.expose_secret(), &now)?;
-    Ok(now.version)
+    Ok(now)
 }

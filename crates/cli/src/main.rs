@@ -29,6 +29,7 @@ mod lists;
 mod logging;
 mod machine_options;
 mod measuring;
+mod open_readers;
 mod options;
 mod outcome;
 mod output;

@@ -90,6 +90,25 @@ pub(crate) struct IndexOption {
     /// The index of the shards: a path or URL.
     #[arg(long, value_name = "INDEX")]
     index: Option<String>,
+    #[command(flatten)]
+    versions: VersionsOption,
+}
+
+/// Whether the versions of shards are compared with those in an index.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct VersionsOption {
+    /// Of the shards in the index, compare only the sizes and the samples, not the versions: for shards that
+    /// were copied together with their index.
+    #[arg(long, requires = "index")]
+    without_versions: bool,
+}
+
+impl VersionsOption {
+    /// Loads the index at `place`.
+    pub(crate) fn load(self, place: &str, context: &Context) -> Result<Index, Failure> {
+        let index = Index::load(&context.store, place)?;
+        Ok(if self.without_versions { index.without_versions() } else { index })
+    }
 }
 
 impl IndexOption {
@@ -100,7 +119,7 @@ impl IndexOption {
 
     /// Loads the index, if one was given.
     pub(crate) fn load(&self, context: &Context) -> Result<Option<Index>, Failure> {
-        Ok(self.index.as_ref().map(|place| Index::load(&context.store, place)).transpose()?)
+        self.index.as_ref().map(|place| self.versions.load(place, context)).transpose()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::field_edit::FieldEdit;
 use crate::input::Input;
+use crate::open_readers::OpenReaders;
 use crate::outcome::Outcome;
 use crate::output::note;
 use crate::range_samples::{RangeSamples, SamplePosition};
@@ -12,6 +13,7 @@ use crate::series::Series;
 use crate::shard_cutter::ShardCutter;
 use crate::write_job::WriteJob;
 use crate::write_options::{ShardLimits, WriteOptions};
+use shardstream::store::Compression;
 use shardstream::{Rng, SecretUrl};
 use std::sync::Arc;
 
@@ -65,8 +67,15 @@ impl Rewrite<'_> {
         let samples = order.len();
         let threads = write_options.threads.count();
         let reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
-        let ranges =
-            RangeSamples::new(context.reader.clone(), Arc::clone(input), order, self.edit.clone(), reads);
+        let is_compressed = Compression::of(series.pattern()).is_some();
+        let ranges = RangeSamples::new(
+            context.reader.clone(),
+            Arc::clone(input),
+            order,
+            self.edit.clone(),
+            reads,
+            OpenReaders::new(!is_compressed),
+        );
         let mut cutter = ShardCutter::new(*limits);
         for number in 0..samples {
             cutter.push_members(|size| ranges.add_members(number, size));

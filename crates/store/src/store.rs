@@ -81,8 +81,11 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Opens the bytes `range` of the object at `url` for reading. The body is shorter if the object ends
-    /// before the range does, and empty if it ends before the range begins.
+    /// Opens the bytes `range` of one version of the object at `url` for reading. The body is shorter if the
+    /// object ends before the range does, and empty if it ends before the range begins.
+    ///
+    /// `version` is what the range was chosen by, such as the result of [`stat`](Store::stat) or of an earlier
+    /// read: see [`Body::of_version`]. [`ObjectVersion::any`] accepts the object as it is now.
     ///
     /// A range of at most [`range_size`](super::StoreBuilder::range_size) bytes is one request, and an empty
     /// range none. Offsets in errors count from the beginning of the object. A server that knows no ranges
@@ -91,16 +94,18 @@ impl Store {
     /// # Errors
     ///
     /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while
-    /// it is read: offsets in it are not known before.
-    pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
+    /// it is read: offsets in it are not known before. The body returns [`ErrorKind::Changed`] if the object
+    /// is another one by now.
+    pub fn open_range(&self, url: &str, range: Range<u64>, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
         // What is opened next is not known, so a range is one request, however little of the object is left
         // behind it.
         queue.set_remaining(u64::MAX);
-        self.open_range_in(&queue, url, range)
+        Ok(self.open_range_in(&queue, url, range)?.of_version(version))
     }
 
-    /// [`open_range`](Store::open_range), for reading after everything that was opened in this queue before.
+    /// [`open_range`](Store::open_range) of any version, for reading after everything that was opened in this
+    /// queue before.
     #[doc(hidden)]
     pub fn open_range_in(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
         let open = || match Decompressor::of(url)? {

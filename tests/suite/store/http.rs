@@ -5,7 +5,7 @@ use crate::support::Every;
 use crate::support::noise;
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::ErrorKind;
-use shardstream::store::Store;
+use shardstream::store::{ObjectVersion, Store};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -380,7 +380,9 @@ fn unrequested_content_codings_are_refused_by_name() {
     // Some servers send this header for every file with such a name; the bytes are those of the file.
     let server = Server::start(|request| honest(request, &noise(900)).with("Content-Encoding", "x-gzip"));
     let store = Store::builder().build().unwrap();
-    assert!(store.open_range(&server.url("/a.bin"), 0..900).unwrap().read_all().is_err());
+    assert!(
+        store.open_range(&server.url("/a.bin"), 0..900, &ObjectVersion::any()).unwrap().read_all().is_err()
+    );
     assert!(store.stat(&server.url("/a.tar.gz?sig=s3cret")).unwrap().size == Some(900));
 }
 
@@ -412,7 +414,8 @@ fn ranged(
         move |request| script(request, &content)
     });
     let store = small_ranges().retries(3).build().unwrap();
-    let result = store.open_range(&server.url("/a.tar"), range.clone()).unwrap().read_all();
+    let result =
+        store.open_range(&server.url("/a.tar"), range.clone(), &ObjectVersion::any()).unwrap().read_all();
     let expected = &content[range.start.min(4500) as usize..range.end.min(4500) as usize];
     (result.map(|bytes| assert!(bytes == expected, "wrong bytes of {range:?}")), server.requests())
 }

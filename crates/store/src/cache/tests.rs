@@ -5,7 +5,7 @@ use crate::meter::SourceMeter;
 use crate::object::ObjectSource;
 use crate::object_store::memory::InMemory;
 use crate::source_registry::ObjectLocation;
-use crate::{Body, ObjectCell, Store};
+use crate::{Body, ObjectCell, ObjectVersion, Store};
 use std::io::Write;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -92,7 +92,10 @@ fn a_disk_that_damages_every_write_is_an_error() {
         until_empty(&directory);
     }
     // A range is not cached, and needs no disk.
-    assert!(store.open_range(URL, 100..2000).unwrap().read_all().unwrap() == content[100..2000]);
+    assert!(
+        store.open_range(URL, 100..2000, &ObjectVersion::any()).unwrap().read_all().unwrap()
+            == content[100..2000]
+    );
     flips.store(false, SeqCst);
     assert!(store.open(URL).unwrap().read_all().unwrap() == content);
     cache.flush();
@@ -112,7 +115,10 @@ fn a_replacement_of_a_damaged_entry_is_verified_too() {
         file[at] ^= 1;
         std::fs::write(&path, file).unwrap();
         cache.0.directory.flips.store(true, SeqCst);
-        assert_names_a_file(&store.open_range(URL, range).unwrap().read_all().unwrap_err(), &directory);
+        assert_names_a_file(
+            &store.open_range(URL, range, &ObjectVersion::any()).unwrap().read_all().unwrap_err(),
+            &directory,
+        );
         cache.flush();
         until_empty(&directory);
     }

@@ -3,7 +3,7 @@
 use super::{CacheFixture, URL, until};
 use crate::store::conformance::{read, read_range};
 use crate::support::noise;
-use shardstream::store::{Body, Cache};
+use shardstream::store::{Body, Cache, ObjectVersion};
 use shardstream::{Error, ErrorKind, Result};
 use std::fs;
 use std::ops::Range;
@@ -55,15 +55,21 @@ fn ways() -> [fn(&CacheFixture); 4] {
     let whole: fn(&CacheFixture) = |fixture| assert!(read(&fixture.store, URL).unwrap() == fixture.content);
     let parts: fn(&CacheFixture) = |fixture| {
         for part in self::parts() {
-            let body = fixture.store.open_range(URL, part.start as u64..part.end as u64).unwrap();
+            let body = fixture
+                .store
+                .open_range(URL, part.start as u64..part.end as u64, &ObjectVersion::any())
+                .unwrap();
             assert!(body.read_all().unwrap() == fixture.content[part.clone()], "{part:?}");
             fixture.cache.flush();
         }
     };
     let backwards: fn(&CacheFixture) = |fixture| {
         for part in self::parts().into_iter().rev() {
-            let stream =
-                fixture.store.open_range(URL, part.start as u64..part.end as u64).unwrap().into_stream();
+            let stream = fixture
+                .store
+                .open_range(URL, part.start as u64..part.end as u64, &ObjectVersion::any())
+                .unwrap()
+                .into_stream();
             let chunks: Vec<_> = futures::executor::block_on_stream(stream).map(Result::unwrap).collect();
             assert!(chunks.concat() == fixture.content[part.clone()], "{part:?}");
             fixture.cache.flush();
@@ -221,7 +227,7 @@ fn damage_that_returns_after_a_repair_is_an_error() {
             [begins + 20, begins + LENGTH - 2].into_iter().for_each(|at| damaged[at] ^= 1);
             fs::write(&entry, damaged).unwrap();
         };
-        let read = || fixture.store.open_range(URL, range.clone()).unwrap().read_all();
+        let read = || fixture.store.open_range(URL, range.clone(), &ObjectVersion::any()).unwrap().read_all();
         damage();
         assert!(read().is_ok());
         fixture.cache.flush();
@@ -251,7 +257,8 @@ fn damage_met_by_many_readers_is_counted_once() {
             let (fixture, opened) = (&fixture, &opened);
             scope.spawn(move || {
                 let start = if number % 2 == 0 { 0 } else { 2 * BLOCK };
-                let mut body = fixture.store.open_range(URL, start as u64..u64::MAX).unwrap();
+                let mut body =
+                    fixture.store.open_range(URL, start as u64..u64::MAX, &ObjectVersion::any()).unwrap();
                 let first = body.next().unwrap().unwrap();
                 opened.wait();
                 let rest: Vec<_> = body.map(Result::unwrap).collect();
@@ -402,7 +409,8 @@ fn entries_of_the_first_file_format_are_removed() {
         fs::write(&entry, &old).unwrap();
         fs::write(&partial, &old[..old.len() / 2]).unwrap();
         fixture.source.requested();
-        let found = fixture.store.open_range(URL, part.clone()).unwrap().read_all().unwrap();
+        let found =
+            fixture.store.open_range(URL, part.clone(), &ObjectVersion::any()).unwrap().read_all().unwrap();
         assert!(found == fixture.content[part.start as usize..(part.end as usize).min(4500)]);
         fixture.cache.flush();
         assert_eq!(fixture.source.bodies(), 5);

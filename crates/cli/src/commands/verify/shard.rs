@@ -56,8 +56,9 @@ fn is_unrelated(error: &Error) -> bool {
 const MAX_RESUMES: usize = 100;
 
 /// The state while a shard is read.
-#[derive(Default)]
 struct ShardReading<'a> {
+    /// The object as it was found first. All of it is read of this version.
+    object: &'a ObjectVersion,
     /// The index with which samples are compared, as long as their numbers are known.
     index: Option<&'a ShardIndex>,
     /// Sets of fields, with the number of samples that have them.
@@ -98,10 +99,15 @@ impl Verifier {
 
     /// Reads all samples of a shard.
     fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Result<()> {
-        let mut reading =
-            ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
-        let mut samples = match self.reader.samples(url) {
-            Ok(samples) => samples,
+        let mut reading = ShardReading {
+            object,
+            index: self.indexed(url, object, report),
+            fields: BTreeMap::new(),
+            decoder: Decoder::new(),
+            is_broken: false,
+        };
+        let mut samples = match self.reader.store.open(url.expose_secret()) {
+            Ok(body) => read(body.of_version(object), self.reader.parser(url)),
             Err(error) => {
                 report.add_error(&error);
                 return Ok(());
@@ -175,7 +181,7 @@ impl Verifier {
                 }
                 return Ok(None);
             }
-            _ => resume_point::after(at, url, reading.index, &self.reader.store, &self.interrupt),
+            _ => resume_point::after(at, url, reading.index, reading.object, &self.reader.store, &self.interrupt),
         };
         let start = match start {
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
@@ -190,7 +196,8 @@ impl Verifier {
             // The number of lost samples is not known, and so neither are the numbers of later ones.
             reading.index = None;
         }
-        let body = self.reader.store.open_range(url.expose_secret(), offset..u64::MAX)?;
+        let body =
+            self.reader.store.open_range(url.expose_secret(), offset..u64::MAX, reading.object)?;
         let parser = self.reader.parser(url).starting(sample.unwrap_or(report.samples), offset);
         Ok(Some(read(body, parser)))
     }

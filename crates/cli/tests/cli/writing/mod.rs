@@ -13,6 +13,7 @@ mod kills;
 mod labels;
 mod lists;
 mod plan;
+mod replaced;
 mod reshard;
 mod safe;
 mod split;
