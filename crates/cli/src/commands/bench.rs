@@ -9,7 +9,7 @@ use crate::table::Table;
 use crate::text;
 use serde::Serialize;
 use shardstream::SecretUrl;
-use shardstream::store::{ObjectUrl, RequestRecording};
+use shardstream::store::{ObjectUrl, ObjectVersion, RequestRecording};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -152,7 +152,7 @@ impl<'a> RecordingFile<'a> {
     fn begin(path: &'a str, context: &Context) -> Result<Self, Failure> {
         let recording = RecordingFile { path, recording: RequestRecording::new() };
         if files::exists(&context.store, path)? {
-            let mut first = context.store.open_range(path, 0..MAX_HEAD)?;
+            let mut first = context.store.open_range(path, 0..MAX_HEAD, &ObjectVersion::any())?;
             let head = first.next().transpose()?.unwrap_or_default();
             if !head.is_empty() && !RequestRecording::is_recording(&head) {
                 return Err(Failure::Failed(format!(
