@@ -210,7 +210,8 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
     };
     let indexed = Training { is_indexed: true, ..training };
     // Fewer samples than streams have no plan with an index.
-    let with_index = if is_indexed { None } else { indexed.rank_loads().ok() };
+    let has_plan = !is_indexed && samples >= streams as u64;
+    let with_index = if has_plan { Some(indexed.rank_loads()?) } else { None };
     Ok(PlanReport {
         shards: index.len(),
         samples,
