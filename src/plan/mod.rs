@@ -138,10 +138,10 @@ impl Plan {
     }
 
     /// Whether every stream keeps its shards, or slices of shards: they are dealt once, in an order of the
-    /// seed, and each epoch permutes those of each stream. A process that reads the same streams in each epoch
-    /// then reads the same bytes, which its [cache](crate::store::Cache) has from the second epoch on.
-    /// Samples never change to another stream: [`guide::determinism`](crate::guide::determinism) says what that
-    /// costs in randomness. Default: no.
+    /// seed, and each epoch permutes those of each stream. A process that reads the same streams in each
+    /// epoch then reads the same bytes, which its [cache](crate::store::Cache) has from the second epoch on.
+    /// Samples never change to another stream: [`guide::determinism`](crate::guide::determinism) says what
+    /// that costs in randomness. Default: no.
     ///
     /// A plan that is not [shuffled](Plan::shuffled) keeps them in any case. One that draws [with
     /// replacement](Plan::resampled) ignores this option.

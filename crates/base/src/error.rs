@@ -96,7 +96,7 @@ pub enum ErrorKind {
     /// There are fewer shards than readers that each need at least one.
     #[error(
         "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
-         waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, and `--index` of \
+         waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, or `--index` of \
          the program), or at least {readers} shards, or fewer {what}"
     )]
     TooFewShards {

@@ -31,8 +31,8 @@ const STREAMS_PER_RANK: [usize; 4] = [1, 2, 4, 8];
 ///
 /// The last table compares two orders of the shards: dealt anew in each epoch, or kept by each stream. It has
 /// the share of the bytes that the caches of the nodes have, and `repeated pairs`: how many times as often as
-/// after a uniform shuffle two samples of one global batch are in one global batch of the next epoch. 1 is the
-/// best mix.
+/// after a uniform shuffle two samples of one global batch are in one global batch of the next epoch. 1 is
+/// the best mix.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -210,7 +210,8 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
     };
     let indexed = Training { is_indexed: true, ..training };
     // Fewer samples than streams have no plan with an index.
-    let with_index = if is_indexed { None } else { indexed.rank_loads().ok() };
+    let has_plan = !is_indexed && samples >= streams as u64;
+    let with_index = if has_plan { Some(indexed.rank_loads()?) } else { None };
     Ok(PlanReport {
         shards: index.len(),
         samples,
@@ -258,7 +259,8 @@ fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(),
             text::number(report.batch.into())
         ),
     )?;
-    let unknown = if report.with_index.is_some() { "; without an index, a loader does not know them" } else { "" };
+    let unknown =
+        if report.with_index.is_some() { "; without an index, a loader does not know them" } else { "" };
     line("steps", report.balance.steps() + unknown)?;
     line("balance", report.balance.imbalance())?;
     if let Some(indexed) = &report.with_index {

@@ -36,6 +36,7 @@ impl ShardData {
             .seed(options.seed)
             .streams(streams)
             .shuffle_shards(train)
+            .keep_shards(options.keep_shards)
             .topology(options.topology)
             .index(index)
             .build()?;

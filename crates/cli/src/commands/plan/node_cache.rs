@@ -83,7 +83,8 @@ impl Nodes<'_> {
         let streams: Vec<Vec<Slice>> =
             (0..plan.streams()).filter(is_here).map(|stream| plan.stream(epoch, stream)).collect();
         let rounds = streams.iter().map(Vec::len).max().unwrap_or(0);
-        let in_turn = (0..rounds).flat_map(|round| streams.iter().filter_map(move |slices| slices.get(round)));
+        let in_turn =
+            (0..rounds).flat_map(|round| streams.iter().filter_map(move |slices| slices.get(round)));
         let block_bytes = BLOCK_BYTES.max(self.sizes.iter().sum::<u64>() / MAX_BLOCKS);
         in_turn.flat_map(|slice| self.blocks(slice, block_bytes)).collect()
     }
@@ -183,7 +184,8 @@ mod tests {
     #[test]
     fn slices_in_one_block_share_it() {
         let plan = Plan::counted([4; 10], 4, 1).unwrap().kept(true);
-        let (sizes, bytes_of) = (vec![4 << 18; 10], |slice: &Slice| slice.samples.start << 18..slice.samples.end << 18);
+        let (sizes, bytes_of) =
+            (vec![4 << 18; 10], |slice: &Slice| slice.samples.start << 18..slice.samples.end << 18);
         let interrupt = Interrupt::default();
         let nodes = Nodes {
             sizes: &sizes,

@@ -94,7 +94,8 @@ impl OrderComparison {
             cells.push(format!("{:.2}", order.repeated_pairs));
             table.row(cells);
         }
-        let limit = self.node_cache_bytes.map_or("of any size".into(), |bytes| format!("of {}", text::bytes(bytes)));
+        let limit =
+            self.node_cache_bytes.map_or("of any size".into(), |bytes| format!("of {}", text::bytes(bytes)));
         context.output.line(format_args!(
             "\nfound in the caches of {} ({limit}, empty before epoch 1):\n{table}",
             text::counted(self.nodes as u64, "node"),

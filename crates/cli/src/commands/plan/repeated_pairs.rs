@@ -70,7 +70,8 @@ impl Shuffling<'_> {
                 items.sort_unstable();
                 pairs += pairs_of(items.len());
                 // Two samples that were drawn one by one may be the same item, which two samples never are.
-                repeated += pairs_with_equal(&items, |item| item / batch) - pairs_with_equal(&items, |item| item);
+                repeated +=
+                    pairs_with_equal(&items, |item| item / batch) - pairs_with_equal(&items, |item| item);
             }
             epoch = next;
         }
@@ -122,7 +123,11 @@ impl EpochOrder {
     /// The number after that of the last item.
     fn end(&self) -> u64 {
         let streams = self.streams.len() as u64;
-        (1..).zip(&self.lengths).map(|(stream, length)| length.saturating_sub(1) * streams + stream).max().unwrap_or(0)
+        (1..)
+            .zip(&self.lengths)
+            .map(|(stream, length)| length.saturating_sub(1) * streams + stream)
+            .max()
+            .unwrap_or(0)
     }
 
     /// The shard and the number of the sample that is item `item` of the epoch.
@@ -194,7 +199,8 @@ mod tests {
                 (slice.samples.start..end).map(move |sample| Ok((slice.shard, sample)))
             });
             let rng = Rng::new(9, epoch, stream as u64);
-            let shuffled = samples.shuffle_items(buffer, rng).map(|sample: shardstream::Result<_>| sample.unwrap());
+            let shuffled =
+                samples.shuffle_items(buffer, rng).map(|sample: shardstream::Result<_>| sample.unwrap());
             for (step, (shard, sample)) in (0..).zip(shuffled) {
                 batches[shard][sample as usize] = (step * STREAMS as u64 + stream as u64) / batch;
             }
