@@ -119,8 +119,8 @@ pub fn may_block() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Stopped`] when the thread or the [process](interrupt_process) is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] on a
-/// thread that runs I/O tasks, if the future is not ready at once.
+/// [`ErrorKind::Stopped`] when the thread or the [process](interrupt_process) is [interrupted](Interrupt),
+/// and [`ErrorKind::Unsupported`] on a thread that runs I/O tasks, if the future is not ready at once.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     /// Wakes the thread. The flag keeps a wake-up that arrives while something inside `poll` parks the thread
     /// for its own reasons.

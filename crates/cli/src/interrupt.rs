@@ -11,9 +11,9 @@ use std::time::Duration;
 /// Whether Ctrl-C or SIGTERM has asked the program to end. Clones share the flag.
 ///
 /// Commands check it between samples, and all waits for a store end at once. A command that has not ended
-/// after [`GRACE`] is ended, since it may wait for a disk, or for a server that is to abort an upload. A second
-/// Ctrl-C does the same at once. Even then no file is half written, since files and objects appear under their
-/// names only when they are complete.
+/// after [`GRACE`] is ended, since it may wait for a disk, or for a server that is to abort an upload. A
+/// second Ctrl-C does the same at once. Even then no file is half written, since files and objects appear
+/// under their names only when they are complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 

@@ -125,8 +125,8 @@ fn a_share_of_the_minimum_is_allowed_from_the_start() {
     assert!(stops(&policy, counts(0, 2, 9)).is_none(), "3 of 12");
 }
 
-/// Of data of which half is damaged, a run of any length sees a few samples. Of data that keeps the limit by a
-/// factor of two, hardly any run is ended by chance.
+/// Of data of which half is damaged, a run of any length sees a few samples. Of data that keeps the limit by
+/// a factor of two, hardly any run is ended by chance.
 #[test]
 fn a_share_ends_a_run_over_damaged_data_early_and_no_other() {
     let policy = OnError::skip(Failures::damage()).share(0.001, 10_000);

@@ -206,7 +206,8 @@ fn exceeding_a_limit_ends_the_run_and_names_the_limit() {
     assert_eq!(good(&found).concat().last(), Some(&29));
     assert_eq!(good(&limited(skip().total(8), rows)).len(), 32);
 
-    // The 4th of the first 12 is one in three. The 2nd is more than a share of a tenth of 12, whatever follows.
+    // The 4th of the first 12 is one in three. The 2nd is more than a share of a tenth of 12, whatever
+    // follows.
     for (largest, skipped, last) in [(0.3, 3, "11"), (0.1, 1, "6")] {
         let found = limited(skip().share(largest, 12), rows);
         let error = found.last().unwrap().0.as_ref().unwrap_err();

@@ -1,11 +1,14 @@
 //! What faults of connections mean, whichever client met them.
 
-use crate::environment::proxy_hint;
+use crate::environment::{certificate_hint, proxy_hint};
 use crate::location::Failure;
 use crate::{Error, ErrorKind};
 use std::error::Error as StdError;
 use std::{io, iter};
 use tokio_rustls::rustls;
+
+/// What to do for a proxy that asks for a password.
+pub(crate) const PROXY_PASSWORD: &str = "put the user and the password into the URL of the proxy";
 
 /// A response that breaks the rules of HTTP: trying again would not help.
 pub(super) fn malformed(why: &str) -> Error {
@@ -22,6 +25,9 @@ pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::E
     }
     match causes(error).find_map(|error| error.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(_)) => malformed("it is not valid TLS"),
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            ErrorKind::Store(format!("{}{}", Failure::new(error), certificate_hint()).into()).into()
+        }
         Some(tls) if is_final(tls) => ErrorKind::Store(Failure::boxed(error)).into(),
         _ => passing_fault(error, kind),
     }
@@ -54,9 +60,16 @@ pub(super) fn passing_fault(error: &(dyn StdError + 'static), kind: Option<io::E
     io::Error::new(kind, Failure::new(error)).into()
 }
 
-/// Adds to a fault of a connection which variables name a proxy, if any do.
+/// What `hyper` says of a proxy that answers the request for a tunnel with 407.
+const NOT_AUTHORISED: &str = "proxy authorization required";
+
+/// Adds to a fault of a connection which variables name a proxy, if any do. One that asks for a password does
+/// so again.
 pub(crate) fn with_proxy_hint(fault: Error) -> Error {
     match (fault.kind(), proxy_hint()) {
+        (ErrorKind::Io(error), hint) if error.to_string().contains(NOT_AUTHORISED) => {
+            ErrorKind::Denied(format!("{error}{hint}; {PROXY_PASSWORD}").into()).into()
+        }
         (ErrorKind::Io(error), hint) if !hint.is_empty() => {
             io::Error::new(error.kind(), format!("{error}{hint}")).into()
         }

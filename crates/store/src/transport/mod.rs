@@ -24,7 +24,7 @@ pub(super) use body_transport::USER_AGENT;
 use body_transport::{BodyTransport, RawResponse};
 use bytes::Bytes;
 #[cfg(feature = "cloud")]
-pub(super) use fault::{network_fault, with_proxy_hint};
+pub(super) use fault::{PROXY_PASSWORD, network_fault, with_proxy_hint};
 use futures::future;
 use futures::stream::{BoxStream, StreamExt};
 use http::header::{self, HeaderMap, HeaderValue};

@@ -168,8 +168,8 @@ impl Checkpoints {
         Ok(checkpoint)
     }
 
-    /// Writes an empty object, and deletes it, so that a place that can never be written fails the training at
-    /// its start rather than after hours without a checkpoint.
+    /// Writes an empty object, and deletes it, so that a place that can never be written fails the training
+    /// at its start rather than after hours without a checkpoint.
     pub fn try_place(&self) -> Result<(), CheckpointError> {
         // Unlike the names of checkpoints, so that a leftover is none of them.
         let url = format!("{}/writable.rank-{}", self.url, self.topology.rank());
