@@ -22,6 +22,8 @@
 //! result is the object as it was at one moment, or an error. No message shows passwords or the query of a
 //! signed URL.
 
+#[doc(hidden)]
+pub use crate::wait::interrupt_process;
 pub use shardstream_store::object_store;
 #[cfg(feature = "http")]
 #[doc(hidden)]

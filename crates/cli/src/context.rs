@@ -7,6 +7,7 @@ use crate::logging::{self, Timeline};
 use crate::output::Output;
 use crate::progress::{Progress, Screen, Unit};
 use crate::shard_reader::ShardReader;
+use crate::waiting;
 use shardstream::store::{RequestRecording, Store};
 use std::path::Path;
 
@@ -29,6 +30,7 @@ impl Context {
     pub(crate) fn new(global: GlobalOptions, program: clap::Command) -> Result<Self, Failure> {
         let screen = Screen::default();
         let store = global.store_builder()?.build()?;
+        waiting::report(&store, global.progress(), &screen);
         Ok(Context {
             output: Output::new(screen.clone()),
             interrupt: Interrupt::listen()?,

@@ -46,12 +46,14 @@ mod shard_reader;
 mod skip_bad;
 mod table;
 mod text;
+mod waiting;
 mod write_job;
 mod write_options;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;
 use context::Context;
+use failure::Failure;
 use global::GlobalOptions;
 use logging::Timeline;
 use std::process::ExitCode;
@@ -81,6 +83,9 @@ fn main() -> ExitCode {
         Err(failure) => return failure.report(),
     };
     let done = program.command.run(&context);
+    // What was interrupted may end with any error.
+    let done =
+        done.map_err(|failure| if context.interrupt.is_set() { Failure::Interrupted } else { failure });
     let timeline = timeline.map_or(Ok(()), Timeline::finish);
     match done.and(context.output.flush()).and(timeline) {
         Ok(()) => ExitCode::SUCCESS,

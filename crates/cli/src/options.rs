@@ -189,7 +189,11 @@ fn read_whole_text(place: &str, context: &Context) -> Result<String, Failure> {
         return read_stdin(&context.interrupt);
     }
     let bytes = context.store.open(place)?.read_at_most(MAX_DOCUMENT)?;
-    let utf8 = |_| Failure::Failed(format!("{} is not UTF-8", SecretUrl::from(place)));
+    let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    let utf8 = |_| {
+        let why = if is_utf16 { "begins with the byte order mark of UTF-16: save it as" } else { "is not" };
+        Failure::Failed(format!("{} {why} UTF-8", SecretUrl::from(place)))
+    };
     String::from_utf8(bytes.into()).map_err(utf8)
 }
 

@@ -148,7 +148,12 @@ impl SourceMeter {
         self.requests_in_flight.begin(url, range, RequestPhase::Pause { tries, error })
     }
 
-    /// Lists the requests in flight and in pauses.
+    /// Notes other work than a request for bytes, until the returned entry is dropped.
+    pub(super) fn working(&self, url: &str, phase: RequestPhase) -> RequestEntry {
+        self.requests_in_flight.begin(&url.into(), None, phase)
+    }
+
+    /// Lists the requests in flight and in pauses, and other work.
     pub(super) fn requests(&self) -> Vec<RequestReport> {
         self.requests_in_flight.report()
     }

@@ -13,7 +13,7 @@ use crate::memory::Gauge;
 use crate::secret_url::shown;
 use crate::{
     Body, Budget, Cache, Error, ErrorKind, ObjectCell, ObjectInfo, ObjectUrl, ObjectVersion, ObjectWriter,
-    ReadQueue, RequestReport, Result, StoreReport, WriteOptions, fetch, local, runtime,
+    ReadQueue, RequestPhase, RequestReport, Result, StoreReport, WriteOptions, fetch, local, runtime,
 };
 use futures::stream::TryStreamExt;
 use std::collections::BTreeMap;
@@ -179,7 +179,8 @@ impl Store {
         StoreReport { sources, files: self.0.files.report() }
     }
 
-    /// Lists the requests in flight, and those that pause before a retry: to see why nothing arrives.
+    /// Lists the requests in flight, those that pause before a retry, and the listings, uploads and deletions
+    /// that are under way: to see why nothing arrives.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestReport> {
         let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -300,6 +301,7 @@ impl Store {
                 let limit =
                     self.source_timeout(prefix).or(Some(MAX_EMPTY.max(self.0.limits.retry_timeout * 2)));
                 let mut found = source.list(prefix);
+                let _listing = self.meter(prefix).working(prefix, RequestPhase::Listing);
                 runtime::run(async move {
                     let mut listing = Listing::default();
                     while let Some(object) = with_timeout(limit, found.try_next()).await? {
@@ -373,7 +375,10 @@ impl Store {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
                 ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options, buffer)?)),
-                ObjectLocation::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
+                ObjectLocation::Source(source) => {
+                    let entry = self.meter(url).working(url, RequestPhase::Upload);
+                    Ok(Box::new(UploadWriter::create(&*source, url)?.noted_in(entry)))
+                }
             }
         };
         create().map_err(|error| error.in_shard(url))
@@ -414,6 +419,7 @@ impl Store {
         let delete = || match self.0.sources.location(url)? {
             ObjectLocation::Local(path) => local::delete(&path),
             ObjectLocation::Source(source) => {
+                let _deleting = self.meter(url).working(url, RequestPhase::Deletion);
                 runtime::run(with_timeout(self.source_timeout(url), source.delete(url)))
             }
         };

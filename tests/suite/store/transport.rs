@@ -407,6 +407,12 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
         // Without the variable the certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
+        // Nor with a file that is not there, or is none of certificates.
+        let key = trusted.replace("ca.pem", "names");
+        for (file, why) in [("/nowhere.pem", "which cannot be read"), (&*key, "which has no certificate")] {
+            let text = child_says(&url, &[("SSL_CERT_FILE", file)]);
+            assert!(text.contains(&format!("SSL_CERT_FILE={file}, {why}")), "{text}");
+        }
     }
     let text = child_says(&format!("https://127.0.0.2:{}/a.tar", server.port()), &environment);
     assert!(text.contains("failed"), "{text}");

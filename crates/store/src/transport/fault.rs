@@ -5,12 +5,15 @@
 //! there (`what_could_be_read_in_two_ways_is_not_read`, `a_failed_tls_handshake_is_not_retried` and
 //! `a_connection_closed_while_idle_is_no_fault` in `tests/suite/store/transport.rs`).
 
-use crate::environment::proxy_hint;
+use crate::environment::{certificate_hint, proxy_hint};
 use crate::location::Failure;
 use crate::{Error, ErrorKind, Result};
 use http::header::{self, HeaderMap, HeaderValue};
 use std::error::Error as StdError;
 use std::{io, iter};
+
+/// What to do for a proxy that asks for a password.
+pub(crate) const PROXY_PASSWORD: &str = "put the user and the password into the URL of the proxy";
 
 /// A response that breaks the rules of HTTP: trying again would not help.
 fn malformed(why: &str) -> Error {
@@ -46,6 +49,9 @@ pub(crate) fn network_fault(error: &(dyn StdError + 'static), kind: Option<io::E
     }
     match causes(error).find_map(|error| error.downcast_ref()) {
         Some(rustls::Error::InvalidMessage(_)) => malformed("it is not valid TLS"),
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            ErrorKind::Store(format!("{}{}", Failure::new(error), certificate_hint()).into()).into()
+        }
         Some(tls) if is_final(tls) => ErrorKind::Store(Failure::boxed(error)).into(),
         _ => passing_fault(error, kind),
     }
@@ -102,9 +108,16 @@ pub(super) fn response_fault(error: reqwest::Error) -> Error {
     passing_fault(&error.without_url(), kind)
 }
 
-/// Adds to a fault of a connection which variables name a proxy, if any do.
+/// What `hyper` says of a proxy that answers the request for a tunnel with 407.
+const NOT_AUTHORISED: &str = "proxy authorization required";
+
+/// Adds to a fault of a connection which variables name a proxy, if any do. One that asks for a password does
+/// so again.
 pub(crate) fn with_proxy_hint(fault: Error) -> Error {
     match (fault.kind(), proxy_hint()) {
+        (ErrorKind::Io(error), hint) if error.to_string().contains(NOT_AUTHORISED) => {
+            ErrorKind::Denied(format!("{error}{hint}; {PROXY_PASSWORD}").into()).into()
+        }
         (ErrorKind::Io(error), hint) if !hint.is_empty() => {
             io::Error::new(error.kind(), format!("{error}{hint}")).into()
         }
