@@ -14,6 +14,7 @@ mod plan;
 mod replaced;
 mod reshard;
 mod safe;
+mod sound;
 mod split;
 
 use crate::support::read_content;
