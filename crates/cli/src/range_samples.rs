@@ -7,6 +7,7 @@ use crate::input_hash::InputHash;
 use crate::open_readers::OpenReaders;
 use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
+use shardstream::error::FailureClass;
 use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;
 use shardstream::store::{Body, ObjectVersion};
@@ -295,9 +296,7 @@ impl RangeReader {
         for sample in samples {
             let sample = match sample {
                 // Damage between the samples, which is left out. A sample that is lost is missed at the end.
-                Err(error) if self.input.damaged.is_some() && error.kind().failure_class().is_some() => {
-                    continue;
-                }
+                Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
                 sample => sample?,
             };
             let Some(next) = wanted.peek().copied() else { break };
@@ -316,6 +315,10 @@ impl RangeReader {
             Some(missing) => Err(stale(url, &format!("it has no sample {missing}"))),
         }
     }
+}
+
+fn is_damage(error: &shardstream::Error) -> bool {
+    error.kind().failure_class() == Some(FailureClass::Damage)
 }
 
 /// The error for a shard that does not match its index.
