@@ -99,7 +99,8 @@ impl DatasetBuilder {
     /// The order depends on whether there is an index. A shard that is not as it was indexed is [an
     /// error](ErrorKind::Stale) when it is read: if its size or version differs, if a slice has other
     /// samples, or if there are samples where the index has none. The version of a copy in another place is
-    /// not compared; for a copy in the same place there is [`Index::without_versions`]. After a damaged
+    /// not compared; for a copy in the same place, the checksums of the index decide if it has them, and
+    /// otherwise there is [`Index::without_versions`]. After a damaged
     /// sample whose place is in the index, the rest of the slice is left out.
     pub fn index(mut self, index: Index) -> Self {
         self.shards.index = Some(index);

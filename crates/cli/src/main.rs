@@ -38,6 +38,7 @@ mod progress;
 mod quantity;
 mod range_samples;
 mod rewrite;
+mod sample_list;
 mod samples;
 mod saved_plan;
 mod series;

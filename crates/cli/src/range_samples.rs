@@ -7,12 +7,14 @@ use crate::input_hash::InputHash;
 use crate::open_readers::OpenReaders;
 use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
+use shardstream::error::FailureClass;
 use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;
 use shardstream::store::{Body, ObjectVersion};
 use shardstream::tar::{Read, SampleParser, read};
 use shardstream::write::{ArchiveSize, TarWriter};
 use shardstream::{ErrorKind, Result};
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,12 +41,22 @@ pub(crate) type SamplePosition = (u32, u32);
 #[derive(Debug)]
 pub(crate) struct RangeSamples(Arc<RangeReader>);
 
+/// What is changed of the samples.
+#[derive(Debug)]
+pub(crate) struct OutputEdit {
+    pub(crate) fields: FieldEdit,
+    /// Whether the keys become the numbers of the samples in the output.
+    pub(crate) rekey: bool,
+}
+
 #[derive(Debug)]
 struct RangeReader {
     reader: ShardReader,
     input: Arc<Input>,
     order: Vec<SamplePosition>,
     edit: FieldEdit,
+    /// Whether the keys are the numbers of the samples in the output.
+    rekey: bool,
     /// Number of ranges read at a time for one output shard.
     concurrent_reads: usize,
     /// The readers of shards without ranges.
@@ -68,11 +80,20 @@ impl RangeSamples {
         reader: ShardReader,
         input: Arc<Input>,
         order: Vec<SamplePosition>,
-        edit: FieldEdit,
+        edit: OutputEdit,
         concurrent_reads: usize,
         open_readers: OpenReaders,
     ) -> Self {
-        RangeSamples(Arc::new(RangeReader { reader, input, order, edit, concurrent_reads, open_readers }))
+        let OutputEdit { fields: edit, rekey } = edit;
+        RangeSamples(Arc::new(RangeReader {
+            reader,
+            input,
+            order,
+            edit,
+            rekey,
+            concurrent_reads,
+            open_readers,
+        }))
     }
 
     /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers
@@ -80,9 +101,9 @@ impl RangeSamples {
     pub(crate) fn add_members(&self, number: usize, size: &mut ArchiveSize) {
         let inner = &*self.0;
         let Some((shard, sample)) = inner.order.get(number).copied() else { return };
-        if let Some(key) = inner.input.key(shard, sample) {
+        if let Some(key) = inner.key(number) {
             for (field, bytes) in inner.sizes(number).unwrap_or_default() {
-                size.add(key, &field, bytes);
+                size.add(&key, &field, bytes);
             }
             return;
         }
@@ -108,7 +129,8 @@ impl RangeSamples {
             let Some((shard, sample)) = inner.order.get(number).copied() else { continue };
             let known = inner.input.key(shard, sample);
             // If keys are not known, only fields are checked.
-            let mut edited = Sample::new(known.map_or_else(|| number.to_string(), str::to_owned));
+            let key = inner.key(number).unwrap_or_else(|| Cow::Owned(number.to_string()));
+            let mut edited = Sample::new(key.into_owned());
             let located = |error: shardstream::Error| {
                 let error = match known {
                     Some(key) => error.with_key(key),
@@ -174,6 +196,15 @@ impl RangeReader {
             Some(headers)
         };
         shard.members(sample)?.map(header).collect()
+    }
+
+    /// The key of an output sample, if known.
+    fn key(&self, number: usize) -> Option<Cow<'_, str>> {
+        if self.rekey {
+            return Some(Cow::Owned(format!("{number:09}")));
+        }
+        let (shard, sample) = *self.order.get(number)?;
+        self.input.key(shard, sample).map(Cow::Borrowed)
     }
 
     fn shard(&self, number: u32) -> Option<&ShardIndex> {
@@ -263,7 +294,11 @@ impl RangeReader {
     ) -> Result<()> {
         let mut wanted = run.samples.iter().copied().peekable();
         for sample in samples {
-            let sample = sample?;
+            let sample = match sample {
+                // Damage between the samples, which is left out. A sample that is lost is missed at the end.
+                Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
+                sample => sample?,
+            };
             let Some(next) = wanted.peek().copied() else { break };
             if shard.position_of(next) != Some(sample.position().sample) {
                 continue;
@@ -282,15 +317,38 @@ impl RangeReader {
     }
 }
 
+fn is_damage(error: &shardstream::Error) -> bool {
+    error.kind().failure_class() == Some(FailureClass::Damage)
+}
+
 /// The error for a shard that does not match its index.
 fn stale(url: &str, what: &str) -> shardstream::Error {
     let what = format!("{what} than the index says: build the index again");
     shardstream::Error::from(ErrorKind::Index(what)).in_shard(url)
 }
 
+/// The same sample with another key.
+fn with_key(sample: &Sample, key: &str) -> Sample {
+    let mut renamed = Sample::new(key);
+    for (field, value) in sample.fields() {
+        // No name comes twice.
+        drop(renamed.set(field.to_owned(), value.clone()));
+    }
+    renamed
+}
+
 impl SampleSource for RangeSamples {
     fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
-        let (inner, runs) = (&self.0, self.0.runs(samples));
+        let (inner, runs) = (&self.0, self.0.runs(samples.clone()));
+        let mut numbers = samples;
+        let mut rekeyed = |sample: Sample| {
+            let key = numbers.next().filter(|_| inner.rekey).and_then(|number| inner.key(number));
+            take(match key {
+                Some(key) => with_key(&sample, &key),
+                None => sample,
+            })
+        };
+        let take = &mut rekeyed;
         let ranged = runs.iter().all(|run| run.range.is_some());
         if inner.concurrent_reads <= 1 || runs.len() <= 1 || !ranged {
             return runs.iter().try_for_each(|run| inner.read(run, take));

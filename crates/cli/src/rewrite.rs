@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::open_readers::OpenReaders;
 use crate::outcome::Outcome;
 use crate::output::note;
-use crate::range_samples::{RangeSamples, SamplePosition};
+use crate::range_samples::{OutputEdit, RangeSamples, SamplePosition};
 use crate::saved_plan::SavedPlan;
 use crate::series::Series;
 use crate::shard_cutter::ShardCutter;
@@ -27,6 +27,8 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) limits: ShardLimits,
     pub(crate) shuffle: Option<u64>,
     pub(crate) edit: &'a FieldEdit,
+    /// Whether the keys become the numbers of the samples.
+    pub(crate) rekey: bool,
     pub(crate) write_options: &'a WriteOptions,
     /// Further options that select the samples, for the plan.
     pub(crate) options: Vec<(&'static str, String)>,
@@ -72,7 +74,7 @@ impl Rewrite<'_> {
             context.reader.clone(),
             Arc::clone(input),
             order,
-            self.edit.clone(),
+            OutputEdit { fields: self.edit.clone(), rekey: self.rekey },
             reads,
             OpenReaders::new(!is_compressed),
         );
@@ -92,6 +94,9 @@ impl Rewrite<'_> {
             .option("max-size", limits.max_size)
             .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()))
             .option("fields", self.edit.shown());
+        if self.rekey {
+            plan = plan.option("rekey", true);
+        }
         for (name, value) in &self.options {
             plan = plan.option(name, value);
         }

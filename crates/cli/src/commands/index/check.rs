@@ -8,10 +8,10 @@ use crate::progress::Unit;
 use crate::shard_reader::ShardReader;
 use crate::text;
 use serde::Serialize;
+use shardstream::error::FailureClass;
 use shardstream::index::ShardIndex;
-use shardstream::store::ObjectVersion;
+use shardstream::store::{ObjectUrl, ObjectVersion};
 use shardstream::{ErrorKind, Result, SecretUrl};
-use std::collections::HashSet;
 
 /// Compare an index with the shards as they are now.
 ///
@@ -76,9 +76,12 @@ pub(super) fn run(options: Options, context: &Context) -> std::result::Result<()
     })?;
     drop(progress);
     if !options.patterns.patterns.is_empty() {
-        let indexed: HashSet<String> = shards.iter().map(ToString::to_string).collect();
         let listed = Patterns::of(options.patterns.patterns).shards(context)?;
-        let new = listed.iter().map(ToString::to_string).filter(|url| !indexed.contains(url));
+        let is_indexed = |url: &&SecretUrl| {
+            let indexed = index.get(url.expose_secret());
+            indexed.is_some_and(|shard| ObjectUrl::from(*url).is_same_place(&ObjectUrl::parse(shard.url())))
+        };
+        let new = listed.iter().filter(|url| !is_indexed(url)).map(ToString::to_string);
         findings.extend(new.map(|shard| IndexMismatch { shard, found: "new", then: None, now: None }));
     }
     for finding in &findings {
@@ -117,7 +120,7 @@ fn compare(
     let Err(error) = checked else { return Ok(None) };
     let (then, now) = match error.kind() {
         ErrorKind::Stale { then, now } => (then.clone(), now.clone()),
-        kind if kind.failure_class().is_some() => {
+        kind if kind.failure_class() == Some(FailureClass::Damage) => {
             (shard.object().to_string(), format!("{now}, and a sample with other bytes"))
         }
         _ => return Err(error),

@@ -31,6 +31,8 @@ pub(super) struct Verifier {
     pub(super) empty: EmptyFields,
     /// Whether reports include the keys.
     pub(super) keys: bool,
+    /// Whether they include the keys of each set of fields.
+    pub(super) lists: bool,
 }
 
 /// Whether an error is not about the shard, but about the network, credentials, the machine or a missing
@@ -159,6 +161,7 @@ impl Verifier {
             report.add_error(&ErrorKind::Stale { then, now }.into());
         }
         report.fields = reading.fields.into_values().collect();
+        report.add_other_version(self.index.as_ref().and_then(|index| index.get(url.expose_secret())), url, object);
         Ok(())
     }
 
@@ -220,8 +223,12 @@ impl Verifier {
             samples: 0,
             shard: report.url.clone(),
             key: sample.key().to_owned(),
+            keys: Vec::new(),
         });
         field_set.samples += 1;
+        if self.lists {
+            field_set.keys.push(sample.key().to_owned());
+        }
         self.check_fields(sample, &reading.decoder, report);
         if self.keys {
             let mut hasher = DefaultHasher::new();
@@ -310,6 +317,17 @@ impl ShardReport {
                 finding.offset = finding.offset.filter(|_| !matches!(error.kind(), ErrorKind::NotFound(_)));
                 self.findings.push(finding);
             }
+        }
+    }
+
+    /// Adds a first finding that the shard has another version than the indexed one, if others were found.
+    /// Otherwise the checksums have shown that it is the indexed one.
+    fn add_other_version(&mut self, shard: Option<&ShardIndex>, url: &SecretUrl, object: &ObjectVersion) {
+        let Some(shard) = shard.filter(|_| !self.findings.is_empty()) else { return };
+        let then = shard.object_at(url.expose_secret());
+        if then.compare(object).is_different() && shard.check_object(url.expose_secret(), object).is_ok() {
+            let kind = ErrorKind::Stale { then: then.to_string(), now: object.to_string() };
+            self.findings.insert(0, Finding::of(&kind.into(), &self.url));
         }
     }
 

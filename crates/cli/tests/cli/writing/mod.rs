@@ -16,6 +16,7 @@ mod plan;
 mod replaced;
 mod reshard;
 mod safe;
+mod sound;
 mod split;
 
 use crate::support::read_content;
