@@ -109,6 +109,15 @@ fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
 
 /// Whether the buckets of a scheme are not on the servers of its cloud.
 fn is_elsewhere(scheme: &str) -> bool {
-    let names = ENDPOINTS.iter().filter(|(known, _)| *known == scheme).flat_map(|(_, names)| *names);
-    names.into_iter().any(|name| std::env::var_os(name).is_some())
+    endpoint(scheme).is_some()
+}
+
+/// The server that the environment names for the buckets of a scheme.
+pub(super) fn endpoint(scheme: &str) -> Option<String> {
+    let (_, names) = ENDPOINTS.iter().find(|(known, _)| *known == scheme)?;
+    let of_name = |name: &&str| {
+        let mut variables = std::env::vars_os();
+        variables.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    };
+    names.iter().find_map(of_name).map(|value| value.to_string_lossy().into_owned())
 }
