@@ -336,10 +336,14 @@ impl Opener {
         let known = index.map(|index| index.object_at(url.expose_secret()));
         // Another version would be refused.
         known.iter().for_each(|known| body.set_known_version(known.clone()));
+        let is_scattered = self.scattered && extent == Extent::Slice;
+        if is_scattered {
+            body.set_scattered();
+        }
         let (object, stopper) = (body.object_cell(), body.stopper());
         let wanted_ahead = match body.begin() {
             0 => 0,
-            _ if self.scattered && extent == Extent::Slice => SCATTERED_AHEAD,
+            _ if is_scattered => SCATTERED_AHEAD,
             wanted => wanted,
         };
         let (epoch, url) = (self.versions.clone(), url.clone());

@@ -137,6 +137,15 @@ impl Body {
         }
     }
 
+    /// Sets that nothing around this range will be read, before it [begins](Body::begin). A cache fetches no
+    /// more than the range.
+    #[doc(hidden)]
+    pub fn set_scattered(&mut self) {
+        if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
+            cached.set_scattered();
+        }
+    }
+
     /// Sets the offset in the object at which the body begins, and the cell that its chunks fill with the
     /// object's version.
     pub(super) fn part_of(mut self, object: ObjectCell, start: u64) -> Self {

@@ -37,7 +37,8 @@ const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 /// objects and ranges, as the slices of shards with an index, share the same blocks. What is not in the cache
 /// is read from the source in whole blocks, and each block is written to the directory in the background:
 /// readers never wait for that. If the disk is slower than the network, some blocks are not kept, and are read
-/// again in the next epoch. Ranges shorter than a sixteenth of a block are read from the source as they are.
+/// again in the next epoch. Ranges of up to a sixteenth of a block are read from the source as they are, unless
+/// they are slices of an index.
 ///
 /// Each time an object is opened, its source is asked for the current version, which costs a request of one
 /// byte. Blocks of another version are removed. Nothing is asked for a slice whose version is known from an

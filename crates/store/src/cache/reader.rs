@@ -27,7 +27,8 @@ use std::sync::Arc;
 
 /// Number of fetches that have begun. They share the budget with all other reads.
 const MAX_AHEAD: usize = 4;
-/// A range shorter than this part of a block is not worth fetching the block.
+/// A range of at most this part of a block is not worth fetching the block, unless it is a slice of which
+/// there are more: those are opened with the version that an index knows.
 const SMALL_DIVISOR: u64 = 16;
 
 /// A read of an object, or of a range of it, through the cache.
@@ -35,12 +36,14 @@ pub(crate) struct CachedRead {
     cache: Arc<CacheState>,
     target: FetchTarget,
     known: Option<ObjectVersion>,
+    /// Whether nothing around the range will be read.
+    is_scattered: bool,
     opening: Option<Task<CacheReader>>,
 }
 
 impl CachedRead {
     pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
-        CachedRead { cache, target, known: None, opening: None }
+        CachedRead { cache, target, known: None, is_scattered: false, opening: None }
     }
 
     /// Sets the version that the reader accepts: the source need not be asked for the current one.
@@ -48,12 +51,18 @@ impl CachedRead {
         self.known = Some(object).filter(ObjectVersion::is_strong);
     }
 
+    /// Sets that nothing around the range will be read, so that no whole blocks are fetched.
+    pub(crate) fn set_scattered(&mut self) {
+        self.is_scattered = true;
+    }
+
     /// Looks up the object, and starts to fetch what is not in the cache. Later calls do nothing. The fetch
     /// stops when this, or the stream that it becomes, is dropped.
     pub(crate) fn begin(&mut self) -> Result<()> {
         if self.opening.is_none() {
-            let (cache, target, known) = (Arc::clone(&self.cache), self.target.clone(), self.known.take());
-            self.opening = Some(runtime::spawn(CacheReader::open(cache, target, known))?);
+            let (reader, known) =
+                (CacheReader::new(Arc::clone(&self.cache), self.target.clone()), self.known.take());
+            self.opening = Some(runtime::spawn(reader.open(known, self.is_scattered))?);
         }
         Ok(())
     }
@@ -135,25 +144,20 @@ impl CacheReader {
     }
 
     /// Looks up the blocks of the current version, or of any version if the cache does not revalidate.
-    async fn open(
-        cache: Arc<CacheState>,
-        target: FetchTarget,
-        known: Option<ObjectVersion>,
-    ) -> Result<CacheReader> {
-        let mut reader = CacheReader::new(cache, target);
-        let Range { start, end } = reader.target.wanted;
-        let known = reader.target.expected.clone().or(known);
-        let is_small = end - start < reader.cache.block_size / SMALL_DIVISOR;
+    async fn open(mut self, known: Option<ObjectVersion>, is_scattered: bool) -> Result<CacheReader> {
+        let (block_size, Range { start, end }) = (self.cache.block_size, self.target.wanted.clone());
+        let is_small = known.is_none() && end - start <= block_size / SMALL_DIVISOR;
+        let known = self.target.expected.clone().or(known);
         // Of a short range, the version is no cheaper than the bytes.
-        if !is_small || known.is_some() || !reader.cache.revalidate {
-            reader.look_up(known).await?;
+        if !is_small || known.is_some() || !self.cache.revalidate {
+            self.look_up(known).await?;
         }
-        let blocks = start / reader.cache.block_size..reader.end.div_ceil(reader.cache.block_size);
-        if is_small && !blocks.into_iter().all(|number| reader.present.contains(&number)) {
-            reader = CacheReader::new(reader.cache, reader.target);
+        let mut blocks = start / block_size..self.end.div_ceil(block_size);
+        if (is_small || is_scattered) && !blocks.all(|number| self.present.contains(&number)) {
+            self = CacheReader::new(self.cache, self.target);
         }
-        reader.begin_ahead();
-        Ok(reader)
+        self.begin_ahead();
+        Ok(self)
     }
 
     async fn look_up(&mut self, known: Option<ObjectVersion>) -> Result<()> {

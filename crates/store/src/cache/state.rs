@@ -114,8 +114,9 @@ impl CacheState {
     /// can be read by more people, and a password could be guessed by a hash of nothing but the URL. May
     /// block.
     pub(super) fn key(&self, source: &dyn Source, url: &str) -> String {
-        let mut hash = Sha256::new();
-        if let Cow::Owned(_) = without_secrets(url) {
+        let place = source.place();
+        let (mut hash, parts) = (Sha256::new(), [&*place, url]);
+        if parts.iter().any(|part| matches!(without_secrets(part), Cow::Owned(_))) {
             hash.update(self.salt.get_or_init(|| {
                 self.salt().unwrap_or_else(|error| {
                     self.warn(&error);
@@ -123,7 +124,7 @@ impl CacheState {
                 })
             }));
         }
-        for part in [&*source.place(), url] {
+        for part in parts {
             // The length tells where a part ends.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
