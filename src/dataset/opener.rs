@@ -10,10 +10,10 @@
 //!   replaced until then.
 //!
 //! How many slices are open, the body of the slice opened last decides (`wanted_ahead`): 16 behind one of a
-//! network or a cache, where the budget decides what is requested; none behind a local file. Example: the slices A to F, and bodies that want two behind them. The first call opens A, B
-//! and C and returns A. The second opens D and returns B, whose bytes have been on their way since the first
-//! call. When F is open, nothing is left here, and a reader of the next epoch may begin behind this one with
-//! the room that is left.
+//! network or a cache, where the budget decides what is requested; none behind a local file. Example: the
+//! slices A to F, and bodies that want two behind them. The first call opens A, B and C and returns A. The
+//! second opens D and returns B, whose bytes have been on their way since the first call. When F is open,
+//! nothing is left here, and a reader of the next epoch may begin behind this one with the room that is left.
 //!
 //! Of a shard with a selection, a slice is read in pieces, each with a request of its own, where a [`GAP`] of
 //! bytes or more would be read for nothing: the selected samples 0..40 and 40..80 of A, if 1 MiB or more of

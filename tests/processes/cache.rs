@@ -167,7 +167,9 @@ impl CacheFixture {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let objects = fs::read_dir(self.0.path().join("cache")).unwrap().map(|entry| entry.unwrap().path());
+        // The first process makes the directory.
+        let objects = fs::read_dir(self.0.path().join("cache")).into_iter().flatten();
+        let objects = objects.map(|entry| entry.unwrap().path());
         let files = objects.filter(|path| path.is_dir()).flat_map(|object| fs::read_dir(object).unwrap());
         let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
         files.sort();

@@ -1,8 +1,8 @@
 //! The format of a file of the cache: a header that names one block of one version of an object, and the
 //! bytes of the block.
 //!
-//! The header has a checksum, and itself one of each piece of the block. So a file is what its header says, or
-//! it is found to be damaged, whatever a crash or a disk did to it.
+//! The header has a checksum, and itself one of each piece of the block. So a file is what its header says,
+//! or it is found to be damaged, whatever a crash or a disk did to it.
 
 use crate::aligned::ALIGNMENT;
 use crate::read_buffer::{self, ReadBuffer};

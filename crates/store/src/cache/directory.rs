@@ -308,8 +308,8 @@ fn is_key(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_hex(name, 64))
 }
 
-/// Splits the name of a file of an object into its version and the number of the block, which partial files do
-/// not have; `None` for other files.
+/// Splits the name of a file of an object into its version and the number of the block, which partial files
+/// do not have; `None` for other files.
 fn parse_name(path: &Path) -> Option<(&str, Option<u64>)> {
     let (name, extension) = path.file_name()?.to_str()?.split_once('.')?;
     let (version, number) = name.split_once('-').filter(|(version, _)| is_hex(version, 32))?;

@@ -4,6 +4,7 @@
 //! for that. Whole objects and ranges are read through the same blocks.
 
 mod block;
+mod cached_read;
 mod directory;
 mod reader;
 mod recorder;
@@ -11,7 +12,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub(super) use reader::CachedRead;
+pub(super) use cached_read::CachedRead;
 
 use super::{fetch, local};
 use crate::{Error, ErrorKind, Result, wait};
@@ -22,10 +23,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-/// Default for the size of a block in bytes. Ranges are read in whole blocks, so that a slice of a shard reads
-/// one block more than itself on average, which its neighbours need as well. A request has 8 MiB or more: with
-/// blocks as large, a slice of a few MiB would read twice as much as it has. Smaller blocks would be more
-/// files: 500 GB are half a million.
+/// Default for the size of a block in bytes. Ranges are read in whole blocks, so that a slice of a shard
+/// reads one block more than itself on average, which its neighbours need as well. A request has 8 MiB or
+/// more: with blocks as large, a slice of a few MiB would read twice as much as it has. Smaller blocks would
+/// be more files: 500 GB are half a million.
 const BLOCK_SIZE: u64 = 1 << 20;
 /// Smallest and largest size of a block. The header of its file bounds the number of checksums.
 const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
@@ -36,9 +37,9 @@ const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 /// It keeps blocks of objects, as stored, of all sources except local files, one file for each block. Whole
 /// objects and ranges, as the slices of shards with an index, share the same blocks. What is not in the cache
 /// is read from the source in whole blocks, and each block is written to the directory in the background:
-/// readers never wait for that. If the disk is slower than the network, some blocks are not kept, and are read
-/// again in the next epoch. Ranges of up to a sixteenth of a block are read from the source as they are, unless
-/// they are slices of an index.
+/// readers never wait for that. If the disk is slower than the network, some blocks are not kept, and are
+/// read again in the next epoch. Ranges of up to a sixteenth of a block are read from the source as they are,
+/// unless they are slices of an index.
 ///
 /// Each time an object is opened, its source is asked for the current version, which costs a request of one
 /// byte. Blocks of another version are removed. Nothing is asked for a slice whose version is known from an
@@ -52,9 +53,9 @@ const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
 /// before, reading ends with [`ErrorKind::DamagedCache`]: the disk cannot be trusted.
 ///
 /// When the directory cannot be used (the disk is full, or the directory has been removed), objects are read
-/// from their sources, and [`warning`](Cache::warning) says why. A crash or a power failure leaves no file that
-/// could be mistaken for a block. The directory should be on a local disk. Whoever can write to it decides
-/// what is read, so only trusted users should have access.
+/// from their sources, and [`warning`](Cache::warning) says why. A crash or a power failure leaves no file
+/// that could be mistaken for a block. The directory should be on a local disk. Whoever can write to it
+/// decides what is read, so only trusted users should have access.
 ///
 /// The directory, if it is created here, and all in it can be read only by their owner (modes `0700` and
 /// `0600` on Unix), since objects may come from private buckets. Processes that share the directory must run
@@ -172,8 +173,9 @@ impl CacheBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for a maximum of 0 bytes, for blocks of none or of more than 64 MiB, or if the path cannot be created or is not a directory. A read-only
-    /// directory is accepted, and its blocks are used.
+    /// [`ErrorKind::Config`] for a maximum of 0 bytes, for blocks of none or of more than 64 MiB, or if the
+    /// path cannot be created or is not a directory. A read-only directory is accepted, and its blocks are
+    /// used.
     pub fn build(self) -> Result<Cache> {
         let CacheBuilder { directory, max_bytes, revalidate, block_size } = self;
         if max_bytes == 0 {

@@ -1,10 +1,10 @@
 //! Reads one object, or a range of it, through the cache: blocks from the directory, and what is missing from
 //! the source.
 //!
-//! What is missing is fetched in whole blocks, by one [`fetch`] for each run of blocks that follow each other.
-//! The next few fetches begin before they are needed, so that a reader whose blocks lie scattered does not
-//! wait for one round trip after the other. All bytes of a read are of one version: that of the first bytes
-//! is requested for all later ones.
+//! What is missing is fetched in whole blocks, by one [`fetch`] for each run of blocks that follow each
+//! other. The next few fetches begin before they are needed, so that a reader whose blocks lie scattered does
+//! not wait for one round trip after the other. All bytes of a read are of one version: that of the first
+//! bytes is requested for all later ones.
 //!
 //! Example: blocks of 10 bytes, of which 1 and 4 are in the directory, and a reader of 25..60. It fetches
 //! 20..40 and 50..60, drops 20..25, returns 25..40, reads block 4, and returns 50..60. Then all but block 0
@@ -16,10 +16,9 @@ use super::state::{CacheChange, CacheState};
 use crate::activity::{self, Activity};
 use crate::fetch::{Fetch, FetchTarget, fetch};
 use crate::runtime::{self, Task};
-use crate::wait::until_woken;
 use crate::{Error, ErrorKind, ObjectCell, ObjectVersion, Result};
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use futures::stream::StreamExt;
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -31,65 +30,8 @@ const MAX_AHEAD: usize = 4;
 /// there are more: those are opened with the version that an index knows.
 const SMALL_DIVISOR: u64 = 16;
 
-/// A read of an object, or of a range of it, through the cache.
-pub(crate) struct CachedRead {
-    cache: Arc<CacheState>,
-    target: FetchTarget,
-    known: Option<ObjectVersion>,
-    /// Whether nothing around the range will be read.
-    is_scattered: bool,
-    opening: Option<Task<CacheReader>>,
-}
-
-impl CachedRead {
-    pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
-        CachedRead { cache, target, known: None, is_scattered: false, opening: None }
-    }
-
-    /// Sets the version that the reader accepts: the source need not be asked for the current one.
-    pub(crate) fn set_known(&mut self, object: ObjectVersion) {
-        self.known = Some(object).filter(ObjectVersion::is_strong);
-    }
-
-    /// Sets that nothing around the range will be read, so that no whole blocks are fetched.
-    pub(crate) fn set_scattered(&mut self) {
-        self.is_scattered = true;
-    }
-
-    /// Looks up the object, and starts to fetch what is not in the cache. Later calls do nothing. The fetch
-    /// stops when this, or the stream that it becomes, is dropped.
-    pub(crate) fn begin(&mut self) -> Result<()> {
-        if self.opening.is_none() {
-            let (reader, known) =
-                (CacheReader::new(Arc::clone(&self.cache), self.target.clone()), self.known.take());
-            self.opening = Some(runtime::spawn(reader.open(known, self.is_scattered))?);
-        }
-        Ok(())
-    }
-
-    /// Returns the bytes as a stream. With `may_block`, polling reads files itself; otherwise they are read
-    /// on threads for blocking work.
-    pub(crate) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
-        let begin = async move || -> Result<CacheReader> {
-            self.begin()?;
-            let CachedRead { cache, target, opening, .. } = self;
-            let reader = match opening {
-                Some(opening) => until_woken(opening, || target.meter.wait()).await?,
-                None => CacheReader::new(cache, target),
-            };
-            Ok(CacheReader { may_block, ..reader })
-        };
-        let chunks = |reader: CacheReader| {
-            stream::try_unfold(reader, async |mut reader| {
-                Ok(reader.next().await?.map(|chunk| (chunk, reader)))
-            })
-        };
-        stream::once(begin()).map_ok(chunks).try_flatten().boxed()
-    }
-}
-
 /// See the [module](self).
-struct CacheReader {
+pub(super) struct CacheReader {
     cache: Arc<CacheState>,
     target: FetchTarget,
     /// The hash of the object's place; `None` if what is read is not kept.
@@ -109,7 +51,8 @@ struct CacheReader {
     open: Option<BlockFile>,
     /// Version of the bytes returned so far.
     version: Option<ObjectVersion>,
-    may_block: bool,
+    /// Whether this thread reads files; otherwise threads for blocking work do.
+    pub(super) may_block: bool,
 }
 
 /// A fetch of blocks that follow each other.
@@ -124,7 +67,7 @@ struct BlockFetch {
 
 impl CacheReader {
     /// A reader that does not use the cache yet.
-    fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
+    pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
         let Range { start, end } = target.wanted;
         CacheReader {
             cache,
@@ -144,7 +87,11 @@ impl CacheReader {
     }
 
     /// Looks up the blocks of the current version, or of any version if the cache does not revalidate.
-    async fn open(mut self, known: Option<ObjectVersion>, is_scattered: bool) -> Result<CacheReader> {
+    pub(super) async fn open(
+        mut self,
+        known: Option<ObjectVersion>,
+        is_scattered: bool,
+    ) -> Result<CacheReader> {
         let (block_size, Range { start, end }) = (self.cache.block_size, self.target.wanted.clone());
         let is_small = known.is_none() && end - start <= block_size / SMALL_DIVISOR;
         let known = self.target.expected.clone().or(known);
@@ -242,7 +189,7 @@ impl CacheReader {
     }
 
     /// Reads the next chunk.
-    async fn next(&mut self) -> Result<Option<Bytes>> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
             self.begin_ahead();
             // A fetch is read to its end, where it reports its last error.

@@ -395,8 +395,8 @@ fn all_readers_learn_of_a_wrong_checksum() {
     }
 }
 
-/// A process that ends behind the last byte has not compared the checksum. Then the last block is missing, and
-/// the next reader asks for it.
+/// A process that ends behind the last byte has not compared the checksum. Then the last block is missing,
+/// and the next reader asks for it.
 #[test]
 fn the_last_block_is_kept_when_the_checksum_has_matched() {
     let fixture = CacheFixture::new();
