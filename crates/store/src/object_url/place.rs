@@ -115,9 +115,6 @@ fn is_elsewhere(scheme: &str) -> bool {
 /// The server that the environment names for the buckets of a scheme.
 pub(super) fn endpoint(scheme: &str) -> Option<String> {
     let (_, names) = ENDPOINTS.iter().find(|(known, _)| *known == scheme)?;
-    let of_name = |name: &&str| {
-        let mut variables = std::env::vars_os();
-        variables.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-    };
-    names.iter().find_map(of_name).map(|value| value.to_string_lossy().into_owned())
+    let value = names.iter().find_map(std::env::var_os)?;
+    Some(value.to_string_lossy().into_owned())
 }

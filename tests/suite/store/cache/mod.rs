@@ -1,6 +1,8 @@
 //! The cache: readers get the bytes of the object, from the directory or from the source.
 
 mod damage;
+#[cfg(all(feature = "gcs", feature = "s3", feature = "azure"))]
+mod endpoints;
 mod fixture;
 mod slices;
 
