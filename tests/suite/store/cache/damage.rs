@@ -304,11 +304,12 @@ fn a_damaged_block_never_passes_for_the_object() {
         fixture.source.requested();
         fixture.read();
         fixture.read();
-        assert_eq!(fixture.source.requested(), [2000..3000], "{what}");
+        assert!(matches!(&*fixture.source.requested(), [only] if *only == (2000..3000)), "{what}");
         assert!(fs::read(&path).unwrap() == sound, "{what}");
         fixture
     };
-    let near = |at: usize| at % 97 == 0 || at.abs_diff(header) < 9 || sound.len() - at < 9 || at < 24;
+    let near =
+        |at: usize| at.is_multiple_of(97) || at.abs_diff(header) < 9 || sound.len() - at < 9 || at < 24;
     for at in (0..sound.len()).filter(|at| near(*at)) {
         fixture = check(fixture, &sound[..at], &format!("cut to {at}"));
         fixture = check(fixture, &flipped(&sound, at), &format!("damaged at {at}"));

@@ -16,6 +16,11 @@ fn sorted(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges
 }
 
+#[track_caller]
+fn assert_only(requested: Vec<Range<u64>>, range: Range<u64>) {
+    assert_eq!((requested.len(), requested.first()), (1, Some(&range)));
+}
+
 #[test]
 fn a_range_is_read_and_kept_in_whole_blocks() {
     let fixture = CacheFixture::with(|cache| cache.revalidate(false));
@@ -24,7 +29,7 @@ fn a_range_is_read_and_kept_in_whole_blocks() {
     assert_eq!(fixture.numbers(), [1, 2]);
     // Its neighbour needs only what is not there.
     fixture.read_range(2600..3400);
-    assert_eq!(fixture.source.requested(), [3000..4000]);
+    assert_only(fixture.source.requested(), 3000..4000);
     fixture.read_range(1000..4000);
     assert_eq!(fixture.source.requested(), []);
     fixture.read();
@@ -42,13 +47,16 @@ fn a_short_range_is_requested_as_it_is() {
     for revalidate in [false, true] {
         let fixture = CacheFixture::with(|cache| cache.revalidate(revalidate));
         fixture.read_range(2010..2050);
-        assert_eq!(fixture.source.requested(), [2010..2050]);
+        assert_only(fixture.source.requested(), 2010..2050);
         assert_eq!(fixture.numbers(), [0; 0]);
         fixture.read();
         fixture.source.requested();
         fixture.read_range(2010..2050);
-        let asked = if revalidate { vec![2010..2050] } else { vec![] };
-        assert_eq!(fixture.source.requested(), asked, "no request for the version before that for the bytes");
+        match revalidate {
+            // There is no request for the version before that for the bytes.
+            true => assert_only(fixture.source.requested(), 2010..2050),
+            false => assert_eq!(fixture.source.requested(), []),
+        }
     }
 }
 
@@ -164,9 +172,9 @@ fn a_second_epoch_with_an_index_and_several_streams_requests_nothing() -> Result
         for (number, ranks) in [(1, 1), (2, 3)] {
             let again = store()?;
             let mut read = Vec::new();
-            (0..ranks).try_for_each(|rank| {
-                Ok::<_, shardstream::Error>(read.extend(epoch(&again, number, rank, ranks)?))
-            })?;
+            for rank in 0..ranks {
+                read.extend(epoch(&again, number, rank, ranks)?);
+            }
             read.sort_by(|one, other| one.key().cmp(other.key()));
             let expected: Vec<_> = (0..250).map(sample).collect();
             assert!(content(&read) == content(&expected));
