@@ -32,8 +32,7 @@ pub use shardstream_store::rustls;
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
     ObjectVersion, ObjectWriter, RecordedRequest, RequestOutcome, RequestPhase, RequestRecording,
-    RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport,
-    VersionComparison,
+    RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport, VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{

@@ -124,10 +124,28 @@ impl Body {
                 chunks.begin();
                 16
             }
-            // The cache is filled as fast as bytes arrive. An error here occurs again when the body is read.
-            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin().map_or(0, |()| 3),
+            // What is not in the cache is fetched. An error here occurs again when the body is read.
+            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin().map_or(0, |()| 16),
             // Local files are not read ahead.
             _ => 0,
+        }
+    }
+
+    /// Sets the version that the reader accepts, before it [begins](Body::begin). A cache that has this
+    /// version need not ask for the current one.
+    #[doc(hidden)]
+    pub fn set_known_version(&mut self, object: ObjectVersion) {
+        if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
+            cached.set_known(object);
+        }
+    }
+
+    /// Sets that nothing around this range will be read, before it [begins](Body::begin). A cache fetches no
+    /// more than the range.
+    #[doc(hidden)]
+    pub fn set_scattered(&mut self) {
+        if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
+            cached.set_scattered();
         }
     }
 

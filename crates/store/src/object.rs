@@ -9,6 +9,7 @@ use super::key;
 #[cfg(feature = "cloud")]
 use super::location::Failure;
 use super::multipart::PartsUpload;
+use super::object_url::ObjectUrl;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 #[cfg(feature = "cloud")]
 use super::{cloud, response};
@@ -50,6 +51,8 @@ impl fmt::Debug for ObjectSource {
 
 struct Bucket {
     base: SecretUrl,
+    /// The account or container that the client names, and the endpoint that the environment names.
+    place: String,
     client: Mutex<RenewableClient>,
     /// How a new client is made, unless the client is the caller's own.
     make: Option<(MakeClient, FetchLimits)>,
@@ -201,8 +204,10 @@ impl ObjectSource {
     }
 
     fn with_client(base: SecretUrl, client: BucketClient, make: Option<(MakeClient, FetchLimits)>) -> Self {
+        let endpoint = make.and_then(|_| ObjectUrl::parse(base.expose_secret()).endpoint());
+        let place = format!("{client} {}", endpoint.unwrap_or_default());
         let client = Mutex::new(RenewableClient { client, renewed_at: None });
-        ObjectSource(Arc::new(Bucket { base, client, make }))
+        ObjectSource(Arc::new(Bucket { base, place, client, make }))
     }
 }
 
@@ -223,6 +228,10 @@ impl Source for ObjectSource {
             }
         }
         .boxed()
+    }
+
+    fn place(&self) -> String {
+        self.0.place.clone()
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {

@@ -107,6 +107,11 @@ impl<'a> ObjectUrl<'a> {
         &self.text[..self.authority_end]
     }
 
+    /// The server that the environment names for the bucket, if it is not that of its cloud.
+    pub(super) fn endpoint(&self) -> Option<String> {
+        place::endpoint(self.scheme?)
+    }
+
     /// Whether this is a path, and no URL.
     #[must_use]
     pub fn is_path(&self) -> bool {

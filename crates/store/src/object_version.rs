@@ -77,10 +77,10 @@ impl ObjectVersion {
     /// What `Unknown` means for those who compare:
     ///
     /// - Joined only if they are `Same` (RFC 9110, 15.3.7.3): the ranges of a [`Body`](super::Body), what
-    ///   follows after a fault, and what follows a file of the [cache](super::Cache). An object without a
+    ///   follows after a fault, and blocks of the [cache](super::Cache). An object without a
     ///   strong version is read in one response; if that breaks, it is requested anew, and the bytes received
     ///   before must have the same checksum.
-    /// - Used again only if they are `Same`, and otherwise made anew: an entry of the cache, an index that
+    /// - Used again only if they are `Same`, and otherwise made anew: a block of the cache, an index that
     ///   was saved beside a shard or by an earlier job, and what `index build --update`, `verify --resume`,
     ///   `cp --resume` and `sync` find.
     /// - Accepted unless they are `Different`: a shard for its index, for a saved state, for the slices of an

@@ -31,10 +31,9 @@ use tuner::ConcurrencyTuner;
 /// All stores of a process share one budget, [`Budget::process`], unless they are given another. The number
 /// of requests in flight is tuned while reading: it grows as long as more requests bring more bytes, up to
 /// the number of connections. A range that a reader is waiting for is requested even when the budget is used
-/// up, one range for each reader, so that readers never wait for each other; the same holds for one range of
-/// each object that is fetched into a cache. Such a range is as large as the reader's share of the memory, at
-/// least 128 KiB, and grows while the reader keeps reading. A reader that reads nothing while others do keeps
-/// what it has, and nothing more is requested ahead for it.
+/// up, one range for each reader, so that readers never wait for each other. Such a range is as large as the
+/// reader's share of the memory, at least 128 KiB, and grows while the reader keeps reading. A reader that
+/// reads nothing while others do keeps what it has, and nothing more is requested ahead for it.
 ///
 /// `Report::memory` says how much of the budget each loader holds.
 ///
