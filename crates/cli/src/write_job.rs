@@ -108,8 +108,8 @@ impl ShardChecksums {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.checksum(shard).cloned()
     }
 
-    /// Records a shard. The plan is saved at once, unless saving would take more than a twentieth of the time:
-    /// a killed run loses the shards since the last save. A failure is one of the [last](Self::save) save.
+    /// Records a shard. The plan is saved at once, unless saving would take more than a twentieth of the
+    /// time: a killed run loses the shards since the last save.
     fn add(&self, shard: u64, checksum: ShardChecksum) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let (plan, next_save) = &mut *plan;

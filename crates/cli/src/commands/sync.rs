@@ -47,6 +47,6 @@ fn documents_in(directory: &str, context: &Context) -> Result<Vec<SecretUrl>, Fa
     let is_document = |url: &str| {
         depth(url) == depth(directory) + 1 && DOCUMENTS.iter().any(|end| url.ends_with(end))
     };
-    let listed = context.store.list_within(directory, 0)?;
-    Ok(listed.into_iter().map(|object| object.url).filter(|url| is_document(url)).map(SecretUrl::from).collect())
+    let urls = context.store.list_within(directory, 0)?.into_iter().map(|object| object.url);
+    Ok(urls.filter(|url| is_document(url)).map(SecretUrl::from).collect())
 }
