@@ -95,7 +95,8 @@ pub(super) fn of_web(text: &str) -> Option<String> {
 
 fn of_bucket_url(url: &Url) -> Option<String> {
     let schemes = ENDPOINTS.iter().map(|(scheme, _)| *scheme);
-    let named = schemes.filter_map(|scheme| Some((scheme, endpoint(scheme)?)));
+    let parsed = |scheme| Url::parse(&server_url(&endpoint(scheme)?)).ok();
+    let named = schemes.filter_map(|scheme| Some((scheme, parsed(scheme)?)));
     let mut named = named.filter_map(|(scheme, endpoint)| Some((scheme, at_endpoint(url, &endpoint)?)));
     let (scheme, (bucket, path), account) = match named.next() {
         Some((scheme, parts)) => (scheme, parts, None),
@@ -166,7 +167,7 @@ fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
 }
 
 /// The server that the environment names for the buckets of a scheme.
-fn endpoint(scheme: &str) -> Option<Url> {
+pub(super) fn endpoint(scheme: &str) -> Option<String> {
     let (_, names) = ENDPOINTS.iter().find(|(known, _)| *known == scheme)?;
     let named = names.iter().find_map(|name| variable(name));
     let emulator = || {
@@ -176,7 +177,7 @@ fn endpoint(scheme: &str) -> Option<Url> {
         let account = variable(ACCOUNT).unwrap_or_else(|| "devstoreaccount1".into());
         Some(format!("{}/{account}", server.trim_end_matches('/')))
     };
-    Url::parse(&server_url(&named.or_else(emulator)?)).ok()
+    named.or_else(emulator)
 }
 
 /// The value of a variable that has one.
