@@ -167,8 +167,8 @@ pub enum ErrorKind {
     /// A shard has changed since it was indexed, or since a state was taken.
     #[error(
         "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, \
-         or build the index again and begin an epoch anew (for a copy, which has a version of its own, use an \
-         index with checksums, which decide, or `Index::without_versions`, in the program \
+         or build the index again and begin an epoch anew (for a copy, which has a version of its own, use \
+         an index with checksums, which decide, or `Index::without_versions`, in the program \
          `--without-versions`)"
     )]
     Stale {

@@ -2,8 +2,8 @@
 //!
 //! A compressed shard has no byte ranges. If each output shard read it from its beginning, ten output shards
 //! of one input would decompress it five times over. So the reader of an output shard is kept, and the next
-//! output shard continues with it. Readers are only moved forward: a sample before the next one of all readers
-//! takes a new reader.
+//! output shard continues with it. Readers are only moved forward: a sample before the next one of all
+//! readers takes a new reader.
 //!
 //! Threads write output shards in parallel. One that needs a reader that another thread is using waits for it
 //! if the output is not compressed, since decompression is then most of the work: the input is decompressed

@@ -157,11 +157,11 @@ impl Body {
         self
     }
 
-    /// Refuses an object that is [different](ObjectVersion::compare) from this one, before any of its bytes is
-    /// returned: for reading an object that was looked up or read in part before.
+    /// Refuses an object that is [different](ObjectVersion::compare) from this one, before any of its bytes
+    /// is returned: for reading an object that was looked up or read in part before.
     ///
-    /// The body's first item is then [`ErrorKind::Changed`], which names both versions. An object whose version
-    /// is not known is not refused.
+    /// The body's first item is then [`ErrorKind::Changed`], which names both versions. An object whose
+    /// version is not known is not refused.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -21,11 +21,11 @@
 //!   `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times. `object_store` only
 //!   waits. In the page that it gets in the end, [`PageRequest`] has marked the keys that it cannot read.
 //!
-//! **Which server.** A [`Connector`] makes clients for the servers of one kind. `cloud.rs` builds a store twice:
-//! first with the connector [for credentials](Connector::for_credentials), of which only the provider of
-//! credentials is kept, and then, with that provider, with the one [for the bucket](Connector::for_bucket). The
-//! kinds differ in what silence means: a server of credentials that has never answered is given up after 5 s,
-//! for there may be none on this machine.
+//! **Which server.** A [`Connector`] makes clients for the servers of one kind. `cloud.rs` builds a store
+//! twice: first with the connector [for credentials](Connector::for_credentials), of which only the provider
+//! of credentials is kept, and then, with that provider, with the one
+//! [for the bucket](Connector::for_bucket). The kinds differ in what silence means: a server of credentials
+//! that has never answered is given up after 5 s, for there may be none on this machine.
 //!
 //! Data flows one way: this file sends, `attempt_policy` judges what comes back and never sends.
 

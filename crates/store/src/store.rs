@@ -84,8 +84,8 @@ impl Store {
     /// Opens the bytes `range` of one version of the object at `url` for reading. The body is shorter if the
     /// object ends before the range does, and empty if it ends before the range begins.
     ///
-    /// `version` is what the range was chosen by, such as the result of [`stat`](Store::stat) or of an earlier
-    /// read: see [`Body::of_version`]. [`ObjectVersion::any`] accepts the object as it is now.
+    /// `version` is what the range was chosen by, such as the result of [`stat`](Store::stat) or of an
+    /// earlier read: see [`Body::of_version`]. [`ObjectVersion::any`] accepts the object as it is now.
     ///
     /// A range of at most [`range_size`](super::StoreBuilder::range_size) bytes is one request, and an empty
     /// range none. Offsets in errors count from the beginning of the object. A server that knows no ranges

@@ -65,8 +65,8 @@ pub(crate) struct Options {
     /// Keep only the samples in this list, such as the bad ones to look at. Reads the headers of all shards.
     #[arg(long, value_name = "LIST", conflicts_with = "index")]
     only: Option<String>,
-    /// Leave out damaged samples, and name them on stderr. COUNT is the largest number left out. [default: the
-    /// larger of 10 and one in a thousand] Of a shard with a damaged header, nothing behind it is kept.
+    /// Leave out damaged samples, and name them on stderr. COUNT is the largest number left out. [default:
+    /// the larger of 10 and one in a thousand] Of a shard with a damaged header, nothing behind it is kept.
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, conflicts_with = "index")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     skip_bad: Option<Option<u64>>,
@@ -100,8 +100,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     };
     input.check_apart(&series)?;
     let input = Arc::new(input.check_unchanged(threads, context)?);
-    let read = |place: &Option<String>| place.as_ref().map(|place| SampleList::read(place, context)).transpose();
-    let (without, only) = (read(&options.without)?, read(&options.only)?);
+    let read = |place: &String| SampleList::read(place, context);
+    let without = options.without.as_ref().map(read).transpose()?;
+    let only = options.only.as_ref().map(read).transpose()?;
     let without = without.as_ref().map(|list| list.find(&input)).unwrap_or_default();
     let only = only.as_ref().map(|list| list.find(&input));
     let mut left_out = 0;

@@ -21,8 +21,8 @@ fn malformed(why: &str) -> Error {
 }
 
 /// Refuses a body whose end or bytes two readers could see differently (RFC 9112, 6.3): `hyper` decodes no
-/// transfer coding but `chunked`, and reads the others as if they were the bytes of the object. It accepts the
-/// length `5, 5`.
+/// transfer coding but `chunked`, and reads the others as if they were the bytes of the object. It accepts
+/// the length `5, 5`.
 pub(super) fn check_framing(headers: &HeaderMap) -> Result<()> {
     let is_list = |value: &HeaderValue| value.as_bytes().contains(&b',');
     if headers.get_all(header::CONTENT_LENGTH).iter().any(is_list) {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::store::{
-    Cache, CacheBuilder, Checksum, GetOptions, GetResponse, Source, Store, StoreBuilder,
+    Cache, CacheBuilder, Checksum, GetOptions, GetResponse, ObjectVersion, Source, Store, StoreBuilder,
 };
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeMap;

@@ -161,7 +161,8 @@ impl Verifier {
             report.add_error(&ErrorKind::Stale { then, now }.into());
         }
         report.fields = reading.fields.into_values().collect();
-        report.add_other_version(self.index.as_ref().and_then(|index| index.get(url.expose_secret())), url, object);
+        let index = self.index.as_ref().and_then(|index| index.get(url.expose_secret()));
+        report.add_other_version(index, url, object);
         Ok(())
     }
 
@@ -184,7 +185,10 @@ impl Verifier {
                 }
                 return Ok(None);
             }
-            _ => resume_point::after(at, url, reading.index, reading.object, &self.reader.store, &self.interrupt),
+            _ => {
+                let store = &self.reader.store;
+                resume_point::after(at, url, reading.index, reading.object, store, &self.interrupt)
+            }
         };
         let start = match start {
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
