@@ -115,7 +115,7 @@ fn a_changed_mixture_is_advised_only_where_it_is_allowed() {
     ];
     for (what, other, expected) in others {
         for (state, expected) in states.iter().zip(expected) {
-            let error = other.restore(state).err().expect("it is refused").to_string();
+            let error = other.restore(state).map(drop).expect_err("it is refused").to_string();
             assert_eq!(error.contains("`Loader::restore_changed`"), expected, "{what}: {error}");
             let allowed = [Changes::new(), Changes::new().restarted("0")];
             let is_allowed = allowed.iter().any(|changes| other.restore_changed(state, changes).is_ok());

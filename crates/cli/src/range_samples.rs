@@ -130,7 +130,7 @@ impl RangeSamples {
             let known = inner.input.key(shard, sample);
             // If keys are not known, only fields are checked.
             let key = inner.key(number).unwrap_or_else(|| Cow::Owned(number.to_string()));
-            let mut edited = Sample::new(key.into_owned());
+            let mut edited = Sample::new(&*key);
             let located = |error: shardstream::Error| {
                 let error = match known {
                     Some(key) => error.with_key(key),

@@ -449,9 +449,9 @@ fn an_index_with_checksums_reads_copies_in_the_indexed_place() {
     let store = Store::default();
     let urls: Vec<String> =
         (0..2).map(|i| directory.path().join(format!("{i}.tar")).display().to_string()).collect();
-    for number in 0..2 {
-        fs::write(&urls[number], shard(number, '1')).unwrap();
-        touch(&urls[number], 1000);
+    for (number, url) in urls.iter().enumerate() {
+        fs::write(url, shard(number, '1')).unwrap();
+        touch(url, 1000);
     }
     let index = Index::builder().checksums(true).build(&list(&urls)).unwrap();
     let expected: Outcome = dataset(&store, &urls, Some(index.clone()), 3).samples(0).collect();

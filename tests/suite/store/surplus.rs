@@ -81,9 +81,8 @@ fn surplus_bytes_on_an_idle_connection_answer_nothing() {
     let pause = Duration::from_millis(10);
     let server = Server::start(move |request| honest(request).followed_by(pause, wrong_answer()));
     let store = one_by_one().retries(0).build().unwrap();
-    let mut body = store.open(&server.url("/a.tar")).unwrap();
     let mut read = Vec::new();
-    while let Some(chunk) = body.next() {
+    for chunk in store.open(&server.url("/a.tar")).unwrap() {
         read.extend_from_slice(&chunk.unwrap());
         // Reading on requests the next range.
         while server.surpluses() < server.requests().len() {
