@@ -136,8 +136,8 @@ fn through_a_bucket(directory: &Path, scheme: &str) {
     assert!(back == samples(&directory.join("data"), "train"));
 }
 
-/// The number of output shards does not matter: the reader of a compressed shard is kept between them. Threads
-/// that begin in another order than that of the samples may need one each.
+/// The number of output shards does not matter: the reader of a compressed shard is kept between them.
+/// Threads that begin in another order than that of the samples may need one each.
 #[test]
 fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
     let dir = tempfile::tempdir().unwrap();
