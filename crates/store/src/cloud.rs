@@ -4,8 +4,6 @@
 use super::connector::Connector;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::credentials;
-#[cfg(feature = "gcs")]
-use super::environment::server_url;
 #[cfg(any(feature = "gcs", feature = "azure"))]
 use super::environment::variable;
 #[cfg(feature = "cloud")]
@@ -18,6 +16,8 @@ use super::location::Failure;
 #[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
 use super::location::missing;
 use super::object_url::ObjectUrl;
+#[cfg(feature = "gcs")]
+use super::server_url::server_url;
 #[cfg(feature = "cloud")]
 use crate::ErrorKind;
 use crate::Result;

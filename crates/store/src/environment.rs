@@ -7,6 +7,7 @@
 #[cfg(feature = "cloud")]
 use crate::Error;
 use crate::secret_url::shown;
+use crate::server_url::{has_scheme, server_url};
 use crate::{ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::ClientConfigKey;
@@ -305,15 +306,6 @@ fn check_proxy(name: &str, value: &str) -> Result<()> {
         Ok(url) if PROXY_SCHEMES.contains(&url.scheme()) => Ok(()),
         _ => Err(needs("another scheme is not supported")),
     }
-}
-
-fn has_scheme(value: &str) -> bool {
-    value.contains("://")
-}
-
-/// The URL of a server that may be named without a scheme: then it is `http`.
-pub(super) fn server_url(value: &str) -> String {
-    if has_scheme(value) { value.to_owned() } else { format!("http://{value}") }
 }
 
 /// What is wrong with the URL of a server. It must be one for both parsers that will read it: `url` passes

@@ -41,6 +41,7 @@ mod requests;
 #[cfg(feature = "transport")]
 mod response;
 mod runtime;
+mod server_url;
 mod source;
 mod source_registry;
 mod store;

@@ -1,6 +1,6 @@
 //! One spelling for each place.
 
-use crate::environment::server_url;
+use crate::server_url::server_url;
 use percent_encoding::percent_decode_str;
 use std::path::{self, Component, Path, PathBuf};
 use std::{env, fs};

@@ -10,7 +10,8 @@ mod fault;
 mod origin;
 mod redirect;
 
-use super::environment::{proxy_urls, server_url};
+use super::environment::proxy_urls;
+use super::server_url::server_url;
 use crate::read_buffer;
 use crate::secret_url::SentSecrets;
 use crate::{ErrorKind, Result};
