@@ -7,7 +7,9 @@
 #[cfg(feature = "cloud")]
 use crate::Error;
 use crate::secret_url::shown;
-use crate::server_url::{has_scheme, server_url};
+#[cfg(feature = "cloud")]
+use crate::server_url::has_scheme;
+use crate::server_url::server_url;
 use crate::{ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::ClientConfigKey;

@@ -17,9 +17,10 @@ use crate::secret_url::SentSecrets;
 use crate::{ErrorKind, Result};
 pub(super) use addresses::addresses;
 use bytes::Bytes;
-#[cfg(feature = "cloud")]
-pub(super) use fault::{PROXY_PASSWORD, network_fault, with_proxy_hint};
+pub(super) use fault::PROXY_PASSWORD;
 use fault::{check_framing, is_unanswered, request_fault, response_fault};
+#[cfg(feature = "cloud")]
+pub(super) use fault::{network_fault, with_proxy_hint};
 use futures::future;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::header::{self, HeaderMap, HeaderValue};
