@@ -49,7 +49,7 @@ impl ObjectVersion {
         ObjectVersion { size, version: version.map(Into::into) }
     }
 
-    /// An object of which nothing is known, so that any object is accepted as this one: for
+    /// An object of unknown size and version, so that any object is accepted as this one: for
     /// [`Store::open_range`](super::Store::open_range).
     #[must_use]
     pub fn any() -> Self {

@@ -222,7 +222,7 @@ impl LayoutBuilder {
         self.layout.samples()
     }
 
-    /// Adds a sample of which nothing is known, behind the last one.
+    /// Appends a sample without members.
     pub(super) fn push_lost(&mut self) {
         self.push(self.layout.end, []);
     }
