@@ -192,6 +192,15 @@ pub(super) fn read_object(file: &mut File) -> Result<CachedObject, BlockError> {
     read_header(file).map(|(header, _)| header.object)
 }
 
+/// Marks a block as the most recently used. Where times cannot be set, blocks are evicted in the order in
+/// which they were written.
+///
+/// The time that a system gives a file when it is written comes from a clock that is some milliseconds late:
+/// a new block would be older than one that was read just before. So new blocks are marked as well.
+pub(super) fn mark_used(file: &File) {
+    let _ = file.set_modified(std::time::SystemTime::now());
+}
+
 /// The open file of a block. Its header is valid, and each piece is verified when it is read.
 #[derive(Debug)]
 pub(super) struct BlockFile {
@@ -243,9 +252,7 @@ impl BlockFile {
         Ok(buffer.freeze_range(index(at)..index(end.min(stop))))
     }
 
-    /// Marks the block as the most recently used. Where times cannot be set, blocks are evicted in the order
-    /// in which they were written.
     pub(super) fn mark_used(&self) {
-        let _ = self.file.set_modified(std::time::SystemTime::now());
+        mark_used(&self.file);
     }
 }

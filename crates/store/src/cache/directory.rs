@@ -145,6 +145,7 @@ impl CacheDirectory {
         let mut write = || {
             self.write(&mut file, &header)?;
             chunks.iter().try_for_each(|chunk| self.write_content(&mut file, chunk))?;
+            block::mark_used(&file);
             fs::rename(&partial, &path)
         };
         let written: io::Result<()> = write();
