@@ -109,8 +109,8 @@ impl ClassFolders {
         }
         if given.is_none() && !empty.is_empty() {
             return failed(format!(
-                "{} without images, which would still count as a class: {}; remove it, or name all classes by \
-                 --classes FILE",
+                "{} without images, which would still count as a class: {}; remove it, or name all classes \
+                 by --classes FILE",
                 text::counted(empty.len() as u64, "folder"),
                 named(&empty)
             ));

@@ -77,7 +77,7 @@ pub(crate) fn check_neighbours(
 ) -> Result<(), Failure> {
     let own = series.beside("classes");
     let (directory, own_name) = ObjectUrl::parse(&own).split_last();
-    let listed = match context.store.list_within(if directory.is_empty() { "." } else { directory }, 1) {
+    let listed = match context.store.list_within(if directory.is_empty() { "." } else { directory }, 0) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(()),
         listed => listed?,
     };
@@ -89,7 +89,12 @@ pub(crate) fn check_neighbours(
     for name in names.into_iter().filter(|name| *name != own_name) {
         let place = format!("{directory}{name}");
         // A listing of a bucket has the objects of its directories too; those are not there under this name.
-        let Ok(Some(theirs)) = load_classes(&place, context) else { continue };
+        let theirs = match load_classes(&place, context) {
+            Ok(Some(theirs)) => theirs,
+            Err(Failure::Crate(error)) => return Err(error.into()),
+            // Another document of such a name.
+            _ => continue,
+        };
         let other = |(number, class): (usize, &String)| {
             let here = *numbers.get(class.as_str()).filter(|here| **here != number)?;
             Some((class.clone(), number, here))

@@ -85,6 +85,9 @@ pub(crate) struct CopyOptions {
     /// also takes a target name.
     #[arg(value_name = "FROM|TO", required = true)]
     pub(crate) places: Vec<String>,
+    /// Further objects to copy, after those of `places`.
+    #[arg(skip)]
+    pub(crate) documents: Vec<SecretUrl>,
     /// Do not read copies again; compare only their sizes.
     #[arg(long)]
     no_reread: bool,
@@ -98,7 +101,7 @@ impl CopyOptions {
     /// Copies the objects and prints a report.
     pub(crate) fn run(self, existing: ExistingCopies, context: &Context) -> std::result::Result<(), Failure> {
         let settings = CopySettings { existing, reread: !self.no_reread, threads: self.threads.count() };
-        report(&copy_all(self.places, settings, context)?, self.json.json, context)
+        report(&copy_all(self.places, self.documents, settings, context)?, self.json.json, context)
     }
 }
 
@@ -123,10 +126,11 @@ struct CopySettings {
 /// Copies the objects of all places but the last to the last one. Returns the copies in order.
 fn copy_all(
     places: Vec<String>,
+    documents: Vec<SecretUrl>,
     settings: CopySettings,
     context: &Context,
 ) -> std::result::Result<Vec<Copied>, Failure> {
-    let copies = plan(places, settings, context)?;
+    let copies = plan(places, documents, settings, context)?;
     let Some(first) = copies.first() else { return Ok(Vec::new()) };
     let directory = ObjectUrl::from(&first.to).split_last().0.to_owned();
     let place = format!("{directory}{RECORDS}");
@@ -184,13 +188,15 @@ fn copy_all(
 /// Resolves the sources and targets, and looks up the objects at both.
 fn plan(
     mut places: Vec<String>,
+    documents: Vec<SecretUrl>,
     settings: CopySettings,
     context: &Context,
 ) -> std::result::Result<Vec<CopyJob>, Failure> {
     let Some(to) = places.pop().filter(|_| !places.is_empty()) else {
         return Err(Failure::Usage("give the objects to copy, and the target last".into()));
     };
-    let sources = Patterns::of(places).shards(context)?;
+    let mut sources: Vec<SecretUrl> = Patterns::of(places).shards(context)?.iter().cloned().collect();
+    sources.extend(documents);
     let target = ObjectUrl::parse(&to);
     let is_directory = || Ok::<_, Failure>(target.local_path()?.is_some_and(|path| path.is_dir()));
     let into = to.ends_with('/') || sources.len() > 1 || is_directory()?;

@@ -1,6 +1,6 @@
 //! The option that says which fields may be empty.
 
-/// An empty field is nearly always the rest of a failed download, so `create` refuses it and `verify` finds it.
+/// An empty field is nearly always the rest of a failed download: `create` refuses it, and `verify` finds it.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct EmptyFields {
     /// Fields that may be empty.

@@ -32,12 +32,23 @@ pub(crate) struct SavedPlan {
     pub(crate) shards: u64,
     /// [`InputHash`] of the input, in order.
     input: String,
-    /// The CRC-32C of each shard that is finished, by number. Plans that differ only in these are equal.
+    /// The shards that are finished, by number. Plans that differ only in these are equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    checksums: BTreeMap<u64, u32>,
+    checksums: BTreeMap<u64, ShardChecksum>,
     /// While `--force` replaces an earlier series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaced: Option<ReplacedSeries>,
+}
+
+/// The bytes of a finished shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShardChecksum {
+    pub(crate) crc32c: u32,
+    /// The version of an object in a bucket: while it has this one, it need not be read. A file can change
+    /// without its modification time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
 }
 
 /// The earlier series that a run with `--force` replaces.
@@ -70,14 +81,14 @@ impl SavedPlan {
         self
     }
 
-    /// The CRC-32C of a finished shard.
-    pub(crate) fn checksum(&self, shard: u64) -> Option<u32> {
-        self.checksums.get(&shard).copied()
+    /// The checksum of a finished shard.
+    pub(crate) fn checksum(&self, shard: u64) -> Option<&ShardChecksum> {
+        self.checksums.get(&shard)
     }
 
     /// Records that a shard is finished.
-    pub(crate) fn finished(&mut self, shard: u64, crc32c: u32) {
-        self.checksums.insert(shard, crc32c);
+    pub(crate) fn finished(&mut self, shard: u64, checksum: ShardChecksum) {
+        self.checksums.insert(shard, checksum);
     }
 
     /// Describes each difference from the plan `now`.
@@ -262,7 +273,7 @@ pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -
             )));
         };
         let before = saved.checksums.clone();
-        saved.checksums.extend(&plan.checksums);
+        saved.checksums.extend(plan.checksums.clone());
         if saved.checksums == before {
             return Ok(());
         }

@@ -6,13 +6,13 @@ use crate::interrupt::Stop;
 use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
 use crate::replacement;
-use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, begin, check, save_checksums};
+use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, ShardChecksum, begin, check, save_checksums};
 use crate::series::Series;
 use crate::shard_reader::ShardReader;
 use crate::write_options::WriteOptions;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::{ObjectVersion, Store};
+use shardstream::store::{ObjectUrl, ObjectVersion, Store};
 use shardstream::{ErrorKind, Result, SecretUrl};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -139,16 +139,16 @@ impl ShardChecksums {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    fn checksum(&self, shard: u64) -> Option<u32> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.checksum(shard)
+    fn get(&self, shard: u64) -> Option<ShardChecksum> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.checksum(shard).cloned()
     }
 
-    /// Records a shard. The plan is saved at once, unless saving would take more than a twentieth of the time:
-    /// a killed run loses the shards since the last save. A failure is one of the [last](Self::save) save.
-    fn add(&self, shard: u64, crc32c: u32) {
+    /// Records a shard. The plan is saved at once, unless saving would take more than a twentieth of the
+    /// time: a killed run loses the shards since the last save.
+    fn add(&self, shard: u64, checksum: ShardChecksum) {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let (plan, next_save) = &mut *plan;
-        plan.finished(shard, crc32c);
+        plan.finished(shard, checksum);
         let start = Instant::now();
         if self.is_saved && start >= *next_save {
             // Saving is repeated at the end, which returns the error.
@@ -205,7 +205,7 @@ impl<S: SampleSource> ShardMaker<S> {
                             removes the shards of the series";
                 return Err(other_error(what).in_shard(url));
             }
-            Ok(_) => match self.index_as_written(number, &url)? {
+            Ok(object) => match self.index_as_written(number, &url, &object)? {
                 Some(index) => {
                     self.progress.add(samples.len() as u64);
                     return Ok(FinishedShard { made: ShardAction::Kept, index });
@@ -218,15 +218,19 @@ impl<S: SampleSource> ShardMaker<S> {
     }
 
     /// The index of the existing shard, if its bytes are those that this plan wrote.
-    fn index_as_written(&self, number: u64, url: &str) -> Result<Option<ShardIndex>> {
-        let Some(expected) = self.checksums.checksum(number) else { return Ok(None) };
-        let mut crc32c = 0;
-        for chunk in self.reader.store.open_stored(url)? {
-            self.stop.check()?;
-            crc32c = crc32c::crc32c_append(crc32c, &chunk?);
-        }
-        if crc32c != expected {
+    fn index_as_written(&self, number: u64, url: &str, object: &ObjectVersion) -> Result<Option<ShardIndex>> {
+        let Some(ShardChecksum { crc32c: expected, version }) = self.checksums.get(number) else {
             return Ok(None);
+        };
+        if !ObjectVersion::new(None, version.as_deref()).compare(object).is_same() {
+            let mut crc32c = 0;
+            for chunk in self.reader.store.open_stored(url)? {
+                self.stop.check()?;
+                crc32c = crc32c::crc32c_append(crc32c, &chunk?);
+            }
+            if crc32c != expected {
+                return Ok(None);
+            }
         }
         let index = self.reader.index_builder().threads(1).build(&[url].into_iter().collect())?;
         Ok(index.iter().next().cloned())
@@ -248,7 +252,9 @@ impl<S: SampleSource> ShardMaker<S> {
         let Some(written) = writer.finish()?.into_iter().next() else {
             return Err(other_error("a shard without samples was planned"));
         };
-        self.checksums.add(number, written.crc32c);
+        let is_local = ObjectUrl::parse(&written.url).is_local();
+        let version = written.index.version().filter(|_| !is_local).map(str::to_owned);
+        self.checksums.add(number, ShardChecksum { crc32c: written.crc32c, version });
         Ok(written.index)
     }
 }

@@ -9,7 +9,6 @@ mod cache;
 mod checksum;
 #[cfg(feature = "transport")]
 mod client;
-mod client_settings;
 mod cloud;
 mod compression;
 #[cfg(feature = "cloud")]
@@ -36,6 +35,7 @@ mod object_cell;
 mod object_url;
 mod object_version;
 mod offload;
+mod recording;
 mod report;
 mod requests;
 #[cfg(feature = "transport")]
@@ -46,7 +46,6 @@ mod source_registry;
 mod store;
 #[cfg(feature = "transport")]
 mod transport;
-mod transport_choice;
 mod upload;
 
 pub use body::{Body, Stopper};
@@ -62,15 +61,15 @@ pub use object_cell::ObjectCell;
 pub use object_store;
 pub use object_url::ObjectUrl;
 pub use object_version::{ObjectVersion, VersionComparison};
+pub use recording::{RecordedRequest, RequestOutcome, RequestRecording};
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
-pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
-pub use store::Store;
 /// For tests over TLS.
 #[cfg(feature = "transport")]
 #[doc(hidden)]
-pub use tokio_rustls;
-pub use transport_choice::Transport;
+pub use rustls;
+pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
+pub use store::Store;
 pub use upload::ObjectWriter;
 pub use upload::WriteOptions;
 pub use upload::write_to;

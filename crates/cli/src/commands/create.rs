@@ -43,8 +43,8 @@ use std::time::Instant;
 pub(crate) struct Options {
     #[command(flatten)]
     from: SourceOptions,
-    /// The directory for relative paths in a list. [default: that of a CSV, TSV or JSON-lines list, the working
-    /// directory otherwise]
+    /// The directory for relative paths in a list. [default: that of a CSV, TSV or JSON-lines list, the
+    /// working directory otherwise]
     #[arg(long, value_name = "DIR", conflicts_with = "from_dir")]
     root: Option<PathBuf>,
     #[command(flatten)]
@@ -52,13 +52,14 @@ pub(crate) struct Options {
     /// With --from-list: the names end in NUL, as `find -print0` writes them.
     #[arg(long, conflicts_with_all = ["from_dir", "from_csv", "from_tsv", "from_jsonl"])]
     null: bool,
-    /// Number the samples (000000000, 000000001, …) instead of taking keys from the paths of files. Then a file
-    /// more or less changes the keys of all after it, and `split` moves samples between train and val.
+    /// Number the samples (000000000, 000000001, …) instead of taking keys from the paths of files. Then a
+    /// file more or less changes the keys of all after it, and `split` moves samples between train and val.
     #[arg(long, conflicts_with_all = ["key", "from_list"])]
     number_keys: bool,
     /// With --from-dir: number the classes as this JSON list of names does. The first run writes it, and the
     /// next ones, such as that of a validation folder, use it.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from_csv", "from_tsv", "from_jsonl", "from_list"])]
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["from_csv", "from_tsv", "from_jsonl", "from_list"])]
     classes: Option<String>,
     /// With --from-dir: add a field `json` with the path of the image.
     #[arg(long, conflicts_with_all = ["from_csv", "from_tsv", "from_jsonl", "from_list"])]
@@ -68,8 +69,8 @@ pub(crate) struct Options {
     #[arg(long)]
     verify: bool,
     /// Leave out samples with files that are missing, empty, no image although their extension is that of
-    /// one, or found by --verify, and list them. COUNT is the largest number left out. [default: the larger of
-    /// 10 and one in a thousand]
+    /// one, or found by --verify, and list them. COUNT is the largest number left out. [default: the larger
+    /// of 10 and one in a thousand]
     #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     skip_bad: Option<Option<u64>>,

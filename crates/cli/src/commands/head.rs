@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::documents::check_sheet;
 use crate::failure::Failure;
 use crate::field::{FieldKind, FieldPreview};
-use crate::options::{JsonOption, Patterns};
+use crate::options::{IndexedPatterns, JsonOption};
 use crate::samples;
 use crate::text;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
+    patterns: IndexedPatterns,
     /// Number of samples.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", default_value_t = 10)]
     samples: u64,
@@ -63,12 +63,12 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if let Some(place) = &options.sheet {
         check_sheet(place, context)?;
     }
-    let shards = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards(context)?;
     let decoder = Decoder::new();
     let mut sheet = options.sheet.as_ref().map(|_| ContactSheet::new(options.side, options.columns));
     let mut left = options.samples;
     if left > 0 {
-        samples::in_order(&shards, context, "head", |sample| {
+        samples::as_indexed(&shards, index.as_ref(), context, "head", |sample| {
             show(&sample, &options, &decoder, context)?;
             if let Some(sheet) = &mut sheet {
                 add_images(&sample, &options, sheet)?;

@@ -177,6 +177,17 @@ fn writes(emulator: &Emulator) {
     let forced = ["reshard", "data", "--to", &there, "--force"];
     done(dir.path(), &[emulator], &forced);
     assert_eq!(done(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
+    // Its own input, by any name.
+    let (scheme, bucket) = emulator.bucket().split_once("://").unwrap();
+    let aliases: &[&str] = if scheme == "az" { &["azure", "adl", "abfs", "abfss"] } else { &["s3a"] };
+    let aliases = aliases.iter().map(|alias| format!("{alias}://{bucket}/re/x-000.tar"));
+    for input in aliases.chain([emulator.signed("re/x-000.tar")]) {
+        let mut command = program(dir.path());
+        command.envs(emulator.environment()).args(["reshard", &input, "--to", &there, "--force"]);
+        let ran = Ran::from(command.output().unwrap());
+        assert!(ran.code == Some(2) && ran.err.contains("of this series"), "{input}: {ran:?}");
+    }
+    assert_eq!(done(dir.path(), &[emulator], &["ls", &shards]).lines().count(), 1);
 }
 
 #[test]

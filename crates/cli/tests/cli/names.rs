@@ -98,7 +98,7 @@ fn control_characters_of_names_and_texts_do_not_reach_the_terminal() {
     let mut index: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(dir.path().join("d.json")).unwrap()).unwrap();
     index["shardlist"][0]["version"] = "v\u{1b}[31m\u{9b}".into();
-    index["shardlist"][0]["filesize"] = 512.into();
+    index["shardlist"][0]["filesize"] = 1_000_000.into();
     fs::write(dir.path().join("odd.json"), index.to_string()).unwrap();
     // A damaged shard.
     fs::create_dir(dir.path().join("cut")).unwrap();

@@ -70,6 +70,9 @@ pub(super) struct FieldSet {
     pub(super) shard: String,
     /// The key of the first of them.
     pub(super) key: String,
+    /// The keys of all of them, if they may be listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) keys: Vec<String>,
 }
 
 /// The sizes of the images of a field.

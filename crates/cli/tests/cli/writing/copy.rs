@@ -49,6 +49,52 @@ fn copies_are_the_same_and_not_made_twice() {
 }
 
 #[test]
+fn the_documents_of_a_directory_are_synced_with_its_shards() {
+    let dir = super::photos();
+    output(dir.path(), &["create", "--from-dir", "photos", "--to", "data/train-%d.tar", "--index"]);
+    output(dir.path(), &["index", "build", "data", "--to", "data/all.shidx"]);
+    let data = files(&dir.path().join("data"));
+    fs::create_dir(dir.path().join("data/below")).unwrap();
+    for other in ["data/notes.json", "data/below/x.index.json"] {
+        fs::write(dir.path().join(other), "{}").unwrap();
+    }
+    let names = ["all.shidx", "train-0.tar", "train.classes.json", "train.index.json", "train.plan.json"];
+    for (from, to) in [("data", "copy"), ("data/", "copy-2/"), ("./data", "copy-3")] {
+        assert!(output(dir.path(), &["sync", from, to]).starts_with("5 objects copied, "));
+        let mut copied = files(&dir.path().join(to));
+        copied.remove(".shardstream-copies.json").unwrap();
+        assert_eq!(copied.keys().collect::<Vec<_>>(), names);
+        assert!(copied == data, "{from}");
+    }
+    // A changed document is copied again, like a shard.
+    fs::write(dir.path().join("data/train.classes.json"), "[\"cat\", \"dog\", \"cow\"]").unwrap();
+    let said = output(dir.path(), &["sync", "data", "copy"]);
+    assert!(
+        said.starts_with("1 object copied") && said.ends_with("; 4 objects the same already\n"),
+        "{said}"
+    );
+    assert_eq!(
+        output(dir.path(), &["sync", "data/train-0.tar", "one"]).split(',').next(),
+        Some("1 object copied")
+    );
+    // In a bucket.
+    let server = bucket::start();
+    let sync = |from: &str, to: &str| -> Ran {
+        let mut command = program(dir.path());
+        command.env("STORAGE_EMULATOR_HOST", server.url("")).args(["sync", from, to]).output().unwrap().into()
+    };
+    let ran = sync("copy", "gs://bucket/deep/copy");
+    assert!(ran.out.starts_with("5 objects copied, "), "{ran:?}");
+    let ran = sync("gs://bucket/deep/copy/", "back");
+    assert!(ran.out.starts_with("5 objects copied, "), "{ran:?}");
+    let without_records = |name: &str| {
+        let mut files = files(&dir.path().join(name));
+        files.remove(".shardstream-copies.json").map(|_| files)
+    };
+    assert!(without_records("copy") == without_records("back"));
+}
+
+#[test]
 fn compressed_shards_are_copied_as_they_are() {
     let dir = demo();
     output(dir.path(), &["reshard", "data", "--to", "gz/%d.tar.gz"]);

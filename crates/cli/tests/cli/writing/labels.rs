@@ -96,7 +96,8 @@ fn only_folders_of_images_are_classes() {
     fs::write(photo("beside.png"), picture(4)).unwrap();
     let ran = run(dir.path(), &create("photos", "out/%03d.tar", &[]));
     let said = "shardstream: left out: 1 file in no class folder\n\
-                shardstream: left out: 4 folders, hidden or of macOS: .cache, __MACOSX, cat/.thumbs, cat/__MACOSX\n";
+                shardstream: left out: 4 folders, hidden or of macOS: .cache, __MACOSX, cat/.thumbs, \
+                cat/__MACOSX\n";
     assert_eq!((ran.code, &*ran.err), (Some(0), said));
     let found = classes(&dir.path().join("out"));
     assert!(found.len() == 12 && found["cat/0"] == "0" && found["owl/3"] == "2", "{found:?}");

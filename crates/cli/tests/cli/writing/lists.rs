@@ -136,8 +136,11 @@ fn numbers_are_stored_as_written() {
 #[test]
 fn texts_in_json_lines() {
     let dir = tempfile::tempdir().unwrap();
-    let lines = "{\"text\": \"one\\n\\\"two\\\"\", \"path\": \"a.html\", \"n\": 1}\n{\"text\": \"three\", \"n\": 2, \"none\": null}\n";
-    fs::write(dir.path().join("list.jsonl"), lines).unwrap();
+    let lines = [
+        r#"{"text": "one\n\"two\"", "path": "a.html", "n": 1}"#,
+        r#"{"text": "three", "n": 2, "none": null}"#,
+    ];
+    fs::write(dir.path().join("list.jsonl"), lines.join("\n")).unwrap();
     let create = ["create", "--from-jsonl", "list.jsonl", "--to", "out/%d.tar"];
     let error = failure(dir.path(), &create[..], 1);
     assert!(

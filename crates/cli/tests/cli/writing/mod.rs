@@ -14,8 +14,10 @@ mod kills;
 mod labels;
 mod lists;
 mod plan;
+mod replaced;
 mod reshard;
 mod safe;
+mod sound;
 mod split;
 
 use crate::support::read_content;
