@@ -1,12 +1,12 @@
-//! Replaces an existing series of shards (`--force`). Of the old series nothing is removed before the new one is
-//! complete, and only shards that its saved plan names.
+//! Replaces an existing series of shards (`--force`). Of the old series nothing is removed before the new one
+//! is complete, and only shards that its saved plan names.
 //!
 //! In a local directory, the new shards are written to a partial directory beside the old ones, and moved to
 //! their places at the end. A failure before that, such as a full disk, leaves the old series as it was.
 //!
-//! In a bucket, nothing can be renamed: a new shard replaces the old one of its number when it is complete. The
-//! saved plan names the run that does so. Each run reads it before it writes a shard: of two at the same time,
-//! the one that began last continues, and the other one fails.
+//! In a bucket, nothing can be renamed: a new shard replaces the old one of its number when it is complete.
+//! The saved plan names the run that does so. Each run reads it before it writes a shard: of two at the same
+//! time, the one that began last continues, and the other one fails.
 
 use crate::failure::Failure;
 use crate::saved_plan::{
@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 
-/// Checks that the series may be replaced. Returns the plan with the name of this run. It is saved here unless
-/// the new shards are staged in a partial directory; then nothing changes before [`publish`].
+/// Checks that the series may be replaced. Returns the plan with the name of this run. It is saved here
+/// unless the new shards are staged in a partial directory; then nothing changes before [`publish`].
 pub(crate) fn begin(
     mut plan: SavedPlan,
     series: &Series,
@@ -50,8 +50,8 @@ fn replace(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failu
     Ok(())
 }
 
-/// Moves the complete new shards from their partial directory to the places of the old ones. A kill in between
-/// leaves a plan by which `--resume` finds out which of them are new.
+/// Moves the complete new shards from their partial directory to the places of the old ones. A kill in
+/// between leaves a plan by which `--resume` finds out which of them are new.
 pub(crate) fn publish(
     mut plan: SavedPlan,
     staged: &Series,
@@ -82,8 +82,8 @@ pub(crate) fn publish(
     finish(plan, &BTreeMap::new(), series, store)
 }
 
-/// Ends the replacement of a series: checks that the new shards are those that this run wrote, as `written` names
-/// their versions, and removes those of the old shards that have no new one.
+/// Ends the replacement of a series: checks that the new shards are those that this run wrote, as `written`
+/// names their versions, and removes those of the old shards that have no new one.
 ///
 /// # Errors
 /// If another run replaced the plan or a shard.

@@ -56,7 +56,8 @@ pub(crate) struct ShardChecksum {
 pub(crate) struct ReplacedSeries {
     /// Number of its shards.
     pub(crate) shards: u64,
-    /// Differs for each run: of two that replace a series at the same time, the one that began last continues.
+    /// Differs for each run: of two that replace a series at the same time, the one that began last
+    /// continues.
     pub(crate) run: String,
 }
 
@@ -237,8 +238,8 @@ pub(crate) fn named_shards(place: &str, series: &Series, store: &Store) -> Resul
     Ok(saved.map_or(0, |saved| saved.replaced.map_or(0, |replaced| replaced.shards).max(saved.shards)))
 }
 
-/// Checks that the series may be written, and saves the plan unless the same one is there. Returns the plan with
-/// the checksums of finished shards.
+/// Checks that the series may be written, and saves the plan unless the same one is there. Returns the plan
+/// with the checksums of finished shards.
 pub(crate) fn begin(
     plan: SavedPlan,
     series: &Series,

@@ -81,8 +81,8 @@ impl Series {
         Ok(ObjectUrl::parse(directory).local_path()?)
     }
 
-    /// The numbers of the existing shards of the series, by whatever run they were written, with their versions
-    /// where a listing has them.
+    /// The numbers of the existing shards of the series, by whatever run they were written, with their
+    /// versions where a listing has them.
     pub(crate) fn existing(&self, store: &Store) -> Result<BTreeMap<u64, ObjectVersion>, Failure> {
         match self.local_directory()? {
             Some(path) => {

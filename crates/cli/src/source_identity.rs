@@ -34,8 +34,8 @@ const SIGNATURE: [&str; 24] = [
 ];
 
 /// The parts of a source's URL by which its record is found again: the URL without secrets, and a hash of the
-/// parameters of its query that are not part of a signature, which changes each time. The query itself may hold
-/// secrets, and is not saved.
+/// parameters of its query that are not part of a signature, which changes each time. The query itself may
+/// hold secrets, and is not saved.
 pub(crate) fn identity(url: &SecretUrl) -> (String, Option<String>) {
     let query = match ObjectUrl::from(url).is_web() {
         true => url.expose_secret().split_once('?').map_or("", |(_, query)| query),

@@ -1,8 +1,8 @@
 //! Partial files: files and directories under a temporary name until they are complete.
 //!
-//! The process that writes one holds a lock on it, which the system releases when the process ends, however it
-//! ends. So a partial file without a lock is a leftover of a killed process, and may be removed. Where a file
-//! system has no locks, nobody can tell, and partial files are left alone.
+//! The process that writes one holds a lock on it, which the system releases when the process ends, however
+//! it ends. So a partial file without a lock is a leftover of a killed process, and may be removed. Where a
+//! file system has no locks, nobody can tell, and partial files are left alone.
 
 use super::directory;
 use crate::ObjectUrl;
@@ -107,9 +107,9 @@ pub(super) fn is_partial(path: &Path) -> bool {
     name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
 }
 
-/// Removes partial files and directories that killed processes left in a local directory: those of the targets
-/// whose names `is_ours` accepts. Those of a live process are kept. Nobody reads leftovers, so one that cannot
-/// be removed is not an error.
+/// Removes partial files and directories that killed processes left in a local directory: those of the
+/// targets whose names `is_ours` accepts. Those of a live process are kept. Nobody reads leftovers, so one
+/// that cannot be removed is not an error.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -103,7 +103,8 @@ fn publish(partial: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// [`publish`] for file systems without hard links. A kill at any moment leaves no file with the name, or the
-/// whole one: the lock on the directory makes the check and the rename one step among processes of this crate.
+/// whole one: the lock on the directory makes the check and the rename one step among processes of this
+/// crate.
 fn publish_without_link(partial: &Path, path: &Path) -> io::Result<()> {
     let directory = File::open(directory(path));
     if let Ok(directory) = &directory {
