@@ -155,7 +155,7 @@ fn samples_of_an_index_are_read_by_their_bytes() {
     let dir = demo();
     output(dir.path(), &["reshard", "data", "--to", "gz/%d.tar.gz", "--count", "7"]);
     for data in ["data", "gz"] {
-        output(dir.path(), &["index", "build", data, "--to", "i.json"]);
+        output(dir.path(), &["index", "build", data, "--to", "i.json", "--force"]);
         let by_index = ["--index", "i.json"];
         for number in 0..12 {
             let cat = ["cat", "--field", "json;txt", "--nth", &number.to_string()].map(str::to_owned);

@@ -193,6 +193,56 @@ fn a_second_epoch_with_an_index_and_several_streams_requests_nothing() -> Result
     Ok(())
 }
 
+/// 8 nodes with a cache each, over 5 epochs, with whole shards and with slices.
+#[test]
+fn nodes_whose_streams_keep_their_shards_request_nothing_after_the_first_epoch() -> Result<()> {
+    let memory = Arc::new(InMemory::new());
+    let plain = small_ranges().with_object_store("mem://", Arc::clone(&memory) as _).build()?;
+    let sample = |n: usize| Sample::new(format!("{n:03}")).with("bin", noise(300 + n % 7 * 300));
+    for shard in 0..24 {
+        let samples: Vec<_> = (shard * 8..shard * 8 + 8).map(sample).collect();
+        shards::put(&plain, &shards::url(shard), &archive(&samples));
+    }
+    let list = ShardList::from_urls((0..24).map(shards::url));
+    let index = Index::builder().store(plain).build(&list)?;
+    for index in [None, Some(index)] {
+        let requests_by_epoch = |keep: bool| -> Result<Vec<u64>> {
+            let directories: Vec<_> = (0..8).map(|_| tempfile::tempdir().unwrap()).collect();
+            let mut requests = Vec::new();
+            for epoch in 0..5 {
+                requests.push(0);
+                let mut keys = Vec::new();
+                for (rank, directory) in directories.iter().enumerate() {
+                    let cache =
+                        Cache::builder(directory.path()).block_size(1000).revalidate(false).build()?;
+                    let store = small_ranges().with_object_store("mem://", Arc::clone(&memory) as _);
+                    let store = store.cache(cache.clone()).build()?;
+                    let dataset = Dataset::builder(list.clone()).shuffle_shards(true).keep_shards(keep);
+                    let mut dataset =
+                        dataset.streams(16).topology(Topology::new(rank, 8)?).store(store.clone());
+                    if let Some(index) = &index {
+                        dataset = dataset.index(index.clone());
+                    }
+                    for sample in dataset.build()?.samples(epoch) {
+                        keys.push(sample?.key().to_owned());
+                    }
+                    cache.flush();
+                    assert_eq!(cache.warning(), None);
+                    *requests.last_mut().unwrap() += store.report().total().requests;
+                }
+                keys.sort();
+                assert_eq!(keys, (0..192).map(|n| format!("{n:03}")).collect::<Vec<_>>());
+            }
+            Ok(requests)
+        };
+        let kept = requests_by_epoch(true)?;
+        assert!(kept[0] > 0 && kept[1..] == [0; 4], "{kept:?}");
+        let dealt = requests_by_epoch(false)?;
+        assert!(dealt[1] > dealt[0] / 2, "{dealt:?}");
+    }
+    Ok(())
+}
+
 /// Without an index, the version is asked for, and nothing else.
 #[test]
 fn revalidation_requests_no_bytes_of_slices() {

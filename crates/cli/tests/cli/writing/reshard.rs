@@ -136,9 +136,10 @@ fn through_a_bucket(directory: &Path, scheme: &str) {
     assert!(back == samples(&directory.join("data"), "train"));
 }
 
-/// The number of output shards does not matter: the reader of a compressed shard is kept between them.
+/// The number of output shards does not matter: the reader of a compressed shard is kept between them. Threads
+/// that begin in another order than that of the samples may need one each.
 #[test]
-fn a_compressed_shard_is_read_once_after_its_headers() {
+fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
     let dir = tempfile::tempdir().unwrap();
     for number in 0..2 {
         write(&dir.path().join(format!("in/{number}-%d.tar.gz")), 40, 40);
@@ -149,11 +150,10 @@ fn a_compressed_shard_is_read_once_after_its_headers() {
     let rank = ["--rank", "1", "--world-size", "2"];
     for (to, threads, more, most) in [
         ("a/%02d.tar", "1", &[][..], 1),
-        ("b/%02d.tar", "4", &[], 1),
-        // Each thread has a reader.
+        ("b/%02d.tar", "4", &[], 4),
         ("c/%02d.tar.gz", "3", &[], 3),
         // Every other output shard.
-        ("d/%02d.tar", "2", &rank, 1),
+        ("d/%02d.tar", "2", &rank, 2),
     ] {
         let files = files.clone();
         let server = Server::start(move |request| {
