@@ -36,6 +36,7 @@ pub use shardstream_store::{
 };
 #[doc(hidden)]
 pub use shardstream_store::{
-    Compression, SHARD_SUFFIXES, WriteOptions, private_file, remove_partial_files, shard_stem,
+    Compression, PartialDirectory, SHARD_SUFFIXES, WriteOptions, private_file, remove_partial_files,
+    shard_stem,
 };
 pub(crate) use shardstream_store::{ObjectCell, ReadAheadMemory, ReadQueue, is_shard_name, write_to};

@@ -50,6 +50,13 @@ impl ShardIndex {
         ShardIndex { samples: selection.selected(), selection: Some(Arc::new(selection)), ..self }
     }
 
+    /// The index of the same shard after it was moved.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_url(self, url: impl Into<SecretUrl>) -> Self {
+        ShardIndex { url: url.into(), ..self }
+    }
+
     /// The whole URL of the shard, including a password or signature if it has one.
     #[must_use]
     pub fn url(&self) -> &str {

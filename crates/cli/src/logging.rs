@@ -1,6 +1,7 @@
 //! The log of the crate while a command runs: lines on stderr, or a timeline of the threads.
 
 use crate::failure::Failure;
+use crate::text;
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -84,7 +85,8 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
         Some(Level::Info) => LevelFilter::INFO,
         Some(Level::Debug) => LevelFilter::DEBUG,
     };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Without colours, which would be control characters in a file.
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| PrintableStderr);
     let lines =
         tracing_subscriber::Layer::with_filter(lines, Targets::new().with_target("shardstream", shown));
     let (layer, timeline) = match trace {
@@ -101,6 +103,21 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
     };
     tracing_subscriber::registry().with(lines).with(layer).init();
     Ok(timeline)
+}
+
+/// Writes events to stderr with control characters escaped: they have names of shards and keys.
+struct PrintableStderr;
+
+impl Write for PrintableStderr {
+    /// The subscriber writes each event with one call.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(text::printable_lines(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// Refuses to replace a file that is not a timeline, so that `bench --trace data/*.tar` does not destroy the

@@ -7,7 +7,7 @@ use crate::series::Series;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use shardstream::store::Store;
-use shardstream::{ErrorKind, Index, SecretUrl};
+use shardstream::{ErrorKind, SecretUrl};
 use std::collections::BTreeMap;
 
 /// Increased whenever the same options and input would make different shards.
@@ -29,12 +29,15 @@ pub(crate) struct SavedPlan {
     /// The options that determine the content of the shards.
     options: BTreeMap<String, String>,
     samples: u64,
-    shards: u64,
+    pub(crate) shards: u64,
     /// [`InputHash`] of the input, in order.
     input: String,
     /// The shards that are finished, by number. Plans that differ only in these are equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     checksums: BTreeMap<u64, ShardChecksum>,
+    /// While `--force` replaces an earlier series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replaced: Option<ReplacedSeries>,
 }
 
 /// The bytes of a finished shard.
@@ -48,10 +51,29 @@ pub(crate) struct ShardChecksum {
     pub(crate) version: Option<String>,
 }
 
+/// The earlier series that a run with `--force` replaces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReplacedSeries {
+    /// Number of its shards.
+    pub(crate) shards: u64,
+    /// Differs for each run: of two that replace a series at the same time, the one that began last
+    /// continues.
+    pub(crate) run: String,
+}
+
 impl SavedPlan {
     pub(crate) fn new(command: &str, samples: u64, shards: u64, input: InputHash) -> Self {
         let (command, options, input) = (command.to_owned(), BTreeMap::new(), input.finish());
-        SavedPlan { version: VERSION, command, options, samples, shards, input, checksums: BTreeMap::new() }
+        SavedPlan {
+            version: VERSION,
+            command,
+            options,
+            samples,
+            shards,
+            input,
+            checksums: BTreeMap::new(),
+            replaced: None,
+        }
     }
 
     /// Adds an option.
@@ -82,6 +104,7 @@ impl SavedPlan {
                 (INPUT, plan.input.chars().take(8).collect()),
             ];
             texts.extend(more.map(|(name, text)| (name.to_owned(), text)));
+            texts.extend(plan.replaced.iter().map(|replaced| ("run".to_owned(), replaced.run.clone())));
             texts
         };
         let (then, now) = (texts(self), texts(now));
@@ -116,7 +139,8 @@ pub(crate) enum ExistingShards {
 /// The existing part of a series that may be written.
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
-    shards: Vec<String>,
+    /// Number of shards that the saved plan names.
+    pub(crate) named: u64,
     /// The same plan, if it was saved.
     planned: Option<SavedPlan>,
 }
@@ -134,16 +158,30 @@ pub(crate) fn check(
     let place = series.beside("plan");
     // Shards are listed before the plan is read, since another rank writes its plan before its first shard.
     let shards = series.existing(store)?;
-    let mut planned = None;
-    match (existing, shards.first()) {
-        (ExistingShards::Remove, _) => {}
+    let first = shards.keys().next().map(|number| SecretUrl::from(series.shard(*number)));
+    let (mut planned, mut named) = (None, 0);
+    match (existing, first) {
+        (ExistingShards::Remove, _) => {
+            named = named_shards(&place, series, store)?;
+            let strangers = || shards.keys().filter(|number| **number >= named.max(plan.shards));
+            // A shard with the next number would be read as one of the new series.
+            if let Some(next) = strangers().next().filter(|number| **number == plan.shards) {
+                return Err(Failure::Failed(format!(
+                    "{} and {} more would follow the {} of the new series, and no plan says that they belong \
+                     to the old one: remove them, or choose another name",
+                    SecretUrl::from(series.shard(*next)),
+                    strangers().count() - 1,
+                    crate::text::counted(plan.shards, "shard"),
+                )));
+            }
+        }
         (ExistingShards::Refuse, Some(first)) => {
             return Err(Failure::Failed(format!(
                 "{} of this series already {}, such as {}: --resume resumes a run of the same options, \
                  --force removes them",
                 crate::text::counted(shards.len() as u64, "shard"),
                 if shards.len() == 1 { "exists" } else { "exist" },
-                SecretUrl::from(first)
+                first
             )));
         }
         (ExistingShards::Refuse, None) => {
@@ -164,7 +202,8 @@ pub(crate) fn check(
         }
         (ExistingShards::Resume, first) => match (read(&place, store)?, first) {
             (Some(then), _) => {
-                let differences = then.differences(plan);
+                let now = SavedPlan { replaced: then.replaced.clone(), ..plan.clone() };
+                let differences = then.differences(&now);
                 if !differences.is_empty() {
                     return Err(Failure::Failed(format!(
                         "{} is the plan of other shards: {}; --force removes those shards and starts over",
@@ -178,42 +217,38 @@ pub(crate) fn check(
                 return Err(Failure::Failed(format!(
                     "there are shards of this series, such as {}, but no plan ({}) of them: --force removes \
                      them",
-                    SecretUrl::from(first),
+                    first,
                     SecretUrl::from(&place)
                 )));
             }
             (None, None) => {}
         },
     }
-    Ok(ExistingSeries { shards, planned })
+    Ok(ExistingSeries { named, planned })
 }
 
-/// Checks that the series may be written, removes existing shards if asked to, and saves the plan unless the
-/// same one is there. Returns the plan with the checksums of finished shards.
+/// Number of shards that the saved plan of the series names; 0 without a plan, or with one of other names.
+pub(crate) fn named_shards(place: &str, series: &Series, store: &Store) -> Result<u64, Failure> {
+    let saved = match read(place, store) {
+        // A file that is no plan is replaced.
+        Err(Failure::Failed(_)) => None,
+        saved => saved?,
+    };
+    let saved = saved.filter(|saved| saved.options.get(NAMES).is_some_and(|names| names == series.names()));
+    Ok(saved.map_or(0, |saved| saved.replaced.map_or(0, |replaced| replaced.shards).max(saved.shards)))
+}
+
+/// Checks that the series may be written, and saves the plan unless the same one is there. Returns the plan
+/// with the checksums of finished shards.
 pub(crate) fn begin(
     plan: SavedPlan,
     series: &Series,
     existing: ExistingShards,
     store: &Store,
 ) -> Result<SavedPlan, Failure> {
-    let found = check(&plan, series, existing, store)?;
-    let place = series.beside("plan");
-    if existing == ExistingShards::Remove {
-        // The index and classes of the old shards must not be mistaken for those of the new ones.
-        let index = series.beside("index");
-        if Index::load(store, &index).is_ok_and(|index| index.iter().all(|shard| series.holds(shard.url()))) {
-            store.delete(&index)?;
-        }
-        let classes = series.beside("classes");
-        if is_document(&classes, store)? {
-            store.delete(&classes)?;
-        }
-        // The plan is removed last, so that an interrupted removal can be repeated.
-        found.shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
-    }
-    match found.planned {
+    match check(&plan, series, existing, store)?.planned {
         Some(planned) => Ok(planned),
-        None => put(&place, &plan, store).map(|()| plan),
+        None => put(&series.beside("plan"), &plan, store).map(|()| plan),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::failure::{Failure, other_error};
 use crate::interrupt::Stop;
 use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
+use crate::replacement;
 use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, ShardChecksum, begin, check, save_checksums};
 use crate::series::Series;
 use crate::shard_reader::ShardReader;
@@ -12,7 +13,7 @@ use crate::write_options::WriteOptions;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
 use shardstream::store::{ObjectUrl, ObjectVersion, Store};
-use shardstream::{ErrorKind, Result};
+use shardstream::{ErrorKind, Result, SecretUrl};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -53,18 +54,36 @@ impl<S: SampleSource> WriteJob<S> {
         let rank = write_options.machines.rank()?;
         let existing = write_options.existing();
         let plan = plan.option(NAMES, series.names());
-        let plan = begin(plan, &series, existing, &context.store)?;
-        if rank.world_size == 1 {
-            series.remove_partial();
+        let is_replaced = existing == ExistingShards::Remove;
+        // The space of partial files of killed runs may be needed for the new shards.
+        series.remove_partial();
+        let is_staged = is_replaced && series.local_directory()?.is_some();
+        let plan = match is_replaced {
+            true => replacement::begin(plan, &series, is_staged, &context.store)?,
+            false => begin(plan, &series, existing, &context.store)?,
+        };
+        let directory = if is_staged { series.stage()? } else { None };
+        let staged = directory.as_ref().map(|directory| series.within(directory.path())).transpose()?;
+        if plan.replaced.is_some() && rank.world_size > 1 {
+            return Err(Failure::Failed(format!(
+                "a run with --force of the series {} was interrupted: resume it on one machine, without \
+                 --rank and --world-size",
+                SecretUrl::from(series.pattern())
+            )));
         }
         let mine: Vec<(u64, Range<usize>)> =
             (0..).zip(shards).skip(rank.rank).step_by(rank.world_size).collect();
         let total = mine.iter().map(|(_, samples)| samples.len() as u64).sum();
         let progress = Arc::new(context.progress("writing", Unit::Samples, Some(total)));
         let stop = Stop::new(&context.interrupt);
-        let checksums = Arc::new(ShardChecksums::new(plan, series.clone(), context.store.clone()));
+        let checksums = Arc::new(ShardChecksums {
+            series: series.clone(),
+            store: context.store.clone(),
+            is_saved: staged.is_none(),
+            plan: Mutex::new((plan, Instant::now())),
+        });
         let maker = ShardMaker {
-            series,
+            series: staged.clone().unwrap_or_else(|| series.clone()),
             samples,
             existing,
             reader: context.reader.clone(),
@@ -88,6 +107,20 @@ impl<S: SampleSource> WriteJob<S> {
         let saved = checksums.save();
         stop.finish()?;
         saved?;
+        let plan = checksums.plan();
+        if let Some(staged) = &staged {
+            replacement::publish(plan, staged, &series, &context.store)?;
+            let published = (0..).zip(shards).map(|(number, shard)| FinishedShard {
+                index: shard.index.with_url(series.shard(number)),
+                ..shard
+            });
+            shards = published.collect();
+        } else if plan.replaced.is_some() {
+            let numbered = (0..).zip(&shards).filter(|(_, shard)| shard.made != ShardAction::Kept);
+            let version = |shard: &ShardIndex| ObjectVersion::new(shard.bytes(), shard.version());
+            let written = numbered.map(|(number, shard)| (number, version(&shard.index))).collect();
+            replacement::finish(plan, &written, &series, &context.store)?;
+        }
         Ok(Outcome::new(shards))
     }
 }
@@ -96,12 +129,14 @@ impl<S: SampleSource> WriteJob<S> {
 struct ShardChecksums {
     series: Series,
     store: Store,
+    /// Whether the plan is saved while shards are written.
+    is_saved: bool,
     plan: Mutex<(SavedPlan, Instant)>,
 }
 
 impl ShardChecksums {
-    fn new(plan: SavedPlan, series: Series, store: Store) -> Self {
-        ShardChecksums { series, store, plan: Mutex::new((plan, Instant::now())) }
+    fn plan(&self) -> SavedPlan {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     fn get(&self, shard: u64) -> Option<ShardChecksum> {
@@ -115,7 +150,7 @@ impl ShardChecksums {
         let (plan, next_save) = &mut *plan;
         plan.finished(shard, checksum);
         let start = Instant::now();
-        if start >= *next_save {
+        if self.is_saved && start >= *next_save {
             // Saving is repeated at the end, which returns the error.
             drop(save_checksums(plan, &self.series, &self.store));
             *next_save = Instant::now() + 20 * start.elapsed();
@@ -124,8 +159,22 @@ impl ShardChecksums {
 
     /// Saves what is not saved yet.
     fn save(&self) -> std::result::Result<(), Failure> {
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        save_checksums(&plan.0, &self.series, &self.store)
+        match self.is_saved {
+            true => save_checksums(&self.plan(), &self.series, &self.store),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that no other run replaces the series, if this one does.
+    fn check_run(&self) -> Result<()> {
+        if self.plan().replaced.is_none() {
+            return Ok(());
+        }
+        match self.save() {
+            Err(Failure::Crate(error)) => Err(error),
+            Err(Failure::Failed(message)) => Err(other_error(message)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -164,6 +213,7 @@ impl<S: SampleSource> ShardMaker<S> {
                 None => ShardAction::Rewritten,
             },
         };
+        self.checksums.check_run()?;
         Ok(FinishedShard { made, index: self.write(number, samples)? })
     }
 

@@ -57,7 +57,7 @@ pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub use compression::is_shard_name;
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
-pub use local::{private_file, remove_partial_files};
+pub use local::{PartialDirectory, private_file, remove_partial_files};
 pub use object_cell::ObjectCell;
 pub use object_store;
 pub use object_url::ObjectUrl;

@@ -1,5 +1,6 @@
 //! URLs and paths in their parts.
 
+mod join;
 mod place;
 
 use crate::secret_url::{SecretUrl, shown, without_secrets};
@@ -191,8 +192,8 @@ impl<'a> ObjectUrl<'a> {
         whole.split_at(whole.rfind('/').map_or(0, |slash| slash + 1))
     }
 
-    /// The last part, percent-decoded where its scheme has such an encoding. Do not create a file of this
-    /// name: it has a slash for each `%2F`.
+    /// The last part, percent-decoded where its scheme has such an encoding. It has a slash for each `%2F`:
+    /// to create a file of this name, [`join`](ObjectUrl::join) it to a directory.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }

@@ -201,10 +201,10 @@ fn stages(bench: &Bench<'_>, settings: LoaderSettings, json: JsonOption) -> Resu
         return bench.context.output.document(&BenchReport { stages, slowest, advice, loader });
     }
     let output = &bench.context.output;
-    output.line(table("stage", &stages))?;
-    output.line(format_args!("\nloader: {}", loader.to_string().replace('\n', "\n        ")))?;
+    output.lines(table("stage", &stages))?;
+    output.lines(format_args!("\nloader: {}", loader.to_string().replace('\n', "\n        ")))?;
     output.line(format_args!("slowest: {slowest}"))?;
-    output.line(format_args!("try: {advice}"))
+    output.lines(format_args!("try: {advice}"))
 }
 
 fn table(title: &str, stages: &[StageRate]) -> Table {
@@ -301,11 +301,11 @@ fn compare(
     if json.json {
         return medians.iter().try_for_each(|measured| bench.context.output.record(measured));
     }
-    bench.context.output.line(table("loader", &medians))?;
+    bench.context.output.lines(table("loader", &medians))?;
     let best =
         medians.iter().max_by(|one, other| one.samples_per_second.total_cmp(&other.samples_per_second));
     let best = best.map_or("", |best| &best.stage);
-    bench.context.output.line(format_args!("\nfastest: {best} (medians of {ROUNDS} rounds, in turn)"))
+    bench.context.output.lines(format_args!("\nfastest: {best} (medians of {ROUNDS} rounds, in turn)"))
 }
 
 #[cfg(test)]

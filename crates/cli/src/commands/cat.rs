@@ -76,7 +76,7 @@ fn write(sample: &Sample, spec: &str, is_one: bool, context: &Context) -> Result
         let message = format!("the field {name:?} is not text: send it to a file, as in `> out.{name}`");
         return Err(Failure::Failed(message));
     }
-    context.output.bytes(bytes)?;
+    context.output.field(bytes)?;
     match !is_one && is_text && !bytes.ends_with(b"\n") {
         true => context.output.bytes(b"\n"),
         false => Ok(()),

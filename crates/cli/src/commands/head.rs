@@ -101,11 +101,11 @@ fn show(sample: &Sample, options: &Options, decoder: &Decoder, context: &Context
         let fields = fields.map(|(field, bytes)| (field, FieldPreview::of(field, bytes, decoder))).collect();
         return context.output.record(&HeadRecord { shard: sample.shard(), key: sample.key(), fields });
     }
-    context.output.line(format_args!("{}  {}", text::printable(sample.key()), sample.shard()))?;
+    context.output.line(format_args!("{}  {}", sample.key(), sample.shard()))?;
     let width = sample.fields().map(|(field, _)| field.chars().count()).max().unwrap_or(0);
     for (field, bytes) in fields {
         let shown = FieldPreview::of(field, bytes, decoder);
-        context.output.line(format_args!("  {:width$}  {}", text::printable(field), shown.line))?;
+        context.output.line(format_args!("  {:width$}  {}", field, shown.line))?;
         if options.terminal
             && shown.kind == FieldKind::Image
             && let Ok(blocks) = half_blocks(bytes, TERMINAL_COLUMNS)

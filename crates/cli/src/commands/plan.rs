@@ -302,7 +302,7 @@ fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(),
         let more = [text::number(rank.samples), text::bytes(rank.bytes), text::number(rank.requests)];
         table.row(numbers.into_iter().chain(more).chain([text::number(rank.steps)]));
     }
-    context.output.line(format_args!("\n{table}"))?;
+    context.output.lines(format_args!("\n{table}"))?;
     if let more @ 1.. = report.ranks.len().saturating_sub(MAX_LISTED) {
         context.output.line(format_args!("and {} more: --json has all", counted(more, "rank")))?;
     }

@@ -96,7 +96,7 @@ impl OrderComparison {
         }
         let limit =
             self.node_cache_bytes.map_or("of any size".into(), |bytes| format!("of {}", text::bytes(bytes)));
-        context.output.line(format_args!(
+        context.output.lines(format_args!(
             "\nfound in the caches of {} ({limit}, empty before epoch 1):\n{table}",
             text::counted(self.nodes as u64, "node"),
         ))

@@ -184,10 +184,7 @@ impl<'a> Verification<'a> {
                     let line = serde_json::json!({ "shard": report.url, "unread": error });
                     self.context.output.record(&line)?;
                 }
-                false => self
-                    .context
-                    .output
-                    .line(format_args!("not verified: {}", text::printable_lines(error)))?,
+                false => self.context.output.lines(format_args!("not verified: {error}"))?,
             }
         }
         if report.samples == 0 && report.unread.is_none() && report.findings.is_empty() {

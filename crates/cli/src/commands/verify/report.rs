@@ -51,12 +51,12 @@ impl fmt::Display for Finding {
         write!(f, "{}: ", self.shard)?;
         let mut place = Vec::new();
         place.extend(self.offset.map(|offset| format!("byte {offset}")));
-        place.extend(self.key.as_ref().map(|key| format!("sample {}", text::printable(key))));
-        place.extend(self.member.as_ref().map(|member| format!("member {}", text::printable(member))));
+        place.extend(self.key.as_ref().map(|key| format!("sample {key}")));
+        place.extend(self.member.as_ref().map(|member| format!("member {member}")));
         if !place.is_empty() {
             write!(f, "{}: ", place.join(", "))?;
         }
-        write!(f, "{}: {}", self.kind, text::printable(&self.message))
+        write!(f, "{}: {}", self.kind, self.message)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::files;
 use crate::program::{Ran, demo, failure, output, program, run};
 use crate::support::bucket;
-use crate::support::server::Reply;
+use crate::support::server::{Reply, Server};
 use std::fs;
 
 #[test]
@@ -138,4 +138,27 @@ fn copies_between_stores_are_read_again() {
     assert!(spoils.requests().iter().any(|request| request.method == "DELETE"));
     let ran = run(dir.path(), &["cp", "data/train-000000.tar", "https://localhost:1/x/"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
+}
+
+/// Both objects have the same size and version.
+#[test]
+fn a_parameter_of_a_query_selects_another_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(|request| {
+        let content = if request.query().contains("id=A") { "object A" } else { "object B" };
+        Reply::object(request, content.as_bytes(), "\"1\"")
+    });
+    for id in ["A", "B", "A"] {
+        let url = server.url(&format!("/x.tar?id={id}&X-Amz-Signature=S3CRET"));
+        output(dir.path(), &["sync", &url, "out/"]);
+        assert_eq!(fs::read_to_string(dir.path().join("out/x.tar")).unwrap(), format!("object {id}"));
+    }
+    let records = fs::read_to_string(dir.path().join("out/.shardstream-copies.json")).unwrap();
+    assert!(!records.contains("id=") && !records.contains("S3CRET"), "{records}");
+    // Another signature is the same object, which the record says without reading it.
+    let before = server.requests().len();
+    let signed = server.url("/x.tar?id=A&X-Amz-Signature=another");
+    let kept = output(dir.path(), &["sync", &signed, "out/"]);
+    assert_eq!(kept, "0 objects copied, 0 B; 1 object the same already\n");
+    assert_eq!(server.requests().len() - before, 1);
 }

@@ -8,6 +8,7 @@ mod commands;
 mod copy;
 mod create;
 mod folders;
+mod force;
 #[cfg(unix)]
 mod kills;
 mod labels;
