@@ -59,11 +59,8 @@ pub(super) struct InputOrigin {
 /// How much of an input has been emitted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Emitted {
-    /// Number of outputs that were emitted completely.
+    /// Number of outputs that were emitted.
     pub(super) outputs: u64,
-    /// Number of parts of the next output that were used, if a stream stage splits outputs: tokens of a
-    /// document, for example.
-    pub(super) used: u64,
 }
 
 /// What a source gives to the sequence, in the order of its stream, and the sequence to the batches.

@@ -76,14 +76,14 @@ impl StreamState {
             .chain(length);
         let largest = largest.chain([before.samples(), before.skipped()]);
         let largest = largest.chain(open.iter().map(|at| at.start));
-        let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));
+        let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given]));
         let largest =
             largest.chain(saved.iter().flat_map(|saved| [saved.past, saved.inputs, saved.seen, saved.part]));
         if largest.max() > Some(MAX_COUNT) {
             return Err("a number is larger than there can be samples");
         }
         ledger.check_stream(dataset, stream, MAX_COUNT)?;
-        if part.is_some_and(|part| part.given == 0 && part.used == 0) {
+        if part.is_some_and(|part| part.given == 0) {
             return Err("no output of its partial input was taken");
         }
         // Items that failed while their batch was made are made again too, and in no digest.

@@ -66,9 +66,6 @@ pub(crate) struct PartialInput {
     pub(crate) number: u64,
     /// Number of its outputs that were taken.
     pub(crate) given: u64,
-    /// Number of tokens of the next output that were taken, if outputs are joined and cut into rows.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) used: u64,
 }
 
 /// What a stage with memory has saved: which inputs it needs, and numbers of its own.

@@ -217,11 +217,7 @@ impl RankProgress {
             }
         }
         (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
-        stream.part = tag.unfinished.map(|(number, given)| PartialInput {
-            number,
-            given: given.outputs,
-            used: given.used,
-        });
+        stream.part = tag.unfinished.map(|(number, given)| PartialInput { number, given: given.outputs });
         stream.given_pass = match stream.given_pass.max(tag.source.pass) {
             given if given > pass => given,
             _ => 0,

@@ -333,7 +333,7 @@ mod tests {
     struct Needs(Option<u64>);
 
     impl StreamStage<()> for Needs {
-        fn push(&mut self, _: ErasedItem, _: u64, _: &OutputOrigin) -> Result<()> {
+        fn push(&mut self, _: ErasedItem, _: &OutputOrigin) -> Result<()> {
             Ok(())
         }
 

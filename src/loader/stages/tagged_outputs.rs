@@ -90,16 +90,15 @@ struct Current<T> {
 }
 
 impl<T> TaggedOutputs<T> {
-    /// `stage` is the stream stage, if there is one, with its name and whether it is stateful.
+    /// `stage` is the stream stage, if there is one, with its name.
     pub(super) fn new(
         dataset: usize,
-        (mut stage, name, is_stateful): (Option<Box<dyn StreamStage<T>>>, String, bool),
+        (mut stage, name): (Option<Box<dyn StreamStage<T>>>, String),
         start: &StreamStart,
         endless: bool,
     ) -> Self {
-        let stateful = stage.as_mut().filter(|_| is_stateful);
         let (restore_point, start_error) =
-            match stateful.map(|stage| RestorePoint::new(&start.replay, &mut **stage)) {
+            match stage.as_mut().map(|stage| RestorePoint::new(&start.replay, &mut **stage)) {
                 Some(Ok(restore_point)) => (Some(restore_point), None),
                 Some(Err(error)) => (None, Some(error)),
                 None => (None, None),
@@ -330,37 +329,16 @@ impl<T> TaggedOutputs<T> {
             }
             let current = self.current.as_mut()?;
             let (number, seen) = (current.origin.number, current.seen);
-            if let Some(stage) = &mut self.stage
-                && let Some(item) = stage.pull()
-            {
-                let pulled = match item {
-                    Ok(pulled) => pulled,
-                    Err(failed) => return Some(self.stage_failed(failed)),
-                };
-                self.has_given = true;
-                // This item belongs to the output before `seen`.
-                let more = current.outputs.len() > 0;
-                let unfinished = match pulled.used {
-                    Some(used) => Some((number, Emitted { outputs: seen.saturating_sub(1), used })),
-                    None => more.then_some((number, Emitted { outputs: seen, used: 0 })),
-                };
-                let tag = Tag { fill: pulled.fill, ..self.tag(unfinished, seen.saturating_sub(1)) };
-                return Some(match pulled.item {
-                    Some(item) => LoaderEvent::Item(tag, item),
-                    None => LoaderEvent::Gap(tag),
-                });
-            }
             let Some(output) = current.outputs.next() else {
                 self.current = None;
                 return None;
             };
             current.seen += 1;
-            let used = std::mem::take(&mut current.origin.emitted.used);
             match output {
                 Ok(PipeOutput::Item(item)) => {
                     self.has_mapped = true;
                     let more = current.outputs.len() > 0;
-                    let unfinished = more.then_some((number, Emitted { outputs: seen + 1, used: 0 }));
+                    let unfinished = more.then_some((number, Emitted { outputs: seen + 1 }));
                     return Some(LoaderEvent::Item(self.tag(unfinished, seen), item));
                 }
                 Ok(PipeOutput::Erased(part)) => {
@@ -372,7 +350,7 @@ impl<T> TaggedOutputs<T> {
                         self.first_empty_pass = Some(self.pass);
                     }
                     let stage = self.stage.as_mut().filter(|_| needed);
-                    if let Some(Err(error)) = stage.map(|stage| stage.push(part, used, &current.at)) {
+                    if let Some(Err(error)) = stage.map(|stage| stage.push(part, &current.at)) {
                         return Some(LoaderEvent::Fatal(error));
                     }
                     if self.stage.as_ref().is_some_and(|stage| stage.only_takes()) {

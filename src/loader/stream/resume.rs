@@ -108,7 +108,7 @@ fn finished_pass(stream: &StreamConfig, epoch: u64, from: &StreamState) -> PassR
 
 /// The input whose outputs were emitted in part.
 pub(super) fn unfinished(from: &StreamState) -> Option<(u64, Emitted)> {
-    from.part.map(|part| (part.number, Emitted { outputs: part.given, used: part.used }))
+    from.part.map(|part| (part.number, Emitted { outputs: part.given }))
 }
 
 /// The slice that was being read. Checks that it exists, and that the stream can have had as many samples up
