@@ -6,13 +6,15 @@
 //! stream_stage    the trait of a stage behind the threads
 //! stateful        a stage of any kind as a stream stage
 //! buckets         queues items until a step of their shape comes
-//! restore_point   where a restore starts to read, if the stream stage is stateful
-//! tagged_outputs  outputs one by one, each tagged with what the state needs to know
+//! rerun           a stage that cannot say what it needs is run again by a restore
+//! input_log       the oldest sample that is held: where a restore starts to read
+//! tagged_outputs  outputs one by one, each tagged with its place
 //! ```
 
 mod buckets;
+mod input_log;
 mod pipe;
-mod restore_point;
+mod rerun;
 mod stateful;
 mod stream_stage;
 mod tagged_outputs;
@@ -148,7 +150,7 @@ impl<T: 'static> Stages<T> {
     }
 }
 
-impl<T> Stages<T> {
+impl<T: 'static> Stages<T> {
     /// Runs the stages of the threads on a sample.
     pub(super) fn run(&self, input: StageInput, slots: RowSlots) -> MappedInput<T> {
         let location = self.stream_stage.as_ref().map(|_| Box::new(input.sample.location()));
