@@ -22,18 +22,21 @@
 //! result is the object as it was at one moment, or an error. No message shows passwords or the query of a
 //! signed URL.
 
+#[doc(hidden)]
+pub use crate::wait::interrupt_process;
 pub use shardstream_store::object_store;
 #[cfg(feature = "http")]
 #[doc(hidden)]
-pub use shardstream_store::tokio_rustls;
+pub use shardstream_store::rustls;
 #[doc(inline)]
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
-    ObjectVersion, ObjectWriter, RequestPhase, RequestReport, Source, SourceReport, Stopper, Store,
-    StoreBuilder, StoreReport, Transport, VersionComparison,
+    ObjectVersion, ObjectWriter, RecordedRequest, RequestOutcome, RequestPhase, RequestRecording,
+    RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport, VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{
-    Compression, SHARD_SUFFIXES, WriteOptions, private_file, remove_partial_files, shard_stem,
+    Compression, PartialDirectory, SHARD_SUFFIXES, WriteOptions, private_file, remove_partial_files,
+    shard_stem,
 };
 pub(crate) use shardstream_store::{ObjectCell, ReadAheadMemory, ReadQueue, is_shard_name, write_to};

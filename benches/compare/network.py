@@ -2,13 +2,14 @@
 the same nginx, in interleaved rounds.
 
     pip install webdataset==1.0.2 numpy torch     # torch for the rows with workers only
-    apt install nginx-light wrk curl
+    apt install nginx-light wrk curl openssl
     python benches/compare/network.py [--rounds 3] [--data DIRECTORY] [--shaped DIRECTORY] [--before COMMIT]
 
 Without `--shaped` it measures the loopback alone. With it, and as root, it puts the server and the readers
 into two network namespaces, `pb` (10.88.0.2) and `pa` (10.88.0.1), which `DIRECTORY/up.sh MICROSECONDS MBIT
 QUEUE_MS` joins by a link of that one-way delay and line rate (0 for none), and `DIRECTORY/down.sh` takes
-apart.
+apart. The rows with TLS use a certificate that the script makes and that the readers trust through `SSL_CERT_FILE`
+and `CURL_CA_BUNDLE`.
 
 CPU time is that of the reader and its children; peak memory that of the largest process among them. A table
 in markdown comes out, and one of ratios.
@@ -35,15 +36,16 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Name: shards, samples per shard (of about 98 KB).
 SIZES = {"13 MB": (40, 128), "106 MB": (8, 1070)}
-# Name: one-way delay in microseconds and rate in Mbit/s of the link, and whether a connection is limited to
-# 50 MB/s.
+FREE, HELD, TLS = 8601, 8602, 8603  # the ports of nginx; a connection of HELD is limited to 50 MB/s
+# Name: one-way delay in microseconds and rate in Mbit/s of the link (`None` for no link), and the port.
 LINKS = {
-    "loopback": None,
-    "20 ms": (10_000, 0, False),
-    "20 ms, 50 MB/s per connection": (10_000, 0, True),
-    "20 ms, 1 Gbit/s line": (10_000, 1000, False),
+    "loopback": (None, FREE),
+    "loopback, TLS": (None, TLS),
+    "20 ms": ((10_000, 0), FREE),
+    "20 ms, TLS": ((10_000, 0), TLS),
+    "20 ms, 50 MB/s per connection": ((10_000, 0), HELD),
+    "20 ms, 1 Gbit/s line": ((10_000, 1000), FREE),
 }
-FREE, HELD = 8601, 8602  # the ports of nginx
 QUEUE_MS = 200
 # Slow readers read a part of the shards: the number of first shards, by the kind of shards.
 PART = {"13 MB": 12, "106 MB": 4}
@@ -64,6 +66,12 @@ http {{
   client_body_temp_path {directory}/body;
   server {{ listen {free}; root {root}; }}
   server {{ listen {held}; root {root}; limit_rate 50m; }}
+  server {{
+    listen {tls} ssl;
+    root {root};
+    ssl_certificate {directory}/cert.pem;
+    ssl_certificate_key {directory}/key.pem;
+  }}
 }}
 """
 
@@ -78,6 +86,14 @@ function request()
   return wrk.format("GET", path)
 end
 function done(summary) print(string.format("wrk: %d bytes, %.6f s", summary.bytes, summary.duration / 1e6)) end
+"""
+
+
+# A certificate authority, and a certificate of it for the addresses of the server.
+OPENSSL = """
+req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=bench
+req {key} -keyout key.pem -out request.pem -subj /CN=bench
+x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem
 """
 
 
@@ -154,6 +170,14 @@ def build_version(commit, directory):
     return throughput(f"{directory}/before", environment)
 
 
+def certify(directory):
+    """Makes the certificate of the server."""
+    Path(directory, "names").write_text("subjectAltName=IP:127.0.0.1,IP:10.88.0.2\nbasicConstraints=CA:FALSE\n")
+    commands = OPENSSL.format(key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes").strip()
+    for command in commands.splitlines():
+        subprocess.run(["openssl", *command.split()], cwd=directory, check=True, stderr=subprocess.DEVNULL)
+
+
 class Link:
     """The server, the readers, and the link between them."""
 
@@ -164,8 +188,9 @@ class Link:
         if shaped:
             self.up(0, 0)
             self.server = ["ip", "netns", "exec", "pb"]
+        certify(directory)
         Path(f"{directory}/nginx.conf").write_text(
-            NGINX.format(directory=directory, root=options.data, free=FREE, held=HELD)
+            NGINX.format(directory=directory, root=options.data, free=FREE, held=HELD, tls=TLS)
         )
         self.nginx = subprocess.Popen([*self.server, "nginx", "-c", f"{directory}/nginx.conf", "-p", directory])
         time.sleep(0.5)
@@ -177,12 +202,13 @@ class Link:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
     def choose(self, name):
-        """Makes the link; returns the host and port, and the prefix of a reader's command."""
-        if LINKS[name] is None:
-            return f"127.0.0.1:{FREE}", self.server
-        delay, rate, held = LINKS[name]
-        self.up(delay, rate)
-        return f"10.88.0.2:{HELD if held else FREE}", ["ip", "netns", "exec", "pa"]
+        """Makes the link; returns the URL of the server, and the prefix of a reader's command."""
+        shape, port = LINKS[name]
+        scheme = "https" if port == TLS else "http"
+        if shape is None:
+            return f"{scheme}://127.0.0.1:{port}", self.server
+        self.up(*shape)
+        return f"{scheme}://10.88.0.2:{port}", ["ip", "netns", "exec", "pa"]
 
     def close(self):
         self.nginx.send_signal(signal.SIGQUIT)
@@ -192,42 +218,42 @@ class Link:
 
 
 def readers(programs):
-    """Functions that make the command and environment for a host, a kind of shards and a link, by the
-    reader's name; none where it is left out."""
+    """Functions that make the command for the URL of a server, a kind of shards and a link, by the reader's
+    name; none where it is left out."""
     mine = f"{Path(__file__).resolve()}"
 
     def pattern(size, count):
         shards = min(count, SIZES[size][0])
         return name_of(size, f"{{000..{shards - 1:03}}}")
 
-    def wrk(host, size, link):
+    def wrk(server, size, link):
         script = Path(options.temporary, f"{size}.lua")
         script.write_text(WRK.format(shards=SIZES[size][0], name=name_of(size)))
-        return ["wrk", "-c16", "-t2", f"-d{WRK_SECONDS}s", "--timeout", "60s", "-s", str(script), f"http://{host}"]
+        return ["wrk", "-c16", "-t2", f"-d{WRK_SECONDS}s", "--timeout", "60s", "-s", str(script), server]
 
-    def curl(host, size, link):
-        if link != "loopback":
+    def curl(server, size, link):
+        if LINKS[link][0] is not None:
             return None
         numbers = f"[000-{SIZES[size][0] - 1:03}]"
         return ["curl", "-sS", "-o", "/dev/null", "-w", "%{size_download} bytes, %{time_total} s\n"] + [
-            f"http://{host}/bucket/{name_of(size, numbers)}"
+            f"{server}/bucket/{name_of(size, numbers)}"
         ]
 
     def python(workers):
-        def command(host, size, link):
-            url = f"http://{host}/bucket/{pattern(size, PART[size])}"
+        def command(server, size, link):
+            url = f"{server}/bucket/{pattern(size, PART[size])}"
             return [options.python, mine, "--read", url, "--workers", str(workers)]
 
         return command
 
-    def rival(host, size, link):
-        return [programs["rival"], f"http://{host}/bucket/{pattern(size, PART[size])}"]
+    def rival(server, size, link):
+        return [programs["rival"], f"{server}/bucket/{pattern(size, PART[size])}"]
 
     def ours(program, scheme, how, *numbers):
-        def command(host, size, link):
-            base = "gs://bucket" if scheme == "gs" else f"http://{host}/bucket"
+        def command(server, size, link):
+            base = "gs://bucket" if scheme == "gs" else f"{server}/bucket"
             # Long enough that opening connections does not count.
-            passes = 3 if link in ("loopback", "20 ms") else 1
+            passes = 3 if link.removesuffix(", TLS") in ("loopback", "20 ms") else 1
             url = f"{base}/{pattern(size, SIZES[size][0])}"
             return [program, how, "::".join([url] * passes), *numbers]
 
@@ -247,10 +273,12 @@ def readers(programs):
     return found
 
 
-def measure(command, host):
+def measure(command, server):
     """Seconds, bytes, samples, CPU seconds, peak megabytes, and milliseconds to the first item; unknown
     values are zero."""
-    environment = os.environ | {"STORAGE_EMULATOR_HOST": host}
+    trusted = f"{options.temporary}/ca.pem"
+    environment = os.environ | {"STORAGE_EMULATOR_HOST": server}
+    environment |= {"SSL_CERT_FILE": trusted, "CURL_CA_BUNDLE": trusted}
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     text = process.stdout.read()
@@ -272,15 +300,15 @@ def compare(commands, link):
     runs = {}
     for number in range(options.rounds):
         for name in options.links:
-            host, prefix = link.choose(name)
+            server, prefix = link.choose(name)
             for size in options.sizes:
                 warm(size)
                 for reader, make in commands.items():
-                    command = make(host, size, name)
+                    command = make(server, size, name)
                     if command is None:
                         continue
                     print(f"round {number + 1} of {options.rounds}: {size}, {name}, {reader}", file=sys.stderr)
-                    if run := measure([*prefix, *command], host):
+                    if run := measure([*prefix, *command], server):
                         runs.setdefault((size, name, reader), []).append(run)
     return {key: [statistics.median(column) for column in zip(*values)] for key, values in runs.items()}
 
@@ -345,9 +373,9 @@ def main():
         sys.exit("the network namespaces pa and pb are there already: is another one of these running?")
     if not options.shaped:
         print("without --shaped, only the loopback is measured", file=sys.stderr)
-        options.links = ["loopback"]
+        options.links = ["loopback", "loopback, TLS"]
     options.links = options.links or list(LINKS)
-    for needed in ("nginx", "wrk", "curl"):
+    for needed in ("nginx", "wrk", "curl", "openssl"):
         shutil.which(needed) or sys.exit(f"{needed} is not installed")
     with tempfile.TemporaryDirectory() as directory:
         options.temporary = directory

@@ -9,7 +9,6 @@ mod tests;
 
 mod braces;
 mod columns;
-mod http_head;
 mod image;
 mod image_headers;
 mod index;
@@ -27,10 +26,9 @@ mod urls;
 pub type Target = fn(&[u8]);
 
 /// The targets by their names, which are those of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("braces", braces::run),
     ("columns", columns::run),
-    ("http_head", http_head::run),
     ("image", image::run),
     ("image_headers", image_headers::run),
     ("index", index::run),

@@ -88,11 +88,6 @@ fn columns() {
 }
 
 #[test]
-fn http_head() {
-    check("http_head", 2_000);
-}
-
-#[test]
 fn image() {
     check("image", 10_000);
 }

@@ -29,6 +29,7 @@ pub struct DatasetBuilder {
     topology: Option<Topology>,
     streams: Option<usize>,
     shuffle: bool,
+    keep: bool,
     resample: bool,
     seed: u64,
     sides: Vec<Side>,
@@ -41,6 +42,7 @@ impl DatasetBuilder {
             topology: None,
             streams: None,
             shuffle: false,
+            keep: false,
             resample: false,
             seed: 0,
             sides: Vec::new(),
@@ -97,7 +99,8 @@ impl DatasetBuilder {
     /// The order depends on whether there is an index. A shard that is not as it was indexed is [an
     /// error](ErrorKind::Stale) when it is read: if its size or version differs, if a slice has other
     /// samples, or if there are samples where the index has none. The version of a copy in another place is
-    /// not compared; for a copy in the same place there is [`Index::without_versions`]. After a damaged
+    /// not compared; for a copy in the same place, the checksums of the index decide if it has them, and
+    /// otherwise there is [`Index::without_versions`]. After a damaged
     /// sample whose place is in the index, the rest of the slice is left out.
     pub fn index(mut self, index: Index) -> Self {
         self.shards.index = Some(index);
@@ -179,6 +182,21 @@ impl DatasetBuilder {
         self
     }
 
+    /// Whether every stream keeps its shards (with an [index](DatasetBuilder::index), its slices of shards)
+    /// in all epochs, and each epoch of [shuffled shards](DatasetBuilder::shuffle_shards) permutes only those
+    /// within each stream. Default: no; each epoch deals all shards anew.
+    ///
+    /// For a [cache](crate::store::Cache) that can hold the shards of its node: from the second epoch on,
+    /// nothing is read from the network, on any number of nodes. Of shards that are dealt anew, a node finds
+    /// only its share in the cache in the second epoch. The price is less randomness: samples of different
+    /// streams meet in the same batches in each epoch more often. `shardstream plan` computes both.
+    ///
+    /// Has no effect if shards are not shuffled: every stream then keeps its shards in any case.
+    pub fn keep_shards(mut self, keep: bool) -> Self {
+        self.keep = keep;
+        self
+    }
+
     /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt
     /// some: see [`Plan::resampled`]. For training [without an end](crate::Loader::epochs). Default: no.
     ///
@@ -216,19 +234,24 @@ impl DatasetBuilder {
     /// Expands the pattern (which lists a directory or bucket where it has wildcards, and blocks) and deals
     /// the shards.
     ///
-    /// # Errors
-    /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
-    /// the ranks cannot share evenly, a missing topology in a job of several ranks,
+    /// # Errors A pattern that is malformed or matches nothing, fewer shards than streams, a number of
+    /// streams that the ranks cannot share evenly, a missing topology in a job of several ranks,
     /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0,
-    /// [`checksums`](DatasetBuilder::checksums) without an index that has them, two indexes, a
-    /// [side](DatasetBuilder::join) with another number of shards or options that make no sense, or what
-    /// [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// [`checksums`](DatasetBuilder::checksums) without an index that has them, two indexes,
+    /// [`keep_shards`](DatasetBuilder::keep_shards) of shards that are
+    /// [drawn](DatasetBuilder::resample_shards), a [side](DatasetBuilder::join) with another number of shards
+    /// or options that make no sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
             None => default_topology()?,
         };
         self.shards.check()?;
+        if self.keep && self.resample {
+            let what = "`keep_shards` and `resample_shards` exclude each other: a stream that draws its \
+                        shards from all of them keeps none, so set only one of the two";
+            return Err(ErrorKind::Config(what.into()).into());
+        }
         if let Some(streams) = self.streams {
             Plan::new(streams, streams, self.seed)?.streams_of(&topology).map(drop)?;
         }
@@ -258,7 +281,7 @@ impl DatasetBuilder {
                 Plan::new(numbers.len(), streams, self.seed)?
             }
         };
-        let plan = plan.shuffled(self.shuffle).resampled(self.resample);
+        let plan = plan.shuffled(self.shuffle).kept(self.keep).resampled(self.resample);
         let streams = plan.streams_of(&topology)?.collect();
         let counts = plan.counts().filter(|_| !plan.is_resampled()).unwrap_or_default();
         let empty = (0..counts.len()).filter(|planned| counts[*planned] == 0).collect();

@@ -208,10 +208,14 @@ impl Dataset {
     /// What a state records of the dataset. The loader fills in what it does with the samples.
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
-        let order = match (plan.is_resampled(), plan.is_shuffled()) {
-            (true, _) => ShardOrder::Resampled,
-            (false, true) => ShardOrder::Shuffled,
-            (false, false) => ShardOrder::Listed,
+        let order = if plan.is_resampled() {
+            ShardOrder::Resampled
+        } else if plan.is_kept() {
+            ShardOrder::Kept
+        } else if plan.is_shuffled() {
+            ShardOrder::Shuffled
+        } else {
+            ShardOrder::Listed
         };
         DatasetHeader {
             seed: self.0.seed,

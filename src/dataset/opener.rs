@@ -10,11 +10,10 @@
 //!   replaced until then.
 //!
 //! How many slices are open, the body of the slice opened last decides (`wanted_ahead`): 16 behind one of a
-//! network, where the budget decides what is requested; 3 behind one that fills the cache; none behind a
-//! local file. Example: the slices A to F, and bodies that want two behind them. The first call opens A, B
-//! and C and returns A. The second opens D and returns B, whose bytes have been on their way since the first
-//! call. When F is open, nothing is left here, and a reader of the next epoch may begin behind this one with
-//! the room that is left.
+//! network or a cache, where the budget decides what is requested; none behind a local file. Example: the
+//! slices A to F, and bodies that want two behind them. The first call opens A, B and C and returns A. The
+//! second opens D and returns B, whose bytes have been on their way since the first call. When F is open,
+//! nothing is left here, and a reader of the next epoch may begin behind this one with the room that is left.
 //!
 //! Of a shard with a selection, a slice is read in pieces, each with a request of its own, where a [`GAP`] of
 //! bytes or more would be read for nothing: the selected samples 0..40 and 40..80 of A, if 1 MiB or more of
@@ -334,17 +333,22 @@ impl Opener {
                 (shards.store.open_range_in(&self.queue, url.expose_secret(), range)?, parser, Extent::Slice)
             }
         };
+        let known = index.map(|index| index.object_at(url.expose_secret()));
+        // Another version would be refused.
+        known.iter().for_each(|known| body.set_known_version(known.clone()));
+        let is_scattered = self.scattered && extent == Extent::Slice;
+        if is_scattered {
+            body.set_scattered();
+        }
         let (object, stopper) = (body.object_cell(), body.stopper());
         let wanted_ahead = match body.begin() {
             0 => 0,
-            _ if self.scattered && extent == Extent::Slice => SCATTERED_AHEAD,
+            _ if is_scattered => SCATTERED_AHEAD,
             wanted => wanted,
         };
-        let known = index.map(|index| index.object_at(url.expose_secret()));
         let (epoch, url) = (self.versions.clone(), url.clone());
         let check = SliceCheck::new(slice, extent, index, &url);
-        let check =
-            check.after(passed).of(object, ExpectedObject { state: expected, index: known, epoch, url });
+        let check = check.after(passed).of(object, ExpectedObject { state: expected, epoch, url });
         let samples = SliceSamples::new(tar::read(body, parser), check.with_checksums(shards.checksums));
         Ok((samples, stopper, wanted_ahead))
     }

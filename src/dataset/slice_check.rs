@@ -27,6 +27,9 @@ pub(super) struct SliceCheck {
     is_located: bool,
     /// Whether samples are compared with the checksums of the index.
     checksums: bool,
+    /// The object of another version than the indexed one, if the checksums decide whether its samples are
+    /// the indexed ones.
+    unproven: Option<ObjectVersion>,
     /// An error that explains why there may be fewer samples than expected.
     shortfall: Shortfall,
     /// The shard's URL, for errors.
@@ -45,8 +48,6 @@ pub(super) struct SliceCheck {
 pub(super) struct ExpectedObject {
     /// The object in the state from which the job resumes.
     pub(super) state: Option<ObjectVersion>,
-    /// The object in the index.
-    pub(super) index: Option<ObjectVersion>,
     /// The objects that other readers of the epoch have found.
     pub(super) epoch: EpochVersions,
     /// The URL that is opened.
@@ -100,6 +101,7 @@ impl SliceCheck {
             is_located: index.is_some_and(|index| index.stored_range(samples.clone()).is_some()),
             index: index.cloned(),
             checksums: false,
+            unproven: None,
             shortfall: Shortfall::None,
             shard: shard.into(),
             object: ObjectCell::default(),
@@ -161,7 +163,8 @@ impl SliceCheck {
         let selected = self.index.as_ref().is_none_or(|index| index.is_selected(sample.position().sample));
         // Dropped samples are checked too: all slices of the shard must count the same samples.
         if selected && let Some(error) = self.damage(&sample) {
-            return self.faulty(error);
+            self.replaced |= self.unproven.is_some() && self.resumed && self.to_drop > 0;
+            return if self.unproven.is_some() { self.refused(error) } else { self.faulty(error) };
         }
         if self.to_drop > 0 {
             self.to_drop -= 1;
@@ -200,13 +203,23 @@ impl SliceCheck {
     fn other_object(&mut self) -> Option<Error> {
         self.expected.as_ref()?;
         let found = self.object.get()?;
-        let ExpectedObject { state, index, epoch, url } = self.expected.take()?;
-        let mut recorded = state.into_iter().chain(index);
-        if let Some(then) = recorded.find(|then| then.compare(&found).is_different()) {
+        let ExpectedObject { state, epoch, url } = self.expected.take()?;
+        let stale = match (state.filter(|then| then.compare(&found).is_different()), &self.index) {
+            (Some(then), _) => {
+                let (then, now) = (then.to_string(), found.to_string());
+                Some(self.located(ErrorKind::Stale { then, now }))
+            }
+            (None, Some(index)) => index.check_object(url.expose_secret(), &found).err(),
+            (None, None) => None,
+        };
+        if stale.is_some() {
             // When the state was taken it was as recorded, or no sample would have been returned.
             self.replaced = self.resumed;
-            let (then, now) = (then.to_string(), found.to_string());
-            return Some(self.located(ErrorKind::Stale { then, now }));
+            return stale;
+        }
+        let indexed = self.index.as_ref().map(|index| index.object_at(url.expose_secret()));
+        if indexed.is_some_and(|then| then.compare(&found).is_different()) {
+            self.unproven = Some(found.clone());
         }
         let before = epoch.check(&url, &found).err()?;
         Some(before.changed_to(&found).in_shard(&self.shard))
@@ -228,13 +241,24 @@ impl SliceCheck {
         Some(self.at_sample(ErrorKind::Stale { then, now }, sample))
     }
 
-    /// The error if the sample's bytes do not have the indexed checksum.
+    /// The error if the sample's bytes do not have the indexed checksum: that the shard is another one if its
+    /// version is.
     fn damage(&self, sample: &Sample) -> Option<Error> {
         let number = sample.position().sample;
-        let expected = self.index.as_ref().filter(|_| self.checksums)?.stored_checksum(number)?;
-        let received = checksum_of(sample);
-        let kind = ErrorKind::SampleChecksum { expected, received };
-        (received != expected).then(|| self.at_sample(kind, sample))
+        let compares = self.checksums || self.unproven.is_some();
+        let index = self.index.as_ref().filter(|_| compares)?;
+        let (expected, received) = (index.stored_checksum(number)?, checksum_of(sample));
+        if received == expected {
+            return None;
+        }
+        let kind = match &self.unproven {
+            Some(now) => ErrorKind::Stale {
+                then: index.object().to_string(),
+                now: format!("{now}, and other bytes in its sample {number}"),
+            },
+            None => ErrorKind::SampleChecksum { expected, received },
+        };
+        Some(self.at_sample(kind, sample))
     }
 
     /// The bytes have ended: the error if there should have been more samples.

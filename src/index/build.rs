@@ -20,6 +20,7 @@ use std::sync::mpsc;
 use std::thread;
 
 type OnIndexed = Box<dyn FnMut(&ShardIndex) + Send>;
+type OnDamage = Box<dyn Fn(&crate::Error) + Send + Sync>;
 
 /// The options of an [`Index`] that is built from shards; see [`Index::builder`].
 #[must_use = "nothing is indexed until the index is built"]
@@ -31,6 +32,7 @@ pub struct IndexBuilder {
     limits: Limits,
     checksums: bool,
     filter: Option<SampleFilter>,
+    on_damage: Option<OnDamage>,
     on_shard: OnIndexed,
 }
 
@@ -78,6 +80,7 @@ impl IndexBuilder {
             limits: Limits::default(),
             checksums: false,
             filter: None,
+            on_damage: None,
             on_shard: Box::new(|_| ()),
         }
     }
@@ -241,6 +244,20 @@ impl IndexBuilder {
         self.indexed(shards, Some(|key| key.into()))
     }
 
+    /// [`build_with_keys`](IndexBuilder::build_with_keys) without the samples that are damaged: calls
+    /// `on_damage` with the error of each. Behind damage to an archive, nothing of the shard is indexed. The
+    /// index of a damaged shard has a selection: the other samples. It is for those who read single ranges,
+    /// and pass over the damage between them.
+    #[doc(hidden)]
+    pub fn build_undamaged(
+        mut self,
+        shards: &ShardList,
+        on_damage: impl Fn(&crate::Error) + Send + Sync + 'static,
+    ) -> Result<Vec<(ShardIndex, Vec<Box<str>>)>> {
+        self.on_damage = Some(Box::new(on_damage));
+        self.indexed(shards, Some(|key| key.into()))
+    }
+
     /// The index of each shard of the list, with its keys.
     fn indexed<K: Clone + Send>(
         &mut self,
@@ -273,7 +290,11 @@ impl IndexBuilder {
         let indexer = ShardIndexer {
             store: &self.store,
             limits: self.limits,
-            wanted: Wanted { checksums: self.checksums, filter: self.filter.as_ref() },
+            wanted: Wanted {
+                checksums: self.checksums,
+                filter: self.filter.as_ref(),
+                on_damage: self.on_damage.as_deref(),
+            },
             key_of,
             beside: self.beside,
             cache: self.cache.as_ref(),
@@ -345,7 +366,8 @@ pub(super) fn check_options(threads: usize, filter: Option<&SampleFilter>) -> Re
 
 impl fmt::Debug for IndexBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { store, threads, beside, cache, limits, checksums, filter, on_shard: _ } = self;
+        let Self { store, threads, beside, cache, limits, checksums, filter, on_damage: _, on_shard: _ } =
+            self;
         f.debug_struct("IndexBuilder")
             .field("store", store)
             .field("threads", threads)

@@ -55,7 +55,8 @@
 //! and sizes of every sample. A difference is [`ErrorKind::Stale`](crate::ErrorKind::Stale). A copy in
 //! another place has a version of its own, and only its size is compared. If an index was moved together with
 //! its shards, and their versions differ there (files that were copied without their modification times,
-//! another bucket), build it again or call [`Index::without_versions`].
+//! another bucket), checksums decide: each sample is compared with its own. For an index without checksums,
+//! build it again or call [`Index::without_versions`].
 
 mod assembly;
 mod auto;

@@ -8,7 +8,7 @@
 use super::sample_filter::SampleFilter;
 use super::selection::SelectionBuilder;
 use super::{LayoutBuilder, ShardIndex, checksum_of};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, FailureClass, Result};
 use crate::store::{Body, ObjectVersion, Store};
 use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
 use bytes::Bytes;
@@ -23,18 +23,30 @@ const MAX_WINDOW: u64 = 8 << 20;
 const MIN_GAP: u64 = 1 << 20;
 
 /// What is computed of each sample, in addition to its place.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     /// The checksum of each sample.
     pub(super) checksums: bool,
     /// Whether each sample is selected.
     pub(super) filter: Option<&'a SampleFilter>,
+    /// Is called with the error of each damaged sample, which is left out. If none, it is the error of the
+    /// scan.
+    pub(super) on_damage: Option<&'a (dyn Fn(&Error) + Send + Sync)>,
 }
 
 impl Wanted<'_> {
     /// Whether the samples' bodies are needed.
     fn is_whole(self) -> bool {
         self.checksums || self.filter.is_some()
+    }
+
+    /// Whether the damage of this error is left out.
+    fn leaves_out(self, error: &Error) -> bool {
+        let is_damage = error.kind().failure_class() == Some(FailureClass::Damage);
+        // The numbers of samples in `Parsers` must agree.
+        let Some(on_damage) = self.on_damage.filter(|_| is_damage && !self.is_whole()) else { return false };
+        on_damage(error);
+        true
     }
 }
 
@@ -67,10 +79,25 @@ pub(super) fn scan(
     };
     let mut layout = LayoutBuilder::default();
     let mut selection = wanted.filter.map(|filter| SelectionBuilder::new(filter.name().clone()));
+    let mut lost = LostSamples::new(wanted);
     loop {
-        match parsers.outline.next()? {
-            Outlined::NeedInput => windows.feed(&mut parsers)?,
+        let outlined = match parsers.outline.next() {
+            Err(error) if wanted.leaves_out(&error) => {
+                lost.any = true;
+                continue;
+            }
+            outlined => outlined?,
+        };
+        match outlined {
+            Outlined::NeedInput => match windows.feed(&mut parsers) {
+                Err(error) if wanted.leaves_out(&error) => {
+                    lost.any = true;
+                    break;
+                }
+                fed => fed?,
+            },
             Outlined::Sample(sample) => {
+                lost.before(sample.number, &mut layout);
                 layout.push_outline(&sample);
                 let note = parsers.note()?;
                 let is_selected = note.is_none_or(|note| note.is_selected || selection.is_none());
@@ -87,6 +114,8 @@ pub(super) fn scan(
             Outlined::End => break,
         }
     }
+    lost.at_end(&mut layout);
+    let selection = selection.or(lost.selection.filter(|_| lost.any));
     let outline = parsers.outline;
     let seekable = outline.seekable() && !windows.compressed;
     let object = windows.object.unwrap_or_default();
@@ -97,6 +126,38 @@ pub(super) fn scan(
         Some(selection) => shard.with_selection(selection.finish()),
         None => shard,
     })
+}
+
+/// Damaged samples that are left out. They have numbers in the archive, and so they have in the index.
+struct LostSamples {
+    any: bool,
+    /// The other samples, if any may be left out.
+    selection: Option<SelectionBuilder>,
+}
+
+impl LostSamples {
+    fn new(wanted: Wanted<'_>) -> Self {
+        let selection = wanted.on_damage.map(|_| SelectionBuilder::new("undamaged".into()));
+        LostSamples { any: false, selection }
+    }
+
+    /// Adds those before the sample of this number, and the sample to the selection.
+    fn before(&mut self, number: u64, layout: &mut LayoutBuilder) {
+        let Some(selection) = &mut self.selection else { return };
+        while layout.samples() < number {
+            layout.push_lost();
+            selection.push(false);
+        }
+        selection.push(true);
+    }
+
+    /// Adds one at the end if there may be any, so that the range of the last sample ends with it.
+    fn at_end(&mut self, layout: &mut LayoutBuilder) {
+        if let Some(selection) = self.selection.as_mut().filter(|_| self.any) {
+            layout.push_lost();
+            selection.push(false);
+        }
+    }
 }
 
 /// Takes the bytes of the shard. The outline finds the samples; if bodies are wanted, a parser reads the same
@@ -130,7 +191,7 @@ impl Parsers<'_> {
 
     fn parse(&mut self) {
         let Some(parser) = &mut self.parser else { return };
-        let Wanted { checksums, filter } = self.wanted;
+        let Wanted { checksums, filter, .. } = self.wanted;
         let fault = loop {
             match parser.next() {
                 Ok(Parsed::Sample(sample)) => {
@@ -178,7 +239,7 @@ struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     fn open(store: &'a Store, url: &'a str) -> Result<Self> {
-        let body = store.open_range(url, 0..MIN_WINDOW)?;
+        let body = store.open_range(url, 0..MIN_WINDOW, &ObjectVersion::any())?;
         Ok(Windows {
             store,
             url,
@@ -221,7 +282,8 @@ impl<'a> Windows<'a> {
 
     /// Opens the next window. Returns false if the object ends before it.
     fn next(&mut self, outline: &mut Outline) -> Result<bool> {
-        let Some(length) = self.object.as_ref().and_then(|object| object.size) else { return Ok(false) };
+        let Some(object) = &self.object else { return Ok(false) };
+        let Some(length) = object.size else { return Ok(false) };
         let wanted = outline.wanted();
         self.size = match wanted > self.end.saturating_add(MIN_GAP) {
             true => MIN_WINDOW,
@@ -231,7 +293,7 @@ impl<'a> Windows<'a> {
         self.end = self.at.saturating_add(self.size).min(length);
         outline.skip_to(self.at);
         if self.at < length {
-            self.body = self.store.open_range(self.url, self.at..self.end)?;
+            self.body = self.store.open_range(self.url, self.at..self.end, object)?;
         }
         Ok(self.at < length)
     }
@@ -248,7 +310,7 @@ impl<'a> Windows<'a> {
                 now.size.is_some() && now.is_strong() && !self.body.object_cell().is_unranged();
             if !may_have_more && now.size.unwrap_or(u64::MAX) > self.end {
                 self.end = u64::MAX;
-                self.body = self.store.open_range(self.url, 0..self.end)?;
+                self.body = self.store.open_range(self.url, 0..self.end, &ObjectVersion::any())?;
                 return Ok(false);
             }
             self.object = Some(now);

@@ -50,6 +50,13 @@ impl ShardIndex {
         ShardIndex { samples: selection.selected(), selection: Some(Arc::new(selection)), ..self }
     }
 
+    /// The index of the same shard after it was moved.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_url(self, url: impl Into<SecretUrl>) -> Self {
+        ShardIndex { url: url.into(), ..self }
+    }
+
     /// The whole URL of the shard, including a password or signature if it has one.
     #[must_use]
     pub fn url(&self) -> &str {
@@ -207,6 +214,10 @@ impl ShardIndex {
     /// the indexed place, under any name of it and with any signature. A copy in another place has a version
     /// of its own. It is accepted unless [`compare`](ObjectVersion::compare) says that it is different.
     ///
+    /// An object of another version and the same size is accepted if the index has
+    /// [checksums](super::IndexBuilder::checksums): they decide whether each sample is the indexed one, as it
+    /// is read. So the index of shards that were copied together with it is of the copies too.
+    ///
     /// ```
     /// # use shardstream::{Index, prelude::*};
     /// # let dir = tempfile::tempdir()?;
@@ -227,7 +238,8 @@ impl ShardIndex {
     /// [`ErrorKind::Stale`] if the objects differ.
     pub fn check_object(&self, url: &str, now: &ObjectVersion) -> Result<()> {
         let then = self.object_at(url);
-        if !then.compare(now).is_different() {
+        let is_decided_later = self.has_checksums() && self.bytes.is_some() && self.bytes == now.size;
+        if !then.compare(now).is_different() || is_decided_later {
             return Ok(());
         }
         let (then, now) = (then.to_string(), now.to_string());
@@ -291,7 +303,9 @@ impl ShardIndex {
     ///
     /// An object in another place than the indexed one is a copy: it has the same size, and a version of its
     /// own.
-    pub(crate) fn object_at(&self, url: &str) -> ObjectVersion {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn object_at(&self, url: &str) -> ObjectVersion {
         let is_same = |_: &&str| ObjectUrl::parse(url).is_same_place(&ObjectUrl::parse(self.url()));
         let version = self.version().filter(is_same);
         ObjectVersion::new(self.bytes, version)

@@ -207,9 +207,12 @@ impl<B: Send + 'static> Loader<B> {
     pub fn restore(&self, state: &State) -> Result<Batches<B>> {
         let header = self.header_for(state).carrying(state.header());
         if let Some(difference) = state.header().difference(&header) {
+            let allow = match state.can_change(&self.header_for(state)) {
+                true => ", or allow the change by `Loader::restore_changed`",
+                false => "",
+            };
             return Err(misfit(format!(
-                "{difference}; continue with what it was taken with, or begin an epoch anew, or allow the \
-                 change by `Loader::restore_changed`"
+                "{difference}; continue with what it was taken with, or begin an epoch anew{allow}"
             )));
         }
         Ok((self.start)(&self.settings, self.settings.prepare(header, Some(state))?))
@@ -356,6 +359,14 @@ impl<B> Loader<B> {
     #[must_use]
     pub fn steps(&self) -> Option<u64> {
         self.settings.steps()
+    }
+
+    /// Number of batches of an epoch on this rank, of a dataset without an index, if the streams of all ranks
+    /// have these numbers of items. For `shardstream plan`, which has counted them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn steps_with(&self, items: &[u64]) -> u64 {
+        self.settings.steps_with(items)
     }
 }
 

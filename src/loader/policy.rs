@@ -19,7 +19,7 @@ use std::ops::BitOr;
 ///
 /// let policy = OnError::skip(Failures::damage() | Failures::decode())
 ///     .in_a_row(20) // a wholly damaged shard ends the run
-///     .share(0.001, 10_000) // at most one in a thousand, once 10,000 samples were read
+///     .share(0.001, 10_000) // at most one in a thousand, and at most 10 among the first 10,000 items
 ///     .rest_of_shard(true);
 /// assert!(policy.check().is_ok());
 /// ```
@@ -43,7 +43,7 @@ const DEFAULT_IN_A_ROW: u64 = 100;
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ShareLimit {
     largest: f64,
-    /// Number of samples from which on the share is compared.
+    /// Number of samples and failures among which as many failures are allowed from the start.
     minimum: u64,
 }
 
@@ -75,8 +75,12 @@ impl OnError {
     }
 
     /// The largest share of failures among the items and failures of a rank, between 0 and 1, such as 0.001.
-    /// It is compared once there are `minimum` of them, since one failure among few is a large share. Items
-    /// are counted, which are not samples if a stage splits or drops samples. Default: no limit.
+    ///
+    /// One failure among few is a large share. So among the first `minimum` items, as many failures are
+    /// allowed as among `minimum`, and one more ends the run as soon as it is met: with `share(0.001,
+    /// 10_000)` the eleventh failure among the first 10,000 items, so that a run over data of which half is
+    /// damaged ends after some 20. Items are counted, which are not samples if a stage splits or drops
+    /// samples. Default: no limit.
     pub fn share(mut self, largest: f64, minimum: u64) -> Self {
         self.share = Some(ShareLimit { largest, minimum });
         self
@@ -117,7 +121,7 @@ impl OnError {
                 bad(&format!("a share of {largest} failures must be more than 0 and less than 1"))
             }
             Some(ShareLimit { minimum: 0, .. }) => {
-                bad("a share is compared from a number of samples on: give at least 1, better some thousands")
+                bad("a share is of a number of samples: give at least 1, better some thousands")
             }
             _ => Ok(()),
         }
@@ -150,8 +154,14 @@ impl OnError {
         if let Some(ShareLimit { largest, minimum }) = self.share {
             let failed = total.saturating_add(1);
             let seen = samples.saturating_add(failed);
-            if seen >= minimum && failed as f64 > largest * seen as f64 {
-                return too_many(format!("a share of {largest} of {seen} items and failures"), total, error);
+            // Counted before there are `minimum` items as if the rest of them were sound.
+            let counted = seen.max(minimum);
+            if failed as f64 > largest * counted as f64 {
+                return too_many(
+                    format!("a share of {largest} of {counted} items and failures"),
+                    total,
+                    error,
+                );
             }
         }
         Verdict::Skip(error)

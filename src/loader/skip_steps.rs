@@ -168,7 +168,9 @@ impl DatasetSettings {
                 let (_, url) = self.dataset.shard(slice.shard)?;
                 let index = self.dataset.indexed(slice.shard);
                 let object = index.map(|index| index.object_at(url.expose_secret())).unwrap_or_default();
-                let version = object.version.map(Into::into);
+                // Where there are checksums, the shard may have another version than the index says.
+                let decides = index.is_none_or(|index| !index.has_checksums());
+                let version = object.version.filter(|_| decides).map(Into::into);
                 open.push(OpenSlice { slice: number, start, size: object.size, version });
             }
             start = end;

@@ -5,6 +5,7 @@
 //! without end, a rank leaves out the batches in which it has nothing: at the end of an epoch, and after a
 //! restore of a state whose ranks had come to different sequence numbers.
 
+use super::last_batch::LastBatch;
 use super::sequence::{ItemsLeft, StreamLengths};
 use super::settings::Settings;
 use crate::state::{EpochRange, RunEnd, State, StreamState};
@@ -21,6 +22,20 @@ impl Settings {
     /// Number of batches that an epoch has on this rank, if it is known.
     pub(super) fn steps(&self) -> Option<u64> {
         self.steps_from(EpochRange::Epoch(0), 0, &[]).map(|left| left.count())
+    }
+
+    /// Number of batches that an epoch of a dataset without an index has on this rank, if the streams of all
+    /// ranks have these numbers of items.
+    pub(super) fn steps_with(&self, items: &[u64]) -> u64 {
+        let lengths = StreamLengths(items.to_vec());
+        match self.last {
+            // Batches are filled across gaps.
+            LastBatch::Drop => {
+                let own = self.streams().iter().filter_map(|stream| items.get(*stream));
+                own.sum::<u64>() / (self.batch as u64).max(1)
+            }
+            _ => lengths.left(self.reader(), self.batch as u64, 0, &[]).batches(),
+        }
     }
 
     /// Number of batches of an epoch that are left for this rank, if it is known.

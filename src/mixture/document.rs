@@ -21,6 +21,9 @@ pub struct Mixture {
     /// Whether shards are shuffled in each epoch, for the datasets that don't set it.
     #[serde(default = "default_true")]
     pub shuffle_shards: bool,
+    /// Whether streams keep their shards in all epochs, for the datasets that don't set it.
+    #[serde(default)]
+    pub keep_shards: bool,
     /// Number of samples in the shuffle buffer of each stream, for the datasets that don't set it.
     #[serde(default)]
     pub shuffle: usize,
@@ -60,6 +63,9 @@ pub struct MixedDataset {
     /// Whether its shards are shuffled in each epoch; none: as the mixture says.
     #[serde(default)]
     pub shuffle_shards: Option<bool>,
+    /// Whether its streams keep their shards in all epochs; none: as the mixture says.
+    #[serde(default)]
+    pub keep_shards: Option<bool>,
     /// Number of samples in its shuffle buffers; none: as the mixture says.
     #[serde(default)]
     pub shuffle: Option<usize>,
@@ -166,15 +172,16 @@ fn located_message(text: &str, error: &toml::de::Error) -> String {
     before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
 }
 
-const MIXTURE_KEYS: [&str; 7] =
-    ["streams", "seed", "shuffle_shards", "shuffle", "stages", "dataset", "change"];
-const DATASET_KEYS: [&str; 10] = [
+const MIXTURE_KEYS: [&str; 8] =
+    ["streams", "seed", "shuffle_shards", "keep_shards", "shuffle", "stages", "dataset", "change"];
+const DATASET_KEYS: [&str; 11] = [
     "name",
     "shards",
     "weight",
     "passes",
     "seed",
     "shuffle_shards",
+    "keep_shards",
     "shuffle",
     "shuffle_bytes",
     "index",

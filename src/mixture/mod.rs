@@ -5,8 +5,9 @@
 //!
 //! ```toml
 //! streams = 48           # logical streams of every dataset: a multiple of the ranks
-//! seed = 42              # of each dataset that sets none; so are the next three. Default: 0
+//! seed = 42              # of each dataset that sets none; so are the next four. Default: 0
 //! shuffle_shards = true  # default: true
+//! keep_shards = false    # whether streams keep their shards in all epochs. Default: false
 //! shuffle = 1000         # samples in the shuffle buffer of each stream. Default: 0
 //! stages = "text"        # the name of stages in the program
 //!
@@ -129,7 +130,8 @@ impl Mixture {
         // `::` separates patterns that are read one after the other.
         let mut dataset = Dataset::builder(Shards::from(shards.join("::")))
             .seed(part.seed.unwrap_or(self.seed))
-            .shuffle_shards(part.shuffle_shards.unwrap_or(self.shuffle_shards));
+            .shuffle_shards(part.shuffle_shards.unwrap_or(self.shuffle_shards))
+            .keep_shards(part.keep_shards.unwrap_or(self.keep_shards));
         if let Some(streams) = self.streams {
             dataset = dataset.streams(streams);
         }

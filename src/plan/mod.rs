@@ -6,6 +6,9 @@
 //! number of samples of each shard is known, the order is cut into equal shares instead, one for each stream,
 //! so that a few shards can serve many streams, and all streams get the same number of samples.
 //!
+//! Streams that [keep their shards](Plan::kept) are dealt to once, and each epoch permutes the shards of each
+//! stream: a node that reads the same streams again finds their shards in its cache.
+//!
 //! Ranks and workers take whole streams, and the number of streams does not depend on them. So the content of
 //! stream 5 of epoch 3, and therefore that of a global batch made of all streams, is the same on 1, 2, 4 …
 //! nodes: a job can be stopped on 8 nodes and resumed on 4, or be debugged on one, with the same data in the
@@ -75,6 +78,7 @@ pub struct Plan {
     /// The number of the dataset in a mixture.
     dataset: u64,
     shuffled: bool,
+    kept: bool,
     resampled: bool,
     /// The orders of recent epochs.
     orders: OrderCache,
@@ -118,8 +122,8 @@ impl Plan {
             return Err(ErrorKind::Config("a plan needs at least one stream".into()).into());
         }
         let orders = OrderCache::default();
-        let (dataset, shuffled, resampled) = (0, true, false);
-        Ok(Plan { shards, counts, total, streams, seed, dataset, shuffled, resampled, orders })
+        let (dataset, shuffled, kept, resampled) = (0, true, false, false);
+        Ok(Plan { shards, counts, total, streams, seed, dataset, shuffled, kept, resampled, orders })
     }
 
     /// The plan with the random numbers of the dataset of this number in a mixture.
@@ -131,6 +135,29 @@ impl Plan {
     #[must_use]
     pub fn shuffled(self, shuffled: bool) -> Self {
         Plan { shuffled, orders: OrderCache::default(), ..self }
+    }
+
+    /// Whether every stream keeps its shards, or slices of shards: they are dealt once, in an order of the
+    /// seed, and each epoch permutes those of each stream. A process that reads the same streams in each
+    /// epoch then reads the same bytes, which its [cache](crate::store::Cache) has from the second epoch on.
+    /// Samples never change to another stream: [`guide::determinism`](crate::guide::determinism) says what
+    /// that costs in randomness. Default: no.
+    ///
+    /// A plan that is not [shuffled](Plan::shuffled) keeps them in any case. One that draws [with
+    /// replacement](Plan::resampled) ignores this option.
+    ///
+    /// ```
+    /// use shardstream::plan::{Plan, Slice};
+    /// use std::collections::HashSet;
+    ///
+    /// let plan = Plan::counted([70, 40, 90, 20, 50], 3, 42)?.kept(true);
+    /// let of_epoch = |epoch| plan.stream(epoch, 1).into_iter().collect::<HashSet<Slice>>();
+    /// assert!((1..5).all(|epoch| of_epoch(epoch) == of_epoch(0)));
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn kept(self, kept: bool) -> Self {
+        Plan { kept, orders: OrderCache::default(), ..self }
     }
 
     /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt
@@ -165,6 +192,12 @@ impl Plan {
         self.shuffled
     }
 
+    /// Whether every stream has the same shards in each epoch, in another order.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.kept && self.shuffled && !self.resampled
+    }
+
     /// Whether shards are drawn with replacement.
     #[must_use]
     pub fn is_resampled(&self) -> bool {
@@ -181,7 +214,8 @@ impl Plan {
     }
 
     /// All shards of an epoch in order: the first is dealt to stream 0, the next to stream 1, and so on in
-    /// turn. In a [counted](Plan::counted) plan, the order in which their samples are cut into shares.
+    /// turn. In a [counted](Plan::counted) plan, the order in which their samples are cut into shares. If
+    /// streams [keep their shards](Plan::kept), the order in which they were dealt, the same in each epoch.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let order = self.ordered(epoch);
@@ -201,7 +235,7 @@ impl Plan {
             return self.drawn(epoch, stream);
         }
         let order = self.ordered(epoch);
-        match &self.counts {
+        let mut slices: Vec<Slice> = match &self.counts {
             None => {
                 let numbers = (stream..order.len()).step_by(self.streams);
                 numbers.map(|number| Slice::whole(order.at(number))).collect()
@@ -210,11 +244,16 @@ impl Plan {
                 let slices = order.slices(counts, self.share(stream)).into_iter();
                 slices.map(|(shard, samples)| Slice { shard, samples }).collect()
             }
+        };
+        if self.is_kept() {
+            let purpose = Purpose::KeptShards;
+            Rng::of_dataset(self.dataset, purpose, self.seed, epoch, stream as u64).shuffle(&mut slices);
         }
+        slices
     }
 
     fn ordered(&self, epoch: u64) -> Arc<EpochOrder> {
-        let epoch = if self.shuffled { epoch } else { 0 };
+        let epoch = if self.shuffled && !self.kept { epoch } else { 0 };
         let key = self.shuffled.then_some(OrderKey { dataset: self.dataset, seed: self.seed, epoch });
         self.orders.get_or_make(epoch, || EpochOrder::new(self.shards, key, self.counts.as_deref()))
     }
@@ -245,7 +284,7 @@ impl Plan {
     /// one.
     ///
     /// With one stream for each reader, this equals [`split_by_node`] followed by [`split_by_worker`] on the
-    /// [order](Plan::order) of the epoch:
+    /// [order](Plan::order) of the epoch, unless streams [keep their shards](Plan::kept):
     ///
     /// ```
     /// use shardstream::Topology;

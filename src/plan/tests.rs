@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::collections::HashSet;
 
 fn topologies(world_size: usize, workers: usize) -> impl Iterator<Item = Topology> {
     (0..world_size * workers).map(move |reader| {
@@ -21,6 +22,9 @@ fn golden() {
     assert_eq!(shards(Plan::new(10, 1, 43).unwrap().stream(0, 0)), [4, 3, 8, 9, 2, 7, 6, 0, 5, 1]);
     assert_eq!(shards(plan.stream(0, 1)), [8, 6, 2]);
     assert_eq!(shards(plan.stream(0, 3)), [5, 3]);
+    let kept = plan.clone().kept(true);
+    assert_eq!(kept.order(1), plan.order(0));
+    assert_eq!([0, 1, 2].map(|epoch| shards(kept.stream(epoch, 1))), [[6, 8, 2], [2, 8, 6], [6, 2, 8]]);
     let drawn = plan.resampled(true);
     assert_eq!(shards(drawn.stream(0, 1)), [1, 8, 4]);
     assert_eq!(shards(drawn.stream(1, 1)), [6, 2, 6]);
@@ -54,14 +58,86 @@ fn uneven_readers_are_told_what_would_do() {
     assert!(error.contains("use 8 streams"), "{error}");
 }
 
+/// All streams of a plan of `shards` shards, counted or not.
+fn kept_plan(shards: usize, streams: usize, is_counted: bool, seed: u64) -> Plan {
+    let counts: Vec<u64> = (0..shards as u64).map(|shard| 1 + shard * 7 % 10).collect();
+    let plan = match is_counted {
+        true => Plan::counted(counts, streams, seed),
+        false => Plan::new(shards, streams, seed),
+    };
+    plan.unwrap().kept(true)
+}
+
+/// The slices that the streams of one rank read in an epoch.
+fn of_rank(plan: &Plan, epoch: u64, topology: &Topology) -> HashSet<Slice> {
+    plan.streams_of(topology).unwrap().flat_map(|stream| plan.stream(epoch, stream)).collect()
+}
+
+#[test]
+fn a_cache_of_kept_shards_needs_no_request_after_the_first_epoch_on_8_nodes() {
+    for is_counted in [false, true] {
+        let plan = kept_plan(200, 16, is_counted, 42);
+        let requests = |plan: &Plan| -> Vec<usize> {
+            let mut caches = vec![HashSet::new(); 8];
+            let of_epoch = |epoch| {
+                let nodes = topologies(8, 1).zip(&mut caches);
+                let missing = nodes.map(|(topology, cache): (_, &mut HashSet<Slice>)| {
+                    let read = of_rank(plan, epoch, &topology);
+                    let missing = read.iter().filter(|slice| !cache.contains(*slice)).count();
+                    cache.extend(read);
+                    missing
+                });
+                missing.sum()
+            };
+            (0..5).map(of_epoch).collect()
+        };
+        let all = (0..16).map(|stream| plan.stream(0, stream).len()).sum();
+        assert_eq!(requests(&plan), [all, 0, 0, 0, 0]);
+        // Shards that are dealt anew come back to their node with a probability of one in eight.
+        let dealt = requests(&plan.kept(false));
+        assert!(dealt[1] > all / 2, "{dealt:?}");
+    }
+}
+
+#[test]
+fn plans_that_are_listed_or_drawn_do_not_change_where_streams_keep_their_shards() {
+    let plan = Plan::new(20, 3, 42).unwrap();
+    for plan in [plan.clone().shuffled(false), plan.resampled(true)] {
+        let kept = plan.clone().kept(true);
+        assert!(!kept.is_kept());
+        assert!((0..3).all(|stream| kept.stream(5, stream) == plan.stream(5, stream)));
+    }
+}
+
 proptest! {
+    #[test]
+    fn streams_that_keep_their_shards_permute_them_in_each_epoch(
+        streams in 1usize..12, more in 0usize..60, is_counted: bool, seed: u64, epoch in 1..u64::MAX,
+    ) {
+        let plan = kept_plan(streams + more, streams, is_counted, seed);
+        let dealt = plan.clone().kept(false);
+        for stream in 0..streams {
+            let (first, slices) = (plan.stream(0, stream), plan.stream(epoch, stream));
+            let of = |slices: &[Slice]| slices.iter().cloned().collect::<HashSet<Slice>>();
+            prop_assert_eq!(of(&first), of(&slices));
+            prop_assert_eq!(slices.len(), first.len());
+            // They are those of one epoch that is dealt, so that streams are as long.
+            prop_assert_eq!(of(&dealt.stream(0, stream)), of(&slices));
+            prop_assert_eq!(dealt.samples(stream), plan.samples(stream));
+            // One in 30! orders is another by chance.
+            if slices.len() >= 30 {
+                prop_assert_ne!(first, slices);
+            }
+        }
+    }
+
     #[test]
     fn the_union_of_all_readers_is_the_dataset(
         world_size in 1usize..6, workers in 1usize..4, rounds in 1usize..4, more in 0usize..40,
-        seed: u64, epoch: u64, shuffled: bool,
+        seed: u64, epoch: u64, shuffled: bool, kept: bool,
     ) {
         let streams = world_size * workers * rounds;
-        let plan = Plan::new(streams + more, streams, seed).unwrap().shuffled(shuffled);
+        let plan = Plan::new(streams + more, streams, seed).unwrap().shuffled(shuffled).kept(kept);
         let mut read: Vec<usize> = topologies(world_size, workers)
             .flat_map(|topology| plan.streams_of(&topology).unwrap())
             .flat_map(|stream| shards(plan.stream(epoch, stream)))
@@ -73,9 +149,10 @@ proptest! {
     #[test]
     fn a_round_of_all_streams_is_the_same_on_any_number_of_nodes(
         world_size in 1usize..6, workers in 1usize..4, rounds in 1usize..4, more in 0usize..40, seed: u64,
+        kept: bool,
     ) {
         let streams = world_size * workers * rounds;
-        let plan = Plan::new(streams + more, streams, seed).unwrap();
+        let plan = Plan::new(streams + more, streams, seed).unwrap().kept(kept);
         // The first shard of each stream, taken up by readers of the same plan on other numbers of nodes.
         let firsts = |world_size, workers| {
             let mut firsts: Vec<usize> = topologies(world_size, workers)

@@ -198,12 +198,19 @@ impl JobHeader {
 }
 
 impl State {
-    /// The state of the job `here`, made from this state of another job.
-    pub(crate) fn changed(&self, here: JobHeader, changes: &Changes) -> Result<(State, ChangeReport)> {
+    /// Whether [`changed`](State::changed) makes a state of the job `here`, if all changes are allowed.
+    pub(crate) fn can_change(&self, here: &JobHeader) -> bool {
+        let is_unchanged = |dataset: &DatasetChange| dataset.outcome == Outcome::Continues;
+        let datasets = || self.outcomes(here, &self.header().matches(here, &Changes::new()));
+        self.check_same_job(here).is_ok() && (self.is_endless() || datasets().iter().all(is_unchanged))
+    }
+
+    /// Checks what no change can allow.
+    fn check_same_job(&self, here: &JobHeader) -> Result<()> {
         let there = self.header();
         let job =
             |header: &JobHeader| JobHeader { datasets: Vec::new(), schedule: Vec::new(), ..header.clone() };
-        if let Some(difference) = job(there).difference(&JobHeader { origin: there.origin, ..job(&here) }) {
+        if let Some(difference) = job(there).difference(&JobHeader { origin: there.origin, ..job(here) }) {
             return Err(misfit(format!(
                 "{difference}; the number of streams and what is read cannot change: begin an epoch anew"
             )));
@@ -214,6 +221,18 @@ impl State {
                  ranks",
             ));
         }
+        Ok(())
+    }
+
+    /// Whether it is of epochs without an end. Only there may datasets change.
+    fn is_endless(&self) -> bool {
+        matches!(self.header.run, EpochRange::EpochsFrom(_))
+    }
+
+    /// The state of the job `here`, made from this state of another job.
+    pub(crate) fn changed(&self, here: JobHeader, changes: &Changes) -> Result<(State, ChangeReport)> {
+        self.check_same_job(&here)?;
+        let there = self.header();
         let matches = there.matches(&here, changes);
         let datasets = self.outcomes(&here, &matches);
         self.check_allowed(&here, &datasets, changes)?;
@@ -310,7 +329,7 @@ impl State {
                     (2, restarted, "restarted", format!("cannot continue ({difference})"))
                 }
             };
-            if !matches!(self.header.run, EpochRange::EpochsFrom(_)) {
+            if !self.is_endless() {
                 wrong.push(format!(
                     "dataset `{name}` {what}, and datasets change only where epochs have no end (`epochs`): \
                      finish the epoch, and read the next one with the other mixture"

@@ -131,6 +131,8 @@ pub(crate) struct SideHeader {
 pub(crate) enum ShardOrder {
     Listed,
     Shuffled,
+    /// Shuffled within each stream, which keeps its shards in all epochs.
+    Kept,
     Resampled,
 }
 
@@ -139,6 +141,7 @@ impl fmt::Display for ShardOrder {
         f.write_str(match self {
             ShardOrder::Listed => "listed",
             ShardOrder::Shuffled => "shuffled",
+            ShardOrder::Kept => "shuffled within each stream",
             ShardOrder::Resampled => "resampled",
         })
     }
@@ -212,7 +215,7 @@ pub(crate) fn shown(schedule: &[WeightChange]) -> String {
 impl DatasetHeader {
     fn order_difference(&self, here: &DatasetHeader) -> Option<String> {
         let (there, here) = (self.order, here.order);
-        let options = "`shuffle_shards`, `resample_shards`";
+        let options = "`shuffle_shards`, `keep_shards`, `resample_shards`";
         (there != here)
             .then(|| format!("the order of shards ({options}) is {there} in the state, and {here} here"))
     }

@@ -11,7 +11,7 @@ use crate::secret_url::SecretUrl;
 use crate::store::{ObjectWriter, Store};
 use crate::telemetry::log;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 type OnShardWritten = Box<dyn FnMut(&ShardInfo) + Send>;
 
@@ -27,18 +27,21 @@ pub struct ShardInfo {
     pub bytes: u64,
     /// The size of the tar archive before compression, in bytes.
     pub archive_bytes: u64,
+    /// The CRC-32C of the stored object.
+    pub crc32c: u32,
     /// The index of the shard. Collect them to an [`Index`] of the series: `infos.iter().collect::<Index>()`.
     pub index: ShardIndex,
 }
 
 impl fmt::Debug for ShardInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url, samples, bytes, archive_bytes, index } = self;
+        let Self { url, samples, bytes, archive_bytes, crc32c, index } = self;
         f.debug_struct("ShardInfo")
             .field("url", &SecretUrl::from(url))
             .field("samples", samples)
             .field("bytes", bytes)
             .field("archive_bytes", archive_bytes)
+            .field("crc32c", crc32c)
             .field("index", index)
             .finish()
     }
@@ -161,7 +164,7 @@ impl ShardWriter {
         })?;
         let url = SecretUrl::from(self.pattern.name(number));
         let opened = self.settings.store.create(url.expose_secret()).and_then(|object| {
-            let out = Compressor::new(self.compression, object)?;
+            let out = Compressor::new(self.compression, SummedObject { object, crc32c: 0 })?;
             TarWriter::with_options(out, self.settings.options.clone())
         });
         self.broken = opened.is_err();
@@ -326,7 +329,7 @@ impl fmt::Debug for ShardWriterBuilder {
 struct OpenShard {
     url: SecretUrl,
     samples: u64,
-    tar: TarWriter<Compressor<Box<dyn ObjectWriter>>>,
+    tar: TarWriter<Compressor<SummedObject>>,
     layout: LayoutBuilder,
 }
 
@@ -350,10 +353,29 @@ impl OpenShard {
     fn finish(self, compression: ShardCompression) -> Result<ShardInfo> {
         let Self { url, samples, tar, layout } = self;
         let archive_bytes = whole_archive(tar.written());
-        let object = tar.finish()?.finish()?.finish()?;
+        let SummedObject { object, crc32c } = tar.finish()?.finish()?;
+        let object = object.finish()?;
         let layout = layout.finish(compression == ShardCompression::None);
         let index = ShardIndex::new(&url, Some(object.size), object.version.as_deref(), layout);
         let url = url.expose_secret().to_owned();
-        Ok(ShardInfo { url, samples, bytes: object.size, archive_bytes, index })
+        Ok(ShardInfo { url, samples, bytes: object.size, archive_bytes, crc32c, index })
+    }
+}
+
+/// The object of a shard, with the checksum of what was written to it.
+struct SummedObject {
+    object: Box<dyn ObjectWriter>,
+    crc32c: u32,
+}
+
+impl Write for SummedObject {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.object.write(bytes)?;
+        self.crc32c = crc32c::crc32c_append(self.crc32c, &bytes[..written.min(bytes.len())]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.object.flush()
     }
 }

@@ -84,6 +84,7 @@ fn compressed_sizes_are_those_of_the_file() {
         let [shard] = &writer.finish().unwrap()[..] else { panic!("one shard") };
         assert_eq!(fs::metadata(&shard.url).unwrap().len(), shard.bytes);
         assert_eq!(shard.archive_bytes, 102_400);
+        assert_eq!(shard.crc32c, crc32c::crc32c(&fs::read(&shard.url).unwrap()));
         assert!(shard.bytes < 10_000);
         fs::read(&shard.url).unwrap()
     };

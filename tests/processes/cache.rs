@@ -1,4 +1,4 @@
-//! Several processes with one cache: one fetches, all read, and some are killed.
+//! Several processes with one cache: all read and write its blocks, and some are killed.
 //!
 //! A reader is this program again, which runs only the ignored test `reader`.
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::Result;
-use shardstream::store::{Cache, GetOptions, GetResponse, Source, Store};
+use shardstream::store::{Cache, GetOptions, GetResponse, ObjectVersion, Source, Store};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Lines, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ const DIRECTORY: &str = "SHARDSTREAM_TEST_DIRECTORY";
 const DAMAGED: &str = "SHARDSTREAM_TEST_DAMAGED";
 const RANGE: u64 = 100_000;
 const LENGTH: usize = 950_000;
+const BLOCK: u64 = 30_000;
+const BLOCKS: usize = LENGTH.div_ceil(BLOCK as usize);
 
 /// Serves one object, from a file, to all processes. Requests are logged in a second file, and while a third
 /// one exists, the second half of the object is withheld.
@@ -55,7 +57,7 @@ impl Source for HeldSource {
 }
 
 fn store(directory: &Path) -> (Store, Cache) {
-    let cache = Cache::builder(directory.join("cache")).build().unwrap();
+    let cache = Cache::builder(directory.join("cache")).block_size(BLOCK).build().unwrap();
     let source = Arc::new(HeldSource(directory.to_owned()));
     let store =
         Store::builder().range_size(RANGE).with_source("test", source).cache(cache.clone()).build().unwrap();
@@ -89,7 +91,11 @@ fn reader_of_parts_in_child() {
     println!("\nbegun");
     for start in (0..LENGTH).step_by(70_001) {
         let end = (start + 70_001).min(LENGTH);
-        let found = store.open_range(URL, start as u64..end as u64).unwrap().read_all().unwrap();
+        let found = store
+            .open_range(URL, start as u64..end as u64, &ObjectVersion::any())
+            .unwrap()
+            .read_all()
+            .unwrap();
         assert!(found == content[start..end], "{start}..{end}");
         cache.flush();
     }
@@ -146,15 +152,12 @@ impl CacheFixture {
         Reader::run(child(module_path!(), test).env(DIRECTORY, self.0.path()).env(DAMAGED, "1"))
     }
 
-    /// Flips a bit of the object in the one file of the cache.
-    fn flip(&self, at: usize) {
-        let files = self.files();
-        assert_eq!(files.len(), 1, "{files:?}");
-        let (content, found) = (crate::support::noise(LENGTH), fs::read(&files[0]).unwrap());
-        let begins = found.windows(99).position(|bytes| *bytes == content[..99]).unwrap();
-        let mut file = OpenOptions::new().write(true).open(&files[0]).unwrap();
-        file.seek(SeekFrom::Start((begins + at) as u64)).unwrap();
-        file.write_all(&[content[at] ^ 0x40]).unwrap();
+    /// Flips a bit in a file of the cache.
+    fn flip(path: &Path, at: usize) {
+        let byte = fs::read(path).unwrap()[at];
+        let mut file = OpenOptions::new().write(true).open(path).unwrap();
+        file.seek(SeekFrom::Start(at as u64)).unwrap();
+        file.write_all(&[byte ^ 0x40]).unwrap();
     }
 
     fn release(&self) {
@@ -168,14 +171,22 @@ impl CacheFixture {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let files = fs::read_dir(self.0.path().join("cache")).unwrap();
-        files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some()).collect()
+        // The first process makes the directory.
+        let objects = fs::read_dir(self.0.path().join("cache")).into_iter().flatten();
+        let objects = objects.map(|entry| entry.unwrap().path());
+        let files = objects.filter(|path| path.is_dir()).flat_map(|object| fs::read_dir(object).unwrap());
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    fn blocks(&self) -> Vec<PathBuf> {
+        self.files().into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "block")).collect()
     }
 
     /// Fails unless the cache holds the sound object and reading it takes no request.
     fn assert_sound(&self) {
-        let files = self.files();
-        assert!(files.len() == 1 && files[0].extension().is_some_and(|kind| kind == "shard"), "{files:?}");
+        assert_eq!(self.blocks().len(), BLOCKS);
         let (before, (store, cache)) = (self.requests(), store(self.0.path()));
         assert!(store.open(URL).unwrap().read_all().unwrap() == crate::support::noise(LENGTH));
         assert_eq!((self.requests(), cache.warning()), (before, None));
@@ -183,84 +194,90 @@ impl CacheFixture {
 }
 
 #[test]
-fn concurrent_processes_fetch_an_object_once() {
+fn concurrent_processes_share_the_blocks() {
     let fixture = CacheFixture::new();
-    let mut readers: Vec<_> = (0..5).map(|_| fixture.start()).collect();
+    let mut readers: Vec<_> = (0..4).map(|_| fixture.start()).collect();
     readers.iter_mut().for_each(Reader::wait_for_start);
     fixture.release();
     readers.into_iter().for_each(Reader::end);
-    assert_eq!(fixture.requests(), LENGTH.div_ceil(RANGE as usize));
     fixture.assert_sound();
+    assert_eq!(fixture.files().len(), BLOCKS);
 }
 
+/// Four processes read the object again and again, and each is killed at some moment.
 #[test]
-fn a_killed_process_leaves_no_readable_entry() {
+fn killed_processes_leave_sound_blocks_only() {
     let fixture = CacheFixture::new();
-    let mut reader = fixture.start();
-    reader.wait_for_start();
-    drop(reader);
-    let left = fixture.files();
-    assert!(left.len() == 1 && left[0].extension().is_some_and(|kind| kind == "partial"), "{left:?}");
     fixture.release();
+    for round in 0..12_u64 {
+        // As if another process had evicted some blocks.
+        fixture
+            .blocks()
+            .iter()
+            .step_by(2 + round as usize % 3)
+            .for_each(|path| fs::remove_file(path).unwrap());
+        let mut readers: Vec<_> = (0..4).map(|_| fixture.start()).collect();
+        readers.iter_mut().for_each(Reader::wait_for_start);
+        for reader in readers {
+            std::thread::sleep(Duration::from_millis(round));
+            drop(reader);
+        }
+        let (store, cache) = store(fixture.0.path());
+        assert!(store.open(URL).unwrap().read_all().unwrap() == crate::support::noise(LENGTH));
+        cache.flush();
+        assert_eq!(cache.warning(), None, "what they left is whole");
+    }
     fixture.start().end();
     fixture.assert_sound();
-
-    // The partial file is removed even if nobody reads the object again.
-    let fixture = CacheFixture::new();
-    let mut reader = fixture.start();
-    reader.wait_for_start();
-    drop(reader);
-    store(fixture.0.path());
-    assert_eq!(fixture.files(), Vec::<PathBuf>::new());
 }
 
+/// What a killed process was writing is removed when it is older than any write takes.
 #[test]
-fn another_process_takes_over_the_fetch_of_a_killed_one() {
+fn files_that_nobody_writes_any_more_are_removed() {
     let fixture = CacheFixture::new();
-    let mut first = fixture.start();
-    first.wait_for_start();
-    let mut others = [fixture.start(), fixture.start(), fixture.start()];
-    others.iter_mut().for_each(Reader::wait_for_start);
-    drop(first);
     fixture.release();
-    others.into_iter().for_each(Reader::end);
-    assert!(fixture.requests() <= 2 * LENGTH.div_ceil(RANGE as usize), "{}", fixture.requests());
+    fixture.start().end();
+    let partial = fixture.files()[3].with_extension("0123456789abcdef.partial");
+    fs::rename(&fixture.files()[3], &partial).unwrap();
+    store(fixture.0.path());
+    assert!(partial.exists(), "another process may be writing it");
+    let old = std::time::SystemTime::now() - Duration::from_secs(1000);
+    OpenOptions::new().write(true).open(&partial).unwrap().set_modified(old).unwrap();
+    store(fixture.0.path());
+    assert!(!partial.exists());
+    fixture.start().end();
     fixture.assert_sound();
 }
 
-/// A flipped bit in each block of 64 KiB, found by a process that reads parts and by one that reads
-/// everything.
+/// A flipped bit in each block, found by a process that reads parts and by one that reads everything.
 #[test]
 fn the_process_that_finds_damage_repairs_it() {
     let fixture = CacheFixture::new();
     fixture.release();
     fixture.start().end();
-    let sound = fs::read(&fixture.files()[0]).unwrap();
-    for (number, block) in (0..LENGTH).step_by(64 << 10).enumerate() {
-        fixture.flip((block + 999 * number).min(LENGTH - 1));
+    let sound: Vec<_> = fixture.blocks().iter().map(|path| fs::read(path).unwrap()).collect();
+    for (number, path) in fixture.blocks().iter().enumerate().step_by(3) {
+        CacheFixture::flip(path, 999 * number % sound[number].len());
         let before = fixture.requests();
         fixture.start_damaged(["reader_of_parts_in_child", "reader_in_child"][number % 2]).end();
-        assert_eq!(fixture.requests() - before, LENGTH.div_ceil(RANGE as usize), "it is fetched again once");
-        assert!(fs::read(&fixture.files()[0]).unwrap() == sound);
+        assert_eq!(fixture.requests() - before, 1, "the block is fetched again once");
+        assert!(fs::read(path).unwrap() == sound[number]);
         fixture.assert_sound();
     }
 }
 
-/// One process fills the file, others follow it, and the disk damages what was written.
+/// The disk damages blocks while several processes read them.
 #[test]
 fn damage_does_not_reach_other_processes() {
     let fixture = CacheFixture::new();
-    let mut first = fixture.start_damaged("reader_in_child");
-    first.wait_for_start();
-    let mut second = fixture.start_damaged("reader_in_child");
-    second.wait_for_start();
-    // Some of it has been read, and some hasn't.
-    [70_000, 200_000, 400_000].into_iter().for_each(|at| fixture.flip(at));
-    let mut others = [fixture.start_damaged("reader_in_child"), fixture.start_damaged("reader_in_child")];
-    others.iter_mut().for_each(Reader::wait_for_start);
+    let mut readers: Vec<_> = (0..4).map(|_| fixture.start_damaged("reader_in_child")).collect();
+    readers.iter_mut().for_each(Reader::wait_for_start);
+    // Some of them have been read, and some haven't. Those after them are withheld.
+    let blocks = fixture.blocks();
+    blocks.iter().step_by(2).for_each(|path| CacheFixture::flip(path, 5000));
+    let more = [fixture.start_damaged("reader_in_child"), fixture.start_damaged("reader_in_child")];
     fixture.release();
-    [first, second].into_iter().chain(others).for_each(Reader::end);
-    // The process that filled the file may have read all of it before.
+    readers.into_iter().chain(more).for_each(Reader::end);
     fixture.start_damaged("reader_in_child").end();
     fixture.assert_sound();
 }

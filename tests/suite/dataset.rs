@@ -133,8 +133,17 @@ fn every_reader_needs_a_shard() {
         (4, "workers of all ranks")
     );
     assert_eq!(build(Topology::single(), Some(4)), (4, "streams"));
+    let error = dataset(&[1]).topology(Topology::new(0, 2).unwrap()).build().unwrap_err().to_string();
+    assert!(error.contains("use an index, which cuts shards into slices"), "{error}");
     let uneven = dataset(&[1, 1, 1]).topology(Topology::new(0, 2).unwrap()).streams(3).build();
     assert!(matches!(uneven.unwrap_err().kind(), ErrorKind::Config(_)));
+}
+
+#[test]
+fn shards_that_are_drawn_cannot_be_kept() {
+    let error = dataset(&[1, 1]).keep_shards(true).resample_shards(true).build().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+    assert!(error.to_string().contains("`keep_shards` and `resample_shards`"), "{error}");
 }
 
 /// The output of a process that builds a dataset of `pattern` in the given directory and environment.
@@ -274,12 +283,12 @@ proptest! {
     #[test]
     fn all_readers_together_read_each_sample_once(
         world_size in 1usize..5, workers in 1usize..4, rounds in 1usize..4, seed: u64, epoch: u64,
-        shuffled: bool,
+        shuffled: bool, kept: bool,
         sizes in proptest::collection::vec(0usize..5, 0..12),
     ) {
         let streams = world_size * workers * rounds;
         let sizes = [vec![1; streams], sizes].concat();
-        let dataset = dataset(&sizes).streams(streams).shuffle_shards(shuffled).seed(seed);
+        let dataset = dataset(&sizes).streams(streams).shuffle_shards(shuffled).keep_shards(kept).seed(seed);
         let read = readers(world_size, workers).flat_map(|topology| {
             keys(dataset.clone().topology(topology).build().unwrap().samples(epoch))
         });

@@ -89,10 +89,12 @@ fn plans() {
     pin("20 shards, 6 streams", &whole);
     pin("20 shards, 6 streams, seed 2^64 - 1", &Plan::new(20, 6, u64::MAX).unwrap());
     pin("20 shards, 6 streams, resampled", &whole.clone().resampled(true));
+    pin("20 shards, 6 streams, kept", &whole.clone().kept(true));
     pin("20 shards, 6 streams, as listed", &whole.shuffled(false));
     let counted = Plan::counted([7, 0, 1, 25, 3, 11], 4, 42).unwrap();
     pin("6 counted shards, 4 streams", &counted);
     pin("6 counted shards, 4 streams, resampled", &counted.clone().resampled(true));
+    pin("6 counted shards, 4 streams, kept", &counted.clone().kept(true));
     pin("6 counted shards, 4 streams, as listed", &counted.shuffled(false));
     golden.pin("order of 1000 shards", [joined(Plan::new(1000, 1, 3).unwrap().order(5))]);
     golden.check("plans.json");
@@ -199,6 +201,12 @@ fn jobs(threads: usize) -> Vec<Job> {
         epoch("shuffled", named(items(shuffled()).shuffle(6), 5), 5),
         epoch("shuffled_to_its_end", named(items(shuffled()).shuffle(6), 5), 99),
         epoch("shuffled_bytes", named(items(shuffled()).shuffle(6).shuffle_bytes(900), 5), 4),
+        epoch("kept", named(items(shuffled().keep_shards(true)).shuffle(6), 5), 5),
+        epoch(
+            "kept_counted",
+            named(items(shuffled().keep_shards(true).index(counts(&SIZES))).shuffle(4), 6),
+            4,
+        ),
         epoch("resampled", named(items(dataset().streams(4).resample_shards(true)).shuffle(4), 6), 2),
         epoch("counted", named(items(shuffled().streams(6).index(counts(&SIZES))).shuffle(4), 6), 4),
         epoch(

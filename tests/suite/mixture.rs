@@ -54,6 +54,7 @@ name = "web"
 shards = "web-{0..3}.tar"
 weight = 3
 index = true
+keep_shards = true
 
 [[dataset]]
 name = "books"
@@ -96,7 +97,8 @@ fn a_document_describes_the_same_mix_as_the_builder() {
     let dataset =
         |pattern: String, seed| Dataset::builder(pattern).topology(Topology::single()).streams(2).seed(seed);
     let kept = AutoIndex::at(at("kept/code.json"));
-    let web = dataset(at("web-{0..3}.tar"), 42).shuffle_shards(true).auto_index(AutoIndex::beside());
+    let web = dataset(at("web-{0..3}.tar"), 42).shuffle_shards(true).keep_shards(true);
+    let web = web.auto_index(AutoIndex::beside());
     let books = dataset(format!("{}::{}", at("books-*.tar"), at("more-0.tar")), 7);
     let code = dataset(at("code-{0,1}.tar"), 42).shuffle_shards(true).auto_index(kept);
     let [web, books, code] = [web, books, code].map(|dataset| Loader::builder(dataset.build().unwrap()));

@@ -23,12 +23,12 @@ const BUFFER: usize = 9;
 const LONG: Duration = Duration::from_secs(60);
 
 fn path(shard: usize) -> String {
-    format!("/{shard:02}.tar")
+    format!("/{shard:03}.tar")
 }
 
 fn bytes(shard: usize) -> Vec<u8> {
     let sample = |number| {
-        let key = format!("{shard:02}-{number}");
+        let key = format!("{shard:03}-{number}");
         let content = format!("{key} ").repeat(SIZE / key.len());
         Sample::new(key).with("txt", content.into_bytes())
     };
@@ -52,6 +52,7 @@ struct Held {
 
 /// A server of the shards that can hold its answers back, and fail.
 struct Shelf {
+    shards: usize,
     server: Server,
     held: Arc<(Mutex<Held>, Condvar)>,
 }
@@ -59,7 +60,11 @@ struct Shelf {
 impl Shelf {
     /// `script` may answer a request in another way.
     fn new(script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
-        let shards: HashMap<String, Vec<u8>> = (0..SHARDS).map(|shard| (path(shard), bytes(shard))).collect();
+        Self::of(SHARDS, script)
+    }
+
+    fn of(count: usize, script: impl Fn(&Request) -> Option<Reply> + Send + Sync + 'static) -> Self {
+        let shards: HashMap<String, Vec<u8>> = (0..count).map(|shard| (path(shard), bytes(shard))).collect();
         let held = Arc::new((Mutex::new(Held::default()), Condvar::new()));
         let shared = Arc::clone(&held);
         let server = Server::start(move |request| {
@@ -82,7 +87,7 @@ impl Shelf {
             let content = &shards[request.path()];
             script(request).unwrap_or_else(|| Reply::object(request, content, "\"v1\""))
         });
-        Shelf { server, held }
+        Shelf { shards: count, server, held }
     }
 
     fn held<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
@@ -99,7 +104,7 @@ impl Shelf {
     }
 
     fn list(&self) -> ShardList {
-        ShardList::from_urls((0..SHARDS).map(|shard| self.server.url(&path(shard))))
+        ShardList::from_urls((0..self.shards).map(|shard| self.server.url(&path(shard))))
     }
 
     fn index(&self) -> Index {
@@ -108,10 +113,19 @@ impl Shelf {
 
     /// A loader whose store has measured nothing yet.
     fn loader(&self, index: Option<&Index>, store: StoreBuilder) -> Loader<Batch<Sample>> {
+        self.loader_with(BUFFER, index, store)
+    }
+
+    fn loader_with(
+        &self,
+        buffer: usize,
+        index: Option<&Index>,
+        store: StoreBuilder,
+    ) -> Loader<Batch<Sample>> {
         let dataset = Dataset::builder(self.list()).store(store.build().unwrap()).streams(1).seed(5);
         let dataset = dataset.shuffle_shards(true).topology(Topology::single());
         let dataset = index.into_iter().fold(dataset, |dataset, index| dataset.index(index.clone()));
-        Loader::builder(dataset.build().unwrap()).shuffle(BUFFER).threads(2).batch(4).build().unwrap()
+        Loader::builder(dataset.build().unwrap()).shuffle(buffer).threads(2).batch(4).build().unwrap()
     }
 }
 
@@ -140,7 +154,7 @@ fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     let finished = (TAKEN * 4 + BUFFER - 1) / SAMPLES;
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
     let is_left = |shard: usize| {
-        let key = format!("{shard:02}-");
+        let key = format!("{shard:03}-");
         rest.iter().flat_map(|(samples, _)| samples).any(|(sample, _)| sample.starts_with(&key))
     };
     let left = plan[..finished].iter().filter(|slice| is_left(slice.shard)).count();
@@ -167,6 +181,33 @@ fn a_restore_requests_the_samples_of_its_buffers_together() {
         println!("samples of {left} shards: {most} of {} requests together", requests.len());
         let distinct: BTreeSet<_> = requests.iter().collect();
         assert_eq!(distinct.len(), requests.len(), "no range is requested twice: {requests:?}");
+    }
+}
+
+/// More shards than a restore opens at a time: the window moves over them, and loses and repeats none.
+#[test]
+fn a_restore_of_more_than_64_open_shards_reads_each_once() {
+    let (shelf, buffer, taken) = (Shelf::of(200, |_| None), 150, 75);
+    let index = shelf.index();
+    for index in [Some(&index), None] {
+        let loader = |budget| shelf.loader_with(buffer, index, store().budget(budget));
+        let whole = read(loader(Budget::new(64, 64 << 20)).epoch(0));
+        let rest = &whole[taken..];
+        let of = |(key, _): &(String, Vec<u8>)| key[..3].to_owned();
+        let shards =
+            |batches: &[ReadBatch]| batches.iter().flat_map(|(samples, _)| samples).map(of).collect();
+        let (before, after): (BTreeSet<_>, BTreeSet<_>) = (shards(&whole[..taken]), shards(rest));
+        let open = before.intersection(&after).count();
+        assert!(open > 64, "{open} shards were open");
+        for budget in [Budget::new(64, 64 << 20), Budget::new(2, 1 << 20)] {
+            shelf.hold(0);
+            let resumed = read(loader(budget.clone()).restore(&whole[taken - 1].1).unwrap());
+            assert!(resumed == rest, "the order, the contents and the states are the same");
+            let requests = shelf.held(|held| held.requests.clone());
+            let distinct: BTreeSet<_> = requests.iter().collect();
+            assert_eq!(distinct.len(), requests.len(), "no range is requested twice: {requests:?}");
+            assert_in_use(&budget, 0);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use shardstream::dataset::DatasetBuilder;
 use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
+use shardstream::state::Changes;
 use shardstream::{Error, ErrorKind, Result, State};
 use std::sync::Arc;
 
@@ -46,6 +47,10 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(dataset(&source).shuffle_shards(false)), "shuffled in the state, and listed here"),
         // The default number of streams follows from the order.
         (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
+        (
+            here(dataset(&source).keep_shards(true)),
+            "`resample_shards`) is shuffled in the state, and shuffled within each stream here",
+        ),
         (here(dataset(&source).resample_shards(true)), "shuffled in the state, and resampled here"),
         (here(dataset(&source).index(counts(&SIZES))), "without an index, and here is one"),
         (items(dataset(&source)).shuffle(7), "the shuffle buffer is 6 in the state, and 7 here"),
@@ -91,6 +96,32 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
     let what = "repeated to fill the last step";
     refused(repeating.restore(&indexed), &["what is read is epoch 0 in the state", what]);
     refused(counted(&SIZES).restore(&repeated), &[what, "in the state, and epoch 0 here"]);
+}
+
+#[test]
+fn a_changed_mixture_is_advised_only_where_it_is_allowed() {
+    let source = VersionedSource::of(&SIZES);
+    let loader = |seed, streams, weight| {
+        let first = items(dataset(&source).seed(seed).streams(streams));
+        let second = items(source.dataset(SIZES.len()).streams(streams));
+        Loader::mix([first, second.weight(weight)]).batch(4).build().unwrap()
+    };
+    let whole = loader(42, 4, 1);
+    let states = [taken(whole.epochs(0), 3), taken(whole.epoch(0), 3)];
+    let others = [
+        ("another seed", loader(43, 4, 1), [true, false]),
+        ("other streams", loader(42, 2, 1), [false, false]),
+        ("another weight", loader(42, 4, 2), [true, true]),
+    ];
+    for (what, other, expected) in others {
+        for (state, expected) in states.iter().zip(expected) {
+            let error = other.restore(state).map(drop).expect_err("it is refused").to_string();
+            assert_eq!(error.contains("`Loader::restore_changed`"), expected, "{what}: {error}");
+            let allowed = [Changes::new(), Changes::new().restarted("0")];
+            let is_allowed = allowed.iter().any(|changes| other.restore_changed(state, changes).is_ok());
+            assert_eq!(is_allowed, expected, "{what}");
+        }
+    }
 }
 
 #[test]

@@ -91,6 +91,11 @@ impl Emulator {
         self.bucket
     }
 
+    /// A URL of the object that needs no credentials, as a signed one does.
+    pub fn signed(&self, key: &str) -> String {
+        format!("http://127.0.0.1:{}{}/{key}?{}", self.port, self.path, self.query)
+    }
+
     /// Environment variables that direct a client to this server.
     pub fn environment(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.environment.iter().map(|(name, value)| (*name, value.as_str()))

@@ -96,7 +96,8 @@ pub enum ErrorKind {
     /// There are fewer shards than readers that each need at least one.
     #[error(
         "{shards} shards cannot feed {readers} {what}: a reader without a shard would leave the others \
-         waiting; use at least {readers} shards (write smaller ones), or fewer {what}"
+         waiting; use an index, which cuts shards into slices (`DatasetBuilder::auto_index`, or `--index` of \
+         the program), or at least {readers} shards, or fewer {what}"
     )]
     TooFewShards {
         /// The number of shards in the list.
@@ -167,7 +168,8 @@ pub enum ErrorKind {
     #[error(
         "the shard has changed: {then} when it was indexed or a state was taken, and {now} now; put it back, \
          or build the index again and begin an epoch anew (for a copy, which has a version of its own, use \
-         `Index::without_versions`)"
+         an index with checksums, which decide, or `Index::without_versions`, in the program \
+         `--without-versions`)"
     )]
     Stale {
         /// Its size and version, or number of samples, then.

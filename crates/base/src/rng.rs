@@ -28,6 +28,8 @@ pub enum Purpose {
     Buckets = 7,
     /// The number that a name adds to a seed.
     Name = 8,
+    /// The permutation of the shards that a stream keeps.
+    KeptShards = 9,
 }
 
 /// A random number generator that gives the same numbers on every platform and in every release.

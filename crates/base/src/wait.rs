@@ -7,13 +7,15 @@ use std::cell::{Cell, OnceCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 thread_local! {
     /// The interrupt of this thread, if it has one.
     static INTERRUPT: OnceCell<Interrupt> = const { OnceCell::new() };
+    /// What wakes the current wait of this thread when the process is interrupted.
+    static PROCESS_WAKER: OnceCell<Arc<AtomicWaker>> = const { OnceCell::new() };
     /// Whether this thread runs I/O tasks. It must not block on one of them.
     static RUNS_IO: Cell<bool> = const { Cell::new(false) };
 }
@@ -42,18 +44,49 @@ impl Interrupt {
     }
 }
 
-/// Whether this thread has been interrupted.
-pub fn is_interrupted() -> bool {
-    with_interrupt(|interrupt| interrupt.interrupted.load(Ordering::Acquire))
+/// Whether all waits of the process are to end.
+static PROCESS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The wakers of all threads that have waited.
+static PROCESS_WAKERS: Mutex<Vec<Weak<AtomicWaker>>> = Mutex::new(Vec::new());
+
+/// Ends the waits of all threads of the process: the current ones, and all later ones. For a program that is
+/// about to end: there is no way back.
+pub fn interrupt_process() {
+    PROCESS_INTERRUPTED.store(true, Ordering::Release);
+    let wakers = PROCESS_WAKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    wakers.iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake());
 }
 
-/// Whether this thread has been interrupted. If not, the interrupt will wake the task of `cx`, whatever
-/// executor polls it on this thread.
+/// Whether the process has been interrupted. If not, the interrupt will wake the task of `cx`.
+fn poll_process_interrupted(cx: &Context<'_>) -> bool {
+    // A thread that is exiting waits no more.
+    let _ = PROCESS_WAKER.try_with(|waker| waker.get_or_init(new_process_waker).register(cx.waker()));
+    PROCESS_INTERRUPTED.load(Ordering::Acquire)
+}
+
+fn new_process_waker() -> Arc<AtomicWaker> {
+    let waker = Arc::new(AtomicWaker::new());
+    let mut wakers = PROCESS_WAKERS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Those of threads that have ended.
+    wakers.retain(|waker| waker.strong_count() > 0);
+    wakers.push(Arc::downgrade(&waker));
+    waker
+}
+
+/// Whether this thread or the process has been interrupted.
+pub fn is_interrupted() -> bool {
+    PROCESS_INTERRUPTED.load(Ordering::Acquire)
+        || with_interrupt(|interrupt| interrupt.interrupted.load(Ordering::Acquire))
+}
+
+/// Whether this thread or the process has been interrupted. If not, the interrupt will wake the task of `cx`,
+/// whatever executor polls it on this thread.
 pub fn poll_interrupted(cx: &Context<'_>) -> bool {
-    with_interrupt(|interrupt| {
+    let thread = with_interrupt(|interrupt| {
         interrupt.waker.register(cx.waker());
         interrupt.interrupted.load(Ordering::Acquire)
-    })
+    });
+    poll_process_interrupted(cx) || thread
 }
 
 fn with_interrupt(check: impl FnOnce(&InterruptState) -> bool) -> bool {
@@ -86,8 +119,8 @@ pub fn may_block() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Stopped`] when the thread is [interrupted](Interrupt), and [`ErrorKind::Unsupported`] on a
-/// thread that runs I/O tasks, if the future is not ready at once.
+/// [`ErrorKind::Stopped`] when the thread or the [process](interrupt_process) is [interrupted](Interrupt),
+/// and [`ErrorKind::Unsupported`] on a thread that runs I/O tasks, if the future is not ready at once.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     /// Wakes the thread. The flag keeps a wake-up that arrives while something inside `poll` parks the thread
     /// for its own reasons.

@@ -1,42 +1,55 @@
 //! A folder with one folder of images for each class.
 
 use crate::failure::Failure;
-use crate::file_samples::{FieldSource, PlannedSample};
+use crate::file_samples::{FieldSource, PlannedSample, key_of_path};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
+use crate::text;
 use shardstream::prelude::*;
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The classes, sorted by name, and their images, class by class and sorted by path.
+/// Number of folders that a note names.
+const MAX_NAMED: usize = 10;
+
+/// The classes in the order of their numbers, and their images, class by class and sorted by path.
 #[derive(Debug)]
 pub(crate) struct ClassFolders {
     pub(crate) classes: Vec<String>,
     pub(crate) samples: Vec<PlannedSample>,
-    /// Number of files with other extensions.
-    pub(crate) ignored: u64,
-    /// Number of hidden files, such as `._a.jpg`.
-    pub(crate) hidden: u64,
+    /// What was left out, and which classes have no images, for people.
+    pub(crate) notes: Vec<String>,
 }
 
 impl ClassFolders {
     /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time. The number of a class is the
-    /// position of its name among the sorted names. Folders and files whose names begin with a dot are
-    /// skipped, as readers of shards skip such members.
+    /// position of its name in `given`, or among the sorted names. Folders and files whose names begin with a
+    /// dot are left out, as readers of shards skip such members, and `__MACOSX`.
     /// Symbolic links are followed. `with_names` adds a field `json` with the path of the image.
+    ///
+    /// # Errors
+    /// Without `given` if a folder has no images, since it would count as a class in one data set and be
+    /// missing in another; and for a folder with images that is not in `given`.
     pub(crate) fn read(
         root: &Path,
+        given: Option<Vec<String>>,
         with_names: bool,
         threads: usize,
         progress: Progress,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let is_class = |entry: &DirectoryEntry| entry.is_directory && !entry.name.starts_with('.');
-        let found = entries(root)?.into_iter().filter(is_class);
-        let classes: Vec<String> = found.map(|entry| entry.name).collect();
+        let (mut folders, mut skipped, mut outside): (Vec<String>, _, _) = (Vec::new(), Vec::new(), 0);
+        for DirectoryEntry { name, is_directory, .. } in entries(root)? {
+            match is_directory {
+                true if is_no_data(&name) => skipped.push(name),
+                true => folders.push(name),
+                false => outside += u64::from(!is_no_data(&name)),
+            }
+        }
         let (base, flag) = (root.to_owned(), interrupt.clone());
-        let walks = classes.clone().into_iter().map(Ok).par_map(threads, move |class: String| {
+        let walks = folders.clone().into_iter().map(Ok).par_map(threads, move |class: String| {
             let mut walk = ClassWalk {
                 root: base.clone(),
                 interrupt: flag.clone(),
@@ -44,6 +57,7 @@ impl ClassFolders {
                 found: Vec::new(),
                 ignored: 0,
                 hidden: 0,
+                skipped: Vec::new(),
             };
             let walked = walk.list(&class).map(|()| walk);
             if let Ok(walk) = &walked {
@@ -51,30 +65,87 @@ impl ClassFolders {
             }
             Ok(walked)
         });
-        let mut folders = ClassFolders { classes, samples: Vec::new(), ignored: 0, hidden: 0 };
+        let (mut samples, mut ignored, mut hidden) = (Vec::new(), 0, 0);
+        let (mut empty, mut unknown) = (Vec::new(), Vec::new());
+        let classes = given.clone().unwrap_or_else(|| folders.clone());
+        let numbers: HashMap<&str, usize> = classes.iter().map(String::as_str).zip(0..).collect();
         let (cls, json): (Arc<str>, Arc<str>) = ("cls".into(), "json".into());
-        for (number, walked) in walks.enumerate() {
-            let ClassWalk { found, ignored, hidden, .. } = walked??;
-            folders.ignored += ignored;
-            folders.hidden += hidden;
-            for (path, field) in found {
-                let class = FieldSource::Bytes(number.to_string().into_bytes().into());
-                let mut fields = vec![(Arc::clone(&cls), class), (field.into(), FieldSource::file(&path))];
-                if with_names {
-                    let text = serde_json::json!({ "path": path }).to_string();
-                    fields.push((Arc::clone(&json), FieldSource::Bytes(text.into_bytes().into())));
+        for (name, walked) in folders.iter().zip(walks) {
+            let walk = walked??;
+            ignored += walk.ignored;
+            hidden += walk.hidden;
+            skipped.extend(walk.skipped);
+            let Some(number) = numbers.get(name.as_str()).filter(|_| !walk.found.is_empty()) else {
+                if walk.found.is_empty() {
+                    empty.push(name)
+                } else {
+                    unknown.push(name)
                 }
-                folders.samples.push(PlannedSample { key: None, fields });
+                continue;
+            };
+            for (path, field) in walk.found {
+                let class = FieldSource::bytes(number.to_string());
+                let fields = [(Arc::clone(&cls), class), (field.into(), FieldSource::file(&path))];
+                let text = with_names.then(|| serde_json::json!({ "path": path }).to_string());
+                let names = text.map(|text| (Arc::clone(&json), FieldSource::bytes(text)));
+                let mut sample = PlannedSample::new(Some(key_of_path(&path).into()), None);
+                for (field, source) in fields.into_iter().chain(names) {
+                    // These names differ.
+                    sample.push(field, source).ok();
+                }
+                samples.push(sample);
             }
         }
-        match folders.samples.is_empty() {
-            true => Err(Failure::Failed(format!(
-                "{}: there is no folder with images (.jpg, .jpeg, .png, .webp) in it",
-                root.display()
-            ))),
-            false => Ok(folders),
+        let failed = |what: String| Err(Failure::Failed(format!("{}: {what}", root.display())));
+        if samples.is_empty() && unknown.is_empty() {
+            return failed("there is no folder with images (.jpg, .jpeg, .png, .webp) in it".into());
         }
+        if !unknown.is_empty() {
+            return failed(format!(
+                "{} not in the list of --classes: {}; add new classes at the end of the list",
+                text::counted(unknown.len() as u64, "folder"),
+                named(&unknown)
+            ));
+        }
+        if given.is_none() && !empty.is_empty() {
+            return failed(format!(
+                "{} without images, which would still count as a class: {}; remove it, or name all classes \
+                 by --classes FILE",
+                text::counted(empty.len() as u64, "folder"),
+                named(&empty)
+            ));
+        }
+        let has_folder = |class: &&String| folders.binary_search(class).is_ok();
+        let missing: Vec<&String> = classes.iter().filter(|class| !has_folder(class)).chain(empty).collect();
+        let left_out = |count: u64, what: &str, more: String| {
+            (count > 0).then(|| format!("left out: {}{more}", text::counted(count, what)))
+        };
+        let notes = [
+            left_out(ignored, "file", " with another extension".into()),
+            left_out(outside, "file", " in no class folder".into()),
+            left_out(hidden, "hidden file", ", as readers skip them".into()),
+            left_out(skipped.len() as u64, "folder", format!(", hidden or of macOS: {}", named(&skipped))),
+            (!missing.is_empty()).then(|| {
+                let count = text::counted(missing.len() as u64, "listed class");
+                format!("no images of {count}: {}", named(&missing))
+            }),
+        ];
+        Ok(ClassFolders { notes: notes.into_iter().flatten().collect(), classes, samples })
     }
+}
+
+/// Whether a folder or file is left out: a hidden one, or the folder that macOS adds to a zip archive.
+fn is_no_data(name: &str) -> bool {
+    name.starts_with('.') || name == "__MACOSX"
+}
+
+/// The first of these names.
+fn named(names: &[impl AsRef<str>]) -> String {
+    let mut shown: Vec<&str> = names.iter().take(MAX_NAMED).map(AsRef::as_ref).collect();
+    if names.len() > MAX_NAMED {
+        shown.push("…");
+    }
+    shown.join(", ")
 }
 
 /// Lists the images of one class.
@@ -86,8 +157,12 @@ struct ClassWalk {
     linked_from: Vec<PathBuf>,
     /// Paths below the root, with slashes, and their fields.
     found: Vec<(String, &'static str)>,
+    /// Number of files with other extensions.
     ignored: u64,
+    /// Number of hidden files, such as `._a.jpg`.
     hidden: u64,
+    /// Paths of folders that were left out.
+    skipped: Vec<String>,
 }
 
 impl ClassWalk {
@@ -97,9 +172,16 @@ impl ClassWalk {
         let here = self.root.join(directory);
         for DirectoryEntry { name, is_directory, is_link } in entries(&here)? {
             let path = format!("{directory}/{name}");
-            if name.starts_with('.') {
-                self.hidden += u64::from(!is_directory);
-                continue;
+            match is_no_data(&name) {
+                true if is_directory => {
+                    self.skipped.push(path);
+                    continue;
+                }
+                true => {
+                    self.hidden += 1;
+                    continue;
+                }
+                false => {}
             }
             if is_directory {
                 if is_link {
@@ -178,7 +260,7 @@ mod tests {
     fn read(root: &Path, with_names: bool) -> Result<ClassFolders, Failure> {
         let settings = ProgressSettings { quiet: true, interval: Duration::MAX };
         let progress = Progress::start("listing files", Unit::Samples, None, &settings, &Screen::default());
-        ClassFolders::read(root, with_names, 2, progress, &Interrupt::default())
+        ClassFolders::read(root, None, with_names, 2, progress, &Interrupt::default())
     }
 
     fn write(root: &Path, path: &str) {
@@ -195,7 +277,11 @@ mod tests {
             write(dir.path(), path);
         }
         let folders = read(dir.path(), false).unwrap();
-        assert_eq!((folders.samples.len(), folders.hidden), (1, 2));
+        let notes = [
+            "left out: 2 hidden files, as readers skip them",
+            "left out: 1 folder, hidden or of macOS: cat/.ipynb_checkpoints",
+        ];
+        assert_eq!((folders.samples.len(), &*folders.notes), (1, &notes.map(String::from)[..]));
     }
 
     #[test]
@@ -204,15 +290,22 @@ mod tests {
         let files =
             ["b/1.JPEG", "b/deep/er/0.webp", "a/z.png", "a/notes.txt", "a/README", ".cache/x.jpg", "x.jpg"];
         files.iter().for_each(|path| write(dir.path(), path));
-        fs::create_dir(dir.path().join("c")).unwrap();
         let tree = read(dir.path(), true).unwrap();
-        assert_eq!((tree.classes.join(" "), tree.ignored), ("a b c".into(), 2));
-        let shown: Vec<String> = tree.samples.iter().map(|item| format!("{:?}", item.fields)).collect();
+        let notes = [
+            "left out: 2 files with another extension",
+            "left out: 1 file in no class folder",
+            "left out: 1 folder, hidden or of macOS: .cache",
+        ];
+        assert_eq!((tree.classes.join(" "), &*tree.notes), ("a b".into(), &notes.map(String::from)[..]));
+        let shown: Vec<String> = tree.samples.iter().map(|item| format!("{item:?}")).collect();
         let paths = ["a/z.png", "b/1.JPEG", "b/deep/er/0.webp"];
         assert!(
             shown.len() == 3 && shown.iter().zip(paths).all(|(item, path)| item.contains(path)),
             "{shown:?}"
         );
+        fs::create_dir_all(dir.path().join("c/in")).unwrap();
+        let error = format!("{:?}", read(dir.path(), false).unwrap_err());
+        assert!(error.contains("1 folder without images, which would still count as a class: c;"), "{error}");
         assert!(read(&dir.path().join("c"), false).is_err());
         assert!(read(&dir.path().join("none"), false).is_err());
     }

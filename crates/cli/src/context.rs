@@ -3,13 +3,13 @@
 use crate::failure::Failure;
 use crate::global::GlobalOptions;
 use crate::interrupt::Interrupt;
-use crate::logging;
+use crate::logging::{self, Timeline};
 use crate::output::Output;
 use crate::progress::{Progress, Screen, Unit};
 use crate::shard_reader::ShardReader;
-use shardstream::store::Store;
+use crate::waiting;
+use shardstream::store::{RequestRecording, Store};
 use std::path::Path;
-use tracing_chrome::FlushGuard;
 
 /// The context in which a command runs: its output, its progress, the interrupt flag and the store.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ impl Context {
     /// Creates the context and starts to listen for Ctrl-C.
     pub(crate) fn new(global: GlobalOptions, program: clap::Command) -> Result<Self, Failure> {
         let screen = Screen::default();
-        let store = global.store()?;
+        let store = global.store_builder()?.build()?;
+        waiting::report(&store, global.progress(), &screen);
         Ok(Context {
             output: Output::new(screen.clone()),
             interrupt: Interrupt::listen()?,
@@ -42,9 +43,13 @@ impl Context {
     }
 
     /// Starts the log on stderr if `--log` was given, and the timeline in the file `trace` if there is one.
-    /// The timeline is complete when the guard is dropped.
-    pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
+    pub(crate) fn log(&self, trace: Option<&Path>) -> Result<Option<Timeline>, Failure> {
         logging::begin(self.global.log(), trace)
+    }
+
+    /// A store as [`Context::store`], whose requests are recorded.
+    pub(crate) fn recorded_store(&self, recording: &RequestRecording) -> Result<Store, Failure> {
+        Ok(self.global.store_builder()?.record_requests(recording).build()?)
     }
 
     /// Shows progress on stderr until the returned value is dropped. `total` is the number of units, if

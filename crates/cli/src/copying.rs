@@ -7,13 +7,13 @@ use crate::interrupt::Stop;
 use crate::options::{JsonOption, Patterns, ThreadsOption};
 use crate::progress::{Progress, Unit};
 use crate::saved_plan::put;
+use crate::source_identity::identity;
 use serde::{Deserialize, Serialize};
 use shardstream::prelude::*;
 use shardstream::store::{ObjectUrl, ObjectVersion, remove_partial_files};
 use shardstream::{ErrorKind, Result, SecretUrl};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,9 @@ struct CopyRecords {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct CopyRecord {
     from: String,
+    /// Hash of the parameters that select an object of a web server, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parameters: Option<String>,
     size: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -82,6 +85,9 @@ pub(crate) struct CopyOptions {
     /// also takes a target name.
     #[arg(value_name = "FROM|TO", required = true)]
     pub(crate) places: Vec<String>,
+    /// Further objects to copy, after those of `places`.
+    #[arg(skip)]
+    pub(crate) documents: Vec<SecretUrl>,
     /// Do not read copies again; compare only their sizes.
     #[arg(long)]
     no_reread: bool,
@@ -95,7 +101,7 @@ impl CopyOptions {
     /// Copies the objects and prints a report.
     pub(crate) fn run(self, existing: ExistingCopies, context: &Context) -> std::result::Result<(), Failure> {
         let settings = CopySettings { existing, reread: !self.no_reread, threads: self.threads.count() };
-        report(&copy_all(self.places, settings, context)?, self.json.json, context)
+        report(&copy_all(self.places, self.documents, settings, context)?, self.json.json, context)
     }
 }
 
@@ -120,10 +126,11 @@ struct CopySettings {
 /// Copies the objects of all places but the last to the last one. Returns the copies in order.
 fn copy_all(
     places: Vec<String>,
+    documents: Vec<SecretUrl>,
     settings: CopySettings,
     context: &Context,
 ) -> std::result::Result<Vec<Copied>, Failure> {
-    let copies = plan(places, settings, context)?;
+    let copies = plan(places, documents, settings, context)?;
     let Some(first) = copies.first() else { return Ok(Vec::new()) };
     let directory = ObjectUrl::from(&first.to).split_last().0.to_owned();
     let place = format!("{directory}{RECORDS}");
@@ -140,10 +147,8 @@ fn copy_all(
             )));
         }
     }
-    if settings.existing == ExistingCopies::KeepSame {
-        let names: BTreeSet<_> = copies.iter().map(|copy| ObjectUrl::from(&copy.to).file_name()).collect();
-        remove_partial_files(&directory, |name| names.contains(name));
-    }
+    let names: BTreeSet<_> = copies.iter().map(|copy| ObjectUrl::from(&copy.to).file_name()).collect();
+    remove_partial_files(&directory, |name| names.contains(name));
     let total = copies.iter().map(|copy| copy.object.size).sum::<Option<u64>>();
     let progress = Arc::new(context.progress("copying", Unit::Bytes, total));
     let records = Arc::new(records);
@@ -183,22 +188,31 @@ fn copy_all(
 /// Resolves the sources and targets, and looks up the objects at both.
 fn plan(
     mut places: Vec<String>,
+    documents: Vec<SecretUrl>,
     settings: CopySettings,
     context: &Context,
 ) -> std::result::Result<Vec<CopyJob>, Failure> {
     let Some(to) = places.pop().filter(|_| !places.is_empty()) else {
         return Err(Failure::Usage("give the objects to copy, and the target last".into()));
     };
-    let sources = Patterns::of(places).shards(context)?;
-    let into = to.ends_with('/') || sources.len() > 1 || Path::new(&to).is_dir();
+    let mut sources: Vec<SecretUrl> = Patterns::of(places).shards(context)?.iter().cloned().collect();
+    sources.extend(documents);
+    let target = ObjectUrl::parse(&to);
+    let is_directory = || Ok::<_, Failure>(target.local_path()?.is_some_and(|path| path.is_dir()));
+    let into = to.ends_with('/') || sources.len() > 1 || is_directory()?;
     let (mut names, mut copies) = (BTreeSet::new(), Vec::new());
     for from in &sources {
-        let name = ObjectUrl::from(from).split_last().1.to_owned();
+        let name = ObjectUrl::from(from).file_name().into_owned();
         let url = match into {
-            true => format!("{}/{name}", to.trim_end_matches('/')),
-            false => to.clone(),
+            true if name.contains('/') => {
+                return Err(Failure::Usage(format!(
+                    "the name of {from} has a slash: copy it alone, and give the name of the copy"
+                )));
+            }
+            true => target.join(&name).map_err(|error| error.in_shard(from))?,
+            false => SecretUrl::from(&to),
         };
-        if ObjectUrl::parse(&url).is_same_place(&from.into()) {
+        if ObjectUrl::from(&url).is_same_place(&from.into()) {
             return Err(Failure::Usage(format!("{from} would be copied onto itself")));
         }
         if !names.insert(name.clone()) {
@@ -206,7 +220,7 @@ fn plan(
                 "two objects have the name {name}: copy them to places of their own"
             )));
         }
-        let (from, to) = (from.clone(), SecretUrl::from(url));
+        let (from, to) = (from.clone(), url);
         copies.push(CopyJob { from, to, name, object: ObjectVersion::default(), existing: None });
     }
     let (store, flag) = (context.store.clone(), context.interrupt.clone());
@@ -280,8 +294,8 @@ impl Copier {
                 return self.reject(copy, &what);
             }
         }
-        let from = copy.from.to_string();
-        let record = CopyRecord { from, size, version, copy: written.version, crc32c };
+        let (from, parameters) = identity(&copy.from);
+        let record = CopyRecord { from, parameters, size, version, copy: written.version, crc32c };
         Ok(self.copied(copy, record, CopyAction::Copied, true))
     }
 
@@ -300,11 +314,15 @@ impl Copier {
         if object.size.is_none() || object.size != existing.size {
             return Ok(None);
         }
-        let from = copy.from.to_string();
+        let (from, parameters) = identity(&copy.from);
         let was = |record: &CopyRecord, version: &Option<String>, now: &ObjectVersion| {
             ObjectVersion::new(Some(record.size), version.as_deref()).compare(now).is_same()
         };
-        if let Some(record) = self.records.copies.get(&copy.name).filter(|record| record.from == from)
+        if let Some(record) = self
+            .records
+            .copies
+            .get(&copy.name)
+            .filter(|record| record.from == from && record.parameters == parameters)
             && was(record, &record.version, object)
             && was(record, &record.copy, existing)
         {
@@ -316,7 +334,7 @@ impl Copier {
             return Ok(None);
         }
         let (version, copied) = (object.version.clone(), existing.version.clone());
-        Ok(Some((CopyRecord { from, size, version, copy: copied, crc32c }, true)))
+        Ok(Some((CopyRecord { from, parameters, size, version, copy: copied, crc32c }, true)))
     }
 
     /// CRC-32C and length of an object. `counts` says whether its bytes count as progress.

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::field::image_format;
-use crate::files::{MAX_DOCUMENT, exists};
+use crate::files::exists;
 use crate::saved_plan::{ExistingShards, is_document};
 use crate::series::Series;
 use crate::write_options::WriteOptions;
@@ -75,25 +75,5 @@ pub(crate) fn check_index(
                 Err(Failure::Failed(what))
             }
         },
-    }
-}
-
-/// Checks, before anything is written, that the list of classes replaces no other list.
-pub(crate) fn check_classes(
-    place: &str,
-    classes: &[String],
-    write_options: &WriteOptions,
-    context: &Context,
-) -> Result<(), Failure> {
-    if write_options.existing() == ExistingShards::Remove {
-        return check_new(place, true, "", context);
-    }
-    if !exists(&context.store, place)? {
-        return Ok(());
-    }
-    let text = context.store.open(place)?.read_at_most(MAX_DOCUMENT)?;
-    match serde_json::from_slice::<Vec<String>>(&text) {
-        Ok(existing) if existing == classes => Ok(()),
-        _ => check_new(place, false, "it is not the list of these classes; ", context),
     }
 }

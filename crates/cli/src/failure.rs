@@ -55,7 +55,7 @@ impl Failure {
         ExitCode::from(self.code())
     }
 
-    fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Closed => 0,
             Failure::Crate(_) | Failure::Failed(_) => 1,

@@ -15,7 +15,97 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(crate) struct PlannedSample {
     pub(crate) key: Option<Box<str>>,
-    pub(crate) fields: Vec<(Arc<str>, FieldSource)>,
+    /// The line of a list that describes the sample, from 1.
+    line: Option<u32>,
+    /// No two have one name.
+    fields: Vec<(Arc<str>, FieldSource)>,
+}
+
+impl PlannedSample {
+    /// A sample without fields, described by a line of a list if there is one.
+    pub(crate) fn new(key: Option<Box<str>>, line: Option<u32>) -> Self {
+        PlannedSample { key, line, fields: Vec::new() }
+    }
+
+    /// Adds a field.
+    ///
+    /// # Errors
+    /// The number of the field that has this name already.
+    pub(crate) fn push(&mut self, field: Arc<str>, source: FieldSource) -> Result<(), usize> {
+        match self.fields.iter().position(|(other, _)| *other == field) {
+            Some(first) => Err(first),
+            None => {
+                self.fields.push((field, source));
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &FieldSource)> + Clone {
+        self.fields.iter().map(|(field, source)| (&**field, source))
+    }
+
+    /// The sample without its fields, and the fields.
+    pub(crate) fn into_fields(self) -> (Self, Vec<(Arc<str>, FieldSource)>) {
+        (PlannedSample { fields: Vec::new(), ..self }, self.fields)
+    }
+
+    /// The path of a field's file.
+    pub(crate) fn file(&self, field: usize) -> Option<&str> {
+        match self.fields.get(field)? {
+            (_, FieldSource::File { path, .. }) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The given key, or the number of the sample with nine digits.
+    fn key(&self, number: usize) -> String {
+        self.key.as_ref().map_or_else(|| format!("{number:09}"), ToString::to_string)
+    }
+
+    /// Where the sample comes from: its line of the list, and its first file.
+    pub(crate) fn origin(&self, list: &str) -> String {
+        let file = (0..self.fields.len()).find_map(|field| self.file(field));
+        match (self.line, file) {
+            (Some(line), Some(file)) => format!("{list}, line {line} ({file})"),
+            (Some(line), None) => format!("{list}, line {line}"),
+            (None, file) => file.unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// Checks the keys and fields of all samples. `list` names the list that they come from, and `advice` says in
+/// errors what to do about a key.
+///
+/// # Errors
+/// For a key or field that a shard cannot have, and for duplicate keys.
+pub(crate) fn check_samples(samples: &[PlannedSample], list: &str, advice: &str) -> Result<(), Failure> {
+    // The writer refuses what a reader would not read back. Find that before anything is written.
+    let mut writer = TarWriter::new(io::sink());
+    for (number, planned) in samples.iter().enumerate() {
+        let sample = planned.fields().fold(Sample::new(planned.key(number)), |sample, (field, _)| {
+            sample.with(field.to_owned(), Value::from(b""))
+        });
+        let Err(error) = writer.write(&sample) else { continue };
+        let same = |other: &&PlannedSample| planned.key.is_some() && other.key == planned.key;
+        let first = samples[..number].iter().find(same).map(|first| first.origin(list));
+        let first = first.map_or_else(String::new, |first| format!("; the key is that of {first}"));
+        return Err(Failure::Failed(format!("{}: {error:#}{first}{advice}", planned.origin(list))));
+    }
+    Ok(())
+}
+
+/// The key for the path of a file: the path without its extension, with `_` for each dot in the name of the
+/// file, where a reader would end the key. Parts that a key cannot have (`/` at the beginning, `.`, `..`) are
+/// left out.
+///
+/// The key depends on nothing but the path, so that it stays when other files come and go.
+pub(crate) fn key_of_path(path: &str) -> String {
+    let mut parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
+    let name = parts.pop().unwrap_or_default();
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem).replace('.', "_");
+    parts.push(&stem);
+    parts.join("/")
 }
 
 /// Where the bytes of a field come from.
@@ -35,6 +125,10 @@ impl FieldSource {
         FieldSource::File { path: path.into(), size: 0 }
     }
 
+    pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
+        FieldSource::Bytes(bytes.into().into())
+    }
+
     pub(crate) fn size(&self) -> u64 {
         match self {
             FieldSource::File { size, .. } => *size,
@@ -51,36 +145,22 @@ pub(crate) struct FileSamples {
 }
 
 impl FileSamples {
-    /// Checks the keys and fields of all samples.
-    ///
-    /// # Errors
-    /// For a key or field that a shard cannot have, and for duplicate keys.
-    pub(crate) fn new(root: PathBuf, samples: Vec<PlannedSample>) -> Result<Self, Failure> {
-        let samples = FileSamples { root, samples };
-        // The writer refuses what a reader would not read back. Find that before anything is written.
-        let mut writer = TarWriter::new(io::sink());
-        for number in 0..samples.len() {
-            let fields = samples.samples[number].fields.iter();
-            let sample = fields.fold(Sample::new(samples.key(number)), |sample, (field, _)| {
-                sample.with(field.to_string(), Value::from(b""))
-            });
-            writer.write(&sample)?;
-        }
-        Ok(samples)
+    /// Samples that were [checked](check_samples) and inspected.
+    pub(crate) fn new(root: PathBuf, samples: Vec<PlannedSample>) -> Self {
+        FileSamples { root, samples }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// The key of a sample: the given one, or its number with nine digits.
     pub(crate) fn key(&self, number: usize) -> String {
-        self.samples[number].key.as_ref().map_or_else(|| format!("{number:09}"), ToString::to_string)
+        self.samples[number].key(number)
     }
 
     /// The fields of a sample and their sizes.
     pub(crate) fn sizes(&self, number: usize) -> impl Iterator<Item = (&str, u64)> + Clone {
-        self.samples[number].fields.iter().map(|(field, content)| (&**field, content.size()))
+        self.samples[number].fields().map(|(field, content)| (field, content.size()))
     }
 
     /// A hash of the keys, of the names, sizes and paths of the fields, and of values from a list.
@@ -88,7 +168,7 @@ impl FileSamples {
         let mut hash = InputHash::default();
         for (number, sample) in self.samples.iter().enumerate() {
             hash.text(&self.key(number));
-            for (field, content) in &sample.fields {
+            for (field, content) in sample.fields() {
                 hash.text(field);
                 hash.number(content.size());
                 match content {
@@ -126,20 +206,12 @@ impl SampleSource for FileSamples {
     ) -> shardstream::Result<()> {
         for number in samples {
             let mut sample = Sample::new(self.key(number));
-            for (field, content) in &self.samples[number].fields {
+            for (field, content) in self.samples[number].fields() {
                 sample.set(field.to_string(), self.content(content)?);
             }
             take(sample)?;
         }
         Ok(())
-    }
-
-    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
-        Some(self.sizes(sample).map(|(field, size)| (field.to_owned(), size)).collect())
-    }
-
-    fn key(&self, sample: usize) -> Option<String> {
-        Some(FileSamples::key(self, sample))
     }
 }
 
@@ -150,12 +222,23 @@ mod tests {
 
     /// One sample of one file, which had five bytes when it was inspected.
     fn items(root: &Path) -> FileSamples {
-        let content = FieldSource::File { path: "a.jpg".into(), size: 5 };
-        FileSamples::new(
-            root.to_owned(),
-            vec![PlannedSample { key: None, fields: vec![("jpg".into(), content)] }],
-        )
-        .unwrap()
+        let mut sample = PlannedSample::new(None, None);
+        sample.push("jpg".into(), FieldSource::File { path: "a.jpg".into(), size: 5 }).unwrap();
+        FileSamples::new(root.to_owned(), vec![sample])
+    }
+
+    #[test]
+    fn the_key_of_a_path_reads_back() {
+        for (path, key) in [
+            ("cat/0.png", "cat/0"),
+            ("./cat/image.0.v2.JPEG", "cat/image_0_v2"),
+            ("/data/v1.2/a b.png", "data/v1.2/a b"),
+            ("../x/.//y/é.jpg", "x/y/é"),
+            ("a/.hidden.jpg", "a/_hidden"),
+            ("none", "none"),
+        ] {
+            assert_eq!(key_of_path(path), key);
+        }
     }
 
     #[test]

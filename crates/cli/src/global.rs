@@ -5,8 +5,7 @@ use crate::logging::Level;
 use crate::progress::ProgressSettings;
 use crate::quantity::{seconds, size};
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use shardstream::store::{Cache, Store, Transport};
+use shardstream::store::{Cache, Store, StoreBuilder};
 use shardstream::tar::Limits;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,9 +34,6 @@ pub(crate) struct GlobalOptions {
     /// Number of retries of a request after a network fault.
     #[arg(long, global = true, value_name = "COUNT")]
     retries: Option<u32>,
-    /// HTTP client that fetches remote shards [default: native].
-    #[arg(long, global = true, value_name = "CLIENT", value_parser = transport())]
-    transport: Option<Transport>,
     /// Show events of this level and above on stderr: long waits, retries, shards.
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<Level>,
@@ -69,13 +65,9 @@ fn limit(text: &str) -> Result<(LimitName, u64), String> {
     Ok((name, size(value)?))
 }
 
-fn transport() -> impl TypedValueParser<Value = Transport> {
-    PossibleValuesParser::new(["native", "reqwest"]).try_map(|name| name.parse::<Transport>())
-}
-
 impl GlobalOptions {
     /// A store with these cache and retry settings.
-    pub(crate) fn store(&self) -> Result<Store, Failure> {
+    pub(crate) fn store_builder(&self) -> Result<StoreBuilder, Failure> {
         let mut store = Store::builder();
         if let Some(directory) = &self.cache {
             let mut cache = Cache::builder(directory);
@@ -87,10 +79,7 @@ impl GlobalOptions {
         if let Some(retries) = self.retries {
             store = store.retries(retries);
         }
-        if let Some(transport) = self.transport {
-            store = store.transport(transport);
-        }
-        Ok(store.build()?)
+        Ok(store)
     }
 
     /// The limits on what is accepted of shards.

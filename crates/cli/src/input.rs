@@ -3,16 +3,21 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::options::Patterns;
+use crate::output::note;
 use crate::progress::Unit;
 use crate::series::Series;
+use crate::skip_bad::{SkipBad, check_skipped};
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::ObjectUrl;
+use shardstream::store::{ObjectUrl, ObjectVersion};
 use shardstream::{ErrorKind, SecretUrl};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 
 /// Number of changed shards that an error names.
 const MAX_LISTED: usize = 10;
+/// Number of damaged samples that are named.
+const MAX_DAMAGED: u64 = 100;
 
 /// The input shards.
 #[derive(Debug)]
@@ -20,10 +25,12 @@ pub(crate) struct Input {
     pub(crate) shards: Vec<ShardIndex>,
     /// The URL of each shard. It differs from the URL in the index if that is of a copy elsewhere.
     pub(crate) urls: Vec<SecretUrl>,
-    /// The version of each shard, if known.
-    pub(crate) versions: Vec<Option<String>>,
+    /// The object of each shard when it was looked at. Its samples are read of this version.
+    pub(crate) objects: Vec<ObjectVersion>,
     /// The keys of each shard; `None` if the shards were looked up in an index, which has no keys.
     pub(crate) keys: Option<Vec<Vec<Box<str>>>>,
+    /// Number of damaged samples that are left out; `None` if they are errors.
+    pub(crate) damaged: Option<u64>,
 }
 
 impl Input {
@@ -35,7 +42,7 @@ impl Input {
         context: &Context,
     ) -> Result<Self, Failure> {
         let list = patterns.shards(context)?;
-        let Some(index) = index else { return Self::scan(&list, threads, context) };
+        let Some(index) = index else { return Self::scan(&list, threads, None, context) };
         let known = |url: &SecretUrl| {
             let shard = index
                 .get(url.expose_secret())
@@ -45,8 +52,34 @@ impl Input {
         };
         let shards = list.iter().map(known).collect::<Result<Vec<_>, _>>()?;
         let urls: Vec<SecretUrl> = list.iter().cloned().collect();
-        let versions = vec![None; urls.len()];
-        Ok(Input { shards, urls, versions, keys: None })
+        let objects = urls.iter().map(|_| ObjectVersion::any()).collect();
+        Ok(Input { shards, urls, objects, keys: None, damaged: None })
+    }
+
+    /// Reads the headers of the shards, and leaves out damaged samples up to a limit. Notes on stderr name
+    /// them.
+    pub(crate) fn load_undamaged(
+        patterns: &Patterns,
+        skip_bad: SkipBad,
+        threads: usize,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        let (sender, damage) = mpsc::channel();
+        let mut input = Self::scan(&patterns.shards(context)?, threads, Some(&sender), context)?;
+        drop(sender);
+        let (mut damaged, sound) = (0, input.samples().count() as u64);
+        for error in damage {
+            damaged += 1;
+            if damaged <= MAX_DAMAGED {
+                note(format_args!("left out: {error}"));
+            }
+        }
+        if damaged > MAX_DAMAGED {
+            note(format_args!("left out: and {} more", damaged - MAX_DAMAGED));
+        }
+        check_skipped(damaged, sound + damaged, skip_bad)?;
+        input.damaged = Some(damaged);
+        Ok(input)
     }
 
     /// Compares the shards with the index that they were looked up in.
@@ -65,14 +98,14 @@ impl Input {
             Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
                 Ok(Err(error))
             }
-            version => version.map(Ok),
+            object => object.map(Ok),
         });
         let checked = checked.collect::<shardstream::Result<Vec<_>>>();
         context.interrupt.check()?;
-        let (mut versions, mut changed) = (Vec::new(), Vec::new());
+        let (mut objects, mut changed) = (Vec::new(), Vec::new());
         for result in checked? {
             match result {
-                Ok(version) => versions.push(version),
+                Ok(object) => objects.push(object),
                 Err(error) => changed.push(error),
             }
         }
@@ -89,12 +122,17 @@ impl Input {
                 shown.join("; ")
             )));
         }
-        self.versions = versions;
+        self.objects = objects;
         Ok(self)
     }
 
-    /// Reads the headers of the shards.
-    fn scan(list: &ShardList, threads: usize, context: &Context) -> Result<Self, Failure> {
+    /// Reads the headers of the shards. Sends the error of each damaged sample to `damage`, if there is one.
+    fn scan(
+        list: &ShardList,
+        threads: usize,
+        damage: Option<&Sender<String>>,
+        context: &Context,
+    ) -> Result<Self, Failure> {
         let progress = Arc::new(context.progress("reading headers", Unit::Shards, Some(list.len() as u64)));
         let (mut shards, mut keys) = (Vec::new(), Vec::new());
         let urls: Vec<SecretUrl> = list.iter().cloned().collect();
@@ -104,14 +142,22 @@ impl Input {
             let progress = Arc::clone(&progress);
             let builder = context.reader.index_builder().threads(threads);
             let builder = builder.on_shard(move |_| progress.add(1));
-            for (shard, found) in builder.build_with_keys(&chunk.iter().cloned().collect())? {
+            let chunk = chunk.iter().cloned().collect();
+            let indexed = match damage.cloned() {
+                // The receiver outlives the scan.
+                Some(damage) => builder.build_undamaged(&chunk, move |error| {
+                    drop(damage.send(format!("{error:#}")));
+                }),
+                None => builder.build_with_keys(&chunk),
+            };
+            for (shard, found) in indexed? {
                 shards.push(shard);
                 keys.push(found);
             }
         }
         context.interrupt.check()?;
-        let versions = shards.iter().map(|shard| shard.version().map(str::to_owned)).collect();
-        Ok(Input { shards, urls, versions, keys: Some(keys) })
+        let objects = shards.iter().map(ShardIndex::object).collect();
+        Ok(Input { shards, urls, objects, keys: Some(keys), damaged: None })
     }
 
     /// The key of a sample, if keys are known.
@@ -153,12 +199,12 @@ impl Input {
     }
 }
 
-/// The current version of a shard that has not changed since it was indexed.
+/// The object of a shard that has not changed since it was indexed.
 ///
 /// # Errors
 /// See [`ShardIndex::check_object`].
-fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<Option<String>> {
+fn unchanged(shard: &ShardIndex, url: &SecretUrl, store: &Store) -> shardstream::Result<ObjectVersion> {
     let now = store.stat(url.expose_secret())?;
     shard.check_object(url.expose_secret(), &now)?;
-    Ok(now.version)
+    Ok(now)
 }

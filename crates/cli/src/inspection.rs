@@ -1,15 +1,17 @@
 //! Inspects the files of samples before shards are planned.
 
 use crate::context::Context;
+use crate::empty_fields::EmptyFields;
 use crate::failure::Failure;
 use crate::field::{image_format, is_image_file};
 use crate::file_samples::{FieldSource, PlannedSample};
 use crate::output::note;
 use crate::progress::Unit;
+use crate::skip_bad::{SkipBad, check_skipped};
 use shardstream::adapters::IteratorExt;
 use shardstream::image::{Image, ImageMode};
-use std::collections::HashSet;
 use std::error::Error;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::iter;
@@ -27,8 +29,39 @@ pub(crate) struct Inspection {
     pub(crate) threads: usize,
     /// Whether images are decoded.
     pub(crate) decode: bool,
-    /// Whether samples with a bad file are left out instead of an error.
-    pub(crate) skip_bad: bool,
+    /// Whether bad samples are left out instead of an error, and how many.
+    pub(crate) skip_bad: SkipBad,
+    pub(crate) empty: EmptyFields,
+    /// The list that the samples come from.
+    pub(crate) list: String,
+}
+
+/// The reason why a sample cannot be stored.
+#[derive(Debug)]
+enum Fault {
+    /// A file that is missing, empty or damaged.
+    Bad(String),
+    /// A failure of the disk or of the system, which says nothing about the file: without permission, or with
+    /// too many open files, every sample would be left out.
+    System(String),
+}
+
+impl Fault {
+    fn of(error: &io::Error) -> Self {
+        let why = error.to_string();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Fault::Bad(why),
+            _ => Fault::System(why),
+        }
+    }
+
+    /// The fault with what precedes its message.
+    fn at(self, place: impl fmt::Display) -> Self {
+        match self {
+            Fault::Bad(why) => Fault::Bad(format!("{place}: {why}")),
+            Fault::System(why) => Fault::System(format!("{place}: {why}")),
+        }
+    }
 }
 
 /// The samples that can be stored.
@@ -46,10 +79,12 @@ impl Inspection {
     /// image whose extension is wrong gets the field of its real format.
     ///
     /// # Errors
-    /// One error that lists the bad files, unless `skip_bad` is set.
+    /// One error that lists the bad files, unless `skip_bad` is set and allows as many; and a failure to read
+    /// a file for another reason than the file.
     pub(crate) fn run(self, samples: Vec<PlannedSample>, context: &Context) -> Result<Inspected, Failure> {
         let what = if self.decode { "decoding images" } else { "looking at files" };
-        let progress = context.progress(what, Unit::Samples, Some(samples.len() as u64));
+        let total = samples.len() as u64;
+        let progress = context.progress(what, Unit::Samples, Some(total));
         // Inspecting a file waits for the disk; decoding needs a core.
         let threads = if self.decode { self.threads } else { self.threads.max(8) };
         let (skip_bad, flag) = (self.skip_bad, context.interrupt.clone());
@@ -63,48 +98,73 @@ impl Inspection {
                     samples.push(sample);
                     renamed.extend(notes);
                 }
-                Err(why) => bad.push(why),
+                Err(Fault::Bad(why)) => bad.push(why),
+                Err(Fault::System(why)) => return Err(Failure::Failed(why)),
             }
             progress.add(1);
         }
         context.interrupt.check()?;
         drop(progress);
-        if !bad.is_empty() && !skip_bad {
+        if !bad.is_empty() && skip_bad.is_none() {
             return Err(Failure::Failed(format!("{}; --skip-bad leaves them out", limited(&bad).join("\n"))));
         }
         limited(&bad).iter().for_each(|line| note(format_args!("left out: {line}")));
+        check_skipped(bad.len() as u64, total, skip_bad)?;
         limited(&renamed).iter().for_each(note);
         Ok(Inspected { samples, left_out: bad.len() as u64, renamed: renamed.len() as u64 })
     }
 
     /// Fills in the sizes of a sample's files. Returns the sample with a note on each image whose extension
     /// is wrong, or the fault of one of its files.
-    fn inspect(&self, mut sample: PlannedSample) -> Result<(PlannedSample, Vec<String>), String> {
+    fn inspect(&self, sample: PlannedSample) -> Result<(PlannedSample, Vec<String>), Fault> {
         let mut notes = Vec::new();
-        for (field, content) in &mut sample.fields {
-            let FieldSource::File { path, size } = content else { continue };
-            let place = self.root.join(&**path);
-            let bad = |why: String| format!("{}: {why}", place.display());
-            let (bytes, found) = inspect_file(&place, field, self.decode).map_err(bad)?;
-            *size = bytes;
-            let (Some(is), Some(should_be)) = (found, named(field)) else { continue };
-            if is == should_be {
+        let origin = sample.origin(&self.list);
+        let (mut sample, fields) = sample.into_fields();
+        for (mut field, mut content) in fields {
+            let FieldSource::File { path, size } = &mut content else {
+                if content.size() == 0 && !self.empty.allow(&field) {
+                    return Err(Fault::Bad(format!("{origin}: the field {field} {}", empty(&field))));
+                }
+                if let Err(first) = sample.push(Arc::clone(&field), content) {
+                    let first = sample.file(first).unwrap_or("another value");
+                    let why = format!("{first} is stored as {field}, and so is a value of the list");
+                    return Err(Fault::Bad(format!("{origin}: {why}")));
+                }
                 continue;
+            };
+            let file = self.root.join(&**path);
+            let place = file.display();
+            let bad = |why: String| Err(Fault::Bad(format!("{place}: {why}")));
+            let (bytes, found) =
+                inspect_file(&file, &field, self.decode).map_err(|fault| fault.at(&place))?;
+            if bytes == 0 && !self.empty.allow(&field) {
+                return bad(format!("the file {}", empty(&field)));
             }
-            if named(path) != Some(should_be) {
-                // The user named the field, so it is not renamed.
-                return Err(bad(format!("this is a {is}, and the field is {field}: name another field")));
+            *size = bytes;
+            if let (Some(is), Some(should_be)) = (found, named(&field))
+                && is != should_be
+            {
+                if named(path) != Some(should_be) {
+                    // The user named the field, so it is not renamed.
+                    return bad(format!("this is a {is}, and the field is {field}: name another field"));
+                }
+                notes.push(format!("{place}: this is a {is}, and stored as {is}"));
+                field = renamed(&field, is);
             }
-            notes.push(format!("{}: this is a {is}, and stored as {is}", place.display()));
-            *field = renamed(field, is);
+            if let Err(first) = sample.push(Arc::clone(&field), content.clone()) {
+                let first = sample.file(first).unwrap_or("a value of the list");
+                return bad(format!("this is a {field}, and so is {first} of the same sample"));
+            }
         }
-        let mut names = HashSet::new();
-        match sample.fields.iter().find(|(field, _)| !names.insert(field)) {
-            Some((field, _)) if !notes.is_empty() => {
-                Err(format!("{}, which another file of its sample is already ({field})", notes.join("; ")))
-            }
-            _ => Ok((sample, notes)),
-        }
+        Ok((sample, notes))
+    }
+}
+
+/// What is wrong with an empty field.
+fn empty(field: &str) -> String {
+    match is_image_file(field) {
+        true => "is empty".into(),
+        false => format!("is empty: --may-be-empty {field} accepts it"),
     }
 }
 
@@ -134,14 +194,14 @@ fn renamed(field: &str, extension: &str) -> Arc<str> {
 }
 
 /// The size of a file, and its image format if the field is an image; or the reason why it cannot be stored.
-fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), String> {
+fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&'static str>), Fault> {
     let is_image = is_image_file(field);
+    // Checked before the file is opened, since opening a pipe blocks until it has a writer.
+    let metadata = fs::metadata(path).map_err(|error| Fault::of(&error))?;
+    if !metadata.is_file() {
+        return Err(Fault::Bad("this is not a file".into()));
+    }
     let read = || -> io::Result<(u64, Vec<u8>)> {
-        // Checked before the file is opened, since opening a pipe blocks until it has a writer.
-        let metadata = fs::metadata(path)?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("this is not a file"));
-        }
         if decode && is_image {
             let bytes = fs::read(path)?;
             return Ok((bytes.len() as u64, bytes));
@@ -150,19 +210,16 @@ fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&
         File::open(path)?.take(12).read_to_end(&mut head)?;
         Ok((metadata.len(), head))
     };
-    let (size, bytes) = read().map_err(|error| error.to_string())?;
-    if !is_image {
+    let (size, bytes) = read().map_err(|error| Fault::of(&error))?;
+    if !is_image || size == 0 {
         return Ok((size, None));
-    }
-    if size == 0 {
-        return Err("the file is empty".into());
     }
     let found = image(&bytes);
     if let (Some(named), None) = (named(field), found) {
-        return Err(format!("this is not a {named}"));
+        return Err(Fault::Bad(format!("this is not a {named}")));
     }
     if decode && let Err(error) = Image::decode(&bytes, ImageMode::Rgb8) {
-        return Err(causes(&error));
+        return Err(Fault::Bad(causes(&error)));
     }
     Ok((size, found))
 }
@@ -193,17 +250,29 @@ mod tests {
     type Sizes = Vec<(String, u64)>;
 
     fn inspect(root: &Path, fields: &[(&str, &str)]) -> Result<(Sizes, Vec<String>), String> {
-        let fields = fields.iter().map(|(field, path)| ((*field).into(), FieldSource::file(path))).collect();
-        let inspection = Inspection { root: root.to_owned(), threads: 1, decode: false, skip_bad: false };
-        let (sample, notes) = inspection.inspect(PlannedSample { key: None, fields })?;
-        let sizes = sample.fields.iter().map(|(field, content)| (field.to_string(), content.size()));
+        let mut sample = PlannedSample::new(None, None);
+        fields
+            .iter()
+            .for_each(|(field, path)| sample.push((*field).into(), FieldSource::file(path)).unwrap());
+        let inspection = Inspection {
+            root: root.to_owned(),
+            threads: 1,
+            decode: false,
+            skip_bad: None,
+            empty: EmptyFields::default(),
+            list: String::new(),
+        };
+        let (sample, notes) = inspection.inspect(sample).map_err(|fault| match fault {
+            Fault::Bad(why) | Fault::System(why) => why,
+        })?;
+        let sizes = sample.fields().map(|(field, content)| (field.to_owned(), content.size()));
         Ok((sizes.collect(), notes))
     }
 
     #[test]
     fn images_become_the_field_of_their_content() {
         let dir = tempfile::tempdir().unwrap();
-        let files = [("a.JPEG", PNG), ("b.jpg", JPEG), ("c.png", PNG), ("d.txt", b""), ("e.ppm", b"P6")];
+        let files = [("a.JPEG", PNG), ("b.jpg", JPEG), ("c.png", PNG), ("d.txt", b"d"), ("e.ppm", b"P6")];
         for (name, bytes) in files {
             fs::write(dir.path().join(name), bytes).unwrap();
         }
@@ -211,7 +280,7 @@ mod tests {
             [("jpeg", "b.jpg"), ("jfif", "b.jpg"), ("txt", "d.txt"), ("ppm", "e.ppm"), ("pgm", "c.png")];
         let (fields, notes) = inspect(dir.path(), &same).unwrap();
         assert!(fields.iter().map(|(field, _)| &**field).eq(same.map(|(field, _)| field)), "{fields:?}");
-        assert!(fields[0].1 == 8 && fields[2].1 == 0 && notes.is_empty(), "{fields:?} {notes:?}");
+        assert!(fields[0].1 == 8 && fields[2].1 == 1 && notes.is_empty(), "{fields:?} {notes:?}");
         let (fields, notes) = inspect(dir.path(), &[("left.jpg", "a.JPEG"), ("png", "c.png")]).unwrap();
         assert_eq!(fields, [("left.png".into(), 12), ("png".into(), 12)]);
         assert!(
@@ -219,7 +288,7 @@ mod tests {
             "{notes:?}"
         );
         let both = inspect(dir.path(), &[("jpg", "a.JPEG"), ("png", "c.png")]).unwrap_err();
-        assert!(both.ends_with("which another file of its sample is already (png)"), "{both}");
+        assert!(both.ends_with("c.png: this is a png, and so is a.JPEG of the same sample"), "{both}");
         let given = inspect(dir.path(), &[("jpg", "c.png")]).unwrap_err();
         assert!(given.ends_with("c.png: this is a png, and the field is jpg: name another field"), "{given}");
         assert!(inspect(dir.path(), &[("jpg", "none.jpg")]).is_err());

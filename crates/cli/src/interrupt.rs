@@ -1,17 +1,29 @@
 //! Ctrl-C and SIGTERM, and stopping threads.
 
 use crate::failure::Failure;
+use shardstream::store::interrupt_process;
 use shardstream::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 /// Whether Ctrl-C or SIGTERM has asked the program to end. Clones share the flag.
 ///
-/// Commands check it between samples. A second Ctrl-C ends the program at once, in case a read hangs. Even
-/// then no file is half written, since files and objects appear under their names only when they are
-/// complete.
+/// Commands check it between samples, and all waits for a store end at once. A command that has not ended
+/// after [`GRACE`] is ended, since it may wait for a disk, or for a server that is to abort an upload. A
+/// second Ctrl-C does the same at once. Even then no file is half written, since files and objects appear
+/// under their names only when they are complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+/// Time for which a command may clean up after a signal.
+const GRACE: Duration = Duration::from_millis(900);
+
+/// Ends the program.
+fn exit() -> ! {
+    std::process::exit(i32::from(Failure::Interrupted.code()))
+}
 
 impl Interrupt {
     /// Installs the signal handler. Call it once.
@@ -20,8 +32,15 @@ impl Interrupt {
         let flag = interrupt.clone();
         ctrlc::set_handler(move || {
             if flag.0.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
+                exit();
             }
+            interrupt_process();
+            // On a thread of its own: the handler waits for the second signal.
+            thread::spawn(|| {
+                thread::sleep(GRACE);
+                let _ = Failure::Interrupted.report();
+                exit();
+            });
         })
         .map_err(|error| Failure::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
         Ok(interrupt)

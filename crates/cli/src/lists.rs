@@ -1,12 +1,13 @@
-//! Parses the lists that `create` reads: CSV, JSON lines, and lists of files.
+//! Parses the lists that `create` reads: CSV, tab-separated values, JSON lines, and lists of files.
 
+use crate::csv_rows::{CellFormat, CsvRows};
 use crate::failure::Failure;
-use crate::file_samples::{FieldSource, PlannedSample};
-use serde_json::{Map, Value};
+use crate::file_samples::{FieldSource, PlannedSample, key_of_path};
+use crate::json_row::{Cell, JsonRow};
+use serde_json::Value;
 use shardstream::tar::split_name;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
 
 /// Columns that name a file, unless `--file` names others.
 const FILE_COLUMNS: [&str; 5] = ["file", "file_name", "filename", "path", "image"];
@@ -18,7 +19,11 @@ pub(crate) struct ListColumns {
     /// May be given several times. [default: file, file_name, filename, path or image, whichever is there]
     #[arg(long = "file", value_name = "COLUMN[=FIELD]")]
     files: Vec<String>,
-    /// The column with the keys. [default: samples are numbered]
+    /// No column names a file: each becomes a field with the value in the list. Samples are numbered unless
+    /// --key is given.
+    #[arg(long, conflicts_with = "files")]
+    no_files: bool,
+    /// The column with the keys. [default: the key comes from the path of the file, as for --from-dir]
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
     /// Put the other columns into one field `json`, instead of one field each.
@@ -29,83 +34,100 @@ pub(crate) struct ListColumns {
 impl ListColumns {
     /// Whether no option was given.
     pub(crate) fn is_default(&self) -> bool {
-        self.files.is_empty() && self.key.is_none() && !self.as_json
+        self.files.is_empty() && !self.no_files && self.key.is_none() && !self.as_json
     }
 
-    /// The sample that a row describes.
-    fn sample(&self, row: Map<String, Value>) -> Result<PlannedSample, String> {
-        let mut fields: Vec<(Arc<str>, FieldSource)> = Vec::new();
-        let mut rest = Map::new();
-        let (mut key, mut found) = (None, 0);
+    /// Whether the keys come from the paths of files.
+    pub(crate) fn keys_are_paths(&self) -> bool {
+        self.key.is_none() && !self.no_files
+    }
+
+    /// The sample that the row at `line` describes.
+    fn sample<'a>(
+        &self,
+        line: usize,
+        row: impl IntoIterator<Item = (&'a str, Cell)>,
+    ) -> Result<PlannedSample, String> {
+        let (mut key, mut files, mut values) = (None, BTreeMap::new(), BTreeMap::new());
+        let mut names = HashSet::new();
         for (column, value) in row {
-            if self.key.as_ref() == Some(&column) {
-                key = Some(text(&value).into_boxed_str());
-                continue;
+            if !names.insert(column) {
+                return Err(format!("two values are named {column:?}"));
             }
-            match self.file_column(&column) {
-                Some(field) if value != Value::Null && !text(&value).is_empty() => {
-                    let path = text(&value);
-                    let field = match field {
-                        Some(field) => field.to_owned(),
-                        None => extension(&path)?,
-                    };
-                    fields.push((field.into(), FieldSource::file(&path)));
-                    found += 1;
+            let is_key = self.key.as_deref() == Some(column);
+            match (self.file_column(column), value) {
+                (_, Cell::Null) if is_key => return Err(format!("the key, {column:?}, is null")),
+                (_, value) if is_key => key = Some(value.into_text().into_boxed_str()),
+                (Some(_), Cell::Null) => {}
+                (Some(number), value) => {
+                    files.insert(number, (column, value.into_text()));
                 }
-                Some(_) => {}
-                None => drop(rest.insert(column, value)),
+                (None, value) => drop(values.insert(column, value)),
             }
         }
         if let (Some(column), None) = (&self.key, &key) {
             return Err(format!("there is no column {column:?}"));
         }
-        if found < self.files.len() || (found == 0 && self.files.is_empty()) {
+        files.retain(|_, (_, path)| !path.is_empty());
+        if files.len() < self.files.len() || (files.is_empty() && !self.no_files) {
             let wanted = match self.files.is_empty() {
                 true => FILE_COLUMNS.join(", "),
                 false => self.files.join(", "),
             };
-            return Err(format!("no column names a file (looked for {wanted}): name it by --file COLUMN"));
+            return Err(format!(
+                "no column names a file (looked for {wanted}): name it by --file COLUMN, or give --no-files \
+                 for a list of values"
+            ));
         }
-        match self.as_json {
-            true if rest.is_empty() => {}
-            true => fields.push((
+        let from_path = || files.values().next().map(|(_, path)| key_of_path(path).into());
+        let mut sample = PlannedSample::new(key.or_else(from_path), u32::try_from(line).ok());
+        let mut columns = Vec::new();
+        let mut add = |field: String, source: FieldSource, column: &'a str| {
+            let added = sample.push(field.as_str().into(), source);
+            columns.push(column);
+            added.map_err(|first| {
+                let first = columns.get(first).copied().unwrap_or_default();
+                format!(
+                    "two columns make a field {field:?} ({first} and {column}): rename one by --file \
+                     COLUMN=FIELD"
+                )
+            })
+        };
+        for (number, (column, path)) in files {
+            let given = self.files.get(number).and_then(|given| given.split_once('='));
+            let field = given.map_or_else(|| extension(&path), |(_, field)| Ok(field.to_owned()))?;
+            add(field, FieldSource::file(&path), column)?;
+        }
+        if !self.as_json {
+            for (column, value) in values {
+                if value != Cell::Null {
+                    add(column.to_lowercase(), FieldSource::bytes(value.into_text()), column)?;
+                }
+            }
+            return Ok(sample);
+        }
+        if !values.is_empty() {
+            let member = |(name, value): (&str, Cell)| format!("{}:{}", Value::from(name), value.json());
+            let members: Vec<String> = values.into_iter().map(member).collect();
+            add(
                 "json".into(),
-                FieldSource::Bytes(Value::Object(rest).to_string().into_bytes().into()),
-            )),
-            false => {
-                let values = rest.into_iter().filter(|(_, value)| *value != Value::Null);
-                fields.extend(values.map(|(column, value)| {
-                    let bytes = text(&value).into_bytes().into();
-                    (column.to_lowercase().into(), FieldSource::Bytes(bytes))
-                }));
-            }
+                FieldSource::bytes(format!("{{{}}}", members.join(","))),
+                "the other columns",
+            )?;
         }
-        let mut names: Vec<&str> = fields.iter().map(|(field, _)| &**field).collect();
-        names.sort_unstable();
-        match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => {
-                Err(format!("two columns make a field {:?}: rename one by --file COLUMN=FIELD", pair[0]))
-            }
-            None => Ok(PlannedSample { key, fields }),
-        }
+        Ok(sample)
     }
 
-    /// `None` if the column names no file. Otherwise the field that `--file` gives for it; the inner `None`
-    /// means that the extension of the file names the field.
-    fn file_column(&self, column: &str) -> Option<Option<&str>> {
+    /// The number of a column that names a file, among all such columns; `None` for other columns.
+    fn file_column(&self, column: &str) -> Option<usize> {
+        if self.no_files {
+            return None;
+        }
         if self.files.is_empty() {
-            return FILE_COLUMNS.contains(&column).then_some(None);
+            return FILE_COLUMNS.iter().position(|name| *name == column);
         }
-        self.files.iter().find_map(|given| match given.split_once('=') {
-            Some((name, field)) => (name == column).then_some(Some(field)),
-            None => (given == column).then_some(None),
-        })
+        self.files.iter().position(|given| given.split_once('=').map_or(&**given, |(name, _)| name) == column)
     }
-}
-
-/// The text of a value: a string as it is, any other value as JSON.
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn extension(path: &str) -> Result<String, String> {
@@ -114,13 +136,25 @@ fn extension(path: &str) -> Result<String, String> {
     extension.map(str::to_lowercase).ok_or_else(none)
 }
 
-/// Parses a CSV document (RFC 4180) whose first row has the names of the columns. `place` names it in errors.
-pub(crate) fn csv(document: &str, columns: &ListColumns, place: &str) -> Result<Vec<PlannedSample>, Failure> {
+/// Parses CSV or tab-separated values whose first row has the names of the columns. `place` names the list in
+/// errors.
+pub(crate) fn csv(
+    document: &str,
+    format: CellFormat,
+    columns: &ListColumns,
+    place: &str,
+) -> Result<Vec<PlannedSample>, Failure> {
     let failed = |line: usize, what: &str| Failure::Failed(format!("{place}, line {line}: {what}"));
-    let mut rows = CsvRows { rest: document.strip_prefix('\u{feff}').unwrap_or(document), line: 1 };
+    let mut rows = CsvRows::new(document, format);
     let Some((_, names)) = rows.next_row().map_err(|what| failed(1, &what))? else {
         return Err(failed(1, "the list is empty: its first row has the names of the columns"));
     };
+    for (number, name) in names.iter().enumerate() {
+        if let Some(first) = names[..number].iter().position(|other| other == name) {
+            let (first, second) = (first + 1, number + 1);
+            return Err(failed(1, &format!("columns {first} and {second} are both named {name:?}")));
+        }
+    }
     let mut samples = Vec::new();
     loop {
         let before = rows.line;
@@ -134,75 +168,8 @@ pub(crate) fn csv(document: &str, columns: &ListColumns, place: &str) -> Result<
         if row.len() != names.len() {
             return Err(failed(line, &format!("{} columns, and {} are named", row.len(), names.len())));
         }
-        let row = names.iter().cloned().zip(row.into_iter().map(Value::String)).collect();
-        samples.push(columns.sample(row).map_err(|what| failed(line, &what))?);
-    }
-}
-
-/// A parser of the rows of a CSV document.
-struct CsvRows<'a> {
-    rest: &'a str,
-    /// Number of the line at which `rest` begins, from 1.
-    line: usize,
-}
-
-impl CsvRows<'_> {
-    /// The next row, with the number of the line at which it begins.
-    fn next_row(&mut self) -> Result<Option<(usize, Vec<String>)>, String> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let line = self.line;
-        let mut row = Vec::new();
-        loop {
-            let cell = match self.rest.strip_prefix('"') {
-                Some(rest) => {
-                    self.rest = rest;
-                    self.quoted()?
-                }
-                None => {
-                    let end = self.rest.find([',', '\n']).unwrap_or(self.rest.len());
-                    let (cell, rest) = self.rest.split_at(end);
-                    self.rest = rest;
-                    let ends = !rest.starts_with(',');
-                    if ends { cell.strip_suffix('\r').unwrap_or(cell) } else { cell }.to_owned()
-                }
-            };
-            row.push(cell);
-            if let Some(rest) = self.rest.strip_prefix(',') {
-                self.rest = rest;
-                continue;
-            }
-            let end = self.rest.strip_prefix("\r\n").or_else(|| self.rest.strip_prefix('\n'));
-            match end {
-                Some(rest) => self.rest = rest,
-                None if self.rest.is_empty() => {}
-                None => return Err("text after a closing quote".into()),
-            }
-            self.line += 1;
-            return Ok(Some((line, row)));
-        }
-    }
-
-    /// Parses a quoted cell, of which the opening quote was read. A quote in it is doubled.
-    fn quoted(&mut self) -> Result<String, String> {
-        let mut cell = String::new();
-        loop {
-            let Some(end) = self.rest.find('"') else { return Err("a quote is not closed".into()) };
-            let (text, rest) = (&self.rest[..end], &self.rest[end + 1..]);
-            self.line += text.matches('\n').count();
-            cell.push_str(text);
-            match rest.strip_prefix('"') {
-                Some(after) => {
-                    cell.push('"');
-                    self.rest = after;
-                }
-                None => {
-                    self.rest = rest;
-                    return Ok(cell);
-                }
-            }
-        }
+        let row = names.iter().map(String::as_str).zip(row.into_iter().map(Cell::Text));
+        samples.push(columns.sample(line, row).map_err(|what| failed(line, &what))?);
     }
 }
 
@@ -213,34 +180,44 @@ pub(crate) fn jsonl(
     place: &str,
 ) -> Result<Vec<PlannedSample>, Failure> {
     let mut samples = Vec::new();
-    for (number, line) in document.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let failed = |what: String| Failure::Failed(format!("{place}, line {}: {what}", number + 1));
-        let row: Map<String, Value> = serde_json::from_str(line)
+    for (number, line) in (1..).zip(document.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let failed = |what: String| Failure::Failed(format!("{place}, line {number}: {what}"));
+        let JsonRow(row) = serde_json::from_str(line)
             .map_err(|error| failed(format!("this is not a JSON object ({error})")))?;
-        samples.push(columns.sample(row).map_err(failed)?);
+        let (names, cells): (Vec<String>, Vec<Cell>) = row.into_iter().unzip();
+        let row = names.iter().map(String::as_str).zip(cells);
+        samples.push(columns.sample(number, row).map_err(failed)?);
     }
     Ok(samples)
 }
 
-/// Parses a list of files, one a line. Files whose paths are the same up to the first dot of the file name
-/// form one sample; the rest of the name is the field.
-pub(crate) fn files(document: &str, place: &str) -> Result<Vec<PlannedSample>, Failure> {
+/// Parses a list of files, one a line, or with `null` each ended by a NUL. Files whose paths are the same up
+/// to the first dot of the file name form one sample; the rest of the name is the field.
+pub(crate) fn files(document: &str, null: bool, place: &str) -> Result<Vec<PlannedSample>, Failure> {
+    let lines: Vec<&str> = match null {
+        true => document.split('\0').collect(),
+        false => document.lines().map(|line| line.trim_end_matches('\r')).collect(),
+    };
+    let unit = if null { "name" } else { "line" };
     let mut samples: Vec<PlannedSample> = Vec::new();
-    let mut by_key: HashMap<Box<str>, usize> = HashMap::new();
-    for (number, line) in document.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let path = line.trim_end_matches('\r');
-        let name = path.trim_start_matches("./").trim_start_matches('/');
-        let Some((key, field)) = split_name(name) else {
-            let what = "the name of a file is KEY.FIELD, and this one has no field";
-            return Err(Failure::Failed(format!("{place}, line {}: {path}: {what}", number + 1)));
+    let mut by_stem: HashMap<&str, usize> = HashMap::new();
+    for (number, path) in (1..).zip(&lines).filter(|(_, line)| !line.trim().is_empty()) {
+        let failed = |what: String| Failure::Failed(format!("{place}, {unit} {number}: {path}: {what}"));
+        let Some((stem, field)) = split_name(path.trim_start_matches("./")) else {
+            return Err(failed("the name of a file is KEY.FIELD, and this one has no field".into()));
         };
-        let field = (field.to_lowercase().into(), FieldSource::file(path));
-        match by_key.get(key) {
-            Some(number) => samples[*number].fields.push(field),
-            None => {
-                by_key.insert(key.into(), samples.len());
-                samples.push(PlannedSample { key: Some(key.into()), fields: vec![field] });
-            }
+        let sample = *by_stem.entry(stem).or_insert(samples.len());
+        if sample == samples.len() {
+            let key = stem.trim_start_matches('/').into();
+            samples.push(PlannedSample::new(Some(key), u32::try_from(number).ok()));
+        }
+        let Some(sample) = samples.get_mut(sample) else { continue };
+        let field = field.to_lowercase();
+        if let Err(first) = sample.push(field.as_str().into(), FieldSource::file(path)) {
+            let first = sample.file(first).unwrap_or_default();
+            let line = lines.iter().position(|line| *line == first).map_or(0, |at| at + 1);
+            let what = format!("the field {field} of its sample is {first} already ({unit} {line})");
+            return Err(failed(what));
         }
     }
     Ok(samples)
@@ -251,12 +228,12 @@ mod tests {
     use super::*;
 
     fn shown(items: &[PlannedSample]) -> Vec<String> {
-        let field = |(field, content): &(Arc<str>, FieldSource)| match content {
+        let field = |(field, content): (&str, &FieldSource)| match content {
             FieldSource::File { path, .. } => format!("{field}<{path}"),
             FieldSource::Bytes(bytes) => format!("{field}={}", String::from_utf8_lossy(bytes)),
         };
         let item = |item: &PlannedSample| {
-            let fields: Vec<String> = item.fields.iter().map(field).collect();
+            let fields: Vec<String> = item.fields().map(field).collect();
             format!("{}: {}", item.key.as_deref().unwrap_or("-"), fields.join(" "))
         };
         items.iter().map(item).collect()
@@ -265,8 +242,8 @@ mod tests {
     #[test]
     fn rows_of_csv() {
         let text = "\u{feff}file,cls,Txt\r\na/1.JPG,3,\"one, \"\"two\"\"\nthree\"\r\n\r\nb.png,,x\n";
-        let items = csv(text, &ListColumns::default(), "l").unwrap();
-        let expected = ["-: jpg<a/1.JPG txt=one, \"two\"\nthree cls=3", "-: png<b.png txt=x cls="];
+        let items = csv(text, CellFormat::Csv, &ListColumns::default(), "l").unwrap();
+        let expected = ["a/1: jpg<a/1.JPG txt=one, \"two\"\nthree cls=3", "b: png<b.png txt=x cls="];
         let sorted = |text: &str| {
             let mut words: Vec<char> = text.chars().collect();
             words.sort_unstable();
@@ -276,8 +253,13 @@ mod tests {
             shown(&items).iter().zip(expected).all(|(one, other)| sorted(one) == sorted(other)),
             "{items:?}"
         );
-        let columns = ListColumns { files: vec!["cls=bin".into()], key: Some("file".into()), as_json: true };
-        let items = csv("file,cls,a\nk,x.dat,1", &columns, "l").unwrap();
+        let columns = ListColumns {
+            files: vec!["cls=bin".into()],
+            key: Some("file".into()),
+            as_json: true,
+            ..ListColumns::default()
+        };
+        let items = csv("file,cls,a\nk,x.dat,1", CellFormat::Csv, &columns, "l").unwrap();
         assert_eq!(shown(&items), ["k: bin<x.dat json={\"a\":\"1\"}"]);
         for (text, what) in [
             ("", "line 1: the list is empty"),
@@ -288,7 +270,7 @@ mod tests {
             ("file\nnone", "no extension"),
             ("file,jpg\na.jpg,1", "two columns make a field \"jpg\""),
         ] {
-            let Err(Failure::Failed(error)) = csv(text, &ListColumns::default(), "l") else {
+            let Err(Failure::Failed(error)) = csv(text, CellFormat::Csv, &ListColumns::default(), "l") else {
                 panic!("{text}")
             };
             assert!(error.contains(what), "{error}");
@@ -299,10 +281,10 @@ mod tests {
     fn lines_of_json_and_of_files() {
         let text = "{\"image\": \"a.jpg\", \"cls\": 3, \"boxes\": [[1, 2]], \"none\": null}\n\n";
         let items = jsonl(text, &ListColumns::default(), "l").unwrap();
-        assert_eq!(shown(&items), ["-: jpg<a.jpg boxes=[[1,2]] cls=3"]);
+        assert_eq!(shown(&items), ["a: jpg<a.jpg boxes=[[1,2]] cls=3"]);
         assert!(jsonl("[1]", &ListColumns::default(), "l").is_err());
-        let items = files("./d/a.jpg\n/x/b.JPG\nd/a.seg.png\n", "l").unwrap();
+        let items = files("./d/a.jpg\n/x/b.JPG\nd/a.seg.png\n", false, "l").unwrap();
         assert_eq!(shown(&items), ["d/a: jpg<./d/a.jpg seg.png<d/a.seg.png", "x/b: jpg</x/b.JPG"]);
-        assert!(files("README", "l").is_err());
+        assert!(files("README", false, "l").is_err());
     }
 }

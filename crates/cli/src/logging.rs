@@ -1,9 +1,11 @@
 //! The log of the crate while a command runs: lines on stderr, or a timeline of the threads.
 
 use crate::failure::Failure;
+use crate::text;
 use std::fs::File;
-use std::io::{BufWriter, Read as _};
-use std::path::Path;
+use std::io::{self, BufWriter, Read as _, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use tracing_chrome::{ChromeLayerBuilder, FlushGuard};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -20,9 +22,60 @@ pub(crate) enum Level {
     Debug,
 }
 
-/// Starts to show events from `level` on, and to write the spans of all threads to the file `trace`. The file
-/// is complete when the guard is dropped.
-pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option<FlushGuard>, Failure> {
+/// The timeline that is being written to a file.
+#[must_use = "the file is complete when it is finished"]
+pub(crate) struct Timeline {
+    path: PathBuf,
+    guard: FlushGuard,
+    error: FirstError,
+}
+
+impl Timeline {
+    /// Completes the file.
+    ///
+    /// # Errors
+    /// The first failure of writing it, such as a full disk.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        drop(self.guard);
+        match self.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(Failure::io(format_args!("--trace {}", self.path.display()), &error)),
+            None => Ok(()),
+        }
+    }
+}
+
+type FirstError = Arc<Mutex<Option<io::Error>>>;
+
+/// A writer that keeps its first error and writes nothing more: the thread of `tracing_chrome` would panic,
+/// and nobody would notice.
+struct KeepsError<W> {
+    writer: W,
+    error: FirstError,
+}
+
+impl<W: Write> KeepsError<W> {
+    fn attempt(&mut self, write: impl FnOnce(&mut W) -> io::Result<()>) {
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.is_none() {
+            *error = write(&mut self.writer).err();
+        }
+    }
+}
+
+impl<W: Write> Write for KeepsError<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.attempt(|writer| writer.write_all(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.attempt(Write::flush);
+        Ok(())
+    }
+}
+
+/// Starts to show events from `level` on, and to write the spans of all threads to the file `trace`.
+pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option<Timeline>, Failure> {
     if level.is_none() && trace.is_none() {
         return Ok(None);
     }
@@ -32,22 +85,39 @@ pub(crate) fn begin(level: Option<Level>, trace: Option<&Path>) -> Result<Option
         Some(Level::Info) => LevelFilter::INFO,
         Some(Level::Debug) => LevelFilter::DEBUG,
     };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Without colours, which would be control characters in a file.
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| PrintableStderr);
     let lines =
         tracing_subscriber::Layer::with_filter(lines, Targets::new().with_target("shardstream", shown));
-    let (timeline, guard) = match trace {
+    let (layer, timeline) = match trace {
         None => (None, None),
         Some(path) => {
             check_timeline(path)?;
             let file = File::create(path)
                 .map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
-            let (layer, guard) =
-                ChromeLayerBuilder::new().writer(BufWriter::new(file)).include_args(true).build();
-            (Some(layer), Some(guard))
+            let error = FirstError::default();
+            let writer = KeepsError { writer: BufWriter::new(file), error: Arc::clone(&error) };
+            let (layer, guard) = ChromeLayerBuilder::new().writer(writer).include_args(true).build();
+            (Some(layer), Some(Timeline { path: path.to_owned(), guard, error }))
         }
     };
-    tracing_subscriber::registry().with(lines).with(timeline).init();
-    Ok(guard)
+    tracing_subscriber::registry().with(lines).with(layer).init();
+    Ok(timeline)
+}
+
+/// Writes events to stderr with control characters escaped: they have names of shards and keys.
+struct PrintableStderr;
+
+impl Write for PrintableStderr {
+    /// The subscriber writes each event with one call.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stderr().write_all(text::printable_lines(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// Refuses to replace a file that is not a timeline, so that `bench --trace data/*.tar` does not destroy the

@@ -5,12 +5,15 @@
 
 mod arguments;
 mod class_folders;
+mod class_list;
 mod commands;
 mod contact_sheet;
 mod context;
 mod copying;
+mod csv_rows;
 mod distribution;
 mod documents;
+mod empty_fields;
 mod failure;
 mod field;
 mod field_edit;
@@ -21,10 +24,12 @@ mod input;
 mod input_hash;
 mod inspection;
 mod interrupt;
+mod json_row;
 mod lists;
 mod logging;
 mod machine_options;
 mod measuring;
+mod open_readers;
 mod options;
 mod outcome;
 mod output;
@@ -32,21 +37,28 @@ mod parallel;
 mod progress;
 mod quantity;
 mod range_samples;
+mod replacement;
 mod rewrite;
+mod sample_list;
 mod samples;
 mod saved_plan;
 mod series;
 mod shard_cutter;
 mod shard_reader;
+mod skip_bad;
+mod source_identity;
 mod table;
 mod text;
+mod waiting;
 mod write_job;
 mod write_options;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;
 use context::Context;
+use failure::Failure;
 use global::GlobalOptions;
+use logging::Timeline;
 use std::process::ExitCode;
 
 /// Inspects, checks, indexes, creates and copies WebDataset shards.
@@ -69,13 +81,16 @@ fn main() -> ExitCode {
         Ok(context) => context,
         Err(failure) => return failure.report(),
     };
-    // Dropping the guard writes the rest of the timeline.
-    let _log = match context.log(program.command.trace()) {
-        Ok(log) => log,
+    let timeline = match context.log(program.command.trace()) {
+        Ok(timeline) => timeline,
         Err(failure) => return failure.report(),
     };
     let done = program.command.run(&context);
-    match done.and(context.output.flush()) {
+    // What was interrupted may end with any error.
+    let done =
+        done.map_err(|failure| if context.interrupt.is_set() { Failure::Interrupted } else { failure });
+    let timeline = timeline.map_or(Ok(()), Timeline::finish);
+    match done.and(context.output.flush()).and(timeline) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Output from before the failure is still useful. If it cannot be written either, the first

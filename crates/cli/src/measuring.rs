@@ -18,6 +18,7 @@ pub(crate) struct LoaderSettings {
     pub(crate) threads: usize,
     pub(crate) streams: usize,
     pub(crate) batch: usize,
+    pub(crate) keep_shards: bool,
     pub(crate) shuffle: usize,
     pub(crate) work: SampleWork,
 }
@@ -61,6 +62,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) shards: ShardList,
     pub(crate) index: Option<Index>,
     pub(crate) time: Duration,
+    /// The store to measure.
+    pub(crate) store: Store,
     pub(crate) context: &'a Context,
 }
 
@@ -142,7 +145,7 @@ impl Bench<'_> {
         work: impl Fn(&SecretUrl, &Store, &StageCounts, &dyn Fn() -> bool) -> Result<()> + Sync,
     ) -> std::result::Result<StageRate, Failure> {
         let (counts, begun) = (StageCounts::default(), Instant::now());
-        let (store, interrupt): (&Store, &Interrupt) = (&self.context.store, &self.context.interrupt);
+        let (store, interrupt): (&Store, &Interrupt) = (&self.store, &self.context.interrupt);
         let is_over = || begun.elapsed() >= self.time || interrupt.is_set();
         let run = || -> Result<()> {
             while !is_over() {
@@ -167,13 +170,14 @@ impl Bench<'_> {
         stage: &str,
         settings: LoaderSettings,
     ) -> std::result::Result<(StageRate, Report), Failure> {
-        let LoaderSettings { threads, streams, batch, shuffle, work } = settings;
+        let LoaderSettings { threads, streams, batch, keep_shards, shuffle, work } = settings;
         let mut dataset = Dataset::builder(self.shards.clone())
-            .store(self.context.store.clone())
+            .store(self.store.clone())
             .limits(self.context.reader.limits)
             .topology(Topology::single())
             .streams(streams)
-            .shuffle_shards(true);
+            .shuffle_shards(true)
+            .keep_shards(keep_shards);
         if let Some(index) = &self.index {
             dataset = dataset.index(index.clone());
         }

@@ -90,12 +90,36 @@ pub(crate) struct IndexOption {
     /// The index of the shards: a path or URL.
     #[arg(long, value_name = "INDEX")]
     index: Option<String>,
+    #[command(flatten)]
+    versions: VersionsOption,
+}
+
+/// Whether the versions of shards are compared with those in an index.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct VersionsOption {
+    /// Of the shards in the index, compare only the sizes and the samples, not the versions: for shards that
+    /// were copied together with their index.
+    #[arg(long, requires = "index")]
+    without_versions: bool,
+}
+
+impl VersionsOption {
+    /// Loads the index at `place`.
+    pub(crate) fn load(self, place: &str, context: &Context) -> Result<Index, Failure> {
+        let index = Index::load(&context.store, place)?;
+        Ok(if self.without_versions { index.without_versions() } else { index })
+    }
 }
 
 impl IndexOption {
+    /// Whether there is an index.
+    pub(crate) fn is_given(&self) -> bool {
+        self.index.is_some()
+    }
+
     /// Loads the index, if one was given.
     pub(crate) fn load(&self, context: &Context) -> Result<Option<Index>, Failure> {
-        Ok(self.index.as_ref().map(|place| Index::load(&context.store, place)).transpose()?)
+        self.index.as_ref().map(|place| self.versions.load(place, context)).transpose()
     }
 }
 
@@ -137,6 +161,9 @@ pub(crate) struct TrainingOptions {
     /// that of threads, or of shards if there are fewer].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     streams: Option<u32>,
+    /// Streams keep their shards in all epochs: only the order within each stream changes.
+    #[arg(long)]
+    pub(crate) keep_shards: bool,
     /// Samples in the shuffle buffer of each stream.
     #[arg(long, value_name = "SAMPLES", default_value_t = 0)]
     pub(crate) shuffle: u32,
@@ -162,7 +189,11 @@ fn read_whole_text(place: &str, context: &Context) -> Result<String, Failure> {
         return read_stdin(&context.interrupt);
     }
     let bytes = context.store.open(place)?.read_at_most(MAX_DOCUMENT)?;
-    let utf8 = |_| Failure::Failed(format!("{} is not UTF-8", SecretUrl::from(place)));
+    let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    let utf8 = |_| {
+        let why = if is_utf16 { "begins with the byte order mark of UTF-16: save it as" } else { "is not" };
+        Failure::Failed(format!("{} {why} UTF-8", SecretUrl::from(place)))
+    };
     String::from_utf8(bytes.into()).map_err(utf8)
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct FinishedShard {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     shards: Vec<FinishedShard>,
+    /// Number of samples that `--skip-bad` left out, of a command that has it.
+    left_out: Option<u64>,
 }
 
 /// The document that `--json` writes.
@@ -40,6 +42,9 @@ pub(crate) struct Outcome {
 struct WriteReport {
     samples: u64,
     bytes: u64,
+    /// Number of samples that `--skip-bad` left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<String>,
     shards: Vec<ReportedShard>,
@@ -55,7 +60,12 @@ struct ReportedShard {
 
 impl Outcome {
     pub(crate) fn new(shards: Vec<FinishedShard>) -> Self {
-        Outcome { shards }
+        Outcome { shards, left_out: None }
+    }
+
+    /// Reports that `--skip-bad` left out this number of samples.
+    pub(crate) fn leaving_out(self, samples: u64) -> Self {
+        Outcome { left_out: Some(samples), ..self }
     }
 
     /// Saves the index of the series at `place`, if there is one. The outcome must hold all shards of the
@@ -154,7 +164,8 @@ impl Outcome {
         };
         let shards = outcomes.iter().flat_map(|outcome| &outcome.shards).map(reported).collect();
         let index = index.map(|place| SecretUrl::from(place).to_string());
-        context.output.document(&WriteReport { samples, bytes, index, shards })
+        let left_out = outcomes.iter().filter_map(|outcome| outcome.left_out).reduce(|sum, more| sum + more);
+        context.output.document(&WriteReport { samples, bytes, left_out, index, shards })
     }
 }
 

@@ -42,19 +42,34 @@ impl Output {
         self.is_terminal
     }
 
-    /// Writes `text` and a line end.
+    /// Writes `text` as one line. Control characters are escaped, line breaks too: names of shards, keys and
+    /// texts of samples must not control a terminal, or look like lines of their own.
     pub(crate) fn line(&self, text: impl fmt::Display) -> Result<(), Failure> {
-        self.bytes(format!("{text}\n").as_bytes())
+        self.bytes(format!("{}\n", text::printable(&text.to_string())).as_bytes())
+    }
+
+    /// Writes several lines, such as a [`Table`](crate::table::Table). Line breaks are kept.
+    pub(crate) fn lines(&self, text: impl fmt::Display) -> Result<(), Failure> {
+        text.to_string().split('\n').try_for_each(|line| self.line(line))
     }
 
     /// Writes a JSON document on several lines. For commands that write a single document.
     pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(serde_json::to_string_pretty(value).map_err(json)?)
+        self.lines(text::printable_json(&serde_json::to_string_pretty(value).map_err(json)?))
     }
 
     /// Writes a JSON document on one line. For commands that write one document per shard or sample.
     pub(crate) fn record(&self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(serde_json::to_string(value).map_err(json)?)
+        self.line(text::printable_json(&serde_json::to_string(value).map_err(json)?))
+    }
+
+    /// Writes the content of a field: as it is to a pipe or file, as text without control characters to a
+    /// terminal.
+    pub(crate) fn field(&self, content: &[u8]) -> Result<(), Failure> {
+        match self.is_terminal {
+            true => self.bytes(text::printable_lines(&String::from_utf8_lossy(content)).as_bytes()),
+            false => self.bytes(content),
+        }
     }
 
     /// Writes bytes as they are.

@@ -4,14 +4,17 @@ use crate::failure::other_error;
 use crate::field_edit::FieldEdit;
 use crate::input::Input;
 use crate::input_hash::InputHash;
+use crate::open_readers::OpenReaders;
 use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
+use shardstream::error::FailureClass;
 use shardstream::index::{Member, ShardIndex};
 use shardstream::prelude::*;
-use shardstream::store::ObjectVersion;
-use shardstream::tar::{SampleParser, read};
+use shardstream::store::{Body, ObjectVersion};
+use shardstream::tar::{Read, SampleParser, read};
 use shardstream::write::{ArchiveSize, TarWriter};
 use shardstream::{ErrorKind, Result};
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,14 +41,26 @@ pub(crate) type SamplePosition = (u32, u32);
 #[derive(Debug)]
 pub(crate) struct RangeSamples(Arc<RangeReader>);
 
+/// What is changed of the samples.
+#[derive(Debug)]
+pub(crate) struct OutputEdit {
+    pub(crate) fields: FieldEdit,
+    /// Whether the keys become the numbers of the samples in the output.
+    pub(crate) rekey: bool,
+}
+
 #[derive(Debug)]
 struct RangeReader {
     reader: ShardReader,
     input: Arc<Input>,
     order: Vec<SamplePosition>,
     edit: FieldEdit,
+    /// Whether the keys are the numbers of the samples in the output.
+    rekey: bool,
     /// Number of ranges read at a time for one output shard.
     concurrent_reads: usize,
+    /// The readers of shards without ranges.
+    open_readers: OpenReaders,
 }
 
 /// Adjacent samples of one shard that are read in one request.
@@ -56,6 +71,8 @@ struct SampleRun {
     samples: Vec<u64>,
     /// Bytes from the first to the last sample; `None` if the shard has no ranges.
     range: Option<Range<u64>>,
+    /// Whether no later sample is wanted of the shard.
+    is_last: bool,
 }
 
 impl RangeSamples {
@@ -63,10 +80,20 @@ impl RangeSamples {
         reader: ShardReader,
         input: Arc<Input>,
         order: Vec<SamplePosition>,
-        edit: FieldEdit,
+        edit: OutputEdit,
         concurrent_reads: usize,
+        open_readers: OpenReaders,
     ) -> Self {
-        RangeSamples(Arc::new(RangeReader { reader, input, order, edit, concurrent_reads }))
+        let OutputEdit { fields: edit, rekey } = edit;
+        RangeSamples(Arc::new(RangeReader {
+            reader,
+            input,
+            order,
+            edit,
+            rekey,
+            concurrent_reads,
+            open_readers,
+        }))
     }
 
     /// Adds the members of output sample `number` to the size of an archive. If keys are not known, headers
@@ -74,9 +101,9 @@ impl RangeSamples {
     pub(crate) fn add_members(&self, number: usize, size: &mut ArchiveSize) {
         let inner = &*self.0;
         let Some((shard, sample)) = inner.order.get(number).copied() else { return };
-        if let Some(key) = inner.input.key(shard, sample) {
+        if let Some(key) = inner.key(number) {
             for (field, bytes) in inner.sizes(number).unwrap_or_default() {
-                size.add(key, &field, bytes);
+                size.add(&key, &field, bytes);
             }
             return;
         }
@@ -102,7 +129,8 @@ impl RangeSamples {
             let Some((shard, sample)) = inner.order.get(number).copied() else { continue };
             let known = inner.input.key(shard, sample);
             // If keys are not known, only fields are checked.
-            let mut edited = Sample::new(known.map_or_else(|| number.to_string(), str::to_owned));
+            let key = inner.key(number).unwrap_or_else(|| Cow::Owned(number.to_string()));
+            let mut edited = Sample::new(&*key);
             let located = |error: shardstream::Error| {
                 let error = match known {
                     Some(key) => error.with_key(key),
@@ -135,12 +163,12 @@ impl RangeSamples {
     pub(crate) fn hash(&self) -> InputHash {
         let RangeReader { input, order, .. } = &*self.0;
         let mut hash = InputHash::default();
-        for ((shard, url), version) in input.shards.iter().zip(&input.urls).zip(&input.versions) {
+        for ((shard, url), object) in input.shards.iter().zip(&input.urls).zip(&input.objects) {
             // Only the file name: a bucket may be mounted at another path on another machine.
             let url = url.to_string();
             hash.text(url.rsplit('/').next().unwrap_or(&url));
             hash.number(shard.bytes().unwrap_or(0));
-            hash.text(ObjectVersion::unmarked(version.as_deref().unwrap_or_default()));
+            hash.text(ObjectVersion::unmarked(object.version.as_deref().unwrap_or_default()));
         }
         // Nothing is hashed without keys, so runs with and without keys have different plans.
         for keys in input.keys.iter().flatten() {
@@ -170,6 +198,15 @@ impl RangeReader {
         shard.members(sample)?.map(header).collect()
     }
 
+    /// The key of an output sample, if known.
+    fn key(&self, number: usize) -> Option<Cow<'_, str>> {
+        if self.rekey {
+            return Some(Cow::Owned(format!("{number:09}")));
+        }
+        let (shard, sample) = *self.order.get(number)?;
+        self.input.key(shard, sample).map(Cow::Borrowed)
+    }
+
     fn shard(&self, number: u32) -> Option<&ShardIndex> {
         self.input.shards.get(number as usize)
     }
@@ -184,6 +221,7 @@ impl RangeReader {
     /// Groups these samples into runs of adjacent ones.
     fn runs(&self, samples: Range<usize>) -> Vec<SampleRun> {
         let mut runs: Vec<SampleRun> = Vec::new();
+        let next = self.order.get(samples.end).map(|(shard, _)| *shard);
         for &(number, sample) in self.order.get(samples).unwrap_or_default() {
             let (Some(shard), sample) = (self.shard(number), u64::from(sample)) else { continue };
             let range = shard.range(sample..sample + 1);
@@ -206,32 +244,61 @@ impl RangeReader {
                     _ => {}
                 }
             }
-            runs.push(SampleRun { shard: number, samples: vec![sample], range });
+            runs.push(SampleRun { shard: number, samples: vec![sample], range, is_last: true });
+        }
+        if let Some(run) = runs.last_mut() {
+            run.is_last = next != Some(run.shard);
         }
         runs
     }
 
     /// Reads a run, and passes each edited sample to `take`.
     fn read(&self, run: &SampleRun, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
-        let (Some(shard), Some(url)) = (self.shard(run.shard), self.input.urls.get(run.shard as usize))
+        let (number, input) = (run.shard as usize, &self.input);
+        let (Some(shard), Some(url), Some(object)) =
+            (self.shard(run.shard), input.urls.get(number), input.objects.get(number))
         else {
             return Ok(());
         };
         let (url, first) = (url.expose_secret(), run.samples.first().copied().unwrap_or(0));
         let parser = SampleParser::new(url).with_limits(self.reader.limits);
-        let (mut body, parser) = match &run.range {
-            Some(range) => {
-                let parser = parser.starting(shard.position_of(first).unwrap_or(first), range.start);
-                let is_cut = shard.bytes() != Some(range.end);
-                let body = self.reader.store.open_range(url, range.clone())?;
-                (body, if is_cut { parser.cut() } else { parser })
+        let Some(range) = &run.range else {
+            // The samples of a compressed shard are read from its beginning, or from where a reader is.
+            let end = run.samples.last().map_or(first, |last| last + 1);
+            let (open, reading) = self.open_readers.begin(run.shard, first, end);
+            let mut samples = match open {
+                Some(samples) => samples,
+                None => read(self.reader.store.open(url)?.of_version(object), parser),
+            };
+            self.take_samples(run, shard, url, &mut samples, take)?;
+            if !run.is_last {
+                reading.keep(samples);
             }
-            // A compressed shard has no ranges, so it is read from its beginning.
-            None => (self.reader.store.open(url)?, parser),
+            return Ok(());
         };
+        let parser = parser.starting(shard.position_of(first).unwrap_or(first), range.start);
+        let is_cut = shard.bytes() != Some(range.end);
+        let body = self.reader.store.open_range(url, range.clone(), object)?;
+        let mut samples = read(body, if is_cut { parser.cut() } else { parser });
+        self.take_samples(run, shard, url, &mut samples, take)
+    }
+
+    /// Passes the samples of a run, edited, to `take`, and drops those between them.
+    fn take_samples(
+        &self,
+        run: &SampleRun,
+        shard: &ShardIndex,
+        url: &str,
+        samples: &mut Read<Body>,
+        take: &mut dyn FnMut(Sample) -> Result<()>,
+    ) -> Result<()> {
         let mut wanted = run.samples.iter().copied().peekable();
-        for sample in read(&mut body, parser) {
-            let sample = sample?;
+        for sample in samples {
+            let sample = match sample {
+                // Damage between the samples, which is left out. A sample that is lost is missed at the end.
+                Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
+                sample => sample?,
+            };
             let Some(next) = wanted.peek().copied() else { break };
             if shard.position_of(next) != Some(sample.position().sample) {
                 continue;
@@ -250,15 +317,38 @@ impl RangeReader {
     }
 }
 
+fn is_damage(error: &shardstream::Error) -> bool {
+    error.kind().failure_class() == Some(FailureClass::Damage)
+}
+
 /// The error for a shard that does not match its index.
 fn stale(url: &str, what: &str) -> shardstream::Error {
     let what = format!("{what} than the index says: build the index again");
     shardstream::Error::from(ErrorKind::Index(what)).in_shard(url)
 }
 
+/// The same sample with another key.
+fn with_key(sample: &Sample, key: &str) -> Sample {
+    let mut renamed = Sample::new(key);
+    for (field, value) in sample.fields() {
+        // No name comes twice.
+        drop(renamed.set(field.to_owned(), value.clone()));
+    }
+    renamed
+}
+
 impl SampleSource for RangeSamples {
     fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
-        let (inner, runs) = (&self.0, self.0.runs(samples));
+        let (inner, runs) = (&self.0, self.0.runs(samples.clone()));
+        let mut numbers = samples;
+        let mut rekeyed = |sample: Sample| {
+            let key = numbers.next().filter(|_| inner.rekey).and_then(|number| inner.key(number));
+            take(match key {
+                Some(key) => with_key(&sample, &key),
+                None => sample,
+            })
+        };
+        let take = &mut rekeyed;
         let ranged = runs.iter().all(|run| run.range.is_some());
         if inner.concurrent_reads <= 1 || runs.len() <= 1 || !ranged {
             return runs.iter().try_for_each(|run| inner.read(run, take));
@@ -276,14 +366,5 @@ impl SampleSource for RangeSamples {
             samples?.into_iter().try_for_each(&mut *take)?;
         }
         Ok(())
-    }
-
-    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>> {
-        self.0.sizes(sample)
-    }
-
-    fn key(&self, sample: usize) -> Option<String> {
-        let (shard, sample) = *self.0.order.get(sample)?;
-        self.0.input.key(shard, sample).map(str::to_owned)
     }
 }

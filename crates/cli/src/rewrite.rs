@@ -4,14 +4,16 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::field_edit::FieldEdit;
 use crate::input::Input;
+use crate::open_readers::OpenReaders;
 use crate::outcome::Outcome;
 use crate::output::note;
-use crate::range_samples::{RangeSamples, SamplePosition};
+use crate::range_samples::{OutputEdit, RangeSamples, SamplePosition};
 use crate::saved_plan::SavedPlan;
 use crate::series::Series;
 use crate::shard_cutter::ShardCutter;
 use crate::write_job::WriteJob;
 use crate::write_options::{ShardLimits, WriteOptions};
+use shardstream::store::Compression;
 use shardstream::{Rng, SecretUrl};
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) limits: ShardLimits,
     pub(crate) shuffle: Option<u64>,
     pub(crate) edit: &'a FieldEdit,
+    /// Whether the keys become the numbers of the samples.
+    pub(crate) rekey: bool,
     pub(crate) write_options: &'a WriteOptions,
     /// Further options that select the samples, for the plan.
     pub(crate) options: Vec<(&'static str, String)>,
@@ -65,8 +69,15 @@ impl Rewrite<'_> {
         let samples = order.len();
         let threads = write_options.threads.count();
         let reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
-        let ranges =
-            RangeSamples::new(context.reader.clone(), Arc::clone(input), order, self.edit.clone(), reads);
+        let is_compressed = Compression::of(series.pattern()).is_some();
+        let ranges = RangeSamples::new(
+            context.reader.clone(),
+            Arc::clone(input),
+            order,
+            OutputEdit { fields: self.edit.clone(), rekey: self.rekey },
+            reads,
+            OpenReaders::new(!is_compressed),
+        );
         let mut cutter = ShardCutter::new(*limits);
         for number in 0..samples {
             cutter.push_members(|size| ranges.add_members(number, size));
@@ -83,6 +94,9 @@ impl Rewrite<'_> {
             .option("max-size", limits.max_size)
             .option("shuffle", shuffle.map_or_else(|| "none".into(), |seed| seed.to_string()))
             .option("fields", self.edit.shown());
+        if self.rekey {
+            plan = plan.option("rekey", true);
+        }
         for (name, value) in &self.options {
             plan = plan.option(name, value);
         }

@@ -3,7 +3,10 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
-use shardstream::{Sample, ShardList};
+use shardstream::index::ShardIndex;
+use shardstream::store::ObjectVersion;
+use shardstream::tar::read;
+use shardstream::{Index, Sample, SecretUrl, ShardList};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +20,94 @@ pub(crate) fn in_order(
     shards: &ShardList,
     context: &Context,
     what: &str,
+    take: impl FnMut(Sample) -> Result<ControlFlow<()>, Failure>,
+) -> Result<(), Failure> {
+    as_indexed(shards, None, context, what, take)
+}
+
+/// [`in_order`], and compares each shard and sample with the index, if there is one.
+///
+/// # Errors
+/// Besides those of [`in_order`], a shard that is not in the index or has changed since.
+pub(crate) fn as_indexed(
+    shards: &ShardList,
+    index: Option<&Index>,
+    context: &Context,
+    what: &str,
     mut take: impl FnMut(Sample) -> Result<ControlFlow<()>, Failure>,
 ) -> Result<(), Failure> {
     let progress = context.progress(what, Unit::Samples, None);
     for url in shards {
-        for sample in context.reader.samples(url)? {
+        let indexed = index.map(|index| indexed(index, url, context)).transpose()?;
+        let body = context.reader.store.open(url.expose_secret())?;
+        let body = match &indexed {
+            Some((_, object)) => body.of_version(object),
+            None => body,
+        };
+        for sample in read(body, context.reader.parser(url)) {
             context.interrupt.check()?;
             progress.add(1);
-            if take(sample?)?.is_break() {
+            let sample = sample?;
+            if let Some((shard, _)) = indexed {
+                shard.check(&sample)?;
+            }
+            if take(sample)?.is_break() {
                 return Ok(());
             }
         }
     }
     Ok(())
+}
+
+/// Reads the sample of this number, counted over all shards. Of shards whose samples have byte ranges, only
+/// the sample is read. `None` if there are fewer samples.
+///
+/// # Errors
+/// As of [`as_indexed`].
+pub(crate) fn nth(
+    shards: &ShardList,
+    index: &Index,
+    mut number: u64,
+    context: &Context,
+) -> Result<Option<Sample>, Failure> {
+    for url in shards {
+        let (shard, object) = indexed(index, url, context)?;
+        if number >= shard.samples() {
+            number -= shard.samples();
+            continue;
+        }
+        let store = &context.reader.store;
+        let position = shard.position_of(number).unwrap_or(number);
+        let parser = context.reader.parser(url);
+        let mut samples = match shard.range(number..number + 1) {
+            Some(range) => {
+                let parser = parser.starting(position, range.start);
+                let parser = if shard.bytes() == Some(range.end) { parser } else { parser.cut() };
+                read(store.open_range(url.expose_secret(), range, &object)?, parser)
+            }
+            None => read(store.open(url.expose_secret())?.of_version(&object), parser),
+        };
+        let found =
+            samples.find(|sample| !sample.as_ref().is_ok_and(|found| found.position().sample < position));
+        let sample = found.transpose()?;
+        sample.as_ref().map_or(Ok(()), |sample| shard.check(sample))?;
+        return Ok(sample);
+    }
+    Ok(None)
+}
+
+/// The index of a shard, and the object that it is of.
+fn indexed<'a>(
+    index: &'a Index,
+    url: &SecretUrl,
+    context: &Context,
+) -> Result<(&'a ShardIndex, ObjectVersion), Failure> {
+    let Some(shard) = index.get(url.expose_secret()) else {
+        return Err(Failure::Failed(format!("{url} is not in the index")));
+    };
+    let object = context.reader.store.stat(url.expose_secret())?;
+    shard.check_object(url.expose_secret(), &object)?;
+    Ok((shard, object))
 }
 
 /// The progress over shards that several threads read, with the number of samples read. Clones share it.

@@ -7,7 +7,7 @@ use crate::series::Series;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use shardstream::store::Store;
-use shardstream::{ErrorKind, Index, SecretUrl};
+use shardstream::{ErrorKind, SecretUrl};
 use std::collections::BTreeMap;
 
 /// Increased whenever the same options and input would make different shards.
@@ -29,21 +29,67 @@ pub(crate) struct SavedPlan {
     /// The options that determine the content of the shards.
     options: BTreeMap<String, String>,
     samples: u64,
-    shards: u64,
+    pub(crate) shards: u64,
     /// [`InputHash`] of the input, in order.
     input: String,
+    /// The shards that are finished, by number. Plans that differ only in these are equal.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    checksums: BTreeMap<u64, ShardChecksum>,
+    /// While `--force` replaces an earlier series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replaced: Option<ReplacedSeries>,
+}
+
+/// The bytes of a finished shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShardChecksum {
+    pub(crate) crc32c: u32,
+    /// The version of an object in a bucket: while it has this one, it need not be read. A file can change
+    /// without its modification time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
+}
+
+/// The earlier series that a run with `--force` replaces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReplacedSeries {
+    /// Number of its shards.
+    pub(crate) shards: u64,
+    /// Differs for each run: of two that replace a series at the same time, the one that began last
+    /// continues.
+    pub(crate) run: String,
 }
 
 impl SavedPlan {
     pub(crate) fn new(command: &str, samples: u64, shards: u64, input: InputHash) -> Self {
         let (command, options, input) = (command.to_owned(), BTreeMap::new(), input.finish());
-        SavedPlan { version: VERSION, command, options, samples, shards, input }
+        SavedPlan {
+            version: VERSION,
+            command,
+            options,
+            samples,
+            shards,
+            input,
+            checksums: BTreeMap::new(),
+            replaced: None,
+        }
     }
 
     /// Adds an option.
     pub(crate) fn option(mut self, name: &str, value: impl ToString) -> Self {
         self.options.insert(name.to_owned(), value.to_string());
         self
+    }
+
+    /// The checksum of a finished shard.
+    pub(crate) fn checksum(&self, shard: u64) -> Option<&ShardChecksum> {
+        self.checksums.get(&shard)
+    }
+
+    /// Records that a shard is finished.
+    pub(crate) fn finished(&mut self, shard: u64, checksum: ShardChecksum) {
+        self.checksums.insert(shard, checksum);
     }
 
     /// Describes each difference from the plan `now`.
@@ -58,6 +104,7 @@ impl SavedPlan {
                 (INPUT, plan.input.chars().take(8).collect()),
             ];
             texts.extend(more.map(|(name, text)| (name.to_owned(), text)));
+            texts.extend(plan.replaced.iter().map(|replaced| ("run".to_owned(), replaced.run.clone())));
             texts
         };
         let (then, now) = (texts(self), texts(now));
@@ -92,9 +139,10 @@ pub(crate) enum ExistingShards {
 /// The existing part of a series that may be written.
 #[derive(Debug)]
 pub(crate) struct ExistingSeries {
-    shards: Vec<String>,
-    /// Whether the same plan was saved.
-    is_planned: bool,
+    /// Number of shards that the saved plan names.
+    pub(crate) named: u64,
+    /// The same plan, if it was saved.
+    planned: Option<SavedPlan>,
 }
 
 /// Checks that the series may be written.
@@ -110,23 +158,39 @@ pub(crate) fn check(
     let place = series.beside("plan");
     // Shards are listed before the plan is read, since another rank writes its plan before its first shard.
     let shards = series.existing(store)?;
-    let mut is_planned = false;
-    match (existing, shards.first()) {
-        (ExistingShards::Remove, _) => {}
+    let first = shards.keys().next().map(|number| SecretUrl::from(series.shard(*number)));
+    let (mut planned, mut named) = (None, 0);
+    match (existing, first) {
+        (ExistingShards::Remove, _) => {
+            named = named_shards(&place, series, store)?;
+            let strangers = || shards.keys().filter(|number| **number >= named.max(plan.shards));
+            // A shard with the next number would be read as one of the new series.
+            if let Some(next) = strangers().next().filter(|number| **number == plan.shards) {
+                return Err(Failure::Failed(format!(
+                    "{} and {} more would follow the {} of the new series, and no plan says that they belong \
+                     to the old one: remove them, or choose another name",
+                    SecretUrl::from(series.shard(*next)),
+                    strangers().count() - 1,
+                    crate::text::counted(plan.shards, "shard"),
+                )));
+            }
+        }
         (ExistingShards::Refuse, Some(first)) => {
             return Err(Failure::Failed(format!(
                 "{} of this series already {}, such as {}: --resume resumes a run of the same options, \
                  --force removes them",
                 crate::text::counted(shards.len() as u64, "shard"),
                 if shards.len() == 1 { "exists" } else { "exist" },
-                SecretUrl::from(first)
+                first
             )));
         }
         (ExistingShards::Refuse, None) => {
-            // Without shards, an earlier plan of the same series is of no use and may be replaced.
-            let other =
-                read(&place, store)?.filter(|then| then.options.get(NAMES) != plan.options.get(NAMES));
-            if let Some(other) = other {
+            // Without shards, an earlier plan of the same series is of no use and may be replaced. The same
+            // plan is kept: the listing may lag, and then its checksums are those of shards that exist.
+            let saved = read(&place, store)?;
+            if let Some(other) =
+                saved.as_ref().filter(|then| then.options.get(NAMES) != plan.options.get(NAMES))
+            {
                 return Err(Failure::Failed(format!(
                     "{} is the plan of another series of shards ({}): choose another name, or --force \
                      replaces it",
@@ -134,10 +198,12 @@ pub(crate) fn check(
                     other.options.get(NAMES).map_or("unknown", String::as_str)
                 )));
             }
+            planned = saved.filter(|then| then.differences(plan).is_empty());
         }
         (ExistingShards::Resume, first) => match (read(&place, store)?, first) {
             (Some(then), _) => {
-                let differences = then.differences(plan);
+                let now = SavedPlan { replaced: then.replaced.clone(), ..plan.clone() };
+                let differences = then.differences(&now);
                 if !differences.is_empty() {
                     return Err(Failure::Failed(format!(
                         "{} is the plan of other shards: {}; --force removes those shards and starts over",
@@ -145,62 +211,78 @@ pub(crate) fn check(
                         differences.join("; ")
                     )));
                 }
-                is_planned = true;
+                planned = Some(then);
             }
             (None, Some(first)) => {
                 return Err(Failure::Failed(format!(
                     "there are shards of this series, such as {}, but no plan ({}) of them: --force removes \
                      them",
-                    SecretUrl::from(first),
+                    first,
                     SecretUrl::from(&place)
                 )));
             }
             (None, None) => {}
         },
     }
-    Ok(ExistingSeries { shards, is_planned })
+    Ok(ExistingSeries { named, planned })
 }
 
-/// Checks that the series may be written, removes existing shards if asked to, and saves the plan unless the
-/// same one is there.
+/// Number of shards that the saved plan of the series names; 0 without a plan, or with one of other names.
+pub(crate) fn named_shards(place: &str, series: &Series, store: &Store) -> Result<u64, Failure> {
+    let saved = match read(place, store) {
+        // A file that is no plan is replaced.
+        Err(Failure::Failed(_)) => None,
+        saved => saved?,
+    };
+    let saved = saved.filter(|saved| saved.options.get(NAMES).is_some_and(|names| names == series.names()));
+    Ok(saved.map_or(0, |saved| saved.replaced.map_or(0, |replaced| replaced.shards).max(saved.shards)))
+}
+
+/// Checks that the series may be written, and saves the plan unless the same one is there. Returns the plan
+/// with the checksums of finished shards.
 pub(crate) fn begin(
-    plan: &SavedPlan,
+    plan: SavedPlan,
     series: &Series,
     existing: ExistingShards,
     store: &Store,
-) -> Result<(), Failure> {
-    let found = check(plan, series, existing, store)?;
-    let place = series.beside("plan");
-    if existing == ExistingShards::Remove {
-        // The index and classes of the old shards must not be mistaken for those of the new ones.
-        let index = series.beside("index");
-        if Index::load(store, &index).is_ok_and(|index| index.iter().all(|shard| series.holds(shard.url()))) {
-            store.delete(&index)?;
-        }
-        let classes = series.beside("classes");
-        if is_document(&classes, store)? {
-            store.delete(&classes)?;
-        }
-        // The plan is removed last, so that an interrupted removal can be repeated.
-        found.shards.iter().chain([&place]).try_for_each(|url| store.delete(url))?;
+) -> Result<SavedPlan, Failure> {
+    match check(&plan, series, existing, store)?.planned {
+        Some(planned) => Ok(planned),
+        None => put(&series.beside("plan"), &plan, store).map(|()| plan),
     }
-    if found.is_planned { Ok(()) } else { put(&place, plan, store) }
 }
 
-/// Checks at the end that no other run replaced the plan while this one wrote shards.
-pub(crate) fn confirm(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
+/// Number of times that checksums are saved again because another rank saved its own at the same moment.
+const MAX_SAVES: usize = 20;
+
+/// Adds the checksums of finished shards to the saved plan, and keeps those that other ranks saved.
+///
+/// # Errors
+/// If another run replaced the plan while this one wrote shards.
+pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     let place = series.beside("plan");
-    let differences =
-        read(&place, store)?.map_or_else(|| vec!["it is gone".into()], |then| then.differences(plan));
-    match differences.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::Failed(format!(
-            "another run wrote shards of this series at the same time: {} is another plan now ({}); check \
-             the input and the options of all runs, and start over with --force",
-            SecretUrl::from(&place),
-            differences.join("; ")
-        ))),
+    for _ in 0..MAX_SAVES {
+        let saved = read(&place, store)?;
+        let differences =
+            saved.as_ref().map_or_else(|| vec!["it is gone".into()], |saved| saved.differences(plan));
+        let Some(mut saved) = saved.filter(|_| differences.is_empty()) else {
+            return Err(Failure::Failed(format!(
+                "another run wrote shards of this series at the same time: {} is another plan now ({}); \
+                 check the input and the options of all runs, and start over with --force",
+                SecretUrl::from(&place),
+                differences.join("; ")
+            )));
+        };
+        let before = saved.checksums.clone();
+        saved.checksums.extend(plan.checksums.clone());
+        if saved.checksums == before {
+            return Ok(());
+        }
+        // Read again afterwards: another rank may have read the plan before this write, and written it since.
+        put(&place, &saved, store)?;
     }
+    // The shards without a checksum are written again by a resumed run.
+    Ok(())
 }
 
 /// The saved plan, if there is one.
@@ -229,14 +311,17 @@ pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
 }
 
 /// Writes a JSON document, whole or not at all.
-pub(crate) fn put(place: &str, document: &impl Serialize, store: &Store) -> Result<(), Failure> {
-    let failed = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place)))
-    };
-    let mut text = serde_json::to_vec_pretty(document).map_err(|error| failed(&error))?;
-    text.push(b'\n');
-    store.put(place, &text)?;
+pub(crate) fn put(place: &str, value: &impl Serialize, store: &Store) -> Result<(), Failure> {
+    store.put(place, &document(place, value)?)?;
     Ok(())
+}
+
+/// The text of a JSON document for `place`, which errors name.
+pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let mut text = serde_json::to_vec_pretty(value)
+        .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", SecretUrl::from(place))))?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@
 
 use crate::failure::Failure;
 use percent_encoding::percent_decode_str;
-use shardstream::store::{ObjectUrl, SHARD_SUFFIXES, Store, remove_partial_files, shard_stem};
+use shardstream::store::{
+    ObjectUrl, ObjectVersion, PartialDirectory, SHARD_SUFFIXES, Store, remove_partial_files, shard_stem,
+};
 use shardstream::write::ShardPattern;
 use shardstream::{ErrorKind, SecretUrl};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// A series of shards in one directory, and its documents: for `out/train-%06d.tar` the plan is
@@ -72,27 +75,37 @@ impl Series {
         &self.names
     }
 
-    /// The existing shards of the series, by whatever run they were written.
-    pub(crate) fn existing(&self, store: &Store) -> Result<Vec<String>, Failure> {
+    /// The path of the directory, if it is local.
+    pub(crate) fn local_directory(&self) -> Result<Option<PathBuf>, Failure> {
         let directory = if self.directory.is_empty() { "." } else { &self.directory };
-        let mut numbers: Vec<u64> = match ObjectUrl::parse(directory).local_path()? {
-            Some(path) => self
-                .in_directory(&path)
-                .map_err(|error| Failure::io(format_args!("cannot list {}", path.display()), &error))?,
+        Ok(ObjectUrl::parse(directory).local_path()?)
+    }
+
+    /// The numbers of the existing shards of the series, by whatever run they were written, with their
+    /// versions where a listing has them.
+    pub(crate) fn existing(&self, store: &Store) -> Result<BTreeMap<u64, ObjectVersion>, Failure> {
+        match self.local_directory()? {
+            Some(path) => {
+                let numbers = self
+                    .in_directory(&path)
+                    .map_err(|error| Failure::io(format_args!("cannot list {}", path.display()), &error))?;
+                Ok(numbers.into_iter().map(|number| (number, ObjectVersion::default())).collect())
+            }
             None => {
-                let listed = match store.list(directory) {
+                let listed = match store.list(&self.directory) {
                     Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => Vec::new(),
                     listed => listed?,
                 };
                 // The listing includes objects of subdirectories.
                 let depth = |url: &str| url.split('/').filter(|part| !part.is_empty()).count();
                 let ours = depth(&self.shard(0));
-                let urls = listed.iter().map(|info| &*info.url).filter(|url| depth(url) == ours);
-                urls.filter_map(|url| self.file.number(ObjectUrl::parse(url).split_last().1)).collect()
+                let numbered = listed.iter().filter(|info| depth(&info.url) == ours).filter_map(|info| {
+                    let number = self.file.number(ObjectUrl::parse(&info.url).split_last().1)?;
+                    Some((number, info.object()))
+                });
+                Ok(numbered.collect())
             }
-        };
-        numbers.sort_unstable();
-        Ok(numbers.into_iter().map(|number| self.shard(number)).collect())
+        }
     }
 
     /// The numbers of the shards in a local directory, which need not exist.
@@ -120,9 +133,30 @@ impl Series {
         })
     }
 
-    /// Removes the partial files of killed runs of this series.
+    /// Removes the partial files and directories of killed runs of this series.
     pub(crate) fn remove_partial(&self) {
-        remove_partial_files(&self.directory, |name| self.file.number(name).is_some());
+        let stem = self.file.stem();
+        let is_ours = |name: &str| self.file.number(name).is_some() || stem.as_deref() == Some(name);
+        remove_partial_files(&self.directory, is_ours);
+    }
+
+    /// Creates a partial directory for a whole new series, if the series is in a local directory.
+    pub(crate) fn stage(&self) -> Result<Option<PartialDirectory>, Failure> {
+        let (Some(directory), Some(stem)) = (self.local_directory()?, self.file.stem()) else {
+            return Ok(None);
+        };
+        let staged = PartialDirectory::create(&directory.join(stem));
+        let failed = |error| Failure::io(format_args!("cannot write to {}", directory.display()), &error);
+        staged.map(Some).map_err(failed)
+    }
+
+    /// The same series in another local directory.
+    pub(crate) fn within(&self, directory: &Path) -> Result<Self, Failure> {
+        let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+        let Some(text) = path.to_str() else {
+            return Err(Failure::Failed(format!("the directory name {} is not UTF-8", path.display())));
+        };
+        Series::new(&format!("{}/{}", text.replace('%', "%%"), self.names))
     }
 }
 
@@ -149,7 +183,7 @@ mod tests {
         let store = Store::default();
         store.create(&series.shard(7)).unwrap().finish().unwrap();
         assert!(place.join("café%-007.tar").exists(), "{:?}", fs::read_dir(&place).unwrap().next());
-        assert_eq!(series.existing(&store).unwrap(), [series.shard(7)]);
+        assert_eq!(series.existing(&store).unwrap().into_keys().collect::<Vec<_>>(), [7]);
         assert!(
             series.holds(&series.shard(3)) && series.holds(place.join("café%-003.tar").to_str().unwrap())
         );

@@ -1,5 +1,6 @@
 //! Tables and histograms as text.
 
+use crate::text::printable;
 use std::fmt;
 
 /// A table with aligned columns.
@@ -23,9 +24,9 @@ impl Table {
         Table { rows: Vec::new(), ..Table::new(columns) }
     }
 
-    /// Adds a row.
+    /// Adds a row. Line breaks and control characters in cells are escaped.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell).into_owned()).collect());
     }
 }
 

@@ -73,6 +73,20 @@ pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
+/// A JSON document with the control characters escaped that JSON allows in its strings.
+pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
+    let is_raw =
+        |character: char| character.is_control() && !character.is_ascii_control() || character == '\u{7f}';
+    if !text.chars().any(is_raw) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |character: char| match is_raw(character) {
+        true => format!("\\u{:04x}", u32::from(character)),
+        false => character.to_string(),
+    };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
 /// The first `max_characters` characters of a text, on one line.
 pub(crate) fn shortened(text: &str, max_characters: usize) -> String {
     let text = text.trim_end_matches(['\r', '\n']);
@@ -108,6 +122,8 @@ mod tests {
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
         assert_eq!(printable_lines("a\u{1b}[2J\n  ^"), "a\\u{1b}[2J\n  ^");
+        let json = printable_json("{\n\"\u{9b}2J\u{7f}é\": 1}");
+        assert_eq!(json, "{\n\"\\u009b2J\\u007fé\": 1}");
         assert_eq!(shortened("a cat\n", 10), "a cat");
         assert_eq!(shortened("a long text", 6), "a lon…");
     }

@@ -5,26 +5,23 @@ use crate::failure::{Failure, other_error};
 use crate::interrupt::Stop;
 use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
-use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, begin, check, confirm};
+use crate::replacement;
+use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, ShardChecksum, begin, check, save_checksums};
 use crate::series::Series;
 use crate::shard_reader::ShardReader;
 use crate::write_options::WriteOptions;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::{ErrorKind, Result};
+use shardstream::store::{ObjectUrl, ObjectVersion, Store};
+use shardstream::{ErrorKind, Result, SecretUrl};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The samples of planned shards, by number.
 pub(crate) trait SampleSource: Send + Sync + 'static {
     /// Passes these samples to `take`, in order.
     fn read(&self, samples: Range<usize>, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()>;
-
-    /// The fields of a sample with their sizes, if known.
-    fn fields(&self, sample: usize) -> Option<Vec<(String, u64)>>;
-
-    /// The key of a sample, if known.
-    fn key(&self, sample: usize) -> Option<String>;
 }
 
 /// The shards to write.
@@ -57,20 +54,40 @@ impl<S: SampleSource> WriteJob<S> {
         let rank = write_options.machines.rank()?;
         let existing = write_options.existing();
         let plan = plan.option(NAMES, series.names());
-        begin(&plan, &series, existing, &context.store)?;
-        if rank.world_size == 1 {
-            series.remove_partial();
+        let is_replaced = existing == ExistingShards::Remove;
+        // The space of partial files of killed runs may be needed for the new shards.
+        series.remove_partial();
+        let is_staged = is_replaced && series.local_directory()?.is_some();
+        let plan = match is_replaced {
+            true => replacement::begin(plan, &series, is_staged, &context.store)?,
+            false => begin(plan, &series, existing, &context.store)?,
+        };
+        let directory = if is_staged { series.stage()? } else { None };
+        let staged = directory.as_ref().map(|directory| series.within(directory.path())).transpose()?;
+        if plan.replaced.is_some() && rank.world_size > 1 {
+            return Err(Failure::Failed(format!(
+                "a run with --force of the series {} was interrupted: resume it on one machine, without \
+                 --rank and --world-size",
+                SecretUrl::from(series.pattern())
+            )));
         }
         let mine: Vec<(u64, Range<usize>)> =
             (0..).zip(shards).skip(rank.rank).step_by(rank.world_size).collect();
         let total = mine.iter().map(|(_, samples)| samples.len() as u64).sum();
         let progress = Arc::new(context.progress("writing", Unit::Samples, Some(total)));
         let stop = Stop::new(&context.interrupt);
-        let maker = ShardMaker {
+        let checksums = Arc::new(ShardChecksums {
             series: series.clone(),
+            store: context.store.clone(),
+            is_saved: staged.is_none(),
+            plan: Mutex::new((plan, Instant::now())),
+        });
+        let maker = ShardMaker {
+            series: staged.clone().unwrap_or_else(|| series.clone()),
             samples,
             existing,
             reader: context.reader.clone(),
+            checksums: Arc::clone(&checksums),
             stop: stop.clone(),
             progress,
         };
@@ -86,9 +103,78 @@ impl<S: SampleSource> WriteJob<S> {
                 break;
             }
         }
+        // After a failure as well, so that a resumed run keeps the shards that are finished.
+        let saved = checksums.save();
         stop.finish()?;
-        confirm(&plan, &series, &context.store)?;
+        saved?;
+        let plan = checksums.plan();
+        if let Some(staged) = &staged {
+            replacement::publish(plan, staged, &series, &context.store)?;
+            let published = (0..).zip(shards).map(|(number, shard)| FinishedShard {
+                index: shard.index.with_url(series.shard(number)),
+                ..shard
+            });
+            shards = published.collect();
+        } else if plan.replaced.is_some() {
+            let numbered = (0..).zip(&shards).filter(|(_, shard)| shard.made != ShardAction::Kept);
+            let version = |shard: &ShardIndex| ObjectVersion::new(shard.bytes(), shard.version());
+            let written = numbered.map(|(number, shard)| (number, version(&shard.index))).collect();
+            replacement::finish(plan, &written, &series, &context.store)?;
+        }
         Ok(Outcome::new(shards))
+    }
+}
+
+/// Records the checksums of finished shards in the saved plan.
+struct ShardChecksums {
+    series: Series,
+    store: Store,
+    /// Whether the plan is saved while shards are written.
+    is_saved: bool,
+    plan: Mutex<(SavedPlan, Instant)>,
+}
+
+impl ShardChecksums {
+    fn plan(&self) -> SavedPlan {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    fn get(&self, shard: u64) -> Option<ShardChecksum> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.checksum(shard).cloned()
+    }
+
+    /// Records a shard. The plan is saved at once, unless saving would take more than a twentieth of the
+    /// time: a killed run loses the shards since the last save.
+    fn add(&self, shard: u64, checksum: ShardChecksum) {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let (plan, next_save) = &mut *plan;
+        plan.finished(shard, checksum);
+        let start = Instant::now();
+        if self.is_saved && start >= *next_save {
+            // Saving is repeated at the end, which returns the error.
+            drop(save_checksums(plan, &self.series, &self.store));
+            *next_save = Instant::now() + 20 * start.elapsed();
+        }
+    }
+
+    /// Saves what is not saved yet.
+    fn save(&self) -> std::result::Result<(), Failure> {
+        match self.is_saved {
+            true => save_checksums(&self.plan(), &self.series, &self.store),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that no other run replaces the series, if this one does.
+    fn check_run(&self) -> Result<()> {
+        if self.plan().replaced.is_none() {
+            return Ok(());
+        }
+        match self.save() {
+            Err(Failure::Crate(error)) => Err(error),
+            Err(Failure::Failed(message)) => Err(other_error(message)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -98,6 +184,7 @@ struct ShardMaker<S> {
     samples: Arc<S>,
     existing: ExistingShards,
     reader: ShardReader,
+    checksums: Arc<ShardChecksums>,
     stop: Stop,
     progress: Arc<Progress>,
 }
@@ -118,7 +205,7 @@ impl<S: SampleSource> ShardMaker<S> {
                             removes the shards of the series";
                 return Err(other_error(what).in_shard(url));
             }
-            Ok(_) => match self.index_as_planned(&url, &samples)? {
+            Ok(object) => match self.index_as_written(number, &url, &object)? {
                 Some(index) => {
                     self.progress.add(samples.len() as u64);
                     return Ok(FinishedShard { made: ShardAction::Kept, index });
@@ -126,33 +213,27 @@ impl<S: SampleSource> ShardMaker<S> {
                 None => ShardAction::Rewritten,
             },
         };
+        self.checksums.check_run()?;
         Ok(FinishedShard { made, index: self.write(number, samples)? })
     }
 
-    /// The index of the existing shard, if it has the planned keys and fields.
-    fn index_as_planned(&self, url: &str, samples: &Range<usize>) -> Result<Option<ShardIndex>> {
-        let builder = self.reader.index_builder().threads(1);
-        let found = match builder.build_with_keys(&[url].into_iter().collect()) {
-            Ok(found) => found,
-            Err(error) if is_damage(error.kind()) => return Ok(None),
-            Err(error) => return Err(error),
+    /// The index of the existing shard, if its bytes are those that this plan wrote.
+    fn index_as_written(&self, number: u64, url: &str, object: &ObjectVersion) -> Result<Option<ShardIndex>> {
+        let Some(ShardChecksum { crc32c: expected, version }) = self.checksums.get(number) else {
+            return Ok(None);
         };
-        let as_planned = |shard: &ShardIndex, at: u64, sample: usize| {
-            let Some(mut planned) = self.samples.fields(sample) else { return true };
-            planned.sort_unstable();
-            let Some(found) = shard.fields(at) else { return false };
-            let mut found: Vec<(String, u64)> = found.map(|(field, size)| (field.to_owned(), size)).collect();
-            found.sort_unstable();
-            found == planned
-        };
-        let named = |key: &str, sample: usize| self.samples.key(sample).is_none_or(|planned| planned == key);
-        let same = |(shard, keys): &(ShardIndex, Vec<Box<str>>)| {
-            shard.samples() == samples.len() as u64
-                && keys.len() == samples.len()
-                && keys.iter().zip(samples.clone()).all(|(key, sample)| named(key, sample))
-                && (0..).zip(samples.clone()).all(|(at, sample)| as_planned(shard, at, sample))
-        };
-        Ok(found.into_iter().next().filter(same).map(|(shard, _)| shard))
+        if !ObjectVersion::new(None, version.as_deref()).compare(object).is_same() {
+            let mut crc32c = 0;
+            for chunk in self.reader.store.open_stored(url)? {
+                self.stop.check()?;
+                crc32c = crc32c::crc32c_append(crc32c, &chunk?);
+            }
+            if crc32c != expected {
+                return Ok(None);
+            }
+        }
+        let index = self.reader.index_builder().threads(1).build(&[url].into_iter().collect())?;
+        Ok(index.iter().next().cloned())
     }
 
     fn write(&self, number: u64, samples: Range<usize>) -> Result<ShardIndex> {
@@ -168,23 +249,12 @@ impl<S: SampleSource> ShardMaker<S> {
             self.progress.add(1);
             Ok(())
         })?;
-        let written = writer.finish()?.into_iter().next();
-        written.map(|shard| shard.index).ok_or_else(|| other_error("a shard without samples was planned"))
+        let Some(written) = writer.finish()?.into_iter().next() else {
+            return Err(other_error("a shard without samples was planned"));
+        };
+        let is_local = ObjectUrl::parse(&written.url).is_local();
+        let version = written.index.version().filter(|_| !is_local).map(str::to_owned);
+        self.checksums.add(number, ShardChecksum { crc32c: written.crc32c, version });
+        Ok(written.index)
     }
-}
-
-/// Whether an error means that a shard is damaged, as no writer leaves it.
-fn is_damage(kind: &ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Truncated { .. }
-            | ErrorKind::ArchiveEnd(_)
-            | ErrorKind::Checksum
-            | ErrorKind::Header(_)
-            | ErrorKind::TooLarge { .. }
-            | ErrorKind::TooManyMembers { .. }
-            | ErrorKind::DuplicateMember { .. }
-            | ErrorKind::ScatteredSample
-            | ErrorKind::Decompress { .. }
-    )
 }

@@ -30,7 +30,8 @@ pub(crate) struct WriteOptions {
     /// Resume an interrupted run with the same options: existing shards are kept.
     #[arg(long, conflicts_with = "force")]
     pub(crate) resume: bool,
-    /// Remove the existing shards of this series, and replace an existing index and list of classes.
+    /// Replace the existing shards of this series when all new ones are complete, and an existing index and
+    /// list of classes. A local disk needs room for both.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

@@ -41,6 +41,8 @@ pub struct Body {
     /// The offset in the object at which the body begins.
     start: u64,
     object: ObjectCell,
+    /// The version that the object should have.
+    expected: Option<ObjectVersion>,
     stop: Arc<StopFlag>,
 }
 
@@ -82,6 +84,7 @@ impl Body {
             url: None,
             start: 0,
             object: ObjectCell::default(),
+            expected: None,
             stop: Arc::default(),
         }
     }
@@ -121,10 +124,28 @@ impl Body {
                 chunks.begin();
                 16
             }
-            // The cache is filled as fast as bytes arrive. An error here occurs again when the body is read.
-            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin().map_or(0, |()| 3),
+            // What is not in the cache is fetched. An error here occurs again when the body is read.
+            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin().map_or(0, |()| 16),
             // Local files are not read ahead.
             _ => 0,
+        }
+    }
+
+    /// Sets the version that the reader accepts, before it [begins](Body::begin). A cache that has this
+    /// version need not ask for the current one.
+    #[doc(hidden)]
+    pub fn set_known_version(&mut self, object: ObjectVersion) {
+        if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
+            cached.set_known(object);
+        }
+    }
+
+    /// Sets that nothing around this range will be read, before it [begins](Body::begin). A cache fetches no
+    /// more than the range.
+    #[doc(hidden)]
+    pub fn set_scattered(&mut self) {
+        if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
+            cached.set_scattered();
         }
     }
 
@@ -133,6 +154,33 @@ impl Body {
     pub(super) fn part_of(mut self, object: ObjectCell, start: u64) -> Self {
         self.object = object;
         self.start = start;
+        self
+    }
+
+    /// Refuses an object that is [different](ObjectVersion::compare) from this one, before any of its bytes
+    /// is returned: for reading an object that was looked up or read in part before.
+    ///
+    /// The body's first item is then [`ErrorKind::Changed`], which names both versions. An object whose
+    /// version is not known is not refused.
+    ///
+    /// ```
+    /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
+    /// use shardstream::ErrorKind;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("note.txt");
+    /// # std::fs::write(&path, "ten bytes.")?;
+    /// # let path = path.to_str().unwrap();
+    /// let store = shardstream::store::Store::default();
+    /// let object = store.stat(path)?;
+    /// assert_eq!(store.open(path)?.of_version(&object).read_all()?, "ten bytes.");
+    /// std::fs::write(path, "other bytes")?;
+    /// let error = store.open(path)?.of_version(&object).read_all().unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::Changed { .. }));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_version(mut self, object: &ObjectVersion) -> Self {
+        self.expected = Some(object.clone());
         self
     }
 
@@ -147,8 +195,10 @@ impl Body {
     /// # let path = directory.path().join("note.txt");
     /// # std::fs::write(&path, "ten bytes.")?;
     /// # let path = path.to_str().unwrap();
-    /// let store = shardstream::store::Store::default();
-    /// let mut body = store.open_range(path, 4..9)?;
+    /// use shardstream::store::{ObjectVersion, Store};
+    ///
+    /// let store = Store::default();
+    /// let mut body = store.open_range(path, 4..9, &ObjectVersion::any())?;
     /// assert_eq!(body.next().transpose()?.as_deref(), Some(&b"bytes"[..]));
     /// assert_eq!(body.object().and_then(|object| object.size), Some(10));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -258,6 +308,8 @@ impl Body {
             chunks: Some(chunks),
             position: self.start,
             url: self.url.clone(),
+            object: self.object.clone(),
+            expected: self.expected.take(),
             stop: Arc::clone(&self.stop),
         }
     }
@@ -292,6 +344,9 @@ struct RunningBody {
     chunks: Option<BoxStream<'static, Result<Bytes>>>,
     position: u64,
     url: Option<SecretUrl>,
+    object: ObjectCell,
+    /// The version that the object should have, until it has been compared.
+    expected: Option<ObjectVersion>,
     stop: Arc<StopFlag>,
 }
 
@@ -308,6 +363,16 @@ impl RunningBody {
                 other => return other,
             }
         }
+    }
+
+    /// Compares the object with the expected one, once it is known.
+    fn check_version(&mut self) -> Result<()> {
+        let Some((expected, found)) = self.expected.as_ref().zip(self.object.get()) else { return Ok(()) };
+        if expected.compare(&found).is_different() {
+            return Err(expected.changed_to(&found));
+        }
+        self.expected = None;
+        Ok(())
     }
 
     /// Ends the body with an error.
@@ -330,6 +395,11 @@ impl Stream for RunningBody {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let item = std::task::ready!(self.poll_chunk(cx));
+        if !matches!(item, Some(Err(_)))
+            && let Err(error) = self.check_version()
+        {
+            return Poll::Ready(Some(Err(self.fail(error))));
+        }
         Poll::Ready(match item {
             Some(Ok(chunk)) => {
                 self.position += chunk.len() as u64;

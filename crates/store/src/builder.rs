@@ -2,14 +2,13 @@
 
 use super::budget::Budget;
 use super::cache::Cache;
-use super::client_settings::ClientSettings;
 use super::decompress::Expansion;
 use super::fetch::FetchLimits;
 use super::object::ObjectSource;
+use super::recording::RequestRecording;
 use super::source::Source;
 use super::source_registry::SourceRegistry;
 use super::store::{Store, StoreInner};
-use super::transport_choice::Transport;
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SecretUrl;
 use object_store::ObjectStore;
@@ -33,10 +32,10 @@ use std::time::Duration;
 #[must_use]
 pub struct StoreBuilder {
     limits: FetchLimits,
-    transport: Transport,
     expansion: Expansion,
     budget: Option<Budget>,
     cache: Option<Cache>,
+    recording: Option<RequestRecording>,
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
 }
 
@@ -52,10 +51,10 @@ impl Store {
     pub fn builder() -> StoreBuilder {
         StoreBuilder {
             limits: FetchLimits::default(),
-            transport: Transport::default(),
             expansion: Expansion::default(),
             budget: None,
             cache: None,
+            recording: None,
             registered: Vec::new(),
         }
     }
@@ -159,10 +158,9 @@ impl StoreBuilder {
         self
     }
 
-    /// The HTTP client that fetches the bodies of objects: [`Transport::Native`] unless set. Sources of the
-    /// caller's own have their own clients.
-    pub fn transport(mut self, transport: Transport) -> Self {
-        self.transport = transport;
+    /// Records the time of each request for bytes of an object, without its name: see [`RequestRecording`].
+    pub fn record_requests(mut self, recording: &RequestRecording) -> Self {
+        self.recording = Some(recording.clone());
         self
     }
 
@@ -222,7 +220,6 @@ impl StoreBuilder {
         if !self.limits.retry_timeout.is_zero() {
             self.limits.stall = self.limits.stall.min(self.limits.retry_timeout);
         }
-        let settings = ClientSettings { limits: self.limits, transport: self.transport };
         Store(Arc::new(StoreInner {
             limits: self.limits,
             expansion: self.expansion,
@@ -230,17 +227,15 @@ impl StoreBuilder {
             meters: Mutex::default(),
             files: Arc::default(),
             cache: self.cache,
-            sources: SourceRegistry::new(self.registered, settings),
+            recording: self.recording,
+            sources: SourceRegistry::new(self.registered, self.limits),
         }))
     }
 }
 
 impl fmt::Debug for StoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreBuilder")
-            .field("limits", &self.limits)
-            .field("transport", &self.transport)
-            .finish_non_exhaustive()
+        f.debug_struct("StoreBuilder").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 

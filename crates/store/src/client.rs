@@ -1,17 +1,14 @@
-//! Clients of `reqwest`, for all that the native transport does not do: proxies, uploads, listings, tokens.
-//! They are built here alone.
+//! The HTTP clients, of the crate `reqwest`. They are built here alone.
 //!
 //! None of them follows redirects: [`RequestTarget`](super::transport::RequestTarget) decides for every
-//! request, whichever client sends it, where it is sent next and with which headers.
+//! request where it is sent next and with which headers.
 
 use super::environment::check_proxies;
 #[cfg(feature = "cloud")]
 use super::environment::flag;
 use super::location::Failure;
-use super::transport::{USER_AGENT, addresses};
-#[cfg(feature = "cloud")]
-use crate::Error;
-use crate::{ErrorKind, Result};
+use super::transport::{HttpClients, USER_AGENT, addresses};
+use crate::{Error, ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -41,15 +38,22 @@ fn builder() -> Result<ClientBuilder> {
         .user_agent(USER_AGENT))
 }
 
-fn built(builder: ClientBuilder) -> Result<Client> {
-    builder.build().map_err(|error| ErrorKind::Store(Failure::boxed(&error.without_url())).into())
+/// Builds two clients with the same settings.
+fn built(settings: impl Fn() -> Result<ClientBuilder>) -> Result<HttpClients> {
+    let build = |builder: ClientBuilder| {
+        builder.build().map_err(|error| Error::from(ErrorKind::Store(Failure::boxed(&error.without_url()))))
+    };
+    Ok(HttpClients { pooled: build(settings()?)?, single_use: build(settings()?.pool_max_idle_per_host(0))? })
 }
 
-/// Builds a client for web servers. It uses the proxies that the environment names.
+/// Builds clients for web servers. They use the proxies that the environment names.
 #[cfg(feature = "http")]
-pub(super) fn web() -> Result<Client> {
+pub(super) fn web() -> Result<HttpClients> {
     // Many connections carry more than many streams of one.
-    built(builder()?.connect_timeout(CONNECT_TIMEOUT).http1_only().dns_resolver(Arc::new(RotatingResolver)))
+    built(|| {
+        let builder = builder()?.connect_timeout(CONNECT_TIMEOUT).http1_only();
+        Ok(builder.dns_resolver(Arc::new(RotatingResolver)))
+    })
 }
 
 /// The `READ_TIMEOUT` of a cloud: the time for which a request may be unanswered, or a body silent. It is not
@@ -60,10 +64,15 @@ pub(super) fn read_timeout(options: &ClientOptions) -> Result<Option<Duration>> 
     parsed(options, ClientConfigKey::ReadTimeout, |text| humantime::parse_duration(text).ok())
 }
 
-/// Builds a client for a cloud, with the options that `object_store` read from the environment, but for the
+/// Builds clients for a cloud, with the options that `object_store` read from the environment, but for the
 /// [`READ_TIMEOUT`](read_timeout).
 #[cfg(feature = "cloud")]
-pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
+pub(super) fn cloud(options: &ClientOptions) -> Result<HttpClients> {
+    built(|| cloud_settings(options))
+}
+
+#[cfg(feature = "cloud")]
+fn cloud_settings(options: &ClientOptions) -> Result<ClientBuilder> {
     use ClientConfigKey as Key;
 
     let config = |error: reqwest::Error| Error::from(ErrorKind::Config(Failure::new(&error).to_string()));
@@ -116,7 +125,7 @@ pub(super) fn cloud(options: &ClientOptions) -> Result<Client> {
     if is_set(options, Key::Http2Only) {
         builder = builder.http2_prior_knowledge();
     }
-    built(builder)
+    Ok(builder)
 }
 
 /// Whether a boolean option is true.

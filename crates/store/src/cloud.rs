@@ -1,17 +1,13 @@
 //! Clients for buckets, configured from the environment as the tools of each cloud are.
 
-use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
 use super::connector::Connector;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::credentials;
-#[cfg(feature = "gcs")]
-use super::environment::server_url;
 #[cfg(any(feature = "gcs", feature = "azure"))]
 use super::environment::variable;
 #[cfg(feature = "cloud")]
 use super::environment::{CloudVariables, check_proxies};
-#[cfg(feature = "cloud")]
 use super::fetch::FetchLimits;
 #[cfg(feature = "cloud")]
 use super::fetch::retry::MAX_PAUSE;
@@ -20,6 +16,8 @@ use super::location::Failure;
 #[cfg(not(all(feature = "gcs", feature = "s3", feature = "azure")))]
 use super::location::missing;
 use super::object_url::ObjectUrl;
+#[cfg(feature = "gcs")]
+use super::server_url::server_url;
 #[cfg(feature = "cloud")]
 use crate::ErrorKind;
 use crate::Result;
@@ -34,17 +32,17 @@ use std::sync::Arc;
 /// cloud.
 ///
 /// Makes no request.
-pub(super) fn client(base: &str, settings: &ClientSettings) -> Result<Option<Arc<dyn ObjectStore>>> {
+pub(super) fn client(base: &str, limits: &FetchLimits) -> Result<Option<Arc<dyn ObjectStore>>> {
     match ObjectUrl::parse(base).scheme() {
-        Some("gs") => gcs(base, settings).map(Some),
-        Some("s3") => s3(base, settings).map(Some),
-        Some("az") => azure(base, settings).map(Some),
+        Some("gs") => gcs(base, limits).map(Some),
+        Some("s3") => s3(base, limits).map(Some),
+        Some("az") => azure(base, limits).map(Some),
         _ => Ok(None),
     }
 }
 
 #[cfg(feature = "gcs")]
-fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
     check_proxies()?;
@@ -54,17 +52,16 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
     }
     let variables = CloudVariables::read("GOOGLE_", "SERVICE_ACCOUNT")?;
     let options = client_options("GOOGLE_", variables.first(&["GOOGLE_BASE_URL"]), &variables);
-    let connector = Connector::new(GOOGLE, settings)
+    let connector = Connector::for_bucket(GOOGLE, limits)
         .with_header("x-goog-user-project", variable("GOOGLE_USER_PROJECT")?)?;
     let emulator = variable("STORAGE_EMULATOR_HOST")?;
     let mut builder =
         variables.configure(GoogleCloudStorageBuilder::new(), GoogleCloudStorageBuilder::with_config);
     if emulator.is_none() {
-        let configured = credentials::google::configure(builder, settings);
+        let configured = credentials::google::configure(builder, limits);
         builder = configured.map_err(|error| unusable(&error, GOOGLE))?;
     }
-    let mut builder =
-        builder.with_url(base).with_http_connector(connector).with_retry(retry(&settings.limits));
+    let mut builder = builder.with_url(base).with_retry(retry(limits));
     for (key, value) in options {
         builder = builder.with_config(GoogleConfigKey::Client(key), value);
     }
@@ -77,32 +74,36 @@ fn gcs(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
             .with_bearer_token("emulator")
             .with_config(GoogleConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
-    built(builder.build(), GOOGLE)
+    let of_credentials = Connector::for_credentials(GOOGLE, limits);
+    let signing = built(builder.clone().with_http_connector(of_credentials).build(), GOOGLE)?;
+    let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+    Ok(built(builder.with_http_connector(connector).build(), GOOGLE)?)
 }
 
 #[cfg(feature = "s3")]
-fn s3(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
+fn s3(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
     check_proxies()?;
     let variables = CloudVariables::read("AWS_", "")?;
     let endpoint = variables.first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
     let options = client_options("AWS_", endpoint, &variables);
-    let connector = Connector::new(AMAZON, settings);
     let builder = variables.configure(AmazonS3Builder::new(), AmazonS3Builder::with_config);
-    let mut builder = credentials::aws::configure(builder, settings)
+    let mut builder = credentials::aws::configure(builder, limits)
         .map_err(|error| unusable(&error, AMAZON))?
         .with_url(base)
-        .with_http_connector(connector)
-        .with_retry(retry(&settings.limits));
+        .with_retry(retry(limits));
     for (key, value) in options {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
-    built(builder.build(), AMAZON)
+    let of_credentials = Connector::for_credentials(AMAZON, limits);
+    let signing = built(builder.clone().with_http_connector(of_credentials).build(), AMAZON)?;
+    let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+    Ok(built(builder.with_http_connector(Connector::for_bucket(AMAZON, limits)).build(), AMAZON)?)
 }
 
 #[cfg(feature = "azure")]
-fn azure(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
+fn azure(base: &str, limits: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
     check_proxies()?;
@@ -113,20 +114,21 @@ fn azure(base: &str, settings: &ClientSettings) -> Result<Arc<dyn ObjectStore>> 
     let variables = CloudVariables::read("AZURE_", "IDENTITY_ENDPOINT")?;
     let endpoint = variables.first(&["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]);
     let options = client_options("AZURE_", endpoint, &variables);
-    let connector = Connector::new(MICROSOFT, settings);
     let mut builder = variables
         .configure(MicrosoftAzureBuilder::new(), MicrosoftAzureBuilder::with_config)
         .with_url(base)
-        .with_http_connector(connector)
-        .with_retry(retry(&settings.limits));
+        .with_retry(retry(limits));
     for (key, value) in options {
         builder = builder.with_config(AzureConfigKey::Client(key), value);
     }
-    built(builder.build(), MICROSOFT)
+    let of_credentials = Connector::for_credentials(MICROSOFT, limits);
+    let signing = built(builder.clone().with_http_connector(of_credentials).build(), MICROSOFT)?;
+    let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+    Ok(built(builder.with_http_connector(Connector::for_bucket(MICROSOFT, limits)).build(), MICROSOFT)?)
 }
 
 #[cfg(feature = "cloud")]
-fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<Arc<dyn ObjectStore>> {
+fn built<T: ObjectStore>(store: object_store::Result<T>, hint: &str) -> Result<Arc<T>> {
     match store {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => {
@@ -203,16 +205,16 @@ fn client_options<K: FromStr>(
 }
 
 #[cfg(not(feature = "gcs"))]
-fn gcs(_: &str, _: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
+fn gcs(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("gs", "gcs"))
 }
 
 #[cfg(not(feature = "s3"))]
-fn s3(_: &str, _: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
+fn s3(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("s3", "s3"))
 }
 
 #[cfg(not(feature = "azure"))]
-fn azure(_: &str, _: &ClientSettings) -> Result<Arc<dyn ObjectStore>> {
+fn azure(_: &str, _: &FetchLimits) -> Result<Arc<dyn ObjectStore>> {
     Err(missing("az", "azure"))
 }

@@ -1,29 +1,31 @@
 //! The HTTP clients that `object_store` is given for a bucket: it signs each request and says where it goes,
-//! they send it.
+//! they send it, through `reqwest`.
 //!
 //! **The invariant.** Each request is retried in one place, which knows the server's status and
 //! `Retry-After`, and whose errors are of this crate. `object_store` keeps neither the status nor the time in
 //! its errors, so it gets none that it would retry: they have [`HttpErrorKind::Unknown`]. Only an S3 response
 //! with a status of success and an error in its body is left for it to retry.
 //!
-//! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]. The response
-//!   is left in the [`ResponseSlot`] that travels with the request; the reader of ranges (`fetch`) retries.
+//! - **Bytes of an object** are requested by `CloudClient::get`, once, through a [`BodyClient`]:
+//!   [`mark_bytes_request`] says which requests these are. The response passes through `object_store` as it
+//!   is, as [`Carried::Response`], and the reader of ranges (`fetch`) retries.
 //! - **All other requests** (listings, uploads, deletions, tokens) are sent and retried by
-//!   `CloudClient::execute`, through a `reqwest` client. Its final error goes through `object_store` in a
-//!   wrapper, from which [`carried_error`] takes it, so that a listing fails as reading does.
+//!   `CloudClient::execute`. Its final error passes through `object_store` as [`Carried::Error`], so that a
+//!   listing fails as reading does.
 //!
 //! Example: the server answers 503 with `Retry-After: 2`.
-//! - To a request for bytes: `CloudClient::get` puts the response into the slot and returns an error to
-//!   `object_store`, which gives up. `object.rs` takes the response out of the slot, reads it as
-//!   [`ErrorKind::Busy`], and the reader of ranges waits for 2.0 to 2.5 s and repeats the request.
+//! - To a request for bytes: `CloudClient` returns the response in an error to `object_store`, which gives
+//!   up. `object.rs` takes it out of that error, reads it as [`ErrorKind::Busy`], and the reader of ranges
+//!   waits for 2.0 to 2.5 s and repeats the request.
 //! - To a listing: the `AttemptPolicy` makes the same error of it, to be retried for 300 s by default.
 //!   `execute` waits for 2.0 to 2.5 s and sends the request again, at most 16 times. `object_store` only
 //!   waits. In the page that it gets in the end, [`PageRequest`] has marked the keys that it cannot read.
 //!
-//! **Which server.** The same [`Connector`] makes the clients for servers of credentials, and `object_store`
-//! asks for that of the bucket last. So each new client takes the flag `of_bucket` from the one before it.
-//! The two kinds of servers differ in what their silence means: a server of credentials that has never
-//! answered is given up after 5 s, for there may be none on this machine.
+//! **Which server.** A [`Connector`] makes clients for the servers of one kind. `cloud.rs` builds a store
+//! twice: first with the connector [for credentials](Connector::for_credentials), of which only the provider
+//! of credentials is kept, and then, with that provider, with the one
+//! [for the bucket](Connector::for_bucket). The kinds differ in what silence means: a server of credentials
+//! that has never answered is given up after 5 s, for there may be none on this machine.
 //!
 //! Data flows one way: this file sends, `attempt_policy` judges what comes back and never sends.
 
@@ -35,22 +37,19 @@ mod listing_page;
 mod tests;
 
 use super::client::{self, is_set};
-use super::client_settings::ClientSettings;
+use super::fetch::FetchLimits;
 use super::fetch::retry::Retries;
 use super::host_pause::HostPause;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use super::location::Failure;
-use super::transport::{BodyClient, RequestTarget, Response, proxy_secrets};
-use super::transport_choice::Transport;
+use super::transport::{BodyClient, HttpClients, RequestTarget, Response, proxy_secrets};
 use crate::error::{ErrorKind, Result};
 use crate::secret_url::SentSecrets;
 pub(super) use attempt_policy::reading;
 use attempt_policy::{AttemptError, AttemptPolicy, READ_TIMEOUT};
 use bytes::Bytes;
-#[cfg(any(feature = "gcs", feature = "s3"))]
-use carried_error::carried;
-pub(super) use carried_error::carried_error;
 use carried_error::carry;
+pub(super) use carried_error::{Carried, carried, carried_error};
 #[cfg(any(feature = "gcs", feature = "s3"))]
 pub(super) use carried_error::{own_error, store_error};
 use contact::Contact;
@@ -59,55 +58,41 @@ use http::Method;
 use http::header::{self, HeaderMap};
 use listing_page::PageRequest;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
-    HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions, GetOptions};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A slot that travels with a request for bytes and brings back the response.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ResponseSlot(Arc<Mutex<Option<Result<Response>>>>);
+/// Marks a request as one for bytes of an object, in its extensions.
+#[derive(Debug, Clone, Copy)]
+struct BytesRequest;
 
-impl ResponseSlot {
-    /// Adds a slot to the options of a request.
-    pub(super) fn attach(options: &mut GetOptions) -> Self {
-        let slot = ResponseSlot::default();
-        options.extensions.insert(slot.clone());
-        slot
-    }
-
-    fn put(&self, response: Result<Response>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
-    }
-
-    /// The response; `None` if the request was never sent, or not by a client of a [`Connector`].
-    pub(super) fn take(&self) -> Option<Result<Response>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
+/// Marks a request as one for bytes of an object: its response comes back as [`Carried::Response`].
+pub(super) fn mark_bytes_request(options: &mut GetOptions) {
+    options.extensions.insert(BytesRequest);
 }
 
-/// Makes the clients of one bucket. `object_store` asks first for those that fetch credentials, and last for
-/// that of the bucket itself.
+/// Makes the clients of one bucket, or those of the servers that give credentials for it.
 #[derive(Debug)]
 pub(super) struct Connector {
+    of_bucket: bool,
     /// The variables to set where there are no credentials, for messages.
     hint: &'static str,
     /// Sent with each signed request.
     headers: HeaderMap,
-    settings: ClientSettings,
-    /// The flag [`AttemptPolicy::of_bucket`] of the client that was made last: it is cleared when another
-    /// client is made.
-    last: Mutex<Arc<AtomicBool>>,
+    limits: FetchLimits,
 }
 
 impl Connector {
-    pub(super) fn new(hint: &'static str, settings: &ClientSettings) -> Self {
-        Connector { hint, headers: HeaderMap::new(), settings: *settings, last: Mutex::default() }
+    pub(super) fn for_bucket(hint: &'static str, limits: &FetchLimits) -> Self {
+        Connector { of_bucket: true, hint, headers: HeaderMap::new(), limits: *limits }
+    }
+
+    pub(super) fn for_credentials(hint: &'static str, limits: &FetchLimits) -> Self {
+        Connector { of_bucket: false, ..Connector::for_bucket(hint, limits) }
     }
 
     /// Sends a header with each signed request, if it has a value.
@@ -136,33 +121,22 @@ impl Connector {
     /// Makes a client for servers of credentials.
     #[cfg(any(feature = "gcs", feature = "s3"))]
     pub(super) fn credential_client(&self, options: &ClientOptions) -> Result<CredentialClient> {
-        let client = self.client(options)?;
-        client.policy.of_bucket.store(false, Ordering::Release);
-        Ok(CredentialClient(client))
+        Ok(CredentialClient(self.client(options)?))
     }
 
     fn client(&self, options: &ClientOptions) -> Result<CloudClient> {
-        let others = client::cloud(options)?;
-        // Options without which requests would fail, or go another way than they may.
-        let needs_reqwest = is_set(options, ClientConfigKey::AllowInvalidCertificates)
-            || is_set(options, ClientConfigKey::NoSystemCertificates)
-            || is_set(options, ClientConfigKey::Http2Only)
-            || options.get_config_value(&ClientConfigKey::ProxyUrl).is_some();
+        let clients = client::cloud(options)?;
         let of_proxies = proxy_secrets(options.get_config_value(&ClientConfigKey::ProxyUrl));
-        let transport = if needs_reqwest { Transport::Reqwest } else { self.settings.transport };
-        let of_bucket = Arc::new(AtomicBool::new(true));
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *last, Arc::clone(&of_bucket)).store(false, Ordering::Release);
         Ok(CloudClient {
-            bodies: BodyClient::new(transport, Arc::clone(&of_proxies), || Ok(others.clone()))?,
+            bodies: BodyClient::new(clients.clone(), Arc::clone(&of_proxies)),
             of_proxies,
-            others,
+            clients,
             allow_http: is_set(options, ClientConfigKey::AllowHttp),
             headers: self.headers.clone(),
             policy: AttemptPolicy {
-                of_bucket,
+                of_bucket: self.of_bucket,
                 hint: self.hint,
-                limits: self.settings.limits,
+                limits: self.limits,
                 read_timeout: client::read_timeout(options)?.unwrap_or(READ_TIMEOUT),
                 contact: Contact::default(),
             },
@@ -184,7 +158,7 @@ impl CredentialClient {
     ///
     /// [`ErrorKind::Denied`] if the server refuses, or the fault of the network.
     pub(super) async fn send(&self, request: HttpRequest) -> Result<Bytes> {
-        let response = self.0.execute(request).await.map_err(|error| match carried(&error) {
+        let response = self.0.execute(request).await.map_err(|error| match carried_error(&error) {
             Some(error) => error,
             None => ErrorKind::Store(Failure::boxed(&error)).into(),
         })?;
@@ -222,7 +196,7 @@ pub(super) fn client_options(value: impl Fn(ClientConfigKey) -> Option<String>) 
 
 #[derive(Debug)]
 struct CloudClient {
-    others: reqwest::Client,
+    clients: HttpClients,
     /// Sends requests for bytes of objects.
     bodies: BodyClient,
     /// The secrets that proxies get.
@@ -242,20 +216,24 @@ impl HttpService for CloudClient {
         Self: 'b,
     {
         async move {
-            let slot = request.extensions_mut().remove::<ResponseSlot>();
-            if self.policy.is_of_bucket() && request.headers().contains_key(header::AUTHORIZATION) {
+            let is_for_bytes = request.extensions_mut().remove::<BytesRequest>().is_some();
+            if self.policy.of_bucket && request.headers().contains_key(header::AUTHORIZATION) {
                 request.headers_mut().extend(self.headers.clone());
             }
             if request.method() != Method::GET {
                 return Ok(self.execute(request).await?.map(Into::into));
             }
-            if let Some(slot) = slot {
-                return self.get(request, &slot).await;
+            if is_for_bytes {
+                let response = self.get(request).await;
+                return Err(carry(match response {
+                    Ok(response) => Carried::Response(Box::new(response)),
+                    Err(error) => Carried::Error(error),
+                }));
             }
             let listing = PageRequest::of(&request);
             let (parts, mut body) = self.execute(request).await?.into_parts();
             if let Some(listing) = listing {
-                body = listing.readable(body).map_err(|error| carry(HttpErrorKind::Unknown, error))?;
+                body = listing.readable(body).map_err(|error| carry(Carried::Error(error)))?;
             }
             Ok(HttpResponse::from_parts(parts, body.into()))
         }
@@ -264,35 +242,16 @@ impl HttpService for CloudClient {
 }
 
 impl CloudClient {
-    /// Requests bytes and leaves the response in the slot. The result keeps `object_store` from retrying.
-    async fn get(&self, request: HttpRequest, slot: &ResponseSlot) -> Result<HttpResponse, HttpError> {
-        let refusal = match request.uri().scheme_str() {
-            Some("https") => None,
-            _ if self.allow_http => None,
-            _ => Some("the endpoint is not https: set ALLOW_HTTP for this cloud if that is meant"),
-        };
-        let result = match refusal {
-            Some(why) => Err(ErrorKind::Config(why.into()).into()),
-            None => {
-                let (parts, _) = request.into_parts();
-                self.bodies.get(parts.uri, parts.headers).await
-            }
-        };
-        if result.is_ok() {
-            self.policy.contact.set_answered();
+    /// Requests bytes, once.
+    async fn get(&self, request: HttpRequest) -> Result<Response> {
+        if request.uri().scheme_str() != Some("https") && !self.allow_http {
+            let why = "the endpoint is not https: set ALLOW_HTTP for this cloud if that is meant";
+            return Err(ErrorKind::Config(why.into()).into());
         }
-        let for_object_store = match &result {
-            Ok(received) if received.status.is_success() => {
-                let mut response = HttpResponse::new(HttpResponseBody::from(Bytes::new()));
-                *response.status_mut() = received.status;
-                response.headers_mut().clone_from(&received.headers);
-                Ok(response)
-            }
-            // `object_store` retries no errors of this kind.
-            _ => Err(HttpError::new(HttpErrorKind::Unknown, io::Error::other("the response is in its slot"))),
-        };
-        slot.put(result);
-        for_object_store
+        let (parts, _) = request.into_parts();
+        let response = self.bodies.get(parts.uri, parts.headers).await?;
+        self.policy.contact.set_answered();
+        Ok(response)
     }
 
     /// Sends any other request until it is answered, or has been tried often or long enough.
@@ -305,8 +264,7 @@ impl CloudClient {
             };
             match retries.next_pause(error, limit, &self.host_pause) {
                 Ok(pause) => tokio::time::sleep(pause).await,
-                // `object_store` retries no errors of this kind.
-                Err(error) => return Err(carry(HttpErrorKind::Unknown, error)),
+                Err(error) => return Err(carry(Carried::Error(error))),
             }
         }
     }
@@ -315,11 +273,16 @@ impl CloudClient {
     async fn attempt(&self, request: &HttpRequest) -> Result<http::Response<Bytes>, AttemptError> {
         let time = self.policy.response_timeout(request.body().content_length());
         let mut target = self.target(request);
+        // Nothing in a page of a listing, or in a token, shows that it is the response to this request.
+        let client = match *request.method() {
+            Method::GET => &self.clients.single_use,
+            _ => &self.clients.pooled,
+        };
         loop {
             let mut sent = request.clone();
             *sent.uri_mut() = target.uri.clone();
             sent.headers_mut().clone_from(&target.headers);
-            let response = timeout(time, HttpService::call(&self.others, sent)).await;
+            let response = timeout(time, HttpService::call(client, sent)).await;
             let response = response.unwrap_or_else(|_| Err(timed_out(time)));
             let response = response.map_err(|error| self.policy.unanswered(&target, &error))?;
             self.policy.contact.set_answered();
@@ -333,7 +296,7 @@ impl CloudClient {
 
     fn target(&self, request: &HttpRequest) -> RequestTarget {
         let mut more = Arc::clone(&self.of_proxies);
-        if !self.policy.is_of_bucket()
+        if !self.policy.of_bucket
             && let Some(form) = request.body().as_bytes()
         {
             // Servers of credentials get secrets in forms and in JSON documents.

@@ -28,6 +28,10 @@ impl Source for CustomSource {
         checked.boxed()
     }
 
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {
         self.0.list(prefix).map_err(repeating(prefix)).boxed()
     }

@@ -7,6 +7,9 @@
 #[cfg(feature = "cloud")]
 use crate::Error;
 use crate::secret_url::shown;
+#[cfg(feature = "cloud")]
+use crate::server_url::has_scheme;
+use crate::server_url::server_url;
 use crate::{ErrorKind, Result};
 #[cfg(feature = "cloud")]
 use object_store::ClientConfigKey;
@@ -121,6 +124,36 @@ pub(super) fn proxy_hint() -> String {
         names if names.is_empty() => String::new(),
         names => format!(" (it may have been a connection to the proxy of {})", names.join(", ")),
     }
+}
+
+/// The end of a message about a certificate that is not trusted, if the environment names the trusted ones.
+pub(super) fn certificate_hint() -> String {
+    let names = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+    let values = names.map(|name| (name, env::var_os(name).filter(|value| !value.is_empty())));
+    let found = values.into_iter().filter_map(|(name, value)| {
+        let path = std::path::PathBuf::from(value?);
+        let certificates = || std::fs::read_to_string(&path).map(|text| text.contains("BEGIN CERTIFICATE"));
+        let fault = match (path.is_dir(), name) {
+            (true, "SSL_CERT_DIR") => String::new(),
+            (false, "SSL_CERT_DIR") => ", which is no directory".into(),
+            _ => match certificates() {
+                Ok(true) => String::new(),
+                Ok(false) => ", which has no certificate in PEM".into(),
+                Err(error) => format!(", which cannot be read: {error}"),
+            },
+        };
+        Some(format!("{name}={}{fault}", path.display()))
+    });
+    let found: Vec<String> = found.collect();
+    match found.is_empty() {
+        true => String::new(),
+        false => format!(" (the trusted certificates are those of {})", found.join(" and ")),
+    }
+}
+
+/// Whether the requests of `gs://` URLs name a project that is billed.
+pub(super) fn has_user_project() -> bool {
+    env::var_os("GOOGLE_USER_PROJECT").is_some_and(|project| !project.is_empty())
 }
 
 fn text(name: &str, value: OsString) -> Result<String> {
@@ -275,15 +308,6 @@ fn check_proxy(name: &str, value: &str) -> Result<()> {
         Ok(url) if PROXY_SCHEMES.contains(&url.scheme()) => Ok(()),
         _ => Err(needs("another scheme is not supported")),
     }
-}
-
-fn has_scheme(value: &str) -> bool {
-    value.contains("://")
-}
-
-/// The URL of a server that may be named without a scheme: then it is `http`.
-pub(super) fn server_url(value: &str) -> String {
-    if has_scheme(value) { value.to_owned() } else { format!("http://{value}") }
 }
 
 /// What is wrong with the URL of a server. It must be one for both parsers that will read it: `url` passes

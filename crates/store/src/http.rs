@@ -5,7 +5,6 @@
 use super::object_version::WEAK;
 use super::source::{GetOptions, GetResponse, Refusal, Source};
 use super::transport::{BodyClient, proxy_secrets, request_uri};
-use super::transport_choice::Transport;
 use super::{client, response};
 use crate::{Error, ErrorKind, Result};
 use base64::Engine as _;
@@ -25,8 +24,8 @@ pub(super) struct HttpSource {
 }
 
 impl HttpSource {
-    pub(super) fn new(transport: Transport) -> Result<Self> {
-        Ok(HttpSource { client: BodyClient::new(transport, proxy_secrets(None), client::web)? })
+    pub(super) fn new() -> Result<Self> {
+        Ok(HttpSource { client: BodyClient::new(client::web()?, proxy_secrets(None)) })
     }
 }
 

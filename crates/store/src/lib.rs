@@ -9,7 +9,6 @@ mod cache;
 mod checksum;
 #[cfg(feature = "transport")]
 mod client;
-mod client_settings;
 mod cloud;
 mod compression;
 #[cfg(feature = "cloud")]
@@ -36,17 +35,18 @@ mod object_cell;
 mod object_url;
 mod object_version;
 mod offload;
+mod recording;
 mod report;
 mod requests;
 #[cfg(feature = "transport")]
 mod response;
 mod runtime;
+mod server_url;
 mod source;
 mod source_registry;
 mod store;
 #[cfg(feature = "transport")]
 mod transport;
-mod transport_choice;
 mod upload;
 
 pub use body::{Body, Stopper};
@@ -57,20 +57,20 @@ pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub use compression::is_shard_name;
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
-pub use local::{private_file, remove_partial_files};
+pub use local::{PartialDirectory, private_file, remove_partial_files};
 pub use object_cell::ObjectCell;
 pub use object_store;
 pub use object_url::ObjectUrl;
 pub use object_version::{ObjectVersion, VersionComparison};
+pub use recording::{RecordedRequest, RequestOutcome, RequestRecording};
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
-pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
-pub use store::Store;
 /// For tests over TLS.
 #[cfg(feature = "transport")]
 #[doc(hidden)]
-pub use tokio_rustls;
-pub use transport_choice::Transport;
+pub use rustls;
+pub use source::{GetOptions, GetResponse, ObjectInfo, Source};
+pub use store::Store;
 pub use upload::ObjectWriter;
 pub use upload::WriteOptions;
 pub use upload::write_to;

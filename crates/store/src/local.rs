@@ -2,12 +2,14 @@
 
 mod list;
 mod meter;
+mod partial;
 mod write;
 
 pub(super) use list::list;
 pub(super) use meter::FileMeter;
+pub use partial::{PartialDirectory, remove_partial_files};
+pub use write::private_file;
 pub(super) use write::{LocalWriter, create_private_dir};
-pub use write::{private_file, remove_partial_files};
 
 use super::compression::is_shard_name;
 use super::object_cell::ObjectCell;

@@ -1,10 +1,11 @@
 //! The counters of one bucket or host.
 
 use super::host_pause::HostPause;
+use super::recording::{RecordedRequest, RequestOutcome, RequestRecording};
 use super::report::SourceReport;
 use super::requests::{RequestEntry, RequestPhase, RequestReport, Requests};
-use crate::SecretUrl;
 use crate::telemetry::{count, log, observe};
+use crate::{Error, ErrorKind, SecretUrl};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,7 @@ pub(super) struct SourceMeter {
     latency: Mutex<Latency>,
     requests_in_flight: Arc<Requests>,
     objects: Mutex<ObjectWaits>,
+    recording: Option<RequestRecording>,
 }
 
 /// The number of readers that wait, and the total time that readers have waited up to `at`.
@@ -113,15 +115,27 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl SourceMeter {
-    /// Notes that a request is sent. It is in flight until the returned value is dropped.
-    pub(super) fn request(self: &Arc<Self>, url: &SecretUrl, range: Option<Range<u64>>) -> RequestTimer {
+    /// A meter whose requests are recorded, if there is a recording.
+    pub(super) fn new(recording: Option<RequestRecording>) -> Self {
+        SourceMeter { recording, ..SourceMeter::default() }
+    }
+
+    /// Notes that a request is sent: the `attempt` of its number, from 1. It is in flight until the returned
+    /// value is dropped.
+    pub(super) fn request(
+        self: &Arc<Self>,
+        url: &SecretUrl,
+        range: Option<Range<u64>>,
+        attempt: u32,
+    ) -> RequestTimer {
+        let record = RequestRecord { range: range.clone(), attempt, ..RequestRecord::default() };
         let entry = self.requests_in_flight.begin(url, range, RequestPhase::AwaitsResponse);
         self.requests.fetch_add(1, Relaxed);
         count!("shardstream_requests_total", 1);
         let mut active = self.active();
         active.requests += 1;
         active.since.get_or_insert_with(Instant::now);
-        RequestTimer { meter: Arc::clone(self), sent: Instant::now(), entry }
+        RequestTimer { meter: Arc::clone(self), sent: Instant::now(), entry, record }
     }
 
     /// Notes that a request has failed, and pauses until the returned entry is dropped.
@@ -134,7 +148,12 @@ impl SourceMeter {
         self.requests_in_flight.begin(url, range, RequestPhase::Pause { tries, error })
     }
 
-    /// Lists the requests in flight and in pauses.
+    /// Notes other work than a request for bytes, until the returned entry is dropped.
+    pub(super) fn working(&self, url: &str, phase: RequestPhase) -> RequestEntry {
+        self.requests_in_flight.begin(&url.into(), None, phase)
+    }
+
+    /// Lists the requests in flight and in pauses, and other work.
     pub(super) fn requests(&self) -> Vec<RequestReport> {
         self.requests_in_flight.report()
     }
@@ -263,12 +282,25 @@ pub(super) struct RequestTimer {
     meter: Arc<SourceMeter>,
     sent: Instant,
     entry: RequestEntry,
+    record: RequestRecord,
+}
+
+/// What a recording holds of a request.
+#[derive(Debug, Default)]
+struct RequestRecord {
+    range: Option<Range<u64>>,
+    attempt: u32,
+    first_byte: Option<Duration>,
+    bytes: u64,
+    /// How and when it ended.
+    end: Option<(RequestOutcome, Duration)>,
 }
 
 impl RequestTimer {
     /// Notes that the response has begun. Returns the time that it took.
-    pub(super) fn answered(&self) -> Duration {
+    pub(super) fn answered(&mut self) -> Duration {
         let time = self.sent.elapsed();
+        self.record.first_byte = Some(time);
         self.entry.answered();
         self.meter.set_reached();
         self.meter.responses.fetch_add(1, Relaxed);
@@ -285,13 +317,47 @@ impl RequestTimer {
     }
 
     /// Notes that bytes of the body have arrived.
-    pub(super) fn received(&self, bytes: usize) {
+    pub(super) fn received(&mut self, bytes: usize) {
+        self.record.bytes += bytes as u64;
         self.entry.received(bytes);
+    }
+
+    /// Notes that the body has ended.
+    pub(super) fn done(&mut self) {
+        self.record.end = Some((RequestOutcome::Done, self.sent.elapsed()));
+    }
+
+    /// Notes that the request or its body has failed.
+    pub(super) fn failed(&mut self, error: &Error) {
+        let outcome = match error.kind() {
+            ErrorKind::Busy { .. } => RequestOutcome::Busy,
+            _ => RequestOutcome::Failed,
+        };
+        self.record.end = Some((outcome, self.sent.elapsed()));
+    }
+
+    fn recorded(&mut self) -> RecordedRequest {
+        let RequestRecord { range, attempt, first_byte, bytes, end } = std::mem::take(&mut self.record);
+        let (outcome, duration) = end.unwrap_or((RequestOutcome::Dropped, self.sent.elapsed()));
+        RecordedRequest {
+            // The recording knows when it began.
+            start: Duration::ZERO,
+            offset: range.as_ref().map_or(0, |range| range.start),
+            size: range.map(|range| range.end.saturating_sub(range.start)),
+            attempt,
+            first_byte,
+            duration,
+            bytes,
+            outcome,
+        }
     }
 }
 
 impl Drop for RequestTimer {
     fn drop(&mut self) {
+        if let Some(recording) = self.meter.recording.clone() {
+            recording.add(self.sent, self.recorded());
+        }
         let mut active = self.meter.active();
         active.requests -= 1;
         if active.requests == 0
@@ -338,13 +404,13 @@ mod tests {
     }
 
     fn request(meter: &Arc<SourceMeter>) -> RequestTimer {
-        meter.request(&"gs://bucket/a.tar".into(), None)
+        meter.request(&"gs://bucket/a.tar".into(), None, 1)
     }
 
     #[test]
     fn a_later_report_less_an_earlier_one_is_what_came_between() {
         let meter = Arc::new(SourceMeter::default());
-        let first = request(&meter);
+        let mut first = request(&meter);
         first.answered();
         meter.received(1000);
         let earlier = report(&meter);
@@ -384,7 +450,7 @@ mod tests {
         let meter = Arc::new(SourceMeter::default());
         assert_eq!(meter.late(), None);
         for _ in 0..MIN_RESPONSES {
-            request(&meter).answered();
+            let _ = request(&meter).answered();
         }
         assert_eq!(meter.late(), Some(MIN_LATE));
         meter.received(1000);

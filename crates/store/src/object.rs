@@ -1,14 +1,15 @@
 //! Object stores: Google Cloud Storage, S3, Azure, and anything else behind [`object_store::ObjectStore`].
 
 use super::checksum::Checksum;
-use super::client_settings::ClientSettings;
 #[cfg(feature = "cloud")]
-use super::connector::{self, ResponseSlot};
+use super::connector::{self, Carried};
 use super::failure::{body_fault, failed, refusal};
+use super::fetch::FetchLimits;
 use super::key;
 #[cfg(feature = "cloud")]
 use super::location::Failure;
 use super::multipart::PartsUpload;
+use super::object_url::ObjectUrl;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 #[cfg(feature = "cloud")]
 use super::{cloud, response};
@@ -35,7 +36,7 @@ const MIN_COMPARE_RATE: u64 = 4 << 20;
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
-type MakeClient = fn(&str, &ClientSettings) -> Result<Option<BucketClient>>;
+type MakeClient = fn(&str, &FetchLimits) -> Result<Option<BucketClient>>;
 type BucketClient = Arc<dyn ObjectStore>;
 
 /// A bucket, or another object store whose objects have URLs of the form `base/key`.
@@ -50,9 +51,11 @@ impl fmt::Debug for ObjectSource {
 
 struct Bucket {
     base: SecretUrl,
+    /// The account or container that the client names, and the endpoint that the environment names.
+    place: String,
     client: Mutex<RenewableClient>,
     /// How a new client is made, unless the client is the caller's own.
-    make: Option<(MakeClient, ClientSettings)>,
+    make: Option<(MakeClient, FetchLimits)>,
 }
 
 struct RenewableClient {
@@ -78,8 +81,8 @@ impl Bucket {
                 return None;
             }
             current.renewed_at = Some(Instant::now());
-            let (make, settings) = self.make?;
-            current.client = make(self.base.expose_secret(), &settings).ok()??;
+            let (make, limits) = self.make?;
+            current.client = make(self.base.expose_secret(), &limits).ok()??;
         }
         Some(Arc::clone(&current.client))
     }
@@ -106,27 +109,25 @@ impl Bucket {
         options: &GetOptions,
     ) -> Result<GetResponse, Refusal> {
         let GetOptions { range, if_version } = options;
-        #[allow(unused_mut, reason = "only clients that the crate makes return responses in a slot")]
+        #[allow(unused_mut, reason = "only clients that the crate makes look at the mark")]
         let mut request = object_store::GetOptions {
             range: range.clone().map(Into::into),
             if_match: if_version.clone(),
             ..Default::default()
         };
         #[cfg(feature = "cloud")]
-        let slot = ResponseSlot::attach(&mut request);
+        connector::mark_bytes_request(&mut request);
         #[cfg(feature = "cloud")]
         let result = connector::reading(client.get_opts(path, request)).await;
         #[cfg(not(feature = "cloud"))]
         let result = client.get_opts(path, request).await;
         #[cfg(feature = "cloud")]
-        if let Some(response) = slot.take() {
-            return response::read(response.map_err(Refusal::Other)?, url, options, response::etag).await;
-        }
-        #[cfg(feature = "cloud")]
-        if let Err(error) = &result
-            && let Some(error) = connector::carried_error(error)
-        {
-            return Err(Refusal::Other(error));
+        match result.as_ref().err().and_then(|error| connector::carried(error)) {
+            Some(Carried::Response(response)) => {
+                return response::read(*response, url, options, response::etag).await;
+            }
+            Some(Carried::Error(error)) => return Err(Refusal::Other(error)),
+            None => {}
         }
         let result = result.map_err(|error| match error {
             // A client that the crate made and that has not sent the request could not sign it.
@@ -197,18 +198,16 @@ impl ObjectSource {
         base: SecretUrl,
         client: BucketClient,
         make: MakeClient,
-        settings: &ClientSettings,
+        limits: &FetchLimits,
     ) -> Self {
-        Self::with_client(base, client, Some((make, *settings)))
+        Self::with_client(base, client, Some((make, *limits)))
     }
 
-    fn with_client(
-        base: SecretUrl,
-        client: BucketClient,
-        make: Option<(MakeClient, ClientSettings)>,
-    ) -> Self {
+    fn with_client(base: SecretUrl, client: BucketClient, make: Option<(MakeClient, FetchLimits)>) -> Self {
+        let endpoint = make.and_then(|_| ObjectUrl::parse(base.expose_secret()).endpoint());
+        let place = format!("{client} {}", endpoint.unwrap_or_default());
         let client = Mutex::new(RenewableClient { client, renewed_at: None });
-        ObjectSource(Arc::new(Bucket { base, client, make }))
+        ObjectSource(Arc::new(Bucket { base, place, client, make }))
     }
 }
 
@@ -229,6 +228,10 @@ impl Source for ObjectSource {
             }
         }
         .boxed()
+    }
+
+    fn place(&self) -> String {
+        self.0.place.clone()
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<ObjectInfo>> {

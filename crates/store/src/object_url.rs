@@ -1,5 +1,6 @@
 //! URLs and paths in their parts.
 
+mod join;
 mod place;
 
 use crate::secret_url::{SecretUrl, shown, without_secrets};
@@ -107,6 +108,11 @@ impl<'a> ObjectUrl<'a> {
         &self.text[..self.authority_end]
     }
 
+    /// The server that the environment names for the bucket, if it is not that of its cloud.
+    pub(super) fn endpoint(&self) -> Option<String> {
+        place::endpoint(self.scheme?)
+    }
+
     /// Whether this is a path, and no URL.
     #[must_use]
     pub fn is_path(&self) -> bool {
@@ -186,8 +192,8 @@ impl<'a> ObjectUrl<'a> {
         whole.split_at(whole.rfind('/').map_or(0, |slash| slash + 1))
     }
 
-    /// The last part, percent-decoded where its scheme has such an encoding. Do not create a file of this
-    /// name: it has a slash for each `%2F`.
+    /// The last part, percent-decoded where its scheme has such an encoding. It has a slash for each `%2F`:
+    /// to create a file of this name, [`join`](ObjectUrl::join) it to a directory.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -209,9 +215,10 @@ impl<'a> ObjectUrl<'a> {
     ///
     /// Schemes count as what they are an alias of, and secrets do not count: a signature changes, and an
     /// index is saved without it. URLs of the web servers of Google Cloud Storage, S3 and Azure are the
-    /// objects of their buckets, unless a variable such as `AWS_ENDPOINT_URL` says that `s3://` is elsewhere.
-    /// A local file has the names of all symbolic links to its directory; a link to the file itself is
-    /// another place, since writing there replaces the link.
+    /// objects of their buckets; where a variable such as `AWS_ENDPOINT_URL` names another server, those of
+    /// that server are. `AZURE_STORAGE_ACCOUNT_NAME` is the account of a container without one. A local file
+    /// has the names of all symbolic links to its directory, and of all mounts of it; a link to the file
+    /// itself is another place, since writing there replaces the link.
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
@@ -224,7 +231,11 @@ impl<'a> ObjectUrl<'a> {
     /// ```
     #[must_use]
     pub fn is_same_place(&self, other: &ObjectUrl<'_>) -> bool {
-        self.text == other.text || self.place() == other.place()
+        if self.text == other.text {
+            return true;
+        }
+        let (one, two) = (self.place(), other.place());
+        one == two || self.is_local() && other.is_local() && place::is_same_mounted(&one, &two)
     }
 
     /// A text that is equal for all spellings of one place.

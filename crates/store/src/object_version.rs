@@ -49,6 +49,13 @@ impl ObjectVersion {
         ObjectVersion { size, version: version.map(Into::into) }
     }
 
+    /// An object of unknown size and version, so that any object is accepted as this one: for
+    /// [`Store::open_range`](super::Store::open_range).
+    #[must_use]
+    pub fn any() -> Self {
+        ObjectVersion::default()
+    }
+
     /// Compares two objects, which are two versions of one object or copies of each other.
     ///
     /// | sizes and versions | result |
@@ -70,15 +77,16 @@ impl ObjectVersion {
     /// What `Unknown` means for those who compare:
     ///
     /// - Joined only if they are `Same` (RFC 9110, 15.3.7.3): the ranges of a [`Body`](super::Body), what
-    ///   follows after a fault, and what follows a file of the [cache](super::Cache). An object without a
+    ///   follows after a fault, and blocks of the [cache](super::Cache). An object without a
     ///   strong version is read in one response; if that breaks, it is requested anew, and the bytes received
     ///   before must have the same checksum.
-    /// - Used again only if they are `Same`, and otherwise made anew: an entry of the cache, an index that
+    /// - Used again only if they are `Same`, and otherwise made anew: a block of the cache, an index that
     ///   was saved beside a shard or by an earlier job, and what `index build --update`, `verify --resume`,
     ///   `cp --resume` and `sync` find.
-    /// - Accepted unless they are `Different`: a shard for its index, for a saved state, and for the slices
-    ///   of an epoch that were read before; so also for `index check`, `verify --index`, `reshard`, `split`
-    ///   and `plan`. An index may have no versions, and its samples are compared as well.
+    /// - Accepted unless they are `Different`: a shard for its index, for a saved state, for the slices of an
+    ///   epoch that were read before, and for a [range](super::Store::open_range) that was chosen by an
+    ///   earlier look at the object; so also for `index check`, `verify`, `reshard`, `split` and `plan`. An
+    ///   index may have no versions, and its samples are compared as well.
     #[must_use]
     pub fn compare(&self, other: &ObjectVersion) -> VersionComparison {
         use VersionComparison::{Different, Same, Unknown};

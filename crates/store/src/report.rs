@@ -71,6 +71,15 @@ impl SourceReport {
         }
     }
 
+    /// The part of all bytes that came from the cache; 0 if there were none.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        match self.cached.saturating_add(self.bytes) {
+            0 => 0.0,
+            all => self.cached as f64 / all as f64,
+        }
+    }
+
     /// Combines each number with that of `other`, by addition or subtraction.
     fn combine(
         &mut self,
@@ -203,10 +212,12 @@ impl fmt::Display for SourceReport {
                 write!(f, ", {count} {what}")?;
             }
         }
-        for (bytes, what) in [(self.wasted, "received for nothing"), (self.cached, "from the cache")] {
-            if bytes > 0 {
-                write!(f, ", {:.1} MB {what}", megabytes(bytes as f64))?;
-            }
+        if self.wasted > 0 {
+            write!(f, ", {:.1} MB received for nothing", megabytes(self.wasted as f64))?;
+        }
+        if self.cached > 0 {
+            let (bytes, rate) = (megabytes(self.cached as f64), self.hit_rate() * 100.0);
+            write!(f, ", {bytes:.1} MB from the cache ({rate:.1} %)")?;
         }
         Ok(())
     }
@@ -223,8 +234,8 @@ mod tests {
             quiet.to_string(),
             "mem:: 0.0 MB in 0 requests, 0.0 MB/s, first byte after 0.0 ms, waited 0.00 s"
         );
-        let loud = SourceReport { retries: 2, cached: 3_000_000, ..quiet };
-        assert!(loud.to_string().ends_with(", 2 retries, 3.0 MB from the cache"));
+        let loud = SourceReport { retries: 2, bytes: 1_000_000, cached: 3_000_000, ..quiet };
+        assert!(loud.to_string().ends_with(", 2 retries, 3.0 MB from the cache (75.0 %)"));
     }
 
     #[test]

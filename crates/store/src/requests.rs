@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A request for bytes of an object that is in flight, or that pauses before a retry; from
+/// A request for bytes of an object that is in flight or pauses before a retry, or other work of a store;
+/// from
 /// [`Store::requests`](super::Store::requests).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -27,7 +28,7 @@ pub struct RequestReport {
     /// Time since the last bytes arrived, or since the request was sent if none have.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub idle: Duration,
-    /// Number of bytes of the body that have arrived.
+    /// Number of bytes of the body that have arrived, or of an upload that were sent.
     pub received: u64,
 }
 
@@ -51,13 +52,22 @@ pub enum RequestPhase {
         /// The last error.
         error: String,
     },
+    /// The objects below a URL are being listed.
+    Listing,
+    /// An object is being written.
+    Upload,
+    /// An object is being deleted.
+    Deletion,
 }
 
 impl fmt::Display for RequestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.url)?;
+        let is_other =
+            matches!(self.phase, RequestPhase::Listing | RequestPhase::Upload | RequestPhase::Deletion);
         match &self.range {
             Some(range) => write!(f, " bytes {}-{}", range.start, range.end.saturating_sub(1))?,
+            None if is_other => {}
             None => f.write_str(" (whole object)")?,
         }
         let (elapsed, idle) = (self.elapsed.as_secs_f64(), self.idle.as_secs_f64());
@@ -70,6 +80,12 @@ impl fmt::Display for RequestReport {
             RequestPhase::Pause { tries, error } => {
                 write!(f, ": failed {tries} times, pauses since {elapsed:.1} s before the next try: {error}")
             }
+            RequestPhase::Listing => write!(f, ": its listing began {elapsed:.1} s ago"),
+            RequestPhase::Upload => {
+                let sent = self.received;
+                write!(f, ": {sent} bytes written in {elapsed:.1} s, the last of them {idle:.1} s ago")
+            }
+            RequestPhase::Deletion => write!(f, ": its deletion began {elapsed:.1} s ago"),
         }
     }
 }

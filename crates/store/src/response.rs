@@ -3,8 +3,9 @@
 
 use super::checksum::Checksum;
 use super::compression::Compression;
+use super::environment::{has_user_project, proxy_hint};
 use super::source::{GetOptions, GetResponse, Refusal};
-use super::transport::{Response, region};
+use super::transport::{PROXY_PASSWORD, Response, region};
 use crate::secret_url::SentSecrets;
 use crate::{ErrorKind, Result};
 use base64::Engine as _;
@@ -124,6 +125,7 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
     }
     message.extend(target.note.map(|note| format!("; {note}")));
     message += &advice(code, &text, &headers, &sent);
+    message += &proxy_advice(status, url);
     let busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let expired = matches!(code, "ExpiredToken" | "RequestExpired" | "TokenRefreshRequired");
     let kind = match status {
@@ -132,7 +134,9 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
             return Refusal::Unauthenticated(ErrorKind::Denied(message.into()).into());
         }
         _ if code == "UserProjectMissing" => ErrorKind::Denied(message.into()),
-        StatusCode::FORBIDDEN => ErrorKind::Denied(message.into()),
+        StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            ErrorKind::Denied(message.into())
+        }
         _ if busy || matches!(code, "SlowDown" | "ServerBusy") => {
             ErrorKind::Busy { retry_after: retry_after(&headers, SystemTime::now()), source: message.into() }
         }
@@ -153,6 +157,16 @@ pub(super) async fn refused(response: Response, url: &str) -> Refusal {
 fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> String {
     match code {
         // From Google Cloud Storage.
+        "UserProjectMissing" if has_user_project() => {
+            "; the requester pays, and GOOGLE_USER_PROJECT is sent for gs:// URLs alone: read this object \
+             by its gs:// URL"
+                .into()
+        }
+        "UserProjectAccessDenied" | "UserProjectInvalid" => {
+            "; GOOGLE_USER_PROJECT names the project that is billed for this request: name one that this \
+             account may use, or unset it if the requester does not pay"
+                .into()
+        }
         "UserProjectMissing" => {
             "; the requester pays: set GOOGLE_USER_PROJECT to the project that is billed".into()
         }
@@ -171,6 +185,17 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
             }
         }
         _ => String::new(),
+    }
+}
+
+/// Which variables name a proxy that may have answered in place of the server, as the end of a message. It
+/// can only if there is no TLS.
+fn proxy_advice(status: StatusCode, url: &str) -> String {
+    let is_of_proxy = matches!(status.as_u16(), 403 | 407 | 502..=504) && url.starts_with("http://");
+    match status {
+        _ if !is_of_proxy => String::new(),
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => format!("{}; {PROXY_PASSWORD}", proxy_hint()),
+        _ => proxy_hint(),
     }
 }
 

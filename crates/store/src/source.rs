@@ -43,6 +43,15 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::NotFound`] if there is no such object. The URL is added to any error.
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>>;
 
+    /// Says where the objects are, as far as their URLs do not: the endpoint or account that this source was
+    /// given. A [cache](super::Cache) shares objects of one URL only between sources of one place, in all
+    /// processes. It is hashed and never shown.
+    ///
+    /// The default says nothing.
+    fn place(&self) -> String {
+        String::new()
+    }
+
     /// Lists all objects under the directory `prefix`, at any depth and in any order.
     ///
     /// The default says that this source cannot be listed.

@@ -1,13 +1,12 @@
 //! The source that serves a URL: one of the caller's, or a client that the store makes.
 
-use super::client_settings::ClientSettings;
 use super::custom_source::CustomSource;
+use super::fetch::FetchLimits;
 #[cfg(feature = "http")]
 use super::http;
 use super::object::ObjectSource;
 use super::object_url::ObjectUrl;
 use super::source::Source;
-use super::transport_choice::Transport;
 use super::{cloud, location};
 use crate::Result;
 use crate::secret_url::SecretUrl;
@@ -22,16 +21,16 @@ pub(super) struct SourceRegistry {
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
     /// Clients made from the environment, by the part of the URL before the key.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
-    settings: ClientSettings,
+    limits: FetchLimits,
 }
 
 impl SourceRegistry {
     /// `registered` are the caller's sources with the prefixes of the URLs that they serve.
-    pub(super) fn new(registered: Vec<(SecretUrl, Arc<dyn Source>)>, settings: ClientSettings) -> Self {
+    pub(super) fn new(registered: Vec<(SecretUrl, Arc<dyn Source>)>, limits: FetchLimits) -> Self {
         let custom = |(base, source)| (base, Arc::new(CustomSource(source)) as Arc<dyn Source>);
         let mut registered: Vec<_> = registered.into_iter().map(custom).collect();
         registered.sort_by_key(|(base, _)| cmp::Reverse(base.expose_secret().len()));
-        SourceRegistry { registered, clients: Mutex::default(), settings }
+        SourceRegistry { registered, clients: Mutex::default(), limits }
     }
 
     /// The caller's source for this URL, with its prefix.
@@ -71,11 +70,9 @@ impl SourceRegistry {
         if let Some(client) = clients.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let client: Arc<dyn Source> = match cloud::client(base, &self.settings)? {
-            Some(store) => {
-                Arc::new(ObjectSource::renewable(base.into(), store, cloud::client, &self.settings))
-            }
-            None if parsed.is_web() => web(self.settings.transport)?,
+        let client: Arc<dyn Source> = match cloud::client(base, &self.limits)? {
+            Some(store) => Arc::new(ObjectSource::renewable(base.into(), store, cloud::client, &self.limits)),
+            None if parsed.is_web() => web()?,
             None => {
                 let known = "the schemes are file, gs, s3, az, http and https; \
                              the builder can register sources for others";
@@ -94,10 +91,7 @@ impl SourceRegistry {
 impl fmt::Debug for SourceRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let registered: Vec<_> = self.registered.iter().map(|(base, _)| base).collect();
-        f.debug_struct("SourceRegistry")
-            .field("registered", &registered)
-            .field("transport", &self.settings.transport)
-            .finish_non_exhaustive()
+        f.debug_struct("SourceRegistry").field("registered", &registered).finish_non_exhaustive()
     }
 }
 
@@ -108,11 +102,11 @@ pub(super) enum ObjectLocation {
 }
 
 #[cfg(feature = "http")]
-fn web(transport: Transport) -> Result<Arc<dyn Source>> {
-    Ok(Arc::new(http::HttpSource::new(transport)?))
+fn web() -> Result<Arc<dyn Source>> {
+    Ok(Arc::new(http::HttpSource::new()?))
 }
 
 #[cfg(not(feature = "http"))]
-fn web(_: Transport) -> Result<Arc<dyn Source>> {
+fn web() -> Result<Arc<dyn Source>> {
     Err(location::missing("http", "http"))
 }

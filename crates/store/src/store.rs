@@ -6,13 +6,14 @@ use super::fetch::{FetchLimits, FetchTarget};
 use super::listing::Listing;
 use super::local::{FileChunks, FileMeter, LocalWriter};
 use super::meter::SourceMeter;
+use super::recording::RequestRecording;
 use super::source_registry::{ObjectLocation, SourceRegistry};
 use super::upload::{UploadWriter, write_to};
 use crate::memory::Gauge;
 use crate::secret_url::shown;
 use crate::{
     Body, Budget, Cache, Error, ErrorKind, ObjectCell, ObjectInfo, ObjectUrl, ObjectVersion, ObjectWriter,
-    ReadQueue, RequestReport, Result, StoreReport, WriteOptions, fetch, local, runtime,
+    ReadQueue, RequestPhase, RequestReport, Result, StoreReport, WriteOptions, fetch, local, runtime,
 };
 use futures::stream::TryStreamExt;
 use std::collections::BTreeMap;
@@ -53,6 +54,7 @@ pub(super) struct StoreInner {
     /// Counters of local files.
     pub(super) files: Arc<FileMeter>,
     pub(super) cache: Option<Cache>,
+    pub(super) recording: Option<RequestRecording>,
     pub(super) sources: SourceRegistry,
 }
 
@@ -79,8 +81,11 @@ impl Store {
         open().map_err(|error: Error| error.in_shard(url))
     }
 
-    /// Opens the bytes `range` of the object at `url` for reading. The body is shorter if the object ends
-    /// before the range does, and empty if it ends before the range begins.
+    /// Opens the bytes `range` of one version of the object at `url` for reading. The body is shorter if the
+    /// object ends before the range does, and empty if it ends before the range begins.
+    ///
+    /// `version` is what the range was chosen by, such as the result of [`stat`](Store::stat) or of an
+    /// earlier read: see [`Body::of_version`]. [`ObjectVersion::any`] accepts the object as it is now.
     ///
     /// A range of at most [`range_size`](super::StoreBuilder::range_size) bytes is one request, and an empty
     /// range none. Offsets in errors count from the beginning of the object. A server that knows no ranges
@@ -89,16 +94,18 @@ impl Store {
     /// # Errors
     ///
     /// As for [`open`](Store::open), and [`ErrorKind::Unsupported`] for an object that is decompressed while
-    /// it is read: offsets in it are not known before.
-    pub fn open_range(&self, url: &str, range: Range<u64>) -> Result<Body> {
+    /// it is read: offsets in it are not known before. The body returns [`ErrorKind::Changed`] if the object
+    /// is another one by now.
+    pub fn open_range(&self, url: &str, range: Range<u64>, version: &ObjectVersion) -> Result<Body> {
         let queue = self.queue(&Gauge::default());
         // What is opened next is not known, so a range is one request, however little of the object is left
         // behind it.
         queue.set_remaining(u64::MAX);
-        self.open_range_in(&queue, url, range)
+        Ok(self.open_range_in(&queue, url, range)?.of_version(version))
     }
 
-    /// [`open_range`](Store::open_range), for reading after everything that was opened in this queue before.
+    /// [`open_range`](Store::open_range) of any version, for reading after everything that was opened in this
+    /// queue before.
     #[doc(hidden)]
     pub fn open_range_in(&self, queue: &ReadQueue, url: &str, range: Range<u64>) -> Result<Body> {
         let open = || match Decompressor::of(url)? {
@@ -172,7 +179,8 @@ impl Store {
         StoreReport { sources, files: self.0.files.report() }
     }
 
-    /// Lists the requests in flight, and those that pause before a retry: to see why nothing arrives.
+    /// Lists the requests in flight, those that pause before a retry, and the listings, uploads and deletions
+    /// that are under way: to see why nothing arrives.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestReport> {
         let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,7 +200,10 @@ impl Store {
         let mut meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
         match meters.get(&*base) {
             Some(meter) => Arc::clone(meter),
-            None => Arc::clone(meters.entry(base.into_owned()).or_default()),
+            None => {
+                let meter = Arc::new(SourceMeter::new(self.0.recording.clone()));
+                Arc::clone(meters.entry(base.into_owned()).or_insert(meter))
+            }
         }
     }
 
@@ -290,6 +301,7 @@ impl Store {
                 let limit =
                     self.source_timeout(prefix).or(Some(MAX_EMPTY.max(self.0.limits.retry_timeout * 2)));
                 let mut found = source.list(prefix);
+                let _listing = self.meter(prefix).working(prefix, RequestPhase::Listing);
                 runtime::run(async move {
                     let mut listing = Listing::default();
                     while let Some(object) = with_timeout(limit, found.try_next()).await? {
@@ -363,7 +375,10 @@ impl Store {
         let create = || -> Result<Box<dyn ObjectWriter>> {
             match self.0.sources.location(url)? {
                 ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options, buffer)?)),
-                ObjectLocation::Source(source) => Ok(Box::new(UploadWriter::create(&*source, url)?)),
+                ObjectLocation::Source(source) => {
+                    let entry = self.meter(url).working(url, RequestPhase::Upload);
+                    Ok(Box::new(UploadWriter::create(&*source, url)?.noted_in(entry)))
+                }
             }
         };
         create().map_err(|error| error.in_shard(url))
@@ -404,6 +419,7 @@ impl Store {
         let delete = || match self.0.sources.location(url)? {
             ObjectLocation::Local(path) => local::delete(&path),
             ObjectLocation::Source(source) => {
+                let _deleting = self.meter(url).working(url, RequestPhase::Deletion);
                 runtime::run(with_timeout(self.source_timeout(url), source.delete(url)))
             }
         };

@@ -1,5 +1,6 @@
 //! Writing objects: blocking writers over the asynchronous `put` of a source.
 
+use super::requests::RequestEntry;
 use super::runtime::{self, Task};
 use super::source::{ObjectInfo, Source};
 use crate::secret_url::SecretUrl;
@@ -77,13 +78,21 @@ pub(super) struct UploadWriter {
     messages: Sender<UploadMessage>,
     /// `None` once it has ended.
     upload: Option<Task<ObjectInfo>>,
+    /// The upload among the requests of the store.
+    entry: Option<RequestEntry>,
 }
 
 impl UploadWriter {
     pub(super) fn create(source: &dyn Source, url: &str) -> Result<Self> {
         let (messages, receiver) = async_channel::bounded(4);
         let upload = Some(runtime::spawn(source.put(url, body(receiver)))?);
-        Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload })
+        Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload, entry: None })
+    }
+
+    /// Notes the bytes that are sent in this entry.
+    pub(super) fn noted_in(mut self, entry: RequestEntry) -> Self {
+        self.entry = Some(entry);
+        self
     }
 
     fn send(&mut self, message: UploadMessage) -> Result<()> {
@@ -104,7 +113,15 @@ impl UploadWriter {
 
     fn send_buffer(&mut self) -> Result<()> {
         let chunk = self.buffer.split().freeze();
-        if chunk.is_empty() { Ok(()) } else { self.send(UploadMessage::Data(chunk)) }
+        let length = chunk.len();
+        if length == 0 {
+            return Ok(());
+        }
+        self.send(UploadMessage::Data(chunk))?;
+        if let Some(entry) = &self.entry {
+            entry.received(length);
+        }
+        Ok(())
     }
 
     /// Waits for the upload to end.

@@ -1,7 +1,9 @@
 //! The errors that end a training: those of the modules that have errors of their own, and those of the
 //! others, which import this one.
 
-use crate::exit_code::{EXIT_HUNG, EXIT_STOPPED, EXIT_TARGET};
+use crate::checkpoint::CheckpointError;
+use crate::exit_code::{EXIT_OUTAGE, EXIT_STOPPED, EXIT_TARGET, EXIT_USAGE};
+use shardstream::ErrorKind;
 use std::io;
 use std::path::PathBuf;
 
@@ -129,7 +131,7 @@ pub enum Error {
 }
 
 fn others(code: Option<u8>) -> &'static str {
-    if code.is_some_and(|code| code != EXIT_HUNG) { "" } else { ", and the others were ended with it" }
+    if matches!(code, Some(EXIT_STOPPED | EXIT_TARGET)) { "" } else { ", and the others were ended with it" }
 }
 
 impl Error {
@@ -139,8 +141,37 @@ impl Error {
             Self::Stopped { .. } => EXIT_STOPPED,
             Self::Target { .. } => EXIT_TARGET,
             Self::Process { code: Some(code), .. } => *code,
+            Self::Usage(_) | Self::NoState => EXIT_USAGE,
+            Self::Data(error) => data_exit_code(error.kind()),
+            Self::Checkpoint(
+                CheckpointError::Place { .. }
+                | CheckpointError::Exists { .. }
+                | CheckpointError::Other { .. }
+                | CheckpointError::Version { .. },
+            ) => EXIT_USAGE,
+            Self::Checkpoint(
+                CheckpointError::List { source, .. }
+                | CheckpointError::Write { source, .. }
+                | CheckpointError::Read { source, .. },
+            ) => data_exit_code(source.kind()),
             _ => 1,
         }
+    }
+}
+
+/// The exit code for an error of the data or of a store.
+fn data_exit_code(kind: &ErrorKind) -> u8 {
+    let never_there =
+        [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied, io::ErrorKind::NotADirectory];
+    match kind {
+        ErrorKind::Config(_) | ErrorKind::UnsupportedScheme { .. } | ErrorKind::NotFound(_) => EXIT_USAGE,
+        ErrorKind::Denied(_) | ErrorKind::Unsupported(_) => EXIT_USAGE,
+        ErrorKind::Io(error) if never_there.contains(&error.kind()) => EXIT_USAGE,
+        ErrorKind::Io(_)
+        | ErrorKind::Busy { .. }
+        | ErrorKind::Length { .. }
+        | ErrorKind::DamagedCache { .. } => EXIT_OUTAGE,
+        _ => 1,
     }
 }
 
@@ -165,6 +196,24 @@ fn devices_advice(platform: &str, wanted: usize, present: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_exit_code_tells_an_outage_from_a_wrong_option() {
+        let data = |kind: ErrorKind| Error::Data(kind.into()).exit_code();
+        let io = |kind: io::ErrorKind| data(ErrorKind::Io(kind.into()));
+        assert_eq!(io(io::ErrorKind::TimedOut), EXIT_OUTAGE);
+        assert_eq!(io(io::ErrorKind::StorageFull), EXIT_OUTAGE);
+        assert_eq!(data(ErrorKind::Busy { retry_after: None, source: "503".into() }), EXIT_OUTAGE);
+        assert_eq!(io(io::ErrorKind::PermissionDenied), EXIT_USAGE);
+        assert_eq!(data(ErrorKind::Config("`--streams`".into())), EXIT_USAGE);
+        assert_eq!(data(ErrorKind::NotFound("404".into())), EXIT_USAGE);
+        assert_eq!(Error::Usage("--rank".into()).exit_code(), EXIT_USAGE);
+        assert_eq!(data(ErrorKind::Checksum), 1);
+        let source = ErrorKind::Io(io::ErrorKind::ConnectionReset.into()).into();
+        let write = CheckpointError::Write { url: "gs://bucket/a".into(), source };
+        assert_eq!(Error::from(write).exit_code(), EXIT_OUTAGE);
+        assert_eq!(Error::from(CheckpointError::Exists { newest: "a".into() }).exit_code(), EXIT_USAGE);
+    }
 
     #[test]
     fn another_number_of_devices_comes_with_advice() {

@@ -162,6 +162,9 @@ fn train_to(
         let progress = done.progress.clone();
         return conclude(args, &Summary { epochs: progress.epochs, time: progress.time });
     }
+    if let Some(checkpoints) = &checkpoints {
+        checkpoints.try_place()?;
+    }
     let initial = match (&args.training.init_from, &checkpoint) {
         (Some(url), None) => Some(Initial::read(url, &artifact.manifest)?),
         (Some(_), Some(_)) => {

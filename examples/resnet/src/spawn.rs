@@ -4,7 +4,7 @@
 //! line. When one fails the others are killed, since they would wait for it forever.
 
 use crate::error::{Error, Result};
-use crate::exit_code::{EXIT_HUNG, EXIT_STOPPED, EXIT_TARGET};
+use crate::exit_code::{EXIT_HUNG, EXIT_OUTAGE, EXIT_STOPPED, EXIT_TARGET, EXIT_USAGE};
 use crate::signals::Signals;
 use crate::stop::{self, Stop};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -108,8 +108,9 @@ pub fn run(processes: usize, tpu: bool, more: &[(&'static str, String)], signals
     match failed {
         None => Ok(()),
         Some((rank, status)) => {
-            let hung = Some(EXIT_HUNG).filter(|code| status.code() == Some((*code).into()));
-            let code = deliberate_exit_code(status).or(hung);
+            let told = [EXIT_HUNG, EXIT_OUTAGE, EXIT_USAGE];
+            let told = told.into_iter().find(|code| status.code() == Some((*code).into()));
+            let code = deliberate_exit_code(status).or(told);
             Err(Error::Process { rank, processes, status: status.to_string(), code })
         }
     }

@@ -69,6 +69,11 @@ fn run() -> Result<()> {
     let mut batches = loader.restore(&start.state)?;
     batches.start();
 
+    // A directory that cannot be written fails now, and not after the steps up to the first checkpoint.
+    let writable = dir.join("writable");
+    std::fs::write(&writable, b"")?;
+    std::fs::remove_file(writable)?;
+
     let client = open_device()?;
     let step = compile(&client)?;
     train(batches, &client, &step, start.weights, end, &dir)

@@ -217,6 +217,16 @@ impl LayoutBuilder {
         self.layout.checksums.push(checksum);
     }
 
+    /// The number of samples so far.
+    pub(super) fn samples(&self) -> u64 {
+        self.layout.samples()
+    }
+
+    /// Appends a sample without members.
+    pub(super) fn push_lost(&mut self) {
+        self.push(self.layout.end, []);
+    }
+
     pub(super) fn push_outline(&mut self, sample: &SampleOutline) {
         let members = sample.fields.iter().map(|(name, field)| (&**name, field.offset, field.size));
         self.push(sample.offset, members);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Rng;
 use crate::error::{SizeLimit, one_of_each};
 
 fn counts(in_a_row: u64, total: u64, samples: u64) -> Counts {
@@ -115,13 +116,37 @@ fn failures_are_skipped_up_to_each_limit() {
 }
 
 #[test]
-fn a_share_is_compared_from_its_minimum_on() {
+fn a_share_of_the_minimum_is_allowed_from_the_start() {
     let policy = OnError::skip(Failures::damage()).share(0.25, 8);
-    assert!(stops(&policy, counts(0, 5, 1)).is_none(), "6 of 7, before the minimum");
-    assert!(stops(&policy, counts(0, 5, 2)).is_some(), "6 of 8");
+    assert!(stops(&policy, counts(0, 1, 0)).is_none(), "2 of 2: the other 6 may be sound");
+    assert!(stops(&policy, counts(0, 2, 1)).is_some(), "3 of 4 are more than a quarter of 8");
     assert!(stops(&policy, counts(0, 1, 6)).is_none(), "2 of 8 is no more than a quarter");
     assert!(stops(&policy, counts(0, 2, 6)).is_some(), "3 of 9");
     assert!(stops(&policy, counts(0, 2, 9)).is_none(), "3 of 12");
+}
+
+/// Of data of which half is damaged, a run of any length sees a few samples. Of data that keeps the limit by
+/// a factor of two, hardly any run is ended by chance.
+#[test]
+fn a_share_ends_a_run_over_damaged_data_early_and_no_other() {
+    let policy = OnError::skip(Failures::damage()).share(0.001, 10_000);
+    let read_until_stopped = |damaged_in: u64, rng: &mut Rng| {
+        let mut before = Counts::default();
+        (0..10_000).find(|_| {
+            if rng.below(damaged_in) > 0 {
+                (before.samples, before.in_a_row) = (before.samples + 1, 0);
+                return false;
+            }
+            let stopped = stops(&policy, before).is_some();
+            (before.total, before.in_a_row) = (before.total + 1, before.in_a_row + 1);
+            stopped
+        })
+    };
+    let runs = |damaged_in| (0..200).map(move |run| read_until_stopped(damaged_in, &mut Rng::new(3, run, 0)));
+    assert!(runs(2).all(|read| read.is_some_and(|read| read < 60)));
+    assert!(runs(50).all(|read| read.is_some_and(|read| read < 1500)));
+    // 5 of 10,000 are expected, and more than 10 have a chance of 1.4 %.
+    assert!(runs(2000).flatten().count() < 10);
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub struct MemoryReport {
     pub tensors: u64,
     /// Idle tensors, kept for reuse. All runs of a loader share them.
     pub idle_tensors: u64,
-    /// Of the whole process: read buffers in use.
+    /// Of the whole process: read buffers in use. Files are read into them, responses of servers are not.
     pub read_buffers: u64,
     /// Of the whole process: idle read buffers, kept for reuse.
     pub idle_read_buffers: u64,

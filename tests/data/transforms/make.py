@@ -1,4 +1,4 @@
-"""Writes the files beside it: what torchvision does with given parameters.
+"""Writes `results.json` beside it, and `magnitudes.json` of the image crate: what torchvision does with given parameters.
 
 Run it with the torchvision that the files name. Pixels are rows of hexadecimal numbers.
 """
@@ -14,6 +14,7 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 HERE = Path(__file__).parent
+IMAGE = HERE.parents[2] / "crates/image/tests/data"
 
 
 def magnitudes():
@@ -90,10 +91,10 @@ def results():
     return {"torchvision": torchvision.__version__, "pictures": pictures, "cases": cases}
 
 
-def write(name, value):
+def write(path, value):
     text = json.dumps(value) if isinstance(value, dict) else ",\n".join(map(json.dumps, value)).join(["[", "]"])
-    (HERE / name).write_text(text.replace("]], [", "]],\n[").replace('"], [', '"],\n[') + "\n")
+    path.write_text(text.replace("]], [", "]],\n[").replace('"], [', '"],\n[') + "\n")
 
 
-write("magnitudes.json", magnitudes())
-write("results.json", results())
+write(IMAGE / "magnitudes.json", magnitudes())
+write(HERE / "results.json", results())

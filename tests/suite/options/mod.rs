@@ -225,4 +225,7 @@ fn bad_options_of_stores_are_errors() {
     refused(twice.build(), &["`with_source` twice", "mem:/", "leave one"]);
     let dir = tempfile::tempdir().unwrap();
     refused(Cache::builder(dir.path()).max_bytes(0).build(), &["`max_bytes`", "leave the cache out"]);
+    for size in [0, 65 << 20] {
+        refused(Cache::builder(dir.path()).block_size(size).build(), &["`block_size`", "1 byte to 64 MiB"]);
+    }
 }

@@ -88,6 +88,8 @@ struct Job {
     known: Known,
     streams: usize,
     shuffled: bool,
+    /// Whether streams keep their shards.
+    kept: bool,
     resampled: bool,
     seed: u64,
     shuffle: usize,
@@ -134,6 +136,7 @@ impl Job {
                 .topology(topology)
                 .streams(self.streams)
                 .shuffle_shards(self.shuffled)
+                .keep_shards(self.kept)
                 .resample_shards(self.resampled)
                 .seed(self.seed + number as u64);
             let index = || paths.iter().map(|path| POOL.index[path].clone());
@@ -267,7 +270,7 @@ fn jobs() -> impl Strategy<Value = Job> {
         4 => prop::collection::vec(sizes.clone(), 1..=1),
         1 => prop::collection::vec(sizes, 2..=3),
     ];
-    let flags = (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.3));
+    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.3));
     let buffer = (
         prop_oneof![1 => Just(0usize), 1 => 1usize..4, 3 => 2usize..40],
         prop::option::weighted(0.1, 1usize..4000),
@@ -281,7 +284,7 @@ fn jobs() -> impl Strategy<Value = Job> {
             sizes,
             known,
             rest,
-            (shuffled, resampled, endless),
+            (shuffled, kept, resampled, endless),
             (shuffle, bytes),
             (weights, schedule, passes),
             (streams, seed, epoch),
@@ -300,7 +303,7 @@ fn jobs() -> impl Strategy<Value = Job> {
             let rest = if rest == Repeat && !repeatable { Keep } else { rest };
             // A stream without any sample is an error.
             let empty = |sizes: &Vec<usize>| match known {
-                Known::Nothing if !shuffled => sizes.contains(&0),
+                Known::Nothing if !shuffled || kept => sizes.contains(&0),
                 _ => sizes.iter().sum::<usize>() == 0,
             };
             let endless = endless && !sizes.iter().any(empty);
@@ -309,6 +312,7 @@ fn jobs() -> impl Strategy<Value = Job> {
                 known,
                 streams,
                 shuffled,
+                kept: kept && !resampled,
                 resampled,
                 seed: u64::from(seed),
                 shuffle,

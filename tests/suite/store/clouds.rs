@@ -3,12 +3,12 @@
 //!
 //! The clients take their settings from the environment, so each test reads and lists in its own process.
 
-use crate::store::builder;
 use crate::support::Every;
 use crate::support::child::child;
 use crate::support::noise;
 use crate::support::server::{Reply, Request, Server};
 use shardstream::ErrorKind;
+use shardstream::store::Store;
 
 const URL: &str = "SHARDSTREAM_TEST_URL";
 
@@ -17,7 +17,7 @@ const URL: &str = "SHARDSTREAM_TEST_URL";
 #[ignore = "run by the other tests, in an environment of their making"]
 fn read_and_list_in_child() {
     let bucket = std::env::var(URL).unwrap();
-    let store = builder().retries(0).build().unwrap();
+    let store = Store::builder().retries(0).build().unwrap();
     let read = store.open(&format!("{bucket}/a.tar")).and_then(|body| body.read_all());
     let listed = store.list(&bucket);
     for (what, result) in

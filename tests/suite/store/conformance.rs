@@ -1,11 +1,10 @@
 //! The behaviour that every store must have, blocking and asynchronous, byte for byte.
 
-use crate::store::builder;
 use crate::support::{archive, noise};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use shardstream::store::object_store::memory::InMemory;
-use shardstream::store::{Body, Store, StoreBuilder};
+use shardstream::store::{Body, ObjectVersion, Store, StoreBuilder};
 use shardstream::{Dataset, ErrorKind, Result, Sample, ShardList, Topology};
 use std::io::Write;
 use std::ops::Range;
@@ -29,7 +28,7 @@ const NAMES: [&str; 11] = [
 
 /// A store with ranges so small that small objects have many.
 pub(crate) fn small_ranges() -> StoreBuilder {
-    builder().range_size(RANGE as u64)
+    Store::builder().range_size(RANGE as u64)
 }
 
 pub(crate) fn write(store: &Store, url: &str, content: &[u8]) {
@@ -46,7 +45,7 @@ pub(crate) fn read(store: &Store, url: &str) -> Result<Bytes> {
 
 /// Reads a range of the object with both APIs.
 pub(crate) fn read_range(store: &Store, url: &str, range: Range<u64>) -> Result<Bytes> {
-    read_with_both_apis(url, || store.open_range(url, range.clone()))
+    read_with_both_apis(url, || store.open_range(url, range.clone(), &ObjectVersion::any()))
 }
 
 fn read_with_both_apis(url: &str, open: impl Fn() -> Result<Body>) -> Result<Bytes> {
@@ -125,13 +124,32 @@ fn ranged(store: &Store, url: &str, put: &dyn Fn(&[u8])) {
     }
     let stat = store.stat(url).unwrap();
     assert_eq!(stat.size, Some(content.len() as u64));
-    for mut body in [store.open(url).unwrap(), store.open_range(url, 5..RANGE as u64 + 5).unwrap()] {
+    for mut body in
+        [store.open(url).unwrap(), store.open_range(url, 5..RANGE as u64 + 5, &ObjectVersion::any()).unwrap()]
+    {
         assert!(body.object().is_none());
         assert!(body.next().unwrap().is_ok());
         assert!(body.object().unwrap().is_identical(&stat));
     }
-    let whole = store.open_range(url, 0..u64::MAX).unwrap().read_all().unwrap();
+    let whole = store.open_range(url, 0..u64::MAX, &ObjectVersion::any()).unwrap().read_all().unwrap();
     assert!(whole == content);
+    // Of one version.
+    let of_version = |range: Range<u64>, version: &ObjectVersion| {
+        read_with_both_apis(url, || store.open_range(url, range.clone(), version))
+    };
+    let mut other = ObjectVersion::any();
+    other.size = Some(content.len() as u64 + 1);
+    for range in [0..7, 5..RANGE as u64 + 5, 0..u64::MAX] {
+        let part = &content[range.start as usize..content.len().min(range.end as usize)];
+        assert!(of_version(range.clone(), &stat).unwrap() == part);
+        let error = of_version(range, &other).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
+    }
+    // Behind the end there are no bytes, and still an object.
+    let behind = content.len() as u64..content.len() as u64 + 9;
+    assert!(of_version(behind.clone(), &stat).unwrap().is_empty());
+    let error = of_version(behind, &other).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
 }
 
 type Compress = fn(&[u8]) -> Vec<u8>;

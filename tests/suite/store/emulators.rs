@@ -3,14 +3,13 @@
 //! The environment of a running process cannot be changed safely, so each test runs the suite in its own
 //! process. Those of S3 and Azure need servers, see `support/emulator.rs`.
 
-use crate::store::builder;
 use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
 use crate::support::Every;
 use crate::support::child::child;
 use shardstream::store::Store;
 
 fn default() -> Store {
-    builder().build().unwrap()
+    Store::builder().build().unwrap()
 }
 
 const BASE: &str = "SHARDSTREAM_TEST_BASE";

@@ -1,11 +1,11 @@
 //! Web servers, correct and faulty. Whatever a server does, the result is the object or a typed error.
 
-use crate::store::builder;
 use crate::store::conformance::{read, reading, small_ranges};
 use crate::support::Every;
 use crate::support::noise;
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::ErrorKind;
+use shardstream::store::{ObjectVersion, Store};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -296,7 +296,7 @@ fn passwords_are_sent_but_not_shown() {
         Some("Basic bWU6czNjcmV0") => Reply::object(request, b"in", TAG),
         _ => Reply::new(401, ""),
     });
-    let store = builder().build().unwrap();
+    let store = Store::builder().build().unwrap();
     let url = server.url("/a.tar").replace("http://", "http://me:s3cret@");
     assert_eq!(read(&store, &url).unwrap(), "in");
     let body = store.open(&url.replace("/a.tar", "/b.tar")).unwrap();
@@ -311,7 +311,7 @@ fn a_dead_server_is_an_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let store = builder().retries(1).build().unwrap();
+    let store = Store::builder().retries(1).build().unwrap();
     let error = store.open(&format!("http://{address}/a.tar?sig=s3cret")).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)));
     assert!(!format!("{error:?}").contains("s3cret"));
@@ -323,14 +323,14 @@ fn refused_connections_end_in_an_error_with_the_number_of_tries() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     // By default this takes about two seconds; without a time limit it would never end.
-    let store = builder().retries(u32::MAX).build().unwrap();
+    let store = Store::builder().retries(u32::MAX).build().unwrap();
     let error = store.open(&format!("http://{address}/a.tar")).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
     let attempts = error.attempts().unwrap();
     assert!(attempts.tries > 1, "{attempts:?}");
     let text = format!("{error:#}");
     assert!(text.contains(&format!("after {} tries in ", attempts.tries)), "{text}");
-    assert!(text.contains(&format!("no connection to {address}: ")), "{text}");
+    assert!(text.contains("onnection refused"), "{text}");
 }
 
 #[test]
@@ -339,8 +339,11 @@ fn the_time_limit_bounds_all_tries_together() {
     let failed: fn() -> Reply = || Reply::new(500, "down");
     for reply in [later, failed] {
         let server = Server::start(move |_| reply());
-        let store =
-            builder().retries(u32::MAX).retry_timeout(std::time::Duration::from_millis(300)).build().unwrap();
+        let store = Store::builder()
+            .retries(u32::MAX)
+            .retry_timeout(std::time::Duration::from_millis(300))
+            .build()
+            .unwrap();
         let error = store.open(&server.url("/a.tar")).unwrap().read_all().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Busy { .. } | ErrorKind::Io(_)), "{error:?}");
         let attempts = error.attempts().unwrap();
@@ -376,8 +379,10 @@ fn unrequested_content_codings_are_refused_by_name() {
     }
     // Some servers send this header for every file with such a name; the bytes are those of the file.
     let server = Server::start(|request| honest(request, &noise(900)).with("Content-Encoding", "x-gzip"));
-    let store = builder().build().unwrap();
-    assert!(store.open_range(&server.url("/a.bin"), 0..900).unwrap().read_all().is_err());
+    let store = Store::builder().build().unwrap();
+    assert!(
+        store.open_range(&server.url("/a.bin"), 0..900, &ObjectVersion::any()).unwrap().read_all().is_err()
+    );
     assert!(store.stat(&server.url("/a.tar.gz?sig=s3cret")).unwrap().size == Some(900));
 }
 
@@ -391,7 +396,7 @@ fn a_redirect_to_another_scheme_is_named() {
 
 #[test]
 fn listing_and_writing_a_web_server_are_errors() {
-    let store = builder().build().unwrap();
+    let store = Store::builder().build().unwrap();
     let error = store.list("http://127.0.0.1:1/").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
     let error = store.create("http://127.0.0.1:1/a").unwrap().finish().unwrap_err();
@@ -409,7 +414,8 @@ fn ranged(
         move |request| script(request, &content)
     });
     let store = small_ranges().retries(3).build().unwrap();
-    let result = store.open_range(&server.url("/a.tar"), range.clone()).unwrap().read_all();
+    let result =
+        store.open_range(&server.url("/a.tar"), range.clone(), &ObjectVersion::any()).unwrap().read_all();
     let expected = &content[range.start.min(4500) as usize..range.end.min(4500) as usize];
     (result.map(|bytes| assert!(bytes == expected, "wrong bytes of {range:?}")), server.requests())
 }

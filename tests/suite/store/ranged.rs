@@ -6,7 +6,7 @@ use crate::support::Every;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use proptest::prelude::*;
-use shardstream::store::{GetOptions, GetResponse, Store};
+use shardstream::store::{GetOptions, GetResponse, ObjectVersion, Store};
 use shardstream::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ fn a_small_range_is_always_one_request() {
                     Ok(response)
                 }
             });
-            let body = store.open_range("test://a", range.clone()).unwrap();
+            let body = store.open_range("test://a", range.clone(), &ObjectVersion::any()).unwrap();
             assert_eq!(body.read_all().unwrap(), slice(&bytes, &range));
             assert_eq!(asked(&source), [range]);
         }
@@ -59,7 +59,7 @@ fn unversioned(content: &Bytes) -> (Arc<Scripted>, Store) {
 fn a_range_at_the_end_is_one_request_of_an_object_of_known_size() {
     let bytes = content(4500);
     let (source, store) = unversioned(&bytes);
-    let tail = store.open_range("test://a", 4400..5000).unwrap().read_all().unwrap();
+    let tail = store.open_range("test://a", 4400..5000, &ObjectVersion::any()).unwrap().read_all().unwrap();
     assert_eq!(tail, bytes[4400..]);
     assert_eq!(asked(&source), vec![Range { start: 4400, end: 5000 }]);
 }
@@ -71,7 +71,10 @@ fn each_byte_of_a_range_is_requested_once_at_one_version() {
         let bytes = bytes.clone();
         move |_, options| Ok(honest(&bytes, options))
     });
-    assert_eq!(store.open_range("test://a", 1500..7001).unwrap().read_all().unwrap(), bytes[1500..7001]);
+    assert_eq!(
+        store.open_range("test://a", 1500..7001, &ObjectVersion::any()).unwrap().read_all().unwrap(),
+        bytes[1500..7001]
+    );
     let mut requests = source.requests.lock().unwrap().clone();
     requests.sort_by_key(|request| request.range.as_ref().map(|range| range.start));
     assert!(requests[1..].iter().every(|request| request.if_version.as_deref() == Some("v1")));
@@ -84,13 +87,13 @@ fn an_empty_range_is_no_request() {
     let (source, store) = scripted(|_, _| unreachable!());
     #[expect(clippy::reversed_empty_ranges, reason = "it is what is tested")]
     for range in [0..0, 7..7, 7..3, u64::MAX..u64::MAX] {
-        let mut body = store.open_range("test://a", range).unwrap();
+        let mut body = store.open_range("test://a", range, &ObjectVersion::any()).unwrap();
         assert!(body.next().is_none());
         assert!(body.object().is_none());
     }
     assert!(source.requests.lock().unwrap().is_empty());
     // The URL is checked even so.
-    assert!(store.open_range("none://a", 0..0).is_err());
+    assert!(store.open_range("none://a", 0..0, &ObjectVersion::any()).is_err());
 }
 
 /// A source may report an empty range in several ways.
@@ -122,7 +125,7 @@ fn a_range_at_the_end_or_after_it_is_empty() {
                 let response = honest(&content(100), &GetOptions::default());
                 Ok(answer(response, options))
             });
-            let mut body = store.open_range("test://a", range).unwrap();
+            let mut body = store.open_range("test://a", range, &ObjectVersion::any()).unwrap();
             assert!(body.next().is_none());
             assert_eq!(body.object().unwrap().version.as_deref(), Some("v1"));
             assert_eq!(source.requests.lock().unwrap().len(), 1);
@@ -146,7 +149,10 @@ fn a_cut_within_a_range_resumes_at_the_byte() {
                 Ok(response)
             }
         });
-        assert_eq!(store.open_range("test://a", 1500..4000).unwrap().read_all().unwrap(), bytes[1500..4000]);
+        assert_eq!(
+            store.open_range("test://a", 1500..4000, &ObjectVersion::any()).unwrap().read_all().unwrap(),
+            bytes[1500..4000]
+        );
         let asked = asked(&source);
         assert_eq!(asked.len(), 4, "{asked:?}");
         let resumed = asked.iter().filter(|range| range.start % 1000 == 800).count();
@@ -174,7 +180,7 @@ fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
                     Ok(response)
                 }
             });
-            let body = store.open_range("test://a", range.clone()).unwrap();
+            let body = store.open_range("test://a", range.clone(), &ObjectVersion::any()).unwrap();
             assert_eq!(body.read_all().unwrap(), slice(&bytes, &range));
             assert_eq!(source.requests.lock().unwrap().len(), 1);
             assert_eq!(received.load(Ordering::SeqCst), range.end.min(4500).next_multiple_of(300));
@@ -186,7 +192,10 @@ fn a_source_without_ranges_is_read_up_to_the_end_of_the_range() {
 fn a_large_range_of_an_unversioned_object_is_one_request() {
     let bytes = content(4500);
     let (source, store) = unversioned(&bytes);
-    assert_eq!(store.open_range("test://a", 500..4000).unwrap().read_all().unwrap(), bytes[500..4000]);
+    assert_eq!(
+        store.open_range("test://a", 500..4000, &ObjectVersion::any()).unwrap().read_all().unwrap(),
+        bytes[500..4000]
+    );
     let ranges: Vec<_> =
         source.requests.lock().unwrap().iter().map(|request| request.range.clone()).collect();
     assert_eq!(ranges, [Some(500..1500), Some(500..4000)]);
@@ -204,7 +213,8 @@ fn a_whole_object_that_is_cut_before_or_in_the_range_is_an_error() {
                 Ok(response)
             }
         });
-        let error = store.open_range("test://a", range).unwrap().read_all().unwrap_err();
+        let error =
+            store.open_range("test://a", range, &ObjectVersion::any()).unwrap().read_all().unwrap_err();
         let length = |kind: &ErrorKind| matches!(kind, ErrorKind::Length { expected: 4500, received: 1500 });
         assert!(length(error.kind()), "{error:?}");
     }
@@ -219,7 +229,7 @@ fn errors_of_a_range_name_the_offset_in_the_object() {
         }
         Ok(response)
     });
-    let mut body = store.open_range("test://a", 1200..4000).unwrap();
+    let mut body = store.open_range("test://a", 1200..4000, &ObjectVersion::any()).unwrap();
     let error = body.find_map(Result::err).unwrap();
     assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error:?}");
     assert_eq!((error.location().shard(), error.location().offset()), (Some("test://a"), Some(2200)));
@@ -227,7 +237,8 @@ fn errors_of_a_range_name_the_offset_in_the_object() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");
     let missing = missing.to_str().unwrap();
-    let error = Store::default().open_range(missing, 77..99).unwrap().read_all().unwrap_err();
+    let error =
+        Store::default().open_range(missing, 77..99, &ObjectVersion::any()).unwrap().read_all().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
     assert_eq!((error.location().shard(), error.location().offset()), (Some(missing), Some(77)));
 }
@@ -250,7 +261,8 @@ fn contradictions_about_a_range_are_errors_and_never_wrong_bytes() {
                 lie(&mut response);
                 Ok(response)
             });
-            let error = store.open_range("test://a", range).unwrap().read_all().unwrap_err();
+            let error =
+                store.open_range("test://a", range, &ObjectVersion::any()).unwrap().read_all().unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
         }
     }
@@ -259,7 +271,8 @@ fn contradictions_about_a_range_are_errors_and_never_wrong_bytes() {
 #[test]
 fn object_metadata_comes_with_the_first_chunk_or_one_byte() {
     let (source, store) = scripted(|_, options| Ok(honest(&content(4500), options)));
-    let mut bodies = [store.open("test://a").unwrap(), store.open_range("test://a", 7..9).unwrap()];
+    let mut bodies =
+        [store.open("test://a").unwrap(), store.open_range("test://a", 7..9, &ObjectVersion::any()).unwrap()];
     for body in &mut bodies {
         assert!(body.object().is_none());
         assert!(body.next().unwrap().is_ok());
@@ -283,7 +296,7 @@ fn an_object_may_lack_size_and_version() {
         (response.size, response.version) = (None, None);
         Ok(response)
     });
-    let mut body = store.open_range("test://a", 7..9).unwrap();
+    let mut body = store.open_range("test://a", 7..9, &ObjectVersion::any()).unwrap();
     assert!(body.next().unwrap().is_ok());
     assert!(body.object().is_none());
     let object = store.stat("test://a").unwrap();
@@ -300,7 +313,7 @@ fn stat_of_a_missing_object_is_an_error() {
         assert_eq!(error.location().shard(), Some(url));
     };
     found(store.stat(url).map(drop));
-    found(store.open_range(url, 5..6).unwrap().read_all().map(drop));
+    found(store.open_range(url, 5..6, &ObjectVersion::any()).unwrap().read_all().map(drop));
     let error = Store::default().stat("none://a?sig=s3cret").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::UnsupportedScheme { .. }), "{error:?}");
     assert!(!format!("{error:?}").contains("s3cret"));
@@ -311,7 +324,7 @@ fn stat_of_a_missing_object_is_an_error() {
 #[cfg(feature = "gzip")]
 fn a_compressed_object_has_no_ranges() {
     let (_, store) = scripted(|_, _| unreachable!());
-    let error = store.open_range("test://a.tar.gz", 0..1).unwrap_err();
+    let error = store.open_range("test://a.tar.gz", 0..1, &ObjectVersion::any()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
     assert_eq!(error.location().shard(), Some("test://a.tar.gz"));
 }

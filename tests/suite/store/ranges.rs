@@ -6,7 +6,7 @@ use crate::support::noise;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
-use shardstream::store::{Budget, GetOptions, GetResponse, ObjectInfo, Source, Store};
+use shardstream::store::{Budget, GetOptions, GetResponse, ObjectInfo, ObjectVersion, Source, Store};
 use shardstream::{ErrorKind, Result};
 use std::fmt;
 use std::io::Write;
@@ -552,7 +552,7 @@ fn the_last_ranges_of_an_object_are_small() {
     let last = &sizes[sizes.len() - 16..];
     assert!(last[..15].iter().every(|size| *size == 2 * MIB) && last[15] <= 2 * MIB, "{sizes:?}");
     // A range that was opened by itself is one request.
-    let body = store.open_range("test://a", MIB..9 * MIB).unwrap();
+    let body = store.open_range("test://a", MIB..9 * MIB, &ObjectVersion::any()).unwrap();
     assert_eq!(body.map(|chunk| chunk.unwrap().len() as u64).sum::<u64>(), 8 * MIB);
     let alone = asked(&source).split_off(ranges.len());
     assert_eq!((alone.len(), &alone[0]), (1, &(MIB..9 * MIB)));

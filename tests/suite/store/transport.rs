@@ -1,18 +1,17 @@
-//! The crate's own HTTP client on real connections: reuse, trust and redirects.
+//! HTTP on real connections: reuse, trust, redirects, proxies and TLS.
 //!
 //! Tests of the environment run in their own process, as that of a running process cannot be changed safely.
 
-use crate::store::TRANSPORT;
 use crate::store::conformance::small_ranges;
 use crate::support::Every;
 use crate::support::child::child;
 use crate::support::noise;
 use crate::support::server::{Framing, Reply, Request, Server};
 use shardstream::ErrorKind;
-use shardstream::store::tokio_rustls::rustls::pki_types::pem::PemObject;
-use shardstream::store::tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use shardstream::store::tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
-use shardstream::store::{Store, StoreBuilder, Transport, tokio_rustls};
+use shardstream::store::rustls::pki_types::pem::PemObject;
+use shardstream::store::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use shardstream::store::rustls::{ServerConfig, ServerConnection, StreamOwned};
+use shardstream::store::{Store, StoreBuilder, rustls};
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,20 +20,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-const TAG: &str = "\"v1\"";
+pub(super) const TAG: &str = "\"v1\"";
 const URL: &str = "SHARDSTREAM_TEST_URL";
 
 /// One request at a time, so that one connection is enough.
-fn one_by_one() -> StoreBuilder {
+pub(super) fn one_by_one() -> StoreBuilder {
     small_ranges().ranges_in_flight(1)
 }
 
-fn honest(request: &Request) -> Reply {
+pub(super) fn honest(request: &Request) -> Reply {
     Reply::object(request, &noise(4500), TAG)
 }
 
 /// Reads an object of 4500 bytes from a server that follows `script`, without retries.
-fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
+pub(super) fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
     let server = Server::start(script);
     let store = one_by_one().retries(0).build().unwrap();
     let read = store.open(&server.url("/a.tar")).unwrap().read_all().unwrap();
@@ -42,121 +41,130 @@ fn requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ve
     server.requests()
 }
 
-/// Like [`requests_of`], once the client reuses the server's connections. Returns the requests of the second
-/// read.
-fn later_requests_of(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Vec<Request> {
-    let server = Server::start(script);
-    learn_that_connections_are_clean(&server.url("/first.tar"));
-    let before = server.requests().len();
-    let store = one_by_one().retries(0).build().unwrap();
-    assert!(store.open(&server.url("/a.tar")).unwrap().read_all().unwrap() == noise(4500));
-    server.requests().split_off(before)
-}
-
-/// Lets the client learn that a server sends no surplus bytes, so that it reuses connections.
-fn learn_that_connections_are_clean(url: &str) {
-    for _ in 0..2 {
-        let store = Store::builder().retries(0).build().unwrap();
-        let _ = store.open_range(url, 0..10).unwrap().read_all();
-        std::thread::sleep(Duration::from_millis(150));
-    }
-}
-
-fn connections(requests: &[Request]) -> usize {
+pub(super) fn connections(requests: &[Request]) -> usize {
     requests.iter().map(|request| request.connection).collect::<HashSet<_>>().len()
 }
 
 #[test]
 fn connections_are_reused() {
     for framing in [Framing::Length, Framing::Chunked] {
-        let requests = later_requests_of(move |request| honest(request).framed(framing));
-        assert_eq!((requests.len(), connections(&requests)), (5, 1));
+        let requests = requests_of(move |request| honest(request).framed(framing));
+        // The first request names no version, and has a connection of its own.
+        assert_eq!((requests.len(), connections(&requests)), (5, 2));
     }
-    let requests = later_requests_of(|request| honest(request).framed(Framing::Close));
+    let requests = requests_of(|request| honest(request).framed(Framing::Close));
     assert_eq!(connections(&requests), 5);
 }
 
 #[test]
 fn a_connection_closed_while_idle_is_no_fault() {
     // Closed without notice, after a response that did not announce it.
-    let requests = later_requests_of(|request| honest(request).then_closed());
+    let requests = requests_of(|request| honest(request).then_closed());
     assert_eq!((requests.len(), connections(&requests)), (5, 5));
     // Closed when the next request was already sent.
-    let requests = later_requests_of(|request| match request.request_on_connection {
+    let requests = requests_of(|request| match request.request_on_connection {
         0 => honest(request),
-        _ if request.path() == "/first.tar" => honest(request),
         _ => Reply::raw("").then_closed(),
     });
-    assert_eq!((requests.len(), connections(&requests)), (10, 6));
+    assert_eq!((requests.len(), connections(&requests)), (8, 5));
 }
 
-/// Surplus bytes, such as the beginning of a response, must not be taken for the next response.
+/// The result of reading the object of a server that answers each request with exactly these bytes and closes
+/// the connection, and the number of requests. There are two retries.
+fn read_raw(response: &[u8]) -> (shardstream::Result<Vec<u8>>, usize) {
+    let response = response.to_vec();
+    let server = Server::start(move |_| Reply::raw(response.clone()).then_closed());
+    let store = Store::builder().retries(2).retry_pause(Duration::from_millis(1)).build().unwrap();
+    let read = store.open(&server.url("/a.tar")).and_then(|body| body.read_all());
+    (read.map(|bytes| bytes.to_vec()), server.requests().len())
+}
+
+/// Where two readers may see two different responses, this one sees none, and does not ask again.
 #[test]
-fn a_connection_with_surplus_bytes_is_not_reused() {
-    let followed = |request: &Request| {
-        let (first, last) = request.range().unwrap();
-        let last = last.min(4499);
-        let head = format!(
-            "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes {first}-{last}/4500\r\nContent-Length: \
-             {}\r\n\r\n",
-            last + 1 - first
-        );
-        let more = "HTTP/1.1 206 Part\r\nETag: \"v1\"\r\nContent-Range: bytes 0-0/4500\r\nContent-Length: \
-                    1\r\n\r\nx";
-        Reply::raw([head.as_bytes(), &noise(4500)[first..=last], more.as_bytes()].concat())
-    };
-    let requests = requests_of(followed);
-    assert_eq!((requests.len(), connections(&requests)), (5, 5));
-    // A server whose connections were reused until then.
-    let requests = later_requests_of(move |request| match request.path() {
-        "/first.tar" => honest(request),
-        _ => followed(request),
-    });
-    assert_eq!((requests.len(), connections(&requests)), (5, 5));
+fn what_could_be_read_in_two_ways_is_not_read() {
+    let chunked = "5\r\nhello\r\n0\r\n\r\n";
+    for (head, body) in [
+        ("Content-Length: 5\r\nContent-Length: 6", "hello"),
+        ("Content-Length: 5, 5", "hello"),
+        ("Content-Length: +5", "hello"),
+        ("Content-Length: 0x5", "hello"),
+        ("Content-Length: ", "hello"),
+        ("Content-Length: 99999999999999999999", "hello"),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", chunked),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5", chunked),
+        ("Transfer-Encoding: gzip, chunked", chunked),
+        ("Transfer-Encoding: identity", "hello"),
+        ("Transfer-Encoding: gzip", "hello"),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", chunked),
+        ("A: b\r\n folded", "hello"),
+        ("A : b", "hello"),
+        ("no header", "hello"),
+    ] {
+        let (read, requests) = read_raw(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}").as_bytes());
+        let error = read.expect_err(head);
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{head}: {error:?}");
+        assert_eq!(requests, 1, "{head}: {error:?}");
+    }
+    for response in [
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 101 Switching\r\n\r\n",
+        "HTTP/2 200 OK\r\n\r\n",
+        "ICY 200 OK\r\n\r\n",
+        "This is not HTTP.\r\n\r\n",
+    ] {
+        let (read, requests) = read_raw(response.as_bytes());
+        let error = read.expect_err(response);
+        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{response:?}: {error:?}");
+        assert_eq!(requests, 1, "{response:?}: {error:?}");
+    }
 }
 
-/// A response that fits any of the requests below, except for its bytes.
-fn wrong_answer() -> Vec<u8> {
-    let head = format!(
-        "HTTP/1.1 206 Part\r\nETag: {TAG}\r\nContent-Range: bytes 0-4499/4500\r\nContent-Length: 4500\r\n\r\n"
-    );
-    [head.as_bytes(), &[b'x'; 4500]].concat()
-}
-
-/// The second response comes when the next request may already be sent.
+/// A server of another protocol, which greets before it is asked.
 #[test]
-fn surplus_responses_never_answer_the_next_request() {
-    for pause in [0, 1, 5] {
-        let pause = Duration::from_millis(pause);
-        let server = Server::start(move |request| honest(request).followed_by(pause, wrong_answer()));
-        let store = Store::builder().retries(0).build().unwrap();
-        for object in 0..6 {
-            let read = store.open(&server.url(&format!("/{object}.tar"))).unwrap().read_all().unwrap();
-            assert!(read == noise(4500), "{pause:?}, object {object}");
+fn a_server_that_speaks_first_is_an_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/a.tar", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let _ = client.write_all(b"220 mail.example.com\r\n\r\n");
+            std::thread::spawn(move || client.read(&mut [0; 4096]));
         }
-        assert_eq!(connections(&server.requests()), 6);
+    });
+    let error = failure_of(&url);
+    assert!(matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Io(_)), "{error:?}");
+}
+
+#[test]
+fn a_body_that_ends_early_is_an_error_after_what_came() {
+    for response in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello0\r\n\r\n",
+    ] {
+        let (read, requests) = read_raw(response.as_bytes());
+        assert!(matches!(read.unwrap_err().kind(), ErrorKind::Io(_)), "{response:?}");
+        assert_eq!(requests, 3, "{response:?}");
     }
 }
 
-/// A server that begins to send surplus bytes when its connections are already reused.
 #[test]
-fn surplus_bytes_on_an_idle_connection_end_connection_reuse() {
-    let server = Server::start(|request| match request.path() {
-        "/bad.tar" => honest(request).followed_by(Duration::from_millis(20), wrong_answer()),
-        _ => honest(request),
-    });
-    learn_that_connections_are_clean(&server.url("/a.tar"));
-    let store = Store::builder().retries(0).build().unwrap();
-    let read = |path: &str| store.open(&server.url(path)).unwrap().read_all().unwrap();
-    assert!(read("/bad.tar") == noise(4500));
-    while server.surpluses() == 0 {
-        std::thread::sleep(Duration::from_millis(1));
+fn heads_are_bounded() {
+    let long = |bytes: usize| {
+        let filling = "a".repeat(bytes);
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nA: {filling}\r\n\r\nx").into_bytes()
+    };
+    let many = |lines: usize| {
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{}\r\nx", "A: b\r\n".repeat(lines)).into_bytes()
+    };
+    for allowed in [long(60_000), many(99)] {
+        assert_eq!(read_raw(&allowed).0.unwrap(), b"x");
     }
-    let before = server.requests().len();
-    for path in ["/b.tar", "/c.tar", "/d.tar"] {
-        assert!(read(path) == noise(4500), "{path}");
+    for endless in [long(1 << 20), many(100)] {
+        let (read, requests) = read_raw(&endless);
+        let error = read.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Store(_)) && requests == 1, "{error:?}");
     }
-    assert_eq!(connections(&server.requests()[before - 1..]), 4);
 }
 
 #[test]
@@ -182,7 +190,6 @@ fn redirects_send_credentials_to_the_same_host_only() {
     });
     let store = one_by_one().build().unwrap();
     let url = |path: &str| front.url(path).replace("http://", "http://me:s3cret@");
-    learn_that_connections_are_clean(&url("/a.tar"));
     for path in ["/a.tar", "/same.tar"] {
         assert!(store.open(&url(path)).unwrap().read_all().unwrap() == noise(4500));
     }
@@ -190,7 +197,8 @@ fn redirects_send_credentials_to_the_same_host_only() {
     assert!(target.requests().iter().every(|request| request.header("authorization").is_none()));
     assert!(front.requests().iter().any(|request| request.path() == "/moved.tar"));
     assert!(target.requests().iter().every(|request| request.range().is_some()));
-    assert_eq!((connections(&front.requests()), connections(&target.requests())), (1, 1));
+    // One that is reused, and one for each first request and each redirect of it.
+    assert_eq!((connections(&front.requests()), connections(&target.requests())), (4, 2));
 }
 
 #[test]
@@ -214,9 +222,6 @@ fn a_busy_server_says_how_long_to_wait() {
 #[ignore = "run by the other tests, in an environment of their making"]
 fn reads_in_child() {
     let url = std::env::var(URL).unwrap();
-    if url.starts_with("https") {
-        learn_that_connections_are_clean(&url);
-    }
     let store = one_by_one().retries(0).build().unwrap();
     match store.open(&url).and_then(|body| body.read_all()) {
         Ok(bytes) => println!("read it {}", if bytes == noise(4500) { "right" } else { "wrong" }),
@@ -320,7 +325,7 @@ fn certified() -> (Arc<ServerConfig>, tempfile::TempDir, String) {
     }
     let certificate = CertificateDer::from_pem_file(path("cert.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(path("key.pem")).unwrap();
-    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
     let trusted = path("ca.pem").to_str().unwrap().to_owned();
@@ -393,7 +398,7 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
         let text = child_says(&url, &environment);
         assert!(text.contains("read it right"), "{text}");
         let requests = server.requests();
-        assert_eq!((requests.len(), connections(&requests)), (7 * (number + 1), number + 1));
+        assert_eq!((requests.len(), connections(&requests)), (5 * (number + 1), 2 * (number + 1)));
         assert!(
             requests
                 .iter()
@@ -402,10 +407,16 @@ fn tls_trusts_only_the_certificates_of_the_environment() {
         // Without the variable the certificate is not trusted.
         let text = child_says(&url, &[]);
         assert!(text.contains("failed") && text.contains("certificate"), "{text}");
+        // Nor with a file that is not there, or is none of certificates.
+        let key = trusted.replace("ca.pem", "names");
+        for (file, why) in [("/nowhere.pem", "which cannot be read"), (&*key, "which has no certificate")] {
+            let text = child_says(&url, &[("SSL_CERT_FILE", file)]);
+            assert!(text.contains(&format!("SSL_CERT_FILE={file}, {why}")), "{text}");
+        }
     }
     let text = child_says(&format!("https://127.0.0.2:{}/a.tar", server.port()), &environment);
     assert!(text.contains("failed"), "{text}");
-    assert_eq!(server.requests().len(), 14);
+    assert_eq!(server.requests().len(), 10);
 }
 
 /// A server that ends each handshake with this alert.
@@ -430,19 +441,17 @@ fn alerting(alert: u8) -> (u16, Arc<AtomicUsize>) {
 fn a_failed_tls_handshake_is_not_retried() {
     const HANDSHAKE_FAILURE: u8 = 40;
     const INTERNAL_ERROR: u8 = 80;
-    for transport in [Transport::Native, Transport::Reqwest] {
-        for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {
-            let (port, count) = alerting(alert);
-            let error = read_with(transport, &format!("https://127.0.0.1:{port}/a.tar"));
-            assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), tries == 1, "{transport}: {error:?}");
-            assert_eq!(count.load(Ordering::SeqCst), tries, "{transport}: {error:?}");
-        }
+    for (alert, tries) in [(HANDSHAKE_FAILURE, 1), (INTERNAL_ERROR, 3)] {
+        let (port, count) = alerting(alert);
+        let error = failure_of(&format!("https://127.0.0.1:{port}/a.tar"));
+        assert_eq!(matches!(error.kind(), ErrorKind::Store(_)), tries == 1, "{error:?}");
+        assert_eq!(count.load(Ordering::SeqCst), tries, "{error:?}");
     }
 }
 
 /// The error of reading `url`, with two retries.
-fn read_with(transport: Transport, url: &str) -> shardstream::Error {
-    let store = Store::builder().transport(transport).retries(2).retry_pause(Duration::from_millis(1));
+fn failure_of(url: &str) -> shardstream::Error {
+    let store = Store::builder().retries(2).retry_pause(Duration::from_millis(1));
     store.build().unwrap().open(url).unwrap().read_all().unwrap_err()
 }
 
@@ -450,19 +459,17 @@ fn read_with(transport: Transport, url: &str) -> shardstream::Error {
 #[ignore = "needs openssl: see CONTRIBUTING.md"]
 fn an_unknown_issuer_is_tried_once() {
     let (config, _directory, _) = certified();
-    for transport in [Transport::Native, Transport::Reqwest] {
-        let (connections, config) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&config));
-        let counter = Arc::clone(&connections);
-        let wrap = move |socket| {
-            counter.fetch_add(1, Ordering::SeqCst);
-            StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket)
-        };
-        let server = Server::over(Arc::new(wrap), honest);
-        let error = read_with(transport, &format!("https://127.0.0.1:{}/a.tar", server.port()));
-        assert!(matches!(error.kind(), ErrorKind::Store(_)), "{transport}: {error:?}");
-        assert!(format!("{error:#}").contains("certificate"), "{error:#}");
-        assert_eq!((connections.load(Ordering::SeqCst), error.attempts()), (1, None), "{transport}");
-    }
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&connections);
+    let wrap = move |socket| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket)
+    };
+    let server = Server::over(Arc::new(wrap), honest);
+    let error = failure_of(&format!("https://127.0.0.1:{}/a.tar", server.port()));
+    assert!(matches!(error.kind(), ErrorKind::Store(_)), "{error:?}");
+    assert!(format!("{error:#}").contains("certificate"), "{error:#}");
+    assert_eq!((connections.load(Ordering::SeqCst), error.attempts()), (1, None));
 }
 
 /// Starts a SOCKS5 proxy that connects to this server whatever is asked for; returns its address.
@@ -501,11 +508,8 @@ fn a_socks_proxy_of_the_environment_is_used() {
     // The proxy resolves the names of `socks5h`.
     for (scheme, url) in [("socks5", "http://127.0.0.1:9/a.tar"), ("socks5h", "http://shards.invalid/a.tar")]
     {
-        for transport in ["native", "reqwest"] {
-            let environment = [("ALL_PROXY", &*format!("{scheme}://{proxy}")), (TRANSPORT, transport)];
-            let text = child_says(url, &environment);
-            assert!(text.contains("read it right"), "{scheme} {transport}: {text}");
-        }
+        let text = child_says(url, &[("ALL_PROXY", &*format!("{scheme}://{proxy}"))]);
+        assert!(text.contains("read it right"), "{scheme}: {text}");
     }
 }
 
@@ -517,11 +521,9 @@ fn a_proxy_that_is_none_is_named_by_its_variable() {
         ("HTTPS_PROXY", "proxy:99999"),
         ("HTTP_PROXY", "http://me:s3cret@pro xy"),
     ] {
-        for transport in ["native", "reqwest"] {
-            let text = child_says("http://shards.invalid/a.tar", &[(name, value), (TRANSPORT, transport)]);
-            assert!(text.contains("failed: ") && text.contains(name), "{text}");
-            assert!(text.contains("socks5h://") && !text.contains("s3cret"), "{text}");
-        }
+        let text = child_says("http://shards.invalid/a.tar", &[(name, value)]);
+        assert!(text.contains("failed: ") && text.contains(name), "{text}");
+        assert!(text.contains("socks5h://") && !text.contains("s3cret"), "{text}");
     }
 }
 

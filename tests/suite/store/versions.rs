@@ -7,7 +7,7 @@ use crate::support::server::{Naming, Server};
 use crate::support::{archive, noise};
 use shardstream::prelude::*;
 use shardstream::store::VersionComparison::{self, Different, Same, Unknown};
-use shardstream::store::{Cache, Store};
+use shardstream::store::{Cache, ObjectVersion, Store};
 use shardstream::{ErrorKind, Index, Result};
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +48,8 @@ fn weak_versions_join_no_responses() {
             for range in [0..u64::MAX, 500..4000] {
                 let slice =
                     |bytes: &[u8]| bytes[range.start as usize..bytes.len().min(range.end as usize)].to_vec();
-                let body = store.open_range(&server.url("/a.tar"), range.clone()).unwrap();
+                let body =
+                    store.open_range(&server.url("/a.tar"), range.clone(), &ObjectVersion::any()).unwrap();
                 match body.read_all() {
                     Ok(bytes) => assert!(bytes == slice(&old) || bytes == slice(&new), "{naming:?} {after}"),
                     Err(error) => {
@@ -172,6 +173,33 @@ fn a_state_is_of_a_shard_that_is_not_different() {
         shard.replace(now);
         let rest = loader.restore(&state).unwrap().map(|batch| Ok(batch?.into_items().remove(0)));
         assert_eq!(reads(rest), expected != Different, "{then:?} {now:?}");
+    }
+}
+
+#[test]
+fn a_range_is_of_a_version_that_is_not_different() {
+    for (then, now, expected) in PAIRS {
+        let (shard, directory) = (Shard::new(then), tempfile::tempdir().unwrap());
+        let cache = Cache::builder(directory.path()).build().unwrap();
+        let (plain, cached) = (Store::default(), Store::builder().cache(cache).build().unwrap());
+        let (url, object) = (shard.url(), plain.stat(&shard.url()).unwrap());
+        shard.replace(now);
+        for store in [&plain, &cached] {
+            for body in [
+                store.open_range(&url, 500..700, &object).unwrap(),
+                store.open(&url).unwrap().of_version(&object),
+            ] {
+                match body.read_all() {
+                    Ok(_) => assert_ne!(expected, Different, "{then:?} {now:?}"),
+                    Err(error) => {
+                        assert_eq!(expected, Different, "{then:?} {now:?}: {error}");
+                        assert!(matches!(error.kind(), ErrorKind::Changed { .. }), "{error}");
+                        assert_eq!(error.location().shard(), Some(&*url));
+                    }
+                }
+            }
+            assert!(store.open_range(&url, 500..700, &ObjectVersion::any()).unwrap().read_all().is_ok());
+        }
     }
 }
 

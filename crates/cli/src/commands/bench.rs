@@ -2,12 +2,14 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::files;
 use crate::measuring::{Bench, LoaderSettings, SampleWork, StageRate};
 use crate::options::{JsonOption, TrainingOptions};
 use crate::table::Table;
 use crate::text;
 use serde::Serialize;
-use shardstream::store::ObjectUrl;
+use shardstream::SecretUrl;
+use shardstream::store::{ObjectUrl, ObjectVersion, RequestRecording};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,6 +50,10 @@ pub(crate) struct Options {
     /// some MB a second.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write the times of all requests for remote shards to this file, without any name: a recording of the
+    /// bucket, with which its tuning can be tried elsewhere.
+    #[arg(long, value_name = "FILE")]
+    record: Option<String>,
 }
 
 impl Options {
@@ -113,13 +119,60 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     };
     let streams = training.streams(threads.min(shards.len()));
     let (batch, shuffle) = (options.batch as usize, training.shuffle as usize);
-    let bench = Bench { shards, index, time: Duration::from_secs_f64(options.seconds), context };
-    let settings = LoaderSettings { threads, streams, batch, shuffle, work };
-    match &options.compare {
+    let recording = options.record.as_deref().map(|path| RecordingFile::begin(path, context)).transpose()?;
+    let store = match &recording {
+        Some(recording) => context.recorded_store(&recording.recording)?,
+        None => context.store.clone(),
+    };
+    let time = Duration::from_secs_f64(options.seconds);
+    let bench = Bench { shards, index, time, store, context };
+    let keep_shards = training.keep_shards;
+    let settings = LoaderSettings { threads, streams, batch, keep_shards, shuffle, work };
+    let done = match &options.compare {
         Some(comparison) => compare(&bench, settings, comparison, training.json),
         None => stages(&bench, settings, training.json),
+    };
+    // What was recorded before a failure is worth keeping as well.
+    let saved = recording.map_or(Ok(()), |recording| recording.save(context));
+    done.and(saved)
+}
+
+/// The recording of `--record`, and its file.
+struct RecordingFile<'a> {
+    path: &'a str,
+    recording: RequestRecording,
+}
+
+impl<'a> RecordingFile<'a> {
+    /// Writes an empty recording, so that a place that cannot be written fails before the measurement.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or exists and is not a recording: `bench --record data/*.tar` must not
+    /// destroy the first shard.
+    fn begin(path: &'a str, context: &Context) -> Result<Self, Failure> {
+        let recording = RecordingFile { path, recording: RequestRecording::new() };
+        if files::exists(&context.store, path)? {
+            let mut first = context.store.open_range(path, 0..MAX_HEAD, &ObjectVersion::any())?;
+            let head = first.next().transpose()?.unwrap_or_default();
+            if !head.is_empty() && !RequestRecording::is_recording(&head) {
+                return Err(Failure::Failed(format!(
+                    "--record: {} already exists, and is not a recording: give another name",
+                    SecretUrl::from(path)
+                )));
+            }
+        }
+        recording.save(context)?;
+        Ok(recording)
+    }
+
+    fn save(&self, context: &Context) -> Result<(), Failure> {
+        files::write(&context.store, self.path, self.recording.to_json_lines().as_bytes(), true)?;
+        Ok(())
     }
 }
+
+/// Enough bytes for the first line of a recording.
+const MAX_HEAD: u64 = 4096;
 
 /// Measures all stages.
 fn stages(bench: &Bench<'_>, settings: LoaderSettings, json: JsonOption) -> Result<(), Failure> {
@@ -148,10 +201,10 @@ fn stages(bench: &Bench<'_>, settings: LoaderSettings, json: JsonOption) -> Resu
         return bench.context.output.document(&BenchReport { stages, slowest, advice, loader });
     }
     let output = &bench.context.output;
-    output.line(table("stage", &stages))?;
-    output.line(format_args!("\nloader: {}", loader.to_string().replace('\n', "\n        ")))?;
+    output.lines(table("stage", &stages))?;
+    output.lines(format_args!("\nloader: {}", loader.to_string().replace('\n', "\n        ")))?;
     output.line(format_args!("slowest: {slowest}"))?;
-    output.line(format_args!("try: {advice}"))
+    output.lines(format_args!("try: {advice}"))
 }
 
 fn table(title: &str, stages: &[StageRate]) -> Table {
@@ -248,11 +301,11 @@ fn compare(
     if json.json {
         return medians.iter().try_for_each(|measured| bench.context.output.record(measured));
     }
-    bench.context.output.line(table("loader", &medians))?;
+    bench.context.output.lines(table("loader", &medians))?;
     let best =
         medians.iter().max_by(|one, other| one.samples_per_second.total_cmp(&other.samples_per_second));
     let best = best.map_or("", |best| &best.stage);
-    bench.context.output.line(format_args!("\nfastest: {best} (medians of {ROUNDS} rounds, in turn)"))
+    bench.context.output.lines(format_args!("\nfastest: {best} (medians of {ROUNDS} rounds, in turn)"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::field::{FieldKind, name_of};
-use crate::options::Patterns;
+use crate::options::IndexedPatterns;
 use crate::samples;
 use shardstream::Sample;
 use std::ops::ControlFlow;
@@ -15,23 +15,30 @@ use std::ops::ControlFlow;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
+    patterns: IndexedPatterns,
     /// The field; alternatives are separated by ;, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
     /// Only the sample with this key.
     #[arg(long, value_name = "KEY", conflicts_with = "nth")]
     key: Option<String>,
-    /// Only the sample with this number, counted from 0 in the order of the shards.
+    /// Only the sample with this number, counted from 0 in the order of the shards. With --index, only its
+    /// bytes are read.
     #[arg(long, value_name = "NUMBER")]
     nth: Option<u64>,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let shards = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards(context)?;
+    if let (Some(index), Some(nth)) = (&index, options.nth) {
+        return match samples::nth(&shards, index, nth, context)? {
+            Some(sample) => write(&sample, &options.field, true, context),
+            None => Err(Failure::Failed(format!("there is no sample {nth} in the index, counted from 0"))),
+        };
+    }
     let is_one = options.key.is_some() || options.nth.is_some();
     let (mut number, mut found) = (0, false);
-    samples::in_order(&shards, context, "cat", |sample| {
+    samples::as_indexed(&shards, index.as_ref(), context, "cat", |sample| {
         let here = match (&options.key, options.nth) {
             (Some(key), _) => sample.key() == key,
             (None, Some(nth)) => number == nth,
@@ -69,7 +76,7 @@ fn write(sample: &Sample, spec: &str, is_one: bool, context: &Context) -> Result
         let message = format!("the field {name:?} is not text: send it to a file, as in `> out.{name}`");
         return Err(Failure::Failed(message));
     }
-    context.output.bytes(bytes)?;
+    context.output.field(bytes)?;
     match !is_one && is_text && !bytes.ends_with(b"\n") {
         true => context.output.bytes(b"\n"),
         false => Ok(()),

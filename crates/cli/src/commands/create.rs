@@ -1,10 +1,13 @@
 //! `shardstream create`
 
 use crate::class_folders::ClassFolders;
+use crate::class_list::{check_classes, check_neighbours, load_classes, share_classes};
 use crate::context::Context;
-use crate::documents::{check_classes, check_index};
+use crate::csv_rows::CellFormat;
+use crate::documents::check_index;
+use crate::empty_fields::EmptyFields;
 use crate::failure::Failure;
-use crate::file_samples::{FileSamples, PlannedSample};
+use crate::file_samples::{FileSamples, PlannedSample, check_samples};
 use crate::inspection::{Inspected, Inspection};
 use crate::lists::{self, ListColumns};
 use crate::options::read_text;
@@ -23,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Create shards from files: folders of images, a CSV or JSON-lines list, or a list of files.
+/// Create shards from files: folders of images, a CSV, TSV or JSON-lines list, or a list of files.
 ///
 /// The plan is written beside the shards first (train.plan.json for train-%06d.tar). A shard appears under
 /// its name when it is complete, and --resume resumes an interrupted run. The shards are the same, byte by
@@ -32,27 +35,47 @@ use std::time::Instant;
 ///
 /// Files are stored as they are. An image with a wrong extension, such as a PNG called .JPEG, is stored as
 /// the field of its real format (png), and listed.
+///
+/// The key of a sample is the path of its file, below --from-dir or as in a CSV, TSV or JSON-lines list,
+/// without the extension, and with _ for each dot in the file's name: cat/a.v2.png has the key cat/a_v2. So a
+/// key stays when other files come and go, and `split` keeps a sample where it was.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     from: SourceOptions,
-    /// The directory for relative paths in a list. [default: that of a CSV or JSON-lines list, the working
-    /// directory otherwise]
+    /// The directory for relative paths in a list. [default: that of a CSV, TSV or JSON-lines list, the
+    /// working directory otherwise]
     #[arg(long, value_name = "DIR", conflicts_with = "from_dir")]
     root: Option<PathBuf>,
     #[command(flatten)]
     columns: ListColumns,
+    /// With --from-list: the names end in NUL, as `find -print0` writes them.
+    #[arg(long, conflicts_with_all = ["from_dir", "from_csv", "from_tsv", "from_jsonl"])]
+    null: bool,
+    /// Number the samples (000000000, 000000001, …) instead of taking keys from the paths of files. Then a
+    /// file more or less changes the keys of all after it, and `split` moves samples between train and val.
+    #[arg(long, conflicts_with_all = ["key", "from_list"])]
+    number_keys: bool,
+    /// With --from-dir: number the classes as this JSON list of names does. The first run writes it, and the
+    /// next ones, such as that of a validation folder, use it.
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["from_csv", "from_tsv", "from_jsonl", "from_list"])]
+    classes: Option<String>,
     /// With --from-dir: add a field `json` with the path of the image.
-    #[arg(long, requires = "from_dir")]
+    #[arg(long, conflicts_with_all = ["from_csv", "from_tsv", "from_jsonl", "from_list"])]
     with_names: bool,
     /// Decode every image before anything is written, and list damaged ones. A later --resume does not need
     /// it.
     #[arg(long)]
     verify: bool,
     /// Leave out samples with files that are missing, empty, no image although their extension is that of
-    /// one, or found by --verify, and list them.
-    #[arg(long)]
-    skip_bad: bool,
+    /// one, or found by --verify, and list them. COUNT is the largest number left out. [default: the larger
+    /// of 10 and one in a thousand]
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    skip_bad: Option<Option<u64>>,
+    #[command(flatten)]
+    empty: EmptyFields,
     /// The names of the shards, such as 'out/train-%06d.tar' or 's3://bucket/train-%06d.tar'.
     #[arg(long, value_name = "NAMES")]
     to: String,
@@ -82,6 +105,10 @@ struct SourceOptions {
     /// A CSV list with one row for each sample, and column names in the first row; - is stdin.
     #[arg(long, value_name = "FILE")]
     from_csv: Option<String>,
+    /// A list of tab-separated values with one row for each sample, and column names in the first row; quotes
+    /// have no meaning; - is stdin.
+    #[arg(long, value_name = "FILE")]
+    from_tsv: Option<String>,
     /// A list with one JSON object a line for each sample; - is stdin.
     #[arg(long, value_name = "FILE")]
     from_jsonl: Option<String>,
@@ -96,22 +123,44 @@ struct CreateInput {
     root: PathBuf,
     samples: Vec<PlannedSample>,
     classes: Option<Vec<String>>,
+    /// The list that the samples come from, for messages.
+    list: String,
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let Options { limits, shuffle, write_options, verify, skip_bad, .. } = &options;
+    let Options { limits, shuffle, write_options, verify, skip_bad, empty, .. } = &options;
     write_options.check(options.index.is_some())?;
     let series = Series::new(&options.to)?;
-    if !options.columns.is_default() && options.from.from_csv.is_none() && options.from.from_jsonl.is_none() {
-        let what = "--file, --key and --as-json are for --from-csv and --from-jsonl";
+    let SourceOptions { from_dir, from_list, .. } = &options.from;
+    if !options.columns.is_default() && (from_dir.is_some() || from_list.is_some()) {
+        let what = "--file, --no-files, --key and --as-json are for --from-csv, --from-tsv and --from-jsonl";
         return Err(Failure::Usage(what.into()));
     }
     let place = options.index.as_ref();
     let index = place.map(|place| place.clone().unwrap_or_else(|| series.beside("index")));
     check_index(index.as_deref(), &series, write_options, context)?;
-    let CreateInput { root, samples, classes } = list_samples(&options, context)?;
+    let shared = SharedClasses::load(&options, index.as_deref(), &series, context)?;
+    let CreateInput { root, mut samples, classes, list } = list_samples(&options, shared.as_ref(), context)?;
+    if options.number_keys {
+        samples.iter_mut().for_each(|sample| sample.key = None);
+    }
+    let advice = match (from_dir, from_list) {
+        (Some(_), _) => "; rename a file, or number the samples by --number-keys",
+        (_, None) if options.columns.keys_are_paths() => {
+            "; name a column of keys by --key, or number the samples by --number-keys"
+        }
+        _ => "",
+    };
+    check_samples(&samples, &list, advice)?;
     let threads = write_options.threads.count();
-    let inspection = Inspection { root: root.clone(), threads, decode: *verify, skip_bad: *skip_bad };
+    let inspection = Inspection {
+        root: root.clone(),
+        threads,
+        decode: *verify,
+        skip_bad: *skip_bad,
+        empty: empty.clone(),
+        list,
+    };
     let Inspected { mut samples, left_out, renamed } = inspection.run(samples, context)?;
     if samples.is_empty() {
         return Err(Failure::Failed("there are no samples".into()));
@@ -119,7 +168,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if let Some(seed) = shuffle {
         Rng::new(*seed, 0, 0).shuffle(&mut samples);
     }
-    let samples = FileSamples::new(root, samples)?;
+    let samples = FileSamples::new(root, samples);
     let mut cutter = ShardCutter::new(*limits);
     for number in 0..samples.len() {
         cutter.push(&samples.key(number), samples.sizes(number));
@@ -135,15 +184,23 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if options.with_names {
         plan = plan.option("with-names", true);
     }
+    if options.number_keys {
+        plan = plan.option("number-keys", true);
+    }
     let place = series.beside("classes");
     let job = WriteJob { series, plan, shards, samples: Arc::new(samples) };
     if let Some(classes) = &classes {
         // If the plan differs too, its error says more.
         job.check(write_options, context)?;
         check_classes(&place, classes, write_options, context)?;
+        match &shared {
+            None => check_neighbours(&job.series, classes, context)?,
+            Some(SharedClasses { classes: Some(_), .. }) => {}
+            Some(SharedClasses { place, .. }) => share_classes(place, classes, context)?,
+        }
     }
     let start = Instant::now();
-    let outcome = job.run(write_options, context)?;
+    let outcome = job.run(write_options, context)?.leaving_out(left_out);
     let rates = outcome.rates(start.elapsed());
     if let Some(classes) = classes {
         put(&place, &classes, &context.store)?;
@@ -170,35 +227,66 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     lines.into_iter().flatten().try_for_each(|line| context.output.line(line))
 }
 
+/// The file of `--classes`, and its classes if it exists.
+struct SharedClasses {
+    place: String,
+    classes: Option<Vec<String>>,
+}
+
+impl SharedClasses {
+    fn load(
+        options: &Options,
+        index: Option<&str>,
+        series: &Series,
+        context: &Context,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(place) = options.classes.clone() else { return Ok(None) };
+        let url = ObjectUrl::parse(&place);
+        let plan = series.beside("plan");
+        let is_other = [index, Some(&*plan)].into_iter().flatten().any(|other| {
+            url.is_same_place(&ObjectUrl::parse(other))
+        });
+        if is_other || series.holds(&place) {
+            let place = SecretUrl::from(place);
+            return Err(Failure::Usage(format!("the list of classes {place} would be a file of the series")));
+        }
+        let classes = load_classes(&place, context)?;
+        Ok(Some(SharedClasses { place, classes }))
+    }
+}
+
 /// Lists the samples of the source.
-fn list_samples(options: &Options, context: &Context) -> Result<CreateInput, Failure> {
-    let SourceOptions { from_dir, from_csv, from_jsonl, from_list } = &options.from;
+fn list_samples(
+    options: &Options,
+    shared: Option<&SharedClasses>,
+    context: &Context,
+) -> Result<CreateInput, Failure> {
+    let SourceOptions { from_dir, from_csv, from_tsv, from_jsonl, from_list } = &options.from;
     if let Some(root) = from_dir {
         let progress = context.progress("listing files", Unit::Samples, None);
         // Listing waits for the disk, so more threads than cores are useful.
         let threads = options.write_options.threads.count().max(8);
-        let folders = ClassFolders::read(root, options.with_names, threads, progress, &context.interrupt)?;
-        let ClassFolders { classes, samples, ignored, hidden } = folders;
-        if ignored > 0 {
-            note(format_args!("left out: {} with another extension", text::counted(ignored, "file")));
-        }
-        if hidden > 0 {
-            note(format_args!("left out: {}, as readers skip them", text::counted(hidden, "hidden file")));
-        }
-        return Ok(CreateInput { root: root.clone(), samples, classes: Some(classes) });
+        let given = shared.and_then(|shared| shared.classes.clone());
+        let ClassFolders { classes, samples, notes } =
+            ClassFolders::read(root, given, options.with_names, threads, progress, &context.interrupt)?;
+        notes.iter().for_each(note);
+        let list = String::new();
+        return Ok(CreateInput { root: root.clone(), samples, classes: Some(classes), list });
     }
-    let list = [from_csv, from_jsonl, from_list].into_iter().flatten().next().map_or("-", String::as_str);
-    let document = read_text(list, context)?;
-    let shown = if list == "-" { "stdin".to_owned() } else { SecretUrl::from(list).to_string() };
-    let samples = match (from_csv, from_jsonl) {
-        (Some(_), _) => lists::csv(&document, &options.columns, &shown)?,
-        (_, Some(_)) => lists::jsonl(&document, &options.columns, &shown)?,
-        _ => lists::files(&document, &shown)?,
+    let places = [from_csv, from_tsv, from_jsonl, from_list];
+    let place = places.into_iter().flatten().next().map_or("-", String::as_str);
+    let document = read_text(place, context)?;
+    let list = if place == "-" { "stdin".to_owned() } else { SecretUrl::from(place).to_string() };
+    let samples = match (from_csv, from_tsv, from_jsonl) {
+        (Some(_), _, _) => lists::csv(&document, CellFormat::Csv, &options.columns, &list)?,
+        (_, Some(_), _) => lists::csv(&document, CellFormat::Tsv, &options.columns, &list)?,
+        (_, _, Some(_)) => lists::jsonl(&document, &options.columns, &list)?,
+        _ => lists::files(&document, options.null, &list)?,
     };
-    let beside = || match ObjectUrl::parse(list).local_path() {
+    let beside = || match ObjectUrl::parse(place).local_path() {
         // Lists by `find` and `ls` have paths relative to the working directory.
         Ok(Some(path)) if from_list.is_none() => path.parent().unwrap_or(Path::new("")).to_owned(),
         _ => PathBuf::new(),
     };
-    Ok(CreateInput { root: options.root.clone().unwrap_or_else(beside), samples, classes: None })
+    Ok(CreateInput { root: options.root.clone().unwrap_or_else(beside), samples, classes: None, list })
 }

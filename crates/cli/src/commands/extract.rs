@@ -12,6 +12,7 @@ use crate::text;
 use clap::ValueEnum;
 use md5::{Digest, Md5};
 use shardstream::shards::glob::Glob;
+use shardstream::store::{ObjectUrl, remove_partial_files};
 use shardstream::{Result, Sample, SecretUrl, ShardList};
 use std::collections::HashSet;
 use std::io;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// A / in a key makes a directory. A key that would lead out of the directory (with .. or a leading /) is
 /// refused. Two files of the same name are an error, except with --existing skip, which writes one of them.
-/// Each file appears under its name when it is complete.
+/// Each file appears under its name when it is complete, and all are on the disk when the command ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -51,7 +52,8 @@ pub(crate) struct Options {
 enum ExistingFiles {
     /// Fail, since it may be from another shard.
     Fail,
-    /// Keep it, to resume an extraction.
+    /// Keep it, to resume an extraction. An empty file in the place of one that is not is written again: a
+    /// power failure leaves such files.
     Skip,
     /// Replace it.
     Replace,
@@ -66,6 +68,8 @@ struct Extraction {
     existing: ExistingFiles,
     /// MD5 hashes of the names of all files of this run.
     names: Mutex<HashSet<[u8; 16]>>,
+    /// The local directories without partial files of killed runs.
+    clean: Mutex<HashSet<String>>,
 }
 
 /// What was read and written.
@@ -88,11 +92,16 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         fields: options.fields.clone(),
         existing: options.existing,
         names: Mutex::default(),
+        clean: Mutex::default(),
     };
     let total = match options.samples {
-        Some(count) => extract_first(&extraction, &shards, count, context)?,
-        None => extract_all(extraction, &shards, options.threads.count(), context)?,
+        Some(count) => extract_first(&extraction, &shards, count, context),
+        None => extract_all(extraction, &shards, options.threads.count(), context),
     };
+    // After a failure as well: --existing skip keeps these files.
+    let synced = files::sync_file_system(&options.to);
+    let total = total?;
+    synced?;
     if !options.keys.is_empty() && total.samples == 0 {
         return Err(Failure::Failed(format!(
             "none of {} samples has a key of --keys",
@@ -177,6 +186,16 @@ impl Extraction {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(hash)
     }
 
+    /// Removes partial files that killed runs left beside the file, once for each directory.
+    fn remove_partial(&self, place: &SecretUrl) {
+        let (directory, _) = ObjectUrl::from(place).split_last();
+        let mut clean = self.clean.lock().unwrap_or_else(PoisonError::into_inner);
+        if !clean.contains(directory) {
+            remove_partial_files(directory, |_| true);
+            clean.insert(directory.to_owned());
+        }
+    }
+
     /// Writes the selected fields of a sample.
     fn write(&self, sample: &Sample, written: &mut ExtractCounts) -> Result<()> {
         written.read += 1;
@@ -190,10 +209,7 @@ impl Extraction {
             }
             let Some(bytes) = value.as_bytes() else { continue };
             let name = format!("{}.{field}", sample.key());
-            if let Some(why) = files::leads_out(&name) {
-                let message = format!("the name {name:?} {why}, and is not written");
-                return Err(sample.locate(io::Error::new(io::ErrorKind::InvalidInput, message).into()));
-            }
+            let place = ObjectUrl::parse(&self.to).join(&name).map_err(|error| sample.locate(error))?;
             if !self.claim(&name) {
                 if self.existing == ExistingFiles::Skip {
                     written.skipped += 1;
@@ -203,10 +219,12 @@ impl Extraction {
                     format!("two samples have the name {name:?}: extract their shards to two places");
                 return Err(sample.locate(io::Error::new(io::ErrorKind::AlreadyExists, message).into()));
             }
-            let place = files::below(&self.to, &name);
-            let replace = self.existing == ExistingFiles::Replace;
-            let is_written = (replace || !files::exists(&self.reader.store, &place)?)
-                && files::write(&self.reader.store, &place, bytes, replace)
+            self.remove_partial(&place);
+            let place = place.expose_secret();
+            let replace = self.existing == ExistingFiles::Replace
+                || self.existing == ExistingFiles::Skip && !bytes.is_empty() && files::is_empty(place)?;
+            let is_written = (replace || !files::exists(&self.reader.store, place)?)
+                && files::write(&self.reader.store, place, bytes, replace)
                     .map_err(|error| sample.locate(error.in_member(name.clone())))?;
             if is_written {
                 written.files += 1;

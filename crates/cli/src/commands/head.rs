@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::documents::check_sheet;
 use crate::failure::Failure;
 use crate::field::{FieldKind, FieldPreview};
-use crate::options::{JsonOption, Patterns};
+use crate::options::{IndexedPatterns, JsonOption};
 use crate::samples;
 use crate::text;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
+    patterns: IndexedPatterns,
     /// Number of samples.
     #[arg(short = 'n', long = "samples", value_name = "COUNT", default_value_t = 10)]
     samples: u64,
@@ -63,12 +63,12 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if let Some(place) = &options.sheet {
         check_sheet(place, context)?;
     }
-    let shards = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards(context)?;
     let decoder = Decoder::new();
     let mut sheet = options.sheet.as_ref().map(|_| ContactSheet::new(options.side, options.columns));
     let mut left = options.samples;
     if left > 0 {
-        samples::in_order(&shards, context, "head", |sample| {
+        samples::as_indexed(&shards, index.as_ref(), context, "head", |sample| {
             show(&sample, &options, &decoder, context)?;
             if let Some(sheet) = &mut sheet {
                 add_images(&sample, &options, sheet)?;
@@ -101,11 +101,11 @@ fn show(sample: &Sample, options: &Options, decoder: &Decoder, context: &Context
         let fields = fields.map(|(field, bytes)| (field, FieldPreview::of(field, bytes, decoder))).collect();
         return context.output.record(&HeadRecord { shard: sample.shard(), key: sample.key(), fields });
     }
-    context.output.line(format_args!("{}  {}", text::printable(sample.key()), sample.shard()))?;
+    context.output.line(format_args!("{}  {}", sample.key(), sample.shard()))?;
     let width = sample.fields().map(|(field, _)| field.chars().count()).max().unwrap_or(0);
     for (field, bytes) in fields {
         let shown = FieldPreview::of(field, bytes, decoder);
-        context.output.line(format_args!("  {:width$}  {}", text::printable(field), shown.line))?;
+        context.output.line(format_args!("  {:width$}  {}", field, shown.line))?;
         if options.terminal
             && shown.kind == FieldKind::Image
             && let Ok(blocks) = half_blocks(bytes, TERMINAL_COLUMNS)

@@ -306,26 +306,26 @@ impl ShardContents {
         }
         let known = self.sizes.count;
         if known == 0 {
-            return out.line("\nfields and sizes: not known, since the index has numbers of samples alone");
+            return out.lines("\nfields and sizes: not known, since the index has numbers of samples alone");
         }
         if !self.fields.is_empty() {
             let mut table = Table::new(&["field", ">samples", ">share", ">mean size", "type"]);
             for (name, field) in &self.fields {
                 table.row([
-                    text::printable(name).into_owned(),
+                    name.clone(),
                     text::number(field.sizes.count),
                     text::percent(field.sizes.count, known),
                     text::bytes(field.sizes.mean() as u64),
                     field.described(),
                 ]);
             }
-            out.line(format_args!("\n{table}"))?;
+            out.lines(format_args!("\n{table}"))?;
         }
         let part = match known == samples {
             true => String::new(),
             false => format!(", known of {}", text::counted(known, "sample")),
         };
-        out.line(format_args!("\nsize of a sample: {}{part}", self.sizes.line(text::bytes)))?;
-        out.line(self.sizes.histogram(text::bytes))
+        out.lines(format_args!("\nsize of a sample: {}{part}", self.sizes.line(text::bytes)))?;
+        out.lines(self.sizes.histogram(text::bytes))
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     if options.json.json {
         return Ok(());
     }
-    context.output.line(&table)?;
+    context.output.lines(&table)?;
     let without = match unknown {
         0 => String::new(),
         _ => format!(", without {} of unknown size", text::counted(unknown, "shard")),

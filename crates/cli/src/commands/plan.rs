@@ -1,5 +1,10 @@
 //! `shardstream plan`
 
+mod node_cache;
+mod orders;
+mod rank_load;
+mod repeated_pairs;
+
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::input::Input;
@@ -7,13 +12,12 @@ use crate::options::TrainingOptions;
 use crate::quantity::{amount, size};
 use crate::table::Table;
 use crate::text;
+use orders::OrderComparison;
+use rank_load::{RankLoad, Training};
 use serde::Serialize;
 use shardstream::index::ShardIndex;
-use shardstream::plan::Slice;
 use shardstream::prelude::*;
 
-/// Default size of a request in bytes.
-const REQUEST_BYTES: u64 = 8 << 20;
 /// Number of ranks that the table shows; `--json` has all.
 const MAX_LISTED: usize = 16;
 /// Numbers of streams per rank that are suggested.
@@ -21,8 +25,14 @@ const STREAMS_PER_RANK: [usize; 4] = [1, 2, 4, 8];
 
 /// Show what a training will read, before it runs: ranks, balance, steps, memory, bandwidth, requests, cost.
 ///
-/// Uses the same plan as a `Dataset` and a `Loader` with these options. Loads the index, or reads the headers
-/// of the shards. Shards that have changed since the index was built are an error.
+/// Uses the same plan as a `Dataset` and a `Loader` with these options: with --index, that of a dataset with
+/// this index; without it, that of a dataset without one, after reading the headers of all shards to count
+/// their samples. Shards that have changed since the index was built are an error.
+///
+/// The last table compares two orders of the shards: dealt anew in each epoch, or kept by each stream. It has
+/// the share of the bytes that the caches of the nodes have, and `repeated pairs`: how many times as often as
+/// after a uniform shuffle two samples of one global batch are in one global batch of the next epoch. 1 is
+/// the best mix.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -44,6 +54,12 @@ pub(crate) struct Options {
     /// The epoch to plan.
     #[arg(long, default_value_t = 0)]
     epoch: u64,
+    /// Number of nodes, each with a cache that its ranks share [default: one for each rank].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    nodes: Option<u16>,
+    /// Size of the cache of each node [default: without a limit].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    node_cache: Option<u64>,
     /// Samples per second of all ranks together, to show the bandwidth that they need.
     #[arg(long, value_name = "COUNT", value_parser = amount)]
     samples_per_second: Option<f64>,
@@ -76,19 +92,6 @@ impl From<LastBatchOption> for LastBatch {
     }
 }
 
-/// What one rank reads in an epoch.
-#[derive(Debug, Clone, Default, Serialize)]
-struct RankLoad {
-    rank: usize,
-    streams: usize,
-    samples: u64,
-    bytes: u64,
-    /// Number of shards that it reads from.
-    shards: usize,
-    requests: u64,
-    steps: Option<u64>,
-}
-
 /// The document that `--json` writes.
 #[derive(Debug, Serialize)]
 struct PlanReport {
@@ -99,10 +102,11 @@ struct PlanReport {
     streams: usize,
     world_size: usize,
     batch: u32,
-    /// Batches in an epoch, of each rank.
-    steps: Option<u64>,
-    /// By what share the rank with the most samples is above the average.
-    imbalance: f64,
+    #[serde(flatten)]
+    balance: Balance,
+    /// The same with an index, if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_index: Option<Balance>,
     /// Numbers of ranks that divide the streams.
     fitting_world_sizes: Vec<usize>,
     /// Numbers of streams that the ranks divide.
@@ -118,7 +122,51 @@ struct PlanReport {
     bytes_per_epoch: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     price_per_epoch: Option<f64>,
+    #[serde(flatten)]
+    orders: OrderComparison,
     ranks: Vec<RankLoad>,
+}
+
+/// How evenly the ranks share an epoch.
+#[derive(Debug, Serialize)]
+struct Balance {
+    /// Batches in an epoch of each rank, if it is the same number on all.
+    steps: Option<u64>,
+    fewest_steps: u64,
+    most_steps: u64,
+    /// By what share the rank with the most samples is above the average.
+    imbalance: f64,
+}
+
+impl Balance {
+    fn of(ranks: &[RankLoad]) -> Self {
+        let steps = || ranks.iter().map(|rank| rank.steps);
+        let (fewest_steps, most_steps) = (steps().min().unwrap_or(0), steps().max().unwrap_or(0));
+        let largest = ranks.iter().map(|rank| rank.samples).max().unwrap_or(0);
+        let average = ranks.iter().map(|rank| rank.samples).sum::<u64>() as f64 / ranks.len().max(1) as f64;
+        Balance {
+            steps: Some(most_steps).filter(|steps| *steps == fewest_steps),
+            fewest_steps,
+            most_steps,
+            imbalance: if average > 0.0 { largest as f64 / average - 1.0 } else { 0.0 },
+        }
+    }
+
+    /// The steps in words.
+    fn steps(&self) -> String {
+        match self.steps {
+            Some(steps) => format!("{} an epoch on each rank", text::number(steps)),
+            None => {
+                let [fewest, most] = [self.fewest_steps, self.most_steps].map(text::number);
+                format!("{fewest} to {most} an epoch, by rank")
+            }
+        }
+    }
+
+    /// The difference between the ranks in words.
+    fn imbalance(&self) -> String {
+        format!("the rank of most samples has {:.1} % more than the average", 100.0 * self.imbalance)
+    }
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
@@ -142,18 +190,15 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
     let world_size = usize::from(options.world_size);
     let streams = options.training.streams(world_size);
     let index: Index = shards.iter().cloned().collect();
-    let mut ranks = Vec::new();
-    for rank in 0..world_size {
-        context.interrupt.check()?;
-        ranks.push(rank_load(options, &index, streams, rank, context)?);
-    }
+    let is_indexed = options.training.index.is_given();
+    let training = Training { options, shards: &index, is_indexed, streams, context };
+    let ranks = training.rank_loads()?;
+    let orders = OrderComparison::of(&training)?;
     let samples = index.samples();
     let bytes: u64 = index.iter().filter_map(ShardIndex::bytes).sum();
     let bytes_per_sample = bytes as f64 / samples.max(1) as f64;
     let (read, requests): (u64, u64) =
         ranks.iter().fold((0, 0), |sum, rank| (sum.0 + rank.bytes, sum.1 + rank.requests));
-    let largest = ranks.iter().map(|rank| rank.samples).max().unwrap_or(0);
-    let average = ranks.iter().map(|rank| rank.samples).sum::<u64>() as f64 / world_size as f64;
     let of_rank = ranks.iter().map(|rank| rank.streams).max().unwrap_or(0) as u64;
     let buffered = u64::from(options.training.shuffle).min(samples.div_ceil(streams as u64));
     let per_second = options.samples_per_second.map(|samples| samples * bytes_per_sample);
@@ -163,6 +208,10 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
             Some(gb.unwrap_or(0.0) * read as f64 / 1e9 + requested.unwrap_or(0.0) * requests as f64 / 1e4)
         }
     };
+    let indexed = Training { is_indexed: true, ..training };
+    // Fewer samples than streams have no plan with an index.
+    let has_plan = !is_indexed && samples >= streams as u64;
+    let with_index = if has_plan { Some(indexed.rank_loads()?) } else { None };
     Ok(PlanReport {
         shards: index.len(),
         samples,
@@ -171,8 +220,8 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
         streams,
         world_size,
         batch: options.batch,
-        steps: ranks.first().and_then(|rank| rank.steps),
-        imbalance: if average > 0.0 { largest as f64 / average - 1.0 } else { 0.0 },
+        balance: Balance::of(&ranks),
+        with_index: with_index.map(|ranks| Balance::of(&ranks)),
         fitting_world_sizes: (1..=streams).filter(|ranks| streams.is_multiple_of(*ranks)).collect(),
         fitting_streams: STREAMS_PER_RANK.iter().map(|times| times * world_size).collect(),
         shuffle_bytes_per_rank: (of_rank as f64 * buffered as f64 * bytes_per_sample) as u64,
@@ -182,62 +231,9 @@ fn report(options: &Options, shards: &[ShardIndex], context: &Context) -> Result
         requests_per_epoch: requests,
         bytes_per_epoch: read,
         price_per_epoch: price,
+        orders,
         ranks,
     })
-}
-
-/// What a rank reads, according to the dataset and the loader that it would have.
-fn rank_load(
-    options: &Options,
-    index: &Index,
-    streams: usize,
-    rank: usize,
-    context: &Context,
-) -> Result<RankLoad, Failure> {
-    let dataset = Dataset::builder(index.shards())
-        .store(context.store.clone())
-        .limits(context.reader.limits)
-        .index(index.clone())
-        .topology(Topology::new(rank, usize::from(options.world_size))?)
-        .streams(streams)
-        .shuffle_shards(true)
-        .seed(options.seed)
-        .build()?;
-    let loader = Loader::builder(dataset.clone())
-        .threads(1)
-        .batch(options.batch as usize)
-        .last_batch(options.last_batch.into())
-        .build()?;
-    let mut load =
-        RankLoad { rank, steps: loader.steps(), streams: dataset.streams().len(), ..RankLoad::default() };
-    let mut shards = vec![false; index.len()];
-    for &stream in dataset.streams() {
-        for Slice { shard: number, samples, .. } in dataset.plan().stream(options.epoch, stream) {
-            let Some(shard) = index.iter().nth(number) else { continue };
-            let bytes = bytes_of(shard, samples.start..samples.end.min(shard.samples()));
-            load.samples += samples.end.min(shard.samples()) - samples.start;
-            load.bytes += bytes;
-            load.requests += bytes.div_ceil(REQUEST_BYTES).max(1);
-            if let Some(shard) = shards.get_mut(number) {
-                *shard = true;
-            }
-        }
-    }
-    load.shards = shards.iter().filter(|read| **read).count();
-    Ok(load)
-}
-
-/// Number of bytes read for a range of samples of a shard.
-fn bytes_of(shard: &ShardIndex, samples: std::ops::Range<u64>) -> u64 {
-    let whole = shard.bytes().unwrap_or(0);
-    if samples.is_empty() {
-        return 0;
-    }
-    match shard.range(samples.clone()) {
-        Some(range) => range.end - range.start,
-        // A compressed shard is read from its beginning.
-        None => (whole as f64 * samples.end as f64 / shard.samples().max(1) as f64) as u64,
-    }
 }
 
 fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(), Failure> {
@@ -263,10 +259,13 @@ fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(),
             text::number(report.batch.into())
         ),
     )?;
-    let steps = report.steps.map_or_else(|| "not known".to_owned(), text::number);
-    line("steps", format!("{steps} an epoch on each rank"))?;
-    let more = 100.0 * report.imbalance;
-    line("balance", format!("the rank of most samples has {more:.1} % more than the average"))?;
+    let unknown =
+        if report.with_index.is_some() { "; without an index, a loader does not know them" } else { "" };
+    line("steps", report.balance.steps() + unknown)?;
+    line("balance", report.balance.imbalance())?;
+    if let Some(indexed) = &report.with_index {
+        line("with an index", format!("{}; {}", indexed.steps(), indexed.imbalance()))?;
+    }
     line("ranks that fit", format!("{} (they divide the streams)", list(&report.fitting_world_sizes)))?;
     line("streams that fit", format!("{} and other multiples of the ranks", list(&report.fitting_streams)))?;
     line(
@@ -295,15 +294,17 @@ fn show(options: &Options, report: &PlanReport, context: &Context) -> Result<(),
     if let Some(price) = report.price_per_epoch {
         line("price of an epoch", if price < 1.0 { format!("{price:.6}") } else { format!("{price:.2}") })?;
     }
-    let mut table = Table::new(&[">rank", ">streams", ">shards", ">samples", ">bytes", ">requests"]);
+    line("cache of a node", report.orders.cache_of_a_node(report.bytes))?;
+    let titles = [">rank", ">streams", ">shards", ">samples", ">bytes", ">requests", ">steps"];
+    let mut table = Table::new(&titles);
     for rank in report.ranks.iter().take(MAX_LISTED) {
         let numbers = [rank.rank, rank.streams, rank.shards].map(|number| text::number(number as u64));
         let more = [text::number(rank.samples), text::bytes(rank.bytes), text::number(rank.requests)];
-        table.row(numbers.into_iter().chain(more));
+        table.row(numbers.into_iter().chain(more).chain([text::number(rank.steps)]));
     }
-    context.output.line(format_args!("\n{table}"))?;
-    match report.ranks.len().saturating_sub(MAX_LISTED) {
-        0 => Ok(()),
-        more => context.output.line(format_args!("and {} more: --json has all", counted(more, "rank"))),
+    context.output.lines(format_args!("\n{table}"))?;
+    if let more @ 1.. = report.ranks.len().saturating_sub(MAX_LISTED) {
+        context.output.line(format_args!("and {} more: --json has all", counted(more, "rank")))?;
     }
+    report.orders.show(context)
 }

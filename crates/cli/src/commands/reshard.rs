@@ -10,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::output::note;
 use crate::range_samples::SamplePosition;
 use crate::rewrite::Rewrite;
+use crate::sample_list::SampleList;
 use crate::series::Series;
 use crate::text;
 use crate::write_options::{ShardLimits, WriteOptions};
@@ -29,8 +30,10 @@ use std::sync::Arc;
 /// larger than --max-size if names are not ASCII or longer than 500 bytes, or if the input is compressed; a
 /// note on stderr says so. A duplicate key in a shard is then found only when that shard is written.
 ///
-/// Compressed shards have no byte ranges. They are read from their beginning for each output shard, and
-/// cannot be shuffled.
+/// Compressed shards have no byte ranges, and cannot be shuffled. They are read from beginning to end, once
+/// by all threads, or once by each if the output is compressed.
+///
+/// A shard that is replaced while it is read is an error: no samples of two versions are written.
 ///
 /// The plan is written beside the shards (out.plan.json for out-%06d.tar). A shard appears under its name
 /// when it is complete. --resume keeps the shards of the same plan, and the result is the same, byte by byte.
@@ -55,6 +58,22 @@ pub(crate) struct Options {
     /// Keep only samples whose key is in this file, one a line; - is stdin. Reads the headers of all shards.
     #[arg(long, value_name = "FILE", conflicts_with = "index")]
     keys: Option<String>,
+    /// Leave out the samples in this list, as `verify --to-list` writes it: lines of JSON with `shard` and
+    /// `key`; - is stdin. Reads the headers of all shards.
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["index", "only"])]
+    without: Option<String>,
+    /// Keep only the samples in this list, such as the bad ones to look at. Reads the headers of all shards.
+    #[arg(long, value_name = "LIST", conflicts_with = "index")]
+    only: Option<String>,
+    /// Leave out damaged samples, and name them on stderr. COUNT is the largest number left out. [default:
+    /// the larger of 10 and one in a thousand] Of a shard with a damaged header, nothing behind it is kept.
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, conflicts_with = "index")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    skip_bad: Option<Option<u64>>,
+    /// Number the samples: their keys become 000000000, 000000001 and so on, in the order of the output.
+    /// Merges series that have the same keys.
+    #[arg(long)]
+    rekey: bool,
     #[command(flatten)]
     edit: FieldEdit,
     /// Write the index of the new shards here.
@@ -75,16 +94,31 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         listed.as_ref().map(|text| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect());
     let loaded = index.load(context)?;
     let threads = write_options.threads.count().max(16);
-    let input = Input::load(patterns, loaded.as_ref(), threads, context)?;
+    let input = match options.skip_bad {
+        None => Input::load(patterns, loaded.as_ref(), threads, context)?,
+        skip_bad => Input::load_undamaged(patterns, skip_bad, threads, context)?,
+    };
     input.check_apart(&series)?;
     let input = Arc::new(input.check_unchanged(threads, context)?);
+    let read = |place: &String| SampleList::read(place, context);
+    let without = options.without.as_ref().map(read).transpose()?;
+    let only = options.only.as_ref().map(read).transpose()?;
+    let without = without.as_ref().map(|list| list.find(&input)).unwrap_or_default();
+    let only = only.as_ref().map(|list| list.find(&input));
+    let mut left_out = 0;
     let is_wanted = |key: Option<&str>| {
         let matches = |wanted: &dyn Fn(&str) -> bool| key.is_some_and(wanted);
         glob.as_ref().is_none_or(|glob| matches(&|key| glob.matches(key)))
             && listed.as_ref().is_none_or(|listed| matches(&|key| listed.contains(key)))
     };
-    let wanted = input.samples().filter(|(_, _, key)| is_wanted(*key));
-    let order: Vec<SamplePosition> = wanted.map(|(shard, sample, _)| (shard, sample)).collect();
+    let mut order: Vec<SamplePosition> = Vec::new();
+    for (shard, sample, key) in input.samples() {
+        if without.has(shard, key) {
+            left_out += 1;
+        } else if is_wanted(key) && only.as_ref().is_none_or(|only| only.has(shard, key)) {
+            order.push((shard, sample));
+        }
+    }
     if let Some(listed) = &listed {
         let found: HashSet<&str> = input.samples().filter_map(|(_, _, key)| key).collect();
         let missing = listed.iter().filter(|key| !found.contains(**key)).count() as u64;
@@ -97,12 +131,16 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         limits: *limits,
         shuffle: *shuffle,
         edit,
+        rekey: options.rekey,
         write_options,
         options: Vec::new(),
     };
     rewrite.check(&input)?;
     let job = rewrite.plan(series, &input, order, context)?;
-    let outcome = rewrite.run(job, context)?;
+    let mut outcome = rewrite.run(job, context)?;
+    if options.without.is_some() || options.skip_bad.is_some() {
+        outcome = outcome.leaving_out(left_out + input.damaged.unwrap_or(0));
+    }
     outcome.save_index(to_index.as_deref(), context)?;
     Outcome::report(&[outcome], to_index.as_deref(), write_options.json, context)
 }

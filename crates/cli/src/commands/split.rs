@@ -122,6 +122,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             limits: *limits,
             shuffle: *shuffle,
             edit,
+            rekey: false,
             write_options,
             options: vec![("seed", seed.to_string()), ("share", format!("{start} to {end}"))],
         };

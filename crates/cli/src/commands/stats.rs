@@ -209,7 +209,8 @@ impl Stats {
         out.line(text::counted(self.samples, "sample"))?;
         if !self.labels.is_empty() {
             let labels = self.labels.by_count();
-            out.line(format_args!("\n{} of {}:", text::counted(labels.len() as u64, "label"), label.spec()))?;
+            out.line("")?;
+            out.line(format_args!("{} of {}:", text::counted(labels.len() as u64, "label"), label.spec()))?;
             let shown = &labels[..labels.len().min(top)];
             let counts: Vec<u64> = shown.iter().map(|(_, count)| *count).collect();
             let mut table = Table::bare(&["", ">", ">", ""]);
@@ -221,7 +222,7 @@ impl Stats {
                     bar,
                 ]);
             }
-            out.line(&table)?;
+            out.lines(&table)?;
             if labels.len() > top {
                 let rest: u64 = labels[top..].iter().map(|(_, count)| count).sum();
                 let more = text::counted((labels.len() - top) as u64, "more label");
@@ -233,7 +234,8 @@ impl Stats {
         }
         for (name, bytes) in &self.bytes {
             let share = text::percent(bytes.count, self.samples);
-            out.line(format_args!("\n{}: {share} of samples", text::printable(name)))?;
+            out.line("")?;
+            out.line(format_args!("{name}: {share} of samples"))?;
             out.line(format_args!("  bytes   {}", bytes.line(text::bytes)))?;
             if let Some(lengths) = self.lengths.get(name) {
                 let what = if FieldKind::of(name) == FieldKind::Text { "characters" } else { "elements" };
@@ -244,7 +246,7 @@ impl Stats {
                 out.line(format_args!("  width   {}", widths.line(text::number)))?;
             }
             if let Some(channels) = self.channels.get(name).filter(|channels| channels.images > 0) {
-                out.line(channels)?;
+                out.lines(channels)?;
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::program::{Ran, demo, failure, output, program, sample};
 use crate::support::Every;
-use crate::support::{archive, bucket, files, member};
+use crate::support::{archive, bucket, files, member, noise};
 use shardstream::Sample;
 use std::fs;
 use std::path::Path;
@@ -157,4 +157,84 @@ fn keys_make_directories_and_stay_below_the_target() {
     let left: Vec<String> = tree(dir.path()).into_iter().filter(|name| !name.ends_with(".tar")).collect();
     assert_eq!(left, ["out/a/b/c.txt"]);
     assert!(!Path::new("/tmp/shardstream-x.txt").exists());
+}
+
+/// As after a power failure, or a kill of an earlier version.
+#[test]
+fn an_empty_file_in_the_place_of_another_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let sample = Sample::new("a").with("txt", "whole").with("bin", "");
+    fs::write(dir.path().join("a.tar"), archive(&[sample])).unwrap();
+    fs::create_dir(dir.path().join("out")).unwrap();
+    fs::write(dir.path().join("out/a.txt"), "").unwrap();
+    fs::write(dir.path().join("out/a.bin"), "").unwrap();
+    let said = output(dir.path(), &["extract", "a.tar", "--to", "out", "--existing", "skip"]);
+    assert_eq!(said, "1 file of 1 sample, 5 B, 1 file that were there\n");
+    assert_eq!(fs::read(dir.path().join("out/a.txt")).unwrap(), b"whole");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_killed_extraction_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let samples: Vec<Sample> =
+        (0..2000).map(|number| Sample::new(format!("d/{number:04}")).with("bin", noise(5000))).collect();
+    fs::write(dir.path().join("a.tar"), archive(&samples)).unwrap();
+    let out = dir.path().join("out/d");
+    let there = || fs::read_dir(&out).into_iter().flatten().count();
+    let extract = ["extract", "a.tar", "--to", "out", "--existing", "skip"];
+    let mut child = program(dir.path()).args(extract).spawn().unwrap();
+    while there() < 20 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_micros(300));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A kill may leave one, or none.
+    fs::write(out.join(".0001.bin.0123456789abcdef.partial"), "half").unwrap();
+    output(dir.path(), &extract);
+    let names = tree(&dir.path().join("out"));
+    assert_eq!(names.len(), 2000, "no partial files are left");
+    assert!(names.iter().every(|name| fs::read(dir.path().join("out").join(name)).unwrap() == noise(5000)));
+}
+
+/// The process is killed when it gives the first file its name.
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "needs strace"]
+fn without_hard_links_a_kill_leaves_no_empty_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.tar"), archive(&[Sample::new("a").with("txt", "whole")])).unwrap();
+    let extract = |injected: &[&str]| {
+        let mut strace = std::process::Command::new("strace");
+        strace.current_dir(dir.path()).args([
+            "-f",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=link,linkat,rename",
+        ]);
+        strace.args(["-e", "inject=link,linkat:error=EPERM"]).args(injected);
+        strace.args([
+            env!("CARGO_BIN_EXE_shardstream"),
+            "extract",
+            "a.tar",
+            "--to",
+            "out",
+            "--existing",
+            "skip",
+        ]);
+        strace.output().unwrap()
+    };
+    let killed = extract(&["-e", "inject=rename:signal=KILL"]);
+    assert!(!killed.status.success(), "{killed:?}");
+    let left = tree(&dir.path().join("out"));
+    let is_whole = |name: &&String| {
+        name.ends_with(".partial") || fs::read(dir.path().join("out").join(name)).unwrap() == b"whole"
+    };
+    assert!(left.iter().every(|name| is_whole(&name)), "{left:?}");
+    let ran = extract(&[]);
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(tree(&dir.path().join("out")), ["a.txt"]);
+    assert_eq!(fs::read(dir.path().join("out/a.txt")).unwrap(), b"whole");
 }

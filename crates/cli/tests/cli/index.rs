@@ -63,7 +63,11 @@ fn an_update_reads_only_what_changed() {
 fn a_check_finds_what_changed_is_missing_or_new() {
     let dir = demo();
     output(dir.path(), &["index", "build", "data", "--to", "i.json"]);
-    assert_eq!(output(dir.path(), &["index", "check", "i.json", "data"]), "3 shards: as indexed\n");
+    let url = format!("file://{}/data/*.tar", dir.path().display());
+    for pattern in ["data", "./data/../data", dir.path().join("data").to_str().unwrap(), &url] {
+        let said = output(dir.path(), &["index", "check", "i.json", pattern]);
+        assert_eq!(said, "3 shards: as indexed\n", "{pattern}");
+    }
     fs::remove_file(dir.path().join("data/train-000000.tar")).unwrap();
     fs::write(dir.path().join("data/train-000002.tar"), "short").unwrap();
     write(&dir.path().join("data/new-%06d.tar"), 2, 2);

@@ -1,10 +1,12 @@
 //! Ctrl-C and SIGTERM while a command runs.
 #![cfg(unix)]
 
-use crate::program::{output, program, run, sample};
+use crate::program::{demo, output, program, run, sample};
 use crate::support::archive;
+use crate::support::server::{Reply, Server};
 use shardstream::Sample;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -141,4 +143,92 @@ fn a_verification_resumes_where_it_was_interrupted() {
     assert!(again.out.contains(", 39 of them verified before: 4 findings"), "{again:?}");
     let other = run(dir.path(), &["verify", "*.tar", "--resume", "log.jsonl"]);
     assert_eq!(other.code, Some(2), "{other:?}");
+}
+
+/// Far longer than a command may take to end after a signal, and shorter than any time-out of a store.
+const SOON: Duration = Duration::from_secs(12);
+
+/// Starts a command on this server, and interrupts it when it waits for a response.
+fn interrupt_at_server(directory: &Path, server: &Server, signal_name: &str, command: &[&str]) {
+    let before = server.requests().len();
+    let mut program = program(directory);
+    program.env("STORAGE_EMULATOR_HOST", server.url("")).args(command).arg("--quiet");
+    let mut child = program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(&mut child, || server.requests().len() > before);
+    let requests = || server.requests().len();
+    std::thread::sleep(Duration::from_millis(50));
+    let (sent, asked) = (requests(), Instant::now());
+    signal(&child, signal_name);
+    let ended = child.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!((ended.status.code(), &*error), (Some(130), "shardstream: interrupted\n"), "{command:?}");
+    assert!(asked.elapsed() < SOON, "{command:?}: {:?}", asked.elapsed());
+    assert_eq!(requests(), sent, "{command:?} starts requests anew");
+}
+
+#[test]
+fn one_signal_ends_a_command_wherever_it_waits_for_a_store() {
+    let dir = demo();
+    let silent = Server::start(|_| {
+        std::thread::sleep(Duration::from_secs(90));
+        Reply::new(503, "")
+    });
+    let url = silent.url("/a.tar");
+    let reading = [
+        &["info", &url][..],
+        &["info", "--fast", &url],
+        &["ls", "-l", &url],
+        &["ls", "gs://bucket/*.tar"],
+        &["head", &url],
+        &["cat", "--field", "txt", &url],
+        &["verify", &url],
+        &["stats", &url],
+        &["extract", &url, "--to", "out"],
+        &["index", "build", &url, "--to", "i.json"],
+        &["plan", "data", "--index", &url],
+        &["bench", &url],
+        &["cp", &url, "copy"],
+        &["sync", "gs://bucket", "copy"],
+        &["reshard", &url, "--to", "new/%d.tar"],
+    ];
+    let writing = [
+        &["cp", "data/train-000000.tar", "gs://bucket/"][..],
+        &["reshard", "data", "--to", "gs://bucket/%d.tar"],
+    ];
+    let commands = reading.into_iter().chain(writing);
+    for (command, name) in commands.zip(["INT", "TERM"].into_iter().cycle()) {
+        interrupt_at_server(dir.path(), &silent, name, command);
+    }
+    let slow = Server::start(|_| Reply::new(200, vec![0; 1 << 20]).dripping(512, Duration::from_millis(50)));
+    for command in [&["info", &slow.url("/a.tar")][..], &["cp", &slow.url("/a.tar"), "copy"]] {
+        interrupt_at_server(dir.path(), &slow, "INT", command);
+    }
+    // One that pauses between its tries.
+    let busy = Server::start(|_| Reply::new(503, "").with("Retry-After", 60));
+    interrupt_at_server(dir.path(), &busy, "INT", &["info", &busy.url("/a.tar")]);
+}
+
+#[test]
+fn a_command_that_waits_says_for_what() {
+    let dir = demo();
+    let silent = Server::start(|_| {
+        std::thread::sleep(Duration::from_secs(90));
+        Reply::new(503, "")
+    });
+    let url = silent.url("/a.tar?sig=s3cret");
+    let waits = [
+        (&["info", &url][..], "/a.tar?[redacted] bytes 0-"),
+        (&["ls", "gs://bucket/*.tar"], "gs://bucket/: its listing began "),
+        (&["cp", "data/train-000000.tar", "gs://bucket/"], "gs://bucket/train-000000.tar"),
+    ];
+    for (command, what) in waits {
+        let mut program = program(dir.path());
+        program.env("STORAGE_EMULATOR_HOST", silent.url("")).args(command).args(["--progress", "1"]);
+        let mut child = program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.find(|line| line.starts_with("shardstream: waiting for ")).unwrap();
+        assert!(line.contains(what) && !line.contains("s3cret"), "{command:?}: {line}");
+        signal(&child, "INT");
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+    }
 }

@@ -1,6 +1,6 @@
 //! `--log` and `bench --trace`: events on stderr, and the timeline of the threads.
 
-use crate::program::program;
+use crate::program::{demo, failure, program};
 use shardstream::Sample;
 use shardstream::write::ShardWriter;
 use std::fs;
@@ -39,4 +39,20 @@ fn events_go_to_stderr_and_spans_into_a_timeline() {
     for name in ["read", "map", "collect", "wait for a batch"] {
         assert!(names.contains(name), "no span `{name}` among {names:?}");
     }
+}
+
+/// `/dev/full` is a disk without room.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_on_a_full_disk_fails_the_command() {
+    let dir = demo();
+    let bench = ["bench", "data", "--seconds", "0.1", "--threads", "1"];
+    let error = failure(dir.path(), &[&bench[..], &["--trace", "/dev/full"]].concat(), 1);
+    assert!(error.contains("--trace /dev/full: No space left on device"), "{error}");
+    let mut full = program(dir.path());
+    let full_file = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = full.args(["ls", "data"]).stdout(full_file).output().unwrap();
+    let error = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(1), "{error}");
+    assert!(error.contains("cannot write the output: No space left"), "{error}");
 }

@@ -2,6 +2,7 @@
 
 use crate::program::{demo, failure, output, program};
 use crate::support::archive;
+use crate::support::server::{Reply, Server};
 use serde_json::Value as Json;
 use shardstream::Sample;
 use shardstream::codec::Array;
@@ -146,5 +147,53 @@ fn damage_ends_commands_other_than_verify() {
         let error = failure(dir.path(), command, 1);
         assert!(error.contains("the tar archive is truncated"), "{error}");
         assert!(error.contains("shard data/train-000001.tar") && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn samples_of_an_index_are_read_by_their_bytes() {
+    let dir = demo();
+    output(dir.path(), &["reshard", "data", "--to", "gz/%d.tar.gz", "--count", "7"]);
+    for data in ["data", "gz"] {
+        output(dir.path(), &["index", "build", data, "--to", "i.json", "--force"]);
+        let by_index = ["--index", "i.json"];
+        for number in 0..12 {
+            let cat = ["cat", "--field", "json;txt", "--nth", &number.to_string()].map(str::to_owned);
+            let cat: Vec<&str> = cat.iter().map(String::as_str).collect();
+            let read = output(dir.path(), &[&cat[..], &[data]].concat());
+            assert_eq!(output(dir.path(), &[&cat[..], &by_index].concat()), read, "{data} {number}");
+        }
+        for command in [
+            &["head", "-n", "9"][..],
+            &["cat", "--field", "txt"],
+            &["cat", "--field", "png", "--key", "000007"],
+        ] {
+            let read = output(dir.path(), &[command, &[data]].concat());
+            assert_eq!(output(dir.path(), &[command, &by_index].concat()), read, "{data} {command:?}");
+        }
+        let error = failure(dir.path(), &["cat", "--field", "txt", "--nth", "12", "--index", "i.json"], 1);
+        assert!(error.contains("there is no sample 12 in the index"), "{error}");
+    }
+    // From a web server, one sample takes the bytes of one.
+    output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
+    let shard = fs::read(dir.path().join("data/train-000001.tar")).unwrap();
+    let content = shard.clone();
+    let server = Server::start(move |request| Reply::object(request, &content, "\"1\""));
+    let url = server.url("/train-000001.tar");
+    let nth = ["cat", "--field", "txt", "--nth", "2", "--index", "data/i.json"];
+    assert_eq!(output(dir.path(), &[&nth[..], &[&url]].concat()), "a cat");
+    let bytes: usize = server
+        .requests()
+        .iter()
+        .map(|request| request.range().map_or(shard.len(), |(from, to)| to - from))
+        .sum();
+    assert!(bytes < shard.len() / 2, "{bytes} of {}", shard.len());
+    // Another shard than the indexed one.
+    fs::write(dir.path().join("data/train-000001.tar"), "").unwrap();
+    for command in
+        [["cat", "--field=txt", "--nth=6", "--index=data/i.json"], ["head", "-n", "9", "--index=data/i.json"]]
+    {
+        let error = failure(dir.path(), &command, 1);
+        assert!(error.contains("the shard has changed"), "{error}");
     }
 }

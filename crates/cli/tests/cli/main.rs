@@ -13,6 +13,7 @@ mod limits;
 mod logging;
 mod look;
 mod ls;
+mod names;
 mod odd;
 mod page;
 mod program;

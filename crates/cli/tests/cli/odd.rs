@@ -189,3 +189,16 @@ fn a_disk_that_is_full() {
         assert!(error.starts_with("shardstream: cannot write the output: "), "{error}");
     }
 }
+
+#[test]
+fn a_list_with_a_byte_order_mark_is_read_or_its_encoding_is_named() {
+    let dir = with("utf8.txt", "\u{feff}data/a.tar\r\ndata/b.tar\r\n".as_bytes());
+    assert_eq!(output(dir.path(), &["ls", "--list", "utf8.txt"]), "data/a.tar\ndata/b.tar\n");
+    let utf16: Vec<u8> = "\u{feff}data/ä.tar\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(dir.path().join("utf16.txt"), utf16).unwrap();
+    let error = failure(dir.path(), &["ls", "--list", "utf16.txt"], 1);
+    assert!(
+        error.contains("utf16.txt begins with the byte order mark of UTF-16: save it as UTF-8"),
+        "{error}"
+    );
+}

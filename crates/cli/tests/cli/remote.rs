@@ -53,18 +53,6 @@ fn commands_read_from_a_web_server() {
 }
 
 #[test]
-fn the_http_client_can_be_chosen() {
-    let dir = demo();
-    let server = serve(&dir.path().join("data"));
-    let url = server.url("/train-000000.tar");
-    let info = |transport| output(dir.path(), &["info", &url, "--transport", transport]);
-    assert_eq!(info("native"), info("reqwest"));
-    let ran = run(dir.path(), &["info", &url, "--transport", "curl"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.err.contains("native, reqwest"), "{ran:?}");
-}
-
-#[test]
 fn shards_that_differ_in_their_query_are_told_apart_in_a_log() {
     let dir = demo();
     let whole = fs::read(dir.path().join("data/train-000000.tar")).unwrap();
@@ -127,6 +115,56 @@ fn a_second_signal_ends_a_read_that_hangs() {
     }
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+}
+
+/// Runs `info` on a URL with these variables, which must fail. Returns its message.
+fn refused(directory: &Path, url: &str, variables: &[(&str, &str)]) -> String {
+    let mut command = program(directory);
+    for name in
+        ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"]
+    {
+        command.env_remove(name);
+    }
+    command.args(["info", url, "--retries", "1"]).envs(variables.iter().copied());
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    ran.err
+}
+
+#[test]
+fn a_proxy_that_refuses_or_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for (status, what) in [(407, "into the URL of the proxy"), (403, "HTTP_PROXY"), (502, "HTTP_PROXY")] {
+        let proxy = Server::start(move |_| Reply::new(status, ""));
+        let error = refused(dir.path(), "http://shards.test/a.tar", &[("HTTP_PROXY", &proxy.url(""))]);
+        assert!(error.contains(&status.to_string()) && error.contains("the proxy of HTTP_PROXY"), "{error}");
+        assert!(error.contains(what), "{error}");
+    }
+    // The text of `hyper` for a tunnel that is refused with 407, and for others.
+    for (status, what) in [(407, "into the URL of the proxy"), (403, "tunnel error")] {
+        let proxy = Server::start(move |_| Reply::new(status, ""));
+        let error = refused(dir.path(), "https://shards.test/a.tar", &[("HTTPS_PROXY", &proxy.url(""))]);
+        assert!(error.contains("the proxy of HTTPS_PROXY") && error.contains(what), "{error}");
+        let tries = proxy.requests().len();
+        assert_eq!(tries, if status == 407 { 1 } else { 2 }, "a password that is missing is missing again");
+    }
+    for (name, url) in
+        [("HTTP_PROXY", "http://shards.test/a.tar"), ("HTTPS_PROXY", "https://shards.test/a.tar")]
+    {
+        let error = refused(dir.path(), url, &[(name, "http://127.0.0.1:9")]);
+        assert!(error.contains("Connection refused") && error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_project_that_is_billed_and_not_sent_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Reply::new(400, "<Error><Code>UserProjectMissing</Code></Error>"));
+    let (url, project) = (server.url("/bucket/a.tar"), [("GOOGLE_USER_PROJECT", "payer")]);
+    let error = refused(dir.path(), &url, &project);
+    assert!(error.contains("GOOGLE_USER_PROJECT is sent for gs:// URLs alone"), "{error}");
+    let error = refused(dir.path(), &url, &[]);
+    assert!(error.contains("set GOOGLE_USER_PROJECT"), "{error}");
 }
 
 /// Puts an object into a bucket of [`bucket::start`].

@@ -30,7 +30,6 @@ fn mistakes(url: &str) -> Vec<Vec<String>> {
         of(&["info", "URL", "--retries", "URL"]),
         of(&["info", "URL", "--retries=URL"]),
         of(&["info", "URL", "--progress=URL"]),
-        of(&["info", "URL", "--transport", "URL"]),
         of(&["info", "URL", "--log=URL"]),
         of(&["info", "URL", "--cache-size=URL", "--cache", "x"]),
         of(&["verify", "URL", "--min-side=URL"]),

@@ -1,11 +1,15 @@
 //! Commands that compare a shard with what an index or a log says of it: over a server that gives strong and
 //! weak ETags, times of whole seconds, and an ETag once and a time once.
 
-use crate::program::{output, run, write};
+use crate::program::{demo, output, run, write};
 use crate::support::server::Naming::{Old, Strong, Unversioned, Weak, Young};
 use crate::support::server::Server;
+use shardstream::Index;
+use shardstream::prelude::*;
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 
 #[test]
 fn shards_are_compared_by_one_rule() {
@@ -49,4 +53,80 @@ fn shards_are_compared_by_one_rule() {
         // The first request asks for the version alone.
         assert_eq!(server.requests().len() == before + 1, is_same, "{pair}");
     }
+}
+
+/// Sets the modification time of each shard.
+fn touch(directory: &Path, time: Duration) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "tar") {
+            fs::File::options().append(true).open(path).unwrap().set_modified(UNIX_EPOCH + time).unwrap();
+        }
+    }
+}
+
+/// The exit codes of whoever takes an index: `index check`, `verify`, `reshard`, `plan`, and 0 or 1 for a
+/// dataset. `option` is for the commands.
+fn users(directory: &Path, option: &[&str]) -> [i32; 5] {
+    let code = |arguments: &[&str]| run(directory, &[arguments, option].concat()).code.unwrap();
+    let _ = fs::remove_dir_all(directory.join("out"));
+    let index = Index::load(&Store::default(), directory.join("data/i.json").to_str().unwrap()).unwrap();
+    let index = if option.is_empty() { index } else { index.without_versions() };
+    let shards = index.shards();
+    let dataset = Dataset::builder(shards).index(index).topology(Topology::single()).build().unwrap();
+    [
+        code(&["index", "check", "data/i.json"]),
+        code(&["verify", "--index", "data/i.json"]),
+        code(&["reshard", "data", "--index", "data/i.json", "--to", "out/%d.tar"]),
+        code(&["plan", "data", "--index", "data/i.json"]),
+        i32::from(dataset.samples(0).any(|sample| sample.is_err())),
+    ]
+}
+
+const FOUND: [i32; 5] = [3, 3, 1, 1, 1];
+
+#[test]
+fn times_of_whole_seconds_are_accepted_by_all_alike() {
+    let dir = demo();
+    let data = dir.path().join("data");
+    touch(&data, Duration::new(1_700_000_000, 123_456_789));
+    output(dir.path(), &["index", "build", "data", "--to", "data/i.json"]);
+    assert_eq!(users(dir.path(), &[]), [0; 5]);
+    // As `cp -p` restores a time to a file system that keeps whole seconds.
+    touch(&data, Duration::new(1_700_000_000, 0));
+    assert_eq!(users(dir.path(), &[]), [0; 5]);
+    touch(&data, Duration::new(1_700_000_001, 0));
+    assert_eq!(users(dir.path(), &[]), FOUND);
+}
+
+#[test]
+fn an_index_copied_with_its_shards_is_decided_by_checksums_or_an_option() {
+    for checksums in [&[][..], &["--checksums"]] {
+        let dir = demo();
+        let data = dir.path().join("data");
+        touch(&data, Duration::new(1_700_000_000, 5));
+        output(dir.path(), &[&["index", "build", "data", "--to", "data/i.json"], checksums].concat());
+        // As `cp -r` does, and `sync` and `cp` through a bucket.
+        touch(&data, Duration::new(1_800_000_000, 5));
+        let accepted = if checksums.is_empty() { FOUND } else { [0; 5] };
+        assert_eq!(users(dir.path(), &[]), accepted, "{checksums:?}");
+        assert_eq!(users(dir.path(), &["--without-versions"]), [0; 5], "{checksums:?}");
+        // The option does not help a shard that is another one, and neither do checksums.
+        let shard = data.join("train-000001.tar");
+        let mut bytes = fs::read(&shard).unwrap();
+        let at = bytes.windows(5).position(|bytes| bytes == b"a dog" || bytes == b"a cat").unwrap();
+        bytes[at] = b'A';
+        fs::write(&shard, bytes).unwrap();
+        let found = users(dir.path(), &[]);
+        match checksums.is_empty() {
+            true => assert_eq!(found, FOUND),
+            // `plan` reads no shards.
+            false => assert_eq!(found, [3, 3, 1, 0, 1]),
+        }
+        fs::write(&shard, "short").unwrap();
+        assert_eq!(users(dir.path(), &["--without-versions"]), FOUND, "{checksums:?}");
+    }
+    let dir = demo();
+    let ran = run(dir.path(), &["verify", "data", "--without-versions"]);
+    assert!(ran.code == Some(2) && ran.err.contains("--index"), "{ran:?}");
 }

@@ -122,8 +122,7 @@ mod tests {
 
     #[test]
     fn magnitudes_are_those_of_torchvision_to_the_last_bit() {
-        let golden: Json =
-            serde_json::from_str(include_str!("../../../../tests/data/transforms/magnitudes.json")).unwrap();
+        let golden: Json = serde_json::from_str(include_str!("../../tests/data/magnitudes.json")).unwrap();
         let mut count = 0;
         for case in golden.as_array().unwrap() {
             let number = |name: &str| case[name].as_u64().unwrap() as u32;

@@ -47,7 +47,7 @@ fn the_object_is_known_with_the_first_chunk_of_either_face() {
     assert_eq!(stat.size, Some(4));
     assert_eq!(stat.version, store.list(directory.path().to_str().unwrap()).unwrap()[0].version);
 
-    let mut body = store.open_range(path, 1..2).unwrap();
+    let mut body = store.open_range(path, 1..2, &ObjectVersion::any()).unwrap();
     assert!(body.object().is_none());
     assert_eq!(body.next().unwrap().unwrap(), "o");
     assert!(body.object().unwrap().is_identical(&stat));

@@ -3,6 +3,8 @@
 
 mod queue;
 mod read_ahead;
+#[cfg(test)]
+mod replay;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -29,10 +31,9 @@ use tuner::ConcurrencyTuner;
 /// All stores of a process share one budget, [`Budget::process`], unless they are given another. The number
 /// of requests in flight is tuned while reading: it grows as long as more requests bring more bytes, up to
 /// the number of connections. A range that a reader is waiting for is requested even when the budget is used
-/// up, one range for each reader, so that readers never wait for each other; the same holds for one range of
-/// each object that is fetched into a cache. Such a range is as large as the reader's share of the memory, at
-/// least 128 KiB, and grows while the reader keeps reading. A reader that reads nothing while others do keeps
-/// what it has, and nothing more is requested ahead for it.
+/// up, one range for each reader, so that readers never wait for each other. Such a range is as large as the
+/// reader's share of the memory, at least 128 KiB, and grows while the reader keeps reading. A reader that
+/// reads nothing while others do keeps what it has, and nothing more is requested ahead for it.
 ///
 /// `Report::memory` says how much of the budget each loader holds.
 ///
@@ -60,12 +61,6 @@ const CONNECTIONS: usize = 64;
 /// Default for the memory in bytes.
 const BYTES: u64 = 256 << 20;
 
-/// Size of the very first request in bytes. It ends long before the requests that are sent while it is in
-/// progress, so that its connection has proved to be reusable by then (`transport/native/pool.rs`). Without
-/// it, each of their connections would have to be opened a second time, and new connections are slow at
-/// first.
-const FIRST_RANGE: u64 = 256 << 10;
-
 /// Smallest and largest size of a range in bytes, unless an object sets one. In between, the size is chosen
 /// such that the time to the first byte is short beside the time of the transfer.
 const RANGE_SIZES: Range<u64> = 8 << 20..32 << 20;
@@ -92,8 +87,6 @@ struct BudgetState {
     /// Moving average of the time to the first byte; zero before the first response.
     first_byte: Duration,
     range_size: u64,
-    /// Whether any range has been granted.
-    begun: bool,
 }
 
 impl Budget {
@@ -101,14 +94,7 @@ impl Budget {
     /// yet, or has been read ahead by loaders.
     #[must_use]
     pub fn new(connections: usize, bytes: u64) -> Self {
-        let state = BudgetState {
-            schedule: RangeSchedule::default(),
-            tuner: ConcurrencyTuner::new(connections),
-            recipients: HashMap::new(),
-            first_byte: Duration::ZERO,
-            range_size: RANGE_SIZES.start,
-            begun: false,
-        };
+        let state = BudgetState::new(ConcurrencyTuner::new(connections));
         Budget(Arc::new(BudgetInner {
             connections,
             bytes,
@@ -150,13 +136,7 @@ impl Budget {
 
     /// Records the time between a request and the first byte of its response.
     pub(super) fn record_first_byte(&self, first_byte: Duration) {
-        let mut state = self.state();
-        state.first_byte = match state.first_byte {
-            Duration::ZERO => first_byte,
-            before => (before * 7 + first_byte) / 8,
-        };
-        let average = state.first_byte;
-        state.tuner.record_first_byte(average);
+        self.state().record_first_byte(first_byte);
     }
 
     /// How long to wait for the very first response before calling
@@ -173,15 +153,7 @@ impl Budget {
 
     /// Records that a response of `bytes` took `time` after its first byte.
     pub(super) fn completed(&self, bytes: u64, time: Duration) {
-        if bytes < RANGE_SIZES.start / 2 {
-            return;
-        }
-        let mut state = self.state();
-        // The time to the first byte should be at most an eighth of the time of a request.
-        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
-        let wanted = rate * 7.0 * state.first_byte.as_secs_f64();
-        let wanted = (wanted as u64).clamp(RANGE_SIZES.start, RANGE_SIZES.end);
-        state.range_size = (state.range_size * 7 + wanted) / 8;
+        self.state().completed(bytes, time);
     }
 
     /// Records that a store asked to slow down.
@@ -220,13 +192,8 @@ impl Budget {
                 state.schedule.remove(object);
             }
         }
-        if state.schedule.is_ending() {
-            state.tuner.discard_round();
-            return result;
-        }
-        let starved = state.schedule.is_limited() && self.0.waiting.load(Relaxed) > 0;
-        let (received, first_byte) = (self.0.received.load(Relaxed), state.first_byte);
-        let changed = state.tuner.observe(Instant::now(), received, starved, first_byte);
+        let (received, waiting) = (self.0.received.load(Relaxed), self.0.waiting.load(Relaxed) > 0);
+        let changed = state.observe(Instant::now(), received, waiting);
         // A subscriber of the log may be slow.
         drop(state);
         if let Some((before, limit)) = changed {
@@ -237,16 +204,55 @@ impl Budget {
 }
 
 impl BudgetState {
+    fn new(tuner: ConcurrencyTuner) -> Self {
+        BudgetState {
+            schedule: RangeSchedule::default(),
+            tuner,
+            recipients: HashMap::new(),
+            first_byte: Duration::ZERO,
+            range_size: RANGE_SIZES.start,
+        }
+    }
+
+    fn record_first_byte(&mut self, first_byte: Duration) {
+        self.first_byte = match self.first_byte {
+            Duration::ZERO => first_byte,
+            before => (before * 7 + first_byte) / 8,
+        };
+        self.tuner.record_first_byte(self.first_byte);
+    }
+
+    fn completed(&mut self, bytes: u64, time: Duration) {
+        if bytes < RANGE_SIZES.start / 2 {
+            return;
+        }
+        // The time to the first byte should be at most an eighth of the time of a request.
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+        let wanted = rate * 7.0 * self.first_byte.as_secs_f64();
+        let wanted = (wanted as u64).clamp(RANGE_SIZES.start, RANGE_SIZES.end);
+        self.range_size = (self.range_size * 7 + wanted) / 8;
+    }
+
+    /// Tunes the limit on requests in flight, when `received` bytes have been received in all by `now`.
+    /// `waiting` is whether any reader waits. Returns the limits before and after, if the limit changed.
+    fn observe(&mut self, now: Instant, received: u64, waiting: bool) -> Option<(usize, usize)> {
+        if self.schedule.is_ending() {
+            self.tuner.discard_round();
+            return None;
+        }
+        let starved = self.schedule.is_limited() && waiting;
+        let in_flight = self.schedule.connections();
+        self.tuner.observe(now, received, starved, self.first_byte, in_flight)
+    }
+
     fn next(&mut self, bytes: u64, max_connections: usize) -> Option<(ObjectId, Range<u64>)> {
         let connections = self.tuner.limit();
         // In whole MiB: sizes that differ by a few bytes would look odd in a server's log.
-        let range_size = if self.begun { self.range_size >> 20 << 20 } else { FIRST_RANGE };
+        let range_size = self.range_size >> 20 << 20;
         // While some ranges are read, as many can be in flight: more memory would be touched for nothing.
         let useful_bytes = range_size.saturating_mul(2 * connections as u64);
         let limits = ScheduleLimits { connections, max_connections, useful_bytes, bytes, range_size };
-        let next = self.schedule.next(limits);
-        self.begun |= next.is_some();
-        next
+        self.schedule.next(limits)
     }
 }
 

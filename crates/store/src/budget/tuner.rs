@@ -4,6 +4,10 @@
 //! At first the number doubles with every round of measurement, until more requests bring no more bytes. From
 //! then on slightly more or fewer are tried now and then, and the smallest number is kept that loses no
 //! throughput. A round counts only if readers had to wait and more requests could have been sent.
+//!
+//! Requests that readers wait for are sent whatever the limit is. A limit below their number changes nothing,
+//! so that more requests are tried from the number in flight on: with four readers, limits of 1 and 2 bring
+//! as much, and comparing them would end the start at 1.
 
 use std::time::{Duration, Instant};
 
@@ -41,6 +45,8 @@ struct Round {
     received: u64,
     /// Whether readers waited while more could have been requested.
     starved: bool,
+    /// Largest number of requests in flight.
+    in_flight: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +65,13 @@ impl ConcurrencyTuner {
         let max = max.max(1);
         let phase = TuningPhase::Start { best: 0.0, at: INITIAL, flat: 0 };
         ConcurrencyTuner { limit: INITIAL.min(max), max, phase, round: None, far: false, throttled: false }
+    }
+
+    /// A tuner that keeps its limit, to compare with.
+    #[cfg(test)]
+    pub(super) fn fixed(limit: usize) -> Self {
+        let phase = TuningPhase::Hold { rounds: u32::MAX, more: true };
+        ConcurrencyTuner { limit, max: limit, phase, round: None, far: true, throttled: false }
     }
 
     pub(super) fn limit(&self) -> usize {
@@ -95,7 +108,8 @@ impl ConcurrencyTuner {
     }
 
     /// Records that `received` bytes have been received in all by `now`, and whether readers are `starved`:
-    /// they wait, and more could be requested. `first_byte` is the average time to the first byte.
+    /// they wait, and more could be requested. `first_byte` is the average time to the first byte, and
+    /// `in_flight` the number of requests in flight.
     ///
     /// Returns the limits before and after, if the limit changed.
     pub(super) fn observe(
@@ -104,13 +118,15 @@ impl ConcurrencyTuner {
         received: u64,
         starved: bool,
         first_byte: Duration,
+        in_flight: usize,
     ) -> Option<(usize, usize)> {
         if first_byte.is_zero() {
             // There is nothing to compare before the first response.
             return None;
         }
-        let round = self.round.get_or_insert(Round { since: now, received, starved });
+        let round = self.round.get_or_insert(Round { since: now, received, starved, in_flight });
         round.starved |= starved;
+        round.in_flight = round.in_flight.max(in_flight);
         let time = now.saturating_duration_since(round.since);
         let min_time = match self.phase {
             TuningPhase::Start { .. } => Duration::from_millis(25).max(first_byte * 5 / 2),
@@ -121,15 +137,17 @@ impl ConcurrencyTuner {
         }
         let rate = received.saturating_sub(round.received) as f64 / time.as_secs_f64();
         let starved = std::mem::take(&mut round.starved);
+        let in_flight = std::mem::replace(&mut round.in_flight, in_flight);
         (round.since, round.received) = (now, received);
         let max_flat = if first_byte < NEAR { 1 } else { FLAT_ROUNDS };
         let before = self.limit;
-        self.end_round(rate, starved, max_flat);
+        self.end_round(rate, starved, max_flat, in_flight);
         (self.limit != before).then_some((before, self.limit))
     }
 
-    fn end_round(&mut self, rate: f64, starved: bool, max_flat: u32) {
+    fn end_round(&mut self, rate: f64, starved: bool, max_flat: u32, in_flight: usize) {
         self.throttled = false;
+        let tried = self.limit.max(in_flight).min(self.max);
         let hold = |more| TuningPhase::Hold { rounds: ROUNDS_BETWEEN_TRIALS, more };
         // For a nearby store, a smaller gain is noise.
         let gain = if max_flat == 1 { 1.25 } else { 1.1 };
@@ -137,14 +155,13 @@ impl ConcurrencyTuner {
             TuningPhase::Start { .. } if !starved => self.phase,
             // The first round ends no start, even if nothing came in it. A nearby store is at full speed at
             // once, so that the next round is a fair measurement.
-            TuningPhase::Start { best: 0.0, at, .. } if max_flat == 1 => {
-                self.limit = (at * 2).min(self.max);
-                TuningPhase::Start { best: rate, at, flat: 0 }
+            TuningPhase::Start { best: 0.0, .. } if max_flat == 1 => {
+                self.limit = (tried * 2).min(self.max);
+                TuningPhase::Start { best: rate, at: tried, flat: 0 }
             }
             TuningPhase::Start { best, .. } if rate > best * gain => {
-                let at = self.limit;
-                self.limit = (at * 2).min(self.max);
-                TuningPhase::Start { best: rate, at, flat: 0 }
+                self.limit = (tried * 2).min(self.max);
+                TuningPhase::Start { best: rate, at: tried, flat: 0 }
             }
             TuningPhase::Start { best, at, flat } if flat + 1 < max_flat => {
                 self.limit = (self.limit * 2).min(self.max);
@@ -161,7 +178,7 @@ impl ConcurrencyTuner {
             TuningPhase::Hold { rounds: 0, more: true } if !starved => hold(false),
             TuningPhase::Hold { rounds: 0, more } => {
                 let before = self.limit;
-                self.limit = if more { (before + before.div_ceil(4)).min(self.max) } else { fewer(before) };
+                self.limit = if more { (tried + tried.div_ceil(4)).min(self.max) } else { fewer(before) };
                 match self.limit == before {
                     true => hold(!more),
                     false => TuningPhase::Trial { limit: before, rate },
@@ -216,7 +233,7 @@ mod tests {
         for step in 0..steps {
             received += rate(tuner.limit()) * 0.005;
             let now = begun + Duration::from_millis(5) * step;
-            let _ = tuner.observe(now, received as u64, starved, first_byte);
+            let _ = tuner.observe(now, received as u64, starved, first_byte, tuner.limit());
         }
         tuner.round = None;
         received
@@ -265,6 +282,23 @@ mod tests {
         let mut tuner = ConcurrencyTuner::new(64);
         simulate_at(near, &mut tuner, 1.0, true, |_| 2e9);
         assert_eq!(tuner.limit(), INITIAL);
+    }
+
+    #[test]
+    fn requests_that_readers_wait_for_count_as_tried() {
+        // Four readers wait, so that four requests are in flight even with a limit of 1.
+        let in_flight = |limit: usize| limit.max(4);
+        for first_byte in [Duration::from_millis(1), Duration::from_millis(20)] {
+            let mut tuner = ConcurrencyTuner::new(64);
+            let (begun, mut received) = (Instant::now(), 0.0);
+            for step in 0..1000 {
+                received += in_flight(tuner.limit()) as f64 * 50e6 * 0.005;
+                let now = begun + Duration::from_millis(5) * step;
+                let flying = in_flight(tuner.limit());
+                let _ = tuner.observe(now, received as u64, true, first_byte, flying);
+            }
+            assert!(tuner.limit() >= 48, "{first_byte:?}: {tuner:?}");
+        }
     }
 
     #[test]

@@ -1,75 +1,55 @@
 //! The directory of a cache, shared by all threads and processes that use it.
 //!
-//! Files are created, renamed and removed only under the lock of the directory, so that no process replaces a
-//! file that another one has just found. A file that is being filled is locked too, for as long as the
-//! process that fills it lives. Files with other names are left alone.
+//! It has a directory for each object, and in it a file for each block. A file is written under another name
+//! and renamed, which is all that processes need to agree on: whoever finds a name finds a whole file. Files
+//! with other names are left alone.
 
-use super::file::{self, CachedContent, TAIL};
-use crate::secret_url::SecretUrl;
+use super::block::{self, BlockError, BlockFile, CachedObject};
 use crate::{ObjectVersion, local};
-use std::fs::{self, File, TryLockError};
-use std::io;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-const ENTRY: &str = "shard";
+const BLOCK: &str = "block";
 const PARTIAL: &str = "partial";
-/// Maximum time to wait for the lock of the directory. It is held for moments, unless its holder was
-/// suspended.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Age of a file that is not written any more, since writing one takes moments.
+const MAX_PARTIAL_AGE: Duration = Duration::from_secs(300);
+/// A process looks at the directory again when it has written this part of the maximum size, or an eighth of
+/// what was free. So several processes keep the maximum within some hundredths.
+const LOOK_DIVISOR: u64 = 32;
+/// Number of attempts to create a file in a directory that other processes remove while it is empty.
+const MAX_ATTEMPTS: usize = 3;
 
 /// The directory of a cache.
 #[derive(Debug)]
 pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
+    /// Number of bytes that can be written before the directory is looked at again.
+    room: Mutex<u64>,
     /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]
     pub(super) disk: std::sync::atomic::AtomicU64,
-    /// Whether the simulated disk flips a bit in each write of an object.
+    /// Whether the simulated disk flips a bit in each block.
     #[cfg(test)]
     pub(super) flips: std::sync::atomic::AtomicBool,
 }
 
-/// The result of looking up an entry.
-#[derive(Debug)]
-pub(super) enum CacheEntry {
-    Absent,
-    /// A file that is truncated, visibly damaged, or of another format version.
-    Invalid,
-    Valid(CachedContent),
-}
+/// The blocks of an object that are in the directory, by the names of their versions.
+#[derive(Debug, Default)]
+pub(super) struct ObjectBlocks(BTreeMap<String, HashSet<u64>>);
 
-/// The lock of the directory, released on drop.
-pub(super) struct DirectoryLock(#[allow(dead_code, reason = "closing the file releases the lock")] File);
-
-/// The result of claiming the file of an object.
-#[derive(Debug)]
-pub(super) enum Claim {
-    /// An entry has appeared or changed since it was looked up.
-    Entry,
-    /// Another process fills this file, or another cache of this process.
-    Busy(File),
-    /// The caller fills this file.
-    Mine(PartialEntry),
-}
-
-/// A file that only this process may fill.
-#[derive(Debug)]
-pub(super) struct PartialEntry {
-    key: String,
-    file: File,
-}
-
-/// The result of reserving space for an object.
-#[derive(Debug)]
-pub(super) enum Reservation {
-    Reserved(CachedContent),
-    /// The object is too large, others that are being filled leave no space for it, or it has no size or no
-    /// strong version.
-    NoSpace,
-    /// Another process has just created an entry of the same object.
-    Entry,
+/// A file of the directory.
+struct DirectoryEntry {
+    used: SystemTime,
+    length: u64,
+    path: PathBuf,
 }
 
 impl CacheDirectory {
@@ -77,6 +57,7 @@ impl CacheDirectory {
         CacheDirectory {
             path,
             max_bytes,
+            room: Mutex::new(0),
             #[cfg(test)]
             disk: u64::MAX.into(),
             #[cfg(test)]
@@ -92,110 +73,106 @@ impl CacheDirectory {
         self.max_bytes
     }
 
-    /// Path of the entry of a key, whether it exists or not.
-    pub(super) fn entry(&self, key: &str) -> PathBuf {
-        self.path.join(key).with_extension(ENTRY)
+    /// Path of the file of a block, whether it exists or not.
+    pub(super) fn file(&self, object: &CachedObject, number: u64) -> PathBuf {
+        self.path.join(&object.key).join(format!("{}-{number}.{BLOCK}", object.name()))
     }
 
-    fn partial(&self, key: &str) -> PathBuf {
-        self.path.join(key).with_extension(PARTIAL)
-    }
-
-    pub(super) fn lock(&self) -> io::Result<DirectoryLock> {
-        let path = self.path.join("lock");
-        let file = local::private_file().create(true).truncate(false).write(true).open(path)?;
-        let begun = Instant::now();
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(DirectoryLock(file)),
-                Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if begun.elapsed() > LOCK_TIMEOUT => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        "its lock is held by another process",
-                    ));
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+    /// Lists the blocks of an object.
+    pub(super) fn blocks(&self, key: &str) -> io::Result<ObjectBlocks> {
+        let mut blocks = ObjectBlocks::default();
+        for path in entries(&self.path.join(key))? {
+            if let Some((version, Some(number))) = parse_name(&path) {
+                blocks.0.entry(version.into()).or_default().insert(number);
             }
         }
+        Ok(blocks)
     }
 
-    /// Looks up the entry of a key. Its blocks are verified when they are read.
-    pub(super) fn find(&self, key: &str) -> io::Result<CacheEntry> {
-        let Some(file) = existing(File::open(self.entry(key)))? else { return Ok(CacheEntry::Absent) };
-        Ok(match CachedContent::open(file, key)? {
-            Ok(content) if content.is_complete()? => CacheEntry::Valid(content),
-            _ => CacheEntry::Invalid,
-        })
-    }
-
-    /// Marks an entry as the most recently used. Where times cannot be set, entries are evicted in the order
-    /// in which they were created.
-    pub(super) fn mark_used(content: &CachedContent) {
-        let _ = content.file.set_modified(SystemTime::now());
-    }
-
-    /// Claims the file of an object for filling, unless there is an entry or another process fills it. An
-    /// entry of the version `stale` is ignored: it is to be replaced.
-    pub(super) fn claim(&self, key: &str, stale: Option<&ObjectVersion>) -> io::Result<Claim> {
-        let _lock = self.lock()?;
-        match self.find(key)? {
-            CacheEntry::Valid(content)
-                if !stale.is_some_and(|stale| stale.is_identical(&content.object())) =>
-            {
-                return Ok(Claim::Entry);
-            }
-            CacheEntry::Valid(_) | CacheEntry::Absent => {}
-            CacheEntry::Invalid => remove(&self.entry(key))?,
-        }
-        let path = self.partial(key);
-        if let Some(file) = existing(File::open(&path))? {
-            match is_unlocked(&file)? {
-                false => return Ok(Claim::Busy(file)),
-                // The process that filled it has died.
-                true => remove(&path)?,
-            }
-        }
-        let file = local::private_file().create_new(true).read(true).write(true).open(&path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Claim::Mine(PartialEntry { key: key.into(), file })),
-            Err(error) => {
-                let _ = remove(&path);
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Evicts entries to make space for an object, and writes the head of its file.
-    pub(super) fn reserve(
+    /// The object of the blocks of `version`, or of those that were used last, and their numbers. What they
+    /// say about it is read from one of them.
+    pub(super) fn find(
         &self,
-        partial: &PartialEntry,
-        url: &SecretUrl,
-        object: &ObjectVersion,
-    ) -> io::Result<Reservation> {
-        let (Some(size), Some(version)) = (object.size, object.strong()) else {
-            return Ok(Reservation::NoSpace);
+        key: &str,
+        mut blocks: ObjectBlocks,
+        version: Option<&ObjectVersion>,
+    ) -> io::Result<Option<(CachedObject, HashSet<u64>)>> {
+        let path = |name: &str, number: u64| self.path.join(key).join(format!("{name}-{number}.{BLOCK}"));
+        let name = match version {
+            Some(version) => version.version.as_deref().map(block::version_name),
+            None if blocks.0.len() > 1 => {
+                let used = |(name, numbers): (&String, &HashSet<u64>)| {
+                    let times = numbers.iter().map(|number| path(name, *number).metadata()?.modified());
+                    (times.flatten().max(), name.clone())
+                };
+                blocks.0.iter().map(used).max().map(|(_, name)| name)
+            }
+            None => blocks.0.keys().next().cloned(),
         };
-        let Some(head) = file::head(&partial.key, url, version, size) else {
-            return Ok(Reservation::NoSpace);
+        let Some((name, numbers)) = name.and_then(|name| blocks.0.remove_entry(&name)) else {
+            return Ok(None);
         };
-        let total = (head.len() as u64 + TAIL).saturating_add(size);
-        let _lock = self.lock()?;
-        let same = |content: &CachedContent| content.object().compare(object).is_same();
-        if matches!(self.find(&partial.key)?, CacheEntry::Valid(content) if same(&content)) {
-            return Ok(Reservation::Entry);
+        for number in &numbers {
+            let Some(mut file) = existing(File::open(path(&name, *number)))? else { continue };
+            match block::read_object(&mut file) {
+                Ok(object) if object.key == key && object.name() == name => {
+                    let differs = version.is_some_and(|version| !version.compare(&object.object()).is_same());
+                    return Ok((!differs).then_some((object, numbers)));
+                }
+                // Its damage is noticed when it is read.
+                Ok(_) | Err(BlockError::Damaged { .. }) => {}
+                Err(BlockError::Io(error)) => return Err(error),
+            }
         }
-        if !self.evict(total, &partial.key)? {
-            return Ok(Reservation::NoSpace);
-        }
-        self.write(partial, &head, 0)?;
-        match CachedContent::open(partial.file.try_clone()?, &partial.key)? {
-            Ok(content) => Ok(Reservation::Reserved(content)),
-            Err(_) => Err(io::Error::other("its content differs from what was written to it")),
-        }
+        Ok(None)
     }
 
-    pub(super) fn write(&self, partial: &PartialEntry, bytes: &[u8], at: u64) -> io::Result<()> {
+    pub(super) fn open(&self, object: &CachedObject, number: u64) -> Result<BlockFile, BlockError> {
+        let block = BlockFile::open(File::open(self.file(object, number))?, object, number)?;
+        block.mark_used();
+        Ok(block)
+    }
+
+    /// Writes a block, unless it is there.
+    pub(super) fn store(&self, object: &CachedObject, number: u64, chunks: &[Bytes]) -> io::Result<()> {
+        let path = self.file(object, number);
+        let Some(header) = block::header(object, number, chunks) else { return Ok(()) };
+        let length = chunks.iter().fold(header.len(), |length, chunk| length + chunk.len()) as u64;
+        if path.exists() || !self.make_room(length)? {
+            return Ok(());
+        }
+        let (partial, mut file) = self.create_partial(&path)?;
+        let mut write = || {
+            self.write(&mut file, &header)?;
+            chunks.iter().try_for_each(|chunk| self.write_content(&mut file, chunk))?;
+            block::mark_used(&file);
+            fs::rename(&partial, &path)
+        };
+        let written: io::Result<()> = write();
+        if written.is_err() {
+            let _ = remove(&partial);
+        }
+        written
+    }
+
+    /// Creates a file to be written and renamed to `path`.
+    fn create_partial(&self, path: &Path) -> io::Result<(PathBuf, File)> {
+        // A name that no other thread or process has. Each `RandomState` is another one.
+        let number = RandomState::new().build_hasher().finish();
+        let partial = path.with_extension(format!("{number:016x}.{PARTIAL}"));
+        let create = || local::private_file().create_new(true).write(true).open(&partial);
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(file) = existing(create())? {
+                return Ok((partial, file));
+            }
+            // The directory of the cache itself is not made again: whoever removed it wants no files there.
+            fs::metadata(&self.path)?;
+            path.parent().map_or(Ok(()), local::create_private_dir)?;
+        }
+        create().map(|file| (partial.clone(), file))
+    }
+
+    fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
         #[cfg(test)]
         {
             use std::sync::atomic::Ordering::SeqCst;
@@ -205,144 +182,159 @@ impl CacheDirectory {
                 return Err(io::ErrorKind::StorageFull.into());
             }
         }
-        file::write_at(&partial.file, bytes, at)
+        file.write_all(bytes)
     }
 
-    /// Writes bytes of the object, beginning at its byte `at`.
-    pub(super) fn write_content(
-        &self,
-        partial: &PartialEntry,
-        content: &CachedContent,
-        bytes: &[u8],
-        at: u64,
-    ) -> io::Result<()> {
+    fn write_content(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
         #[cfg(test)]
         if self.flips.load(std::sync::atomic::Ordering::SeqCst) {
             let mut bytes = bytes.to_vec();
             bytes.first_mut().into_iter().for_each(|byte| *byte ^= 0x10);
-            return self.write(partial, &bytes, content.offset(at));
+            return self.write(file, &bytes);
         }
-        self.write(partial, bytes, content.offset(at))
+        self.write(file, bytes)
     }
 
-    /// Turns a complete file into an entry, unless a reader has found damage in it.
-    pub(super) fn finish(&self, partial: &PartialEntry, content: &CachedContent) -> io::Result<()> {
-        let (tail, at) = content.tail();
-        self.write(partial, &tail, at)?;
-        // Data before the rename: a crash must not leave the name on a file whose data never reached the
-        // disk.
-        partial.file.sync_data()?;
-        let _lock = self.lock()?;
-        // Under this lock, since a reader sets the mark before it looks up the entry.
-        if content.is_damaged() {
-            return Err(io::Error::other("its content differs from what was written to it"));
-        }
-        fs::rename(self.partial(&partial.key), self.entry(&partial.key))?;
-        Self::mark_used(content);
-        partial.file.unlock()
-    }
-
-    /// Removes an incomplete file. Readers that have it open can continue.
-    pub(super) fn abandon(&self, partial: &PartialEntry) -> io::Result<()> {
-        let _lock = self.lock()?;
-        remove(&self.partial(&partial.key))?;
-        partial.file.unlock()
-    }
-
-    /// Removes the entry of a key, unless its bytes `at..end` can be read: another process may have replaced
-    /// the file in which damage was found. Returns whether an entry was removed.
-    pub(super) fn discard(&self, key: &str, at: u64, end: u64) -> io::Result<bool> {
-        let _lock = self.lock()?;
-        match self.find(key) {
-            Ok(CacheEntry::Absent) => return Ok(false),
-            Ok(CacheEntry::Valid(content))
-                if at >= content.size || content.read(at, end, content.all()).is_ok() =>
-            {
-                return Ok(false);
+    /// Removes the file of a block, unless it is sound by now: another reader may have replaced it. Returns
+    /// whether a file was removed.
+    pub(super) fn discard(&self, object: &CachedObject, number: u64) -> io::Result<bool> {
+        let Range { mut start, end } = object.block(number);
+        let mut verify = || {
+            let mut block = self.open(object, number)?;
+            while start < end {
+                start += block.read(start, end)?.len() as u64;
             }
-            _ => {}
+            Ok(())
+        };
+        match verify() {
+            Ok(()) => Ok(false),
+            Err(error) if BlockError::is_missing(&error) => Ok(false),
+            Err(_) => Ok(existing(fs::remove_file(self.file(object, number)))?.is_some()),
         }
-        remove(&self.entry(key)).map(|()| true)
     }
 
-    /// Removes files of processes that have died, entries of other format versions, and the least recently
-    /// used entries beyond the maximum size.
-    pub(super) fn clean_up(&self) -> io::Result<()> {
-        let _lock = self.lock()?;
-        for file in fs::read_dir(&self.path)? {
-            let path = file?.path();
-            if parse_name(&path).is_some_and(|(_, extension)| extension == ENTRY)
-                && let Some(file) = existing(File::open(&path))?
-                && file::has_other_format(&file)?
-            {
+    /// Removes the blocks of an object whose version has the name `version`, or those of all others.
+    pub(super) fn forget(&self, key: &str, version: &str, others: bool) -> io::Result<()> {
+        for path in entries(&self.path.join(key))? {
+            if parse_name(&path).is_some_and(|(found, _)| (found == version) != others) {
                 remove(&path)?;
             }
         }
-        self.evict(0, "").map(drop)
+        Ok(())
     }
 
-    /// Removes the least recently used entries until there is space for `bytes`, which replace the entry of
-    /// `key`. Returns whether there is.
-    fn evict(&self, bytes: u64, key: &str) -> io::Result<bool> {
-        let (mut entries, mut reserved) = (Vec::new(), bytes);
-        for file in fs::read_dir(&self.path)? {
-            let path = file?.path();
-            let Some((found, extension)) = parse_name(&path) else { continue };
-            if extension == ENTRY {
-                // It may have been removed since the directory was listed.
-                let Some(metadata) = existing(fs::metadata(&path))? else { continue };
-                let used = if found == key { None } else { metadata.modified().ok() };
-                entries.push((used, metadata.len(), path));
-            } else if found != key
-                && let Some(file) = existing(File::open(&path))?
-            {
-                match is_unlocked(&file)? {
-                    true => remove(&path)?,
-                    false => reserved = reserved.saturating_add(reserved_bytes(file, found)?),
+    /// Removes files that earlier versions of this crate have written, those of processes that have died, and
+    /// the least recently used blocks beyond the maximum size.
+    pub(super) fn clean_up(&self) -> io::Result<()> {
+        for path in entries(&self.path)? {
+            if is_of_earlier_version(&path) {
+                remove(&path)?;
+            }
+        }
+        self.make_room(0).map(drop)
+    }
+
+    /// Removes the least recently used blocks until there is room for `bytes`. Returns whether there is.
+    fn make_room(&self, bytes: u64) -> io::Result<bool> {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > 0
+            && let Some(left) = room.checked_sub(bytes)
+        {
+            *room = left;
+            return Ok(true);
+        }
+        if bytes > self.max_bytes {
+            return Ok(false);
+        }
+        let mut files = self.files()?;
+        let mut total = files.iter().fold(0, |total: u64, file| total.saturating_add(file.length));
+        if total.saturating_add(bytes) > self.max_bytes {
+            files.sort_unstable_by(|one, other| (one.used, &one.path).cmp(&(other.used, &other.path)));
+            // Many at once, since looking at all files takes long.
+            let wanted = self.max_bytes.saturating_sub(bytes.max(self.max_bytes / LOOK_DIVISOR));
+            for file in files {
+                if total <= wanted {
+                    break;
+                }
+                // Some systems cannot remove a file while it is read. Then a later one is removed instead.
+                if remove(&file.path).is_ok() {
+                    total = total.saturating_sub(file.length);
+                    // Succeeds for the last file of an object.
+                    let _ = file.path.parent().map(fs::remove_dir);
                 }
             }
         }
-        if reserved > self.max_bytes {
-            return Ok(false);
-        }
-        entries.sort_unstable();
-        let mut total = entries.iter().fold(reserved, |total, (_, length, _)| total.saturating_add(*length));
-        for (_, length, path) in entries {
-            if total <= self.max_bytes {
-                break;
+        let free = self.max_bytes.saturating_sub(total);
+        *room = (free / 8).max(free.min(self.max_bytes / LOOK_DIVISOR)).saturating_sub(bytes);
+        Ok(bytes <= free)
+    }
+
+    /// Lists the files of all objects, and removes those that nobody writes any more.
+    fn files(&self) -> io::Result<Vec<DirectoryEntry>> {
+        let mut files = Vec::new();
+        for directory in entries(&self.path)?.filter(|path| is_key(path)) {
+            for path in entries(&directory)? {
+                let Some((_, number)) = parse_name(&path) else { continue };
+                // It may have been removed since the directory was listed.
+                let Some(metadata) = existing(fs::metadata(&path))? else { continue };
+                let (used, length) = (metadata.modified()?, metadata.len());
+                if number.is_none() && used.elapsed().is_ok_and(|age| age > MAX_PARTIAL_AGE) {
+                    remove(&path)?;
+                    continue;
+                }
+                files.push(DirectoryEntry { used, length, path });
             }
-            // Some systems cannot remove a file while it is read. Then a later entry is removed instead.
-            if remove(&path).is_ok() {
-                total = total.saturating_sub(length);
-            }
         }
-        Ok(total <= self.max_bytes)
+        Ok(files)
     }
 }
 
-/// Splits the name of a file of the cache into its key and extension; `None` for other files.
-fn parse_name(path: &Path) -> Option<(&str, &str)> {
-    let (key, extension) = path.file_name()?.to_str()?.split_once('.')?;
-    let hexadecimal = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
-    let ours = key.len() == 32 && key.bytes().all(hexadecimal) && [ENTRY, PARTIAL].contains(&extension);
-    ours.then_some((key, extension))
-}
+impl ObjectBlocks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 
-/// Number of bytes that a file being filled will take, as far as it is known.
-fn reserved_bytes(file: File, key: &str) -> io::Result<u64> {
-    match CachedContent::open(file, key)? {
-        Ok(content) => Ok(content.file_size()),
-        Err(file) => Ok(file.metadata()?.len()),
+    /// Whether there are blocks of other versions.
+    pub(super) fn has_others(&self, version: &str) -> bool {
+        self.0.keys().any(|name| name != version)
     }
 }
 
-/// Whether no process fills the file.
-pub(super) fn is_unlocked(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => file.unlock().map(|()| true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
+}
+
+/// Whether this is the directory of an object.
+fn is_key(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_hex(name, 64))
+}
+
+/// Splits the name of a file of an object into its version and the number of the block, which partial files
+/// do not have; `None` for other files.
+fn parse_name(path: &Path) -> Option<(&str, Option<u64>)> {
+    let (name, extension) = path.file_name()?.to_str()?.split_once('.')?;
+    let (version, number) = name.split_once('-').filter(|(version, _)| is_hex(version, 32))?;
+    match extension {
+        BLOCK => Some((version, Some(number.parse().ok()?))),
+        _ => extension.ends_with(PARTIAL).then_some((version, None)),
     }
+}
+
+/// Whether this is a file of a whole object, or the lock of the directory.
+fn is_of_earlier_version(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (key, extension) = name.split_once('.').unwrap_or((name, ""));
+    name == "lock" || is_hex(key, 32) && ["shard", PARTIAL].contains(&extension)
+}
+
+/// The paths in a directory; none if there is no such directory.
+fn entries(directory: &Path) -> io::Result<impl Iterator<Item = PathBuf> + use<>> {
+    let entries = match fs::read_dir(directory) {
+        // A file of somebody else has the name.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
+        entries => existing(entries)?,
+    };
+    Ok(entries.into_iter().flatten().flatten().map(|entry| entry.path()))
 }
 
 /// Turns [`NotFound`](io::ErrorKind::NotFound) into `None`.

@@ -1,60 +1,68 @@
-//! A cache of objects in a local directory.
+//! A cache of blocks of objects in a local directory.
 //!
-//! A fetched object is written to a file at the speed of the network. All its readers read that file, while
-//! it grows and when it is complete.
+//! A block is written to the directory after it was received, in the background, and its reader does not wait
+//! for that. Whole objects and ranges are read through the same blocks.
 
+mod block;
+mod cached_read;
 mod directory;
-mod file;
-mod flight;
-mod progress;
 mod reader;
-mod salt;
+mod recorder;
 mod state;
 #[cfg(test)]
 mod tests;
 
-pub(super) use reader::CachedRead;
+pub(super) use cached_read::CachedRead;
 
 use super::{fetch, local};
 use crate::{Error, ErrorKind, Result, wait};
 use directory::CacheDirectory;
 use state::CacheState;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-/// A cache in a local directory. It keeps objects that have been read for the next epoch, the next job, and
+/// Default for the size of a block in bytes. Ranges are read in whole blocks, so that a slice of a shard
+/// reads one block more than itself on average, which its neighbours need as well. A request has 8 MiB or
+/// more: with blocks as large, a slice of a few MiB would read twice as much as it has. Smaller blocks would
+/// be more files: 500 GB are half a million.
+const BLOCK_SIZE: u64 = 1 << 20;
+/// Smallest and largest size of a block. The header of its file bounds the number of checksums.
+const BLOCK_SIZES: RangeInclusive<u64> = 1..=64 << 20;
+
+/// A cache in a local directory. It keeps what has been read of objects for the next epoch, the next job, and
 /// other processes on the same machine.
 ///
-/// It keeps whole objects, as stored, of all sources except local files. An object is fetched once, however
-/// many threads and processes read it at the same time: all of them follow one file, and none waits for
-/// another. The fetch runs at the speed of the network, even if the readers are slower. When the last reader
-/// is dropped, the fetch stops and its file is deleted. A range of an object is read from the cache if the
-/// cache has the whole object, and from the source otherwise.
+/// It keeps blocks of objects, as stored, of all sources except local files, one file for each block. Whole
+/// objects and ranges, as the slices of shards with an index, share the same blocks. What is not in the cache
+/// is read from the source in whole blocks, and each block is written to the directory in the background:
+/// readers never wait for that. If the disk is slower than the network, some blocks are not kept, and are
+/// read again in the next epoch. Ranges of up to a sixteenth of a block are read from the source as they are,
+/// unless they are slices of an index.
 ///
 /// Each time an object is opened, its source is asked for the current version, which costs a request of one
-/// byte. A cached copy of another version is not used. For objects that never change,
-/// [`revalidate(false)`](CacheBuilder::revalidate) avoids this request. Objects are not kept if their source
-/// reports no size, no version or a weak one (see [`ObjectVersion`](super::ObjectVersion::compare)), or if
-/// they are larger than the cache.
+/// byte. Blocks of another version are removed. Nothing is asked for a slice whose version is known from an
+/// index, and for the first read of an object. For objects that never change,
+/// [`revalidate(false)`](CacheBuilder::revalidate) avoids the request. Objects are not kept if their source
+/// reports no size, no version or a weak one (see [`ObjectVersion`](super::ObjectVersion::compare)).
 ///
-/// Each block of 64 KiB has a checksum (CRC-32C), which is verified before any byte of the block is returned,
-/// whether the whole object is read or a range. A damaged entry is removed and fetched again, and the reader
-/// continues with the right bytes; [`warning`](Cache::warning) names the file. If the same object has been
-/// found damaged in this process before, reading ends with [`ErrorKind::DamagedCache`]: the disk cannot be
-/// trusted.
+/// Each 64 KiB of a block have a checksum (CRC-32C), which is verified before any of these bytes is returned.
+/// A damaged file is removed and its block is fetched again, and the reader continues with the right bytes;
+/// [`warning`](Cache::warning) names the file. If the same block has been found damaged in this process
+/// before, reading ends with [`ErrorKind::DamagedCache`]: the disk cannot be trusted.
 ///
 /// When the directory cannot be used (the disk is full, or the directory has been removed), objects are read
-/// from their sources. Readers that have begun resume at the next byte. [`warning`](Cache::warning) says why.
-/// A crash or a power failure leaves no file that could be mistaken for an object. The directory should be on
-/// a local disk that is as fast as the network; otherwise the first epoch is as slow as the disk. Whoever can
-/// write to it decides what is read, so only trusted users should have access.
+/// from their sources, and [`warning`](Cache::warning) says why. A crash or a power failure leaves no file
+/// that could be mistaken for a block. The directory should be on a local disk. Whoever can write to it
+/// decides what is read, so only trusted users should have access.
 ///
-/// The directory, if it is created here, and all files in it can be read only by their owner (modes `0700`
-/// and `0600` on Unix), since objects may come from private buckets. Processes that share the directory must
-/// run as the same user; processes of other users cannot use it.
+/// The directory, if it is created here, and all in it can be read only by their owner (modes `0700` and
+/// `0600` on Unix), since objects may come from private buckets. Processes that share the directory must run
+/// as the same user; processes of other users cannot use it.
 ///
-/// An object is identified by its whole URL: one whose URL is signed anew each time is not found again.
+/// An object is identified by its whole URL and the [place](super::Source::place) of its source, such as the
+/// endpoint that the environment names: one whose URL is signed anew each time is not found again.
 ///
 /// Clones are the same cache. Several caches, in any number of processes, can use the same directory.
 ///
@@ -80,7 +88,12 @@ impl Cache {
     /// Returns a builder of a cache in `directory`, which is created if it does not exist. The directory
     /// should contain nothing else.
     pub fn builder(directory: impl Into<PathBuf>) -> CacheBuilder {
-        CacheBuilder { directory: directory.into(), max_bytes: 16 << 30, revalidate: true }
+        CacheBuilder {
+            directory: directory.into(),
+            max_bytes: 16 << 30,
+            revalidate: true,
+            block_size: BLOCK_SIZE,
+        }
     }
 
     /// The reason for the last failure to use the directory, if there was one. Objects have been read
@@ -90,14 +103,13 @@ impl Cache {
         self.0.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all objects that have been read to their ends are on the disk, and those that are fetched
-    /// in place of damaged entries. Blocks.
+    /// Waits until all blocks that have been read are on the disk, except those that are not kept. Blocks.
     ///
-    /// Readers do not wait for that. If a process exits without it, some objects may be incomplete, and are
+    /// Readers do not wait for that. If a process exits without it, some blocks may be missing, and are
     /// fetched again.
     pub fn flush(&self) {
-        let mut finishing = self.0.finishing.subscribe();
-        let _ = wait::block_on(finishing.wait_for(|finishing| *finishing == 0));
+        let mut unfinished = self.0.unfinished.subscribe();
+        let _ = wait::block_on(unfinished.wait_for(|unfinished| *unfinished == 0));
     }
 
     pub(super) fn read(&self, target: fetch::FetchTarget) -> CachedRead {
@@ -111,6 +123,7 @@ impl fmt::Debug for Cache {
             .field("directory", &self.0.directory.path())
             .field("max_bytes", &self.0.directory.max_bytes())
             .field("revalidate", &self.0.revalidate)
+            .field("block_size", &self.0.block_size)
             .finish_non_exhaustive()
     }
 }
@@ -122,14 +135,16 @@ pub struct CacheBuilder {
     directory: PathBuf,
     max_bytes: u64,
     revalidate: bool,
+    block_size: u64,
 }
 
 impl CacheBuilder {
-    /// Maximum size of the directory in bytes, including objects that are being fetched; 16 GiB unless set.
+    /// Maximum size of all blocks in bytes; 16 GiB unless set.
     ///
-    /// When it is exceeded, the objects that were opened least recently, by any process, are evicted first.
-    /// If an epoch is larger than the cache and is read in the same order each time, the next object is never
-    /// in the cache: shuffled shards do better.
+    /// When it is exceeded, the blocks that were read least recently, by any process, are evicted first. Each
+    /// further process that writes at the same time may exceed it by a thirty-second. If an epoch is larger
+    /// than the cache and is read in the same order each time, the next block is never in the cache: shuffled
+    /// shards do better.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
@@ -145,24 +160,38 @@ impl CacheBuilder {
         self
     }
 
+    /// Size of a block in bytes; 1 MiB unless set.
+    ///
+    /// All that is read is read in whole blocks. Larger ones are fewer files, for shards that are read whole.
+    /// Blocks of another size are not found.
+    pub fn block_size(mut self, bytes: u64) -> Self {
+        self.block_size = bytes;
+        self
+    }
+
     /// Opens the cache.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] for 0 bytes, or if the path cannot be created or is not a directory. A read-only
-    /// directory is accepted, and its entries are used.
+    /// [`ErrorKind::Config`] for a maximum of 0 bytes, for blocks of none or of more than 64 MiB, or if the
+    /// path cannot be created or is not a directory. A read-only directory is accepted, and its blocks are
+    /// used.
     pub fn build(self) -> Result<Cache> {
-        let CacheBuilder { directory, max_bytes, revalidate } = self;
+        let CacheBuilder { directory, max_bytes, revalidate, block_size } = self;
         if max_bytes == 0 {
             let why = "`max_bytes` of a cache of 0: make it larger than a shard, or leave the cache out";
             return Err(ErrorKind::Config(why.into()).into());
+        }
+        if !BLOCK_SIZES.contains(&block_size) {
+            let why = format!("`block_size` of a cache of {block_size}: make it 1 byte to 64 MiB");
+            return Err(ErrorKind::Config(why).into());
         }
         let created = local::create_private_dir(&directory).and_then(|()| std::fs::read_dir(&directory));
         if let Err(error) = created {
             let why = format!("{} cannot be the directory of a cache: {error}", directory.display());
             return Err(Error::from(ErrorKind::Config(why)));
         }
-        let state = CacheState::new(CacheDirectory::new(directory, max_bytes), revalidate);
+        let state = CacheState::new(CacheDirectory::new(directory, max_bytes), revalidate, block_size);
         if let Err(error) = state.directory.clean_up() {
             state.warn(&error);
         }

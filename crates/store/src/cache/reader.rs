@@ -1,285 +1,266 @@
-//! Reads one object through the cache: from an entry, from the file of a flight, or from the source.
+//! Reads one object, or a range of it, through the cache: blocks from the directory, and what is missing from
+//! the source.
+//!
+//! What is missing is fetched in whole blocks, by one [`fetch`] for each run of blocks that follow each
+//! other. The next few fetches begin before they are needed, so that a reader whose blocks lie scattered does
+//! not wait for one round trip after the other. All bytes of a read are of one version: that of the first
+//! bytes is requested for all later ones.
+//!
+//! Example: blocks of 10 bytes, of which 1 and 4 are in the directory, and a reader of 25..60. It fetches
+//! 20..40 and 50..60, drops 20..25, returns 25..40, reads block 4, and returns 50..60. Then all but block 0
+//! are in the directory.
 
-use super::directory::{CacheDirectory, CacheEntry};
-use super::file::{CacheReadError, CachedContent, Written};
-use super::flight::{blocking, join, keep_alive};
-use super::progress::{FlightFile, FlightProgress};
-use super::state::CacheState;
+use super::block::{BlockError, BlockFile, CachedObject, version_name};
+use super::recorder::BlockRecorder;
+use super::state::{CacheChange, CacheState};
 use crate::activity::{self, Activity};
-use crate::fetch::{FetchTarget, fetch};
+use crate::fetch::{Fetch, FetchTarget, fetch};
 use crate::runtime::{self, Task};
-use crate::wait::until_woken;
-use crate::{ErrorKind, Result};
-use crate::{ObjectCell, ObjectVersion};
+use crate::{Error, ErrorKind, ObjectCell, ObjectVersion, Result};
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use futures::stream::StreamExt;
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::watch;
 
-/// Maximum number of attempts to open an object whose entry changes in the meantime, before the object is
-/// read without the cache.
-const MAX_ATTEMPTS: usize = 3;
+/// Number of fetches that have begun. They share the budget with all other reads.
+const MAX_AHEAD: usize = 4;
+/// A range of at most this part of a block is not worth fetching the block, unless it is a slice of which
+/// there are more: those are opened with the version that an index knows.
+const SMALL_DIVISOR: u64 = 16;
 
-/// A read of an object, or of a range of it, through the cache.
-#[derive(Debug)]
-pub(crate) struct CachedRead {
+/// See the [module](self).
+pub(super) struct CacheReader {
     cache: Arc<CacheState>,
     target: FetchTarget,
-    opening: Option<Task<CacheLookup>>,
+    /// The hash of the object's place; `None` if what is read is not kept.
+    key: Option<String>,
+    /// The version whose blocks are read and written, once it is known and if it can be cached.
+    object: Option<Arc<CachedObject>>,
+    /// Whether `object` is known from the directory, and not from a response.
+    from_directory: bool,
+    /// The blocks of it in the directory.
+    present: HashSet<u64>,
+    /// The next byte of the object.
+    at: u64,
+    end: u64,
+    /// Bytes before this one are in the directory, or a fetch of them has begun.
+    planned: u64,
+    fetches: VecDeque<BlockFetch>,
+    open: Option<BlockFile>,
+    /// Version of the bytes returned so far.
+    version: Option<ObjectVersion>,
+    /// Whether this thread reads files; otherwise threads for blocking work do.
+    pub(super) may_block: bool,
 }
 
-/// The result of looking up an object in the cache.
-#[derive(Debug)]
-enum CacheLookup {
-    Entry(CachedContent),
-    Flight(watch::Receiver<FlightProgress>),
-    /// The object must be read from the source.
-    Miss,
+/// A fetch of blocks that follow each other.
+struct BlockFetch {
+    range: Range<u64>,
+    /// The next byte.
+    at: u64,
+    chunks: Fetch,
+    object: ObjectCell,
+    recorder: Option<BlockRecorder>,
 }
 
-impl CachedRead {
+impl CacheReader {
+    /// A reader that does not use the cache yet.
     pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
-        CachedRead { cache, target, opening: None }
+        let Range { start, end } = target.wanted;
+        CacheReader {
+            cache,
+            target,
+            key: None,
+            object: None,
+            from_directory: false,
+            present: HashSet::new(),
+            at: start,
+            end,
+            planned: start,
+            fetches: VecDeque::new(),
+            open: None,
+            version: None,
+            may_block: false,
+        }
     }
 
-    /// Looks up the object, and starts to fetch it into the cache if it is not there. Later calls do nothing.
-    /// The fetch stops when this, or the stream that it becomes, is dropped.
-    pub(crate) fn begin(&mut self) -> Result<()> {
-        if self.opening.is_none() {
-            let (cache, target) = (Arc::clone(&self.cache), self.target.clone());
-            self.opening = Some(runtime::spawn(async move { open(cache, target, false).await })?);
+    /// Looks up the blocks of the current version, or of any version if the cache does not revalidate.
+    pub(super) async fn open(
+        mut self,
+        known: Option<ObjectVersion>,
+        is_scattered: bool,
+    ) -> Result<CacheReader> {
+        let (block_size, Range { start, end }) = (self.cache.block_size, self.target.wanted.clone());
+        let is_small = known.is_none() && end - start <= block_size / SMALL_DIVISOR;
+        let known = self.target.expected.clone().or(known);
+        // Of a short range, the version is no cheaper than the bytes.
+        if !is_small || known.is_some() || !self.cache.revalidate {
+            self.look_up(known).await?;
+        }
+        let mut blocks = start / block_size..self.end.div_ceil(block_size);
+        if (is_small || is_scattered) && !blocks.all(|number| self.present.contains(&number)) {
+            self = CacheReader::new(self.cache, self.target);
+        }
+        self.begin_ahead();
+        Ok(self)
+    }
+
+    async fn look_up(&mut self, known: Option<ObjectVersion>) -> Result<()> {
+        let (cache, target) = (Arc::clone(&self.cache), self.target.clone());
+        let list = move || {
+            let key = cache.key(&*target.source, target.url.expose_secret());
+            let blocks = cache.directory.blocks(&key);
+            Ok((key, blocks))
+        };
+        let (key, blocks) = blocking(list).await?;
+        self.key = Some(key.clone());
+        self.planned = self.at - self.at % self.cache.block_size;
+        let blocks = self.or_warn(blocks).unwrap_or_default();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let version = match known {
+            None if self.cache.revalidate => {
+                let object = current_version(self.target.clone()).await?;
+                if let Some(version) = object.strong().map(version_name)
+                    && blocks.has_others(&version)
+                {
+                    self.cache.change(CacheChange::Forget { key: key.clone(), version, others: true });
+                }
+                Some(object)
+            }
+            known => known,
+        };
+        let cache = Arc::clone(&self.cache);
+        let found = blocking(move || cache.directory.find(&key, blocks, version.as_ref())).await;
+        if let Some((object, present)) = self.or_warn(found).flatten() {
+            self.end = self.end.min(object.size);
+            (self.object, self.present, self.from_directory) = (Some(Arc::new(object)), present, true);
         }
         Ok(())
     }
 
-    /// Returns the bytes as a stream. With `may_block`, polling reads files itself; otherwise they are read
-    /// on threads for blocking work.
-    pub(crate) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
-        let begin = async move || -> Result<CacheReader> {
-            self.begin()?;
-            let CachedRead { cache, target, opening } = self;
-            let lookup = match opening {
-                Some(opening) => until_woken(opening, || target.meter.wait()).await?,
-                None => CacheLookup::Miss,
+    fn or_warn<T, E: std::fmt::Display>(&self, result: Result<T, E>) -> Option<T> {
+        result.map_err(|error| self.cache.warn(&error)).ok()
+    }
+
+    /// Begins the next fetches.
+    fn begin_ahead(&mut self) {
+        while self.fetches.len() < MAX_AHEAD
+            && let Some(range) = self.next_missing()
+        {
+            let fetch = self.fetch(range);
+            self.fetches.push_back(fetch);
+        }
+    }
+
+    /// The next run of blocks that are not in the directory.
+    fn next_missing(&mut self) -> Option<Range<u64>> {
+        let block_size = self.cache.block_size;
+        let Some(object) = &self.object else {
+            let start = std::mem::replace(&mut self.planned, u64::MAX);
+            let end = match (&self.key, self.end) {
+                (Some(_), end) => end.checked_next_multiple_of(block_size).unwrap_or(u64::MAX),
+                (None, end) => end,
             };
-            Ok(CacheReader::new(cache, target, lookup, may_block))
+            return (start < end).then_some(start..end);
         };
-        let chunks = |reader: CacheReader| {
-            stream::try_unfold(reader, async |mut reader| {
-                Ok(reader.next().await?.map(|chunk| (chunk, reader)))
-            })
+        let missing = |number: &u64| !self.present.contains(number);
+        let blocks = self.planned / block_size..self.end.div_ceil(block_size);
+        let first = blocks.clone().find(missing);
+        let end = first.and_then(|first| (first..blocks.end).find(|number| !missing(number)));
+        self.planned = end.unwrap_or(blocks.end).saturating_mul(block_size);
+        Some(object.block(first?).start..self.planned.min(object.size))
+    }
+
+    fn fetch(&self, range: Range<u64>) -> BlockFetch {
+        let (object, expected) = (ObjectCell::default(), self.object.as_ref().map(|object| object.object()));
+        let target = FetchTarget {
+            wanted: range.clone(),
+            expected: expected.or(self.target.expected.clone()),
+            object: object.clone(),
+            ..self.target.clone()
         };
-        stream::once(begin()).map_ok(chunks).try_flatten().boxed()
-    }
-}
-
-/// Looks up the current version of the object, or any version if the cache does not revalidate.
-///
-/// If the object is not in the cache, a flight fetches it when all of it is wanted, when its entry is
-/// damaged, or if `fill` is set.
-async fn open(cache: Arc<CacheState>, target: FetchTarget, mut fill: bool) -> Result<CacheLookup> {
-    let (state, url) = (Arc::clone(&cache), target.url.clone());
-    let key = blocking(move || Ok(state.key(url.expose_secret()))).await?;
-    let whole = target.wanted == (0..u64::MAX);
-    let mut current = None;
-    for _ in 0..MAX_ATTEMPTS {
-        let (state, name) = (Arc::clone(&cache), key.clone());
-        let entry = blocking(move || state.directory.find(&name)).await.unwrap_or_else(|error| {
-            cache.warn(&error);
-            CacheEntry::Absent
-        });
-        let mut stale = None;
-        match entry {
-            CacheEntry::Valid(content) => {
-                let is_current = !cache.revalidate
-                    || current_version(&mut current, &target).await?.compare(&content.object()).is_same();
-                if is_current {
-                    CacheDirectory::mark_used(&content);
-                    return Ok(CacheLookup::Entry(content));
-                }
-                stale = Some(content.object());
-            }
-            CacheEntry::Invalid => fill = true,
-            CacheEntry::Absent => {}
-        }
-        if !whole && !fill {
-            break;
-        }
-        let mut progress = join(&cache, &key, &target, stale)?;
-        if fill {
-            keep_alive(&cache, progress.clone())?;
-        }
-        let joined_early = matches!(*progress.borrow(), FlightProgress::Requested);
-        let responded = progress.wait_for(|progress| !matches!(progress, FlightProgress::Requested)).await;
-        let file = match responded.map(|progress| progress.clone()) {
-            Ok(
-                FlightProgress::Growing(file, _)
-                | FlightProgress::Complete(file)
-                | FlightProgress::Ended(Some(file), ..),
-            ) => Some(file),
-            // If the flight got its response before this reader joined, its version may be outdated.
-            Ok(FlightProgress::Ended(None, ..)) if joined_early => None,
-            Ok(FlightProgress::Entry) => continue,
-            _ => break,
-        };
-        // A response that this process got after the reader joined has the current version.
-        let is_current = match file {
-            Some(file) if cache.revalidate && !(joined_early && file.filled_here) => {
-                current_version(&mut current, &target).await?.compare(&file.content.object()).is_same()
-            }
-            _ => true,
-        };
-        if !is_current {
-            break;
-        }
-        return Ok(CacheLookup::Flight(progress));
-    }
-    Ok(CacheLookup::Miss)
-}
-
-/// Asks the source for the current version of the object, unless `current` has it.
-async fn current_version<'a>(
-    current: &'a mut Option<ObjectVersion>,
-    target: &FetchTarget,
-) -> Result<&'a ObjectVersion> {
-    if current.is_none() {
-        let object = ObjectCell::default();
-        // The reader that waits for `open` counts the waiting time.
-        let target = FetchTarget { wanted: 0..1, object: object.clone(), for_cache: true, ..target.clone() };
-        let mut byte = fetch(target);
-        while let Some(chunk) = byte.next().await {
-            chunk?;
-        }
-        *current = object.get();
-    }
-    Ok(current.get_or_insert_default())
-}
-
-/// A reader of an object, which may change its origin at any byte.
-struct CacheReader {
-    cache: Arc<CacheState>,
-    target: FetchTarget,
-    origin: ReadOrigin,
-    /// The next byte of the object.
-    at: u64,
-    /// Version of the bytes read so far.
-    version: Option<ObjectVersion>,
-    /// Whether it has continued after a file that could not be read.
-    recovered: bool,
-    may_block: bool,
-}
-
-/// Where the next bytes come from.
-enum ReadOrigin {
-    Entry(Arc<CachedContent>),
-    Flight(watch::Receiver<FlightProgress>),
-    /// A fetch from the source, and the cell that gets the version of the object.
-    Source(BoxStream<'static, Result<Bytes>>, ObjectCell),
-    /// The source, from which a fetch has yet to begin at the next byte.
-    Unfetched,
-}
-
-impl From<CacheLookup> for ReadOrigin {
-    fn from(lookup: CacheLookup) -> Self {
-        match lookup {
-            CacheLookup::Entry(content) => ReadOrigin::Entry(Arc::new(content)),
-            CacheLookup::Flight(progress) => ReadOrigin::Flight(progress),
-            CacheLookup::Miss => ReadOrigin::Unfetched,
-        }
-    }
-}
-
-impl CacheReader {
-    fn new(cache: Arc<CacheState>, target: FetchTarget, lookup: CacheLookup, may_block: bool) -> Self {
-        let (at, origin) = (target.wanted.start, lookup.into());
-        CacheReader { cache, target, origin, at, version: None, recovered: false, may_block }
+        let mut chunks = fetch(target);
+        chunks.begin();
+        BlockFetch { at: range.start, range, chunks, object, recorder: None }
     }
 
     /// Reads the next chunk.
-    async fn next(&mut self) -> Result<Option<Bytes>> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
         loop {
-            let end = self.target.wanted.end;
-            match &mut self.origin {
-                // A fetch is read to its end, where it reports its last error.
-                origin if self.at >= end && !matches!(origin, ReadOrigin::Source(..)) => return Ok(None),
-                ReadOrigin::Entry(content) => {
-                    let content = Arc::clone(content);
-                    self.set_version(content.object())?;
-                    if self.at >= content.size {
-                        return Ok(None);
-                    }
-                    match self.read(&content, content.all()).await {
-                        Ok(chunk) => {
-                            self.target.meter.cached(chunk.len());
-                            return Ok(Some(chunk));
-                        }
-                        Err(error) => self.recover_entry(&content, error).await?,
-                    }
+            self.begin_ahead();
+            // A fetch is read to its end, where it reports its last error.
+            if self.fetches.front().is_some_and(|fetch| fetch.range.start <= self.at) {
+                if let Some(chunk) = self.receive().await? {
+                    return Ok(Some(chunk));
                 }
-                ReadOrigin::Flight(receiver) => {
-                    let progress = receiver.borrow_and_update().clone();
-                    let (file, written) = match &progress {
-                        FlightProgress::Growing(file, written) => (Some(file), *written),
-                        FlightProgress::Complete(file) => (Some(file), file.content.all()),
-                        FlightProgress::Ended(file, written, _) => (file.as_ref(), *written),
-                        FlightProgress::Requested | FlightProgress::Entry => (None, Written::default()),
-                    };
-                    if let Some(file) = file {
-                        self.set_version(file.content.object())?;
-                        if self.at < written.bytes {
-                            match self.read(&file.content, written).await {
-                                Ok(chunk) => {
-                                    if !file.filled_here {
-                                        self.target.meter.cached(chunk.len());
-                                    }
-                                    return Ok(Some(chunk));
-                                }
-                                Err(error) => self.recover_flight(file, error).await?,
-                            }
-                            continue;
-                        }
-                    }
-                    match progress {
-                        FlightProgress::Requested | FlightProgress::Growing(..) => {
-                            let meter = &self.target.meter;
-                            if let ReadOrigin::Flight(receiver) = &mut self.origin
-                                && until_woken(receiver.changed(), || meter.wait()).await.is_err()
-                            {
-                                self.origin = ReadOrigin::Unfetched;
-                            }
-                        }
-                        FlightProgress::Complete(_) => return Ok(None),
-                        FlightProgress::Entry => self.origin = ReadOrigin::Unfetched,
-                        FlightProgress::Ended(_, _, remainder) => {
-                            let taken =
-                                if self.at == written.bytes { remainder.take(end == u64::MAX) } else { None };
-                            self.origin = taken.map_or(ReadOrigin::Unfetched, |(chunks, object)| {
-                                ReadOrigin::Source(chunks, object)
-                            });
-                        }
-                    }
-                }
-                ReadOrigin::Source(chunks, object) => {
-                    let (chunk, object) = (chunks.next().await.transpose()?, object.clone());
-                    if object.is_unranged() {
-                        self.target.object.set_unranged();
-                    }
-                    if let Some(version) = object.get() {
-                        self.set_version(version)?;
-                    }
-                    self.at += chunk.as_ref().map_or(0, Bytes::len) as u64;
-                    return Ok(chunk);
-                }
-                ReadOrigin::Unfetched => {
-                    let object = ObjectCell::default();
-                    let wanted = self.at..end;
-                    let expected = self.version.clone();
-                    let target =
-                        FetchTarget { wanted, expected, object: object.clone(), ..self.target.clone() };
-                    self.origin = ReadOrigin::Source(fetch(target).boxed(), object);
-                }
+            } else if self.at >= self.end {
+                return Ok(None);
+            } else if let Some(chunk) = self.read_block().await? {
+                return Ok(Some(chunk));
             }
         }
+    }
+
+    /// Receives the next chunk of the first fetch. Returns `None` if it has none for the reader.
+    async fn receive(&mut self) -> Result<Option<Bytes>> {
+        let Some(mut fetch) = self.fetches.pop_front() else { return Ok(None) };
+        let chunk = match fetch.chunks.next().await.transpose() {
+            Ok(chunk) => chunk,
+            Err(error) => return self.recover(error).map(|()| None),
+        };
+        if fetch.object.is_unranged() {
+            self.target.object.set_unranged();
+        }
+        if let Some(version) = fetch.object.get() {
+            self.set_version(version)?;
+        }
+        let Some(chunk) = chunk else {
+            fetch.recorder.iter_mut().for_each(BlockRecorder::finish);
+            if self.object.is_none() {
+                self.end = self.at;
+            }
+            return Ok(None);
+        };
+        if let (Some(object), None) = (&self.object, &fetch.recorder) {
+            let whole = fetch.range.start == 0 && fetch.range.end >= object.size;
+            let (cache, object) = (Arc::clone(&self.cache), Arc::clone(object));
+            fetch.recorder = Some(BlockRecorder::new(cache, object, fetch.at, whole));
+        }
+        if let Some(recorder) = &mut fetch.recorder {
+            recorder.add(chunk.clone());
+        }
+        let begin = fetch.at;
+        fetch.at += chunk.len() as u64;
+        let index =
+            |at: u64| usize::try_from(at.saturating_sub(begin)).map_or(chunk.len(), |at| at.min(chunk.len()));
+        let wanted = chunk.slice(index(self.at)..index(self.end).max(index(self.at)));
+        self.at += wanted.len() as u64;
+        let block_end = self.object.as_ref().map_or(fetch.range.end, |object| object.size);
+        if self.at >= self.end && fetch.at < fetch.range.end.min(block_end) {
+            self.finish_block(fetch);
+        } else {
+            self.fetches.push_front(fetch);
+        }
+        Ok(Some(wanted).filter(|wanted| !wanted.is_empty()))
+    }
+
+    /// Receives the rest of a block behind the last byte that the reader wants, in the background.
+    fn finish_block(&self, mut fetch: BlockFetch) {
+        let Some(mut recorder) = fetch.recorder.take() else { return };
+        let unfinished = self.cache.begin();
+        let rest = async move {
+            let _unfinished = unfinished;
+            while let Some(chunk) = fetch.chunks.next().await {
+                recorder.add(chunk?);
+            }
+            Ok(())
+        };
+        // Without it, the block is fetched again.
+        let _ = runtime::spawn(rest).map(Task::detach);
     }
 
     /// Sets the version of the next bytes.
@@ -287,96 +268,123 @@ impl CacheReader {
     /// # Errors
     ///
     /// [`ErrorKind::Changed`] if it is not that of the bytes before.
-    fn set_version(&mut self, object: ObjectVersion) -> Result<()> {
+    fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
         match &self.version {
             // The same response, or one of the same strong version.
-            Some(before) if before.is_identical(&object) => return Ok(()),
-            Some(before) if !before.compare(&object).is_same() => return Err(before.changed_to(&object)),
+            Some(before) if before.is_identical(&version) => return Ok(()),
+            Some(before) if !before.compare(&version).is_same() => return Err(before.changed_to(&version)),
             _ => {}
         }
-        self.target.object.set(object.clone());
-        self.version = Some(object);
-        Ok(())
-    }
-
-    /// Reads the next chunk of a file. The `written` bytes must go beyond those that have been read.
-    async fn read(
-        &mut self,
-        content: &Arc<CachedContent>,
-        written: Written,
-    ) -> Result<Bytes, CacheReadError> {
-        let (at, end, content) = (self.at, self.target.wanted.end, Arc::clone(content));
-        let read = move || {
-            let _reading = activity::during(Activity::ReadFile);
-            content.read(at, end, written)
-        };
-        let chunk = match self.may_block {
-            true => read(),
-            false => {
-                blocking(move || Ok(read())).await.unwrap_or_else(|error| Err(CacheReadError::other(error)))
-            }
-        }?;
-        self.at += chunk.len() as u64;
-        Ok(chunk)
-    }
-
-    /// Continues after an entry that is unreadable or damaged: removes it, and fetches the object again in
-    /// its place.
-    async fn recover_entry(&mut self, content: &CachedContent, error: CacheReadError) -> Result<()> {
-        self.origin = ReadOrigin::Unfetched;
-        let (again, removed) = (self.recovered, self.discard(content, error, false).await?);
-        if removed && !again {
-            let _waiting = self.target.meter.wait();
-            self.origin = open(Arc::clone(&self.cache), self.target.clone(), true).await?.into();
+        if let (None, Some(key)) = (&self.object, &self.key) {
+            let (url, block_size) = (self.target.url.to_string(), self.cache.block_size);
+            self.object = CachedObject::new(key, url, &version, block_size).map(Arc::new);
         }
+        self.end = self.end.min(version.size.unwrap_or(u64::MAX));
+        self.target.object.set(version.clone());
+        self.version = Some(version);
         Ok(())
     }
 
-    /// Continues after the file of a flight that is unreadable or damaged: the file becomes no entry, and
-    /// this reader resumes from the source.
-    async fn recover_flight(&mut self, file: &FlightFile, error: CacheReadError) -> Result<()> {
-        self.origin = ReadOrigin::Unfetched;
-        self.discard(&file.content, error, file.filled_here).await.map(drop)
+    /// Reads the next chunk from the directory. Returns `None` if the block must be fetched.
+    async fn read_block(&mut self) -> Result<Option<Bytes>> {
+        let Some(object) = self.object.clone() else { return Ok(None) };
+        let (at, end, number) = (self.at, self.end, self.at / self.cache.block_size);
+        let (cache, open) = (Arc::clone(&self.cache), self.open.take());
+        let file = Arc::clone(&object);
+        let read = move || -> Result<(Bytes, BlockFile), BlockError> {
+            let _reading = activity::during(Activity::ReadFile);
+            let mut block = match open {
+                Some(open) if open.number == number => open,
+                _ => cache.directory.open(&file, number)?,
+            };
+            Ok((block.read(at, end)?, block))
+        };
+        let result = match self.may_block {
+            true => read(),
+            false => blocking(move || Ok(read())).await?,
+        };
+        match result {
+            Ok((chunk, block)) => {
+                self.set_version(object.object())?;
+                self.open = Some(block);
+                self.at += chunk.len() as u64;
+                self.target.meter.cached(chunk.len());
+                Ok(Some(chunk))
+            }
+            Err(error) => {
+                self.discard(&object, number, error).await?;
+                self.present.remove(&number);
+                let fetch = self.fetch(object.block(number));
+                self.fetches.push_front(fetch);
+                Ok(None)
+            }
+        }
     }
 
-    /// Makes sure that nobody reads a file any more, and sets the warning of the cache. Returns whether the
-    /// entry could be removed, or is another one by now.
+    /// Removes a file that cannot be read, so that the block is fetched in its place, and sets the warning of
+    /// the cache. A block that another process has evicted is no fault.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::DamagedCache`] if this reader has found damage before, or this process has found it in
-    /// another file of the same object.
-    async fn discard(
-        &mut self,
-        content: &CachedContent,
-        error: CacheReadError,
-        filled_here: bool,
-    ) -> Result<bool> {
-        let (cache, key) = (Arc::clone(&self.cache), self.cache.key(self.target.url.expose_secret()));
-        let (at, end) = (self.at, self.target.wanted.end);
-        let file = cache.directory.entry(&key);
-        let shown = file.display();
+    /// [`ErrorKind::DamagedCache`] if this process has found damage in the same block before.
+    async fn discard(&mut self, object: &Arc<CachedObject>, number: u64, error: BlockError) -> Result<()> {
+        if error.is_missing() {
+            return Ok(());
+        }
+        let file = self.cache.directory.file(object, number);
+        let (shown, at) = (file.display(), self.at);
         self.cache.warn(match &error {
-            CacheReadError::Io(error) => format!("{shown}: {error}"),
-            CacheReadError::Short => format!("{shown} is shorter than it was"),
-            CacheReadError::Damaged { .. } => {
+            BlockError::Io(error) => format!("{shown}: {error}"),
+            BlockError::Damaged { .. } => {
                 format!("{shown} is damaged, at byte {at} of the object or soon after")
             }
         });
-        let first = content.set_damaged();
-        let name = key.clone();
-        let discarded = blocking(move || cache.directory.discard(&name, at, end)).await;
-        let CacheReadError::Damaged { expected, received } = error else {
-            self.recovered = true;
-            return Ok(discarded.is_ok());
-        };
-        let counts = first && (filled_here || matches!(discarded, Ok(true)));
-        let again = counts && !self.cache.damaged().insert(key);
-        if again || std::mem::replace(&mut self.recovered, true) {
-            let shown = |sum: u32| crate::Checksum::Crc32c(sum).to_string();
-            let (expected, received) = (shown(expected), shown(received));
-            return Err(ErrorKind::DamagedCache { file, expected, received }.into());
+        let (cache, object) = (Arc::clone(&self.cache), Arc::clone(object));
+        let removed = blocking(move || cache.directory.discard(&object, number)).await;
+        let is_damage = matches!(error, BlockError::Damaged { .. });
+        // Several readers may have met the same damage. It counts for the one that has removed the file.
+        match removed {
+            Ok(true) if is_damage && !self.cache.note_damage(file.clone()) => Err(error.repeated(file)),
+            _ => Ok(()),
         }
-        Ok(discarded.is_ok())
     }
+
+    /// Continues after an error of a fetch if the blocks in the directory are of an earlier version, and none
+    /// has been returned. Blocks are removed where the object is not what they are of.
+    fn recover(&mut self, error: Error) -> Result<()> {
+        let is_changed = matches!(error.kind(), ErrorKind::Changed { .. });
+        let is_wrong = match error.kind() {
+            ErrorKind::Length { expected, received } => received > expected,
+            kind => is_changed || matches!(kind, ErrorKind::Damaged { .. }),
+        };
+        if let Some(object) = self.object.as_ref().filter(|_| is_wrong) {
+            let (key, version) = (object.key.clone(), object.name());
+            self.cache.change(CacheChange::Forget { key, version, others: false });
+        }
+        if !is_changed || !self.from_directory || self.version.is_some() {
+            return Err(error);
+        }
+        let may_block = self.may_block;
+        let mut reader = CacheReader::new(Arc::clone(&self.cache), self.target.clone());
+        reader.planned = reader.at - reader.at % self.cache.block_size;
+        *self = CacheReader { key: self.key.take(), may_block, ..reader };
+        Ok(())
+    }
+}
+
+/// Asks the source for the current version of the object.
+async fn current_version(target: FetchTarget) -> Result<ObjectVersion> {
+    let object = ObjectCell::default();
+    // The reader that waits for `open` counts the waiting time.
+    let (wanted, expected) = (0..1, None);
+    let mut byte = fetch(FetchTarget { wanted, expected, object: object.clone(), for_cache: true, ..target });
+    while let Some(chunk) = byte.next().await {
+        chunk?;
+    }
+    Ok(object.get().unwrap_or_default())
+}
+
+/// Runs work that may wait for the disk on a thread for blocking work.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T> {
+    runtime::spawn_blocking(move || Ok(work()?))?.await
 }

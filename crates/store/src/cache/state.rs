@@ -1,74 +1,214 @@
-//! The state of a cache in this process.
+//! The state of a cache in this process, and what it writes in the background.
 
+use super::block::{self, CachedObject};
 use super::directory::CacheDirectory;
-use super::progress::FlightProgress;
-use super::salt::{self, Salt};
+use crate::runtime;
 use crate::secret_url::without_secrets;
-use md5::{Digest, Md5};
+use crate::{Source, local};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::hash_map::RandomState;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::fs;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 
-/// The flights of a cache, by the keys of their objects.
-pub(super) type Flights = HashMap<String, watch::Sender<FlightProgress>>;
+/// Maximum number of bytes that wait to be written. When the disk is slower than the network, further blocks
+/// are not kept: readers never wait for the disk.
+const MAX_WAITING: usize = 64 << 20;
+
+/// Random bytes that are hashed with URLs that have secrets.
+pub(super) type Salt = [u8; 32];
 
 /// The state that the clones of a cache and its readers share.
 #[derive(Debug)]
 pub(super) struct CacheState {
     pub(super) directory: CacheDirectory,
     pub(super) revalidate: bool,
-    flights: Mutex<Flights>,
-    /// Number of objects that are complete but not entries yet, or that are fetched in place of damaged
-    /// entries.
-    pub(super) finishing: watch::Sender<usize>,
-    /// The keys of objects in whose files damage was found.
-    damaged: Mutex<HashSet<String>>,
+    pub(super) block_size: u64,
+    changes: Mutex<WaitingChanges>,
+    /// Number of changes that have not been made, and of blocks that are still received for the cache alone.
+    pub(super) unfinished: watch::Sender<usize>,
+    /// The files in which damage was found.
+    damaged: Mutex<HashSet<PathBuf>>,
     pub(super) warning: Mutex<Option<String>>,
-    /// What is hashed with a URL that has secrets, once it was needed.
+    /// Read when it is first needed.
     salt: OnceLock<Salt>,
 }
 
+/// Changes to the directory that wait for their turn.
+#[derive(Debug, Default)]
+struct WaitingChanges {
+    queue: VecDeque<(CacheChange, UnfinishedGuard)>,
+    /// Number of bytes of the blocks among them.
+    bytes: usize,
+    /// Whether a thread makes them.
+    is_running: bool,
+}
+
+/// A change to the directory.
+#[derive(Debug)]
+pub(super) enum CacheChange {
+    Store {
+        object: Arc<CachedObject>,
+        number: u64,
+        chunks: Vec<Bytes>,
+    },
+    /// Removes the blocks of the version of this name, or of all `others`.
+    Forget {
+        key: String,
+        version: String,
+        others: bool,
+    },
+}
+
+impl CacheChange {
+    fn bytes(&self) -> usize {
+        match self {
+            CacheChange::Store { chunks, .. } => chunks.iter().map(Bytes::len).sum(),
+            CacheChange::Forget { .. } => 0,
+        }
+    }
+
+    fn make(&self, directory: &CacheDirectory) -> io::Result<()> {
+        match self {
+            CacheChange::Store { object, number, chunks } => directory.store(object, *number, chunks),
+            CacheChange::Forget { key, version, others } => directory.forget(key, version, *others),
+        }
+    }
+}
+
+/// [`Cache::flush`](super::Cache::flush) waits until all these guards are dropped.
+#[derive(Debug)]
+pub(super) struct UnfinishedGuard(watch::Sender<usize>);
+
+impl Drop for UnfinishedGuard {
+    fn drop(&mut self) {
+        self.0.send_modify(|unfinished| *unfinished -= 1);
+    }
+}
+
 impl CacheState {
-    pub(super) fn new(directory: CacheDirectory, revalidate: bool) -> Self {
+    pub(super) fn new(directory: CacheDirectory, revalidate: bool, block_size: u64) -> Self {
         CacheState {
             directory,
             revalidate,
-            flights: Mutex::default(),
-            finishing: watch::Sender::new(0),
+            block_size,
+            changes: Mutex::default(),
+            unfinished: watch::Sender::new(0),
             damaged: Mutex::default(),
             warning: Mutex::default(),
             salt: OnceLock::new(),
         }
     }
 
-    /// The key of an object, which is the name of its files: a hash of the URL. It has the same length for
-    /// any URL, and is the same in all processes that share the directory.
+    /// The key of an object, which is the name of its directory: a hash of its source's place, its URL, and
+    /// the size of blocks. It is the same in all processes that share the directory.
     ///
-    /// A URL with secrets is hashed with the [`Salt`] of the directory, which only its owner can read: names
-    /// of files can be read by more people, and a password could be guessed by a hash of nothing but the URL.
-    /// May block.
-    pub(super) fn key(&self, url: &str) -> String {
-        let mut hash = Md5::new();
-        if let Cow::Owned(_) = without_secrets(url) {
+    /// A URL with secrets is hashed with a salt that only the owner of the directory can read: names of files
+    /// can be read by more people, and a password could be guessed by a hash of nothing but the URL. May
+    /// block.
+    pub(super) fn key(&self, source: &dyn Source, url: &str) -> String {
+        let place = source.place();
+        let (mut hash, parts) = (Sha256::new(), [&*place, url]);
+        if parts.iter().any(|part| matches!(without_secrets(part), Cow::Owned(_))) {
             hash.update(self.salt.get_or_init(|| {
-                self.directory.salt().unwrap_or_else(|error| {
+                self.salt().unwrap_or_else(|error| {
                     self.warn(&error);
-                    salt::new()
+                    new_salt()
                 })
             }));
         }
-        hash.update(url);
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        for part in parts {
+            // The length tells where a part ends.
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hash.update(self.block_size.to_le_bytes());
+        block::hex(&hash.finalize())
     }
 
-    pub(super) fn flights(&self) -> MutexGuard<'_, Flights> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The salt of the directory, which the first process that needs it makes.
+    fn salt(&self) -> io::Result<Salt> {
+        let path = self.directory.path().join("salt");
+        let saved = || fs::read(&path).ok().and_then(|bytes| Salt::try_from(bytes).ok());
+        if let Some(salt) = saved() {
+            return Ok(salt);
+        }
+        let salt = new_salt();
+        let aside = path.with_extension(format!("new-{}", std::process::id()));
+        let mut file = local::private_file().create(true).truncate(true).write(true).open(&aside)?;
+        file.write_all(&salt)?;
+        fs::rename(&aside, &path)?;
+        // Of two processes that make one at the same time, the later one wins.
+        Ok(saved().unwrap_or(salt))
     }
 
-    pub(super) fn damaged(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
+    fn changes(&self) -> MutexGuard<'_, WaitingChanges> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change in the background, after those before it. A block is not kept if too many wait.
+    pub(super) fn change(self: &Arc<Self>, change: CacheChange) {
+        let bytes = change.bytes();
+        let mut changes = self.changes();
+        if bytes > 0 && changes.bytes > 0 && changes.bytes + bytes > MAX_WAITING {
+            return;
+        }
+        changes.bytes += bytes;
+        changes.queue.push_back((change, self.begin()));
+        if std::mem::replace(&mut changes.is_running, true) {
+            return;
+        }
+        drop(changes);
+        let cache = Arc::clone(self);
+        let work = move || {
+            cache.make_changes();
+            Ok(())
+        };
+        match runtime::spawn_blocking(work) {
+            Ok(task) => task.detach(),
+            Err(error) => {
+                self.warn(&error);
+                *self.changes() = WaitingChanges::default();
+            }
+        }
+    }
+
+    fn make_changes(&self) {
+        loop {
+            let (change, unfinished) = {
+                let mut changes = self.changes();
+                match changes.queue.pop_front() {
+                    Some(next) => next,
+                    None => {
+                        changes.is_running = false;
+                        return;
+                    }
+                }
+            };
+            if let Err(error) = change.make(&self.directory) {
+                self.warn(&error);
+            }
+            self.changes().bytes -= change.bytes();
+            drop(unfinished);
+        }
+    }
+
+    /// Begins something that [`Cache::flush`](super::Cache::flush) waits for.
+    pub(super) fn begin(&self) -> UnfinishedGuard {
+        self.unfinished.send_modify(|unfinished| *unfinished += 1);
+        UnfinishedGuard(self.unfinished.clone())
+    }
+
+    /// Records that a file was damaged. Returns whether it was not damaged before.
+    pub(super) fn note_damage(&self, file: PathBuf) -> bool {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(file)
     }
 
     /// Replaces the warning of the cache.
@@ -76,4 +216,15 @@ impl CacheState {
         let warning = format!("the cache {}: {what:#}", self.directory.path().display());
         *self.warning.lock().unwrap_or_else(PoisonError::into_inner) = Some(warning);
     }
+}
+
+/// The standard library seeds each [`RandomState`] from the operating system.
+fn new_salt() -> Salt {
+    let mut salt = Salt::default();
+    for (number, bytes) in salt.chunks_exact_mut(8).enumerate() {
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write_usize(number);
+        bytes.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    salt
 }

@@ -5,15 +5,17 @@ use crate::meter::SourceMeter;
 use crate::object::ObjectSource;
 use crate::object_store::memory::InMemory;
 use crate::source_registry::ObjectLocation;
-use crate::{Body, ObjectCell, Store};
+use crate::{Body, ObjectCell, ObjectVersion, Source, Store};
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 
 const URL: &str = "mem://a/b.tar";
+const BLOCK: u64 = 1000;
 
 fn setup() -> (tempfile::TempDir, Cache, Store, Vec<u8>) {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::builder(directory.path()).build().unwrap();
+    let cache = Cache::builder(directory.path()).block_size(BLOCK).build().unwrap();
     let source = Arc::new(ObjectSource::new("mem:/".into(), Arc::new(InMemory::new())));
     let store = Store::builder().range_size(1000).with_source("mem", source);
     let store = store.cache(cache.clone()).build().unwrap();
@@ -24,31 +26,25 @@ fn setup() -> (tempfile::TempDir, Cache, Store, Vec<u8>) {
     (directory, cache, store, content)
 }
 
-fn files(directory: &tempfile::TempDir) -> usize {
-    std::fs::read_dir(directory.path()).unwrap().count() - 1
-}
-
-fn entry(cache: &Cache) -> Option<file::CachedContent> {
-    match cache.0.directory.find(&cache.0.key(URL)).unwrap() {
-        directory::CacheEntry::Valid(content) => Some(content),
-        _ => None,
-    }
-}
-
-fn until_empty(directory: &tempfile::TempDir) {
-    while files(directory) > 0 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let under = |path: PathBuf| match path.is_dir() {
+        true => files(&path),
+        false => vec![path],
+    };
+    std::fs::read_dir(directory).unwrap().flat_map(|file| under(file.unwrap().path())).collect()
 }
 
 #[test]
 fn a_full_disk_stops_nobody() {
     let (directory, cache, store, content) = setup();
-    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
-    cache.flush();
-    let total = entry(&cache).unwrap().file_size();
-    std::fs::remove_file(cache.0.directory.entry(&cache.0.key(URL))).unwrap();
+    let read = || {
+        assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+        cache.flush();
+    };
+    read();
+    let total: u64 = files(directory.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
     for disk in [0, 10, 200, 1000, 5000, 37_000, 38_000, total - 1] {
+        files(directory.path()).iter().for_each(|path| std::fs::remove_file(path).unwrap());
         let bodies = [0; 4].map(|_| store.open(URL).unwrap());
         cache.0.directory.disk.store(disk, SeqCst);
         std::thread::scope(|scope| {
@@ -59,63 +55,49 @@ fn a_full_disk_stops_nobody() {
         cache.flush();
         let warning = cache.0.warning.lock().unwrap().take().unwrap();
         assert!(warning.contains(directory.path().to_str().unwrap()), "{warning}");
-        until_empty(&directory);
+        let left = files(directory.path());
+        assert!(left.iter().all(|path| path.extension().unwrap() == "block"), "{left:?}");
+        read();
     }
     cache.0.directory.disk.store(u64::MAX, SeqCst);
-    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
-    cache.flush();
-    assert_eq!((cache.warning(), files(&directory)), (None, 1));
+    cache.0.warning.lock().unwrap().take();
+    read();
+    assert_eq!((cache.warning(), files(directory.path()).len()), (None, 38));
 }
 
-fn assert_names_a_file(error: &Error, directory: &tempfile::TempDir) {
+fn assert_names_a_file(error: &Error, directory: &Path) {
     let ErrorKind::DamagedCache { file, .. } = error.kind() else { panic!("{error:?}") };
-    assert!(file.starts_with(directory.path()) && error.to_string().contains(file.to_str().unwrap()));
+    assert!(file.starts_with(directory) && error.to_string().contains(file.to_str().unwrap()));
     assert_eq!(error.location().shard(), Some(URL));
 }
 
-/// Every write of an object to the disk is damaged.
+/// Every write of a block to the disk is damaged.
 #[test]
 fn a_disk_that_damages_every_write_is_an_error() {
     let (directory, cache, store, content) = setup();
     let flips = &cache.0.directory.flips;
     flips.store(true, SeqCst);
-    // The first reader continues with bytes from the source.
-    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
-    let warning = cache.warning().unwrap();
-    // The last warning comes from a reader, or from the flight that would create an entry.
-    let reasons = ["damaged", "its content differs from what was written to it"];
-    assert!(warning.contains(directory.path().to_str().unwrap()), "{warning}");
-    assert!(reasons.iter().any(|reason| warning.contains(reason)), "{warning}");
-    until_empty(&directory);
-    for _ in 0..3 {
-        assert_names_a_file(&store.open(URL).unwrap().read_all().unwrap_err(), &directory);
-        until_empty(&directory);
-    }
-    // A range is not cached, and needs no disk.
-    assert!(store.open_range(URL, 100..2000).unwrap().read_all().unwrap() == content[100..2000]);
-    flips.store(false, SeqCst);
-    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
-    cache.flush();
-    assert_eq!(files(&directory), 1);
-}
-
-/// The same for entries that were valid when they were created.
-#[test]
-fn a_replacement_of_a_damaged_entry_is_verified_too() {
-    for range in [0..u64::MAX, 100..2000, 37_000..40_000] {
-        let (directory, cache, store, content) = setup();
+    // The second reader finds all blocks damaged, and continues with bytes from the source.
+    for _ in 0..2 {
         assert!(store.open(URL).unwrap().read_all().unwrap() == content);
         cache.flush();
-        let path = cache.0.directory.entry(&cache.0.key(URL));
-        let mut file = std::fs::read(&path).unwrap();
-        let at = file.len() - 100;
-        file[at] ^= 1;
-        std::fs::write(&path, file).unwrap();
-        cache.0.directory.flips.store(true, SeqCst);
-        assert_names_a_file(&store.open_range(URL, range).unwrap().read_all().unwrap_err(), &directory);
-        cache.flush();
-        until_empty(&directory);
     }
+    let warning = cache.warning().unwrap();
+    assert!(warning.contains(directory.path().to_str().unwrap()) && warning.contains("damaged"), "{warning}");
+    for range in [0..u64::MAX, 1500..2600] {
+        let error = store.open_range(URL, range, &ObjectVersion::any()).unwrap().read_all().unwrap_err();
+        assert_names_a_file(&error, directory.path());
+        cache.flush();
+    }
+    flips.store(false, SeqCst);
+    // What is left was found to be damaged before.
+    let left = files(directory.path());
+    left.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    for _ in 0..2 {
+        assert!(store.open(URL).unwrap().read_all().unwrap() == content);
+        cache.flush();
+    }
+    assert_eq!(files(directory.path()).len(), 38);
 }
 
 #[test]
@@ -123,12 +105,13 @@ fn a_body_can_begin_before_it_is_read() {
     let (directory, cache, store, content) = setup();
     let mut body: Body = store.open(URL).unwrap();
     (0..3).for_each(|_| assert!(body.begin() > 0));
-    while entry(&cache).is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    while store.budget().in_use() == 0 {
+        std::thread::yield_now();
     }
     assert!(body.object().is_none(), "nothing has been read");
     assert!(body.read_all().unwrap() == content);
-    assert_eq!(files(&directory), 1);
+    cache.flush();
+    assert_eq!(files(directory.path()).len(), 38);
 
     // A body that is dropped after it has begun has no effect.
     let mut writer = store.create(URL).unwrap();
@@ -146,10 +129,7 @@ fn bytes_from_the_cache_are_counted() {
     let meter: Arc<SourceMeter> = Arc::default();
     let read = || {
         let target = fetch::FetchTarget {
-            source: match store.0.sources.location(URL).unwrap() {
-                ObjectLocation::Source(source) => source,
-                ObjectLocation::Local(_) => unreachable!(),
-            },
+            source: source(&store),
             url: URL.into(),
             wanted: 0..u64::MAX,
             expected: None,
@@ -167,16 +147,29 @@ fn bytes_from_the_cache_are_counted() {
     assert_eq!((read(), read()), (0, content.len() as u64));
 }
 
+fn source(store: &Store) -> Arc<dyn Source> {
+    match store.0.sources.location(URL).unwrap() {
+        ObjectLocation::Source(source) => source,
+        ObjectLocation::Local(_) => unreachable!(),
+    }
+}
+
 /// Both ends of the copy from the file are aligned: the block in the file, and the buffer.
 #[test]
-fn content_begins_where_the_kernel_copies_fast() {
-    let (_directory, cache, store, content) = setup();
-    assert!(store.open(URL).unwrap().read_all().unwrap() == content);
-    cache.flush();
-    let entry = entry(&cache).unwrap();
-    assert!(entry.offset(0).is_multiple_of(crate::aligned::ALIGNMENT as u64), "{}", entry.offset(0));
-    let chunk = entry.read(0, entry.size, entry.all()).unwrap();
-    assert!(chunk == content && crate::aligned::is_aligned(&chunk));
+fn blocks_begin_where_the_kernel_copies_fast() {
+    let directory = tempfile::tempdir().unwrap();
+    let object = crate::ObjectVersion::new(Some(3 << 20), Some("v1"));
+    for url in ["gs://b/a.tar".to_owned(), format!("gs://b/{}", "long/".repeat(800))] {
+        let object = block::CachedObject::new("key", url, &object, 1 << 20).unwrap();
+        let content = bytes::Bytes::from_iter((0..1 << 20).map(|n: u32| (n % 251) as u8));
+        let header = block::header(&object, 1, std::slice::from_ref(&content)).unwrap();
+        assert!(header.len().is_multiple_of(crate::aligned::ALIGNMENT), "{}", header.len());
+        let path = directory.path().join("file");
+        std::fs::write(&path, [&header[..], &content].concat()).unwrap();
+        let mut file = block::BlockFile::open(std::fs::File::open(&path).unwrap(), &object, 1).unwrap();
+        let chunk = file.read(1 << 20, 2 << 20).unwrap();
+        assert!(content.starts_with(&chunk) && crate::aligned::is_aligned(&chunk));
+    }
 }
 
 /// The key of any URL is a valid file name. It does not tell a secret of the URL: two directories have
@@ -185,6 +178,8 @@ fn content_begins_where_the_kernel_copies_fast() {
 fn keys_are_file_names_without_secrets() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let caches = directories.each_ref().map(|directory| Cache::builder(directory.path()).build().unwrap());
+    let (.., store, _) = setup();
+    let source = source(&store);
     for (url, is_secret) in [
         ("", false),
         ("a/../../b", false),
@@ -193,14 +188,17 @@ fn keys_are_file_names_without_secrets() {
         ("https://host/a b?c=d&e", true),
         ("https://me:s3cret@host/a", true),
     ] {
-        let [one, other] = caches.each_ref().map(|cache| cache.0.key(url));
-        assert!(one.len() == 32 && one.bytes().all(|c| c.is_ascii_hexdigit()), "{one}");
+        let [one, other] = caches.each_ref().map(|cache| cache.0.key(&*source, url));
+        assert!(one.len() == 64 && one.bytes().all(|c| c.is_ascii_hexdigit()), "{one}");
         assert_eq!(one != other, is_secret, "{url}");
         // Another process finds the same file.
         let again = Cache::builder(directories[0].path()).build().unwrap();
-        assert_eq!(again.0.key(url), one);
+        assert_eq!(again.0.key(&*source, url), one);
     }
-    assert_ne!(caches[0].0.key("a"), caches[0].0.key("b"));
+    let key = |url| caches[0].0.key(&*source, url);
+    assert_ne!(key("a"), key("b"));
+    let other_size = Cache::builder(directories[0].path()).block_size(7).build().unwrap();
+    assert_ne!(other_size.0.key(&*source, "a"), key("a"));
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

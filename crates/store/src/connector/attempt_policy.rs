@@ -11,8 +11,6 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::{Method, StatusCode};
 use object_store::client::{HttpError, HttpErrorKind, HttpResponse};
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -52,7 +50,7 @@ pub(super) struct AttemptError {
 #[derive(Debug)]
 pub(super) struct AttemptPolicy {
     /// Whether the requests go to the bucket, rather than to a server of credentials.
-    pub(super) of_bucket: Arc<AtomicBool>,
+    pub(super) of_bucket: bool,
     /// The variables to set where there are no credentials, for messages.
     pub(super) hint: &'static str,
     pub(super) limits: FetchLimits,
@@ -62,10 +60,6 @@ pub(super) struct AttemptPolicy {
 }
 
 impl AttemptPolicy {
-    pub(super) fn is_of_bucket(&self) -> bool {
-        self.of_bucket.load(Ordering::Acquire)
-    }
-
     /// Time for which a request with a body of this many bytes may be unanswered, the time to send it
     /// included.
     pub(super) fn response_timeout(&self, bytes: usize) -> Duration {
@@ -84,7 +78,7 @@ impl AttemptPolicy {
     pub(super) fn unanswered(&self, target: &RequestTarget, error: &HttpError) -> AttemptError {
         use HttpErrorKind::{Connect, Interrupted, Request, Timeout};
 
-        let (kind, of_bucket) = (error.kind(), self.is_of_bucket());
+        let (kind, of_bucket) = (error.kind(), self.of_bucket);
         let fault = target.fault(network_fault(error, io_kind(error)));
         let fault = if kind == Connect { with_proxy_hint(fault) } else { fault };
         let at_first = match of_bucket {
@@ -118,7 +112,7 @@ impl AttemptPolicy {
         response: HttpResponse,
         target: RequestTarget,
     ) -> Result<http::Response<Bytes>, AttemptError> {
-        let (status, of_bucket) = (response.status(), self.is_of_bucket());
+        let (status, of_bucket) = (response.status(), self.of_bucket);
         let read_by_object_store = status.is_success()
             || matches!(status, StatusCode::CONFLICT | StatusCode::NOT_MODIFIED)
             // A machine's server of credentials that knows only the first version of its protocol.
@@ -151,7 +145,7 @@ impl AttemptPolicy {
     /// The answer to an upload may come slowly: S3 sends spaces for minutes while it joins the parts.
     async fn whole(&self, method: &Method, mut body: BoxStream<'static, Result<Bytes>>) -> Result<Bytes> {
         let may_be_slow = *method != Method::GET;
-        let limit = if self.is_of_bucket() { MAX_PAGE } else { MAX_TOKEN };
+        let limit = if self.of_bucket { MAX_PAGE } else { MAX_TOKEN };
         let receiving = async {
             let (mut watch, mut bytes) = (StallWatch::new(self.read_timeout), BytesMut::new());
             loop {
@@ -206,7 +200,7 @@ mod tests {
 
     fn policy() -> AttemptPolicy {
         AttemptPolicy {
-            of_bucket: Arc::new(AtomicBool::new(true)),
+            of_bucket: true,
             hint: "",
             limits: FetchLimits::default(),
             read_timeout: READ_TIMEOUT,

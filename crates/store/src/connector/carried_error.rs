@@ -1,26 +1,46 @@
-//! Errors of this crate on their way through `object_store`.
+//! What the clients of a [`Connector`](super::Connector) return through `object_store`: errors of this crate,
+//! and the responses to requests for bytes.
+//!
+//! `object_store` returns the error of a client as the cause of its own, and retries none of the kind
+//! [`HttpErrorKind::Unknown`]. So what must come back as it is comes back as such an error.
 
 use crate::Error;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use crate::ErrorKind;
 #[cfg(any(feature = "gcs", feature = "s3"))]
 use crate::location::Failure;
+use crate::transport::Response;
 use object_store::client::{HttpError, HttpErrorKind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, iter};
 
-/// An error of this crate on its way through `object_store`.
-struct CarriedError(Mutex<Option<Error>>);
+/// What is on its way through `object_store`.
+pub(crate) enum Carried {
+    Error(Error),
+    /// The response to a request for bytes, whatever its status.
+    Response(Box<Response>),
+}
+
+/// The error in which it is; `None` once it has been taken out.
+struct CarriedError(Mutex<Option<Carried>>);
 
 impl CarriedError {
-    fn error(&self) -> MutexGuard<'_, Option<Error>> {
+    fn new(carried: Carried) -> Self {
+        CarriedError(Mutex::new(Some(carried)))
+    }
+
+    fn content(&self) -> MutexGuard<'_, Option<Carried>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Display for CarriedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error().as_ref().map_or(Ok(()), |error| write!(f, "{error:#}"))
+        match &*self.content() {
+            Some(Carried::Error(error)) => write!(f, "{error:#}"),
+            Some(Carried::Response(response)) => write!(f, "a response with the status {}", response.status),
+            None => Ok(()),
+        }
     }
 }
 
@@ -32,18 +52,23 @@ impl fmt::Debug for CarriedError {
 
 impl std::error::Error for CarriedError {}
 
-pub(super) fn carry(kind: HttpErrorKind, error: Error) -> HttpError {
-    HttpError::new(kind, CarriedError(Mutex::new(Some(error))))
+/// An error that `object_store` returns and does not retry.
+pub(super) fn carry(carried: Carried) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, CarriedError::new(carried))
+}
+
+/// Takes out what an error of `object_store`, or one of its causes, carries.
+pub(crate) fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Carried> {
+    let mut causes = iter::successors(Some(error), |error| (**error).source());
+    causes.find_map(|error| error.downcast_ref::<CarriedError>()?.content().take())
 }
 
 /// Takes out the error of this crate that an error of `object_store` carries, if it does.
-pub(crate) fn carried_error(error: &object_store::Error) -> Option<Error> {
-    carried(error)
-}
-
-pub(super) fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
-    let mut causes = iter::successors(Some(error), |error| (**error).source());
-    causes.find_map(|error| error.downcast_ref::<CarriedError>()?.error().take())
+pub(crate) fn carried_error(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    match carried(error)? {
+        Carried::Error(error) => Some(error),
+        Carried::Response(_) => None,
+    }
 }
 
 /// An error of this crate as one of `object_store`, from which [`carried_error`] takes it out again.
@@ -51,7 +76,7 @@ pub(super) fn carried(error: &(dyn std::error::Error + 'static)) -> Option<Error
 pub(crate) fn store_error(error: Error) -> object_store::Error {
     object_store::Error::Generic {
         store: "credentials",
-        source: Box::new(CarriedError(Mutex::new(Some(error)))),
+        source: Box::new(CarriedError::new(Carried::Error(error))),
     }
 }
 

@@ -1,9 +1,12 @@
-//! What a client learns from requests for bytes.
+//! What a client learns from requests for bytes, and what this crate relies on inside `object_store`.
 
 use super::*;
 use crate::runtime;
+use object_store::ObjectStore;
+use object_store::path::Path;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Mutex;
 
 /// Listings and uploads of such a bucket are tried as long as those of any that has answered.
 #[test]
@@ -17,12 +20,110 @@ fn a_bucket_that_is_read_has_answered() {
     });
     let answered = runtime::run(async move {
         let options = ClientOptions::new().with_allow_http(true);
-        let client = Connector::new("", &ClientSettings::default()).client(&options).unwrap();
+        let client = Connector::for_bucket("", &FetchLimits::default()).client(&options).unwrap();
         let request = http::Request::get(uri).body(Bytes::new().into()).unwrap();
-        let slot = ResponseSlot::default();
-        assert!(client.get(request, &slot).await.is_err() && slot.take().unwrap().is_ok());
+        assert_eq!(client.get(request).await?.status, 404);
         Ok(client.policy.contact.has_answered())
     });
     server.join().unwrap();
     assert!(answered.unwrap());
+}
+
+/// A connector whose clients note each request and return an error.
+#[derive(Debug, Default, Clone)]
+struct Recorder(Arc<Mutex<Vec<RecordedRequest>>>);
+
+#[derive(Debug, PartialEq)]
+struct RecordedRequest {
+    method: Method,
+    is_for_bytes: bool,
+}
+
+impl HttpConnector for Recorder {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+impl HttpService for Recorder {
+    fn call<'a, 'b>(&'a self, request: HttpRequest) -> BoxFuture<'b, Result<HttpResponse, HttpError>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let is_for_bytes = request.extensions().get::<BytesRequest>().is_some();
+        self.0.lock().unwrap().push(RecordedRequest { method: request.method().clone(), is_for_bytes });
+        let error = ErrorKind::Config("on its way".into()).into();
+        futures::future::ready(Err(carry(Carried::Error(error)))).boxed()
+    }
+}
+
+/// Builds the store of a bucket as `cloud.rs` does, from the connectors for credentials and for the bucket.
+type Build = fn(Recorder, Recorder, bool) -> Arc<dyn ObjectStore>;
+
+/// Clouds whose credentials are requested from a server.
+const CLOUDS: &[Build] = &[
+    #[cfg(feature = "gcs")]
+    |credentials, bucket, skip| {
+        let builder = object_store::gcp::GoogleCloudStorageBuilder::new().with_bucket_name("bucket");
+        let builder = builder.with_skip_signature(skip);
+        let signing = builder.clone().with_http_connector(credentials).build().unwrap();
+        let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+        Arc::new(builder.with_http_connector(bucket).build().unwrap())
+    },
+    #[cfg(feature = "s3")]
+    |credentials, bucket, skip| {
+        let builder = object_store::aws::AmazonS3Builder::new().with_bucket_name("bucket");
+        let builder = builder.with_skip_signature(skip);
+        let signing = builder.clone().with_http_connector(credentials).build().unwrap();
+        let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+        Arc::new(builder.with_http_connector(bucket).build().unwrap())
+    },
+    #[cfg(feature = "azure")]
+    |credentials, bucket, skip| {
+        let builder = object_store::azure::MicrosoftAzureBuilder::new().with_account("account");
+        let builder = builder.with_container_name("bucket").with_skip_signature(skip);
+        let signing = builder.clone().with_http_connector(credentials).build().unwrap();
+        let builder = builder.with_credentials(Arc::clone(signing.credentials()));
+        Arc::new(builder.with_http_connector(bucket).build().unwrap())
+    },
+];
+
+/// Requests bytes. Returns the error and what went to the servers of credentials and to the bucket.
+fn request_bytes(build: Build, skip_signature: bool) -> (crate::Error, [Vec<RecordedRequest>; 2]) {
+    let recorders = [Recorder::default(), Recorder::default()];
+    let [credentials, bucket] = recorders.clone();
+    let store = build(credentials, bucket, skip_signature);
+    let mut options = GetOptions::default();
+    mark_bytes_request(&mut options);
+    let error = runtime::run(async move {
+        Ok(store.get_opts(&Path::from("a.tar"), options).await.map(drop).unwrap_err())
+    });
+    let error = carried_error(&error.unwrap()).unwrap();
+    (error, recorders.map(|recorder| std::mem::take(&mut *recorder.0.lock().unwrap())))
+}
+
+/// `object_store` promises none of this: `Cargo.toml` pins its version.
+///
+/// - The extensions of `GetOptions` are in the request.
+/// - A request that fails with `HttpErrorKind::Unknown` is not retried, and the error is a cause of its own.
+#[test]
+fn object_store_passes_on_what_it_is_given() {
+    for build in CLOUDS {
+        let (error, [credentials, bucket]) = request_bytes(*build, true);
+        assert!(matches!(error.kind(), ErrorKind::Config(text) if text == "on its way"), "{error:?}");
+        assert_eq!(credentials, []);
+        assert_eq!(bucket, [RecordedRequest { method: Method::GET, is_for_bytes: true }]);
+    }
+}
+
+/// A provider of credentials keeps the client with which it was made: `object_store` promises that neither.
+#[test]
+fn credentials_are_requested_through_the_connector_for_them() {
+    for build in CLOUDS {
+        let (error, [credentials, bucket]) = request_bytes(*build, false);
+        assert!(matches!(error.kind(), ErrorKind::Config(text) if text == "on its way"), "{error:?}");
+        assert!(!credentials.is_empty() && credentials.iter().all(|request| !request.is_for_bytes));
+        assert_eq!(bucket, []);
+    }
 }

@@ -11,9 +11,9 @@ use super::renewed::{CredentialSource, Expiring, Renewed};
 use super::sts::{AssumedRole, Signer};
 use super::values::{home, in_place, is_sendable, parse_time, unusable, variable};
 use crate::Result;
-use crate::client_settings::ClientSettings;
 use crate::connector::{Connector, CredentialClient, client_options, own_error};
 use crate::environment::flag;
+use crate::fetch::FetchLimits;
 use futures::future::{BoxFuture, FutureExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider};
 use object_store::client::HttpRequestBody;
@@ -35,7 +35,7 @@ const MAX_PROFILES: usize = 8;
 /// # Errors
 ///
 /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a profile that cannot be used, with the setting.
-pub(crate) fn configure(mut builder: AmazonS3Builder, settings: &ClientSettings) -> Result<AmazonS3Builder> {
+pub(crate) fn configure(mut builder: AmazonS3Builder, limits: &FetchLimits) -> Result<AmazonS3Builder> {
     let value = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
     let skips = value(AmazonS3ConfigKey::SkipSignature).is_some_and(|skip| flag(&skip) == Some(true));
     let has_keys = value(AmazonS3ConfigKey::AccessKeyId).is_some()
@@ -66,11 +66,11 @@ pub(crate) fn configure(mut builder: AmazonS3Builder, settings: &ClientSettings)
         files: &files,
         region: region.unwrap_or_else(|| "us-east-1".into()),
         builder: &builder,
-        settings,
+        limits,
     };
     let Some(account) = AwsAccount::new(&profile, &context, 0)? else { return Ok(builder) };
     let options = client_options(|key| builder.get_config_value(&AmazonS3ConfigKey::Client(key)));
-    let client = Connector::new(HINT, settings).credential_client(&options)?;
+    let client = Connector::for_credentials(HINT, limits).credential_client(&options)?;
     Ok(builder.with_credentials(Arc::new(Renewed::new(Keys { account, client }))))
 }
 
@@ -79,7 +79,7 @@ struct Context<'a> {
     files: &'a Profiles,
     region: String,
     builder: &'a AmazonS3Builder,
-    settings: &'a ClientSettings,
+    limits: &'a FetchLimits,
 }
 
 /// The account that a profile describes.
@@ -224,7 +224,7 @@ impl AwsAccount {
 
 /// The credentials of the container or the machine, by `object_store`.
 fn of_environment(context: &Context<'_>) -> Result<AwsCredentialProvider> {
-    let connector = Connector::new(HINT, context.settings);
+    let connector = Connector::for_credentials(HINT, context.limits);
     let builder = context.builder.clone().with_bucket_name("of-any-name").with_http_connector(connector);
     // The provider of such a bucket would give keys of its sessions.
     let builder = builder.with_s3_express(false);

@@ -9,9 +9,9 @@ use super::renewed::{CredentialSource, Expiring, Renewed};
 use super::token_request::{SCOPE, access_token, answer, checked, post_form};
 use super::values::{after_seconds, home, parse_time, variable};
 use crate::Result;
-use crate::client_settings::ClientSettings;
 use crate::connector::{Connector, CredentialClient, client_options};
 use crate::environment::flag;
+use crate::fetch::FetchLimits;
 use futures::future::{BoxFuture, FutureExt};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use object_store::client::HttpRequestBody;
@@ -34,7 +34,7 @@ const KNOWN: &str = "names no known kind of credentials: service_account, author
 /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) for a file that cannot be used, with the field.
 pub(crate) fn configure(
     builder: GoogleCloudStorageBuilder,
-    settings: &ClientSettings,
+    limits: &FetchLimits,
 ) -> Result<GoogleCloudStorageBuilder> {
     let value = |key: GoogleConfigKey| builder.get_config_value(&key);
     let skips = value(GoogleConfigKey::SkipSignature).is_some_and(|skip| flag(&skip) == Some(true));
@@ -58,8 +58,8 @@ pub(crate) fn configure(
         _ if skips => without_file(builder),
         _ => {
             let options = client_options(|key| builder.get_config_value(&GoogleConfigKey::Client(key)));
-            let client = Connector::new(HINT, settings).credential_client(&options)?;
-            let account = GoogleAccount::new(&file, settings)?;
+            let client = Connector::for_credentials(HINT, limits).credential_client(&options)?;
+            let account = GoogleAccount::new(&file, limits)?;
             Ok(builder.with_credentials(Arc::new(Renewed::new(TokenSource { account, client }))))
         }
     }
@@ -108,7 +108,7 @@ struct Impersonation {
 }
 
 impl GoogleAccount {
-    fn new(file: &Document, settings: &ClientSettings) -> Result<Self> {
+    fn new(file: &Document, limits: &FetchLimits) -> Result<Self> {
         let account = match file.text("type")?.as_str() {
             "external_account" => GoogleAccount::External(Box::new(ExternalAccount::new(file)?)),
             "external_account_authorized_user" => {
@@ -122,11 +122,11 @@ impl GoogleAccount {
                     false,
                 )?)
             }
-            "service_account" => GoogleAccount::Key(of_key(file, settings)?),
+            "service_account" => GoogleAccount::Key(of_key(file, limits)?),
             "impersonated_service_account" => {
                 let source = file.object("source_credentials")?;
                 let source = source.ok_or_else(|| file.wrong("source_credentials", "is missing"))?;
-                let source = Box::new(GoogleAccount::new(&source, settings)?);
+                let source = Box::new(GoogleAccount::new(&source, limits)?);
                 return Ok(GoogleAccount::Impersonated { source, target: Impersonation::new(file)? });
             }
             _ => return Err(file.wrong("type", KNOWN)),
@@ -160,14 +160,14 @@ impl GoogleAccount {
 }
 
 /// The tokens of a service account's key. They are signed here, without a request.
-fn of_key(file: &Document, settings: &ClientSettings) -> Result<GcpCredentialProvider> {
+fn of_key(file: &Document, limits: &FetchLimits) -> Result<GcpCredentialProvider> {
     for field in ["private_key", "private_key_id", "client_email"] {
         file.text(field)?;
     }
     let signer = GoogleCloudStorageBuilder::new()
         .with_bucket_name("of-any-name")
         .with_service_account_key(file.to_json())
-        .with_http_connector(Connector::new(HINT, settings))
+        .with_http_connector(Connector::for_credentials(HINT, limits))
         .build();
     let signer = signer.map_err(|_| file.wrong("private_key", "is no private key that can be used"))?;
     Ok(Arc::clone(signer.credentials()))

@@ -54,7 +54,7 @@ impl Download {
             let before = self.at;
             let response = match first.take() {
                 Some(response) => Ok(response),
-                None => hedge::get(&target, self.next()).await,
+                None => hedge::get(&target, self.next(), retries.attempt()).await,
             };
             let received = match response {
                 Ok(response) => self.receive(response, &chunks).await,

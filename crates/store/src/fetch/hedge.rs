@@ -8,17 +8,19 @@ use crate::source::{GetOptions, GetResponse};
 use crate::telemetry::log;
 use bytes::Bytes;
 use futures::future::{self, Either};
-use futures::stream::{BoxStream, StreamExt};
-use std::pin::pin;
+use futures::stream::{BoxStream, Stream, StreamExt};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Maximum size in bytes of a range that is requested twice.
 const MAX_HEDGED: u64 = 8 << 20;
 
 /// Sends a request, with the stall limit as its timeout. If the response is late and may be hedged, sends a
-/// second request, and returns the response that begins first; the caller checks only that one.
-pub(super) async fn get(target: &QueuedTarget, options: GetOptions) -> Result<GetResponse> {
-    let first = request(target, options.clone());
+/// second request, and returns the response that begins first; the caller checks only that one. `attempt` is
+/// the number of this try, from 1.
+pub(super) async fn get(target: &QueuedTarget, options: GetOptions, attempt: u32) -> Result<GetResponse> {
+    let first = request(target, options.clone(), attempt);
     let Some(late) = may_hedge(target, &options) else { return first.await };
     let mut first = pin!(first);
     match future::select(first.as_mut(), pin!(tokio::time::sleep(late))).await {
@@ -29,7 +31,7 @@ pub(super) async fn get(target: &QueuedTarget, options: GetOptions) -> Result<Ge
         return first.await;
     }
     log!(DEBUG, "a late request is sent a second time", url = target.url, after_ms = late.as_millis());
-    let second = pin!(request(target, options));
+    let second = pin!(request(target, options, attempt));
     match future::select(first, second).await {
         Either::Left((Ok(response), _)) | Either::Right((Ok(response), _)) => Ok(response),
         // If one fails, the other decides.
@@ -50,8 +52,8 @@ fn length(options: &GetOptions) -> u64 {
     options.range.as_ref().map_or(u64::MAX, |range| range.end - range.start)
 }
 
-async fn request(target: &QueuedTarget, options: GetOptions) -> Result<GetResponse> {
-    let answering = target.meter.request(&target.url, options.range.clone());
+async fn request(target: &QueuedTarget, options: GetOptions, attempt: u32) -> Result<GetResponse> {
+    let mut answering = target.meter.request(&target.url, options.range.clone(), attempt);
     let budget = &target.queued.budget;
     let mut response =
         pin!(with_stall_timeout(target.limits.stall, target.source.get(target.url.expose_secret(), options)));
@@ -65,19 +67,28 @@ async fn request(target: &QueuedTarget, options: GetOptions) -> Result<GetRespon
             }
         },
         None => response.await,
-    }?;
+    }
+    .inspect_err(|error| answering.failed(error))?;
     budget.record_first_byte(answering.answered());
-    Ok(GetResponse { body: count_received(answering, response.body), ..response })
+    Ok(GetResponse { body: CountedBody { answering, body: response.body }.boxed(), ..response })
 }
 
-/// Counts the bytes of a body. The request is in progress until its body is dropped.
-fn count_received(
+/// A body whose bytes are counted. Its request is in progress until this is dropped.
+struct CountedBody {
     answering: RequestTimer,
     body: BoxStream<'static, Result<Bytes>>,
-) -> BoxStream<'static, Result<Bytes>> {
-    body.map(move |chunk| {
-        answering.received(chunk.as_ref().map_or(0, Bytes::len));
-        chunk
-    })
-    .boxed()
+}
+
+impl Stream for CountedBody {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let chunk = std::task::ready!(self.body.poll_next_unpin(cx));
+        match &chunk {
+            Some(Ok(chunk)) => self.answering.received(chunk.len()),
+            Some(Err(error)) => self.answering.failed(error),
+            None => self.answering.done(),
+        }
+        Poll::Ready(chunk)
+    }
 }

@@ -47,8 +47,8 @@ impl QueuedTarget {
         retries.wait_for_host(self.context(range.clone())).await;
         let if_version = self.expected.as_ref().and_then(|expected| expected.strong().map(str::to_owned));
         loop {
-            match hedge::get(self, GetOptions { range: range.clone(), if_version: if_version.clone() }).await
-            {
+            let options = GetOptions { range: range.clone(), if_version: if_version.clone() };
+            match hedge::get(self, options, retries.attempt()).await {
                 Ok(response) => {
                     self.check_expected(&response)?;
                     return Ok(response);

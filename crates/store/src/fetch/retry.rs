@@ -51,6 +51,11 @@ impl Retries {
         Retries { tries: 0, since: Instant::now(), pause: limits.pause, limits: *limits }
     }
 
+    /// The number of the next try, from 1.
+    pub(super) fn attempt(&self) -> u32 {
+        self.tries + 1
+    }
+
     /// Excludes the time in which a response waited for its reader.
     pub(super) fn exclude(&mut self, time: Duration) {
         self.since += time;

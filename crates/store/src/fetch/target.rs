@@ -28,7 +28,7 @@ pub(crate) struct FetchTarget {
     pub(crate) meter: Arc<SourceMeter>,
     /// The queue that orders this object among the objects of its reader.
     pub(crate) queue: ReadQueue,
-    /// Whether a cache fetches it. Then the readers of the cache count their waiting time themselves.
+    /// Whether a cache asks for the version. Then the reader that opens the object counts its waiting time.
     pub(crate) for_cache: bool,
 }
 

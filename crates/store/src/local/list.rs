@@ -1,6 +1,6 @@
 //! Lists the files in a directory.
 
-use super::write::is_partial;
+use super::partial::is_partial;
 use super::{info, store_error};
 use crate::Result;
 use crate::source::ObjectInfo;
@@ -10,8 +10,8 @@ use std::path::Path;
 /// Lists the files under `root`, at most `depth` directories below it, in no particular order. `name`
 /// converts a path to its URL.
 ///
-/// Links to files are followed, links to directories below `root` are not. Files that a
-/// [`LocalWriter`](super::LocalWriter) has not finished are left out.
+/// Links to files are followed, links to directories below `root` are not. Partial
+/// files and directories are left out.
 pub(crate) fn list(
     root: &Path,
     depth: usize,
@@ -23,12 +23,12 @@ pub(crate) fn list(
         for entry in fs::read_dir(&directory).map_err(store_error)? {
             let entry = entry?;
             let path = entry.path();
-            if entry.file_type()?.is_dir() {
-                directories.extend(depth.checked_sub(1).map(|depth| (path, depth)));
-                continue;
-            }
             // A partial file may be renamed at any moment, so that its metadata cannot be read.
             if is_partial(&path) {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                directories.extend(depth.checked_sub(1).map(|depth| (path, depth)));
                 continue;
             }
             let at_path = |error| store_error(error).in_shard(path.to_string_lossy());

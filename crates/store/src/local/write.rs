@@ -1,57 +1,14 @@
 //! Writes files under a temporary name, and renames them when they are complete.
 
+use super::partial::PartialFile;
 use super::{directory, info, store_error, sync_directory};
-use crate::object_url::ObjectUrl;
 use crate::secret_url::SecretUrl;
 use crate::source::ObjectInfo;
 use crate::upload::{ObjectWriter, WriteOptions};
 use crate::{ErrorKind, Result};
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-
-const PARTIAL: &str = ".partial";
-/// Maximum number of bytes of the target's name in the name of a partial file.
-const MAX_SHOWN: usize = 96;
-
-/// Whether a file is the unfinished file of a [`LocalWriter`].
-pub(super) fn is_partial(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
-}
-
-/// Removes partial files that a killed process left in a local directory: those of the targets whose names
-/// `is_ours` accepts. Nobody reads them, so a file that cannot be removed is not an error.
-///
-/// ```
-/// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
-/// use shardstream::store::remove_partial_files;
-///
-/// # let directory = tempfile::tempdir()?;
-/// # let directory = directory.path().to_str().unwrap();
-/// let partial = format!("{directory}/.train-000000.tar.0123456789abcdef.partial");
-/// std::fs::write(&partial, "the first half")?;
-/// remove_partial_files(directory, |name| name == "train-000000.tar");
-/// assert!(!std::fs::exists(&partial)?);
-/// # Ok::<_, std::io::Error>(())
-/// ```
-#[doc(hidden)]
-pub fn remove_partial_files(directory: &str, is_ours: impl Fn(&str) -> bool) {
-    let Ok(Some(mut directory)) = ObjectUrl::parse(directory).local_path() else { return };
-    if directory == Path::new("") {
-        directory.push(".");
-    }
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let file = entry.file_name();
-        let name = file.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(PARTIAL));
-        let name = name.and_then(|name| name.rsplit_once('.')).map(|(name, _)| name);
-        if name.is_some_and(&is_ours) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
 
 /// Writes a file under a temporary name in the directory of its target, and renames it when it is complete.
 #[derive(Debug)]
@@ -65,60 +22,34 @@ pub(crate) struct LocalWriter {
     options: WriteOptions,
 }
 
-/// A partial file, which is removed on drop.
-#[derive(Debug)]
-struct PartialFile(PathBuf);
-
-impl Drop for PartialFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 impl LocalWriter {
     /// Begins a file at `target`, and creates missing directories.
     pub(crate) fn create(url: &str, target: PathBuf, options: WriteOptions, buffer: usize) -> Result<Self> {
-        let Some(name) = target.file_name() else {
+        if target.file_name().is_none() {
             return Err(ErrorKind::Config("a directory cannot be written as a file".into()).into());
-        };
-        let directory = directory(&target);
-        let partial = directory.join(partial_name(name));
+        }
         let mut open = if options.private { private_file() } else { OpenOptions::new() };
         open.read(true).write(true).create_new(true);
         let create_directory = || match options.private {
-            true => create_private_dir(directory),
-            false => fs::create_dir_all(directory),
+            true => create_private_dir(directory(&target)),
+            false => fs::create_dir_all(directory(&target)),
         };
-        let file = match open.open(&partial) {
+        let created = match PartialFile::create(&target, &open) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                create_directory().and_then(|()| open.open(&partial))
+                create_directory().and_then(|()| PartialFile::create(&target, &open))
             }
-            opened => opened,
+            created => created,
         };
-        let file = file.map_err(store_error)?;
+        let (partial, file) = created.map_err(store_error)?;
         Ok(LocalWriter {
             url: url.into(),
             target,
-            partial: PartialFile(partial),
+            partial,
             file: BufWriter::with_capacity(buffer, file),
             failed: false,
             options,
         })
     }
-}
-
-/// The name of a file until it is complete. It shows only a part of the target's name, which may be as long
-/// as the file system allows.
-fn partial_name(name: &OsStr) -> OsString {
-    let shown = name.to_string_lossy();
-    let mut end = shown.len().min(MAX_SHOWN);
-    while !shown.is_char_boundary(end) {
-        end -= 1;
-    }
-    // Random rather than the process ID: in containers every process may have ID 1, and a killed process
-    // leaves its file behind.
-    let random = RandomState::new().hash_one(name);
-    format!(".{}.{random:016x}{PARTIAL}", &shown[..end]).into()
 }
 
 /// Options to open a file that only its owner can read, where the system has owners.
@@ -166,12 +97,24 @@ impl Write for LocalWriter {
 /// If a file with the name exists, even one that another thread has just written.
 fn publish(partial: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(partial, path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {}
-        done => return done,
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => publish_without_link(partial, path),
+        done => done,
     }
-    // Some file systems have no hard links. There, an empty file reserves the name first.
-    drop(File::create_new(path)?);
-    fs::rename(partial, path).inspect_err(|_| drop(fs::remove_file(path)))
+}
+
+/// [`publish`] for file systems without hard links. A kill at any moment leaves no file with the name, or the
+/// whole one: the lock on the directory makes the check and the rename one step among processes of this
+/// crate.
+fn publish_without_link(partial: &Path, path: &Path) -> io::Result<()> {
+    let directory = File::open(directory(path));
+    if let Ok(directory) = &directory {
+        // Without locks, the check alone keeps a file that is not written at this very moment.
+        let _ = directory.lock();
+    }
+    match fs::symlink_metadata(path) {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => fs::rename(partial, path),
+    }
 }
 
 /// Whether a call should be repeated, as all callers of [`Write`] do.
@@ -211,6 +154,7 @@ impl ObjectWriter for LocalWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::partial::is_partial;
     use crate::local::{list, stat};
 
     /// For example, the disk was full for a moment.
@@ -237,7 +181,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("f.tar");
         for number in 0..1000 {
-            let name = format!(".f.tar.{}-{number}{PARTIAL}", std::process::id());
+            let name = format!(".f.tar.{}-{number}.partial", std::process::id());
             fs::write(directory.path().join(name), "half").unwrap();
         }
         let create = || LocalWriter::create("f.tar", target.clone(), WriteOptions::default(), 1000).unwrap();
@@ -304,6 +248,26 @@ mod tests {
         write(b"three", true).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"three");
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn without_hard_links_one_of_several_writers_gets_the_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("a.txt");
+        let published = std::thread::scope(|scope| {
+            let publish = |number: usize| {
+                let (partial, target) = (directory.path().join(format!("{number}")), &target);
+                fs::write(&partial, format!("whole {number}")).unwrap();
+                scope.spawn(move || publish_without_link(&partial, target).map(|()| number))
+            };
+            let writers: Vec<_> = (0..16).map(publish).collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+        });
+        let first: Vec<usize> = published.iter().flatten().copied().collect();
+        assert_eq!(first.len(), 1, "{published:?}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), format!("whole {}", first[0]));
+        let refused = published.iter().filter_map(|done| done.as_ref().err());
+        assert!(refused.into_iter().all(|error| error.kind() == io::ErrorKind::AlreadyExists));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! One spelling for each place.
 
+use crate::server_url::server_url;
 use percent_encoding::percent_decode_str;
-use std::fs;
 use std::path::{self, Component, Path, PathBuf};
+use std::{env, fs};
+use url::Url;
 
 /// The variables that give a bucket's scheme another server than that of its cloud.
 const ENDPOINTS: [(&str, &[&str]); 3] = [
@@ -10,6 +12,8 @@ const ENDPOINTS: [(&str, &[&str]); 3] = [
     ("s3", &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]),
     ("az", &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]),
 ];
+/// The variable that names the account of containers whose URLs name none.
+const ACCOUNT: &str = "AZURE_STORAGE_ACCOUNT_NAME";
 /// The parameters of queries that select an earlier version of an object.
 const VERSIONS: [&str; 3] = ["generation", "versionid", "snapshot"];
 
@@ -35,11 +39,40 @@ pub(super) fn of_file(path: PathBuf) -> String {
     whole.to_string_lossy().replace(path::MAIN_SEPARATOR, "/")
 }
 
-/// An object of Azure. Its authority may name the account beside the container.
+/// Whether two files, as [`of_file`] spells them, have one name in one directory that is mounted at two
+/// places.
+#[cfg(unix)]
+pub(super) fn is_same_mounted(one: &str, other: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    // The nearest directory that exists, and the path below it.
+    let identity = |text| {
+        let path = Path::new(text);
+        let found = |above: &Path| {
+            let metadata = fs::metadata(above).ok()?;
+            Some((metadata.dev(), metadata.ino(), path.strip_prefix(above).ok()?.to_owned()))
+        };
+        path.ancestors().skip(1).find_map(found)
+    };
+    let name = |text| Path::new(text).file_name();
+    name(one) == name(other) && identity(one).zip(identity(other)).is_some_and(|(one, other)| one == other)
+}
+
+#[cfg(not(unix))]
+pub(super) fn is_same_mounted(_: &str, _: &str) -> bool {
+    false
+}
+
+/// An object of Azure. Its authority may name the account beside the container; otherwise a variable may.
 pub(super) fn of_container(authority: &str, path: &str) -> String {
-    let Some((container, host)) = authority.split_once('@') else { return format!("az://{authority}{path}") };
+    let Some((container, host)) = authority.split_once('@') else {
+        return match variable(ACCOUNT).filter(|_| endpoint("az").is_none()) {
+            Some(account) => format!("az://{authority}@{}{path}", account.to_ascii_lowercase()),
+            None => format!("az://{authority}{path}"),
+        };
+    };
     let host = host.to_ascii_lowercase();
-    let account = account_of_host(&host).filter(|_| !is_elsewhere("az")).unwrap_or(&host);
+    let account = account_of_host(&host).filter(|_| endpoint("az").is_none()).unwrap_or(&host);
     format!("az://{container}@{account}{path}")
 }
 
@@ -50,7 +83,7 @@ fn account_of_host(host: &str) -> Option<&str> {
 /// A URL of a web server as it is requested, without its secrets; an object of a bucket if the server is that
 /// of a cloud. `None` for what is no URL.
 pub(super) fn of_web(text: &str) -> Option<String> {
-    let mut url = url::Url::parse(text).ok()?;
+    let mut url = Url::parse(text).ok()?;
     if let Some(place) = of_bucket_url(&url) {
         return Some(place);
     }
@@ -60,24 +93,50 @@ pub(super) fn of_web(text: &str) -> Option<String> {
     Some(url.into())
 }
 
-fn of_bucket_url(url: &url::Url) -> Option<String> {
-    let host = url.host_str().filter(|_| url.port().is_none())?;
-    let path = url.path().strip_prefix('/')?;
-    let (scheme, bucket) = bucket_of_host(host)?;
+fn of_bucket_url(url: &Url) -> Option<String> {
+    let schemes = ENDPOINTS.iter().map(|(scheme, _)| *scheme);
+    let parsed = |scheme| Url::parse(&server_url(&endpoint(scheme)?)).ok();
+    let named = schemes.filter_map(|scheme| Some((scheme, parsed(scheme)?)));
+    let mut named = named.filter_map(|(scheme, endpoint)| Some((scheme, at_endpoint(url, &endpoint)?)));
+    let (scheme, (bucket, path), account) = match named.next() {
+        Some((scheme, parts)) => (scheme, parts, None),
+        None => {
+            let host = url.host_str().filter(|_| url.port().is_none())?;
+            let (scheme, bucket) = bucket_of_host(host)?;
+            if endpoint(scheme).is_some() {
+                return None;
+            }
+            (scheme, (bucket, url.path().strip_prefix('/')?), account_of_host(host))
+        }
+    };
     let (bucket, key) = match bucket {
         Some(bucket) => (bucket, path),
         None => path.split_once('/')?,
     };
     // S3 takes a `+` for a space, and others for itself.
-    if bucket.is_empty() || key.is_empty() || key.contains('+') || is_elsewhere(scheme) {
+    if bucket.is_empty() || key.is_empty() || key.contains('+') {
         return None;
     }
     if url.query_pairs().any(|(name, _)| VERSIONS.iter().any(|known| name.eq_ignore_ascii_case(known))) {
         return None;
     }
     let key = percent_decode_str(key).decode_utf8().ok()?;
-    let account = account_of_host(host).map(|account| format!("@{account}")).unwrap_or_default();
+    let account = account.map(|account| format!("@{account}")).unwrap_or_default();
     Some(format!("{scheme}://{bucket}{account}/{key}"))
+}
+
+/// The bucket, if the host names it, and the rest of the path of an object that is behind this endpoint.
+fn at_endpoint<'a>(url: &'a Url, endpoint: &Url) -> Option<(Option<&'a str>, &'a str)> {
+    if url.port_or_known_default() != endpoint.port_or_known_default() {
+        return None;
+    }
+    let (host, server) = (url.host_str()?, endpoint.host_str()?);
+    let bucket = match host == server {
+        true => None,
+        false => Some(host.strip_suffix(server)?.strip_suffix('.')?),
+    };
+    let path = url.path().strip_prefix(endpoint.path().trim_end_matches('/'))?;
+    Some((bucket, path.strip_prefix('/')?))
 }
 
 /// The scheme of the cloud that has this server, and the bucket if it is part of the host.
@@ -107,8 +166,46 @@ fn bucket_of_host(host: &str) -> Option<(&'static str, Option<&str>)> {
     (!is_apart && !region.contains('.')).then_some(("s3", bucket))
 }
 
-/// Whether the buckets of a scheme are not on the servers of its cloud.
-fn is_elsewhere(scheme: &str) -> bool {
-    let names = ENDPOINTS.iter().filter(|(known, _)| *known == scheme).flat_map(|(_, names)| *names);
-    names.into_iter().any(|name| std::env::var_os(name).is_some())
+/// The server that the environment names for the buckets of a scheme.
+pub(super) fn endpoint(scheme: &str) -> Option<String> {
+    let (_, names) = ENDPOINTS.iter().find(|(known, _)| *known == scheme)?;
+    let named = names.iter().find_map(|name| variable(name));
+    let emulator = || {
+        let is_on = |value: &String| !matches!(&*value.to_ascii_lowercase(), "false" | "0" | "no" | "off");
+        variable("AZURE_STORAGE_USE_EMULATOR").filter(|value| scheme == "az" && is_on(value))?;
+        let server = variable("AZURITE_BLOB_STORAGE_URL").unwrap_or_else(|| "127.0.0.1:10000".into());
+        let account = variable(ACCOUNT).unwrap_or_else(|| "devstoreaccount1".into());
+        Some(format!("{}/{account}", server.trim_end_matches('/')))
+    };
+    named.or_else(emulator)
+}
+
+/// The value of a variable that has one.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_behind_an_endpoint_are_those_of_its_buckets() {
+        let parts = |url: &str, endpoint: &str| {
+            let (url, endpoint) = (Url::parse(url).unwrap(), Url::parse(endpoint).unwrap());
+            at_endpoint(&url, &endpoint).map(|(bucket, path)| (bucket.map(str::to_owned), path.to_owned()))
+        };
+        let found = |bucket: Option<&str>, path: &str| Some((bucket.map(str::to_owned), path.to_owned()));
+        let minio = "http://minio:9000";
+        assert_eq!(parts("http://minio:9000/b/k.tar?X-Amz-Signature=1", minio), found(None, "b/k.tar"));
+        assert_eq!(parts("http://b.minio:9000/k.tar", minio), found(Some("b"), "k.tar"));
+        assert_eq!(parts("http://minio:9001/b/k.tar", minio), None);
+        assert_eq!(parts("http://other:9000/b/k.tar", minio), None);
+        assert_eq!(parts("http://xminio:9000/b/k.tar", minio), None);
+        assert_eq!(parts("https://s3.host/b/k.tar", "https://s3.host:443/"), found(None, "b/k.tar"));
+        let azurite = "http://127.0.0.1:10000/devstoreaccount1";
+        let url = "http://127.0.0.1:10000/devstoreaccount1/c/k.tar";
+        assert_eq!(parts(url, azurite), found(None, "c/k.tar"));
+        assert_eq!(parts("http://127.0.0.1:10000/another/c/k.tar", azurite), None);
+    }
 }

@@ -38,6 +38,10 @@ pub struct DataArgs {
     /// the processes that 8 divides. Say it where the number of processes may change
     #[arg(long, default_value_t = 0)]
     pub streams: usize,
+    /// Each stream has the same shards in all epochs, for a mounted bucket or disk that caches the shards of
+    /// a process
+    #[arg(long, requires = "shards")]
+    pub keep_shards: bool,
     /// Batches that are prepared ahead on the host; 0: 2, or as many as help in 512 MiB
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     pub prefetch: usize,

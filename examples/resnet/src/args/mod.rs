@@ -122,6 +122,7 @@ impl Args {
             workers: self.data.workers,
             shuffle: self.data.shuffle,
             streams: self.data.streams,
+            keep_shards: self.data.keep_shards,
             prefetch: self.data.prefetch,
             topology,
             skip_bad: self.data.skip_bad,

@@ -168,6 +168,15 @@ impl Checkpoints {
         Ok(checkpoint)
     }
 
+    /// Writes an empty object, and deletes it, so that a place that can never be written fails the training
+    /// at its start rather than after hours without a checkpoint.
+    pub fn try_place(&self) -> Result<(), CheckpointError> {
+        // Unlike the names of checkpoints, so that a leftover is none of them.
+        let url = format!("{}/writable.rank-{}", self.url, self.topology.rank());
+        let written = self.store.put(&url, b"").and_then(|_| self.store.delete(&url));
+        written.map_err(|source| CheckpointError::Write { url: SecretUrl::from(&url), source })
+    }
+
     /// The URL of the complete checkpoint with the highest step.
     pub fn newest(&self) -> Result<Option<String>, CheckpointError> {
         Ok(self.listing()?.newest().0.first().map(|url| (*url).to_owned()))

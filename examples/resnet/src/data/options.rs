@@ -25,6 +25,8 @@ pub struct DataOptions {
     /// Number of logical streams of all ranks together; 0 for 8, or the smallest multiple of the ranks that 8
     /// divides. The order depends on the number of streams, and not on that of the ranks.
     pub streams: usize,
+    /// Whether each stream has the same shards in all epochs.
+    pub keep_shards: bool,
     /// Number of batches that are prepared ahead on the host; 0 for the library's choice.
     pub prefetch: usize,
     /// Which process of the job this is.

@@ -36,6 +36,7 @@ impl ShardData {
             .seed(options.seed)
             .streams(streams)
             .shuffle_shards(train)
+            .keep_shards(options.keep_shards)
             .topology(options.topology)
             .index(index)
             .build()?;
@@ -93,9 +94,9 @@ impl ShardData {
     }
 }
 
-/// The policy for damaged training images: `max_skipped` of them may be skipped, or one in a thousand after
-/// the first 10,000. An image whose size or class does not fit the program is not damaged, and ends the
-/// training.
+/// The policy for damaged training images: `max_skipped` of them may be skipped, or one in a thousand, which
+/// is ten among the first 10,000. An image whose size or class does not fit the program is not damaged, and
+/// ends the training.
 fn damage_policy(max_skipped: Option<u64>) -> OnError {
     let skip = OnError::skip(Failures::damage() | Failures::decode());
     match max_skipped {

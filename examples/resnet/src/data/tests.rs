@@ -18,6 +18,7 @@ pub(super) fn options() -> DataOptions {
         workers: 2,
         shuffle: 100,
         streams: 0,
+        keep_shards: false,
         prefetch: 2,
         topology: Topology::single(),
         skip_bad: None,
@@ -81,6 +82,7 @@ fn the_state_of_other_data_is_refused() {
     let state = open(&train, options()).start(0);
     for (other, what) in [
         (open(&train, DataOptions { shuffle: 99, ..options() }), "shuffle buffer"),
+        (open(&train, DataOptions { keep_shards: true, ..options() }), "keep_shards"),
         (open(&train, DataOptions { seed: 6, ..options() }), "seed"),
         (open(&validation, options()), "shard"),
     ] {

@@ -93,8 +93,14 @@ impl Training<'_> {
         let left = pass.expected.map(|all| all.saturating_sub(pass.steps));
         self.log.begin(&format!("epoch {}", epoch + 1), left);
         self.watchdog.begin(epoch, Split::Train);
-        let stopped = !self.steps(&mut pass, &mut feed)?;
+        let taken = self.steps(&mut pass, &mut feed);
         self.watchdog.set_activity(Activity::Devices);
+        if let Err(Error::Data(_)) = &taken {
+            pass.read(0)?;
+            let running = pass.running(feed.report());
+            self.save_after_failure(running, pass.data.take())?;
+        }
+        let stopped = !taken?;
         pass.read(0)?;
         self.log.done();
         let running = pass.running(feed.report());

@@ -51,13 +51,32 @@ impl Training<'_> {
         self.watchdog.set_activity(Activity::Stop);
         self.stop.finish();
         self.finish_profile()?;
+        self.save_here(step, running, data)?;
+        Err(Error::Stopped { step })
+    }
+
+    /// Saves the training after step `step`, unless that was done, and waits until it is written.
+    fn save_here(&mut self, step: u64, running: RunningEpoch, data: Option<State>) -> Result<()> {
         self.wait_for_saver()?;
         // A training from single files has no state, and no checkpoints.
         if self.saved != step && data.is_some() {
             self.save(running, || data)?;
             self.wait_for_saver()?;
         }
-        Err(Error::Stopped { step })
+        Ok(())
+    }
+
+    /// Saves the training after its last step, when the data has failed, as for a signal. Several ranks do
+    /// not: the others cannot take the step for which this one has no batch, and their parts would be of
+    /// other steps.
+    pub(super) fn save_after_failure(&mut self, running: RunningEpoch, data: Option<State>) -> Result<()> {
+        if self.options.topology.world_size() > 1 || self.saver.is_none() {
+            return Ok(());
+        }
+        let step = self.epochs.iter().map(|epoch| epoch.steps).sum::<u64>() + running.steps();
+        let saved = self.save_here(step, running, data);
+        // The failure of the data is the one to report.
+        saved.or_else(|error| self.log.line(format_args!("warning: no checkpoint: {}", with_causes(&error))))
     }
 
     /// Reports to the profile that step `step` of the job begins.

@@ -118,6 +118,7 @@ pub fn synthetic() -> &'static (Shards, Sets<ShardData>) {
             size: 32,
             classes: 10,
             workers: 2,
+            keep_shards: false,
             shuffle: 256,
             streams: 0,
             prefetch: 2,

@@ -4,7 +4,7 @@ use crate::common::{client, losses, model, options, synthetic};
 use resnet::Error;
 use resnet::artifact::Artifact;
 use resnet::checkpoint::{Checkpoints, Saver};
-use resnet::data::{HostBatches, Sets, ShardData, Source, Split};
+use resnet::data::{HostBatch, HostBatches, Sets, ShardData, Source, Split};
 use resnet::model::Model;
 use resnet::report::Summary;
 use resnet::train::{Start, TrainContext, TrainOptions, train};
@@ -17,6 +17,15 @@ struct Failing {
     epoch: u64,
     /// Number of batches before the failure.
     after: usize,
+    failure: Failure,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// The data fails.
+    Data,
+    /// The batch is refused, for which nothing is saved, as after a kill.
+    Batch,
 }
 
 fn sets() -> &'static Sets<ShardData> {
@@ -29,7 +38,14 @@ impl Source for Failing {
         if (split, epoch) != (self.split, self.epoch) {
             return Ok(batches);
         }
-        Ok(Box::new(batches.take(self.after).chain([Err(shardstream::Error::step("killed"))])))
+        if self.failure == Failure::Data {
+            return Ok(Box::new(batches.take(self.after).chain([Err(shardstream::Error::step("bad"))])));
+        }
+        let after = self.after;
+        let short = move |(number, batch): (usize, shardstream::Result<HostBatch>)| {
+            batch.map(|batch| HostBatch { valid: batch.valid - usize::from(number == after), ..batch })
+        };
+        Ok(Box::new(batches.enumerate().map(short)))
     }
 
     fn steps(&self, split: Split) -> Option<u64> {
@@ -128,9 +144,11 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
         model.restore(&fresh).unwrap();
         let mut log = Vec::new();
         let mut saver = Saver::new(place(dir.path(), &options), every);
-        let source = Failing { split, epoch, after };
+        // Validation takes batches that are not full.
+        let failure = if split == Train { Failure::Batch } else { Failure::Data };
+        let source = Failing { split, epoch, after, failure };
         let killed = train(model, &options, &source, Start::default(), saving(&mut saver), &mut log);
-        assert!(matches!(killed, Err(Error::Data(_))), "{killed:?}");
+        assert!(matches!(killed, Err(Error::Data(_) | Error::Batch(_))), "{killed:?}");
         drop(saver);
         let before = losses(std::str::from_utf8(&log).unwrap());
         assert_eq!(before, undisturbed.losses[..before.len()], "checkpoints change nothing");
@@ -150,6 +168,27 @@ fn killed_anywhere_it_ends_as_if_it_had_not_been() {
     }
 }
 
+/// As a signal does.
+#[test]
+#[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
+fn a_failure_of_the_data_saves_the_training_at_its_last_step() {
+    let client = client(1);
+    let options = options(2, 0, 0.1);
+    let model = &mut *model(&client, "resnet8");
+    let dir = tempfile::tempdir().unwrap();
+    let mut saver = Saver::new(place(dir.path(), &options), 5);
+    let source = Failing { split: Split::Train, epoch: 0, after: 7, failure: Failure::Data };
+    let mut log = Vec::new();
+    let failed = train(model, &options, &source, Start::default(), saving(&mut saver), &mut log);
+    assert!(matches!(failed, Err(Error::Data(_))), "{failed:?}");
+    drop(saver);
+    let before = losses(std::str::from_utf8(&log).unwrap());
+    let (log, end) = resume(model, dir.path(), &options, 5);
+    let from = ": epoch 1, step 7; 448 samples of the epoch are done, the next batch is number 8\n";
+    assert!(log.contains(from), "{log}");
+    assert_eq!((before.len() + end.losses.len(), end.epochs.len()), (10, 2), "{log}");
+}
+
 #[test]
 #[ignore = "needs PJRT's CPU plugin, a download: see CONTRIBUTING.md"]
 fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
@@ -158,7 +197,7 @@ fn a_limit_of_steps_holds_for_a_resumed_epoch_too() {
     let model = &mut *model(&client, "resnet8");
     let dir = tempfile::tempdir().unwrap();
     let mut saver = Saver::new(place(dir.path(), &options), 4);
-    let source = Failing { split: Split::Train, epoch: 0, after: 5 };
+    let source = Failing { split: Split::Train, epoch: 0, after: 5, failure: Failure::Batch };
     let mut log = Vec::new();
     train(model, &options, &source, Start::default(), saving(&mut saver), &mut log).unwrap_err();
     drop(saver);

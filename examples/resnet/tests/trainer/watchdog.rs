@@ -143,7 +143,7 @@ fn prometheus_reads_the_numbers_of_a_training() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = self::program(&["--dry-run=50", "--metrics", &address]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("cannot serve metrics at 127.0.0.1:"), "{said}");
 }

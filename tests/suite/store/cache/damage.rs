@@ -1,34 +1,31 @@
 //! Damaged files of the cache: every way of reading them gives the right bytes, or an error.
 
-use super::{CacheFixture, URL, until};
-use crate::store::conformance::{read, read_range};
+use super::{CacheFixture, URL};
+use crate::store::conformance::read_range;
 use crate::support::noise;
-use shardstream::store::{Body, Cache};
+use shardstream::store::{Cache, ObjectVersion};
 use shardstream::{Error, ErrorKind, Result};
 use std::fs;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Number of bytes under one checksum.
-const BLOCK: usize = 64 << 10;
-/// Four blocks and part of one.
-const LENGTH: usize = 4 * BLOCK + 20_000;
-/// Number of requests that fetch such an object.
-const REQUESTS: usize = LENGTH.div_ceil(50_000);
+const PIECE: usize = 64 << 10;
+/// A whole piece and part of one.
+const BLOCK: usize = 100_000;
+/// Two whole blocks and part of one.
+const LENGTH: usize = 2 * BLOCK + 80_000;
+/// Number of requests that fetch a block.
+const REQUESTS: usize = 2;
 
-/// A large object in the cache, the bytes of its entry, and the offset of the object in them.
-fn large() -> (CacheFixture, Vec<u8>, usize) {
-    let mut fixture = CacheFixture::of(LENGTH, |cache| cache.revalidate(false));
+/// A large object in the cache, and the files of its blocks.
+fn large() -> (CacheFixture, Vec<(PathBuf, Vec<u8>)>) {
+    let mut fixture = CacheFixture::of(LENGTH, BLOCK, |cache| cache.revalidate(false));
     fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
     fixture.read();
-    let sound = fs::read(fixture.entry()).unwrap();
-    let begins = begins(&sound, &fixture.content);
-    (fixture, sound, begins)
-}
-
-/// Offset of the object in a file of the cache.
-fn begins(file: &[u8], content: &[u8]) -> usize {
-    file.windows(9).position(|bytes| *bytes == content[..9]).unwrap()
+    let sound = |path: PathBuf| (path.clone(), fs::read(path).unwrap());
+    let blocks = fixture.blocks().into_iter().map(sound).collect();
+    (fixture, blocks)
 }
 
 /// The fixture as in a new process, which has seen no damage yet.
@@ -38,32 +35,49 @@ fn as_new_process(fixture: CacheFixture) -> CacheFixture {
     fixture
 }
 
-fn flip(path: &Path, sound: &[u8], at: usize) {
+/// The bytes of the object in a block.
+fn range_of(number: usize) -> Range<usize> {
+    number * BLOCK..((number + 1) * BLOCK).min(LENGTH)
+}
+
+/// Offset of the block in its file.
+fn begins(number: usize, file: &[u8]) -> usize {
+    file.len() - range_of(number).len()
+}
+
+fn flipped(sound: &[u8], at: usize) -> Vec<u8> {
     let mut damaged = sound.to_vec();
     damaged[at] ^= 0x04;
-    fs::write(path, damaged).unwrap();
+    damaged
 }
 
 /// Ranges of the object with all sorts of bounds.
 fn parts() -> Vec<Range<usize>> {
-    let ends = [1, 999, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 7, 3 * BLOCK, LENGTH - 1, LENGTH];
+    let ends = [
+        10_000,
+        PIECE - 1,
+        PIECE,
+        PIECE + 10_000,
+        BLOCK,
+        BLOCK + 9999,
+        2 * BLOCK + PIECE,
+        LENGTH - 8000,
+        LENGTH,
+    ];
     std::iter::once(0).chain(ends).zip(ends).map(|(start, end)| start..end).collect()
 }
 
 /// Ways to read all of the object.
 fn ways() -> [fn(&CacheFixture); 4] {
-    let whole: fn(&CacheFixture) = |fixture| assert!(read(&fixture.store, URL).unwrap() == fixture.content);
-    let parts: fn(&CacheFixture) = |fixture| {
-        for part in self::parts() {
-            let body = fixture.store.open_range(URL, part.start as u64..part.end as u64).unwrap();
-            assert!(body.read_all().unwrap() == fixture.content[part.clone()], "{part:?}");
-            fixture.cache.flush();
-        }
-    };
+    let whole: fn(&CacheFixture) = CacheFixture::read;
+    let parts: fn(&CacheFixture) = |fixture| parts().into_iter().for_each(|part| fixture.read_range(part));
     let backwards: fn(&CacheFixture) = |fixture| {
         for part in self::parts().into_iter().rev() {
-            let stream =
-                fixture.store.open_range(URL, part.start as u64..part.end as u64).unwrap().into_stream();
+            let stream = fixture
+                .store
+                .open_range(URL, part.start as u64..part.end as u64, &ObjectVersion::any())
+                .unwrap()
+                .into_stream();
             let chunks: Vec<_> = futures::executor::block_on_stream(stream).map(Result::unwrap).collect();
             assert!(chunks.concat() == fixture.content[part.clone()], "{part:?}");
             fixture.cache.flush();
@@ -77,181 +91,199 @@ fn ways() -> [fn(&CacheFixture); 4] {
     [whole, parts, backwards, stream]
 }
 
-/// Damages the entry and reads the object, in each way: the bytes must be right, and the entry repaired.
-fn heals(mut fixture: CacheFixture, sound: &[u8], what: &str, damage: impl Fn(&Path)) -> CacheFixture {
-    let entry = fixture.entry();
+/// Damages the file of a block and reads the object, in each way: the bytes must be right, only this block is
+/// fetched again, and its file is repaired.
+fn heals(
+    mut fixture: CacheFixture,
+    (path, sound): &(PathBuf, Vec<u8>),
+    what: &str,
+    damaged: &[u8],
+) -> CacheFixture {
     for (way, read) in ways().into_iter().enumerate() {
         fixture = as_new_process(fixture);
-        damage(&entry);
+        fs::write(path, damaged).unwrap();
         fixture.source.requested();
         read(&fixture);
         fixture.cache.flush();
         assert_eq!(fixture.source.bodies(), REQUESTS, "{what}, read in way {way}: it is fetched again once");
-        assert!(fs::read(&entry).unwrap() == sound, "{what}, read in way {way}");
-        assert_eq!(fixture.files().len(), 1);
+        assert!(fs::read(path).unwrap() == *sound, "{what}, read in way {way}");
+        assert_eq!(fixture.numbers(), [0, 1, 2]);
+        let warning = fixture.cache.warning().unwrap();
+        assert!(warning.contains(path.to_str().unwrap()) && warning.contains("damaged"), "{warning}");
     }
     fixture
 }
 
 #[test]
 fn a_flipped_bit_in_any_block_is_repaired() {
-    let (mut fixture, sound, begins) = large();
-    let blocks = (0..LENGTH).step_by(BLOCK);
-    let places = blocks.flat_map(|block| [block, block + 12_345, (block + BLOCK).min(LENGTH) - 1]);
-    for at in places {
-        let damage = |entry: &Path| flip(entry, &sound, begins + at);
-        fixture = heals(fixture, &sound, &format!("byte {at} of the object"), damage);
-        let (warning, entry) = (fixture.cache.warning().unwrap(), fixture.entry());
-        assert!(warning.contains(entry.to_str().unwrap()) && warning.contains("damaged"), "{warning}");
+    let (mut fixture, blocks) = large();
+    for (number, block) in blocks.iter().enumerate() {
+        let length = range_of(number).len();
+        for at in [0, 12_345, PIECE - 1, PIECE, length - 1] {
+            let damaged = flipped(&block.1, begins(number, &block.1) + at);
+            fixture = heals(fixture, block, &format!("byte {at} of block {number}"), &damaged);
+        }
     }
 }
 
-/// The head, the checksums of the blocks, and the tail.
+/// The magic, the lengths and checksums, the fields of the document, and the spaces behind it.
 #[test]
-fn a_flipped_bit_outside_the_object_is_repaired() {
-    let (mut fixture, sound, begins) = large();
-    let (head, sums) = ((0..begins - 20).step_by(23), (begins - 20..begins).step_by(3));
-    for at in head.chain(sums).chain((begins + LENGTH..sound.len()).step_by(5)) {
-        let damage = |entry: &Path| flip(entry, &sound, at);
-        fixture = heals(fixture, &sound, &format!("byte {at} of the file"), damage);
+fn a_flipped_bit_in_a_header_is_repaired() {
+    let (mut fixture, blocks) = large();
+    for (number, block) in blocks.iter().enumerate() {
+        let document = 20..begins(number, &block.1);
+        for at in (0..document.start).step_by(3).chain(document.step_by(7 + 10 * number)) {
+            let what = format!("byte {at} of the header of block {number}");
+            fixture = heals(fixture, block, &what, &flipped(&block.1, at));
+        }
     }
 }
 
 /// Zeros as in preallocated files, or after a power failure.
 #[test]
-fn zeroed_parts_of_an_entry_are_repaired() {
-    let (mut fixture, sound, begins) = large();
-    let object = begins..begins + LENGTH;
-    for zeros in
-        [0..sound.len(), 0..begins, 0..512, begins - 20..begins, object.clone(), object.end..sound.len()]
-            .into_iter()
-            .chain((0..LENGTH).step_by(BLOCK).map(|at| begins + at..begins + (at + BLOCK).min(LENGTH)))
-            .chain([begins + BLOCK - 3000..begins + BLOCK + 3000, begins + 3 * BLOCK..sound.len()])
-    {
-        let damage = |entry: &Path| {
-            let mut damaged = sound.clone();
-            damaged[zeros.clone()].fill(0);
-            fs::write(entry, damaged).unwrap();
-        };
-        fixture = heals(fixture, &sound, &format!("zeros at {zeros:?}"), damage);
+fn zeroed_parts_of_a_block_are_repaired() {
+    let (mut fixture, blocks) = large();
+    let block = &blocks[1];
+    let begins = begins(1, &block.1);
+    for zeros in [
+        0..block.1.len(),
+        0..begins,
+        0..512,
+        begins..block.1.len(),
+        begins..begins + PIECE,
+        begins + PIECE - 3000..begins + PIECE + 3000,
+        block.1.len() - 4096..block.1.len(),
+    ] {
+        let mut damaged = block.1.clone();
+        damaged[zeros.clone()].fill(0);
+        fixture = heals(fixture, block, &format!("zeros at {zeros:?}"), &damaged);
     }
 }
 
 #[test]
 fn files_of_the_wrong_length_are_repaired() {
-    let (mut fixture, sound, begins) = large();
-    let around =
-        [0, 1, 100, begins - 1, begins, begins + 1, begins + BLOCK, begins + LENGTH, sound.len() - 1];
-    for length in around {
-        let damage = |entry: &Path| fs::write(entry, &sound[..length]).unwrap();
-        fixture = heals(fixture, &sound, &format!("cut to {length}"), damage);
+    let (mut fixture, blocks) = large();
+    let block = &blocks[2];
+    let begins = begins(2, &block.1);
+    for length in [0, 1, 19, 100, begins - 1, begins, begins + 1, begins + PIECE, block.1.len() - 1] {
+        fixture = heals(fixture, block, &format!("cut to {length}"), &block.1[..length]);
     }
-    let damage = |entry: &Path| fs::write(entry, [&sound[..], b"more"].concat()).unwrap();
-    heals(fixture, &sound, "longer", damage);
+    heals(fixture, block, "longer", &[&block.1[..], b"more"].concat());
 }
 
-/// One block in place of another, sound by itself.
+/// A block in place of another, of another version, and of another object: each is sound by itself.
 #[test]
 fn misplaced_blocks_are_repaired() {
-    let (fixture, sound, begins) = large();
-    let damage = |entry: &Path| {
-        let mut damaged = sound.clone();
-        damaged.copy_within(begins + BLOCK..begins + 2 * BLOCK, begins + 2 * BLOCK);
-        fs::write(entry, damaged).unwrap();
-    };
-    heals(fixture, &sound, "a block twice", damage);
+    let (mut fixture, blocks) = large();
+    let mut foreign = vec![("the block before", blocks[0].1.clone())];
+    for (what, url, version) in [("another object", "test://d/1.tar", "v1"), ("another version", URL, "v2")] {
+        let other = CacheFixture::of(LENGTH, BLOCK, |cache| cache);
+        other.source.put(url, &other.content, Some(version));
+        assert!(other.store.open(url).unwrap().read_all().unwrap() == other.content);
+        other.cache.flush();
+        foreign.push((what, fs::read(&other.blocks()[1]).unwrap()));
+    }
+    for (what, damaged) in foreign {
+        fixture = heals(fixture, &blocks[1], what, &damaged);
+    }
 }
 
 #[test]
-fn sound_blocks_are_read_without_a_request() {
-    let (fixture, sound, begins) = large();
+fn sound_pieces_are_read_without_a_request() {
+    let (fixture, blocks) = large();
     let fixture = as_new_process(fixture);
-    flip(&fixture.entry(), &sound, begins + 2 * BLOCK);
+    let (path, sound) = &blocks[1];
+    fs::write(path, flipped(sound, sound.len() - 1)).unwrap();
     fixture.source.requested();
-    for part in [0..2 * BLOCK, 3 * BLOCK..LENGTH] {
+    for part in [0..BLOCK + PIECE, 2 * BLOCK..LENGTH] {
         let found = read_range(&fixture.store, URL, part.start as u64..part.end as u64).unwrap();
         assert!(found == fixture.content[part]);
     }
     assert_eq!((fixture.source.requested(), fixture.cache.warning()), (vec![], None));
 }
 
-/// The file is damaged during a read, after some of its bytes were returned.
+/// A file is damaged during a read, after some of its bytes were returned.
 #[test]
 fn damage_during_a_read_is_detected() {
-    let (fixture, ..) = large();
-    let content = noise(3 << 20);
-    fixture.source.put(URL, &content, Some("v2"));
-    let mut fixture = as_new_process(fixture);
-    fixture.content = content;
-    fs::remove_file(fixture.entry()).unwrap();
+    let mut fixture = CacheFixture::of(3 << 20, 3 << 20, |cache| cache.revalidate(false));
     fixture.store = fixture.source.builder(&fixture.cache).range_size(1 << 20).build().unwrap();
     fixture.read();
-    let sound = fs::read(fixture.entry()).unwrap();
-    let begins = begins(&sound, &fixture.content);
+    let path = &fixture.blocks()[0];
+    let sound = fs::read(path).unwrap();
     let mut bodies = [0; 4].map(|_| fixture.store.open(URL).unwrap());
     let firsts: Vec<_> = bodies.iter_mut().map(|body| body.next().unwrap().unwrap()).collect();
     // Written in place, so that open readers see the damaged file.
-    flip(&fixture.entry(), &sound, begins + fixture.content.len() - 1);
+    fs::write(path, flipped(&sound, sound.len() - 1)).unwrap();
     fixture.source.requested();
     for (first, body) in firsts.iter().zip(bodies) {
         let rest: Vec<_> = body.map(Result::unwrap).collect();
         assert!([&first[..], &rest.concat()].concat() == fixture.content);
+        fixture.cache.flush();
     }
-    fixture.cache.flush();
-    assert_eq!(fixture.source.bodies(), 3, "one refetch for all of them");
-    assert!(fs::read(fixture.entry()).unwrap() == sound);
+    assert!(fs::read(path).unwrap() == sound);
+    fixture.source.requested();
+    fixture.read();
+    assert_eq!(fixture.source.requested(), []);
 }
 
-fn assert_names_the_file(error: &Error, entry: &Path) {
-    assert!(matches!(error.kind(), ErrorKind::DamagedCache { file, .. } if file == entry), "{error:?}");
+fn assert_names_the_file(error: &Error, path: &Path) {
+    assert!(matches!(error.kind(), ErrorKind::DamagedCache { file, .. } if file == path), "{error:?}");
     assert_eq!(error.location().shard(), Some(URL));
     let shown = error.to_string();
-    assert!(shown.contains(entry.to_str().unwrap()) && shown.contains(URL), "{shown}");
+    assert!(shown.contains(path.to_str().unwrap()) && shown.contains(URL), "{shown}");
 }
 
-/// A disk that damages an object repeatedly cannot be trusted, and fetching it repeatedly costs money.
+/// A disk that damages a block repeatedly cannot be trusted, and fetching it repeatedly costs money.
 #[test]
 fn damage_that_returns_after_a_repair_is_an_error() {
-    for range in [0..u64::MAX, 10..5000, LENGTH as u64 - 10..LENGTH as u64] {
-        let (fixture, sound, begins) = large();
-        let fixture = as_new_process(fixture);
-        let entry = fixture.entry();
-        let damage = || {
-            let mut damaged = sound.clone();
-            [begins + 20, begins + LENGTH - 2].into_iter().for_each(|at| damaged[at] ^= 1);
-            fs::write(&entry, damaged).unwrap();
-        };
-        let read = || fixture.store.open_range(URL, range.clone()).unwrap().read_all();
-        damage();
-        assert!(read().is_ok());
-        fixture.cache.flush();
-        assert!(fs::read(&entry).unwrap() == sound);
-        damage();
-        let error = read().unwrap_err();
-        assert_names_the_file(&error, &entry);
-        assert_eq!(error.location().offset(), Some(range.start));
-        until(|| fixture.files().is_empty());
-        // The object is not lost: it is fetched like one that was never cached.
-        fixture.read();
-        assert!(read().is_ok());
-        assert!(fs::read(&entry).unwrap() == sound);
+    for range in [0..u64::MAX, 10..20_000, LENGTH as u64 - 10_000..LENGTH as u64] {
+        for cut in [false, true] {
+            let (fixture, blocks) = large();
+            let fixture = as_new_process(fixture);
+            let (path, sound) = if range.start > 1000 { &blocks[2] } else { &blocks[0] };
+            let damage = || match cut {
+                true => fs::write(path, &sound[..sound.len() / 2]).unwrap(),
+                false => {
+                    let damaged = flipped(sound, sound.len() - range_of(2).len() + 20);
+                    fs::write(path, flipped(&damaged, sound.len() - 2)).unwrap();
+                }
+            };
+            let read =
+                || fixture.store.open_range(URL, range.clone(), &ObjectVersion::any()).unwrap().read_all();
+            damage();
+            if !cut && range.start == 10 {
+                // The part that is read may be sound.
+                fs::write(path, flipped(sound, sound.len() - BLOCK + 20)).unwrap();
+            }
+            assert!(read().is_ok());
+            fixture.cache.flush();
+            assert!(fs::read(path).unwrap() == *sound);
+            fs::write(path, &sound[..sound.len() / 2]).unwrap();
+            assert_names_the_file(&read().unwrap_err(), path);
+            fixture.cache.flush();
+            // The object is not lost: the block is fetched like one that was never cached.
+            fixture.read();
+            assert!(read().is_ok());
+            assert!(fs::read(path).unwrap() == *sound);
+        }
     }
 }
 
 /// Concurrent readers of the object meet the same damage, which counts once.
 #[test]
 fn damage_met_by_many_readers_is_counted_once() {
-    let (fixture, sound, begins) = large();
+    let (fixture, blocks) = large();
     let fixture = as_new_process(fixture);
-    flip(&fixture.entry(), &sound, begins + 3 * BLOCK);
-    fixture.source.requested();
+    let (path, sound) = &blocks[2];
+    fs::write(path, flipped(sound, sound.len() - 1)).unwrap();
     let opened = std::sync::Barrier::new(8);
     std::thread::scope(|scope| {
         for number in 0..8 {
             let (fixture, opened) = (&fixture, &opened);
             scope.spawn(move || {
-                let start = if number % 2 == 0 { 0 } else { 2 * BLOCK };
-                let mut body = fixture.store.open_range(URL, start as u64..u64::MAX).unwrap();
+                let start = if number % 2 == 0 { 0 } else { BLOCK };
+                let mut body =
+                    fixture.store.open_range(URL, start as u64..u64::MAX, &ObjectVersion::any()).unwrap();
                 let first = body.next().unwrap().unwrap();
                 opened.wait();
                 let rest: Vec<_> = body.map(Result::unwrap).collect();
@@ -260,100 +292,45 @@ fn damage_met_by_many_readers_is_counted_once() {
         }
     });
     fixture.cache.flush();
-    read_range(&fixture.store, URL, 0..LENGTH as u64).unwrap();
-    assert!(fs::read(fixture.entry()).unwrap() == sound);
-}
-
-/// Bytes read from a file that is being filled are verified too, including the incomplete block at its end.
-#[test]
-fn damage_in_a_growing_file_is_not_returned() {
-    for at in [0, BLOCK - 1, 3 * BLOCK - 1, 3 * BLOCK, 199_000] {
-        let mut fixture = CacheFixture::of(LENGTH, |cache| cache);
-        fixture.store = fixture.source.builder(&fixture.cache).range_size(50_000).build().unwrap();
-        fixture.source.hold(Some(50_000));
-        let mut bodies = [0; 3].map(|_| fixture.store.open(URL).unwrap());
-        let firsts = bodies.each_mut().map(|body| body.next().unwrap().unwrap());
-        fixture.source.hold(Some(200_000));
-        let partial = || fixture.files().into_iter().next().map(|path| (fs::read(&path).unwrap(), path));
-        let there = || partial().filter(|(file, _)| file.len() > begins(file, &fixture.content) + 199_999);
-        until(|| there().is_some());
-        let (file, path) = there().unwrap();
-        let flipped = file[begins(&file, &fixture.content) + at] ^ 1;
-        write_byte(&path, begins(&file, &fixture.content) + at, flipped);
-        let read = |body: Body| std::thread::spawn(|| body.map(Result::unwrap).collect::<Vec<_>>());
-        let readers = bodies.map(read);
-        // The bytes available while the last block is incomplete.
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        fixture.source.hold(None);
-        for (first, reader) in firsts.iter().zip(readers) {
-            let rest = reader.join().unwrap();
-            assert!([&first[..], &rest.concat()].concat() == fixture.content, "damaged at {at}");
-        }
-        fixture.cache.flush();
-        // Whether or not the damage was seen in time, the entry is then either sound, or found to be damaged.
-        let fixture = as_new_process(fixture);
-        fixture.read();
-        for part in parts() {
-            let found = read_range(&fixture.store, URL, part.start as u64..part.end as u64).unwrap();
-            assert!(found == fixture.content[part]);
-        }
-        fixture.cache.flush();
-        let file = fs::read(fixture.entry()).unwrap();
-        let begins = begins(&file, &fixture.content);
-        assert!(file[begins..begins + LENGTH] == fixture.content);
-    }
-}
-
-/// Overwrites a byte of a file that is open elsewhere.
-fn write_byte(path: &Path, at: usize, byte: u8) {
-    use std::io::{Seek, SeekFrom, Write};
-    let mut file = fs::File::options().write(true).open(path).unwrap();
-    file.seek(SeekFrom::Start(at as u64)).unwrap();
-    file.write_all(&[byte]).unwrap();
+    fixture.read();
+    assert!(fs::read(path).unwrap() == *sound);
 }
 
 #[test]
-fn a_damaged_entry_never_passes_for_the_object() {
+fn a_damaged_block_never_passes_for_the_object() {
     let mut fixture = CacheFixture::with(|cache| cache.revalidate(false));
     fixture.read();
-    let entry = fixture.entry();
-    let sound = fs::read(&entry).unwrap();
-    let content = begins(&sound, &fixture.content);
-    for length in (0..sound.len()).filter(|n| n % 97 == 0 || n.abs_diff(content) < 9 || sound.len() - n < 29)
-    {
-        fs::write(&entry, &sound[..length]).unwrap();
-        fixture.read();
-        assert!(fs::read(&entry).unwrap() == sound, "cut to {length}");
-    }
-    fs::write(&entry, [&sound[..], b"more"].concat()).unwrap();
-    fixture.read();
-    for at in (0..sound.len()).filter(|at| at % 53 == 0 || *at < content || sound.len() - at < 29) {
-        let mut damaged = sound.clone();
-        damaged[at] ^= 0x20;
-        fs::write(&entry, &damaged).unwrap();
+    let path = fixture.blocks()[2].clone();
+    let sound = fs::read(&path).unwrap();
+    let header = sound.len() - 1000;
+    let check = |fixture: CacheFixture, damaged: &[u8], what: &str| {
+        let fixture = fixture.again();
+        fs::write(&path, damaged).unwrap();
         fixture.source.requested();
-        fixture = fixture.again();
         fixture.read();
         fixture.read();
-        // A file that seems to have another format is removed before it is looked for.
-        assert_eq!(fixture.source.bodies(), 5, "damaged at {at}");
-        assert!(fs::read(&entry).unwrap() == sound, "damaged at {at}");
+        assert!(matches!(&*fixture.source.requested(), [only] if *only == (2000..3000)), "{what}");
+        assert!(fs::read(&path).unwrap() == sound, "{what}");
+        fixture
+    };
+    let near =
+        |at: usize| at.is_multiple_of(97) || at.abs_diff(header) < 9 || sound.len() - at < 9 || at < 24;
+    for at in (0..sound.len()).filter(|at| near(*at)) {
+        fixture = check(fixture, &sound[..at], &format!("cut to {at}"));
+        fixture = check(fixture, &flipped(&sound, at), &format!("damaged at {at}"));
     }
 }
 
-/// An entry is truncated while it is being read.
+/// Files are removed while the object is read, as another process does that needs the room.
 #[test]
-fn missing_blocks_of_an_entry_are_fetched_again() {
+fn blocks_that_are_evicted_during_a_read_are_fetched_again() {
     for changed in [false, true] {
         let mut fixture = CacheFixture::with(|cache| cache.revalidate(false));
-        fixture.content = noise(1_500_000);
-        fixture.source.put(URL, &fixture.content, Some("v1"));
-        fixture.store = fixture.source.builder(&fixture.cache).range_size(1 << 20).build().unwrap();
         fixture.read();
         let mut body = fixture.store.open(URL).unwrap();
         let mut found = body.next().unwrap().unwrap().to_vec();
-        fs::File::options().write(true).open(fixture.entry()).unwrap().set_len(600_000).unwrap();
-        let after = noise(1_500_001)[1..].to_vec();
+        fixture.blocks()[2..].iter().for_each(|path| fs::remove_file(path).unwrap());
+        let after = noise(4501)[1..].to_vec();
         if changed {
             fixture.source.put(URL, &after, Some("v2"));
         }
@@ -367,50 +344,28 @@ fn missing_blocks_of_an_entry_are_fetched_again() {
             }
             rest => assert!(rest.is_ok() && !changed && found == fixture.content),
         }
-        assert!(fixture.cache.warning().is_some());
         fixture.cache.flush();
+        fixture.read();
         fixture.source.requested();
         fixture.read();
         assert_eq!(fixture.source.requested(), [], "it is in the cache again");
-        fixture.entry();
+        assert_eq!((fixture.numbers(), fixture.cache.warning()), (vec![0, 1, 2, 3, 4], None));
     }
 }
 
-/// An entry in the first file format: a header, the object, and one checksum of each.
-fn first_layout(key: &str, content: &[u8]) -> Vec<u8> {
-    let magic = b"shardstream\n";
-    let document = serde_json::json!({
-        "format": 1, "key": key, "url": URL, "version": "v1", "size": content.len()
-    });
-    let document = document.to_string().into_bytes();
-    let head = [&magic[..], &u32::to_le_bytes(document.len() as u32), &document].concat();
-    let sums = [crc32c::crc32c(&head), crc32c::crc32c(content)].map(u32::to_le_bytes).concat();
-    [&head[..], content, &sums, magic].concat()
-}
-
+/// Files of whole objects, as earlier versions of the crate wrote them.
 #[test]
-fn entries_of_the_first_file_format_are_removed() {
-    let fixture = CacheFixture::with(|cache| cache.revalidate(false));
-    fixture.read();
-    let entry = fixture.entry();
-    let sound = fs::read(&entry).unwrap();
-    let key = entry.file_stem().unwrap().to_str().unwrap();
-    let old = first_layout(key, &fixture.content);
-    let partial = entry.with_extension("partial");
-    for part in [0..u64::MAX, 100..200] {
-        // A process of an older version has just written it.
-        fs::write(&entry, &old).unwrap();
-        fs::write(&partial, &old[..old.len() / 2]).unwrap();
-        fixture.source.requested();
-        let found = fixture.store.open_range(URL, part.clone()).unwrap().read_all().unwrap();
-        assert!(found == fixture.content[part.start as usize..(part.end as usize).min(4500)]);
-        fixture.cache.flush();
-        assert_eq!(fixture.source.bodies(), 5);
-        assert!(fs::read(&entry).unwrap() == sound && !partial.exists());
+fn files_of_earlier_formats_are_removed_and_never_read() {
+    let fixture = CacheFixture::new();
+    let home = fixture.directory.path();
+    for name in ["lock", "0123456789abcdef0123456789abcdef.shard", "0123456789abcdef0123456789abcdef.partial"]
+    {
+        fs::write(home.join(name), [b"shardstream\n", &fixture.content[..]].concat()).unwrap();
     }
-    fs::write(&entry, &old).unwrap();
-    fs::write(&partial, &old[..old.len() / 2]).unwrap();
-    fs::copy(&entry, fixture.directory.path().join("0123456789abcdef0123456789abcdef.shard")).unwrap();
-    Cache::builder(fixture.directory.path()).build().unwrap();
-    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+    fs::write(home.join("0123456789abcdef.shard"), "mine").unwrap();
+    fixture.read();
+    Cache::builder(home).build().unwrap();
+    let left: Vec<_> = fixture.files().into_iter().filter(|path| path.parent() == Some(home)).collect();
+    assert_eq!(left, [home.join("0123456789abcdef.shard")]);
+    assert_eq!(fixture.files().len(), 6);
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use shardstream::store::{
-    Cache, CacheBuilder, Checksum, GetOptions, GetResponse, Source, Store, StoreBuilder,
+    Cache, CacheBuilder, Checksum, GetOptions, GetResponse, ObjectVersion, Source, Store, StoreBuilder,
 };
 use shardstream::{ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -19,6 +19,8 @@ use std::time::Duration;
 pub(super) const URL: &str = "test://d/0.tar";
 /// The range of a request for the version alone.
 pub(super) const VERSION: Range<u64> = 0..1;
+/// Bytes of one block, unless a test says otherwise.
+pub(super) const BLOCK: usize = 1000;
 /// Bytes of one chunk.
 pub(super) const CHUNK: usize = 100;
 
@@ -35,6 +37,7 @@ pub(super) struct SourceState {
     /// Bytes from this offset on fail.
     pub(super) broken: Option<u64>,
     pub(super) checksum: Option<Checksum>,
+    pub(super) place: String,
 }
 
 impl ControlledSource {
@@ -72,6 +75,10 @@ impl ControlledSource {
 }
 
 impl Source for ControlledSource {
+    fn place(&self) -> String {
+        self.0.lock().unwrap().place.clone()
+    }
+
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
         let state = Arc::clone(&self.0);
         let range = options.range.unwrap_or(0..u64::MAX);
@@ -125,6 +132,7 @@ pub(super) struct CacheFixture {
     pub(super) cache: Cache,
     pub(super) store: Store,
     pub(super) content: Vec<u8>,
+    pub(super) block: usize,
 }
 
 impl CacheFixture {
@@ -133,16 +141,20 @@ impl CacheFixture {
     }
 
     pub(super) fn with(settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
-        Self::of(4500, settings)
+        Self::of(4500, BLOCK, settings)
     }
 
-    pub(super) fn of(length: usize, settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
+    pub(super) fn of(
+        length: usize,
+        block: usize,
+        settings: impl FnOnce(CacheBuilder) -> CacheBuilder,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let content = noise(length);
         let source = ControlledSource::of(&content);
-        let cache = settings(Cache::builder(directory.path())).build().unwrap();
+        let cache = settings(Cache::builder(directory.path()).block_size(block as u64)).build().unwrap();
         let store = source.store(&cache);
-        CacheFixture { directory, source, cache, store, content }
+        CacheFixture { directory, source, cache, store, content, block }
     }
 
     pub(super) fn files(&self) -> Vec<PathBuf> {
@@ -151,34 +163,49 @@ impl CacheFixture {
 
     /// The same fixture with another cache in the directory, as in another process.
     pub(super) fn again(self) -> Self {
-        let cache = Cache::builder(self.directory.path()).revalidate(false).build().unwrap();
+        let cache = Cache::builder(self.directory.path()).revalidate(false).block_size(self.block as u64);
+        let cache = cache.build().unwrap();
         CacheFixture { store: self.source.store(&cache), cache, ..self }
     }
 
-    /// Reads the whole object correctly, so that it becomes an entry.
+    /// Reads the whole object correctly, so that all its blocks are in the directory.
     pub(super) fn read(&self) {
         assert!(self.store.open(URL).unwrap().read_all().unwrap() == self.content);
         self.cache.flush();
     }
 
-    pub(super) fn entry(&self) -> PathBuf {
-        let files = self.files();
-        assert_eq!(files.len(), 1, "{files:?}");
-        assert_eq!(files[0].extension().unwrap(), "shard");
-        files[0].clone()
+    /// Reads a range correctly, and waits for its blocks.
+    pub(super) fn read_range(&self, range: Range<usize>) {
+        let body =
+            self.store.open_range(URL, range.start as u64..range.end as u64, &ObjectVersion::any()).unwrap();
+        let end = range.end.min(self.content.len());
+        assert!(body.read_all().unwrap() == self.content[range.start.min(end)..end], "{range:?}");
+        self.cache.flush();
+    }
+
+    /// The files of all blocks of the one object in the directory, in order.
+    pub(super) fn blocks(&self) -> Vec<PathBuf> {
+        let mut files = self.files();
+        assert!(files.iter().all(|path| path.extension().is_some_and(|kind| kind == "block")), "{files:?}");
+        files.sort_by_key(|path| number(path));
+        files
+    }
+
+    /// The numbers of the blocks in the directory.
+    pub(super) fn numbers(&self) -> Vec<usize> {
+        self.blocks().iter().map(|path| number(path)).collect()
     }
 }
 
+fn number(path: &Path) -> usize {
+    path.file_stem().unwrap().to_str().unwrap().split_once('-').unwrap().1.parse().unwrap()
+}
+
+/// All files under a directory.
 pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
-    files.retain(|path| path.file_name().is_some_and(|name| name != "lock"));
+    let under = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    let mut files: Vec<_> =
+        fs::read_dir(directory).unwrap().flat_map(|file| under(file.unwrap().path())).collect();
     files.sort();
     files
-}
-
-/// Waits until a condition holds.
-pub(super) fn until(what: impl Fn() -> bool) {
-    while !what() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -6,13 +6,12 @@
 
 mod cases;
 
-use crate::store::builder;
 #[cfg(feature = "gcs")]
 use crate::support::child::child;
 use crate::support::server::{Reply, Server};
 use crate::support::{Content, content};
 use cases::{Case, Expected, RANGE, STALL, cases, shard};
-use shardstream::store::Store;
+use shardstream::store::{ObjectVersion, Store};
 use shardstream::{Dataset, Result, Sample, ShardList, Topology};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -24,7 +23,7 @@ use std::time::Duration;
 const READERS: usize = 64;
 
 fn store() -> Store {
-    let store = builder().range_size(RANGE as u64).ranges_in_flight(3);
+    let store = Store::builder().range_size(RANGE as u64).ranges_in_flight(3);
     store.retries(3).retry_pause(Duration::from_millis(1)).stall_timeout(STALL).build().unwrap()
 }
 
@@ -203,7 +202,8 @@ fn a_checksum_of_the_whole_is_not_compared_with_a_range() {
         let url = server.url(&format!("/bucket/{name}-true.tar"));
         assert_eq!(store.stat(&url).unwrap().size, Some(content.len() as u64));
         for range in [0..1, 0..RANGE, 0..content.len() - 1, 0..content.len(), 1..content.len()] {
-            let body = store.open_range(&url, range.start as u64..range.end as u64).unwrap();
+            let body =
+                store.open_range(&url, range.start as u64..range.end as u64, &ObjectVersion::any()).unwrap();
             assert!(body.read_all().unwrap() == content[range.clone()], "{range:?}");
         }
     }

@@ -2,24 +2,30 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::{JsonOption, Patterns};
+use crate::options::{JsonOption, Patterns, VersionsOption};
 use crate::parallel::for_each_shard;
 use crate::progress::Unit;
+use crate::shard_reader::ShardReader;
 use crate::text;
 use serde::Serialize;
-use shardstream::{ErrorKind, Index, SecretUrl};
-use std::collections::HashSet;
+use shardstream::error::FailureClass;
+use shardstream::index::ShardIndex;
+use shardstream::store::{ObjectUrl, ObjectVersion};
+use shardstream::{ErrorKind, Result, SecretUrl};
 
 /// Compare an index with the shards as they are now.
 ///
 /// Finds shards that are missing, or whose size or version has changed since they were indexed; with
-/// patterns, also shards that are not in the index. Does not read the shards: `verify --index` does. The exit
-/// code is 3 if anything was found.
+/// patterns, also shards that are not in the index. Reads no shards, as `verify --index` does, with one
+/// exception: where only the version has changed and the index has checksums, these decide. The exit code is
+/// 3 if anything was found.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// The index: a path or URL.
     #[arg(value_name = "INDEX")]
     index: String,
+    #[command(flatten)]
+    versions: VersionsOption,
     #[command(flatten)]
     patterns: OtherPatterns,
     #[command(flatten)]
@@ -46,22 +52,18 @@ struct IndexMismatch {
     now: Option<String>,
 }
 
-pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+pub(super) fn run(options: Options, context: &Context) -> std::result::Result<(), Failure> {
     context.output.ignore_closed_pipe();
-    let index = Index::load(&context.store, &options.index)?;
+    let index = options.versions.load(&options.index, context)?;
     let shards = index.shards();
     let mut findings = Vec::new();
     let progress = context.progress("check", Unit::Shards, Some(shards.len() as u64));
-    let (store, known) = (context.store.clone(), index.clone());
-    let work = move |_: usize, url: &SecretUrl| match store.stat(url.expose_secret()) {
-        Ok(now) => Ok(known.get(url.expose_secret()).and_then(|shard| {
-            let error = shard.check_object(url.expose_secret(), &now).err()?;
-            let (then, now) = match error.kind() {
-                ErrorKind::Stale { then, now } => (Some(then.clone()), Some(now.clone())),
-                _ => (None, None),
-            };
-            Some(IndexMismatch { shard: url.to_string(), found: "changed", then, now })
-        })),
+    let (reader, known) = (context.reader.clone(), index.clone());
+    let work = move |_: usize, url: &SecretUrl| match reader.store.stat(url.expose_secret()) {
+        Ok(now) => match known.get(url.expose_secret()) {
+            Some(shard) => compare(shard, url, &now, &reader),
+            None => Ok(None),
+        },
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => {
             Ok(Some(IndexMismatch { shard: url.to_string(), found: "missing", then: None, now: None }))
         }
@@ -74,9 +76,12 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     })?;
     drop(progress);
     if !options.patterns.patterns.is_empty() {
-        let indexed: HashSet<String> = shards.iter().map(ToString::to_string).collect();
         let listed = Patterns::of(options.patterns.patterns).shards(context)?;
-        let new = listed.iter().map(ToString::to_string).filter(|url| !indexed.contains(url));
+        let is_indexed = |url: &&SecretUrl| {
+            let indexed = index.get(url.expose_secret());
+            indexed.is_some_and(|shard| ObjectUrl::from(*url).is_same_place(&ObjectUrl::parse(shard.url())))
+        };
+        let new = listed.iter().filter(|url| !is_indexed(url)).map(ToString::to_string);
         findings.extend(new.map(|shard| IndexMismatch { shard, found: "new", then: None, now: None }));
     }
     for finding in &findings {
@@ -90,6 +95,37 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         0 => context.output.line(format_args!("{}: as indexed", text::counted(shards.len() as u64, "shard"))),
         _ => Err(Failure::Damage),
     }
+}
+
+/// The difference between a shard as it is now and its index. Its samples are read where their checksums
+/// decide.
+fn compare(
+    shard: &ShardIndex,
+    url: &SecretUrl,
+    now: &ObjectVersion,
+    reader: &ShardReader,
+) -> Result<Option<IndexMismatch>> {
+    let mut checked = shard.check_object(url.expose_secret(), now);
+    if checked.is_ok() && shard.object_at(url.expose_secret()).compare(now).is_different() {
+        let mut samples = 0;
+        checked = reader.samples(url)?.try_for_each(|sample| {
+            samples += 1;
+            shard.check(&sample?)
+        });
+        if checked.is_ok() && samples < shard.stored_samples() {
+            let (then, now) = (format!("{} samples", shard.stored_samples()), samples.to_string());
+            checked = Err(ErrorKind::Stale { then, now }.into());
+        }
+    }
+    let Err(error) = checked else { return Ok(None) };
+    let (then, now) = match error.kind() {
+        ErrorKind::Stale { then, now } => (then.clone(), now.clone()),
+        kind if kind.failure_class() == Some(FailureClass::Damage) => {
+            (shard.object().to_string(), format!("{now}, and a sample with other bytes"))
+        }
+        _ => return Err(error),
+    };
+    Ok(Some(IndexMismatch { shard: url.to_string(), found: "changed", then: Some(then), now: Some(now) }))
 }
 
 fn line(found: &IndexMismatch) -> String {

@@ -77,11 +77,11 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     out.line(format_args!("bytes             {}", text::bytes(document.bytes)))?;
     let fields: Vec<&str> = document.fields.iter().map(String::as_str).collect();
     let fields = if fields.is_empty() { "not known".into() } else { fields.join(", ") };
-    out.line(format_args!("fields            {}", text::printable(&fields)))?;
+    out.line(format_args!("fields            {fields}"))?;
     out.line(format_args!("places of samples {}", some(document.located)))?;
     out.line(format_args!("checksums         {}", some(document.checksums)))?;
     for selection in &document.selections {
-        out.line(format_args!("selected by       {}", text::printable(selection)))?;
+        out.line(format_args!("selected by       {selection}"))?;
     }
     Ok(())
 }

@@ -1,17 +1,20 @@
 //! `shardstream verify`
 
+mod bad_list;
 mod log;
 mod report;
 mod resume_point;
 mod shard;
 
 use crate::context::Context;
+use crate::empty_fields::EmptyFields;
 use crate::failure::Failure;
 use crate::field;
 use crate::options::{IndexedPatterns, JsonOption, ThreadsOption};
 use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
 use crate::text;
+use bad_list::BadList;
 use log::{VerifyLog, fingerprint};
 use report::{Finding, ShardReport};
 use serde::Serialize;
@@ -45,15 +48,18 @@ pub(crate) struct Options {
     /// Every sample must have the fields that at least this share of the samples has; above 1 for none.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, conflicts_with = "require")]
     common: f64,
-    /// Fields that may be empty.
-    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
-    may_be_empty: Vec<String>,
+    #[command(flatten)]
+    empty: EmptyFields,
     /// Keys must be unique over all shards, not only within each.
     #[arg(long, conflicts_with = "resume")]
     unique_keys: bool,
     /// Record verified shards in this file, and skip recorded shards that have not changed.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
+    /// Write the bad samples to this list, a path or URL, for `reshard --without`: a line of JSON for each,
+    /// with its shard, its key, and why it is listed. Takes memory for the keys of all samples.
+    #[arg(long, value_name = "LIST")]
+    to_list: Option<String>,
     #[command(flatten)]
     json: JsonOption,
     #[command(flatten)]
@@ -82,12 +88,13 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let (shards, index) = options.patterns.shards(context)?;
     // The log of a run with other options must not be resumed.
     let checks = format!(
-        "limits {:?}, decode {}, min_side {:?}, empty {:?}, index {}",
+        "limits {:?}, decode {}, min_side {:?}, empty {:?}, index {}{}",
         context.reader.limits,
         options.decode,
         options.min_side,
-        options.may_be_empty,
-        index.as_ref().map_or_else(|| Ok("none".to_owned()), fingerprint)?
+        options.empty.names(),
+        index.as_ref().map_or_else(|| Ok("none".to_owned()), fingerprint)?,
+        if options.to_list.is_some() { ", list" } else { "" }
     );
     let log = options.resume.as_deref().map(|path| VerifyLog::open(path, &checks)).transpose()?.map(Arc::new);
     let progress = ShardProgress::start(context, "verify", shards.len());
@@ -98,8 +105,9 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         index,
         decode: options.decode,
         min_side: options.min_side.unwrap_or(0),
-        may_be_empty: options.may_be_empty.clone(),
+        empty: options.empty.clone(),
         keys: options.unique_keys,
+        lists: options.to_list.is_some(),
     };
     let mut verification = Verification::new(&options, context, &shards);
     let work = move |_: usize, url: &SecretUrl| verifier.verify(url, log.as_deref());
@@ -114,6 +122,16 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     verification.finish()
 }
 
+/// The kind of the finding that samples lack a field.
+const MISSING_FIELD: &str = "missing_field";
+
+/// The finding that the samples with some fields lack one.
+struct MissingField {
+    finding: Finding,
+    fields: Vec<String>,
+    missing: String,
+}
+
 /// The findings so far, over all shards.
 struct Verification<'a> {
     options: &'a Options,
@@ -125,6 +143,8 @@ struct Verification<'a> {
     /// For the hash of each key, the number of the last shard that has it.
     keys: HashMap<u64, u32>,
     images: BTreeMap<String, report::ImageSizes>,
+    /// The bad samples, if they are listed.
+    list: Option<BadList>,
 }
 
 impl<'a> Verification<'a> {
@@ -147,6 +167,7 @@ impl<'a> Verification<'a> {
             fields: BTreeMap::new(),
             keys: HashMap::new(),
             images: BTreeMap::new(),
+            list: options.to_list.as_ref().map(|_| BadList::default()),
         }
     }
 
@@ -163,10 +184,7 @@ impl<'a> Verification<'a> {
                     let line = serde_json::json!({ "shard": report.url, "unread": error });
                     self.context.output.record(&line)?;
                 }
-                false => self
-                    .context
-                    .output
-                    .line(format_args!("not verified: {}", text::printable_lines(error)))?,
+                false => self.context.output.lines(format_args!("not verified: {error}"))?,
             }
         }
         if report.samples == 0 && report.unread.is_none() && report.findings.is_empty() {
@@ -178,7 +196,10 @@ impl<'a> Verification<'a> {
         for finding in &report.findings {
             self.report(finding)?;
         }
-        for field_set in report.fields {
+        for mut field_set in report.fields {
+            if let Some(list) = &mut self.list {
+                list.add_keys(&mut field_set);
+            }
             match self.fields.get_mut(&field_set.fields) {
                 Some(known) => known.samples += field_set.samples,
                 None => drop(self.fields.insert(field_set.fields.clone(), field_set)),
@@ -211,6 +232,9 @@ impl<'a> Verification<'a> {
     fn report(&mut self, finding: &Finding) -> Result<(), Failure> {
         self.summary.findings += 1;
         *self.summary.kinds.entry(finding.kind.clone()).or_default() += 1;
+        if let Some(list) = self.list.as_mut().filter(|_| finding.kind != MISSING_FIELD) {
+            list.add(finding)?;
+        }
         match self.options.json.json {
             true => self.context.output.record(finding),
             false => self.context.output.line(finding),
@@ -218,7 +242,7 @@ impl<'a> Verification<'a> {
     }
 
     /// Findings for samples without a field that all samples should have.
-    fn missing_fields(&self) -> Vec<Finding> {
+    fn missing_fields(&self) -> Vec<MissingField> {
         let total: u64 = self.fields.values().map(|field_set| field_set.samples).sum();
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for field_set in self.fields.values() {
@@ -243,14 +267,16 @@ impl<'a> Verification<'a> {
                     samples => format!(", nor have {} other samples", text::number(samples - 1)),
                 };
                 let share = text::percent(counts.get(field).copied().unwrap_or(0), total);
-                findings.push(Finding {
+                let finding = Finding {
                     shard: field_set.shard.clone(),
                     offset: None,
                     member: None,
                     key: Some(field_set.key.clone()),
-                    kind: "missing_field".into(),
+                    kind: MISSING_FIELD.into(),
                     message: format!("it has no field {field:?}{others}; {share} of all samples have it"),
-                });
+                };
+                let (fields, missing) = (field_set.fields.clone(), (*field).to_owned());
+                findings.push(MissingField { finding, fields, missing });
             }
         }
         findings
@@ -258,8 +284,14 @@ impl<'a> Verification<'a> {
 
     /// Prints the summary.
     fn finish(mut self) -> Result<(), Failure> {
-        for finding in self.missing_fields() {
+        for MissingField { finding, fields, missing } in self.missing_fields() {
             self.report(&finding)?;
+            if let Some(list) = &mut self.list {
+                list.add_missing(&fields, &missing)?;
+            }
+        }
+        if let Some((list, place)) = self.list.as_ref().zip(self.options.to_list.as_ref()) {
+            list.save(place, self.context)?;
         }
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for set in self.fields.values() {

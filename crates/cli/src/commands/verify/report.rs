@@ -51,12 +51,12 @@ impl fmt::Display for Finding {
         write!(f, "{}: ", self.shard)?;
         let mut place = Vec::new();
         place.extend(self.offset.map(|offset| format!("byte {offset}")));
-        place.extend(self.key.as_ref().map(|key| format!("sample {}", text::printable(key))));
-        place.extend(self.member.as_ref().map(|member| format!("member {}", text::printable(member))));
+        place.extend(self.key.as_ref().map(|key| format!("sample {key}")));
+        place.extend(self.member.as_ref().map(|member| format!("member {member}")));
         if !place.is_empty() {
             write!(f, "{}: ", place.join(", "))?;
         }
-        write!(f, "{}: {}", self.kind, text::printable(&self.message))
+        write!(f, "{}: {}", self.kind, self.message)
     }
 }
 
@@ -70,6 +70,9 @@ pub(super) struct FieldSet {
     pub(super) shard: String,
     /// The key of the first of them.
     pub(super) key: String,
+    /// The keys of all of them, if they may be listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) keys: Vec<String>,
 }
 
 /// The sizes of the images of a field.

@@ -2,7 +2,7 @@
 
 use crate::interrupt::Interrupt;
 use shardstream::index::ShardIndex;
-use shardstream::store::Store;
+use shardstream::store::{ObjectVersion, Store};
 use shardstream::{ErrorKind, Result, SecretUrl};
 
 /// Size of a block of a tar archive. Headers start at multiples of it.
@@ -25,12 +25,13 @@ pub(super) fn after(
     damage: u64,
     url: &SecretUrl,
     index: Option<&ShardIndex>,
+    object: &ObjectVersion,
     store: &Store,
     interrupt: &Interrupt,
 ) -> Result<Option<ResumePoint>> {
     match index {
         Some(shard) if shard.range(0..shard.samples()).is_some() => Ok(next_sample(damage, shard)),
-        _ => next_header(damage, url, store, interrupt),
+        _ => next_header(damage, url, object, store, interrupt),
     }
 }
 
@@ -50,11 +51,12 @@ fn next_sample(damage: u64, shard: &ShardIndex) -> Option<ResumePoint> {
 fn next_header(
     damage: u64,
     url: &SecretUrl,
+    object: &ObjectVersion,
     store: &Store,
     interrupt: &Interrupt,
 ) -> Result<Option<ResumePoint>> {
     let mut offset = (damage / BLOCK as u64 + 1) * BLOCK as u64;
-    let body = store.open_range(url.expose_secret(), offset..u64::MAX)?;
+    let body = store.open_range(url.expose_secret(), offset..u64::MAX, object)?;
     let mut rest = Vec::new();
     for chunk in body {
         if interrupt.is_set() {
@@ -112,7 +114,9 @@ mod tests {
         }
         std::fs::write(&path, archive.into_inner().unwrap()).unwrap();
         let url = SecretUrl::from(path.to_str().unwrap());
-        let find = |damage| after(damage, &url, None, &Store::default(), &Interrupt::default()).unwrap();
+        let any = ObjectVersion::any();
+        let find =
+            |damage| after(damage, &url, None, &any, &Store::default(), &Interrupt::default()).unwrap();
         assert_eq!(find(0), Some(ResumePoint { offset: 3584, sample: None }));
         assert_eq!((find(3583), find(3584)), (Some(ResumePoint { offset: 3584, sample: None }), None));
     }

@@ -3,6 +3,7 @@
 use super::log::VerifyLog;
 use super::report::{FieldSet, Finding, ImageSizes, ShardReport};
 use super::resume_point::{self, ResumePoint};
+use crate::empty_fields::EmptyFields;
 use crate::field::{FieldKind, is_image_file};
 use crate::interrupt::Interrupt;
 use crate::samples::ShardProgress;
@@ -27,10 +28,11 @@ pub(super) struct Verifier {
     pub(super) decode: bool,
     /// Minimum length of the shorter side of an image, in pixels.
     pub(super) min_side: u32,
-    /// Fields that may be empty.
-    pub(super) may_be_empty: Vec<String>,
+    pub(super) empty: EmptyFields,
     /// Whether reports include the keys.
     pub(super) keys: bool,
+    /// Whether they include the keys of each set of fields.
+    pub(super) lists: bool,
 }
 
 /// Whether an error is not about the shard, but about the network, credentials, the machine or a missing
@@ -56,8 +58,9 @@ fn is_unrelated(error: &Error) -> bool {
 const MAX_RESUMES: usize = 100;
 
 /// The state while a shard is read.
-#[derive(Default)]
 struct ShardReading<'a> {
+    /// The object as it was found first. All of it is read of this version.
+    object: &'a ObjectVersion,
     /// The index with which samples are compared, as long as their numbers are known.
     index: Option<&'a ShardIndex>,
     /// Sets of fields, with the number of samples that have them.
@@ -98,10 +101,15 @@ impl Verifier {
 
     /// Reads all samples of a shard.
     fn read(&self, url: &SecretUrl, object: &ObjectVersion, report: &mut ShardReport) -> Result<()> {
-        let mut reading =
-            ShardReading { index: self.indexed(url, object, report), ..ShardReading::default() };
-        let mut samples = match self.reader.samples(url) {
-            Ok(samples) => samples,
+        let mut reading = ShardReading {
+            object,
+            index: self.indexed(url, object, report),
+            fields: BTreeMap::new(),
+            decoder: Decoder::new(),
+            is_broken: false,
+        };
+        let mut samples = match self.reader.store.open(url.expose_secret()) {
+            Ok(body) => read(body.of_version(object), self.reader.parser(url)),
             Err(error) => {
                 report.add_error(&error);
                 return Ok(());
@@ -153,6 +161,8 @@ impl Verifier {
             report.add_error(&ErrorKind::Stale { then, now }.into());
         }
         report.fields = reading.fields.into_values().collect();
+        let index = self.index.as_ref().and_then(|index| index.get(url.expose_secret()));
+        report.add_other_version(index, url, object);
         Ok(())
     }
 
@@ -175,7 +185,10 @@ impl Verifier {
                 }
                 return Ok(None);
             }
-            _ => resume_point::after(at, url, reading.index, &self.reader.store, &self.interrupt),
+            _ => {
+                let store = &self.reader.store;
+                resume_point::after(at, url, reading.index, reading.object, store, &self.interrupt)
+            }
         };
         let start = match start {
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => {
@@ -190,7 +203,8 @@ impl Verifier {
             // The number of lost samples is not known, and so neither are the numbers of later ones.
             reading.index = None;
         }
-        let body = self.reader.store.open_range(url.expose_secret(), offset..u64::MAX)?;
+        let body =
+            self.reader.store.open_range(url.expose_secret(), offset..u64::MAX, reading.object)?;
         let parser = self.reader.parser(url).starting(sample.unwrap_or(report.samples), offset);
         Ok(Some(read(body, parser)))
     }
@@ -213,8 +227,12 @@ impl Verifier {
             samples: 0,
             shard: report.url.clone(),
             key: sample.key().to_owned(),
+            keys: Vec::new(),
         });
         field_set.samples += 1;
+        if self.lists {
+            field_set.keys.push(sample.key().to_owned());
+        }
         self.check_fields(sample, &reading.decoder, report);
         if self.keys {
             let mut hasher = DefaultHasher::new();
@@ -246,7 +264,7 @@ impl Verifier {
         for (name, value) in sample.fields() {
             let Some(bytes) = value.as_bytes() else { continue };
             if bytes.is_empty() {
-                if !self.may_be_empty.iter().any(|field| field == name) {
+                if !self.empty.allow(name) {
                     let message = format!("the field {name:?} is empty");
                     report.add_finding("empty_field", Some((sample.key(), name)), message);
                 }
@@ -303,6 +321,17 @@ impl ShardReport {
                 finding.offset = finding.offset.filter(|_| !matches!(error.kind(), ErrorKind::NotFound(_)));
                 self.findings.push(finding);
             }
+        }
+    }
+
+    /// Adds a first finding that the shard has another version than the indexed one, if others were found.
+    /// Otherwise the checksums have shown that it is the indexed one.
+    fn add_other_version(&mut self, shard: Option<&ShardIndex>, url: &SecretUrl, object: &ObjectVersion) {
+        let Some(shard) = shard.filter(|_| !self.findings.is_empty()) else { return };
+        let then = shard.object_at(url.expose_secret());
+        if then.compare(object).is_different() && shard.check_object(url.expose_secret(), object).is_ok() {
+            let kind = ErrorKind::Stale { then: then.to_string(), now: object.to_string() };
+            self.findings.insert(0, Finding::of(&kind.into(), &self.url));
         }
     }
 

@@ -56,6 +56,38 @@ fn a_listing_that_lags() {
     assert_eq!(puts(), before);
 }
 
+/// The version of an object says whether it was replaced, so that a resumed run need not read a whole series.
+#[test]
+fn an_object_that_was_replaced_is_written_again() {
+    let dir = demo();
+    let server = bucket::start();
+    let url = server.url("");
+    assert_eq!(reshard(dir.path(), &url, &[]).code, Some(0));
+    let of = |number: usize, method: &str| {
+        let end = format!("{number:03}.tar");
+        let of_shard = |request: &&Request| request.method == method && is_named(request, &end);
+        server.requests().iter().filter(of_shard).cloned().collect::<Vec<_>>()
+    };
+    let mut damaged = of(1, "PUT").pop().unwrap().body;
+    let before = damaged.clone();
+    damaged[600] ^= 1;
+    fs::write(dir.path().join("damaged.tar"), damaged).unwrap();
+    let mut replace = program(dir.path());
+    replace
+        .args(["cp", "damaged.tar", "gs://bucket/d/x-001.tar", "--force"])
+        .env("STORAGE_EMULATOR_HOST", &url);
+    assert!(replace.output().unwrap().status.success());
+    let reads = of(0, "GET").len();
+    let ran = reshard(dir.path(), &url, &["--resume"]);
+    assert!(ran.out.ends_with("; 2 already there; 1 not as planned and written again\n"), "{ran:?}");
+    assert!(of(1, "PUT").pop().unwrap().body == before);
+    assert_eq!(
+        (of(0, "PUT").len(), of(0, "GET").len()),
+        (1, reads + 2),
+        "one for its version, one for its index"
+    );
+}
+
 #[test]
 fn a_plan_that_changed_during_the_run() {
     let dir = demo();

@@ -2,7 +2,9 @@
 
 use crate::program::{demo, failure, output};
 use crate::support::Every;
+use crate::support::server::{Reply, Server};
 use serde_json::Value;
+use std::fs;
 
 #[test]
 fn each_stage_and_the_slowest_of_them() {
@@ -32,4 +34,44 @@ fn settings_in_turn() {
     assert!(text.contains("threads=1 ") && text.contains("\nfastest: threads="), "{text}");
     failure(dir.path(), &["bench", "data", "--compare", "colour=1"], 2);
     failure(dir.path(), &["bench", "data", "--seconds", "0"], 2);
+}
+
+#[test]
+fn a_recording_has_the_times_of_requests_and_no_name() {
+    let dir = demo();
+    let shard = fs::read(dir.path().join("data/train-000000.tar")).unwrap();
+    let server = Server::start(move |request| Reply::object(request, &shard, "\"1\""));
+    let url = server.url("/secret-bucket/secret-key.tar?sig=s3cret");
+    let bench = ["bench", &url, "--seconds", "0.2", "-j", "1", "--record", "requests.jsonl"];
+    let here = |command: &[&str]| output(dir.path(), command);
+    here(&bench);
+    let path = dir.path().join("requests.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("secret") && !text.contains("s3cret") && !text.contains("127.0.0.1"), "{text}");
+    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let head = lines.next().unwrap();
+    assert_eq!((&head["format"], &head["version"]), (&"shardstream requests".into(), &1.into()));
+    let requests: Vec<Value> = lines.collect();
+    assert!(requests.iter().any(|request| request["outcome"] == "done"), "{text}");
+    for name in ["start_us", "offset", "size", "attempt", "first_byte_us", "duration_us", "bytes"] {
+        assert!(requests[0][name].is_u64(), "no {name}: {text}");
+    }
+    // A recording is replaced by the next one, and no other file is.
+    here(&bench);
+    let shard = dir.path().join("data/train-000000.tar");
+    let before = fs::read(&shard).unwrap();
+    let over = ["bench", &url, "--seconds", "0.2", "--record", "data/train-000000.tar"];
+    let error = failure(dir.path(), &over, 1);
+    assert!(error.contains("--record: data/train-000000.tar already exists"), "{error}");
+    assert_eq!(fs::read(&shard).unwrap(), before);
+}
+
+/// The place is tried before the measurement.
+#[test]
+fn a_recording_that_cannot_be_written_fails_the_command() {
+    let dir = demo();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let begun = ["bench", "data", "--seconds", "3600", "--record", "file/requests.jsonl"];
+    let error = failure(dir.path(), &begun, 1);
+    assert!(error.contains("file/requests.jsonl"), "{error}");
 }

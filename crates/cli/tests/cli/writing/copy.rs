@@ -3,7 +3,7 @@
 use super::files;
 use crate::program::{Ran, demo, failure, output, program, run};
 use crate::support::bucket;
-use crate::support::server::Reply;
+use crate::support::server::{Reply, Server};
 use std::fs;
 
 #[test]
@@ -46,6 +46,52 @@ fn copies_are_the_same_and_not_made_twice() {
     failure(dir.path(), &["cp", "data/train-000000.tar", "one/a.tar", "copy/train-000000.tar", "x/"], 2);
     failure(dir.path(), &["cp", "data"], 2);
     failure(dir.path(), &["cp", "data/none.tar", "x/"], 1);
+}
+
+#[test]
+fn the_documents_of_a_directory_are_synced_with_its_shards() {
+    let dir = super::photos();
+    output(dir.path(), &["create", "--from-dir", "photos", "--to", "data/train-%d.tar", "--index"]);
+    output(dir.path(), &["index", "build", "data", "--to", "data/all.shidx"]);
+    let data = files(&dir.path().join("data"));
+    fs::create_dir(dir.path().join("data/below")).unwrap();
+    for other in ["data/notes.json", "data/below/x.index.json"] {
+        fs::write(dir.path().join(other), "{}").unwrap();
+    }
+    let names = ["all.shidx", "train-0.tar", "train.classes.json", "train.index.json", "train.plan.json"];
+    for (from, to) in [("data", "copy"), ("data/", "copy-2/"), ("./data", "copy-3")] {
+        assert!(output(dir.path(), &["sync", from, to]).starts_with("5 objects copied, "));
+        let mut copied = files(&dir.path().join(to));
+        copied.remove(".shardstream-copies.json").unwrap();
+        assert_eq!(copied.keys().collect::<Vec<_>>(), names);
+        assert!(copied == data, "{from}");
+    }
+    // A changed document is copied again, like a shard.
+    fs::write(dir.path().join("data/train.classes.json"), "[\"cat\", \"dog\", \"cow\"]").unwrap();
+    let said = output(dir.path(), &["sync", "data", "copy"]);
+    assert!(
+        said.starts_with("1 object copied") && said.ends_with("; 4 objects the same already\n"),
+        "{said}"
+    );
+    assert_eq!(
+        output(dir.path(), &["sync", "data/train-0.tar", "one"]).split(',').next(),
+        Some("1 object copied")
+    );
+    // In a bucket.
+    let server = bucket::start();
+    let sync = |from: &str, to: &str| -> Ran {
+        let mut command = program(dir.path());
+        command.env("STORAGE_EMULATOR_HOST", server.url("")).args(["sync", from, to]).output().unwrap().into()
+    };
+    let ran = sync("copy", "gs://bucket/deep/copy");
+    assert!(ran.out.starts_with("5 objects copied, "), "{ran:?}");
+    let ran = sync("gs://bucket/deep/copy/", "back");
+    assert!(ran.out.starts_with("5 objects copied, "), "{ran:?}");
+    let without_records = |name: &str| {
+        let mut files = files(&dir.path().join(name));
+        files.remove(".shardstream-copies.json").map(|_| files)
+    };
+    assert!(without_records("copy") == without_records("back"));
 }
 
 #[test]
@@ -92,4 +138,27 @@ fn copies_between_stores_are_read_again() {
     assert!(spoils.requests().iter().any(|request| request.method == "DELETE"));
     let ran = run(dir.path(), &["cp", "data/train-000000.tar", "https://localhost:1/x/"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
+}
+
+/// Both objects have the same size and version.
+#[test]
+fn a_parameter_of_a_query_selects_another_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(|request| {
+        let content = if request.query().contains("id=A") { "object A" } else { "object B" };
+        Reply::object(request, content.as_bytes(), "\"1\"")
+    });
+    for id in ["A", "B", "A"] {
+        let url = server.url(&format!("/x.tar?id={id}&X-Amz-Signature=S3CRET"));
+        output(dir.path(), &["sync", &url, "out/"]);
+        assert_eq!(fs::read_to_string(dir.path().join("out/x.tar")).unwrap(), format!("object {id}"));
+    }
+    let records = fs::read_to_string(dir.path().join("out/.shardstream-copies.json")).unwrap();
+    assert!(!records.contains("id=") && !records.contains("S3CRET"), "{records}");
+    // Another signature is the same object, which the record says without reading it.
+    let before = server.requests().len();
+    let signed = server.url("/x.tar?id=A&X-Amz-Signature=another");
+    let kept = output(dir.path(), &["sync", &signed, "out/"]);
+    assert_eq!(kept, "0 objects copied, 0 B; 1 object the same already\n");
+    assert_eq!(server.requests().len() - before, 1);
 }

@@ -112,6 +112,33 @@ fn shards_that_are_not_as_planned_are_written_again() {
     assert!(index == Index::builder().build(&index.shards()).unwrap() && index.samples() == 90);
 }
 
+/// A header has a checksum of its own; the bytes of files and the padding between them have none.
+#[test]
+fn a_kept_shard_has_the_bytes_that_were_written() {
+    let dir = tree();
+    let arguments = create("out/train-%04d.tar", &["--resume"]);
+    output(dir.path(), &arguments);
+    let out = dir.path().join("out");
+    let expected = files(&out);
+    let length = expected["train-0000.tar"].len();
+    // In the body of a file, in the padding after it, and in the padding of the archive.
+    for at in [600, 1023, length - 1] {
+        let mut damaged = expected["train-0000.tar"].clone();
+        damaged[at] ^= 1;
+        fs::write(out.join("train-0000.tar"), damaged).unwrap();
+        let said = output(dir.path(), &arguments);
+        assert!(said.ends_with("1 not as planned and written again\n"), "byte {at}: {said}");
+        assert!(files(&out) == expected, "byte {at}");
+    }
+    // A plan without checksums, as of a run that was killed at once, proves no shard.
+    let plan = String::from_utf8(expected["train.plan.json"].clone()).unwrap();
+    let (before, _) = plan.split_once(",\n  \"checksums\"").unwrap();
+    fs::write(out.join("train.plan.json"), format!("{before}\n}}\n")).unwrap();
+    let said = output(dir.path(), &arguments);
+    assert!(said.contains(&format!("; {} not as planned and written again\n", expected.len() - 2)), "{said}");
+    assert!(files(&out) == expected);
+}
+
 #[test]
 fn another_plan_is_refused() {
     let dir = tree();
@@ -128,9 +155,12 @@ fn another_plan_is_refused() {
     let seed: Vec<&str> = resume.iter().map(|word| if *word == "1" { "2" } else { word }).collect();
     refused(&seed, "shuffle 1 then, 2 now");
     refused(&create(names, &["--resume", "--with-names"]), "with-names none then, true now");
-    // Add a class, and then an image.
-    fs::create_dir(dir.path().join("root/zebra")).unwrap();
+    // Rename a class, and then add an image.
+    let class = |name: &str| dir.path().join("root").join(name);
+    fs::rename(class("dog"), class("hound")).unwrap();
     refused(&resume, "keys, names, sizes or versions of the input");
+    fs::rename(class("hound"), class("dog")).unwrap();
+    fs::create_dir(class("zebra")).unwrap();
     fs::write(dir.path().join("root/zebra/0.jpg"), b"\xff\xd8\xff").unwrap();
     refused(&resume, "samples 90 then, 91 now");
 

@@ -45,7 +45,11 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
             }
         }
         let found = whole("out");
-        assert!(found.iter().every(|(name, bytes)| alone.get(name) == Some(bytes)), "after {signal}");
+        // The plan has the checksums of all shards only at the end.
+        let is_same = |(name, bytes): (&String, &Vec<u8>)| {
+            name.ends_with(".plan.json") || alone.get(name) == Some(bytes)
+        };
+        assert!(found.iter().every(is_same), "after {signal}");
         assert!(struck > 1 || found.len() < alone.len(), "nothing was left to do after {signal}");
         before = shards(&out);
         if !arguments.contains(&"--resume".to_owned()) {
@@ -146,7 +150,7 @@ fn create_in_a_bucket() {
     assert!(refused.status.code() == Some(1) && said.contains("with-names none then, true now"), "{said}");
     assert!(create().args(["--with-names", "--force"]).output().unwrap().status.success());
     let deleted = server.requests().into_iter().filter(|request| request.method == "DELETE").count();
-    assert_eq!(deleted, shards().count() + 3, "the shards, their index and classes, and the plan");
+    assert_eq!(deleted, 2, "the index and classes; each new shard and the plan replace the old one");
 }
 
 #[test]

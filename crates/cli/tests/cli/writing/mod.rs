@@ -8,11 +8,16 @@ mod commands;
 mod copy;
 mod create;
 mod folders;
+mod force;
 #[cfg(unix)]
 mod kills;
+mod labels;
+mod lists;
 mod plan;
+mod replaced;
 mod reshard;
 mod safe;
+mod sound;
 mod split;
 
 use crate::support::read_content;

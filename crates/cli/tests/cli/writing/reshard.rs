@@ -4,6 +4,7 @@ use super::{files, keys, samples};
 use crate::program::{demo, failure, output, run, write};
 use crate::support::Every;
 use crate::support::bucket;
+use crate::support::server::{Reply, Server};
 use shardstream::Index;
 use shardstream::store::Store;
 use std::fs;
@@ -133,4 +134,42 @@ fn through_a_bucket(directory: &Path, scheme: &str) {
     let mut back = samples(&directory.join(scheme), "0");
     back.sort();
     assert!(back == samples(&directory.join("data"), "train"));
+}
+
+/// The number of output shards does not matter: the reader of a compressed shard is kept between them.
+/// Threads that begin in another order than that of the samples may need one each.
+#[test]
+fn a_compressed_shard_is_read_once_by_each_thread_after_its_headers() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..2 {
+        write(&dir.path().join(format!("in/{number}-%d.tar.gz")), 40, 40);
+    }
+    let files: Vec<Vec<u8>> =
+        (0..2).map(|number| fs::read(dir.path().join(format!("in/{number}-0.tar.gz"))).unwrap()).collect();
+    let before = samples(&dir.path().join("in"), "");
+    let rank = ["--rank", "1", "--world-size", "2"];
+    for (to, threads, more, most) in [
+        ("a/%02d.tar", "1", &[][..], 1),
+        ("b/%02d.tar", "4", &[], 4),
+        ("c/%02d.tar.gz", "3", &[], 3),
+        // Every other output shard.
+        ("d/%02d.tar", "2", &rank, 2),
+    ] {
+        let files = files.clone();
+        let server = Server::start(move |request| {
+            let number = usize::from(request.path().starts_with("/1"));
+            Reply::object(request, &files[number], "\"1\"")
+        });
+        let url = server.url("/{0,1}.tar.gz");
+        output(dir.path(), &[&["reshard", &url, "--to", to, "--count", "3", "-j", threads], more].concat());
+        let requests = server.requests();
+        for path in ["/0.tar.gz", "/1.tar.gz"] {
+            let count = requests.iter().filter(|request| request.path() == path).count();
+            // One more for the headers.
+            assert!((2..=1 + most).contains(&count), "{to}: {count} requests for {path}");
+        }
+        if more.is_empty() {
+            assert!(samples(&dir.path().join(&to[..1]), "") == before, "{to}");
+        }
+    }
 }

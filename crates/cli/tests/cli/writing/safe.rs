@@ -1,7 +1,8 @@
 //! The writing commands refuse to destroy shards, and to write other samples than requested.
 
 use super::{files, keys, photos, samples};
-use crate::program::{demo, failure, output, program, run, write};
+use crate::program::{Ran, demo, failure, output, program, run, write};
+use crate::support::bucket;
 use std::fs;
 use std::path::Path;
 
@@ -63,6 +64,46 @@ fn the_input_is_not_written_over() {
     assert!(files(&dir.path().join("data")) == before);
 }
 
+/// Signed URLs of shards, behind the server that the environment names for buckets.
+#[test]
+fn the_input_is_not_written_over_under_its_signed_url() {
+    let dir = demo();
+    let server = bucket::start();
+    let there = |arguments: &[&str]| {
+        let mut command = program(dir.path());
+        command.env("STORAGE_EMULATOR_HOST", server.url("")).args(arguments);
+        Ran::from(command.output().unwrap())
+    };
+    let to = ["--to", "gs://bucket/d/x-%d.tar", "--force"];
+    assert_eq!(there(&[&["reshard", "data"], &to[..]].concat()).code, Some(0));
+    let signed = server.url("/bucket/d/x-0.tar?X-Goog-Signature=s3cret");
+    let refused = there(&[&["reshard", &signed], &to[..]].concat());
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("of this series") && !refused.err.contains("s3cret"), "{refused:?}");
+    assert_eq!(there(&["ls", "gs://bucket/d/"]).out, "gs://bucket/d/x-0.tar\n");
+}
+
+/// A directory that is mounted at two places, where no link tells.
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "needs `unshare` of util-linux: see CONTRIBUTING.md"]
+fn the_input_is_not_written_over_in_another_mount() {
+    let dir = demo();
+    let before = files(&dir.path().join("data"));
+    fs::create_dir(dir.path().join("mounted")).unwrap();
+    for (from, to) in [("data", "mounted"), ("mounted", "data")] {
+        let shardstream = env!("CARGO_BIN_EXE_shardstream");
+        let script = format!(
+            "mount --bind data mounted && {shardstream} reshard {from} --to '{to}/train-%06d.tar' --force"
+        );
+        let mut command = std::process::Command::new("unshare");
+        let ran =
+            Ran::from(command.current_dir(dir.path()).args(["-rm", "sh", "-c", &script]).output().unwrap());
+        assert!(ran.code == Some(2) && ran.err.contains("of this series"), "{ran:?}");
+        assert!(files(&dir.path().join("data")) == before);
+    }
+}
+
 #[test]
 fn shards_are_found_under_any_spelling_of_their_directory() {
     let dir = demo();
@@ -104,7 +145,7 @@ fn a_shard_with_other_keys_is_written_again() {
     let again = output(dir.path(), &[&create[..], &["--resume"]].concat());
     assert!(again.ends_with("; 2 already there; 1 not as planned and written again\n"), "{again}");
     assert!(files(&out) == before);
-    assert_eq!(keys(&samples(&out, "0"))[0], "000000000");
+    assert_eq!(keys(&samples(&out, "0"))[0], "cat/0");
     assert_eq!(run(dir.path(), &create).code, Some(1));
 }
 

@@ -414,3 +414,16 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_no_error() {
     assert_eq!(saved.step(), None);
     assert!(saved.to_string().starts_with("warning: no checkpoint at step 5 "), "{saved}");
 }
+
+#[test]
+fn a_place_is_tried_before_the_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = dir.path().join("new/place").to_str().unwrap().to_owned();
+    checkpoints(&url, 1).try_place().unwrap();
+    assert_eq!(fs::read_dir(&url).unwrap().count(), 0, "nothing is left behind");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let below_a_file = format!("{}/checkpoints", file.path().display());
+    let error = checkpoints(&below_a_file, 1).try_place().unwrap_err();
+    assert!(matches!(&error, CheckpointError::Write { .. }), "{error:?}");
+    assert!(error.to_string().contains(&below_a_file), "{error}");
+}

@@ -1,0 +1,204 @@
+//! What the caches of the nodes hold over several epochs.
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use shardstream::plan::{Plan, Slice};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+
+/// Number of epochs that are simulated.
+pub(super) const EPOCHS: u64 = 5;
+/// Number of nodes that are simulated, at most.
+const MAX_NODES: usize = 8;
+/// Size of the blocks that a cache keeps. Those of large datasets are simulated in larger ones.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Number of blocks of all shards together above which larger ones are simulated.
+const MAX_BLOCKS: u64 = 200_000;
+
+/// The nodes of a job, each with a cache that its ranks share.
+pub(super) struct Nodes<'a> {
+    /// The size of each shard in bytes.
+    pub(super) sizes: &'a [u64],
+    /// The bytes of a shard that a slice reads.
+    pub(super) bytes_of: &'a dyn Fn(&Slice) -> Range<u64>,
+    pub(super) nodes: usize,
+    pub(super) world_size: usize,
+    /// The size of each cache; `u64::MAX` without a limit.
+    pub(super) cache_bytes: u64,
+    /// The first epoch that is read.
+    pub(super) first_epoch: u64,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// The number of a shard, and that of a block in it.
+type BlockNumber = (usize, u64);
+
+/// A read of a part of a block.
+#[derive(Debug, Clone, Copy)]
+struct BlockRead {
+    block: BlockNumber,
+    /// Number of bytes that are read.
+    bytes: u64,
+    /// Number of bytes of the whole block, which the cache keeps.
+    stored: u64,
+}
+
+impl Nodes<'_> {
+    /// The share of the bytes read that the caches have, in each epoch of this plan. A cache evicts the block
+    /// whose last use is longest ago.
+    pub(super) fn hit_rates(&self, plan: &Plan) -> Result<Vec<f64>, Failure> {
+        let mut found = vec![(0, 0); EPOCHS as usize];
+        for node in self.simulated() {
+            let mut cache = BlockCache::new(self.cache_bytes);
+            for (epoch, (hits, all)) in (self.first_epoch..).zip(&mut found) {
+                self.interrupt.check()?;
+                for read in self.reads(node, plan, epoch) {
+                    *all += read.bytes;
+                    *hits += if cache.has(read) { read.bytes } else { 0 };
+                }
+            }
+        }
+        Ok(found.into_iter().map(|(hits, all): (u64, u64)| hits as f64 / all.max(1) as f64).collect())
+    }
+
+    /// The size of a cache that holds everything that a node reads in an epoch: the largest one of the nodes.
+    pub(super) fn epoch_bytes(&self, plan: &Plan) -> u64 {
+        let of_node = |node| {
+            let reads = self.reads(node, plan, self.first_epoch).into_iter();
+            let blocks: HashSet<(BlockNumber, u64)> = reads.map(|read| (read.block, read.stored)).collect();
+            blocks.into_iter().map(|(_, stored)| stored).sum()
+        };
+        self.simulated().map(of_node).max().unwrap_or(0)
+    }
+
+    /// The nodes that are simulated.
+    fn simulated(&self) -> impl Iterator<Item = usize> {
+        (0..self.nodes).step_by(self.nodes.div_ceil(MAX_NODES))
+    }
+
+    /// What a node reads in an epoch: the blocks of one slice of each of its streams in turn.
+    fn reads(&self, node: usize, plan: &Plan, epoch: u64) -> Vec<BlockRead> {
+        let ranks = self.world_size / self.nodes;
+        let is_here = |stream: &usize| stream % self.world_size / ranks == node;
+        let streams: Vec<Vec<Slice>> =
+            (0..plan.streams()).filter(is_here).map(|stream| plan.stream(epoch, stream)).collect();
+        let rounds = streams.iter().map(Vec::len).max().unwrap_or(0);
+        let in_turn =
+            (0..rounds).flat_map(|round| streams.iter().filter_map(move |slices| slices.get(round)));
+        let block_bytes = BLOCK_BYTES.max(self.sizes.iter().sum::<u64>() / MAX_BLOCKS);
+        in_turn.flat_map(|slice| self.blocks(slice, block_bytes)).collect()
+    }
+
+    fn blocks(&self, slice: &Slice, block_bytes: u64) -> impl Iterator<Item = BlockRead> + use<> {
+        let (shard, range) = (slice.shard, (self.bytes_of)(slice));
+        let size = self.sizes.get(shard).copied().unwrap_or(0).max(range.end);
+        (range.start / block_bytes..range.end.div_ceil(block_bytes)).map(move |block| {
+            let (start, end) = (block * block_bytes, (block + 1) * block_bytes);
+            let bytes = range.end.min(end) - range.start.max(start);
+            BlockRead { block: (shard, block), bytes, stored: size.min(end) - start }
+        })
+    }
+}
+
+/// A cache that evicts the block whose last use is longest ago.
+struct BlockCache {
+    max_bytes: u64,
+    bytes: u64,
+    /// Number of reads.
+    reads: u64,
+    /// For each block in the cache its size, and the number of the last read of it.
+    blocks: HashMap<BlockNumber, (u64, u64)>,
+    /// All reads of which a block may be the last one, each with its number.
+    order: VecDeque<(BlockNumber, u64)>,
+}
+
+impl BlockCache {
+    fn new(max_bytes: u64) -> Self {
+        BlockCache { max_bytes, bytes: 0, reads: 0, blocks: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Whether a block is in the cache, which then keeps it.
+    fn has(&mut self, read: BlockRead) -> bool {
+        self.reads += 1;
+        self.order.push_back((read.block, self.reads));
+        let known = self.blocks.insert(read.block, (read.stored, self.reads)).is_some();
+        if !known {
+            self.bytes += read.stored;
+        }
+        while self.bytes > self.max_bytes {
+            let Some((block, number)) = self.order.pop_front() else { break };
+            if let Some((stored, last)) = self.blocks.get(&block).copied()
+                && last == number
+            {
+                self.blocks.remove(&block);
+                self.bytes -= stored;
+            }
+        }
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The caches of 8 nodes that read 160 shards of 4 MiB in 16 streams.
+    fn of_8_nodes<T>(cache_bytes: u64, then: impl Fn(&Nodes<'_>, Plan) -> T) -> T {
+        let (sizes, bytes_of) = (vec![4 << 20; 160], |slice: &Slice| {
+            let samples = &slice.samples;
+            samples.start << 20..samples.end.min(4) << 20
+        });
+        let interrupt = Interrupt::default();
+        let nodes = Nodes {
+            sizes: &sizes,
+            bytes_of: &bytes_of,
+            nodes: 8,
+            world_size: 16,
+            cache_bytes,
+            first_epoch: 3,
+            interrupt: &interrupt,
+        };
+        then(&nodes, Plan::new(160, 16, 42).unwrap())
+    }
+
+    #[test]
+    fn shards_that_stay_are_found_in_a_cache_that_holds_them() {
+        let epoch_bytes = of_8_nodes(0, |nodes, plan| nodes.epoch_bytes(&plan.kept(true)));
+        assert_eq!(epoch_bytes, 20 * (4 << 20));
+        let kept = |bytes| of_8_nodes(bytes, |nodes, plan| nodes.hit_rates(&plan.kept(true)).unwrap());
+        assert_eq!(kept(epoch_bytes), [0.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(kept(0), [0.0; 5]);
+        // A cache of half that size has some of the blocks.
+        assert!(kept(epoch_bytes / 2)[1..].iter().all(|rate| (0.05..0.5).contains(rate)));
+    }
+
+    /// A shard that was read on k of 8 nodes is on the node that reads it next with a probability of k / 8.
+    #[test]
+    fn shards_that_are_dealt_anew_are_found_by_chance() {
+        let dealt = of_8_nodes(u64::MAX, |nodes, plan| nodes.hit_rates(&plan).unwrap());
+        for (rate, expected) in dealt.iter().zip([0.0, 0.125, 0.234, 0.330, 0.414]) {
+            assert!((rate - expected).abs() < 0.1, "{dealt:?}");
+        }
+    }
+
+    #[test]
+    fn slices_in_one_block_share_it() {
+        let plan = Plan::counted([4; 10], 4, 1).unwrap().kept(true);
+        let (sizes, bytes_of) =
+            (vec![4 << 18; 10], |slice: &Slice| slice.samples.start << 18..slice.samples.end << 18);
+        let interrupt = Interrupt::default();
+        let nodes = Nodes {
+            sizes: &sizes,
+            bytes_of: &bytes_of,
+            nodes: 1,
+            world_size: 1,
+            cache_bytes: u64::MAX,
+            first_epoch: 0,
+            interrupt: &interrupt,
+        };
+        assert_eq!(nodes.epoch_bytes(&plan), 10 << 20);
+        let rates = nodes.hit_rates(&plan).unwrap();
+        // Shards that are cut in two are read twice.
+        assert!(rates[0] > 0.0 && rates[0] < 0.5 && rates[1..].iter().all(|rate| *rate == 1.0), "{rates:?}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Shards that are replaced while `reshard` and `split` read them: what is written has samples of one
+//! version, or there is an error that names both.
+
+use super::{samples, text};
+use crate::program::run;
+use crate::support::server::Naming::Strong;
+use crate::support::server::Server;
+use shardstream::Sample;
+use shardstream::write::ShardWriter;
+use std::fs;
+use std::path::Path;
+
+/// A shard of 12 samples. Two versions have the same sizes if they are not compressed.
+fn shard(directory: &Path, suffix: &str, version: &str) -> Vec<u8> {
+    let pattern = directory.join(format!("{version}/%d{suffix}"));
+    let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).build().unwrap();
+    for number in 0..12 {
+        writer.write(&Sample::new(format!("{number:02}")).with("txt", version)).unwrap();
+    }
+    fs::read(&writer.finish().unwrap()[0].url).unwrap()
+}
+
+#[test]
+fn samples_of_two_versions_are_never_written_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let commands: [(&str, &[&str]); 4] = [
+        (".tar", &["reshard", "--to", "out/%d.tar", "--shuffle", "1", "--count", "5"]),
+        (".tar", &["reshard", "--to", "out/%d.tar", "--count", "4"]),
+        (".tar", &["split", "--to", "out/train-%d.tar=0.5", "--to", "out/val-%d.tar=0.5", "--count", "3"]),
+        (".tar.gz", &["reshard", "--to", "out/%d.tar", "--count", "5"]),
+    ];
+    for (suffix, command) in commands {
+        let (old, new) = (shard(dir.path(), suffix, "old"), shard(dir.path(), suffix, "new"));
+        assert!(old.len() == new.len() || suffix == ".tar.gz");
+        let (mut whole, mut refused) = (0, 0);
+        for after in 0..16 {
+            let (old, new) = (old.clone(), new.clone());
+            let server = Server::start(move |request| match request.number < after {
+                true => Strong("old").reply(request, &old),
+                false => Strong("new").reply(request, &new),
+            });
+            let _ = fs::remove_dir_all(dir.path().join("out"));
+            let url = server.url(&format!("/0{suffix}"));
+            let ran = run(dir.path(), &[command, &[&url, "-j", "1"]].concat());
+            let out = dir.path().join("out");
+            if ran.code == Some(0) {
+                let found = samples(&out, "");
+                assert_eq!(found.len(), 12, "{command:?} {after}");
+                let first = text(&found[0], "txt");
+                assert!(found.iter().all(|sample| text(sample, "txt") == first), "{command:?} {after}");
+                whole += 1;
+                continue;
+            }
+            assert_eq!(ran.code, Some(1), "{command:?} {after}: {ran:?}");
+            assert!(ran.err.contains("\"old\"") && ran.err.contains("\"new\""), "{ran:?}");
+            assert!(ran.err.contains("changed while it was being read"), "{ran:?}");
+            // No written shard has both.
+            let found = if out.exists() { samples(&out, "") } else { Vec::new() };
+            assert!(found.iter().all(|sample| text(sample, "txt") == "old"), "{command:?} {after}");
+            refused += 1;
+        }
+        assert!(whole > 0 && refused > 0, "{command:?}: {whole} {refused}");
+    }
+}

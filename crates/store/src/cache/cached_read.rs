@@ -1,0 +1,69 @@
+//! The face of a read through the cache: begins it, and turns it into a stream.
+
+use super::reader::CacheReader;
+use super::state::CacheState;
+use crate::fetch::FetchTarget;
+use crate::runtime::{self, Task};
+use crate::wait::until_woken;
+use crate::{ObjectVersion, Result};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use std::sync::Arc;
+
+/// A read of an object, or of a range of it, through the cache.
+pub(crate) struct CachedRead {
+    cache: Arc<CacheState>,
+    target: FetchTarget,
+    known: Option<ObjectVersion>,
+    /// Whether nothing around the range will be read.
+    is_scattered: bool,
+    opening: Option<Task<CacheReader>>,
+}
+
+impl CachedRead {
+    pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
+        CachedRead { cache, target, known: None, is_scattered: false, opening: None }
+    }
+
+    /// Sets the version that the reader accepts: the source need not be asked for the current one.
+    pub(crate) fn set_known(&mut self, object: ObjectVersion) {
+        self.known = Some(object).filter(ObjectVersion::is_strong);
+    }
+
+    /// Sets that nothing around the range will be read, so that no whole blocks are fetched.
+    pub(crate) fn set_scattered(&mut self) {
+        self.is_scattered = true;
+    }
+
+    /// Looks up the object, and starts to fetch what is not in the cache. Later calls do nothing. The fetch
+    /// stops when this, or the stream that it becomes, is dropped.
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        if self.opening.is_none() {
+            let (reader, known) =
+                (CacheReader::new(Arc::clone(&self.cache), self.target.clone()), self.known.take());
+            self.opening = Some(runtime::spawn(reader.open(known, self.is_scattered))?);
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes as a stream. With `may_block`, polling reads files itself; otherwise they are read
+    /// on threads for blocking work.
+    pub(crate) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
+        let begin = async move || -> Result<CacheReader> {
+            self.begin()?;
+            let CachedRead { cache, target, opening, .. } = self;
+            let mut reader = match opening {
+                Some(opening) => until_woken(opening, || target.meter.wait()).await?,
+                None => CacheReader::new(cache, target),
+            };
+            reader.may_block = may_block;
+            Ok(reader)
+        };
+        let chunks = |reader: CacheReader| {
+            stream::try_unfold(reader, async |mut reader| {
+                Ok(reader.next().await?.map(|chunk| (chunk, reader)))
+            })
+        };
+        stream::once(begin()).map_ok(chunks).try_flatten().boxed()
+    }
+}
