@@ -13,7 +13,7 @@ mod zero;
 pub use changes::{ChangeReport, Changes, DatasetChange, Outcome};
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
-pub(crate) use header::{DatasetHeader, EpochRange, JobHeader, ShardOrder, SideHeader, WeightChange};
+pub(crate) use header::{DatasetHeader, EpochRange, JobHeader, ShardOrder, SideHeader};
 pub use ledger::{Ledger, Skip};
 pub(crate) use stream_state::{OpenSlice, PartialInput, StageRecord, StreamState};
 
