@@ -109,13 +109,7 @@ impl Loader<()> {
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let stages = Stages {
-            pipe: identity(),
-            stream_stage: None,
-            names: Vec::new(),
-            is_stateful: false,
-            is_empty: true,
-        };
+        let stages = Stages { pipe: identity(), stream_stage: None, names: Vec::new(), is_empty: true };
         LoaderBuilder::of(vec![(DatasetSettings::new(dataset), stages)], RunOptions::default())
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::plan::Shapes;
 use crate::sample::{Position, Sample};
-use crate::state::{OpenSlice, StageRecord};
+use crate::state::{Cursor, OpenSlice};
 
 /// What a stream gives to the stages that run on threads.
 #[derive(Debug)]
@@ -46,24 +46,10 @@ pub(super) struct InputOrigin {
     /// Number of passes that the stream had completed before.
     pub(super) pass: u64,
     pub(super) position: Position,
-    /// Number of the sample among the inputs of the pass, in the order in which they were read.
-    pub(super) number: u64,
     /// Number of inputs of the pass that have left the shuffle buffer, including this one.
     pub(super) taken: u64,
-    /// The outputs of this input that were emitted before a restore.
-    pub(super) emitted: Emitted,
     /// News of the stream for the state; seldom present.
     pub(super) note: Option<Box<StreamNote>>,
-}
-
-/// How much of an input has been emitted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Emitted {
-    /// Number of outputs that were emitted completely.
-    pub(super) outputs: u64,
-    /// Number of parts of the next output that were used, if a stream stage splits outputs: tokens of a
-    /// document, for example.
-    pub(super) used: u64,
 }
 
 /// What a source gives to the sequence, in the order of its stream, and the sequence to the batches.
@@ -81,25 +67,10 @@ pub(super) enum LoaderEvent<T> {
     BatchEnd(BatchEnd),
 }
 
-/// Where a restore starts to read a stream that has a stateful stage: before the first sample that the stage
-/// depends on.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Replay {
-    pub(super) pass: u64,
-    /// Number of inputs of the pass that had left the shuffle buffer by then.
-    pub(super) taken: u64,
-    /// Number of items emitted since then, including the one that carries this replay.
-    pub(super) given: u64,
-    /// Number of failures since then, which a restore meets again.
-    pub(super) skips: u64,
-    /// What the stage has saved, if it saves its state.
-    pub(super) saved: Option<StageRecord>,
-}
-
 /// Where the stages of a stream start.
 #[derive(Debug, Clone)]
 pub(super) struct StreamStart {
-    pub(super) replay: Replay,
+    pub(super) cursor: Cursor,
     /// Number of the stream in the job, and the number of all streams.
     pub(super) stream: usize,
     pub(super) streams: usize,
@@ -143,34 +114,28 @@ pub(super) enum FailedStep {
     Stage,
 }
 
-/// Where an item is in the sequence of the job, and what the state needs to know when it is consumed.
+/// Where an item is in the sequence of the job.
 #[derive(Debug, Default)]
 pub(super) struct Tag {
     /// Number of the item in the sequence of all ranks.
     pub(super) sequence_number: u64,
     pub(super) source: SourcePass,
     pub(super) position: Position,
-    /// Index of the item among the outputs of its input.
+    /// Index of the item among the outputs of its input or, behind a stream stage, among the items since the
+    /// last sample with an input of the stage.
     pub(super) part: u64,
-    /// Number of inputs of the pass that had left the shuffle buffer by then.
-    pub(super) taken: u64,
-    /// Number of the input whose outputs were not all emitted yet, and how much of it was.
-    pub(super) unfinished: Option<(u64, Emitted)>,
-    /// Where a restore starts, if not at this item. Then `note` covers what happened up to that point.
-    pub(super) replay: Option<Box<Replay>>,
     /// How much of the item is used, and how much fits into it, in the unit of the stateful stage.
     pub(super) fill: Option<(u64, u64)>,
-    pub(super) note: Option<Box<StreamNote>>,
     /// The shape of its step, if batches have several.
     pub(super) bucket: Option<usize>,
 }
 
-/// What has happened in a stream since its last item was emitted.
+/// What has happened in a stream since its last sample left the shuffle buffer.
 #[derive(Debug, Default)]
 pub(super) struct StreamNote {
     /// The slices that were opened.
     pub(super) opened: Vec<OpenSlice>,
-    /// All samples of the stream with a lower number have been emitted.
+    /// All samples of the stream with a lower number have left the shuffle buffer.
     pub(super) oldest: u64,
     /// Number of samples in the pass, once it has ended.
     pub(super) length: Option<u64>,

@@ -202,7 +202,7 @@ impl Settings {
     /// Number of times that a stream was repeated to fill batches, from the states of its sources.
     pub(super) fn repeats<'a>(&self, states: impl Iterator<Item = &'a StreamState>) -> u64 {
         let passes = |at: &StreamState| self.parts.get(at.dataset).map_or(1, |part| part.passes);
-        states.map(|at| (at.pass + 1).saturating_sub(passes(at))).max().unwrap_or(0)
+        states.map(|at| (at.cursor.pass + 1).saturating_sub(passes(at))).max().unwrap_or(0)
     }
 
     /// The order of the items that are left, and where batches end.
@@ -248,9 +248,10 @@ impl Settings {
         all.map(|(dataset, stream)| match state {
             Some(state) => match (state.stream(dataset, stream), state.header().run) {
                 (Some(at), EpochRange::Epoch(_))
-                    if at.pass >= self.parts[dataset].passes && self.last != LastBatch::Drop =>
+                    if at.cursor.pass >= self.parts[dataset].passes && self.last != LastBatch::Drop =>
                 {
-                    let (pass, what) = (at.pass, "passes, more than an epoch has: the state is damaged");
+                    let (pass, what) =
+                        (at.cursor.pass, "passes, more than an epoch has: the state is damaged");
                     Err(misfit(format!("dataset {dataset}, stream {stream} has ended {pass} {what}")))
                 }
                 (Some(at), _) => Ok(at.clone()),

@@ -6,7 +6,7 @@ use super::settings::{DatasetSettings, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
 use crate::plan::DatasetOrder;
-use crate::state::{EpochRange, JobHeader, OpenSlice, StreamState, misfit};
+use crate::state::{Cursor, EpochRange, JobHeader, OpenSlice, StreamState, misfit};
 
 impl Settings {
     /// The position `steps` steps later: what a restore leaves is the same without its first `steps` batches.
@@ -82,7 +82,7 @@ impl Settings {
         let length = |(at, part): (&&mut StreamState, &DatasetSettings)| {
             let pass = part.dataset.plan().samples(at.stream)?;
             let all = pass.checked_mul(part.passes.checked_add(repeats)?)?;
-            let taken_before = pass.checked_mul(at.pass)?.checked_add(at.taken)?;
+            let taken_before = pass.checked_mul(at.cursor.pass)?.checked_add(at.cursor.taken)?;
             Some((pass, if endless { u64::MAX } else { all.saturating_sub(taken_before) }))
         };
         let lengths = of_stream.iter().zip(&self.parts).map(length).collect::<Option<Vec<_>>>();
@@ -126,11 +126,15 @@ impl DatasetSettings {
         let length = length.ok_or_else(|| misfit("samples are to be skipped in a stream that has none"))?;
         let slices = |pass| plan.stream(epoch_of(pass), at.stream);
         let before = |last: usize| -> u64 {
-            slices(at.pass).iter().take(last).map(|slice| slice.samples.end - slice.samples.start).sum()
+            slices(at.cursor.pass)
+                .iter()
+                .take(last)
+                .map(|slice| slice.samples.end - slice.samples.start)
+                .sum()
         };
         // The list of open slices is empty at the end of a pass.
-        let is_shorter = at.length.is_some_and(|known| known != length);
-        if is_shorter || at.open.last().is_some_and(|last| before(last.slice) != last.start) {
+        let is_shorter = at.cursor.length.is_some_and(|known| known != length);
+        if is_shorter || at.cursor.open.last().is_some_and(|last| before(last.slice) != last.start) {
             let what = format!(
                 "samples of stream {} could not be read in this epoch, so that it is not known what lies \
                  ahead: restore the state without skipping steps",
@@ -138,8 +142,8 @@ impl DatasetSettings {
             );
             return Err(misfit(what));
         }
-        let passed = length.checked_mul(at.pass);
-        let taken = passed.and_then(|passed| passed.checked_add(at.taken)?.checked_add(inputs));
+        let passed = length.checked_mul(at.cursor.pass);
+        let taken = passed.and_then(|passed| passed.checked_add(at.cursor.taken)?.checked_add(inputs));
         let taken = taken.ok_or_else(|| misfit("more samples than can be counted"))?;
         // After the last sample of a pass, the stream is still in that pass.
         let (pass, taken) = ((taken - 1) / length, (taken - 1) % length + 1);
@@ -174,7 +178,7 @@ impl DatasetSettings {
         let mut digest = at.digest;
         digest.pass_over(inputs);
         let length = ended.then_some(length);
-        let open = open.into();
-        Ok(StreamState { pass, taken, length, open, digest, part: None, again: 0, skips: 0, ..at.clone() })
+        let cursor = Cursor { pass, taken, length, open: open.into(), ..Cursor::default() };
+        Ok(StreamState { cursor, digest, ..at.clone() })
     }
 }

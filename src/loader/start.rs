@@ -155,7 +155,7 @@ pub(super) fn write_rows(stages: Stages<Sample>, collator: Option<Collator>, see
             }))
         }
     };
-    Stages { pipe, stream_stage: None, names, is_stateful: false, is_empty: false }
+    Stages { pipe, stream_stage: None, names, is_empty: false }
 }
 
 fn without_columns() -> Error {

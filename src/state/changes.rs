@@ -270,7 +270,9 @@ impl State {
         let taken = |dataset| of(dataset).map(|at| at.digest.places()).fold(0, u64::saturating_add);
         let next = |dataset: usize| {
             // With a stage that has memory, a state begins before the last returned item.
-            let begun = of(dataset).filter(|at| at.taken > 0 || at.digest.places() > 0);
+            let has_begun =
+                |at: &&StreamState| at.cursor.pass > 0 || at.cursor.taken > 0 || at.digest.places() > 0;
+            let begun = of(dataset).filter(has_begun).map(|at| &at.cursor);
             let passes = begun.map(|at| at.pass.max(at.given_pass) + 1).max().unwrap_or(0);
             let begins = there.datasets.get(dataset).map_or(0, |was| was.begins);
             first.saturating_add(begins).saturating_add(passes)

@@ -3,7 +3,7 @@
 //! Documents come from disks and from other people. A state that contradicts itself is refused when it is
 //! read, so that a loader cannot overflow a count, or search forever for a slot that no rank has passed.
 
-use super::{DatasetHeader, MAX_COUNT, Reached, State, StreamState};
+use super::{Cursor, DatasetHeader, MAX_COUNT, Reached, State, StreamState};
 use std::collections::BTreeMap;
 
 impl State {
@@ -54,55 +54,45 @@ impl State {
 impl StreamState {
     /// `whole` says that no stage makes several items of a sample.
     fn check(&self, whole: bool) -> Result<(), &'static str> {
-        let StreamState {
-            dataset,
-            stream,
-            pass,
-            taken,
-            length,
-            ref open,
-            digest,
-            part,
-            empty,
-            given_pass,
-            again,
-            ref saved,
-            skips,
-            ref ledger,
-            before,
-        } = *self;
-        let largest = [pass, taken, digest.samples(), digest.skipped(), empty, given_pass, again, skips]
-            .into_iter()
-            .chain(length);
-        let largest = largest.chain([before.samples(), before.skipped()]);
-        let largest = largest.chain(open.iter().map(|at| at.start));
-        let largest = largest.chain(part.into_iter().flat_map(|part| [part.number, part.given, part.used]));
-        let largest =
-            largest.chain(saved.iter().flat_map(|saved| [saved.past, saved.inputs, saved.seen, saved.part]));
-        if largest.max() > Some(MAX_COUNT) {
+        let StreamState { dataset, stream, ref cursor, digest, empty, ref ledger, before } = *self;
+        let counts = [empty, digest.samples(), digest.skipped(), before.samples(), before.skipped()];
+        if counts.into_iter().chain(cursor.counts()).max() > Some(MAX_COUNT) {
             return Err("a number is larger than there can be samples");
         }
         ledger.check_stream(dataset, stream, MAX_COUNT)?;
-        if part.is_some_and(|part| part.given == 0 && part.used == 0) {
-            return Err("no output of its partial input was taken");
+        if whole && (cursor.past > 0 || cursor.stage.is_some()) {
+            return Err("outputs are to be made again, and no stage holds any");
         }
-        // Items that failed while their batch was made are made again too, and in no digest.
-        if (whole || part.is_some() || saved.is_some()) && again > 0 {
-            return Err("items are to be made again that cannot have been taken");
-        }
-        if whole && pass == 0 && taken < digest.places() {
+        if whole && cursor.pass == 0 && cursor.taken < digest.places() {
             return Err("the samples of the digest are not those that were taken");
         }
+        cursor.check()
+    }
+}
+
+impl Cursor {
+    /// The counts of samples and items.
+    fn counts(&self) -> impl Iterator<Item = u64> {
+        let Cursor { pass, taken, length, ref open, past, failures, ref stage, given_pass } = *self;
+        let stage = stage.iter().flat_map(|stage| [stage.inputs, stage.part]);
+        [pass, taken, past, failures, given_pass]
+            .into_iter()
+            .chain(length)
+            .chain(stage)
+            .chain(open.iter().map(|at| at.start))
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let Cursor { taken, length, ref open, .. } = *self;
         if length.is_some_and(|length| length < taken) {
             return Err("more samples were taken than there were");
         }
-        // Of a pass of which everything was taken, no slice is needed. Earlier releases list them.
-        let is_over = length == Some(taken) && part.is_none();
-        if taken == 0 && !open.is_empty() || taken > 0 && open.is_empty() && !is_over {
+        // Of a pass of which everything was taken, no slice is needed.
+        if taken == 0 && !open.is_empty() || taken > 0 && open.is_empty() && length != Some(taken) {
             return Err("samples come from slices that were opened");
         }
-        if taken == 0 && (pass > 0 || length.is_some()) {
-            return Err("a pass begins with a sample");
+        if taken == 0 && length.is_some() {
+            return Err("the length of a pass is known only after its first sample");
         }
         if !open.is_sorted_by(|a, b| a.slice < b.slice && a.start < b.start) {
             return Err("the slices that were opened are out of order");

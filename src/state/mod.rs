@@ -2,6 +2,7 @@
 
 mod changes;
 mod check;
+mod cursor;
 mod digest;
 mod file;
 mod header;
@@ -11,11 +12,12 @@ mod stream_state;
 mod zero;
 
 pub use changes::{ChangeReport, Changes, DatasetChange, Outcome};
+pub(crate) use cursor::{Cursor, OpenSlice, StageRecord};
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
 pub(crate) use header::{DatasetHeader, EpochRange, JobHeader, ShardOrder, SideHeader};
 pub use ledger::{Ledger, Skip};
-pub(crate) use stream_state::{OpenSlice, PartialInput, StageRecord, StreamState};
+pub(crate) use stream_state::StreamState;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::json::{self, ParsedAs};

@@ -12,7 +12,8 @@ fn document(rank: usize) -> Json {
             json!([{"slice": 0, "start": 0, "size": 10240, "version": "v1"}, {"slice": 2, "start": 3}]);
         let digest =
             json!({"samples": taken, "order": format!("{stream:016x}"), "content": "00000000000000aa"});
-        json!({"dataset": dataset, "stream": stream, "taken": taken, "open": open, "digest": digest})
+        let cursor = json!({"taken": taken, "open": open});
+        json!({"dataset": dataset, "stream": stream, "cursor": cursor, "digest": digest})
     };
     json!({
         "shardstream_state": 1,
@@ -98,22 +99,26 @@ fn twins_that_differ_are_named_with_the_difference() {
         digest
     };
     let fewer = |at: &mut Json| {
-        at["taken"] = json!(3);
+        at["cursor"]["taken"] = json!(3);
         at["digest"]["samples"] = json!(3);
     };
     type Change<'a> = &'a dyn Fn(&mut Json);
     let cases: [(&str, Change<'_>); 10] = [
         ("the samples of the pass that were taken are 4 in the first, and 3 in the second", &fewer),
-        ("the passes that have ended are 0 in the first, and 1 in the second", &|at| at["pass"] = json!(1)),
+        ("the passes that have ended are 0 in the first, and 1 in the second", &|at| {
+            at["cursor"]["pass"] = json!(1)
+        }),
         ("the digest of what was taken is 4-", &|at| at["digest"] = digest("order", json!("0f"))),
         ("the digest of what was taken is 4-", &|at| at["digest"] = digest("content", json!("0f"))),
         ("the digest of what was taken is 0-", &|at| at["before"] = digest("samples", json!(0))),
         ("the length of the pass is unknown in the first, and 9 in the second", &|at| {
-            at["length"] = json!(9)
+            at["cursor"]["length"] = json!(9)
         }),
-        ("the shards that are open, or their versions", &|at| at["open"][0]["version"] = json!("v2")),
-        ("the shards that are open, or their versions", &|at| at["open"][1]["slice"] = json!(3)),
-        ("other failures were skipped", &|at| at["part"] = json!({"number": 1, "given": 1})),
+        ("the shards that are open, or their versions", &|at| {
+            at["cursor"]["open"][0]["version"] = json!("v2")
+        }),
+        ("the shards that are open, or their versions", &|at| at["cursor"]["open"][1]["slice"] = json!(3)),
+        ("other failures were skipped", &|at| at["cursor"]["failures"] = json!(1)),
         ("other failures were skipped", &|at| at["ledger"] = json!({"padded": 1})),
     ];
     for (expected, change) in cases {
@@ -145,7 +150,7 @@ fn twins_may_have_other_messages() {
     assert!(found.ledger().entries()[0].message.contains("after 2 s"));
     let mut other = skipped(0, "after 2 s");
     let mut streams = other.streams.to_vec();
-    (streams[0].ledger, streams[0].skips) = (Ledger::default(), 1);
+    (streams[0].ledger, streams[0].cursor.failures) = (Ledger::default(), 1);
     streams[0].ledger.skip(0, 0, 3, &Error::step("after 2 s").with_key("b"));
     other.streams = streams.into();
     let found = error(State::merge([skipped(0, "after 2 s"), state(1), other]));
@@ -272,7 +277,8 @@ fn what_is_not_known_is_refused() {
         "/of/other",
         "/of/datasets/0/other",
         "/at/0/other",
-        "/at/0/open/0/other",
+        "/at/0/cursor/other",
+        "/at/0/cursor/open/0/other",
         "/at/0/digest/other",
     ] {
         assert!(error(parse(&with(0, path, json!(1)))).contains("unknown field `other`"), "{path}");
@@ -305,18 +311,18 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/of/schedule", json!([{"from": 1, "weights": [1, -1]}]), "cannot be read"),
         ("/at/1/before", json!({"samples": huge, "order": "0f", "content": "0f"}), "larger than"),
         ("/at/1/before", json!({"samples": 1, "order": "0f", "content": "0f"}), "7 samples were taken"),
-        ("/at/1/taken", json!(huge), "larger than there can be samples"),
-        ("/at/1/taken", json!(3), "not those that were taken"),
-        ("/at/1/taken", json!(0), "not those that were taken"),
-        ("/at/1/pass", json!(huge), "larger than"),
-        ("/at/1/length", json!(huge), "larger than"),
-        ("/at/1/length", json!(3), "more samples were taken than there were"),
+        ("/at/1/cursor/taken", json!(huge), "larger than there can be samples"),
+        ("/at/1/cursor/taken", json!(3), "not those that were taken"),
+        ("/at/1/cursor/taken", json!(0), "not those that were taken"),
+        ("/at/1/cursor/pass", json!(huge), "larger than"),
+        ("/at/1/cursor/length", json!(huge), "larger than"),
+        ("/at/1/cursor/length", json!(3), "more samples were taken than there were"),
         ("/at/1/digest/samples", json!(huge), "larger than"),
         ("/at/1/digest/samples", json!(5), "not those that were taken"),
-        ("/at/1/open", json!([]), "slices that were opened"),
-        ("/at/1/open/0/start", json!(3), "out of order"),
-        ("/at/1/open/1/start", json!(huge), "larger than"),
-        ("/at/1/open/1/slice", json!(0), "out of order"),
+        ("/at/1/cursor/open", json!([]), "slices that were opened"),
+        ("/at/1/cursor/open/0/start", json!(3), "out of order"),
+        ("/at/1/cursor/open/1/start", json!(huge), "larger than"),
+        ("/at/1/cursor/open/1/slice", json!(0), "out of order"),
     ];
     for (path, value, expected) in cases {
         let found = error(parse(&with(0, path, value.clone())));
@@ -327,9 +333,9 @@ fn what_no_loader_can_have_seen_is_refused() {
             "/slots",
             "/batches",
             "/of/streams",
-            "/at/0/taken",
+            "/at/0/cursor/taken",
             "/at/0/stream",
-            "/at/0/open/0/start",
+            "/at/0/cursor/open/0/start",
             "/of/datasets/0/seed",
         ] {
             error(parse(&with(0, path, value.clone())));
@@ -359,7 +365,7 @@ fn seeds_and_hashes_of_all_sizes_are_kept() {
     }
 }
 
-/// A document of version 1 with everything that was added to it later.
+/// A document with the fields that few states have.
 fn extended() -> Json {
     let entry = |number: u64| {
         json!({
@@ -371,8 +377,10 @@ fn extended() -> Json {
         // Numbers of 0 are not written.
         document["at"][at].as_object_mut().unwrap().remove("dataset");
     }
-    document["at"][0]["part"] = json!({"number": 5, "given": 2});
-    document["at"][0]["skips"] = json!(2);
+    document["of"]["datasets"][1]["stages"] = json!(["flat_map"]);
+    document["at"][2]["cursor"]["past"] = json!(2);
+    document["at"][0]["cursor"]["failures"] = json!(2);
+    document["at"][2]["cursor"]["stage"] = json!({"inputs": 3, "numbers": [1, 2], "rerun": true, "part": 4});
     document["at"][0]["ledger"] =
         json!({"entries": [entry(0), entry(1)], "kinds": {"checksum": 2}, "padded": 1});
     document["at"][1]["digest"]["samples"] = json!(3);
@@ -387,17 +395,18 @@ fn what_was_skipped_is_saved_and_restored() {
     assert_eq!(text.parse::<State>().unwrap(), state);
     assert_eq!(serde_json::from_str::<Json>(&text).unwrap(), extended());
     let at = state.stream(0, 0).unwrap();
-    assert_eq!(
-        (at.part, at.skips, at.ledger.skipped()),
-        (Some(PartialInput { number: 5, given: 2, used: 0 }), 2, 2)
-    );
+    assert_eq!((at.cursor.failures, at.ledger.skipped()), (2, 2));
+    assert_eq!(state.stream(1, 0).unwrap().cursor.past, 2);
     assert_eq!((state.ledger().skipped(), state.ledger().padded()), (2, 1));
     assert_eq!(state.steps_to_skip(), 7);
     assert_eq!((state.digest().skipped(), state.samples()), (1, 11));
     assert!(state.digest().to_string().ends_with("+skipped 1"), "{}", state.digest());
     // A state without these has no such keys.
     let plain = State::merge([self::state(0), self::state(1)]).unwrap().to_string();
-    assert!(["skip", "part", "ledger"].iter().all(|key| !plain.contains(key)), "{plain}");
+    assert!(
+        ["skip", "past", "stage", "failures", "ledger"].iter().all(|key| !plain.contains(key)),
+        "{plain}"
+    );
     assert!(!self::state(0).digest().to_string().contains('+'));
 }
 
@@ -433,11 +442,12 @@ fn a_record_that_no_loader_can_have_made_is_refused() {
     let huge = u64::MAX;
     let cases = [
         ("/skip", json!(huge), "steps to skip are more than there can be"),
-        ("/at/0/part/number", json!(huge), "larger than"),
-        ("/at/0/part/given", json!(huge), "larger than"),
-        ("/at/0/part/given", json!(0), "no output of its partial input was taken"),
-        ("/at/0/part/other", json!(0), "unknown field"),
-        ("/at/0/skips", json!(huge), "larger than"),
+        ("/at/2/cursor/past", json!(huge), "larger than"),
+        ("/at/0/cursor/failures", json!(huge), "larger than"),
+        ("/at/2/cursor/stage/inputs", json!(huge), "larger than"),
+        ("/at/2/cursor/stage/part", json!(huge), "larger than"),
+        ("/at/2/cursor/stage/other", json!(0), "unknown field"),
+        ("/of/datasets/1/stages", json!([]), "outputs are to be made again, and no stage holds any"),
         ("/at/0/ledger/kinds/checksum", json!(huge), "more was skipped than"),
         ("/at/0/ledger/kinds/checksum", json!(3), "not the first ones"),
         ("/at/0/ledger/padded", json!(huge), "more was skipped than"),

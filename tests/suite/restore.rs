@@ -333,8 +333,9 @@ fn a_changed_open_shard_is_the_only_error_of_a_restore() {
             let state = taken(loader.epoch(0), 2);
             // The shard that stream 0 was reading.
             let document: Json = serde_json::from_str(&state.to_string()).unwrap();
-            let slice =
-                document["at"][0]["open"].as_array().unwrap().last().unwrap()["slice"].as_u64().unwrap();
+            let slice = document["at"][0]["cursor"]["open"].as_array().unwrap().last().unwrap()["slice"]
+                .as_u64()
+                .unwrap();
             let number = loader.datasets().next().unwrap().plan().stream(0, 0)[slice as usize].shard;
             let (content, longer) = (shard(number, SIZES[number]), shard(number, SIZES[number] + 40));
             let rest = keys(loader.restore(&state).unwrap());
@@ -518,7 +519,7 @@ fn the_state_of_a_finished_epoch_lists_no_shard() {
         let open = |state: &State| {
             let document = serde_json::to_value(state).unwrap();
             let streams = document["at"].as_array().unwrap().iter();
-            streams.map(|at| at["open"].as_array().map_or(0, Vec::len)).sum::<usize>()
+            streams.map(|at| at["cursor"]["open"].as_array().map_or(0, Vec::len)).sum::<usize>()
         };
         assert!(open(&states[3]) > 40, "{}", open(&states[3]));
         let end: State = batches.state().to_string().parse().unwrap();

@@ -127,8 +127,8 @@ impl<T, R, B> BatchCollector<T, R, B> {
             }
             match self.sequence.next() {
                 Some(LoaderEvent::Item(tag, item)) => self.take(tag, item),
-                Some(LoaderEvent::Gap(mut tag)) => {
-                    self.progress.reach(&mut tag);
+                Some(LoaderEvent::Gap(tag)) => {
+                    self.progress.touch(&tag.source);
                     self.batch.places.push(Place::of(&tag, false));
                 }
                 Some(LoaderEvent::Fault(fault)) => {
@@ -145,16 +145,16 @@ impl<T, R, B> BatchCollector<T, R, B> {
                     self.ended = true;
                     // The items of an incomplete batch are left out, and so are failures between them.
                     let is_complete = self.batch.rows.is_empty() && self.batch.waiting.is_empty();
-                    let state = is_complete.then(|| self.progress.state());
-                    self.outputs.push_back(Ok(RunOutput::End(state)));
+                    let state = is_complete.then(|| self.state()).transpose();
+                    self.outputs.push_back(state.map(RunOutput::End));
                 }
             }
         }
     }
 
     /// Takes an item of the current batch.
-    fn take(&mut self, mut tag: Tag, item: T) {
-        self.progress.reach(&mut tag);
+    fn take(&mut self, tag: Tag, item: T) {
+        self.progress.touch(&tag.source);
         let batch = &mut self.batch;
         match &self.make.rows {
             RowMaker::Same(row) => {
@@ -203,9 +203,9 @@ impl<T, R, B> BatchCollector<T, R, B> {
 
     /// Applies the policy to a failure between two items.
     fn judge(&mut self, fault: SampleFault) {
-        if let Some(counts) = self.progress.fault(&fault)
-            && !self.ended
-        {
+        self.progress.touch(&fault.source);
+        let counts = self.progress.fault(&fault);
+        if !self.ended {
             self.apply(&fault.source, fault.error, counts);
         }
     }
@@ -255,7 +255,10 @@ impl<T, R, B> BatchCollector<T, R, B> {
             Ok((batch, items)) => {
                 self.failed_batches = 0;
                 self.progress.deliver(&places, end.next_number, self.make.pad.is_some());
-                let state = self.progress.state();
+                let state = match self.state() {
+                    Ok(state) => state,
+                    Err(error) => return self.end_with(error),
+                };
                 let batch = (self.make.with_state)(batch, state.clone());
                 self.outputs.push_back(Ok(RunOutput::Batch(batch, (items, self.progress.fill), state)));
             }
@@ -268,6 +271,13 @@ impl<T, R, B> BatchCollector<T, R, B> {
                 self.batch.places = places;
             }
         }
+    }
+
+    /// The state after the last batch.
+    fn state(&mut self) -> Result<State> {
+        let BatchCollector { sequence, progress, .. } = self;
+        progress.set_cursors(|source| sequence.cursor(source))?;
+        Ok(progress.state())
     }
 
     /// Pads and makes a batch, and returns its number of items. That calls the caller's own code.

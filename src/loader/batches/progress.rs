@@ -1,12 +1,12 @@
 //! How far a rank has consumed its streams: the state of a job, folded over the items of its batches.
 
-use crate::error::{Error, ErrorKind};
-use crate::loader::event::{Replay, SampleFault, SourcePass, Tag};
+use crate::error::{Error, ErrorKind, Result};
+use crate::loader::event::{SampleFault, SourcePass, Tag};
 use crate::loader::policy::Counts;
 use crate::loader::report::Fill;
 use crate::panic::Shown;
 use crate::sample::Position;
-use crate::state::{EpochRange, JobHeader, PartialInput, Reached, State, StreamState};
+use crate::state::{Cursor, EpochRange, JobHeader, Reached, State, StreamState};
 use crate::telemetry::{count, log};
 use std::sync::Arc;
 
@@ -20,10 +20,11 @@ pub(in crate::loader) struct RankProgress {
     reached: Reached,
     /// Number of batches collected.
     pub(super) batches: u64,
-    /// Indexed by `dataset * streams_per_dataset + stream`, as `known` and `in_a_row` are.
+    /// Indexed by `dataset * streams_per_dataset + stream`, the number of the source, as the next ones are.
     streams: Vec<StreamState>,
-    /// Number of failures that a restore meets again: they were counted before.
-    known: Vec<u64>,
+    /// The sources whose cursors are older than their last event.
+    behind: Vec<usize>,
+    is_behind: Vec<bool>,
     /// Number of failures of each step in a row.
     in_a_row: Vec<[u64; 3]>,
     /// Number of rows that could not be written, in a row.
@@ -86,8 +87,7 @@ impl RankProgress {
         streams_per_dataset: usize,
         streams: Vec<StreamState>,
     ) -> Self {
-        let known = streams.iter().map(|stream| stream.skips).collect();
-        // A restore meets those in a row again.
+        let (behind, is_behind) = (Vec::new(), vec![false; streams.len()]);
         let in_a_row = vec![[0; 3]; streams.len()];
         let rows_in_a_row = vec![0; streams.len()];
         let (promised, fill) = (None, Fill::default());
@@ -97,7 +97,8 @@ impl RankProgress {
             reached,
             batches,
             streams,
-            known,
+            behind,
+            is_behind,
             in_a_row,
             rows_in_a_row,
             promised,
@@ -196,60 +197,39 @@ impl RankProgress {
         ErrorKind::NoShards(what).into()
     }
 
-    /// Moves the state of a stream to where a restore starts to read after this item or empty place, whether
-    /// or not the item gets into a batch.
-    pub(super) fn reach(&mut self, tag: &mut Tag) {
-        let number = self.number_of(&tag.source);
-        let Some(stream) = self.streams.get_mut(number) else { return };
-        let here = || Replay { pass: tag.source.pass, taken: tag.taken, ..Replay::default() };
-        let Replay { pass, taken, given, skips, saved } =
-            tag.replay.take().map_or_else(here, |replay| *replay);
-        if stream.pass != pass {
-            (stream.pass, stream.length, stream.open) = (pass, None, Arc::default());
+    /// Says that a source has given an item, an empty place or a failure, whether or not it gets into a
+    /// batch: its cursor must be set before the next state.
+    pub(super) fn touch(&mut self, source: &SourcePass) {
+        let number = self.number_of(source);
+        if let Some(is_behind) = self.is_behind.get_mut(number)
+            && !std::mem::replace(is_behind, true)
+        {
+            self.behind.push(number);
         }
-        if let Some(note) = tag.note.take() {
-            stream.length = note.length.or(stream.length);
-            if !note.opened.is_empty() {
-                let all: Vec<_> = stream.open.iter().cloned().chain(note.opened).collect();
-                // Slices stay open until all their samples have been emitted.
-                let gone = all.iter().skip(1).take_while(|next| next.start <= note.oldest).count();
-                stream.open = all[gone..].into();
-            }
-        }
-        (stream.taken, stream.again, stream.skips, stream.saved) = (taken, given, skips, saved);
-        stream.part = tag.unfinished.map(|(number, given)| PartialInput {
-            number,
-            given: given.outputs,
-            used: given.used,
-        });
-        stream.given_pass = match stream.given_pass.max(tag.source.pass) {
-            given if given > pass => given,
-            _ => 0,
-        };
-        // A pass of which everything was taken is not read again.
-        if stream.length == Some(stream.taken) && stream.part.is_none() {
-            stream.open = Arc::default();
-        }
-        self.known[number] = 0;
     }
 
-    /// Counts a failure. Returns the counts before it; none if it was counted before a restore. The failure
-    /// that ends a stream is no failure of a sample: a restore that comes to that end reports it again.
-    pub(super) fn fault(&mut self, fault: &SampleFault) -> Option<Counts> {
+    /// Sets the cursors of the sources that have given anything since the last time.
+    pub(super) fn set_cursors(&mut self, mut cursor: impl FnMut(usize) -> Result<Cursor>) -> Result<()> {
+        for number in self.behind.drain(..) {
+            self.is_behind[number] = false;
+            self.streams[number].cursor = cursor(number)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a failure. Returns the counts before it. The failure that ends a stream is no failure of a
+    /// sample: a restore that comes to that end reports it again.
+    pub(super) fn fault(&mut self, fault: &SampleFault) -> Counts {
         let number = self.number_of(&fault.source);
-        let stream = self.streams.get_mut(number)?;
+        let counts = self.counts();
+        let Some(in_a_row) = self.in_a_row.get_mut(number) else { return counts };
         if matches!(fault.error.kind(), ErrorKind::NoShards(_)) {
-            return Some(self.counts());
+            return counts;
         }
-        let counted = &mut self.in_a_row[number][fault.failed as usize];
-        let in_a_row = if fault.after_success { 0 } else { *counted };
-        *counted = in_a_row + 1;
-        if self.known[number] > 0 {
-            self.known[number] -= 1;
-            return None;
-        }
-        stream.skips += 1;
-        Some(Counts { in_a_row, ..self.counts() })
+        let counted = &mut in_a_row[fault.failed as usize];
+        let before = if fault.after_success { 0 } else { *counted };
+        *counted = before + 1;
+        Counts { in_a_row: before, ..counts }
     }
 
     /// Failures and samples counted so far, with no failures in a row.

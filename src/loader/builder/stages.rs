@@ -1,12 +1,12 @@
 //! Stages on items of any type: maps and filters, and stateful stages.
 
 use super::LoaderBuilder;
-use crate::adapters::{Buckets, GroupBy, Stage};
+use crate::adapters::{Buckets, Chunked, GroupBy, Stage};
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::StreamStart;
 use crate::loader::last_batch::LastBatch;
 use crate::loader::settings::MakeBucketPlan;
-use crate::loader::stages::{ChunkedStage, Stages};
+use crate::loader::stages::Stages;
 use crate::panic::catch;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -345,9 +345,8 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
         }
         self.stages(|stages| {
             let separator = separator.clone();
-            stages.with_stream_stage(name.clone(), move |_| {
-                Box::new(ChunkedStage::new(length, separator.clone()))
-            })
+            let make = move |_: &StreamStart| Chunked::with(length, separator.clone());
+            stages.stateful(name.clone(), Arc::new(make))
         })
     }
 }

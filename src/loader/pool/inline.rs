@@ -3,10 +3,12 @@
 use super::sources::Sources;
 use crate::activity::{self, Activity};
 use crate::collate::{Collator, SlotAllocator};
+use crate::error::Result;
 use crate::loader::event::{LoaderEvent, StreamEvent};
 use crate::loader::sequence::SourceOutputs;
 use crate::loader::stages::{Stages, TaggedOutputs};
 use crate::loader::stream::StreamReader;
+use crate::state::Cursor;
 use std::sync::Arc;
 
 /// The outputs of all sources, computed when they are requested, without threads.
@@ -18,7 +20,7 @@ pub(in crate::loader) struct InlineOutputs<T> {
     allocator: Option<SlotAllocator>,
 }
 
-impl<T> InlineOutputs<T> {
+impl<T: 'static> InlineOutputs<T> {
     pub(in crate::loader) fn new(sources: Sources<T>) -> Self {
         let outputs = sources.tagged_outputs();
         let Sources { sources, streams_per_dataset, stages, collator, endless: _, .. } = sources;
@@ -32,7 +34,7 @@ impl<T> InlineOutputs<T> {
     }
 }
 
-impl<T> SourceOutputs for InlineOutputs<T> {
+impl<T: 'static> SourceOutputs for InlineOutputs<T> {
     type Item = T;
 
     fn next(&mut self, number: usize) -> Option<LoaderEvent<T>> {
@@ -79,6 +81,10 @@ impl<T> SourceOutputs for InlineOutputs<T> {
         if let Some((_, outputs)) = self.sources.get_mut(number) {
             outputs.give_back(places);
         }
+    }
+
+    fn cursor(&mut self, number: usize) -> Result<Cursor> {
+        self.sources.get_mut(number).map_or_else(|| Ok(Cursor::default()), |(_, outputs)| outputs.cursor())
     }
 
     fn end_batch(&mut self) {

@@ -32,6 +32,8 @@ use super::tuning::Tuning;
 use crate::activity;
 use crate::adapters::Threads;
 use crate::dataset::StopHandle;
+use crate::error::Result;
+use crate::state::Cursor;
 use crate::store::ReadAheadMemory;
 use chunk::{Chunk, ChunkItem};
 use std::sync::Arc;
@@ -140,6 +142,10 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
         if let Some(source) = self.sources.get_mut(number) {
             source.outputs.give_back(places);
         }
+    }
+
+    fn cursor(&mut self, number: usize) -> Result<Cursor> {
+        self.sources.get_mut(number).map_or_else(|| Ok(Cursor::default()), |source| source.outputs.cursor())
     }
 }
 

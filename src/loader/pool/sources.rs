@@ -31,7 +31,7 @@ pub(in crate::loader) struct Sources<T> {
     pub(in crate::loader) run: Option<RunMonitor>,
 }
 
-impl<T> Sources<T> {
+impl<T: 'static> Sources<T> {
     /// The outputs of each source, in its order.
     pub(super) fn tagged_outputs(&self) -> Vec<TaggedOutputs<T>> {
         let numbered = self.sources.iter().enumerate();

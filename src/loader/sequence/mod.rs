@@ -14,6 +14,8 @@ pub(super) use mixed_stream::MixedStream;
 pub(super) use sequencer::{BatchSequence, Batching, SequenceConfig, Sequencer};
 
 use super::event::LoaderEvent;
+use crate::error::Result;
+use crate::state::Cursor;
 
 /// The outputs of all sources of a rank, each in the order of its stream. A source is a stream of one
 /// dataset.
@@ -30,6 +32,15 @@ pub(super) trait SourceOutputs {
     /// Says that the last items and gaps of a source have lost their places, which the next ones take.
     fn give_back(&mut self, source: usize, places: u64) {
         let _ = (source, places);
+    }
+
+    /// Where a restore of a source starts that continues after its last event.
+    ///
+    /// # Errors
+    /// That of a stage that cannot say what it needs.
+    fn cursor(&mut self, source: usize) -> Result<Cursor> {
+        let _ = source;
+        Ok(Cursor::default())
     }
 
     /// Says that a batch ends here.

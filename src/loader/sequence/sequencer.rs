@@ -30,9 +30,10 @@
 //! places ahead of another one.
 
 use super::{MixedStream, SourceOutputs};
-use crate::error::{Error, ErrorKind, Location};
+use crate::error::{Error, ErrorKind, Location, Result};
 use crate::loader::event::{BatchEnd, LoaderEvent};
 use crate::plan::Shapes;
+use crate::state::Cursor;
 
 /// Takes an item of each of the rank's streams in turn, and says where batches end.
 #[derive(Debug)]
@@ -94,6 +95,13 @@ pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
     /// Starts the batch that has just ended again: all its items are lost, and the next ones of their streams
     /// take their places. Returns its first sequence number of this rank.
     fn restart(&mut self) -> u64;
+
+    /// Where a restore of a source starts that continues after its last event. No source is ever asked for
+    /// events of the batch after the one that has just ended.
+    ///
+    /// # Errors
+    /// That of a stage that cannot say what it needs.
+    fn cursor(&mut self, source: usize) -> Result<Cursor>;
 }
 
 /// How a rank sequences its streams.
@@ -307,6 +315,10 @@ impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
         }
         self.seek_step(self.batch_start);
         self.sequence_number()
+    }
+
+    fn cursor(&mut self, source: usize) -> Result<Cursor> {
+        self.sources.cursor(source)
     }
 }
 

@@ -97,7 +97,7 @@ impl<T> BucketQueues<T> {
 }
 
 impl<T: Send + 'static> StreamStage<T> for BucketQueues<T> {
-    fn push(&mut self, part: ErasedItem, _: u64, at: &OutputOrigin) -> Result<()> {
+    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
         let Ok(measured) = part.downcast::<Measured<T>>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());
         };
@@ -137,7 +137,7 @@ impl<T: Send + 'static> StreamStage<T> for BucketQueues<T> {
             let stuck = self.waiting > 0 && (self.draining || self.waiting >= self.plan.look_ahead);
             return stuck.then(|| {
                 self.next_index += 1;
-                Ok(StageOutput { item: None, used: None, at: None, fill: Some((0, room)) })
+                Ok(StageOutput { item: None, at: None, fill: Some((0, room)) })
             });
         };
         self.waiting -= 1;

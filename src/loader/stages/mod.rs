@@ -6,20 +6,19 @@
 //! stream_stage    the trait of a stage behind the threads
 //! stateful        a stage of any kind as a stream stage
 //! buckets         queues items until a step of their shape comes
-//! chunked         concatenates documents of tokens and cuts them into rows
-//! restore_point   where a restore starts to read, if the stream stage is stateful
-//! tagged_outputs  outputs one by one, each tagged with what the state needs to know
+//! rerun           a stage that cannot say what it needs is run again by a restore
+//! input_log       the oldest sample that is held: where a restore starts to read
+//! tagged_outputs  outputs one by one, each tagged with its place
 //! ```
 
 mod buckets;
-mod chunked;
+mod input_log;
 mod pipe;
-mod restore_point;
+mod rerun;
 mod stateful;
 mod stream_stage;
 mod tagged_outputs;
 
-pub(super) use chunked::ChunkedStage;
 pub(super) use pipe::{Pipe, PipeOutput, Sink, identity};
 pub(super) use stream_stage::StreamStage;
 pub(super) use tagged_outputs::{MappedInput, TaggedOutputs};
@@ -39,8 +38,6 @@ pub(super) struct Stages<T> {
     /// The names of the stages that change the number of items, with their options. A restore requires the
     /// same names.
     pub(super) names: Vec<String>,
-    /// Whether the stream stage is stateful, so that a restore replays its inputs.
-    pub(super) is_stateful: bool,
     /// Whether there is no stage yet.
     pub(super) is_empty: bool,
 }
@@ -56,7 +53,7 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Item(item) => f(item).map(PipeOutput::Item),
             PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
         });
-        Stages { pipe, stream_stage, names: self.names, is_stateful: self.is_stateful, is_empty: false }
+        Stages { pipe, stream_stage, names: self.names, is_empty: false }
     }
 
     pub(super) fn filter_map<U: 'static>(
@@ -70,7 +67,7 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Erased(item) => Ok(Some(PipeOutput::Erased(item))),
         });
         self.names.push("filter_map".into());
-        Stages { pipe, stream_stage, names: self.names, is_stateful: self.is_stateful, is_empty: false }
+        Stages { pipe, stream_stage, names: self.names, is_empty: false }
     }
 
     /// Must not follow a stream stage.
@@ -87,7 +84,7 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Erased(item) => Ok(FlatOutputs::Erased(Some(item))),
         });
         self.names.push("flat_map".into());
-        Stages { pipe, stream_stage: None, names: self.names, is_stateful: false, is_empty: false }
+        Stages { pipe, stream_stage: None, names: self.names, is_empty: false }
     }
 
     /// Adds a stateful stage behind the threads.
@@ -100,7 +97,7 @@ impl<T: 'static> Stages<T> {
         let stream_stage = move |start: &StreamStart| -> Box<dyn StreamStage<C::Out>> {
             Box::new(stateful::StatefulStage::new(Arc::clone(&make), start.clone()))
         };
-        Stages { is_stateful: true, ..self.with_stream_stage(name, stream_stage) }
+        self.with_stream_stage(name, stream_stage)
     }
 
     /// Queues items until a step of their shape comes. `measure` returns the bucket of an item, and how much
@@ -121,11 +118,11 @@ impl<T: 'static> Stages<T> {
             Box::new(buckets::BucketQueues::new(Arc::clone(&plan), start))
         };
         let names = measured.names.clone();
-        Stages { is_stateful: true, names, ..measured.with_stream_stage(String::new(), stream_stage) }
+        Stages { names, ..measured.with_stream_stage(String::new(), stream_stage) }
     }
 
     /// Adds a stream stage, which takes all outputs of the threads.
-    pub(super) fn with_stream_stage<U: 'static>(
+    fn with_stream_stage<U: 'static>(
         mut self,
         name: String,
         stream_stage: impl Fn(&StreamStart) -> Box<dyn StreamStage<U>> + Send + Sync + 'static,
@@ -138,13 +135,7 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
         });
         self.names.push(name);
-        Stages {
-            pipe,
-            stream_stage: Some(Arc::new(stream_stage)),
-            names: self.names,
-            is_stateful: false,
-            is_empty: false,
-        }
+        Stages { pipe, stream_stage: Some(Arc::new(stream_stage)), names: self.names, is_empty: false }
     }
 
     /// The stream stage with a function behind it.
@@ -159,7 +150,7 @@ impl<T: 'static> Stages<T> {
     }
 }
 
-impl<T> Stages<T> {
+impl<T: 'static> Stages<T> {
     /// Runs the stages of the threads on a sample.
     pub(super) fn run(&self, input: StageInput, slots: RowSlots) -> MappedInput<T> {
         let location = self.stream_stage.as_ref().map(|_| Box::new(input.sample.location()));
@@ -175,7 +166,7 @@ impl<T> Stages<T> {
     ) -> TaggedOutputs<T> {
         let stream_stage = self.stream_stage.as_ref().map(|stream_stage| stream_stage(start));
         let name = self.names.last().cloned().unwrap_or_default();
-        TaggedOutputs::new(dataset, (stream_stage, name, self.is_stateful), start, endless)
+        TaggedOutputs::new(dataset, (stream_stage, name), start, endless)
     }
 }
 
@@ -205,7 +196,6 @@ impl<T> Clone for Stages<T> {
             pipe: self.pipe.clone(),
             stream_stage: self.stream_stage.clone(),
             names: self.names.clone(),
-            is_stateful: self.is_stateful,
             is_empty: self.is_empty,
         }
     }

@@ -64,7 +64,7 @@ where
     C::Out: Send,
     In: 'static,
 {
-    fn push(&mut self, part: ErasedItem, _: u64, at: &OutputOrigin) -> Result<()> {
+    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
         activity::on_sample(at.position.shard, at.position.sample);
         let Ok(item) = part.downcast::<In>() else {
             return Err(ErrorKind::Config("a stage was given items of another type".into()).into());

@@ -14,8 +14,8 @@ pub(in crate::loader) type ErasedItem = Box<dyn Any + Send>;
 /// A stage behind the threads. There is one for each stream, which sees the outputs of the stream in order,
 /// one output at a time.
 pub(in crate::loader) trait StreamStage<T>: Send {
-    /// Takes an output, without its first `used` parts, which were emitted before a restore.
-    fn push(&mut self, part: ErasedItem, used: u64, at: &OutputOrigin) -> Result<()>;
+    /// Takes an output.
+    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()>;
 
     /// Returns the next item, if there is one without another output.
     fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>>;
@@ -116,8 +116,6 @@ impl From<Error> for StageFailure {
 pub(in crate::loader) struct StageOutput<T> {
     /// None for a gap.
     pub(in crate::loader) item: Option<T>,
-    /// Number of parts of the last output that were used by then; none if all were.
-    pub(in crate::loader) used: Option<u64>,
     /// Where the item comes from, if not from the last output.
     pub(in crate::loader) at: Option<OutputOrigin>,
     /// How much of the item is used, and how much fits into it.
@@ -125,14 +123,14 @@ pub(in crate::loader) struct StageOutput<T> {
 }
 
 impl<T> StageOutput<T> {
-    /// An item that uses the last output completely.
+    /// An item that comes from the last output.
     pub(super) fn item(item: T) -> Self {
-        StageOutput { item: Some(item), used: None, at: None, fill: None }
+        StageOutput { item: Some(item), at: None, fill: None }
     }
 
     /// The same with another item.
     pub(super) fn with<U>(self, item: Option<U>) -> StageOutput<U> {
-        StageOutput { item, used: self.used, at: self.at, fill: self.fill }
+        StageOutput { item, at: self.at, fill: self.fill }
     }
 }
 
@@ -152,8 +150,8 @@ impl<T, U, F> StreamStage<U> for StageThenMap<T, F>
 where
     F: Fn(T) -> Result<Option<U>> + Send + Sync,
 {
-    fn push(&mut self, part: ErasedItem, used: u64, at: &OutputOrigin) -> Result<()> {
-        self.stage.push(part, used, at)
+    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
+        self.stage.push(part, at)
     }
 
     fn pull(&mut self) -> Option<Result<StageOutput<U>, StageFailure>> {

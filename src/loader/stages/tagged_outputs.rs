@@ -1,15 +1,17 @@
-//! Gives the outputs of a source one by one, each tagged with what the state needs to know.
+//! Gives the outputs of a source one by one, each tagged with its place, and says where a restore starts.
 
 use super::super::event::{
-    Emitted, FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamFault,
-    StreamNote, StreamStart, Tag,
+    FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamFault, StreamStart, Tag,
 };
+use super::input_log::InputLog;
 use super::pipe::{PipeOutput, SampleOutputs};
-use super::restore_point::RestorePoint;
+use super::rerun::Rerun;
 use super::stateful::MAX_INPUTS_WITHOUT_OUTPUT;
 use super::stream_stage::{OutputOrigin, StageFailure, StreamStage};
-use crate::error::ErrorKind;
+use crate::adapters::SavedStage;
+use crate::error::{Error, ErrorKind, Result};
 use crate::sample::SampleLocation;
+use crate::state::{Cursor, StageRecord, misfit};
 use std::fmt;
 use std::mem::take;
 
@@ -36,10 +38,9 @@ impl<T> MappedInput<T> {
         MappedInput { origin: input.origin, outputs: SampleOutputs::new(), location: None }
     }
 
-    /// Number of items that it gives, without those emitted before a restore.
+    /// Number of items that it gives.
     pub(in crate::loader) fn len(&self) -> usize {
-        let emitted = usize::try_from(self.origin.emitted.outputs).unwrap_or(usize::MAX);
-        self.outputs.iter().skip(emitted).filter(|output| output.is_ok()).count()
+        self.outputs.iter().filter(|output| output.is_ok()).count()
     }
 }
 
@@ -49,22 +50,24 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     /// Number of the stream in the job.
     stream: usize,
     stage: Option<Box<dyn StreamStage<T>>>,
-    /// Where a restore starts, if the stream stage is stateful.
-    restore_point: Option<RestorePoint>,
+    /// Whether the stage does not save its state, and is wrapped.
+    reruns: bool,
     /// The name of the stream stage.
     name: String,
+    /// The samples that a restore may read again.
+    log: InputLog,
+    /// The last pass that has given an item.
+    given_pass: u64,
     /// Whether an input was pushed.
     started: bool,
     /// Whether the stages on the threads, and the stream stage, have succeeded since their last failure.
     has_mapped: bool,
     has_given: bool,
     /// Why the stage could not be restored.
-    start_error: Option<crate::Error>,
+    start_error: Option<Error>,
     /// The first input of the next pass, while the stage drains.
     next_pass: Option<MappedInput<T>>,
     current: Option<Current<T>>,
-    /// The notes of the inputs since the last item.
-    note: Option<Box<StreamNote>>,
     pass: u64,
     /// The first pass since the last item.
     first_empty_pass: Option<u64>,
@@ -82,41 +85,63 @@ const MAX_EMPTY_PASSES: u64 = 100;
 
 /// The input whose outputs are being given.
 struct Current<T> {
-    origin: InputOrigin,
-    outputs: smallvec::IntoIter<[crate::Result<PipeOutput<T>>; 1]>,
+    outputs: smallvec::IntoIter<[Result<PipeOutput<T>>; 1]>,
     /// Number of its outputs that were taken.
     seen: u64,
     at: OutputOrigin,
 }
 
-impl<T> TaggedOutputs<T> {
-    /// `stage` is the stream stage, if there is one, with its name and whether it is stateful.
+/// Restores a stage. One that cannot save its state is wrapped, which is returned too.
+fn restored<T: 'static>(
+    stage: Box<dyn StreamStage<T>>,
+    record: Option<&StageRecord>,
+) -> (Box<dyn StreamStage<T>>, bool, Result<()>) {
+    let reruns = stage.save().is_none();
+    let mut stage = if reruns { Box::new(Rerun::new(stage)) } else { stage };
+    let restored = match record {
+        None => Ok(()),
+        // Its panic is the first thing that it gives.
+        Some(_) if stage.is_broken() => Ok(()),
+        Some(record) if record.rerun && !reruns => {
+            Err(misfit("its stage was run again, and this stage saves its state (`Stage::save`)"))
+        }
+        Some(record) if !record.rerun && reruns => {
+            Err(misfit("it has the saved state of a stage (`Stage::save`), and this stage does not save any"))
+        }
+        Some(StageRecord { inputs, numbers, .. }) => {
+            stage.restore(&SavedStage { inputs: *inputs, numbers: numbers.clone() })
+        }
+    };
+    (stage, reruns, restored)
+}
+
+impl<T: 'static> TaggedOutputs<T> {
+    /// `stage` is the stream stage, if there is one, with its name.
     pub(super) fn new(
         dataset: usize,
-        (mut stage, name, is_stateful): (Option<Box<dyn StreamStage<T>>>, String, bool),
+        (stage, name): (Option<Box<dyn StreamStage<T>>>, String),
         start: &StreamStart,
         endless: bool,
     ) -> Self {
-        let stateful = stage.as_mut().filter(|_| is_stateful);
-        let (restore_point, start_error) =
-            match stateful.map(|stage| RestorePoint::new(&start.replay, &mut **stage)) {
-                Some(Ok(restore_point)) => (Some(restore_point), None),
-                Some(Err(error)) => (None, Some(error)),
-                None => (None, None),
-            };
+        let stage = stage.map(|stage| restored(stage, start.cursor.stage.as_ref()));
+        let (stage, reruns, restored) = match stage {
+            Some((stage, reruns, restored)) => (Some(stage), reruns, restored),
+            None => (None, false, Ok(())),
+        };
         TaggedOutputs {
             dataset,
             stream: start.stream,
             stage,
-            restore_point,
+            reruns,
             name,
+            log: InputLog::new(&start.cursor),
+            given_pass: start.cursor.given_pass,
             started: false,
             has_mapped: false,
             has_given: false,
-            start_error,
+            start_error: restored.err(),
             next_pass: None,
             current: None,
-            note: None,
             pass: 0,
             first_empty_pass: None,
             endless,
@@ -131,6 +156,27 @@ impl<T> TaggedOutputs<T> {
         self.stage.is_some()
     }
 
+    /// Where a restore starts that continues after the last event.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the stage saves its state only sometimes.
+    pub(in crate::loader) fn cursor(&mut self) -> Result<Cursor> {
+        let Some(stage) = &self.stage else {
+            if self.current.as_ref().is_none_or(|current| current.outputs.len() == 0) {
+                self.log.release_all();
+            }
+            return Ok(self.log.cursor(0));
+        };
+        let Some(SavedStage { inputs, numbers }) = stage.save() else {
+            let what = "a stage says what it needs to be restored (`Stage::save`) only sometimes".into();
+            return Err(ErrorKind::Config(what).into());
+        };
+        let mut cursor = self.log.cursor(inputs);
+        cursor.stage = Some(StageRecord { inputs, numbers, rerun: self.reruns, part: self.log.part() });
+        cursor.given_pass = if self.given_pass > cursor.pass { self.given_pass } else { 0 };
+        Ok(cursor)
+    }
+
     /// Pushes the next input of the source, and returns its first event. All events of the previous input
     /// must have been taken.
     pub(in crate::loader) fn push(&mut self, mapped: MappedInput<T>) -> Option<LoaderEvent<T>> {
@@ -142,7 +188,6 @@ impl<T> TaggedOutputs<T> {
         let MappedInput { mut origin, mut outputs, location } = mapped;
         if self.pass != origin.pass {
             self.pass = origin.pass;
-            self.note = None;
             // A stage that was restored belongs to the pass of its first input.
             if let Some(stage) = self.stage.as_mut().filter(|_| self.started && !spans) {
                 stage.end();
@@ -151,45 +196,40 @@ impl<T> TaggedOutputs<T> {
         self.started = true;
         let empty_passes = origin.pass - *self.first_empty_pass.get_or_insert(origin.pass);
         self.too_many_empty_passes = self.endless && empty_passes >= MAX_EMPTY_PASSES;
-        if let (Some(restore_point), Some(stage)) = (&mut self.restore_point, &self.stage)
-            && let Err(error) = restore_point.push_input(&mut origin, stage.is_fresh())
-        {
-            return Some(LoaderEvent::Fatal(error));
-        }
-        match (&mut self.note, origin.note.take()) {
-            (Some(note), Some(later)) => note.append(*later),
-            (note @ None, later) => *note = later,
-            (Some(_), None) => {}
-        }
         // A sample that gives nothing was left out, not lost.
         self.has_mapped |= outputs.iter().all(|output| output.is_ok());
-        // The usual case: a single item.
-        if !self.too_many_empty_passes && outputs.len() == 1 && origin.emitted == Emitted::default() {
-            match outputs.pop() {
-                Some(Ok(PipeOutput::Item(item))) => {
-                    self.first_empty_pass = Some(self.pass);
-                    let (source, note) = (self.source(), self.note.take());
-                    let InputOrigin { position, taken, .. } = origin;
-                    let tag = Tag { source, position, taken, note, ..Tag::default() };
-                    return Some(LoaderEvent::Item(tag, item));
+        match &self.stage {
+            // The usual case: a single item.
+            None if !self.too_many_empty_passes && outputs.len() == 1 && !self.log.skips() => {
+                match outputs.pop() {
+                    Some(Ok(PipeOutput::Item(item))) => {
+                        self.first_empty_pass = Some(self.pass);
+                        self.log.pass_sample(&mut origin);
+                        let tag = Tag { source: self.source(), position: origin.position, ..Tag::default() };
+                        return Some(LoaderEvent::Item(tag, item));
+                    }
+                    other => outputs.extend(other),
                 }
-                other => outputs.extend(other),
+                self.log.release_all();
             }
+            None => self.log.release_all(),
+            Some(stage) if self.log.is_long() => {
+                self.log.release(stage.save().map_or(u64::MAX, |saved| saved.inputs));
+            }
+            Some(_) => {}
         }
-        let mut outputs = outputs.into_iter();
-        let seen = origin.emitted.outputs;
-        outputs.by_ref().take(usize::try_from(seen).unwrap_or(usize::MAX)).for_each(drop);
+        self.log.push_sample(&mut origin);
         let at = OutputOrigin {
             location: location.map(|location| *location),
             pass: origin.pass,
             position: origin.position,
             part: 0,
         };
-        self.current = Some(Current { origin, outputs, seen, at });
+        self.current = Some(Current { outputs: outputs.into_iter(), seen: 0, at });
         self.next()
     }
 
-    /// Says that the source has ended: what is left in a stateful stage comes next.
+    /// Says that the source has ended: what is left in the stream stage comes next.
     pub(in crate::loader) fn end(&mut self) {
         self.drain();
         self.ended = true;
@@ -200,13 +240,11 @@ impl<T> TaggedOutputs<T> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Lets a stateful stage give what is left of the pass. Returns whether there is one with an input in
+    /// Lets the stream stage give what is left of the pass. Returns whether there is one with an input in
     /// this pass.
     fn drain(&mut self) -> bool {
-        let (Some(restore_point), Some(stage)) = (&mut self.restore_point, &mut self.stage) else {
-            return false;
-        };
-        let has_input = restore_point.end();
+        let Some(stage) = &mut self.stage else { return false };
+        let has_input = self.log.end_pass();
         if has_input {
             stage.drain();
         }
@@ -215,11 +253,12 @@ impl<T> TaggedOutputs<T> {
 
     /// A failure between two inputs. Returns no event if it was reported before a restore.
     pub(in crate::loader) fn failed(&mut self, fault: StreamFault) -> Option<LoaderEvent<T>> {
-        let new = self.restore_point.as_mut().is_none_or(RestorePoint::fault_between_samples);
         let StreamFault { pass, after_success, error } = fault;
+        // The error that ends a stream is reported again by a restore that comes to that end.
+        let is_new = matches!(error.kind(), ErrorKind::NoShards(_)) || self.log.fail_between();
         let source = SourcePass { pass, ..self.source() };
         let failed = FailedStep::Read;
-        new.then_some(LoaderEvent::Fault(SampleFault { source, failed, after_success, error }))
+        is_new.then_some(LoaderEvent::Fault(SampleFault { source, failed, after_success, error }))
     }
 
     /// Says that the last items and gaps have lost their places, which the next ones take.
@@ -231,9 +270,6 @@ impl<T> TaggedOutputs<T> {
 
     /// A failure of the stream stage, at the sample that was pushed last.
     fn stage_failed(&mut self, failed: StageFailure) -> LoaderEvent<T> {
-        if let Some(restore_point) = &mut self.restore_point {
-            restore_point.stage_failed();
-        }
         let StageFailure { mut error, pass } = failed;
         if let Some(Current { at, .. }) = self.current.as_ref().filter(|_| pass.is_none()) {
             error = at.locate(error);
@@ -245,7 +281,7 @@ impl<T> TaggedOutputs<T> {
     }
 
     /// The error of a stage that takes items and gives none.
-    fn no_output_error(&self) -> crate::Error {
+    fn no_output_error(&self) -> Error {
         let what = format!(
             "the stage `{}` took {MAX_INPUTS_WITHOUT_OUTPUT} items in a row and gave none: it holds them \
              all, or leaves them out; give it a bound, or use `filter_map`",
@@ -259,40 +295,29 @@ impl<T> TaggedOutputs<T> {
         SourcePass { dataset: self.dataset, local_stream: 0, pass: self.pass }
     }
 
-    /// The tag of an item of the current input.
-    fn tag(&mut self, unfinished: Option<(u64, Emitted)>, part: u64) -> Tag {
-        let origin = self.current.as_ref().map(|current| &current.origin);
-        let (position, taken) = origin.map_or_else(Default::default, |at| (at.position, at.taken));
-        let source = self.source();
-        self.first_empty_pass = Some(self.pass);
-        Tag { source, position, part, taken, unfinished, note: self.note.take(), ..Tag::default() }
-    }
-
-    /// The next event of a stateful stage.
-    fn next_of_stateful(&mut self) -> Option<LoaderEvent<T>> {
-        loop {
-            let (restore_point, stage) = (self.restore_point.as_mut()?, self.stage.as_mut()?);
-            let pulled = match (stage.pull()?, stage.is_broken()) {
-                (Ok(pulled), _) => pulled,
-                (Err(failed), true) => return Some(LoaderEvent::Fatal(failed.error)),
-                (Err(StageFailure { error, .. }), _) if matches!(error.kind(), ErrorKind::State(_)) => {
-                    return Some(LoaderEvent::Fatal(error));
-                }
-                (Err(failed), false) => return Some(self.stage_failed(failed)),
-            };
-            self.has_given = true;
-            self.first_empty_pass = Some(self.pass);
-            let pass = pulled.at.as_ref().map_or(self.pass, |at| at.pass);
-            let from = SourcePass { dataset: self.dataset, local_stream: 0, pass };
-            match (restore_point.emit(from, pulled.at.as_ref(), &**stage), pulled.item) {
-                (Ok(Some(tag)), Some(item)) => {
-                    return Some(LoaderEvent::Item(Tag { fill: pulled.fill, ..tag }, item));
-                }
-                (Ok(Some(tag)), None) => return Some(LoaderEvent::Gap(Tag { fill: pulled.fill, ..tag })),
-                (Ok(None), _) => {}
-                (Err(error), _) => return Some(LoaderEvent::Fatal(error)),
+    /// The next event of the stream stage that needs no further output.
+    fn next_of_stage(&mut self) -> Option<LoaderEvent<T>> {
+        let stage = self.stage.as_mut()?;
+        let pulled = match (stage.pull()?, stage.is_broken()) {
+            (Ok(pulled), _) => pulled,
+            (Err(failed), true) => return Some(LoaderEvent::Fatal(failed.error)),
+            (Err(StageFailure { error, .. }), _) if matches!(error.kind(), ErrorKind::State(_)) => {
+                return Some(LoaderEvent::Fatal(error));
             }
-        }
+            (Err(failed), false) => return Some(self.stage_failed(failed)),
+        };
+        self.has_given = true;
+        self.first_empty_pass = Some(self.pass);
+        let (position, part) = self.log.next_item();
+        let (pass, position, part) =
+            pulled.at.map_or((self.pass, position, part), |at| (at.pass, at.position, at.part));
+        self.given_pass = self.given_pass.max(pass);
+        let source = SourcePass { pass, ..self.source() };
+        let tag = Tag { source, position, part, fill: pulled.fill, ..Tag::default() };
+        Some(match pulled.item {
+            Some(item) => LoaderEvent::Item(tag, item),
+            None => LoaderEvent::Gap(tag),
+        })
     }
 
     /// The next event of the current input; `None` if the next input is needed.
@@ -303,7 +328,7 @@ impl<T> TaggedOutputs<T> {
                 self.stream
             );
             // As a stream without a readable sample: it ends, and the others continue.
-            (self.current, self.stage, self.gave_up) = (None, None, true);
+            (self.current, self.gave_up) = (None, true);
             let error = ErrorKind::NoShards(what).into();
             let (source, failed) = (self.source(), FailedStep::Map);
             return Some(LoaderEvent::Fault(SampleFault { source, failed, after_success: false, error }));
@@ -316,72 +341,54 @@ impl<T> TaggedOutputs<T> {
             return Some(LoaderEvent::Fatal(error));
         }
         loop {
-            if let Some(event) = self.next_of_stateful() {
+            if let Some(event) = self.next_of_stage() {
                 return Some(event);
             }
             if let Some(mapped) = self.next_pass.take() {
                 return self.push(mapped);
             }
-            if self.ended
-                && let Some(Err(error)) = self.restore_point.as_ref().map(RestorePoint::check_replayed)
-            {
-                self.restore_point = None;
-                return Some(LoaderEvent::Fatal(error));
+            if self.ended && self.stage.is_some() && self.log.is_repeating() {
+                let what = "a stateful stage gets less than it got before: the stages before it must depend \
+                            on their items alone";
+                return Some(LoaderEvent::Fatal(misfit(what)));
             }
             let current = self.current.as_mut()?;
-            let (number, seen) = (current.origin.number, current.seen);
-            if let Some(stage) = &mut self.stage
-                && let Some(item) = stage.pull()
-            {
-                let pulled = match item {
-                    Ok(pulled) => pulled,
-                    Err(failed) => return Some(self.stage_failed(failed)),
-                };
-                self.has_given = true;
-                // This item belongs to the output before `seen`.
-                let more = current.outputs.len() > 0;
-                let unfinished = match pulled.used {
-                    Some(used) => Some((number, Emitted { outputs: seen.saturating_sub(1), used })),
-                    None => more.then_some((number, Emitted { outputs: seen, used: 0 })),
-                };
-                let tag = Tag { fill: pulled.fill, ..self.tag(unfinished, seen.saturating_sub(1)) };
-                return Some(match pulled.item {
-                    Some(item) => LoaderEvent::Item(tag, item),
-                    None => LoaderEvent::Gap(tag),
-                });
-            }
             let Some(output) = current.outputs.next() else {
                 self.current = None;
                 return None;
             };
+            let part = current.seen;
             current.seen += 1;
-            let used = std::mem::take(&mut current.origin.emitted.used);
             match output {
                 Ok(PipeOutput::Item(item)) => {
                     self.has_mapped = true;
-                    let more = current.outputs.len() > 0;
-                    let unfinished = more.then_some((number, Emitted { outputs: seen + 1, used: 0 }));
-                    return Some(LoaderEvent::Item(self.tag(unfinished, seen), item));
+                    if !self.log.push_output() {
+                        continue;
+                    }
+                    self.first_empty_pass = Some(self.pass);
+                    let position = current.at.position;
+                    let tag = Tag { source: self.source(), position, part, ..Tag::default() };
+                    return Some(LoaderEvent::Item(tag, item));
                 }
-                Ok(PipeOutput::Erased(part)) => {
+                Ok(PipeOutput::Erased(output)) => {
                     self.has_mapped = true;
-                    current.at.part = seen;
-                    let needed = self.restore_point.as_mut().is_none_or(RestorePoint::push_output);
+                    current.at.part = part;
+                    let is_needed = self.log.push_output();
+                    let Some(stage) = &mut self.stage else { continue };
                     // An item that waits across the end of a pass may be emitted several passes later.
-                    if self.stage.as_ref().is_some_and(|stage| stage.spans_passes()) {
+                    if stage.spans_passes() {
                         self.first_empty_pass = Some(self.pass);
                     }
-                    let stage = self.stage.as_mut().filter(|_| needed);
-                    if let Some(Err(error)) = stage.map(|stage| stage.push(part, used, &current.at)) {
+                    if is_needed && let Err(error) = stage.push(output, &current.at) {
                         return Some(LoaderEvent::Fatal(error));
                     }
-                    if self.stage.as_ref().is_some_and(|stage| stage.only_takes()) {
+                    if stage.only_takes() {
                         return Some(LoaderEvent::Fatal(self.no_output_error()));
                     }
                 }
                 Err(error) => {
                     let after_success = take(&mut self.has_mapped);
-                    if self.restore_point.as_mut().is_none_or(RestorePoint::sample_failed) {
+                    if self.log.fail() {
                         let (source, failed) = (self.source(), FailedStep::Map);
                         return Some(LoaderEvent::Fault(SampleFault {
                             source,

@@ -5,10 +5,10 @@ use crate::activity::{self, Activity};
 use crate::adapters::{Shuffle, Stage};
 use crate::dataset::ShardReader;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{StageInput, StreamNote};
+use crate::loader::event::StreamNote;
 use crate::rng::Rng;
 use crate::sample::Sample;
-use crate::state::{OpenSlice, StreamState};
+use crate::state::{Cursor, OpenSlice};
 use std::task::{Context, Poll, ready};
 
 /// A sample with its number in the pass.
@@ -36,10 +36,8 @@ pub(super) struct PassReader {
     pub(super) inputs: u64,
     /// The slice of the last of them.
     pub(super) slice: Option<usize>,
-    /// The state that the pass resumes from, if any.
-    pub(super) resumed: Option<StreamState>,
-    /// The input whose outputs were emitted in part before a restore.
-    pub(super) unfinished: Option<StageInput>,
+    /// Where the pass resumes, if it does.
+    pub(super) resumed: Option<Cursor>,
     /// Whether a sample was read, and selected or not, since the last failure.
     pub(super) has_read: bool,
     /// Whether all samples were read.
@@ -56,7 +54,6 @@ impl StreamConfig {
             inputs: 0,
             slice: None,
             resumed: None,
-            unfinished: None,
             has_read: false,
             ended: false,
             note: None,

@@ -5,12 +5,10 @@ use super::gate::Gate;
 use super::pass_reader::{NumberedSample, PassReader, SampleError};
 use super::resume;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{
-    Emitted, InputOrigin, Replay, StageInput, StreamEvent, StreamFault, StreamNote, StreamStart,
-};
+use crate::loader::event::{InputOrigin, StageInput, StreamEvent, StreamFault, StreamNote, StreamStart};
 use crate::loader::policy::is_outage;
 use crate::panic::catch;
-use crate::state::{StreamState, misfit};
+use crate::state::{Cursor, StreamState, misfit};
 use crate::store::Budget;
 use crate::telemetry::log;
 use crate::wait;
@@ -30,14 +28,10 @@ pub(in crate::loader) struct StreamReader {
     current: Option<PassReader>,
     /// The next pass. Its first shards are requested while the last ones of this pass are read.
     following: Option<PassReader>,
-    /// The state to resume from, until the first pass has started.
-    resume_from: Option<StreamState>,
+    /// Where the first pass resumes, until it has started.
+    resume_from: Option<Cursor>,
     /// Number of samples that are read again, only to get to those after them.
     to_replay: u64,
-    /// The input whose outputs were emitted in part before a restore: its number, until it was read among the
-    /// samples that are read again, and then the input.
-    unfinished: Option<(u64, Emitted)>,
-    unfinished_input: Option<StageInput>,
     /// The last error among the samples that are read again.
     replay_error: Option<Error>,
     /// Number of consecutive passes without a sample.
@@ -48,8 +42,8 @@ pub(in crate::loader) struct StreamReader {
     pass_yield: PassYield,
     /// Number of samples of the pass that have left the shuffle buffer.
     taken: u64,
-    /// Where the stages start to replay after a restore.
-    replay: Replay,
+    /// Where the stream starts.
+    start: Cursor,
     /// Index of the first item in the stream, if there is no mixture.
     first_index: u64,
     /// Whether [`StreamEvent::End`] was reported for the gate that is closed.
@@ -72,31 +66,21 @@ enum PassYield {
 impl StreamReader {
     /// Reads from the beginning, or resumes from a state.
     pub(in crate::loader) fn new(stream: StreamConfig, from: Option<&StreamState>) -> Self {
-        let replay = from.map_or_else(Replay::default, |at| Replay {
-            pass: at.pass,
-            taken: at.taken,
-            given: at.again,
-            skips: at.skips,
-            saved: at.saved.clone(),
-        });
+        let start = from.map(|at| at.cursor.clone()).unwrap_or_default();
         let first_index = from.map_or(0, StreamState::places);
-        let from = from.filter(|at| at.pass > 0 || at.taken > 0);
-        let (pass, from) = (from.map_or(0, |at| at.pass), from.cloned());
         StreamReader {
             stream,
-            pass,
+            pass: start.pass,
             current: None,
             following: None,
-            resume_from: from,
+            resume_from: Some(start.clone()).filter(|start| start.taken > 0),
             to_replay: 0,
-            unfinished: None,
-            unfinished_input: None,
             replay_error: None,
             empty_passes: 0,
             has_read: false,
             pass_yield: PassYield::Nothing,
             taken: 0,
-            replay,
+            start,
             first_index,
             end_reported: false,
             start_error: None,
@@ -112,10 +96,10 @@ impl StreamReader {
 
     /// Where the stages of this stream start.
     pub(in crate::loader) fn start(&self) -> StreamStart {
-        let (replay, stream) = (self.replay.clone(), self.stream.stream);
+        let (cursor, stream) = (self.start.clone(), self.stream.stream);
         let streams = self.stream.dataset.plan().streams();
         StreamStart {
-            replay,
+            cursor,
             stream,
             streams,
             first_index: self.first_index,
@@ -148,7 +132,7 @@ impl StreamReader {
                 // The pass has given samples before the restore, even if none is left.
                 self.pass_yield = PassYield::Samples;
                 if self.stream.is_bounded() {
-                    (self.to_replay, self.unfinished) = (from.taken, resume::unfinished(&from));
+                    self.to_replay = from.taken;
                     let mut replayed = self.stream.fresh(epoch);
                     for opened in from.open.iter() {
                         replayed.reader = replayed.reader.expecting(opened.slice, resume::version(opened));
@@ -288,9 +272,9 @@ impl StreamReader {
     }
 
     fn event(&mut self, numbered: NumberedSample, note: Option<Box<StreamNote>>) -> StreamEvent {
-        let NumberedSample { number, sample } = numbered;
-        let (position, emitted) = (sample.position(), Emitted::default());
-        let origin = InputOrigin { pass: self.pass, position, number, taken: self.taken, emitted, note };
+        let NumberedSample { number: _, sample } = numbered;
+        let position = sample.position();
+        let origin = InputOrigin { pass: self.pass, position, taken: self.taken, note };
         StreamEvent::Input(StageInput { origin, sample })
     }
 }
@@ -332,27 +316,12 @@ impl StreamReader {
                     None => return Poll::Ready(None),
                 },
             };
-            if let Some(unfinished) = current.unfinished.take() {
-                return Poll::Ready(Some(StreamEvent::Input(unfinished)));
-            }
             match ready!(current.poll_next(&self.stream, self.blocks, cx)) {
-                Some(Ok(numbered)) if self.to_replay > 0 => {
+                Some(Ok(_)) if self.to_replay > 0 => {
                     self.to_replay -= 1;
                     self.taken += 1;
-                    if let Some((number, emitted)) = self.unfinished
-                        && number == numbered.number
-                    {
-                        let (pass, position) = (self.pass, numbered.sample.position());
-                        let taken = self.taken + self.to_replay;
-                        let origin = InputOrigin { pass, position, number, taken, emitted, note: None };
-                        self.unfinished_input = Some(StageInput { origin, sample: numbered.sample });
-                        self.unfinished = None;
-                    }
-                    if self.to_replay == 0 {
-                        if self.unfinished.is_some() || !current.is_resumed() {
-                            return Poll::Ready(Some(self.replay_differs()));
-                        }
-                        current.unfinished = self.unfinished_input.take();
+                    if self.to_replay == 0 && !current.is_resumed() {
+                        return Poll::Ready(Some(self.replay_differs()));
                     }
                 }
                 Some(Ok(numbered)) => {

@@ -7,11 +7,10 @@ use crate::adapters::{ReplayedBuffer, replay};
 use crate::dataset::ShardReader;
 use crate::error::{Error, Result};
 use crate::index::ShardIndex;
-use crate::loader::event::{Emitted, InputOrigin, StageInput};
 use crate::loader::policy::is_outage;
 use crate::plan::Slice;
 use crate::sample::Sample;
-use crate::state::{OpenSlice, StreamState, misfit};
+use crate::state::{Cursor, OpenSlice, misfit};
 use crate::store::ObjectVersion;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,8 +22,8 @@ const MAX_IN_SHARD: u64 = 1 << 26;
 /// Minimum bytes between two samples for which a new request is made, rather than reading the bytes between.
 const MIN_GAP: u64 = 1 << 20;
 
-/// Continues a pass of the stream as of a state.
-pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState) -> Result<PassReader> {
+/// Continues a pass of the stream.
+pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> Result<PassReader> {
     let slices = stream.slices(epoch);
     if from.open.is_empty() && from.length == Some(from.taken) {
         return Ok(finished_pass(stream, epoch, from));
@@ -41,9 +40,7 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState
             stream.stream
         )));
     }
-    let unfinished = unfinished(from);
     let mut wanted = held.clone();
-    wanted.extend(unfinished.map(|(number, _)| number));
     wanted.sort_unstable();
     let mut refill = Refill { stream, epoch, slices, runs: Vec::new(), found: HashMap::new() };
     let ends = from.open.iter().skip(1).map(|next| next.start);
@@ -66,25 +63,12 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState
         Ok(NumberedSample { number: *number, sample })
     });
     let held_samples = held_samples.collect::<Result<Vec<_>>>()?;
-    let unfinished = match unfinished {
-        Some((number, emitted)) => {
-            let what = "the sample whose outputs were emitted in part is in no open shard";
-            let sample = refill.found.remove(&number).ok_or_else(|| misfit(what))?;
-            let (pass, position, taken) = (from.pass, sample.position(), from.taken);
-            Some(StageInput {
-                origin: InputOrigin { pass, position, number, taken, emitted, note: None },
-                sample,
-            })
-        }
-        None => None,
-    };
     Ok(PassReader {
         reader,
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(held_samples)),
         inputs,
         slice: Some(current.slice),
         resumed: Some(from.clone()),
-        unfinished,
         has_read: false,
         ended: from.length.is_some(),
         note: None,
@@ -92,28 +76,22 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &StreamState
 }
 
 /// A pass of which everything was taken.
-fn finished_pass(stream: &StreamConfig, epoch: u64, from: &StreamState) -> PassReader {
+fn finished_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> PassReader {
     PassReader {
         reader: stream.reader(epoch, Vec::new()),
         buffer: None,
         inputs: from.taken,
         slice: None,
         resumed: Some(from.clone()),
-        unfinished: None,
         has_read: false,
         ended: true,
         note: None,
     }
 }
 
-/// The input whose outputs were emitted in part.
-pub(super) fn unfinished(from: &StreamState) -> Option<(u64, Emitted)> {
-    from.part.map(|part| (part.number, Emitted { outputs: part.given, used: part.used }))
-}
-
 /// The slice that was being read. Checks that it exists, and that the stream can have had as many samples up
 /// to its end as the state says.
-fn last_open_slice<'a>(stream: usize, slices: &[Slice], from: &'a StreamState) -> Result<&'a OpenSlice> {
+fn last_open_slice<'a>(stream: usize, slices: &[Slice], from: &'a Cursor) -> Result<&'a OpenSlice> {
     let misfit =
         |what: String| misfit(format!("stream {stream} {what}: the state is damaged, or of other shards"));
     let last = from.open.last().ok_or_else(|| misfit("has taken samples of no shard".into()))?;

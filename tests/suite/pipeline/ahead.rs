@@ -69,8 +69,8 @@ fn slots(state: &State) -> u64 {
 fn streams(state: &State) -> Vec<[Option<u64>; 4]> {
     let document = serde_json::to_value(state).unwrap();
     let stream = |at: &serde_json::Value| {
-        let number = |name: &str| at[name].as_u64();
-        [number("dataset"), number("pass"), number("taken"), number("length")]
+        let number = |name: &str| at["cursor"][name].as_u64();
+        [at["dataset"].as_u64(), number("pass"), number("taken"), number("length")]
     };
     document["at"].as_array().unwrap().iter().map(stream).collect()
 }

@@ -124,7 +124,7 @@ fn passes(state: &State, dataset: u64) -> u64 {
     let document = serde_json::to_value(state).unwrap();
     let of =
         document["at"].as_array().unwrap().iter().filter(|at| at["dataset"].as_u64().unwrap_or(0) == dataset);
-    of.map(|at| at["pass"].as_u64().unwrap_or(0)).max().unwrap()
+    of.map(|at| at["cursor"]["pass"].as_u64().unwrap_or(0)).max().unwrap()
 }
 
 #[test]

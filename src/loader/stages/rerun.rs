@@ -1,0 +1,176 @@
+//! Runs a stage again that cannot say what it needs to be restored.
+
+use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, StreamStage};
+use crate::adapters::SavedStage;
+use crate::error::{ErrorKind, Result};
+use crate::state::misfit;
+
+/// A stage that does not [save](StreamStage::save) its state, as one that does: it needs all inputs since it
+/// was last [fresh](StreamStage::is_fresh), and its number is that of the results that it gave for them. A
+/// restore pushes these inputs again, and drops as many results.
+///
+/// Example: a stage joins two inputs at a time, and is fresh before every second one.
+///
+/// ```text
+/// after the item of 2 and 3    inputs: 2, numbers: [1]    2 and 3 are pushed again, one item is dropped
+/// after input 4                inputs: 1, numbers: [0]    4 is pushed again
+/// ```
+pub(super) struct Rerun<T> {
+    stage: Box<dyn StreamStage<T>>,
+    /// Number of inputs, and of items and failures, since the stage was fresh.
+    inputs: u64,
+    given: u64,
+    /// Number of results to drop, since they were given before a restore.
+    to_drop: u64,
+    draining: bool,
+}
+
+impl<T> Rerun<T> {
+    pub(super) fn new(stage: Box<dyn StreamStage<T>>) -> Self {
+        Rerun { stage, inputs: 0, given: 0, to_drop: 0, draining: false }
+    }
+
+    /// Checks that nothing is left to drop.
+    fn check(&mut self) -> Result<()> {
+        match std::mem::take(&mut self.to_drop) {
+            0 => Ok(()),
+            _ => {
+                let what =
+                    "a stateful stage gives less than it gave before: it must depend on its items alone";
+                Err(misfit(what))
+            }
+        }
+    }
+}
+
+impl<T> StreamStage<T> for Rerun<T> {
+    fn push(&mut self, part: ErasedItem, at: &OutputOrigin) -> Result<()> {
+        if self.stage.is_fresh() {
+            if self.inputs > 0 {
+                self.check()?;
+            }
+            (self.inputs, self.given) = (0, 0);
+        }
+        self.inputs += 1;
+        self.stage.push(part, at)
+    }
+
+    fn pull(&mut self) -> Option<Result<StageOutput<T>, StageFailure>> {
+        loop {
+            let Some(result) = self.stage.pull() else {
+                let checked = if self.draining { self.check() } else { Ok(()) };
+                return checked.err().map(|error| Err(error.into()));
+            };
+            // A failure that ends the run cannot have been given before.
+            let is_fatal = |failed: &StageFailure| matches!(failed.error.kind(), ErrorKind::State(_));
+            if self.stage.is_broken() || result.as_ref().err().is_some_and(is_fatal) {
+                return Some(result);
+            }
+            self.given += 1;
+            if self.to_drop == 0 {
+                return Some(result);
+            }
+            self.to_drop -= 1;
+        }
+    }
+
+    fn end(&mut self) {
+        self.stage.end();
+        (self.inputs, self.given, self.draining) = (0, 0, false);
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        self.stage.drain();
+    }
+
+    fn save(&self) -> Option<SavedStage> {
+        Some(SavedStage { inputs: self.inputs, numbers: vec![self.given] })
+    }
+
+    fn restore(&mut self, saved: &SavedStage) -> Result<()> {
+        let [given] = saved.numbers[..] else {
+            return Err(misfit("it does not say how much a stage that is run again had returned"));
+        };
+        self.to_drop = given;
+        Ok(())
+    }
+
+    fn only_takes(&self) -> bool {
+        self.stage.only_takes()
+    }
+
+    fn is_broken(&self) -> bool {
+        self.stage.is_broken()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives the sum of every two inputs.
+    #[derive(Default)]
+    struct Pairs {
+        held: Option<u64>,
+        ready: Option<u64>,
+    }
+
+    impl StreamStage<u64> for Pairs {
+        fn push(&mut self, part: ErasedItem, _: &OutputOrigin) -> Result<()> {
+            let input = *part.downcast::<u64>().unwrap();
+            match self.held.take() {
+                Some(held) => self.ready = Some(held + input),
+                None => self.held = Some(input),
+            }
+            Ok(())
+        }
+
+        fn pull(&mut self) -> Option<Result<StageOutput<u64>, StageFailure>> {
+            self.ready.take().map(|item| Ok(StageOutput::item(item)))
+        }
+
+        fn end(&mut self) {
+            *self = Pairs::default();
+        }
+
+        fn is_fresh(&self) -> bool {
+            self.held.is_none()
+        }
+    }
+
+    /// Pushes these inputs. Returns the items.
+    fn run(stage: &mut Rerun<u64>, inputs: std::ops::Range<u64>) -> Vec<u64> {
+        let mut items = Vec::new();
+        for input in inputs {
+            stage.push(Box::new(input), &OutputOrigin::default()).unwrap();
+            items.extend(std::iter::from_fn(|| stage.pull()).filter_map(|item| item.ok()?.item));
+        }
+        items
+    }
+
+    #[test]
+    fn a_stage_is_run_again_from_the_input_that_found_it_fresh() {
+        for stop in 0..7 {
+            let mut stage = Rerun::new(Box::new(Pairs::default()));
+            let before = run(&mut stage, 0..stop);
+            let saved = stage.save().unwrap();
+            assert!(saved.inputs <= 2, "{saved:?} after {stop}");
+            let mut restored = Rerun::new(Box::new(Pairs::default()));
+            restored.restore(&saved).unwrap();
+            let after = run(&mut restored, stop - saved.inputs..8);
+            assert_eq!([before, after].concat(), [1, 5, 9, 13], "after {stop}");
+        }
+    }
+
+    #[test]
+    fn a_stage_that_gives_less_than_before_is_an_error() {
+        let mut stage = Rerun::new(Box::new(Pairs::default()));
+        stage.restore(&SavedStage { inputs: 1, numbers: vec![1] }).unwrap();
+        assert_eq!(run(&mut stage, 0..1), [0; 0]);
+        stage.drain();
+        let error = stage.pull().unwrap().err().unwrap().error.to_string();
+        assert!(error.contains("less than it gave before"), "{error}");
+        assert!(stage.restore(&SavedStage::default()).is_err());
+    }
+}
