@@ -248,6 +248,7 @@ mod tests {
                 .flatten()
                 .collect::<Vec<_>>()
         };
+        let rng = || Rng::keyed(Purpose::Shuffle, 0, 0, 0);
         let out = both!(items(), |source| source.shuffle_items(5, rng()));
         assert_eq!(out[0], Err("a".into()), "three items are waiting for the buffer to fill");
         assert_eq!(
