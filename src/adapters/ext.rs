@@ -5,6 +5,7 @@ use super::{
     Staged, ToTuple, TryMap, Unbatched, parallel,
 };
 use crate::codec::Decoder;
+use crate::rng::Purpose;
 use crate::{Result, Rng, Sample};
 use bytestring::ByteString;
 use futures::Stream;
@@ -116,7 +117,7 @@ macro_rules! extension {
             where
                 Self: $base<Item = Result<Sample>>,
             {
-                self.shuffle_with(size, Rng::new(seed, 0, 0))
+                self.shuffle_with(size, Rng::keyed(Purpose::Shuffle, seed, 0, 0))
             }
 
             /// [`shuffle`](Self::shuffle) with a generator of your own: for a new order in each epoch and
@@ -154,7 +155,7 @@ macro_rules! extension {
             ///
             /// let shuffled = (0..12).map(Ok).shuffle_items(4, Rng::new(42, 0, 0));
             /// let shuffled = shuffled.collect::<shardstream::Result<Vec<_>>>()?;
-            /// assert_eq!(shuffled, [3, 4, 5, 2, 7, 0, 6, 8, 11, 1, 10, 9]);
+            /// assert_eq!(shuffled, [2, 3, 1, 5, 0, 4, 6, 8, 10, 7, 9, 11]);
             /// # Ok::<_, shardstream::Error>(())
             /// ```
             fn shuffle_items<T>(self, size: usize, rng: Rng) -> Staged<Self, Shuffle<T>>

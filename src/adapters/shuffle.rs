@@ -211,11 +211,13 @@ mod tests {
     use crate::Rng;
     use crate::adapters::IteratorExt;
     use crate::adapters::testing::{both, fault, oks, show};
+    use crate::rng::Purpose;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
     fn order(count: i32, size: usize, seed: u64) -> Vec<i32> {
-        let out = both!(oks(0..count), |source| source.shuffle_items(size, Rng::new(seed, 0, 0)));
+        let rng = || Rng::keyed(Purpose::Shuffle, seed, 0, 0);
+        let out = both!(oks(0..count), |source| source.shuffle_items(size, rng()));
         out.into_iter().map(Result::unwrap).collect()
     }
 
@@ -223,7 +225,8 @@ mod tests {
     fn golden() {
         assert_eq!(order(12, 4, 42), [3, 4, 5, 2, 7, 0, 6, 8, 11, 1, 10, 9]);
         assert_eq!(order(12, 100, 42), [9, 10, 7, 4, 11, 1, 3, 6, 5, 8, 0, 2]);
-        let initial = both!(oks(0..12), |source| source.shuffle_items(6, Rng::new(1, 2, 3)).initial(2));
+        let rng = || Rng::keyed(Purpose::Shuffle, 1, 2, 3);
+        let initial = both!(oks(0..12), |source| source.shuffle_items(6, rng()).initial(2));
         assert_eq!(
             initial.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
             [1, 2, 3, 7, 9, 5, 4, 11, 10, 8, 6, 0]
@@ -245,7 +248,8 @@ mod tests {
                 .flatten()
                 .collect::<Vec<_>>()
         };
-        let out = both!(items(), |source| source.shuffle_items(5, Rng::new(0, 0, 0)));
+        let rng = || Rng::keyed(Purpose::Shuffle, 0, 0, 0);
+        let out = both!(items(), |source| source.shuffle_items(5, rng()));
         assert_eq!(out[0], Err("a".into()), "three items are waiting for the buffer to fill");
         assert_eq!(
             out.iter().position(|item| *item == Err("b".into())),

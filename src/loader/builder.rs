@@ -25,8 +25,8 @@ use super::watch::OnStall;
 use crate::adapters::Batch;
 use crate::collate::Columns;
 use crate::dataset::Dataset;
+use crate::plan::WeightChange;
 use crate::sample::Sample;
-use crate::state::WeightChange;
 use std::fmt;
 use std::marker::PhantomData;
 

@@ -2,10 +2,10 @@
 
 use super::last_batch::LastBatch;
 use super::prepare::RankPosition;
-use super::sequence::DatasetOrder;
 use super::settings::{DatasetSettings, Settings};
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
+use crate::plan::DatasetOrder;
 use crate::state::{Cursor, EpochRange, JobHeader, OpenSlice, StreamState, misfit};
 
 impl Settings {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use shardstream::adapters::IteratorExt;
 use shardstream::loader::{LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
-use shardstream::{Error, Index, Rng};
+use shardstream::{Error, Index};
 use std::sync::Arc;
 
 /// A stage on numbers; its parameters say which numbers it affects.
@@ -119,10 +119,11 @@ impl Job {
         epoch: u64,
         stream: usize,
     ) -> Vec<std::result::Result<Item, String>> {
-        let samples = self.dataset(source, Topology::single()).read(epoch, stream);
+        let dataset = self.dataset(source, Topology::single());
+        let samples = dataset.read(epoch, stream);
         let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
         let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
-        let shuffled = selected.shuffle_with(self.shuffle, Rng::new(self.seed, epoch, stream as u64));
+        let shuffled = selected.shuffle_with(self.shuffle, dataset.shuffle_rng(epoch, stream));
         let shuffled = shuffled.max_bytes(self.shuffle_bytes.unwrap_or(usize::MAX));
         let mut items: Vec<std::result::Result<u64, String>> =
             shuffled.map(|sample| Ok(number(&sample.unwrap()))).collect();
