@@ -11,7 +11,8 @@
 //! are in the directory.
 
 use super::block::{BlockError, BlockFile, CachedObject, version_name};
-use super::recorder::BlockRecorder;
+use super::recorder::{BlockCutter, BlockRecorder};
+use super::room::Eviction;
 use super::state::{CacheChange, CacheState};
 use crate::activity::{self, Activity};
 use crate::fetch::{Fetch, FetchTarget, fetch};
@@ -32,21 +33,25 @@ const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
 pub(super) struct CacheReader {
-    cache: Arc<CacheState>,
-    target: FetchTarget,
+    pub(super) cache: Arc<CacheState>,
+    pub(super) target: FetchTarget,
     /// The hash of the object's place; `None` if what is read is not kept.
     key: Option<String>,
     /// The version whose blocks are read and written, once it is known and if it can be cached.
-    object: Option<Arc<CachedObject>>,
+    pub(super) object: Option<Arc<CachedObject>>,
     /// Whether `object` is known from the directory, and not from a response.
     from_directory: bool,
     /// The blocks of it in the directory.
-    present: HashSet<u64>,
+    pub(super) present: HashSet<u64>,
+    /// Those of them that were fetched before the reader came to them.
+    pub(super) prefetched: HashSet<u64>,
+    /// The blocks that may be removed for new ones.
+    eviction: Eviction,
     /// The next byte of the object.
     at: u64,
     end: u64,
     /// Bytes before this one are in the directory, or a fetch of them has begun.
-    planned: u64,
+    pub(super) planned: u64,
     fetches: VecDeque<BlockFetch>,
     open: Option<BlockFile>,
     /// Version of the bytes returned so far.
@@ -56,12 +61,12 @@ pub(super) struct CacheReader {
 }
 
 /// A fetch of blocks that follow each other.
-struct BlockFetch {
+pub(super) struct BlockFetch {
     range: Range<u64>,
     /// The next byte.
     at: u64,
-    chunks: Fetch,
-    object: ObjectCell,
+    pub(super) chunks: Fetch,
+    pub(super) object: ObjectCell,
     recorder: Option<BlockRecorder>,
 }
 
@@ -76,6 +81,8 @@ impl CacheReader {
             object: None,
             from_directory: false,
             present: HashSet::new(),
+            prefetched: HashSet::new(),
+            eviction: Eviction::LeastRecent,
             at: start,
             end,
             planned: start,
@@ -84,6 +91,11 @@ impl CacheReader {
             version: None,
             may_block: false,
         }
+    }
+
+    /// Sets which blocks may be removed for new ones.
+    pub(super) fn evicting(self, eviction: Eviction) -> Self {
+        CacheReader { eviction, ..self }
     }
 
     /// Looks up the blocks of the current version, or of any version if the cache does not revalidate.
@@ -101,13 +113,13 @@ impl CacheReader {
         }
         let mut blocks = start / block_size..self.end.div_ceil(block_size);
         if (is_small || is_scattered) && !blocks.all(|number| self.present.contains(&number)) {
-            self = CacheReader::new(self.cache, self.target);
+            self = CacheReader::new(self.cache, self.target).evicting(self.eviction);
         }
         self.begin_ahead();
         Ok(self)
     }
 
-    async fn look_up(&mut self, known: Option<ObjectVersion>) -> Result<()> {
+    pub(super) async fn look_up(&mut self, known: Option<ObjectVersion>) -> Result<()> {
         let (cache, target) = (Arc::clone(&self.cache), self.target.clone());
         let list = move || {
             let key = cache.key(&*target.source, target.url.expose_secret());
@@ -157,7 +169,7 @@ impl CacheReader {
     }
 
     /// The next run of blocks that are not in the directory.
-    fn next_missing(&mut self) -> Option<Range<u64>> {
+    pub(super) fn next_missing(&mut self) -> Option<Range<u64>> {
         let block_size = self.cache.block_size;
         let Some(object) = &self.object else {
             let start = std::mem::replace(&mut self.planned, u64::MAX);
@@ -175,7 +187,7 @@ impl CacheReader {
         Some(object.block(first?).start..self.planned.min(object.size))
     }
 
-    fn fetch(&self, range: Range<u64>) -> BlockFetch {
+    pub(super) fn fetch(&self, range: Range<u64>) -> BlockFetch {
         let (object, expected) = (ObjectCell::default(), self.object.as_ref().map(|object| object.object()));
         let target = FetchTarget {
             wanted: range.clone(),
@@ -228,7 +240,8 @@ impl CacheReader {
         if let (Some(object), None) = (&self.object, &fetch.recorder) {
             let whole = fetch.range.start == 0 && fetch.range.end >= object.size;
             let (cache, object) = (Arc::clone(&self.cache), Arc::clone(object));
-            fetch.recorder = Some(BlockRecorder::new(cache, object, fetch.at, whole));
+            let cutter = BlockCutter::new(object, fetch.at);
+            fetch.recorder = Some(BlockRecorder::new(cache, cutter, self.eviction, whole));
         }
         if let Some(recorder) = &mut fetch.recorder {
             recorder.add(chunk.clone());
@@ -268,7 +281,7 @@ impl CacheReader {
     /// # Errors
     ///
     /// [`ErrorKind::Changed`] if it is not that of the bytes before.
-    fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
+    pub(super) fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
         match &self.version {
             // The same response, or one of the same strong version.
             Some(before) if before.is_identical(&version) => return Ok(()),
@@ -308,7 +321,7 @@ impl CacheReader {
                 self.set_version(object.object())?;
                 self.open = Some(block);
                 self.at += chunk.len() as u64;
-                self.target.meter.cached(chunk.len());
+                self.target.meter.cached(chunk.len(), self.prefetched.contains(&number));
                 Ok(Some(chunk))
             }
             Err(error) => {
@@ -364,10 +377,10 @@ impl CacheReader {
         if !is_changed || !self.from_directory || self.version.is_some() {
             return Err(error);
         }
-        let may_block = self.may_block;
+        let (may_block, eviction) = (self.may_block, self.eviction);
         let mut reader = CacheReader::new(Arc::clone(&self.cache), self.target.clone());
         reader.planned = reader.at - reader.at % self.cache.block_size;
-        *self = CacheReader { key: self.key.take(), may_block, ..reader };
+        *self = CacheReader { key: self.key.take(), may_block, eviction, ..reader };
         Ok(())
     }
 }
@@ -385,6 +398,8 @@ async fn current_version(target: FetchTarget) -> Result<ObjectVersion> {
 }
 
 /// Runs work that may wait for the disk on a thread for blocking work.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
     runtime::spawn_blocking(move || Ok(work()?))?.await
 }
