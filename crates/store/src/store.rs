@@ -176,7 +176,8 @@ impl Store {
     pub fn report(&self) -> StoreReport {
         let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
         let sources = meters.iter().map(|(base, meter)| meter.report(base.clone())).collect();
-        StoreReport { sources, files: self.0.files.report() }
+        let cache_warning = self.0.cache.as_ref().and_then(Cache::warning);
+        StoreReport { sources, files: self.0.files.report(), cache_warning }
     }
 
     /// Lists the requests in flight, those that pause before a retry, and the listings, uploads and deletions

@@ -28,7 +28,8 @@ const MAX_TOKEN: usize = 1 << 20;
 const MIN_SEND_RATE: u64 = 64 << 10;
 
 tokio::task_local! {
-    /// Set while bytes of objects are requested.
+    /// Set while bytes of objects are requested. The mark cannot travel with the requests for credentials:
+    /// `object_store` asks a `CredentialProvider` for them, whose `get_credential` has no argument.
     static READING: ();
 }
 

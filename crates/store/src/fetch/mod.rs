@@ -168,7 +168,9 @@ impl OrderedRanges {
                     }
                     self.verifier.take().map_or(Ok(()), ChecksumVerifier::finish)?;
                     let waited = Duration::from_nanos(self.waited.load(Relaxed));
-                    self.target.meter.was_read(&self.target.url, received, waited);
+                    if !self.target.for_cache {
+                        self.target.meter.was_read(&self.target.url, received, waited);
+                    }
                     return Ok(None);
                 }
             }

@@ -28,7 +28,8 @@ pub(crate) struct FetchTarget {
     pub(crate) meter: Arc<SourceMeter>,
     /// The queue that orders this object among the objects of its reader.
     pub(crate) queue: ReadQueue,
-    /// Whether a cache asks for the version. Then the reader that opens the object counts its waiting time.
+    /// Whether a cache asks for the version, or prefetches. Then no waiting time is counted here: the reader
+    /// that opens the object counts its own.
     pub(crate) for_cache: bool,
 }
 
