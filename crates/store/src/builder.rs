@@ -4,6 +4,8 @@ use super::budget::Budget;
 use super::cache::Cache;
 use super::decompress::Expansion;
 use super::fetch::FetchLimits;
+#[cfg(feature = "http")]
+use super::http_headers::{HeaderRules, HttpHeaders};
 use super::object::ObjectSource;
 use super::recording::RequestRecording;
 use super::source::Source;
@@ -37,6 +39,8 @@ pub struct StoreBuilder {
     cache: Option<Cache>,
     recording: Option<RequestRecording>,
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
+    #[cfg(feature = "http")]
+    headers: Vec<(SecretUrl, HttpHeaders)>,
 }
 
 impl Default for Store {
@@ -56,6 +60,8 @@ impl Store {
             cache: None,
             recording: None,
             registered: Vec::new(),
+            #[cfg(feature = "http")]
+            headers: Vec::new(),
         }
     }
 }
@@ -74,6 +80,18 @@ impl StoreBuilder {
     pub fn with_object_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Self {
         let source = ObjectSource::new(base_of(prefix), store);
         self.with_source(prefix, Arc::new(source))
+    }
+
+    /// Sends headers with each request for a URL that begins with `prefix`, such as
+    /// `https://data.example.com/private`, or with a longer part of its path. The longest prefix counts alone.
+    ///
+    /// The values are [secrets](HttpHeaders). They are sent over https only (or to this machine), and to no
+    /// other server: a redirect to another host or port goes without them.
+    #[cfg(feature = "http")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+    pub fn headers(mut self, prefix: &str, headers: HttpHeaders) -> Self {
+        self.headers.push((prefix.into(), headers));
+        self
     }
 
     /// The connections and the memory that reading may use; the budget of the [process](Budget::process)
@@ -202,6 +220,8 @@ impl StoreBuilder {
         if self.budget.as_ref().is_some_and(|budget| budget.connections() == 0) {
             return bad("`budget` of 0 connections: make it at least 1".into());
         }
+        #[cfg(feature = "http")]
+        HeaderRules::new(&self.headers)?;
         for (at, (prefix, _)) in self.registered.iter().enumerate() {
             if prefix.expose_secret().starts_with(':') {
                 return bad(
@@ -228,7 +248,12 @@ impl StoreBuilder {
             files: Arc::default(),
             cache: self.cache,
             recording: self.recording,
-            sources: SourceRegistry::new(self.registered, self.limits),
+            sources: SourceRegistry::new(
+                self.registered,
+                self.limits,
+                #[cfg(feature = "http")]
+                HeaderRules::new(&self.headers).unwrap_or_default(),
+            ),
         }))
     }
 }

@@ -219,13 +219,27 @@ pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     Some(rest.split_once(&format!("</{name}>"))?.0.trim())
 }
 
-/// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3).
+/// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3);
+/// or until the end of a rate limit of which nothing is left. The longest counts.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    match value.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => Some(parse_date(value)?.duration_since(now).unwrap_or_default()),
-    }
+    let asked = || {
+        let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+        match value.parse() {
+            Ok(seconds) => Some(Duration::from_secs(seconds)),
+            Err(_) => Some(parse_date(value)?.duration_since(now).unwrap_or_default()),
+        }
+    };
+    let limits = headers.get_all("ratelimit").iter().filter_map(|value| value.to_str().ok());
+    limits.flat_map(|value| value.split(',')).filter_map(limit_reset).chain(asked()).max()
+}
+
+/// The time until a used-up rate limit begins anew: `"api";r=0;t=55` (draft-ietf-httpapi-ratelimit-headers).
+fn limit_reset(limit: &str) -> Option<Duration> {
+    let parameter = |name: &str| {
+        let mut parameters = limit.split(';').filter_map(|part| part.split_once('='));
+        parameters.find(|(found, _)| found.trim() == name)?.1.trim().parse::<u64>().ok()
+    };
+    (parameter("r")? == 0).then(|| parameter("t").map(Duration::from_secs))?
 }
 
 /// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`. The two older forms are not read.
@@ -242,12 +256,34 @@ pub(super) fn parse_date(text: &str) -> Option<SystemTime> {
     if parts.next() != Some("GMT") || parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
         return None;
     }
+    epoch_time([year, month, day], [hours, minutes, seconds])
+}
+
+/// The time of a date of the Gregorian calendar, in UTC.
+fn epoch_time([year, month, day]: [u64; 3], [hours, minutes, seconds]: [u64; 3]) -> Option<SystemTime> {
     // Years begin with March here, so that a leap day is the last day of its year.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
     // 1 January 1970 is 719,468 days after 1 March of the year 0.
     let seconds = (days.checked_sub(719_468)? * 24 + hours) * 3600 + minutes * 60 + seconds;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// Parses a time of ISO 8601 in UTC, in its short form `20261126T120000Z` or with signs between the numbers.
+#[cfg(feature = "http")]
+pub(super) fn parse_iso_time(text: &str) -> Option<SystemTime> {
+    let digits: String = text.strip_suffix('Z')?.chars().filter(|c| !matches!(c, '-' | ':' | 'T')).collect();
+    let digits = digits.split('.').next().filter(|digits| digits.len() == 14 && digits.is_ascii())?;
+    let number = |at: usize, length: usize| digits[at..at + length].parse::<u64>().ok();
+    let date = [number(0, 4)?, number(4, 2)?, number(6, 2)?];
+    let time = [number(8, 2)?, number(10, 2)?, number(12, 2)?];
+    let is_valid = (1970..=9999).contains(&date[0])
+        && (1..=12).contains(&date[1])
+        && (1..=31).contains(&date[2])
+        && time[0] < 24
+        && time[1] < 60
+        && time[2] <= 60;
+    is_valid.then(|| epoch_time(date, time))?
 }
 
 /// The checksum of the whole object, if the response has it. `is_whole` says whether the body is the whole
@@ -348,6 +384,35 @@ mod tests {
         ] {
             let wait = retry_after(&headers(&[("retry-after", value)]), now);
             assert_eq!(wait, expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_used_up_rate_limit_is_a_pause() {
+        for (lines, expected) in [
+            (&[("ratelimit", "\"api\";r=0;t=55")][..], Some(55)),
+            (&[("ratelimit", "\"api\";r=1;t=55")], None),
+            (&[("ratelimit", "\"api\";r=1;t=55, \"pages\" ; r = 0 ; t = 7")], Some(7)),
+            (&[("ratelimit", "\"api\";r=0;t=55"), ("retry-after", "3")], Some(55)),
+            (&[("ratelimit", "\"api\";r=0;t=2"), ("retry-after", "3")], Some(3)),
+            (&[("ratelimit", "\"api\";r=0")], None),
+            (&[("ratelimit", "\"api\";r=0;t=-1")], None),
+            (&[("ratelimit-policy", "\"fixed window\";\"api\";q=500;w=300")], None),
+        ] {
+            let wait = retry_after(&headers(lines), SystemTime::now());
+            assert_eq!(wait, expected.map(Duration::from_secs), "{lines:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "http")]
+    fn times_of_signatures_are_read_in_both_forms() {
+        let expected = parse_date("Sun, 06 Nov 1994 08:49:37 GMT");
+        for text in ["19941106T084937Z", "1994-11-06T08:49:37Z", "1994-11-06T08:49:37.000Z"] {
+            assert_eq!(parse_iso_time(text), expected, "{text}");
+        }
+        for text in ["", "19941106T084937", "19941306T084937Z", "1994110T6084937ZZ", "é9941106T084937Z"] {
+            assert_eq!(parse_iso_time(text), None, "{text}");
         }
     }
 
