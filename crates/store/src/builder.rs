@@ -5,7 +5,7 @@ use super::cache::Cache;
 use super::decompress::Expansion;
 use super::fetch::FetchLimits;
 #[cfg(feature = "http")]
-use super::http_headers::{HeaderRules, HttpHeaders};
+use super::http_headers::{HttpHeaders, WebOptions};
 use super::object::ObjectSource;
 use super::recording::RequestRecording;
 use super::source::Source;
@@ -40,7 +40,7 @@ pub struct StoreBuilder {
     recording: Option<RequestRecording>,
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
     #[cfg(feature = "http")]
-    headers: Vec<(SecretUrl, HttpHeaders)>,
+    web: WebOptions,
 }
 
 impl Default for Store {
@@ -61,13 +61,13 @@ impl Store {
             recording: None,
             registered: Vec::new(),
             #[cfg(feature = "http")]
-            headers: Vec::new(),
+            web: WebOptions::default(),
         }
     }
 }
 
 impl StoreBuilder {
-    /// Serves all URLs that begin with `prefix` from `source`. The prefix is a scheme (`hf` or `hf://`) or
+    /// Serves all URLs that begin with `prefix` from `source`. The prefix is a scheme (`ais` or `ais://`) or
     /// more (`gs://bucket`).
     ///
     /// The longest prefix wins, and any prefix wins over the built-in clients.
@@ -90,7 +90,17 @@ impl StoreBuilder {
     #[cfg(feature = "http")]
     #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
     pub fn headers(mut self, prefix: &str, headers: HttpHeaders) -> Self {
-        self.headers.push((prefix.into(), headers));
+        self.web.headers.push((prefix.into(), headers));
+        self
+    }
+
+    /// The server of `hf://` URLs, such as `https://hub.example.com`; unless set, it is that of the variable
+    /// `HF_ENDPOINT`, or the public one. [`headers`](StoreBuilder::headers) for this server are sent to it, and a
+    /// token among them is used in place of that of the environment.
+    #[cfg(feature = "http")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+    pub fn hub_endpoint(mut self, url: &str) -> Self {
+        self.web.hub_endpoint = Some(url.into());
         self
     }
 
@@ -221,7 +231,7 @@ impl StoreBuilder {
             return bad("`budget` of 0 connections: make it at least 1".into());
         }
         #[cfg(feature = "http")]
-        HeaderRules::new(&self.headers)?;
+        self.web.check()?;
         for (at, (prefix, _)) in self.registered.iter().enumerate() {
             if prefix.expose_secret().starts_with(':') {
                 return bad(
@@ -252,7 +262,7 @@ impl StoreBuilder {
                 self.registered,
                 self.limits,
                 #[cfg(feature = "http")]
-                HeaderRules::new(&self.headers).unwrap_or_default(),
+                self.web,
             ),
         }))
     }

@@ -3,6 +3,7 @@
 //! [`object_store`] has a client for them too, but it drops the query of a URL and requires a length.
 
 use super::http_headers::{HeaderRule, HeaderRules};
+use super::http_time::parse_date;
 use super::object_version::WEAK;
 use super::source::{GetOptions, GetResponse, Refusal, Source};
 use super::transport::{BodyClient, proxy_secrets, request_uri};
@@ -127,8 +128,8 @@ pub(super) fn version(headers: &HeaderMap) -> Option<String> {
 fn modification_time(headers: &HeaderMap, now: SystemTime) -> Option<String> {
     let text = |name| headers.get(name)?.to_str().ok();
     let modified = text(header::LAST_MODIFIED)?;
-    let sent = text(header::DATE).and_then(response::parse_date).unwrap_or(now);
-    let age = response::parse_date(modified).and_then(|modified| sent.duration_since(modified).ok());
+    let sent = text(header::DATE).and_then(parse_date).unwrap_or(now);
+    let age = parse_date(modified).and_then(|modified| sent.duration_since(modified).ok());
     Some(match age {
         Some(age) if age >= MIN_AGE => modified.to_owned(),
         _ => format!("{WEAK}{modified}"),
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn the_time_of_a_young_object_is_weak() {
         let modified = "Fri, 20 Nov 2020 12:00:00 GMT";
-        let now = response::parse_date("Fri, 20 Nov 2020 13:00:00 GMT").unwrap();
+        let now = parse_date("Fri, 20 Nov 2020 13:00:00 GMT").unwrap();
         for (date, is_weak) in [
             (Some("Fri, 20 Nov 2020 12:00:00 GMT"), true),
             (Some("Fri, 20 Nov 2020 12:00:59 GMT"), true),

@@ -154,6 +154,31 @@ impl HeaderRules {
     }
 }
 
+/// What the caller sets for web servers and the Hub.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WebOptions {
+    /// The headers of prefixes.
+    pub(super) headers: Vec<(SecretUrl, HttpHeaders)>,
+    pub(super) hub_endpoint: Option<SecretUrl>,
+}
+
+impl WebOptions {
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] for a URL or a header that cannot be used.
+    pub(super) fn check(&self) -> Result<()> {
+        HeaderRules::new(&self.headers)?;
+        let is_server = |url: &url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+        match &self.hub_endpoint {
+            Some(url) if !url::Url::parse(url.expose_secret()).is_ok_and(|url| is_server(&url)) => {
+                let what = format!("`hub_endpoint` of {url}: give the URL of a server, as in https://host");
+                Err(ErrorKind::Config(what).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

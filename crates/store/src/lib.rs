@@ -28,6 +28,8 @@ mod host_pause;
 mod http;
 #[cfg(feature = "http")]
 mod http_headers;
+#[cfg(feature = "transport")]
+mod http_time;
 #[cfg(feature = "http")]
 mod hub;
 mod key;

@@ -344,7 +344,7 @@ mod tests {
 
         #[test]
         fn what_is_shown_is_parsed_to_the_same(
-            start in "(gs|s3a|AZ)://[a-z]{1,3}|(https?|HTTPS|hf)://[a-z]{1,3}(:[0-9]{1,4})?|file:|FILE://|",
+            start in "(gs|s3a|AZ|hf)://[a-z]{1,3}|(https?|HTTPS|odd)://[a-z]{1,3}(:[0-9]{1,4})?|file:|FILE://|",
             path in "(/[a-z%+. ]{0,4}){1,4}",
         ) {
             let whole = format!("{start}{path}");

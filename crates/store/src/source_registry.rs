@@ -3,7 +3,7 @@
 use super::custom_source::CustomSource;
 use super::fetch::FetchLimits;
 #[cfg(feature = "http")]
-use super::http_headers::HeaderRules;
+use super::http_headers::{HeaderRules, WebOptions};
 use super::object::ObjectSource;
 use super::object_url::ObjectUrl;
 use super::source::Source;
@@ -24,9 +24,11 @@ pub(super) struct SourceRegistry {
     /// Clients made from the environment, by the part of the URL before the key.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
     limits: FetchLimits,
-    /// The headers that the caller sends to web servers.
+    /// The headers that the caller sends to web servers, and the Hub that the caller names.
     #[cfg(feature = "http")]
     headers: Arc<HeaderRules>,
+    #[cfg(feature = "http")]
+    hub_endpoint: Option<SecretUrl>,
 }
 
 impl SourceRegistry {
@@ -34,7 +36,7 @@ impl SourceRegistry {
     pub(super) fn new(
         registered: Vec<(SecretUrl, Arc<dyn Source>)>,
         limits: FetchLimits,
-        #[cfg(feature = "http")] headers: HeaderRules,
+        #[cfg(feature = "http")] web: WebOptions,
     ) -> Self {
         let custom = |(base, source)| (base, Arc::new(CustomSource(source)) as Arc<dyn Source>);
         let mut registered: Vec<_> = registered.into_iter().map(custom).collect();
@@ -44,7 +46,9 @@ impl SourceRegistry {
             clients: Mutex::default(),
             limits,
             #[cfg(feature = "http")]
-            headers: Arc::new(headers),
+            headers: Arc::new(HeaderRules::new(&web.headers).unwrap_or_default()),
+            #[cfg(feature = "http")]
+            hub_endpoint: web.hub_endpoint,
         }
     }
 
@@ -105,10 +109,12 @@ impl SourceRegistry {
     /// The client of web servers, or that of a repository of the Hugging Face Hub.
     #[cfg(feature = "http")]
     fn web(&self, parsed: ObjectUrl<'_>) -> Result<Arc<dyn Source>> {
-        match parsed.repository()? {
-            Some(repository) => Ok(Arc::new(hub::HubSource::new(parsed.base(), repository, &self.limits)?)),
-            None => Ok(Arc::new(http::HttpSource::new(Arc::clone(&self.headers))?)),
-        }
+        let Some(repository) = parsed.repository()? else {
+            return Ok(Arc::new(http::HttpSource::new(Arc::clone(&self.headers))?));
+        };
+        let named = self.hub_endpoint.as_ref().map(SecretUrl::expose_secret);
+        let endpoint = hub::Endpoint::new(named, &self.headers, &self.limits)?;
+        Ok(Arc::new(hub::HubSource::new(parsed.base(), repository, endpoint)?))
     }
 
     #[cfg(not(feature = "http"))]

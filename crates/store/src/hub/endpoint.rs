@@ -8,6 +8,7 @@ use crate::fetch::retry::{Retries, is_transient, unreachable_limit};
 use crate::fetch::{FetchLimits, StallWatch, with_stall_timeout};
 use crate::host_pause::HostPause;
 use crate::http::web_client;
+use crate::http_headers::HeaderRules;
 use crate::transport::{BodyClient, Served, may_get_secrets};
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
@@ -20,7 +21,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The Hub, unless the environment names another one.
+/// The variable that names another Hub.
+const VARIABLE: &str = "HF_ENDPOINT";
+/// The public Hub.
 const HUB: &str = "https://huggingface.co";
 /// Maximum number of bytes of a page of a listing.
 const MAX_PAGE: usize = 64 << 20;
@@ -33,11 +36,14 @@ pub(super) fn encoded(text: &str) -> String {
 }
 
 /// The server of the Hub, and the token that is sent to it.
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     /// Without a slash at its end.
     url: String,
     client: BodyClient,
-    token: BearerToken,
+    /// The headers that the caller sends.
+    headers: HeaderMap,
+    /// `None` if the token is in these headers.
+    token: Option<Arc<BearerToken>>,
     /// Where the token was found last.
     origin: Arc<Mutex<TokenOrigin>>,
     limits: FetchLimits,
@@ -60,32 +66,33 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// The server that `HF_ENDPOINT` names, or the public one.
+    /// The server that the caller or `HF_ENDPOINT` names, or else the public one. `rules` has the headers that
+    /// the caller sends; a token among them is used instead of one of the environment.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`] if the variable has no URL of a web server.
-    pub(super) fn from_environment(limits: &FetchLimits) -> Result<Self> {
-        let url = endpoint_variable("HF_ENDPOINT")?.unwrap_or_else(|| HUB.to_owned());
-        let is_safe = url::Url::parse(&url).is_ok_and(|url| may_get_secrets(&url));
-        let origin = Arc::new(Mutex::new(TokenOrigin::None(None)));
-        let found_in = Arc::clone(&origin);
-        let find = move || {
-            let (token, origin) = token::find()?;
-            *found_in.lock().unwrap_or_else(PoisonError::into_inner) = origin;
-            match token.is_some() && !is_safe {
-                true => {
-                    let what = "HF_ENDPOINT is no https URL, and the token is sent to no other: unset HF_TOKEN \
-                                and HF_TOKEN_PATH, or name the server by https";
-                    Err(Error::from(ErrorKind::Config(what.into())))
-                }
-                false => Ok(token),
-            }
-        };
+    pub(crate) fn new(named: Option<&str>, rules: &HeaderRules, limits: &FetchLimits) -> Result<Self> {
+        let of_environment =
+            || Ok::<_, Error>(endpoint_variable(VARIABLE)?.unwrap_or_else(|| HUB.to_owned()));
+        let url = named.map_or_else(of_environment, |url| Ok(url.trim_end_matches('/').to_owned()))?;
+        let parsed = url::Url::parse(&url).map_err(|_| ErrorKind::Config("the Hub has no URL".into()))?;
+        let rule = rules.of(&parsed);
+        let headers = rule.map(|rule| rule.headers.clone()).unwrap_or_default();
+        let is_callers = headers.contains_key(header::AUTHORIZATION);
+        let bearer = rule.and_then(|rule| rule.bearer.clone());
+        let at_first =
+            if is_callers || bearer.is_some() { TokenOrigin::Caller } else { TokenOrigin::None(None) };
+        let origin = Arc::new(Mutex::new(at_first));
+        let token = bearer.or_else(|| {
+            let is_safe = may_get_secrets(&parsed);
+            (!is_callers).then(|| Arc::new(token_of_environment(Arc::clone(&origin), is_safe)))
+        });
         Ok(Endpoint {
             url,
             client: web_client()?,
-            token: BearerToken::new(move || future::ready(find()).boxed()),
+            headers,
+            token,
             origin,
             limits: *limits,
             host_pause: HostPause::default(),
@@ -110,14 +117,21 @@ impl Endpoint {
     /// Sends a GET with the token, and again with another token if the first one is refused and another one
     /// is there by now.
     pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> Result<Answer> {
-        let mut token = self.token.header().await?;
+        let mut token = match &self.token {
+            Some(token) => token.header().await?,
+            None => None,
+        };
         loop {
-            let mut sent = headers.clone();
-            sent.extend(token.clone().map(|token| (header::AUTHORIZATION, token)));
+            let mut sent = self.headers.clone();
+            sent.extend(headers.clone());
+            if let Some(token) = &token {
+                sent.insert(header::AUTHORIZATION, token.clone());
+            }
             let served = self.client.get_here(uri.clone(), sent).await?;
             self.is_reached.store(true, Ordering::Relaxed);
             if matches!(&served, Served::Here(response) if response.status == StatusCode::UNAUTHORIZED)
-                && let Some(renewed) = self.token.renewed(token.as_ref()).await?
+                && let Some(source) = &self.token
+                && let Some(renewed) = source.renewed(token.as_ref()).await?
             {
                 token = Some(renewed);
                 continue;
@@ -166,4 +180,22 @@ impl Endpoint {
             tokio::time::sleep(retries.next_pause(error, limit, &self.host_pause)?).await;
         }
     }
+}
+
+/// The token of the environment, or of the file where `hf auth login` leaves it. Notes in `origin` where it
+/// was found.
+fn token_of_environment(origin: Arc<Mutex<TokenOrigin>>, is_safe: bool) -> BearerToken {
+    let find = move || {
+        let (token, found) = token::find()?;
+        *origin.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        match token.is_some() && !is_safe {
+            true => {
+                let what = "the Hub's URL (HF_ENDPOINT) is not https, and a token is sent over https only: \
+                            change it, or unset HF_TOKEN and log out";
+                Err(Error::from(ErrorKind::Config(what.into())))
+            }
+            false => Ok(token),
+        }
+    };
+    BearerToken::new(move || future::ready(find()).boxed())
 }

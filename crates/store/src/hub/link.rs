@@ -1,8 +1,9 @@
 //! Signed links to files, and how long they are valid.
 
-use super::{LINKED_SIZE, content_hash};
 use crate::ErrorKind;
-use crate::response::{parse_date, parse_iso_time};
+use crate::http::version;
+use crate::http_time::{parse_date, parse_iso_time};
+use crate::object_version::WEAK;
 use crate::source::{GetResponse, Refusal};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,6 +14,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+/// The hash of the content of a file, and its size, in a redirect to a link.
+const LINKED_ETAG: &str = "x-linked-etag";
+const LINKED_SIZE: &str = "x-linked-size";
 /// Time before its end from which a link is not used any more: requests take time to arrive.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 /// Time for which a link is used that does not say when it ends, and the longest for any.
@@ -53,7 +57,7 @@ impl Link {
         let life = life(uri.query().unwrap_or_default(), now).unwrap_or(UNKNOWN_LIFE).min(MAX_LIFE);
         Link {
             end: Instant::now() + life.saturating_sub(MARGIN).max(life / 2),
-            version: headers.contains_key(super::LINKED_ETAG).then(|| content_hash(headers)).flatten(),
+            version: headers.contains_key(LINKED_ETAG).then(|| content_hash(headers)).flatten(),
             size: text(LINKED_SIZE).and_then(|size| size.parse().ok()),
             served_version: Mutex::default(),
             uri,
@@ -86,6 +90,17 @@ impl Link {
             Refusal::Beyond => false,
         }
     }
+}
+
+/// The hash of a file's content, or whatever else the server names as its version.
+pub(super) fn content_hash(headers: &HeaderMap) -> Option<String> {
+    let linked = headers.get(LINKED_ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+    let tag = linked.or_else(|| version(headers))?;
+    // A tag is marked as weak where the file may be compressed on the way, which no request here allows. A
+    // hash of the content (SHA-256 or Git's SHA-1) identifies it all the same.
+    let hash = tag.strip_prefix(WEAK).unwrap_or(&tag).trim_matches('"');
+    let is_hash = matches!(hash.len(), 40 | 64) && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    Some(if is_hash { format!("\"{hash}\"") } else { tag })
 }
 
 /// The time until the first of the ends that the parameters of a signature name.

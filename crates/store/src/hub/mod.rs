@@ -24,19 +24,19 @@ mod refused;
 mod token;
 mod tree;
 
-use super::fetch::FetchLimits;
 use super::http::{range_and_version, version, web_client};
 use super::object_url::Repository;
+use super::response;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
 use super::transport::{BodyClient, Served};
-use super::{object_version, response};
 use crate::telemetry::log;
 use crate::{Error, ErrorKind, ObjectVersion, Result};
-use endpoint::{Endpoint, encoded};
+pub(super) use endpoint::Endpoint;
+use endpoint::encoded;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use http::header::HeaderMap;
-use link::{Link, Links, Place};
+use link::{Link, Links, Place, content_hash};
 use refused::refused;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -45,9 +45,6 @@ use tree::TreeEntry;
 
 /// The commit that a response is of.
 const COMMIT: &str = "x-repo-commit";
-/// The hash of the content of a file, and its size, in a redirect to a link.
-const LINKED_ETAG: &str = "x-linked-etag";
-const LINKED_SIZE: &str = "x-linked-size";
 
 /// A dataset of the Hub.
 #[derive(Debug, Clone)]
@@ -74,11 +71,11 @@ struct Revision {
 
 impl HubSource {
     /// `base` is the URL of the repository, as the caller wrote it.
-    pub(super) fn new(base: &str, repository: Repository, limits: &FetchLimits) -> Result<Self> {
+    pub(super) fn new(base: &str, repository: Repository, endpoint: Endpoint) -> Result<Self> {
         let commit = repository.named_commit().map(Arc::from);
         Ok(HubSource(Arc::new(Dataset {
             base: base.to_owned(),
-            endpoint: Endpoint::from_environment(limits)?,
+            endpoint,
             client: web_client()?,
             commit: Mutex::new(commit),
             links: Links::default(),
@@ -142,6 +139,10 @@ impl Dataset {
 
     async fn get(&self, url: &str, options: &GetOptions) -> Result<GetResponse, Refusal> {
         let path = self.path(url).map_err(Refusal::Other)?;
+        if path.is_empty() {
+            let what = "it names a dataset and no file: write hf://datasets/OWNER/NAME[@REVISION]/path";
+            return Err(Refusal::Other(ErrorKind::Config(what.into()).into()));
+        }
         let slot = self.links.slot(path);
         let mut renewed = false;
         loop {
@@ -276,17 +277,6 @@ impl Dataset {
 enum Resolved {
     File(GetResponse),
     Link(Link),
-}
-
-/// The hash of a file's content, or whatever else the server names as its version.
-fn content_hash(headers: &HeaderMap) -> Option<String> {
-    let linked = headers.get(LINKED_ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-    let tag = linked.or_else(|| version(headers))?;
-    // A tag is marked as weak where the file may be compressed on the way, which no request here allows. A
-    // hash of the content (SHA-256 or Git's SHA-1) identifies it all the same.
-    let hash = tag.strip_prefix(object_version::WEAK).unwrap_or(&tag).trim_matches('"');
-    let is_hash = matches!(hash.len(), 40 | 64) && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    Some(if is_hash { format!("\"{hash}\"") } else { tag })
 }
 
 impl Source for HubSource {

@@ -74,6 +74,7 @@ fn meaning(
 fn found(token: &TokenOrigin) -> String {
     match token {
         TokenOrigin::Variable(name) => format!("the token of {name} was sent"),
+        TokenOrigin::Caller => "the token that the store was given was sent".into(),
         TokenOrigin::File(path) => format!("the token in {} was sent", path.display()),
         TokenOrigin::None(path) => {
             let looked = path.as_ref().map(|path| format!(" and no file {}", path.display()));

@@ -12,6 +12,8 @@ const VARIABLES: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 pub(super) enum TokenOrigin {
     Variable(&'static str),
     File(PathBuf),
+    /// The headers that the caller gave to the store.
+    Caller,
     /// There is none, and no such file either.
     None(Option<PathBuf>),
 }
