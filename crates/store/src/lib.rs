@@ -2,6 +2,8 @@
 //! hidden here are the parts that only the library uses.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "http")]
+mod bearer;
 mod body;
 mod budget;
 mod builder;
@@ -24,6 +26,12 @@ mod fetch;
 mod host_pause;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod http_headers;
+#[cfg(feature = "transport")]
+mod http_time;
+#[cfg(feature = "http")]
+mod hub;
 mod key;
 mod listing;
 mod local;
@@ -57,6 +65,9 @@ pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub use compression::is_shard_name;
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+pub use http_headers::HttpHeaders;
 pub use local::{PartialDirectory, private_file, remove_partial_files};
 pub use object_cell::ObjectCell;
 pub use object_store;

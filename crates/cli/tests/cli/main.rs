@@ -6,6 +6,7 @@ mod support;
 mod emulators;
 mod extract;
 mod help;
+mod hub;
 mod index;
 mod info;
 mod interrupt;

@@ -23,7 +23,7 @@ use download::Download;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 pub(super) use limits::FetchLimits;
 use retry::Retries;
-#[cfg(feature = "cloud")]
+#[cfg(feature = "transport")]
 pub(super) use stall::StallWatch;
 pub(super) use stall::with_stall_timeout;
 use std::ops::Range;
