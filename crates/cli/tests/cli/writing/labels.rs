@@ -96,7 +96,7 @@ fn only_folders_of_images_are_classes() {
     fs::write(photo("beside.png"), picture(4)).unwrap();
     let ran = run(dir.path(), &create("photos", "out/%03d.tar", &[]));
     let said = "shardstream: left out: 1 file in no class folder\n\
-                shardstream: left out: 4 folders, hidden or of macOS: .cache, __MACOSX, cat/.thumbs, \
+                shardstream: left out: 4 folders, hidden or of the system: .cache, __MACOSX, cat/.thumbs, \
                 cat/__MACOSX\n";
     assert_eq!((ran.code, &*ran.err), (Some(0), said));
     let found = classes(&dir.path().join("out"));
