@@ -21,6 +21,7 @@ mod progress;
 mod remote;
 mod secrets;
 mod stats;
+mod unsorted;
 mod verify;
 mod versions;
 mod writing;
