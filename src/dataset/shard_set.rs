@@ -82,7 +82,7 @@ impl ShardSetOptions {
 
     /// Checks what can be checked before anything is listed or indexed.
     pub(super) fn check(&self) -> Result<()> {
-        self.limits.check()?;
+        self.limits.check_sorted()?;
         if self.index.is_some() && self.auto_index.is_some() {
             let message = "`index` and `auto_index` both give an index: leave one of them out";
             return Err(ErrorKind::Config(message.into()).into());

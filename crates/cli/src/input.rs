@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::Patterns;
 use crate::output::note;
 use crate::progress::Unit;
 use crate::series::Series;
@@ -36,13 +35,12 @@ pub(crate) struct Input {
 impl Input {
     /// Looks the shards up in the index, or reads their headers if there is none.
     pub(crate) fn load(
-        patterns: &Patterns,
+        list: &ShardList,
         index: Option<&Index>,
         threads: usize,
         context: &Context,
     ) -> Result<Self, Failure> {
-        let list = patterns.shards(context)?;
-        let Some(index) = index else { return Self::scan(&list, threads, None, context) };
+        let Some(index) = index else { return Self::scan(list, threads, None, context) };
         let known = |url: &SecretUrl| {
             let shard = index
                 .get(url.expose_secret())
@@ -59,13 +57,13 @@ impl Input {
     /// Reads the headers of the shards, and leaves out damaged samples up to a limit. Notes on stderr name
     /// them.
     pub(crate) fn load_undamaged(
-        patterns: &Patterns,
+        list: &ShardList,
         skip_bad: SkipBad,
         threads: usize,
         context: &Context,
     ) -> Result<Self, Failure> {
         let (sender, damage) = mpsc::channel();
-        let mut input = Self::scan(&patterns.shards(context)?, threads, Some(&sender), context)?;
+        let mut input = Self::scan(list, threads, Some(&sender), context)?;
         drop(sender);
         let (mut damaged, sound) = (0, input.samples().count() as u64);
         for error in damage {
@@ -79,6 +77,26 @@ impl Input {
         }
         check_skipped(damaged, sound + damaged, skip_bad)?;
         input.damaged = Some(damaged);
+        Ok(input)
+    }
+
+    /// Reads the headers of shards that are in the index, with the keys of their samples.
+    ///
+    /// # Errors
+    /// For a shard that is not in the index or has changed since.
+    pub(crate) fn with_keys(
+        list: &ShardList,
+        index: &Index,
+        threads: usize,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        let input = Self::scan(list, threads, None, context)?;
+        for (url, object) in input.urls.iter().zip(&input.objects) {
+            let Some(shard) = index.get(url.expose_secret()) else {
+                return Err(Failure::Failed(format!("{url} is not in the index")));
+            };
+            shard.check_object(url.expose_secret(), object)?;
+        }
         Ok(input)
     }
 

@@ -25,6 +25,9 @@ const MAX_READ: u64 = 4 << 20;
 /// longer.
 const MAX_GAP: u64 = 256 << 10;
 
+/// Number of ranges of remote shards read at a time.
+const CONCURRENT_READS: usize = 32;
+
 /// Size of a block of a tar archive.
 const BLOCK: u64 = 512;
 /// Sizes of the headers of a member whose name has up to 100 bytes, more bytes, and the most that are
@@ -42,7 +45,7 @@ pub(crate) type SamplePosition = (u32, u32);
 pub(crate) struct RangeSamples(Arc<RangeReader>);
 
 /// What is changed of the samples.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutputEdit {
     pub(crate) fields: FieldEdit,
     /// Whether the keys become the numbers of the samples in the output.
@@ -57,7 +60,7 @@ struct RangeReader {
     edit: FieldEdit,
     /// Whether the keys are the numbers of the samples in the output.
     rekey: bool,
-    /// Number of ranges read at a time for one output shard.
+    /// Number of ranges that each thread reads at a time.
     concurrent_reads: usize,
     /// The readers of shards without ranges.
     open_readers: OpenReaders,
@@ -76,14 +79,16 @@ struct SampleRun {
 }
 
 impl RangeSamples {
+    /// The samples of `input` in this order, of which `threads` threads read at a time.
     pub(crate) fn new(
         reader: ShardReader,
         input: Arc<Input>,
         order: Vec<SamplePosition>,
         edit: OutputEdit,
-        concurrent_reads: usize,
+        threads: usize,
         open_readers: OpenReaders,
     ) -> Self {
+        let concurrent_reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
         let OutputEdit { fields: edit, rekey } = edit;
         RangeSamples(Arc::new(RangeReader {
             reader,

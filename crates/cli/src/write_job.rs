@@ -12,7 +12,7 @@ use crate::shard_reader::ShardReader;
 use crate::write_options::WriteOptions;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::{ObjectUrl, ObjectVersion, Store};
+use shardstream::store::{ObjectUrl, ObjectVersion, PartialDirectory, Store};
 use shardstream::{ErrorKind, Result, SecretUrl};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,6 +50,15 @@ impl<S: SampleSource> WriteJob<S> {
         write_options: &WriteOptions,
         context: &Context,
     ) -> std::result::Result<Outcome, Failure> {
+        self.write(write_options, context)?.publish(context)
+    }
+
+    /// Writes the missing shards of this rank. What they replace is there until they are published.
+    pub(crate) fn write(
+        self,
+        write_options: &WriteOptions,
+        context: &Context,
+    ) -> std::result::Result<WrittenSeries, Failure> {
         let WriteJob { series, plan, shards, samples } = self;
         let rank = write_options.machines.rank()?;
         let existing = write_options.existing();
@@ -108,7 +117,24 @@ impl<S: SampleSource> WriteJob<S> {
         stop.finish()?;
         saved?;
         let plan = checksums.plan();
-        if let Some(staged) = &staged {
+        Ok(WrittenSeries { series, plan, staged: directory.zip(staged), shards })
+    }
+}
+
+/// A series whose new shards are complete. Those of an older one are still there.
+pub(crate) struct WrittenSeries {
+    series: Series,
+    plan: SavedPlan,
+    /// Where the new shards are, if not at their places.
+    staged: Option<(PartialDirectory, Series)>,
+    shards: Vec<FinishedShard>,
+}
+
+impl WrittenSeries {
+    /// Replaces the older series, if `--force` does so.
+    pub(crate) fn publish(self, context: &Context) -> std::result::Result<Outcome, Failure> {
+        let WrittenSeries { series, plan, staged, mut shards } = self;
+        if let Some((_directory, staged)) = &staged {
             replacement::publish(plan, staged, &series, &context.store)?;
             let published = (0..).zip(shards).map(|(number, shard)| FinishedShard {
                 index: shard.index.with_url(series.shard(number)),
