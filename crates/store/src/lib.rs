@@ -3,6 +3,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
+mod bucket;
 mod budget;
 mod builder;
 mod cache;
@@ -32,9 +33,11 @@ mod meter;
 mod multipart;
 mod object;
 mod object_cell;
+mod object_sums;
 mod object_url;
 mod object_version;
 mod offload;
+mod put_condition;
 mod recording;
 mod report;
 mod requests;
@@ -60,8 +63,10 @@ pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
 pub use local::{PartialDirectory, private_file, remove_partial_files};
 pub use object_cell::ObjectCell;
 pub use object_store;
+pub use object_sums::{ObjectSums, RunningSums};
 pub use object_url::ObjectUrl;
 pub use object_version::{ObjectVersion, VersionComparison};
+pub use put_condition::PutCondition;
 pub use recording::{RecordedRequest, RequestOutcome, RequestRecording};
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};

@@ -21,6 +21,7 @@ mod progress;
 mod remote;
 mod secrets;
 mod stats;
+mod terminal;
 mod verify;
 mod versions;
 mod writing;
