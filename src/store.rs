@@ -36,12 +36,13 @@ pub use shardstream_store::rustls;
 #[doc(inline)]
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
-    ObjectVersion, ObjectWriter, RecordedRequest, RequestOutcome, RequestPhase, RequestRecording,
-    RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport, VersionComparison,
+    ObjectVersion, ObjectWriter, PutCondition, RecordedRequest, RequestOutcome, RequestPhase,
+    RequestRecording, RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport,
+    VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{
-    Compression, PartialDirectory, SHARD_SUFFIXES, WriteOptions, private_file, remove_partial_files,
-    shard_stem,
+    Compression, ObjectSums, PartialDirectory, RunningSums, SHARD_SUFFIXES, WriteOptions, private_file,
+    remove_partial_files, shard_stem,
 };
 pub(crate) use shardstream_store::{ObjectCell, ReadAheadMemory, ReadQueue, is_shard_name, write_to};

@@ -9,6 +9,7 @@ mod class_list;
 mod commands;
 mod contact_sheet;
 mod context;
+mod copier;
 mod copying;
 mod csv_rows;
 mod distribution;

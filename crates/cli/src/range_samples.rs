@@ -4,6 +4,7 @@ use crate::failure::other_error;
 use crate::field_edit::FieldEdit;
 use crate::input::Input;
 use crate::input_hash::InputHash;
+use crate::interrupt::{Interrupt, interrupted};
 use crate::open_readers::OpenReaders;
 use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
@@ -64,6 +65,7 @@ struct RangeReader {
     concurrent_reads: usize,
     /// The readers of shards without ranges.
     open_readers: OpenReaders,
+    interrupt: Interrupt,
 }
 
 /// Adjacent samples of one shard that are read in one request.
@@ -87,6 +89,7 @@ impl RangeSamples {
         edit: OutputEdit,
         threads: usize,
         open_readers: OpenReaders,
+        interrupt: &Interrupt,
     ) -> Self {
         let concurrent_reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
         let OutputEdit { fields: edit, rekey } = edit;
@@ -98,6 +101,7 @@ impl RangeSamples {
             rekey,
             concurrent_reads,
             open_readers,
+            interrupt: interrupt.clone(),
         }))
     }
 
@@ -299,6 +303,10 @@ impl RangeReader {
     ) -> Result<()> {
         let mut wanted = run.samples.iter().copied().peekable();
         for sample in samples {
+            // Whatever is skipped may be long.
+            if self.interrupt.is_set() {
+                return Err(interrupted());
+            }
             let sample = match sample {
                 // Damage between the samples, which is left out. A sample that is lost is missed at the end.
                 Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,

@@ -72,9 +72,11 @@ impl Rewrite<'_> {
             OutputEdit { fields: self.edit.clone(), rekey: self.rekey },
             write_options.threads.count(),
             OpenReaders::new(!is_compressed),
+            &context.interrupt,
         );
         let mut cutter = ShardCutter::new(*limits);
         for number in 0..samples {
+            context.interrupt.check()?;
             cutter.push_members(|size| ranges.add_members(number, size));
         }
         let shards = cutter.finish();

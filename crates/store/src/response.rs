@@ -52,6 +52,7 @@ pub(super) async fn read(
         StatusCode::PRECONDITION_FAILED => return Err(Refusal::changed(options, version(&headers))),
         _ => return Err(refused(Response { status, headers, body, target }, url).await),
     };
+    is_copied(&headers).map_err(Refusal::Other)?;
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
 }
@@ -80,6 +81,21 @@ fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets)
         }
     }
     Ok(())
+}
+
+/// Refuses an object that Azure still copies: its bytes may be those of nothing.
+fn is_copied(headers: &HeaderMap) -> Result<()> {
+    match headers.get("x-ms-copy-status").and_then(|status| status.to_str().ok()) {
+        Some("pending") => {
+            let why = "the store has not finished copying this object".into();
+            Err(ErrorKind::Busy { retry_after: None, source: why }.into())
+        }
+        Some("failed" | "aborted") => {
+            Err(ErrorKind::Store("the store could not finish copying this object: copy it again".into())
+                .into())
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn etag(headers: &HeaderMap) -> Option<String> {
@@ -174,6 +190,9 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
         // From S3, which says no more where the requester pays.
         "AccessDenied" if headers.contains_key("x-amz-request-id") => {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
+        }
+        "NotImplemented" => {
+            "; if this server of S3 has no conditional writes, set AWS_CONDITIONAL_PUT=disabled".into()
         }
         "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed" => {
             match (region(headers, sent), element(text, "Region")) {

@@ -51,6 +51,7 @@ impl Deref for QueuedTarget {
 impl QueuedTarget {
     pub(super) fn set_object(&self, response: &GetResponse) {
         self.object.set(response.object());
+        response.checksum.into_iter().for_each(|checksum| self.object.set_checksum(checksum));
     }
 
     /// The context of a request for `range`.
