@@ -120,7 +120,7 @@ use tuning::LearnedTuning;
 /// Every batch carries a [`State`]; [`restore`](Loader::restore) continues after it, byte for byte, on the
 /// same or on another number of ranks. The content of the shuffle buffers is computed from the seed and read
 /// again. With an index that takes a few range requests. Without one, with compressed shards, and behind
-/// [`select`](LoaderBuilder::select) and [`select_map`](LoaderBuilder::select_map), the shards that were open
+/// [`filter`](LoaderBuilder::filter) and [`before_shuffle`](LoaderBuilder::before_shuffle), the shards that were open
 /// are read from their beginning.
 ///
 /// ```

@@ -54,6 +54,15 @@ impl DatasetSettings {
             buckets: None,
         }
     }
+
+    /// Appends a function on samples as they are read, before the shuffle buffer.
+    pub(super) fn add_select(&mut self, name: &str, f: SelectFn) {
+        self.select = Some(match self.select.take() {
+            Some(before) => Arc::new(move |sample| before(sample)?.map_or(Ok(None), |sample| f(sample))),
+            None => f,
+        });
+        self.stages.push(name.into());
+    }
 }
 
 /// All options that do not depend on the type of items.

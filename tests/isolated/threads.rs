@@ -270,7 +270,7 @@ fn dropping_ends_every_stage_waiting_for_a_silent_source() {
 fn dropping_ends_stages_that_skip_every_sample() {
     fn nothing(items: LoaderBuilder<Sample>, stage: usize) -> LoaderBuilder<Sample> {
         match stage {
-            0 => items.select(|_| false),
+            0 => items.filter(|_| false),
             1 => items.filter_map(|_| Ok(None)),
             2 => items.flat_map(|_| Ok([])),
             3 => items

@@ -13,7 +13,7 @@ mod monitored;
 mod progress;
 
 pub(super) use collector::{BatchCollector, FirstItem, RunOutput};
-pub(super) use maker::{BatchMaker, PadFn};
+pub(super) use maker::BatchMaker;
 pub(super) use monitored::MonitoredCollector;
 pub(super) use progress::{PromisedItems, RankProgress};
 

@@ -422,7 +422,7 @@ fn an_error_of_the_predicate_names_its_sample_and_field() {
     let builder = Index::builder().store(store.clone()).threads(2).select("f", reads);
     let auto = AutoIndex::beside().or_in_directory(std::env::temp_dir()).select("f", reads);
     let dataset = Dataset::builder(urls.clone()).store(store.clone());
-    let loader = Loader::builder(dataset.build().unwrap()).select(reads).batch(9).build().unwrap();
+    let loader = Loader::builder(dataset.build().unwrap()).filter(reads).batch(9).build().unwrap();
     for error in [
         builder.build(&urls).unwrap_err(),
         Dataset::builder(urls.clone()).store(store).auto_index(auto).build().unwrap_err(),

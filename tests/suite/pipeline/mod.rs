@@ -3,6 +3,7 @@
 //! ```text
 //! model      a loader of small numbers, and the same in a few lines without threads, ranks and states
 //! options    options that make no sense
+//! permuted   options in any order
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
 //! counts     steps that are promised, left and skipped, against those that come
@@ -33,6 +34,7 @@ mod model;
 mod options;
 mod order;
 mod outage;
+mod permuted;
 mod policy;
 mod rounds;
 mod saves;

@@ -85,7 +85,7 @@ impl Job {
         let items = Loader::builder(self.dataset(source, topology)).shuffle(self.shuffle);
         let items = self.shuffle_bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let items = match self.select {
-            Some((by, rest)) => items.select(move |sample| number(sample) % by != rest),
+            Some((by, rest)) => items.filter(move |sample| number(sample) % by != rest),
             None => items,
         };
         let items = items.map(|sample| Ok(number(&sample)));
