@@ -15,13 +15,13 @@ mod samples;
 mod stages;
 
 use super::Loader;
-use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::settings::DatasetSettings;
 use super::stages::{Stages, identity};
 use super::tuning::Resources;
 use super::watch::OnStall;
 use crate::adapters::Batch;
+use crate::adapters::LastBatch;
 use crate::collate::Columns;
 use crate::dataset::Dataset;
 use crate::sample::Sample;

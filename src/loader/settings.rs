@@ -1,7 +1,6 @@
 //! The checked options of a loader, and what follows from them without reading: the number of steps and the
 //! header of its states.
 
-use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::report::MemoryGauges;
 use super::sequence::{DatasetOrder, StreamLengths};
@@ -10,6 +9,7 @@ use super::stream::SelectFn;
 use super::tuning::{Resources, Tuning};
 use super::watch::{OnStall, RunMonitor, StreamId};
 use crate::adapters::BucketPlan;
+use crate::adapters::LastBatch;
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
 use crate::state::{EpochRange, JobHeader, Reached, State, WeightChange};

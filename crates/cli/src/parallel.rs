@@ -21,7 +21,7 @@ pub(crate) fn for_each_shard<T: Send + 'static>(
 ) -> Result<(), Failure> {
     let (list, flag) = (shards.clone(), interrupt.clone());
     let numbers = (0..shards.len()).take_while(move |_| !flag.is_set()).map(Ok);
-    let done = numbers.par_map(threads, move |number| work(number, &list[number]));
+    let done = numbers.pipeline().par_map(threads, move |number| work(number, &list[number]));
     for (number, item) in done.enumerate() {
         interrupt.check()?;
         take(number, item?)?;

@@ -2,11 +2,11 @@
 
 use super::{LoaderBuilder, RunOptions};
 use crate::adapters::Batch;
+use crate::adapters::LastBatch;
 use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::error::{ErrorKind, Result};
 use crate::loader::Loader;
 use crate::loader::batches::BatchMaker;
-use crate::loader::last_batch::LastBatch;
 use crate::loader::settings::{DatasetSettings, Settings};
 use crate::loader::stages::Stages;
 use crate::loader::start::{loader, write_rows};
@@ -52,8 +52,8 @@ impl LoaderBuilder<Sample, TensorBatch> {
 }
 
 impl<T: Clone + Send + 'static> LoaderBuilder<T> {
-    /// Checks all options, and builds the loader. Put items that cannot be cloned, which [padding] needs, into
-    /// an [`Arc`].
+    /// Checks all options, and builds the loader. Put items that cannot be cloned, which [padding] needs,
+    /// into an [`Arc`].
     ///
     /// [padding]: LastBatch::Pad
     ///

@@ -1,7 +1,7 @@
 //! The options of a mix, and of the datasets in it.
 
 use super::{LoaderBuilder, RunOptions};
-use crate::loader::last_batch::LastBatch;
+use crate::adapters::LastBatch;
 use crate::loader::policy::OnError;
 use crate::loader::tuning::Resources;
 use crate::state::WeightChange;

@@ -1,7 +1,7 @@
 //! Options of a run: shuffling, threads, batches and failures.
 
 use super::LoaderBuilder;
-use crate::loader::last_batch::LastBatch;
+use crate::adapters::LastBatch;
 use crate::loader::policy::OnError;
 use crate::loader::watch::Stall;
 use std::sync::Arc;

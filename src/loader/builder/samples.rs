@@ -1,11 +1,15 @@
 //! Stages on samples: `before_shuffle`, `decode` and `collate`.
 
 use super::LoaderBuilder;
+#[cfg(doc)]
+use crate::adapters::Pipeline;
+use crate::adapters::{FromFields, Rename, ToTuple, bad_option};
 use crate::codec::Decoder;
 use crate::collate::{Columns, TensorBatch};
 use crate::error::Result;
 use crate::loader::stream::SelectFn;
 use crate::sample::Sample;
+use bytestring::ByteString;
 use std::sync::Arc;
 
 impl LoaderBuilder<Sample> {
@@ -63,6 +67,52 @@ impl LoaderBuilder<Sample> {
     /// ```
     pub fn decode(self, decoder: Decoder) -> Self {
         self.map(move |sample| decoder.decode(sample))
+    }
+
+    /// Renames fields: pairs of the new name and the old one. See [`Pipeline::rename`], which does the same.
+    pub fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
+    where
+        N: Into<ByteString>,
+        O: Into<ByteString>,
+    {
+        self.renamed("rename", Rename::new(names))
+    }
+
+    /// As [`rename`](LoaderBuilder::rename), and drops all fields that are not named.
+    pub fn rename_only<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
+    where
+        N: Into<ByteString>,
+        O: Into<ByteString>,
+    {
+        self.renamed("rename_only", Rename::new(names).only())
+    }
+
+    fn renamed(mut self, name: &str, rename: Rename) -> Self {
+        if let Err(error) = rename.check() {
+            self.options.fail(bad_option(name, &error));
+        }
+        self.map(move |sample| rename.apply(sample))
+    }
+
+    /// Converts each sample to a tuple of its fields, of the types that are asked for. See
+    /// [`Pipeline::to_tuple`], which does the same.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let labels = Loader::builder(dataset).decode(Decoder::new()).to_tuple::<(i64,)>(["cls"]);
+    /// let loader = labels.batch(3).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [(0,), (1,), (2,)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_tuple<R: FromFields + Send + 'static>(self, names: R::Specs<'_>) -> LoaderBuilder<R> {
+        let to_tuple = ToTuple::<R>::new(names);
+        self.map(move |sample| to_tuple.convert(sample))
     }
 
     /// Collates samples into tensors: the threads write each sample directly into its slots of the batch's

@@ -1,8 +1,8 @@
 //! Stages on items of any type: maps and filters, and stateful stages.
 
 use super::LoaderBuilder;
-use crate::adapters::{Buckets, Chunked, GroupBy, Stage};
-use crate::error::{ErrorKind, Result};
+use crate::adapters::{Buckets, Chunked, GroupBy, Pack, PackedRow, Stage, bad_option};
+use crate::error::Result;
 use crate::loader::event::StreamStart;
 use crate::loader::settings::MakeBucketPlan;
 use crate::loader::stages::Stages;
@@ -226,11 +226,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     {
         let name = name.into();
         if let Err(error) = catch(|| make().check()).and_then(|checked| checked) {
-            let what = match error.kind() {
-                ErrorKind::Config(what) => what.clone(),
-                _ => error.to_string(),
-            };
-            self.options.fail(format!("the stage `{name}`: {what}"));
+            self.options.fail(bad_option(&name, &error));
         }
         if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             let what = format!("the stage `{name}` after another stateful stage: make one stage of both");
@@ -348,6 +344,31 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 }
 
 impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
+    /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding: `pack(2048)`, or
+    /// `pack(Pack::new(2048).look_ahead(100))` with options. Stages after it run on one thread.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset)
+    ///     .map(|sample| Ok(sample.key().bytes().cycle().take(3).collect::<Vec<u8>>())) // a document
+    ///     .pack(8)
+    ///     .map(|row| Ok(row.padded(8, b'.')))
+    ///     .batch(3)
+    ///     .build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [b"000111..", b"222333..", b"444555.."]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pack(self, pack: impl Into<Pack<N>>) -> LoaderBuilder<PackedRow<N>> {
+        let pack = pack.into();
+        self.stage(pack.name(), move || pack.clone())
+    }
+
     /// Concatenates documents of tokens and cuts them into rows of `length` tokens: each document is followed
     /// by the `separator`, if there is one, and a row starts where the one before it ends. This is the usual
     /// way to pretrain language models.

@@ -1,6 +1,6 @@
 //! The number of batches of an epoch, from the lengths of all streams.
 
-use crate::loader::last_batch::LastBatch;
+use crate::adapters::LastBatch;
 use std::ops::Range;
 
 /// The number of items that each stream of the job has in an epoch.

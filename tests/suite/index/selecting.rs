@@ -314,7 +314,7 @@ fn a_shard_without_selected_samples_is_still_checked() {
     for index in [index.clone(), index.counts()] {
         let builder = Dataset::builder(urls.clone()).store(noted.store()).topology(Topology::single());
         let dataset = builder.index(index).build().unwrap();
-        let errors: Vec<_> = dataset.samples(0).filter_map(Result::err).collect();
+        let errors: Vec<_> = dataset.samples(0).results().filter_map(Result::err).collect();
         assert!(
             matches!(errors[..], [ref error] if matches!(error.kind(), ErrorKind::Stale { .. })),
             "{errors:?}"

@@ -18,6 +18,7 @@
 //! stages     panics, stages that drop everything or nearly so, states of other stages
 //! mixes      mixed datasets, each with its own stages
 //! weights    mixtures whose weights change
+//! dialect    the same stages in a loader, and in a pipeline of an iterator and of a stream
 //! changed    states restored onto another mixture
 //! tensors    columns behind stages that change the number of items
 //! ```
@@ -25,6 +26,7 @@
 mod ahead;
 mod changed;
 mod counts;
+mod dialect;
 mod following;
 mod foreign;
 mod late;

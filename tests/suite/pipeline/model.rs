@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use shardstream::adapters::IteratorExt;
 use shardstream::loader::{LastBatch, LoaderBuilder};
 use shardstream::prelude::*;
-use shardstream::{Error, Index, Rng};
+use shardstream::{Error, Index};
 use std::sync::Arc;
 
 /// A stage on numbers; its parameters say which numbers it affects.
@@ -122,10 +122,10 @@ impl Job {
         let samples = self.dataset(source, Topology::single()).read(epoch, stream);
         let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
         let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
-        let shuffled = selected.shuffle_with(self.shuffle, Rng::new(self.seed, epoch, stream as u64));
-        let shuffled = shuffled.max_bytes(self.shuffle_bytes.unwrap_or(usize::MAX));
+        let shuffled = selected.pipeline().seed(self.seed, epoch, stream as u64).shuffle(self.shuffle);
+        let shuffled = shuffled.shuffle_bytes(self.shuffle_bytes.unwrap_or(usize::MAX));
         let mut items: Vec<std::result::Result<u64, String>> =
-            shuffled.map(|sample| Ok(number(&sample.unwrap()))).collect();
+            shuffled.results().map(|sample| Ok(number(&sample.unwrap()))).collect();
         for op in &self.ops {
             let apply = |item: std::result::Result<u64, String>| match item.map(|item| op.apply(item)) {
                 Ok(Ok(outputs)) => outputs.into_iter().map(Ok).collect(),
