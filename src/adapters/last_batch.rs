@@ -1,5 +1,7 @@
 //! `LastBatch`: what happens to the last batches of an epoch.
 
+use crate::plan::StreamLengths;
+
 /// What happens to the last batches of an epoch, when too few items are left to fill them on all ranks.
 ///
 /// | | the last batches | steps of the ranks, with an index | without one |
@@ -42,4 +44,16 @@ pub enum LastBatch {
     Pad,
     /// They are filled up with the first items of the epoch.
     Repeat,
+}
+
+impl LastBatch {
+    /// Number of steps of `batch` sequence numbers from number `from` on, if all ranks get the same number of
+    /// batches.
+    pub(crate) fn equal_steps(self, lengths: &StreamLengths, batch: u64, from: u64) -> Option<u64> {
+        match self {
+            LastBatch::Keep => None,
+            LastBatch::Drop => Some(lengths.full_steps(batch, from)),
+            LastBatch::Pad | LastBatch::Repeat => Some(lengths.all_steps(batch, from)),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `round_robin` and `random_mix`: mix several sources into one.
 
-use crate::rng::Purpose;
-use crate::{ErrorKind, Result, Rng};
+use crate::plan::DatasetOrder;
+use crate::{ErrorKind, Result};
 use futures::Stream;
 use std::fmt;
 use std::pin::Pin;
@@ -22,33 +22,32 @@ pub fn round_robin<S>(sources: impl IntoIterator<Item = S>) -> Mix<S> {
     Mix::new(sources.into_iter().collect(), MixOrder::RoundRobin { next: 0 })
 }
 
-/// Takes each item from a source drawn at random, with probabilities in proportion to the weights.
+/// Takes items from several sources in random order, in proportion to their weights.
 ///
-/// The draws depend on the seed only. It ends when the source that is drawn has ended; with
-/// [`longest`](Mix::longest), when all sources of a weight above 0 have.
+/// Weights mean the same as in a [mix of datasets](crate::Loader::mix), which has this order in each of its
+/// streams: of as many items as the weights add up to, every source gives exactly as many as its weight. The
+/// order depends only on the seed and the weights. It ends when a source has no item at its turn; with
+/// [`longest`](Mix::longest), the next one that has not ended gives the item instead.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if a weight is negative, infinite or not a number, or if all are 0.
+/// [`ErrorKind::Config`] if a weight is 0, or if they add up to more than 65,536.
 ///
 /// ```
 /// use shardstream::adapters::random_mix;
 ///
-/// let mix = random_mix([(std::iter::repeat("common"), 9.0), (std::iter::repeat("rare"), 1.0)], 42)?;
+/// let mix = random_mix([(std::iter::repeat("common"), 9), (std::iter::repeat("rare"), 1)], 42)?;
 /// let rare = mix.take(1000).filter(|item| *item == "rare").count();
-/// assert!((50..150).contains(&rare));
+/// assert_eq!(rare, 100);
 /// # Ok::<_, shardstream::Error>(())
 /// ```
-pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, f64)>, seed: u64) -> Result<Mix<S>> {
-    let (sources, weights): (Vec<S>, Vec<f64>) = sources.into_iter().unzip();
-    if let Some(weight) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
-        return Err(ErrorKind::Config(format!("{weight} is no weight: weights are numbers from 0 up")).into());
+pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, u32)>, seed: u64) -> Result<Mix<S>> {
+    let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();
+    if sources.is_empty() {
+        return Err(ErrorKind::Config("a mix of no sources: give it at least one".into()).into());
     }
-    let total = weights.iter().sum::<f64>();
-    if total == 0.0 || !total.is_finite() {
-        return Err(ErrorKind::Config(format!("weights that add up to {total} cannot be drawn from")).into());
-    }
-    let rng = Box::new(Rng::keyed(Purpose::Mix, seed, 0, 0));
-    Ok(Mix::new(sources, MixOrder::Random { weights, rng }))
+    let order = DatasetOrder::new(&weights, seed, 0)?;
+    let weighted = WeightedOrder { order, index: 0, running: (0..sources.len()).collect() };
+    Ok(Mix::new(sources, MixOrder::Random(Box::new(weighted))))
 }
 
 /// Several sources mixed into one: an [`Iterator`] or a [`Stream`], as the sources are.
@@ -68,7 +67,16 @@ pub struct Mix<S> {
 /// How the next source is chosen.
 enum MixOrder {
     RoundRobin { next: usize },
-    Random { weights: Vec<f64>, rng: Box<Rng> },
+    Random(Box<WeightedOrder>),
+}
+
+/// The order of a mix by weights.
+struct WeightedOrder {
+    order: DatasetOrder,
+    /// Number of items so far.
+    index: u64,
+    /// By position among the sources that have not ended: the number of each in the order.
+    running: Vec<usize>,
 }
 
 impl MixOrder {
@@ -80,23 +88,27 @@ impl MixOrder {
                 *next = at + 1;
                 Some(at)
             }
-            MixOrder::Random { weights, rng } => {
-                let mut point = rng.unit() * weights.iter().sum::<f64>();
-                let fits = |weight: &f64| {
-                    let here = point < *weight;
-                    point -= weight;
-                    here
-                };
-                // Rounding may carry the point beyond the last weight.
-                weights.iter().position(fits).or_else(|| weights.iter().rposition(|weight| *weight > 0.0))
+            MixOrder::Random(weighted) => {
+                let WeightedOrder { order, index, running } = &mut **weighted;
+                // Their numbers are sorted.
+                let number = order.dataset_at(*index, |number| running.binary_search(&number).is_err());
+                running.binary_search(&number).ok()
             }
         }
     }
 
+    /// The chosen source gave an item.
+    fn advance(&mut self) {
+        if let MixOrder::Random(weighted) = self {
+            weighted.index += 1;
+        }
+    }
+
+    /// The source at this position has ended.
     fn remove(&mut self, at: usize) {
         match self {
             MixOrder::RoundRobin { next } => *next = at,
-            MixOrder::Random { weights, .. } => drop(weights.remove(at)),
+            MixOrder::Random(weighted) => drop(weighted.running.remove(at)),
         }
     }
 }
@@ -129,10 +141,12 @@ impl<S> Mix<S> {
     /// Takes what source `at` returned: an item, or its end, after which another source may be asked.
     fn received<T>(&mut self, at: usize, item: Option<T>) -> Option<T> {
         self.current = None;
-        if item.is_none() && self.longest {
+        if item.is_some() {
+            self.order.advance();
+        } else if self.longest {
             self.sources.remove(at);
             self.order.remove(at);
-        } else if item.is_none() {
+        } else {
             self.sources.clear();
             self.order = MixOrder::RoundRobin { next: 0 };
         }
@@ -174,11 +188,7 @@ impl<S: Stream + Unpin> Stream for Mix<S> {
 impl<S> fmt::Debug for Mix<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Mix");
-        shown.field("sources", &self.sources.len()).field("longest", &self.longest);
-        if let MixOrder::Random { weights, .. } = &self.order {
-            shown.field("weights", weights);
-        }
-        shown.finish_non_exhaustive()
+        shown.field("sources", &self.sources.len()).field("longest", &self.longest).finish_non_exhaustive()
     }
 }
 
@@ -209,32 +219,31 @@ mod tests {
         assert_eq!(mixed!(Vec::<Vec<i32>>::new(), |s| round_robin(s)), Vec::<i32>::new());
     }
 
-    fn drawn<S>(sources: impl Iterator<Item = S>) -> Mix<S> {
-        random_mix(sources.zip([1.0, 0.0, 3.0]), 7).unwrap()
+    fn weighted<S>(sources: impl Iterator<Item = S>) -> Mix<S> {
+        random_mix(sources.zip([1, 2, 3]), 7).unwrap()
     }
 
     #[test]
-    fn random_mix_draws_by_weight() {
-        let sources = [vec![0; 1000], vec![1; 1000], vec![2; 1000]];
-        let out = mixed!(sources, |s| drawn(s));
-        assert_eq!(out[..16], [2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 2, 2, 2, 0, 2]);
-        let count = |source| out.iter().filter(|&&n| n == source).count();
-        assert_eq!((count(1), count(2)), (0, 1000), "ends with a source that has no item left");
-        assert!((270..400).contains(&count(0)), "{}", count(0));
-        let longest = mixed!(sources, |s| drawn(s).longest());
-        assert_eq!(longest.len(), 2000, "all but the one of weight 0");
-        assert_eq!(longest[..out.len()], out);
+    fn random_mix_has_exact_shares() {
+        let sources = [vec![0; 60], vec![1; 60], vec![2; 60]];
+        let out = mixed!(sources, |s| weighted(s));
+        assert_eq!(out.len(), 20 * 6 + out[120..].len(), "it ends with the source that has no item left");
+        for window in out.chunks_exact(6) {
+            assert_eq!([0, 1, 2].map(|source| window.iter().filter(|&&n| n == source).count()), [1, 2, 3]);
+        }
+        assert_ne!(out[..6], out[6..12], "windows have orders of their own");
+        let longest = mixed!(sources, |s| weighted(s).longest());
+        assert_eq!((longest.len(), &longest[..out.len()]), (180, &*out));
+        assert_eq!(mixed!([vec![5, 6]], |s| random_mix(s.map(|s| (s, 3)), 7).unwrap()), [5, 6]);
     }
 
     #[test]
     fn bad_weights_are_errors() {
-        let mix = |weights: &[f64]| random_mix(weights.iter().map(|&w| (0..3, w)), 0);
-        for weights in
-            [&[][..], &[0.0], &[0.0, -0.0], &[1.0, -1.0], &[f64::NAN], &[f64::INFINITY], &[f64::MAX; 2]]
-        {
+        let mix = |weights: &[u32]| random_mix(weights.iter().map(|&weight| (0..3, weight)), 0);
+        for weights in [&[][..], &[0], &[0, 1], &[1 << 16, 1], &[u32::MAX; 2]] {
             assert!(matches!(mix(weights).unwrap_err().kind(), ErrorKind::Config(_)), "{weights:?}");
         }
-        assert_eq!(mix(&[f64::MIN_POSITIVE]).unwrap().count(), 3);
+        assert_eq!(mix(&[1 << 16]).unwrap().count(), 3);
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn adapters_are_lazy() {
         "unbatch": numbers().map(|n| Ok(Batch::from(vec![n]))).unbatch(),
         "slice": numbers().slice(..),
         "round_robin": round_robin([numbers()]),
-        "random_mix": random_mix([(numbers(), 1.0)], 0).unwrap(),
+        "random_mix": random_mix([(numbers(), 1)], 0).unwrap(),
     }
     assert_eq!(asked.get(), 0, "making an adapter asks for nothing");
     for (done, (name, next)) in one_each.into_iter().enumerate() {

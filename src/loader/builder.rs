@@ -24,8 +24,8 @@ use crate::adapters::Batch;
 use crate::adapters::LastBatch;
 use crate::collate::Columns;
 use crate::dataset::Dataset;
+use crate::plan::WeightChange;
 use crate::sample::Sample;
-use crate::state::WeightChange;
 use std::fmt;
 use std::marker::PhantomData;
 

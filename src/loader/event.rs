@@ -1,7 +1,7 @@
 //! What the streams, the stages, the sequence and the batches hand to each other.
 
-use super::shapes::Shapes;
 use crate::error::Error;
+use crate::plan::Shapes;
 use crate::sample::{Position, Sample};
 use crate::state::{Cursor, OpenSlice};
 

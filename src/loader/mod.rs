@@ -10,7 +10,6 @@
 //! stream      one stream of one dataset: its epochs, read, selected and shuffled
 //! stages      what happens to a sample
 //! pool        runs the stages on threads
-//! shapes      the shape of each step, if batches have several
 //! sequence    the order of the items of a job, and where batches end
 //! tuning      the number of threads and of batches ahead: fixed, or tuned during a run
 //! batches     batches, each with the state as of its last item
@@ -29,7 +28,6 @@ mod prepare;
 mod report;
 mod sequence;
 mod settings;
-mod shapes;
 mod skip_steps;
 mod stages;
 mod start;

@@ -2,7 +2,7 @@
 
 use super::batches::{PromisedItems, RankProgress};
 use super::report::MemoryGauges;
-use super::sequence::{Batching, DatasetOrder, MixedStream, SequenceConfig, StreamLengths};
+use super::sequence::{Batching, MixedStream, SequenceConfig};
 use super::settings::{DatasetSettings, Settings};
 use super::stream::{Gate, ReadLimit, StreamConfig, StreamEpochs, StreamReader};
 use super::watch::StreamId;
@@ -10,6 +10,7 @@ use crate::adapters::LastBatch;
 use crate::dataset::{CurrentShard, StopHandle, Versions};
 use crate::error::Result;
 use crate::memory::Gauge;
+use crate::plan::{DatasetOrder, StreamLengths};
 use crate::state::{EpochRange, JobHeader, Reached, RunEnd, State, StreamState, misfit};
 use std::sync::Arc;
 
@@ -206,7 +207,7 @@ impl Settings {
 
     /// The order of the items that are left, and where batches end.
     fn sequence_config(&self, run: EpochRange, reached: Reached) -> Result<SequenceConfig> {
-        let steps = |lengths: StreamLengths| lengths.equal_steps(self.last, self.step_size(), reached.slots);
+        let steps = |lengths: StreamLengths| self.last.equal_steps(&lengths, self.step_size(), reached.slots);
         let batching = match (run, self.last) {
             (EpochRange::EpochsFrom(_), _) => Batching::Aligned,
             (_, last) => match (self.lengths().and_then(steps), last) {

@@ -3,8 +3,6 @@
 
 use super::policy::OnError;
 use super::report::MemoryGauges;
-use super::sequence::{DatasetOrder, StreamLengths};
-use super::shapes::Shapes;
 use super::stream::SelectFn;
 use super::tuning::{Resources, Tuning};
 use super::watch::{OnStall, RunMonitor, StreamId};
@@ -12,7 +10,8 @@ use crate::adapters::BucketPlan;
 use crate::adapters::LastBatch;
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
-use crate::state::{EpochRange, JobHeader, Reached, State, WeightChange};
+use crate::plan::{DatasetOrder, Shapes, StreamLengths, WeightChange};
+use crate::state::{EpochRange, JobHeader, Reached, State};
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Computes where the streams are a number of steps later, without reading.
 
 use super::prepare::RankPosition;
-use super::sequence::DatasetOrder;
 use super::settings::{DatasetSettings, Settings};
 use crate::adapters::LastBatch;
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
+use crate::plan::DatasetOrder;
 use crate::state::{Cursor, EpochRange, JobHeader, OpenSlice, StreamState, misfit};
 
 impl Settings {

@@ -5,9 +5,9 @@
 //! without end, a rank leaves out the batches in which it has nothing: at the end of an epoch, and after a
 //! restore of a state whose ranks had come to different sequence numbers.
 
-use super::sequence::{ItemsLeft, StreamLengths};
 use super::settings::Settings;
 use crate::adapters::LastBatch;
+use crate::plan::{ItemsLeft, StreamLengths};
 use crate::state::{EpochRange, RunEnd, State, StreamState};
 
 /// The steps that are left for a rank.
@@ -58,11 +58,11 @@ impl Settings {
         let lengths = self.lengths()?;
         let is_endless = matches!(run, EpochRange::EpochsFrom(_));
         let lengths = if is_endless { StreamLengths::endless(lengths.0.len()) } else { lengths };
-        let equal = lengths.equal_steps(self.last, self.step_size(), from).filter(|_| !is_endless);
+        let equal = self.last.equal_steps(&lengths, self.step_size(), from).filter(|_| !is_endless);
         Some(match equal {
             Some(steps) => StepsLeft::Equal(steps),
             None => {
-                let all = lengths.end().saturating_sub(from).div_ceil(self.step_size().max(1));
+                let all = lengths.all_steps(self.step_size(), from);
                 StepsLeft::WithItems(lengths.left(self.reader(), self.batch as u64, from, taken), all)
             }
         })

@@ -117,12 +117,11 @@ impl Mixture {
     /// # Ok::<_, shardstream::Error>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Self> {
-        let config = |what: String| ErrorKind::Config(format!("the mixture: {what}"));
         let table: toml::Table =
             toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
         check_keys(&table).map_err(config)?;
         let mixture: Mixture = toml::from_str(text).map_err(|error| config(located_message(text, &error)))?;
-        mixture.check().map_err(config)?;
+        mixture.check()?;
         Ok(mixture)
     }
 
@@ -147,22 +146,30 @@ impl Mixture {
     }
 
     /// Checks that the datasets and changes are consistent.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<()> {
         let names = || self.datasets.iter().map(|dataset| dataset.name.as_str());
         for change in &self.changes {
             if let Some(name) = change.weights.keys().find(|name| !names().any(|known| known == *name)) {
-                return Err(format!(
+                return Err(config(format!(
                     "the weights from item {} on are of `{name}`{}, which is none of the datasets",
                     change.from,
                     suggestion(name, names())
-                ));
+                ))
+                .into());
             }
         }
         match self.datasets.iter().find(|dataset| dataset.shards.is_empty()) {
-            Some(dataset) => Err(format!("dataset `{}` has no shards: give it a pattern", dataset.name)),
+            Some(dataset) => {
+                let what = format!("dataset `{}` has no shards: give it a pattern", dataset.name);
+                Err(config(what).into())
+            }
             None => Ok(()),
         }
     }
+}
+
+fn config(what: String) -> ErrorKind {
+    ErrorKind::Config(format!("the mixture: {what}"))
 }
 
 /// The message of a TOML error, with its line and without secrets: it may show a URL of the document.

@@ -104,13 +104,15 @@ impl Mixture {
     /// This lists the shards of patterns with wildcards, and loads each index, or builds a missing one.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] with the dataset, for stages that are not among those given; and the errors of
-    /// [`DatasetBuilder::build`].
+    /// [`ErrorKind::Config`] with the dataset, for stages that are not among those given; those of
+    /// [`from_toml`](Mixture::from_toml) about datasets and changes that were added to its fields since; and
+    /// the errors of [`DatasetBuilder::build`].
     pub fn builder<T: Send + 'static>(
         &self,
         stages: &NamedStages<T>,
         environment: impl Fn(DatasetBuilder) -> DatasetBuilder,
     ) -> Result<LoaderBuilder<T>> {
+        self.check()?;
         let parts = self.datasets.iter().map(|part| self.part(part, stages, &environment));
         let mut mix = Loader::mix(parts.collect::<Result<Vec<_>>>()?);
         for (item, weights) in self.schedule() {

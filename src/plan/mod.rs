@@ -14,13 +14,20 @@
 //! nodes: a job can be stopped on 8 nodes and resumed on 4, or be debugged on one, with the same data in the
 //! same order.
 
+mod dataset_order;
 mod order;
+mod shapes;
 mod split;
+mod stream_lengths;
 #[cfg(test)]
 mod tests;
+mod window;
 
+pub(crate) use dataset_order::{DatasetOrder, WeightChange};
+pub(crate) use shapes::Shapes;
 pub(crate) use split::check_enough;
 pub use split::{split_by, split_by_node, split_by_worker};
+pub(crate) use stream_lengths::{ItemsLeft, StreamLengths};
 
 use crate::error::{ErrorKind, Result};
 use crate::rng::{Purpose, Rng};

@@ -1,5 +1,6 @@
 //! The description of a job, in which a state and a loader must agree.
 
+use crate::plan::WeightChange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -17,21 +18,6 @@ pub(crate) struct JobHeader {
     /// The item of the job at which a restore changed the mixture last, and its windows started again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) origin: Option<u64>,
-}
-
-/// Weights of all datasets, in effect from an item of the job on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WeightChange {
-    /// The number of the item in the job's sequence.
-    pub(crate) from: u64,
-    pub(crate) weights: Vec<u32>,
-}
-
-impl WeightChange {
-    pub(crate) fn parts(&self) -> (u64, &[u32]) {
-        (self.from, &self.weights)
-    }
 }
 
 /// The epochs that are read.

@@ -15,7 +15,7 @@ pub use changes::{ChangeReport, Changes, DatasetChange, Outcome};
 pub(crate) use cursor::{Cursor, OpenSlice, StageRecord};
 pub use digest::Digest;
 pub(crate) use digest::hash_texts;
-pub(crate) use header::{DatasetHeader, EpochRange, JobHeader, ShardOrder, SideHeader, WeightChange};
+pub(crate) use header::{DatasetHeader, EpochRange, JobHeader, ShardOrder, SideHeader};
 pub use ledger::{Ledger, Skip};
 pub(crate) use stream_state::StreamState;
 

@@ -3,6 +3,7 @@
 use crate::alone;
 use crate::support::archive;
 use crate::support::shards::{dataset, url};
+use crate::support::versioned_source::{self, VersionedSource};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, Stream, StreamExt};
@@ -439,6 +440,45 @@ fn epochs_leave_no_threads() {
         assert_no_threads();
         let failing = items.map(|_| Err::<(), _>(Error::step("no"))).batch(6).build().unwrap();
         assert!(failing.epoch(0).next().unwrap().is_err());
+        assert_no_threads();
+    });
+}
+
+/// Counts the threads of the process whenever a shard is requested.
+#[derive(Debug)]
+struct CountingThreads {
+    shards: Arc<VersionedSource>,
+    most: AtomicUsize,
+}
+
+impl Source for CountingThreads {
+    fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
+        self.most.fetch_max(threads().len(), Ordering::SeqCst);
+        self.shards.get(url, options)
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_restore_of_many_streams_starts_few_threads() {
+    const STREAMS: usize = 500;
+    watched(|| {
+        let source = |shards| Arc::new(CountingThreads { shards, most: AtomicUsize::new(0) });
+        let source = source(VersionedSource::of(&[8; STREAMS]));
+        let store = Store::builder().with_source("shelf", Arc::clone(&source) as _).build().unwrap();
+        let list = ShardList::from_urls((0..STREAMS).map(versioned_source::url));
+        let dataset = Dataset::builder(list).store(store).topology(Topology::single()).streams(STREAMS);
+        let loader = Loader::builder(dataset.build().unwrap()).shuffle(4).threads(2).batch(STREAMS);
+        let loader = loader.build().unwrap();
+        let state = loader.epoch(0).nth(1).unwrap().unwrap().state().unwrap().clone();
+        assert_no_threads();
+        source.most.store(0, Ordering::SeqCst);
+        let mut restored = loader.restore(&state).unwrap();
+        assert_eq!(restored.next().unwrap().unwrap().len(), STREAMS);
+        // Two that map, one that collects batches, one that samples what they do, and 16 that resume streams.
+        let most = source.most.load(Ordering::SeqCst);
+        assert!((4..=20).contains(&most), "{most} threads");
+        drop(restored);
         assert_no_threads();
     });
 }

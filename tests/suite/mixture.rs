@@ -206,6 +206,16 @@ fn a_document_that_does_not_fit_the_program_is_an_error() {
     let strange = document("stages = \"text\"").in_directory("/data/{a,b}");
     refused(built(&strange), "`web-*.tar` is relative to a directory whose name has characters of patterns");
     assert!(document("stages = \"samples\"").builder(&NamedStages::samples(), alone).is_ok());
+    let mut pushed = document("stages = \"text\"\n[[change]]\nfrom = 9\nweights = { web = 2 }");
+    let mut change = pushed.changes[0].clone();
+    (change.from, change.weights) = (20, [("wep".to_owned(), 1)].into());
+    pushed.changes.push(change);
+    refused(built(&pushed), "are of `wep` (did you mean `web`?), which is none of the datasets");
+    pushed.changes.pop();
+    let mut dataset = pushed.datasets[0].clone();
+    (dataset.name, dataset.shards) = ("books".into(), Vec::new());
+    pushed.datasets.push(dataset);
+    refused(built(&pushed), "dataset `books` has no shards");
     let none = Mixture::from_toml("dataset = []").unwrap();
     refused(built(&none), "a mix of no datasets");
 }

@@ -30,6 +30,8 @@ pub enum Purpose {
     Name = 8,
     /// The permutation of the shards that a stream keeps.
     KeptShards = 9,
+    /// The numbers that the caller's own code draws.
+    Caller = 10,
 }
 
 /// A random number generator that gives the same numbers on every platform and in every release.
@@ -49,10 +51,11 @@ pub enum Purpose {
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// Makes the generator of `(seed, epoch, stream)`. Different triples give unrelated sequences.
+    /// Makes the generator of `(seed, epoch, stream)`. Different triples give unrelated sequences, and all of
+    /// them are unrelated to those of the crate: a loader with the same seed draws other numbers.
     #[must_use]
     pub fn new(seed: u64, epoch: u64, stream: u64) -> Self {
-        Self::keyed(Purpose::Shuffle, seed, epoch, stream)
+        Self::keyed(Purpose::Caller, seed, epoch, stream)
     }
 
     #[doc(hidden)]
@@ -217,20 +220,25 @@ impl TryRng for Rng {
 mod tests {
     use super::*;
 
+    /// The generator of a shuffle buffer, whose numbers are pinned.
+    fn of_buffer(seed: u64, epoch: u64, stream: u64) -> Rng {
+        Rng::keyed(Purpose::Shuffle, seed, epoch, stream)
+    }
+
     #[test]
     fn golden() {
-        let mut rng = Rng::new(42, 1, 7);
-        let drawn: Vec<u64> = (0..8).map(|_| rng.below(1000)).collect();
+        let drawn = |mut rng: Rng| [(); 8].map(|()| rng.below(1000));
         let mut order: Vec<u32> = (0..10).collect();
-        Rng::new(0, 0, 0).shuffle(&mut order);
-        assert_eq!(drawn, [267, 350, 154, 636, 124, 934, 72, 784]);
+        of_buffer(0, 0, 0).shuffle(&mut order);
+        assert_eq!(drawn(of_buffer(42, 1, 7)), [267, 350, 154, 636, 124, 934, 72, 784]);
+        assert_eq!(drawn(Rng::new(42, 1, 7)), [399, 553, 192, 190, 115, 959, 870, 182]);
         assert_eq!(order, [8, 3, 0, 4, 5, 7, 2, 9, 6, 1]);
         assert_eq!([salt(""), salt("local")], [17790235469989966439, 13537953509379323356]);
     }
 
     #[test]
     fn golden_ranges() {
-        let mut rng = Rng::new(42, 1, 7);
+        let mut rng = of_buffer(42, 1, 7);
         let drawn: Vec<f64> = (0..4).map(|_| rng.between(&(-2.0..=6.0))).collect();
         assert_eq!(drawn, [0.14261311204353433, 0.803388968182329, -0.7651201479557868, 3.0898068810947033]);
         let drawn: Vec<f64> = (0..4).map(|_| rng.log_between(&(0.75..=4.0 / 3.0))).collect();
@@ -253,6 +261,7 @@ mod tests {
         let first = |purpose, seed, epoch, index| Rng::keyed(purpose, seed, epoch, index).below(u64::MAX);
         let all = [
             first(Purpose::Shuffle, 1, 2, 3),
+            Rng::new(1, 2, 3).below(u64::MAX),
             first(Purpose::Sample, 1, 2, 3),
             first(Purpose::Shuffle, 2, 1, 3),
             first(Purpose::Shuffle, 1, 3, 2),
@@ -281,7 +290,7 @@ mod tests {
 
     #[test]
     fn golden_distributions() {
-        let mut rng = Rng::new(42, 1, 7);
+        let mut rng = of_buffer(42, 1, 7);
         let drawn: Vec<f64> = [0.2, 1.0, 5.0].into_iter().map(|alpha| rng.beta(alpha)).collect();
         assert_eq!(drawn, [0.9450236913782344, 0.06253096525174949, 0.37285629099234546]);
         assert_eq!(rng.normal(), -0.33115864752354934);

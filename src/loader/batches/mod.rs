@@ -258,10 +258,10 @@ impl<B> Iterator for Batches<B> {
         unpack(&self.run, item)
     }
 
-    /// At most the number of [steps left](Batches::steps_left), if it is known. Samples that fail are items
-    /// in addition, unless [`on_error`](crate::loader::LoaderBuilder::on_error) skips them.
+    /// Any number of items until the batches have ended: errors are items too, and an error may end them.
+    /// [`steps_left`](Batches::steps_left) counts the batches that are left.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, self.run.steps_left().and_then(|steps| usize::try_from(steps).ok()))
+        (0, self.run.has_ended().then_some(0))
     }
 }
 

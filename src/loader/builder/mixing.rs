@@ -4,7 +4,7 @@ use super::{LoaderBuilder, RunOptions};
 use crate::adapters::LastBatch;
 use crate::loader::policy::OnError;
 use crate::loader::tuning::Resources;
-use crate::state::WeightChange;
+use crate::plan::WeightChange;
 
 impl<T: Send + 'static> LoaderBuilder<T> {
     /// A builder of a mix of the datasets of `builders`.

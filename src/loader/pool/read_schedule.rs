@@ -23,7 +23,8 @@ use crate::activity::Activity;
 use crate::loader::watch::StreamProgress;
 use crate::memory::Gauge;
 use crate::store::{Budget, ReadAheadMemory};
-use std::collections::VecDeque;
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Number of chunks per thread that are read ahead, beyond one for each source.
@@ -32,11 +33,15 @@ const AHEAD_PER_THREAD: usize = 2;
 const MAX_BYTES_WAITING: usize = 64 << 20;
 /// No chunk of a source is read ahead while this many of its items wait.
 const MAX_ITEMS_WAITING: usize = 1024;
+/// Number of other sources that are tried if there is no memory for a chunk of the first one.
+const MAX_OTHERS: usize = 32;
 
 /// Schedules the reading of sources `S`, whose samples become `T`.
 #[derive(Debug)]
 pub(super) struct ReadSchedule<S, T> {
     sources: Vec<SourceState<S, T>>,
+    /// The sources that can be read, in the order in which they are: a job may have many thousands.
+    queue: BTreeSet<Priority>,
     /// Number of chunks that were read and not given out yet.
     ahead: usize,
     /// Up to this many chunks are read in advance. A chunk that somebody waits for is read in any case.
@@ -76,6 +81,32 @@ struct SourceState<S, T> {
     items_waiting: usize,
     /// Number of the item that the next sample gives, if each sample that is being mapped gives one.
     next_item: u64,
+    /// Its entry in the queue.
+    queued: Option<Priority>,
+}
+
+/// Which source is read next: the lowest one, with the fewest chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Priority {
+    /// Number of its chunks, and of the first of them.
+    chunks: usize,
+    first_chunk: u64,
+    source: usize,
+}
+
+impl Ord for Priority {
+    fn cmp(&self, other: &Self) -> Ordering {
+        #[cfg(test)]
+        tests::COMPARISONS.set(tests::COMPARISONS.get() + 1);
+        let key = |of: &Self| (of.chunks, of.first_chunk, of.source);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Priority {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// The reader and the chunks of a source that are left when the schedule is closed.
@@ -132,10 +163,12 @@ impl<S, T> ReadSchedule<S, T> {
             length: ChunkLength::default(),
             items_waiting: 0,
             next_item: 0,
+            queued: None,
         };
         let sources: Vec<_> = sources.into_iter().map(state).collect();
-        let schedule = ReadSchedule {
+        let mut schedule = ReadSchedule {
             sources,
+            queue: BTreeSet::new(),
             ahead: 0,
             max_ahead: 0,
             row_bytes,
@@ -146,12 +179,20 @@ impl<S, T> ReadSchedule<S, T> {
             closed: false,
             gauge: Gauge::default(),
         };
-        schedule.with_threads(threads)
+        schedule.set_threads(threads);
+        (0..schedule.sources.len()).for_each(|number| schedule.requeue(number));
+        schedule
     }
 
-    fn with_threads(mut self, threads: usize) -> Self {
-        self.set_threads(threads);
-        self
+    /// Updates the entry of a source in the queue, after the source has changed.
+    fn requeue(&mut self, number: usize) {
+        let Some(source) = self.sources.get_mut(number) else { return };
+        let priority = source.priority(number);
+        let before = std::mem::replace(&mut source.queued, priority);
+        if before != priority {
+            before.map(|before| self.queue.remove(&before));
+            self.queue.extend(priority);
+        }
     }
 
     /// Changes the number of threads.
@@ -182,8 +223,10 @@ impl<S, T> ReadSchedule<S, T> {
             Some(memory) => (first, memory),
             // A source whose chunk is too large for the memory that is left must not block the others.
             None => {
-                let mut others = self.other_sources(first).into_iter();
-                others.find_map(|other| Some((other, self.hold_memory(other)?)))?
+                let queued = self.queue.iter().take_while(|queued| self.may_read(queued));
+                let others = queued.map(|queued| queued.source).filter(|other| *other != first);
+                let others: Vec<usize> = others.take(MAX_OTHERS).collect();
+                others.into_iter().find_map(|other| Some((other, self.hold_memory(other)?)))?
             }
         };
         self.is_full = false;
@@ -195,7 +238,9 @@ impl<S, T> ReadSchedule<S, T> {
         let limits = ChunkLimits { samples: samples.min(MAX_BYTES_WAITING / rows).max(1), bytes };
         source.is_readable = false;
         let maps_at_once = self.row_bytes == 0 && source.length.is_quick() && self.threads <= sources;
-        Some(ReadTask { source: number, reader: source.reader.take()?, limits, maps_at_once, memory })
+        let reader = source.reader.take()?;
+        self.requeue(number);
+        Some(ReadTask { source: number, reader, limits, maps_at_once, memory })
     }
 
     /// Takes the memory for another chunk of a source from the budget. A chunk that is needed gets none if
@@ -224,30 +269,29 @@ impl<S, T> ReadSchedule<S, T> {
         if self.closed {
             return None;
         }
-        let awaited = self.awaited.and_then(|awaited| Some((awaited, self.sources.get(awaited)?)));
-        let awaited = awaited.filter(|(_, source)| self.may_read(source) && source.chunks.is_empty());
-        let fewest = || {
-            let sources = self.sources.iter().enumerate().filter(|(_, source)| self.may_read(source));
-            sources.min_by_key(|(_, source)| source.priority())
-        };
-        awaited.or_else(fewest).map(|(number, _)| number)
+        let awaited = self.awaited.and_then(|awaited| self.sources.get(awaited)?.queued);
+        let awaited = awaited.filter(|queued| queued.chunks == 0);
+        let first = || self.queue.first().copied().filter(|queued| self.may_read(queued));
+        awaited.or_else(first).map(|queued| queued.source)
     }
 
-    /// Whether a source has something to read, and may have another chunk.
-    fn may_read(&self, source: &SourceState<S, T>) -> bool {
-        self.may_have_more(source) && source.is_readable && source.reader.is_some()
+    /// Whether a source of the queue may have another chunk.
+    fn may_read(&self, queued: &Priority) -> bool {
+        queued.chunks == 0 || self.may_read_ahead()
     }
 
-    /// Whether a source may have another chunk.
-    fn may_have_more(&self, source: &SourceState<S, T>) -> bool {
+    /// Whether any source may have more than one chunk.
+    fn may_read_ahead(&self) -> bool {
         let bytes_waiting = self.items_waiting.saturating_mul(self.row_bytes);
-        let may_read_ahead = self.ahead < self.max_ahead && bytes_waiting < MAX_BYTES_WAITING;
-        source.chunks.is_empty() || may_read_ahead && source.items_waiting < MAX_ITEMS_WAITING
+        self.ahead < self.max_ahead && bytes_waiting < MAX_BYTES_WAITING
     }
 
     /// What an idle thread waits for.
     pub(super) fn idle(&self) -> Activity {
-        let wants_more = |source: &&SourceState<S, T>| !source.ended && self.may_have_more(source);
+        let may_read_ahead = self.may_read_ahead();
+        let wants_more = |source: &&SourceState<S, T>| {
+            !source.ended && (source.chunks.is_empty() || may_read_ahead && source.has_room())
+        };
         let mut wanting = self.sources.iter().filter(wants_more);
         let awaits_bytes = |source: &SourceState<S, T>| {
             source.is_taken_out || source.reader.is_some() && !source.is_readable
@@ -270,15 +314,6 @@ impl<S, T> ReadSchedule<S, T> {
         self.sources.iter().map(progress).collect()
     }
 
-    /// The sources that may be read except `first`, in the order in which to read them.
-    fn other_sources(&self, first: usize) -> Vec<usize> {
-        let sources = self.sources.iter().enumerate();
-        let mut others: Vec<_> =
-            sources.filter(|(number, source)| *number != first && self.may_read(source)).collect();
-        others.sort_by_key(|(_, source)| source.priority());
-        others.into_iter().map(|(number, _)| number).collect()
-    }
-
     /// Takes readers out, before any chunk is read. [`put_back`](ReadSchedule::put_back) returns them.
     pub(super) fn take_out(&mut self, which: impl Fn(&S) -> bool) -> Vec<(usize, S)> {
         let take = |(number, source): (usize, &mut SourceState<S, T>)| {
@@ -287,7 +322,9 @@ impl<S, T> ReadSchedule<S, T> {
             source.is_taken_out = taken.is_some();
             taken.map(|reader| (number, reader))
         };
-        self.sources.iter_mut().enumerate().filter_map(take).collect()
+        let taken: Vec<(usize, S)> = self.sources.iter_mut().enumerate().filter_map(take).collect();
+        taken.iter().for_each(|(number, _)| self.requeue(*number));
+        taken
     }
 
     /// Returns a reader after a read that gave `samples` samples of `bytes` bytes in total. Returns the new
@@ -309,16 +346,17 @@ impl<S, T> ReadSchedule<S, T> {
             SourceStatus::Ready => source.is_readable = true,
             SourceStatus::Ended => (source.ended, source.is_readable) = (true, false),
         }
-        if !is_chunk {
-            return None;
-        }
-        source.length.read(bytes as u64);
-        let first_item = source.next_item;
-        source.next_item += samples as u64;
-        source.chunks.push_back(None);
-        self.ahead += 1;
-        let chunk_number = source.first_chunk + source.chunks.len() as u64 - 1;
-        Some(ChunkId { source: number, number: chunk_number, first_item })
+        let id = is_chunk.then(|| {
+            source.length.read(bytes as u64);
+            let first_item = source.next_item;
+            source.next_item += samples as u64;
+            source.chunks.push_back(None);
+            self.ahead += 1;
+            let chunk_number = source.first_chunk + source.chunks.len() as u64 - 1;
+            ChunkId { source: number, number: chunk_number, first_item }
+        });
+        self.requeue(number);
+        id
     }
 
     /// Stores a chunk whose `samples` samples were read and mapped in the time `took`.
@@ -333,6 +371,7 @@ impl<S, T> ReadSchedule<S, T> {
         if let Some(slot) = at.and_then(|at| source.chunks.get_mut(at)) {
             *slot = Some(chunk);
         }
+        self.requeue(id.source);
     }
 
     /// The next chunk of a source. If it is not ready, the source is read before all others.
@@ -349,6 +388,7 @@ impl<S, T> ReadSchedule<S, T> {
         self.items_waiting -= chunk.outputs;
         self.ahead -= 1;
         (self.awaited, self.is_full) = (None, false);
+        self.requeue(number);
         NextChunk::Ready(chunk)
     }
 
@@ -366,6 +406,7 @@ impl<S, T> ReadSchedule<S, T> {
         if let Some(source) = self.sources.get_mut(number) {
             source.is_readable = !source.ended;
         }
+        self.requeue(number);
     }
 
     /// Ends all reading. Returns what is left, for the caller to drop without the lock.
@@ -383,9 +424,16 @@ impl<S, T> ReadSchedule<S, T> {
 }
 
 impl<S, T> SourceState<S, T> {
-    /// The source with the lowest value is read next: the one with the fewest chunks.
-    fn priority(&self) -> (usize, u64) {
-        (self.chunks.len(), self.first_chunk)
+    /// Its place in the queue; none if it has nothing to read, is being read, or has too many items.
+    fn priority(&self, source: usize) -> Option<Priority> {
+        let can_be_read = self.is_readable && self.reader.is_some();
+        let (chunks, first_chunk) = (self.chunks.len(), self.first_chunk);
+        (can_be_read && (chunks == 0 || self.has_room())).then_some(Priority { chunks, first_chunk, source })
+    }
+
+    /// Whether its items are few enough to read another chunk ahead.
+    fn has_room(&self) -> bool {
+        self.items_waiting < MAX_ITEMS_WAITING
     }
 }
 

@@ -140,12 +140,13 @@ impl SlotPredictor {
 mod tests {
     use super::*;
     use crate::collate::{Collator, Columns, Scalar};
-    use crate::loader::sequence::{Batching, DatasetOrder};
+    use crate::loader::sequence::Batching;
+    use crate::plan::DatasetOrder;
 
     /// For `streams` streams, with batches of `batch` rows of 8 bytes.
     fn predictor(streams: usize, batch: usize) -> SlotPredictor {
         let columns = Columns::new().with("x", Scalar::<i64>::new("cls"));
-        let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+        let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
         let mixed = (0..streams).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
         let (shapes, batching) = (None, Batching::Aligned);
         let (first_number, furthest, alone, repeat_streams) = (0, 0, false, false);

@@ -2,11 +2,11 @@
 
 use crate::collate::Collator;
 use crate::loader::event::StreamStart;
-use crate::loader::shapes::Shapes;
 use crate::loader::stages::{Stages, TaggedOutputs};
 use crate::loader::stream::StreamReader;
 use crate::loader::watch::RunMonitor;
 use crate::memory::Gauge;
+use crate::plan::Shapes;
 use std::sync::Arc;
 
 /// The sources of a rank, and the stages for their samples.

@@ -1,7 +1,8 @@
 //! Mixes the same stream of several datasets into one.
 
-use super::{DatasetOrder, SourceOutputs};
+use super::SourceOutputs;
 use crate::loader::event::LoaderEvent;
+use crate::plan::DatasetOrder;
 
 /// One logical stream of a job: of a single dataset, or of several in proportion to their weights.
 #[derive(Debug, Clone)]
@@ -86,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn mixed(lengths: &[u32], weights: &[u32], skip: usize) -> Vec<usize> {
-        let order = DatasetOrder::new(weights.to_vec(), 42, 3).unwrap();
+        let order = DatasetOrder::new(weights, 42, 3).unwrap();
         let mut stream = MixedStream::new((0..lengths.len()).collect(), order, skip as u64, 0);
         let mut listed = Listed::items(lengths.iter().map(|length| vec![0; *length as usize]));
         let dataset = |event| match event {
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn all_sources_repeat_together_and_only_after_an_item() {
-        let order = DatasetOrder::new(vec![1, 1], 42, 3).unwrap();
+        let order = DatasetOrder::new(&[1, 1], 42, 3).unwrap();
         let mut stream = MixedStream::new(vec![0, 1], order, 0, 0);
         let mut listed = Listed::items([vec![1], vec![2, 3]]).repeated();
         let rounds: Vec<usize> = (0..3)
@@ -124,7 +125,7 @@ mod tests {
             .collect();
         assert_eq!(rounds, [3, 3, 3]);
         let mut none = Listed::items([vec![], vec![]]).repeated();
-        let mut stream = MixedStream::new(vec![0, 1], DatasetOrder::new(vec![1, 1], 42, 3).unwrap(), 0, 0);
+        let mut stream = MixedStream::new(vec![0, 1], DatasetOrder::new(&[1, 1], 42, 3).unwrap(), 0, 0);
         assert!(stream.next(&mut none).is_none() && !stream.repeat(&mut none));
     }
 

@@ -1,23 +1,17 @@
 //! The sequence of a job: which source gives the item of each sequence number, and where batches end.
 //!
 //! ```text
-//! dataset_order   which dataset of a mixture gives which item of a stream
-//! mixed_stream    one stream over all datasets of a mixture
-//! sequencer       takes items of the streams in turn, and says where batches end
-//! stream_lengths  the number of batches, if the lengths of the streams are known
+//! mixed_stream  one stream over all datasets of a mixture
+//! sequencer     takes items of the streams in turn, and says where batches end
 //! ```
 
-mod dataset_order;
 mod mixed_stream;
 mod sequencer;
-mod stream_lengths;
 #[cfg(test)]
 mod testing;
 
-pub(super) use dataset_order::DatasetOrder;
 pub(super) use mixed_stream::MixedStream;
 pub(super) use sequencer::{BatchSequence, Batching, SequenceConfig, Sequencer};
-pub(super) use stream_lengths::{ItemsLeft, StreamLengths};
 
 use super::event::LoaderEvent;
 use crate::error::Result;

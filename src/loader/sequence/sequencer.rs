@@ -32,7 +32,7 @@
 use super::{MixedStream, SourceOutputs};
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::loader::event::{BatchEnd, LoaderEvent};
-use crate::loader::shapes::Shapes;
+use crate::plan::Shapes;
 use crate::state::Cursor;
 
 /// Takes an item of each of the rank's streams in turn, and says where batches end.
@@ -65,8 +65,8 @@ pub(in crate::loader) struct Sequencer<O> {
     had_gap: bool,
     /// The sequence number at which the current batch of all ranks starts.
     batch_start: u64,
-    /// By stream, the number of items and gaps that it has given to the current batch.
-    given: Vec<u64>,
+    /// The local streams that have given an item or a gap to the current batch, each as often as it has.
+    given: Vec<usize>,
     /// The batch that has ended last, until the next event.
     last: Option<EndedBatch>,
     /// By stream, where its last failure was.
@@ -82,7 +82,7 @@ struct EndedBatch {
     /// How far it was filled.
     covered: usize,
     filled: usize,
-    given: Vec<u64>,
+    given: Vec<usize>,
 }
 
 /// A sequence of events that its consumer may ask for more items of the batch that has just ended.
@@ -145,7 +145,7 @@ impl<O> Sequencer<O> {
         let repeat_streams = repeat_streams && matches!(batching, Batching::Steps(_));
         let live_streams = streams.len();
         let (shapes, covered, filled, batch_start) = (shapes.clone(), 0, 0, first_number);
-        let (given, failed) = (vec![0; live_streams], vec![None; live_streams]);
+        let (given, failed) = (Vec::new(), vec![None; live_streams]);
         let mut sequencer = Sequencer {
             sources,
             live_streams,
@@ -208,14 +208,15 @@ impl<O> Sequencer<O> {
     /// Ends the current batch.
     fn end_batch<T>(&mut self) -> LoaderEvent<T> {
         let all = (self.batch as u64).saturating_mul(self.rank.1 as u64);
+        let mut given = self.last.take().map(|last| last.given).unwrap_or_default();
+        given.clear();
         self.last = Some(EndedBatch {
             local_number: self.batch_local_number,
             batch_start: self.batch_start,
             covered: self.covered,
             filled: self.filled,
-            given: self.given.clone(),
+            given: std::mem::replace(&mut self.given, given),
         });
-        self.given.fill(0);
         self.batch_start = match self.covered > self.batch {
             true => self.sequence_number(),
             false => self.batch_start.saturating_add(all),
@@ -306,8 +307,8 @@ impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
         (self.local_number, self.batch_local_number) = (last.local_number, last.local_number);
         self.batch_start = last.batch_start;
         (self.covered, self.filled, self.had_gap) = (0, 0, false);
-        for (stream, places) in self.streams.iter_mut().zip(last.given) {
-            stream.give_back(places, &mut self.sources);
+        for at in last.given {
+            self.streams[at].give_back(1, &mut self.sources);
         }
         if let Batching::Steps(left) = &mut self.batching {
             *left += 1;
@@ -360,18 +361,19 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 self.skip_taken();
                 continue;
             }
+            let was_live = !self.streams[at].is_ended();
             match self.streams[at].next(&mut self.sources) {
                 Some(LoaderEvent::Item(mut tag, item)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
                     tag.bucket = self.shapes.as_ref().map(Shapes::bucket);
-                    self.given[at] += 1;
+                    self.given.push(at);
                     self.advance();
                     self.filled += 1;
                     return Some(LoaderEvent::Item(tag, item));
                 }
                 Some(LoaderEvent::Gap(mut tag)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
-                    self.given[at] += 1;
+                    self.given.push(at);
                     self.advance();
                     self.had_gap = true;
                     return Some(LoaderEvent::Gap(tag));
@@ -393,7 +395,8 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                     }
                 }
                 None => {
-                    self.live_streams = self.streams.iter().filter(|stream| !stream.is_ended()).count();
+                    // A stream that has ended is met again at each of its gaps.
+                    self.live_streams -= usize::from(was_live);
                     self.advance();
                 }
             }

@@ -5,7 +5,7 @@ use super::stream_stage::{ErasedItem, OutputOrigin, StageFailure, StageOutput, S
 use crate::adapters::{BucketPlan, SavedStage};
 use crate::error::{ErrorKind, Result};
 use crate::loader::event::StreamStart;
-use crate::loader::shapes::Shapes;
+use crate::plan::Shapes;
 use crate::state::misfit;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -198,6 +198,11 @@ impl RunMonitor {
         );
     }
 
+    /// Whether the trainer has received everything.
+    pub(in crate::loader) fn has_ended(&self) -> bool {
+        self.0.consumed().ended.is_some()
+    }
+
     /// Number of batches left, if it is known.
     pub(in crate::loader) fn steps_left(&self) -> Option<u64> {
         let consumed = self.0.consumed();

@@ -5,7 +5,7 @@ use super::{Found, all, good, next, number, rank, saved};
 use crate::support::versioned_source::{VersionedSource, counts};
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
-use shardstream::loader::{Failures, LastBatch, OnError};
+use shardstream::loader::{Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::state::Ledger;
 use shardstream::{Error, ErrorKind, Result, State};
@@ -13,6 +13,7 @@ use shardstream::{Error, ErrorKind, Result, State};
 /// An epoch, and a number.
 type Item = (u64, u64);
 type Rows = Vec<Vec<Item>>;
+type Builder = LoaderBuilder<Item, Batch<Item>>;
 
 #[derive(Debug, Clone)]
 struct Job {
@@ -34,9 +35,16 @@ struct Team {
 
 impl Job {
     fn loader(&self, team: Team, number_of_rank: usize) -> Loader<Batch<Item>> {
+        let policy = OnError::skip(Failures::all()).in_a_row(1000);
+        self.builder(team, number_of_rank, true).on_error(policy).threads(0).build().unwrap()
+    }
+
+    /// A loader without an index does not know its steps.
+    fn builder(&self, team: Team, number_of_rank: usize, indexed: bool) -> Builder {
         let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
             let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(self.streams);
-            let dataset = dataset.topology(rank(number_of_rank, team.ranks)).index(counts(sizes));
+            let dataset = dataset.topology(rank(number_of_rank, team.ranks));
+            let dataset = if indexed { dataset.index(counts(sizes)) } else { dataset };
             let dataset = dataset.shuffle_shards(true).seed(seed as u64).build().unwrap();
             let items = Loader::builder(dataset).shuffle(self.shuffle).weight(*weight).passes(*passes);
             let fails = self.fails;
@@ -45,9 +53,8 @@ impl Job {
                 number => Ok((sample.position().epoch, 100_000 * seed as u64 + number)),
             })
         };
-        let policy = OnError::skip(Failures::all()).in_a_row(1000);
-        let mix = Loader::mix(self.parts.iter().enumerate().map(part)).on_error(policy).threads(0);
-        mix.last_batch(self.last).batch(team.batch).build().unwrap()
+        let mix = Loader::mix(self.parts.iter().enumerate().map(part));
+        mix.last_batch(self.last).batch(team.batch).uneven_steps(true)
     }
 }
 
@@ -199,6 +206,42 @@ proptest! {
         let same = before.ranks * before.batch == after.ranks * after.batch;
         if !apart && same || job.last == LastBatch::Pad {
             prop_assert_eq!(ledger(&last), ledger(&ends));
+        }
+    }
+}
+
+/// Each error of a sample, or none of them, as an item of its own; and a few skipped before one ends the run.
+fn policies() -> [OnError; 3] {
+    [OnError::stop(), OnError::skip(Failures::all()).in_a_row(1000), OnError::skip(Failures::all()).total(3)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+
+    /// The contract of [`Iterator::size_hint`], which holds for items, be they batches or errors.
+    #[test]
+    fn size_hints_hold_whatever_fails(
+        (mut job, [team, _], ..) in cases(), fails in prop::option::of(0u64..7), policy in 0usize..3,
+        indexed: bool, threads in 0usize..2,
+    ) {
+        job.fails = fails;
+        // Without an index, each stream needs a shard.
+        let indexed = indexed || job.parts.iter().any(|(sizes, ..)| sizes.len() < job.streams);
+        if job.last == LastBatch::Repeat && !indexed {
+            job.last = LastBatch::Keep;
+        }
+        for number in 0..team.ranks {
+            let policy = policies()[policy].clone();
+            let loader = job.builder(team, number, indexed).on_error(policy).threads(threads).build().unwrap();
+            let mut batches = loader.epoch(0);
+            let mut hints = vec![batches.size_hint()];
+            while batches.next().is_some() {
+                hints.push(batches.size_hint());
+            }
+            for (left, (least, most)) in hints.iter().rev().enumerate() {
+                prop_assert!(*least <= left && most.is_none_or(|most| left <= most), "{} left: {:?}", left, hints);
+            }
+            prop_assert_eq!((batches.size_hint(), batches.next().is_none()), ((0, Some(0)), true));
         }
     }
 }

@@ -129,3 +129,21 @@ fn each_dataset_of_a_mix_gives_the_same_items_as_beside_any_other() {
         assert_eq!(books.len(), 2 * 10);
     }
 }
+
+#[test]
+fn random_mix_gives_the_order_of_a_mix_of_datasets() {
+    let weights = [3, 1, 2];
+    let dataset = || VersionedSource::of(&[90]).dataset(1).streams(1).seed(7).build().unwrap();
+    let part = |(number, weight): (u64, u32)| {
+        Loader::builder(dataset())
+            .threads(0)
+            .weight(weight)
+            .map(move |sample| Ok((number, super::number(&sample))))
+    };
+    let mix = Loader::mix((0..).zip(weights).map(part)).batch(1).build().unwrap();
+    let expected: Vec<(u64, u64)> = mix.epoch(0).map(|batch| batch.unwrap()[0]).collect();
+    let source =
+        |number: u64| dataset().samples(0).map(move |sample| (number, super::number(&sample.unwrap())));
+    let mixed = random_mix((0..).map(source).zip(weights), 7).unwrap();
+    assert!(mixed.longest().eq(expected));
+}

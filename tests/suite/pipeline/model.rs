@@ -119,7 +119,8 @@ impl Job {
         epoch: u64,
         stream: usize,
     ) -> Vec<std::result::Result<Item, String>> {
-        let samples = self.dataset(source, Topology::single()).read(epoch, stream);
+        let dataset = self.dataset(source, Topology::single());
+        let samples = dataset.read(epoch, stream);
         let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
         let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
         let shuffled = selected.pipeline().seed(self.seed, epoch, stream as u64).shuffle(self.shuffle);

@@ -3,8 +3,15 @@ use crate::loader::pool::chunk::ChunkItem;
 use crate::loader::pool::chunk_length::{
     FIRST_SAMPLES, LONG, MAX_BYTES_WITHOUT_MEMORY, MAX_ROW_BYTES, QUICK, SHORT,
 };
+use proptest::prelude::*;
+use std::cell::Cell;
 
 const THREADS: usize = 2;
+
+thread_local! {
+    /// Number of comparisons of sources on this thread.
+    pub(super) static COMPARISONS: Cell<usize> = const { Cell::new(0) };
+}
 
 fn schedule(sources: usize, budget: &Budget) -> ReadSchedule<char, u64> {
     let names = ('a'..='z').take(sources);
@@ -203,4 +210,71 @@ fn the_number_of_the_next_item_follows_the_number_of_outputs() {
     let chunk = Chunk { items: Vec::new(), outputs: 7, memory: roomy().reserve(0, &Gauge::default()) };
     schedule.finish(first, chunk, 10, Duration::ZERO);
     assert_eq!(begin(&mut schedule, 10).unwrap().first_item, 17, "3 of 20 samples gave no item");
+}
+
+#[test]
+fn the_work_for_a_chunk_does_not_grow_with_the_number_of_sources() {
+    let comparisons = |sources: usize, budget: &Budget| {
+        let readers = (0..sources).map(|_| ('a', budget.clone()));
+        let mut schedule = ReadSchedule::<char, u64>::new(readers, THREADS, 0);
+        while make(&mut schedule, 1).is_some() {}
+        let chunks = 1000;
+        COMPARISONS.set(0);
+        for chunk in 0..chunks {
+            assert_eq!(taken(&mut schedule, chunk % sources), Some((chunk / sources) as u64));
+            assert!(schedule.is_readable() && make(&mut schedule, 1).is_some());
+        }
+        COMPARISONS.get() / chunks
+    };
+    for budget in [roomy(), Budget::new(1, 0)] {
+        let (few, many) = (comparisons(10, &budget), comparisons(10_000, &budget));
+        assert!(few > 0 && many < 10 * few.max(30), "{few} comparisons with 10 sources, {many} with 10,000");
+    }
+}
+
+/// The source to read next, found by looking at all of them.
+fn scanned(schedule: &ReadSchedule<char, u64>) -> Option<usize> {
+    let may_read = |number: &usize| {
+        let source = &schedule.sources[*number];
+        let has_room = schedule.ahead < schedule.max_ahead && source.items_waiting < MAX_ITEMS_WAITING;
+        source.is_readable && source.reader.is_some() && (source.chunks.is_empty() || has_room)
+    };
+    let awaited = schedule.awaited.filter(|number| schedule.sources[*number].chunks.is_empty());
+    let key =
+        |number: &usize| (schedule.sources[*number].chunks.len(), schedule.sources[*number].first_chunk);
+    awaited.filter(may_read).or_else(|| (0..schedule.sources.len()).filter(may_read).min_by_key(key))
+}
+
+proptest! {
+    #[test]
+    fn the_next_source_is_the_one_that_a_look_at_all_of_them_finds(
+        sources in 1usize..6, steps in prop::collection::vec((0u8..6, 0usize..6, 0usize..900), 0..80),
+    ) {
+        let mut schedule = schedule(sources, &roomy());
+        let (mut reading, mut mapping) = (Vec::new(), Vec::new());
+        for (step, pick, samples) in steps {
+            match step {
+                0 | 1 => reading.extend(schedule.next_task().map(|task| (task.source, task.reader))),
+                2 if !reading.is_empty() => {
+                    let (source, reader) = reading.remove(pick % reading.len());
+                    let status = match pick {
+                        0 => SourceStatus::Pending,
+                        1 => SourceStatus::Ended,
+                        _ => SourceStatus::Ready,
+                    };
+                    let read = (samples, samples, samples > 0);
+                    let id = schedule.put_back(source, reader, read, status);
+                    mapping.extend(id.map(|id| (id, samples)));
+                }
+                3 if !mapping.is_empty() => {
+                    let (id, samples) = mapping.remove(pick % mapping.len());
+                    end(&mut schedule, id, samples);
+                }
+                4 => drop(schedule.take(pick % sources)),
+                5 => schedule.wake(pick % sources),
+                _ => {}
+            }
+            prop_assert_eq!(schedule.next_source(), scanned(&schedule));
+        }
+    }
 }

@@ -1,10 +1,11 @@
 use super::*;
+use crate::loader::sequence::MixedStream;
 use crate::loader::sequence::testing::{Listed, fatal, fault, item};
-use crate::loader::sequence::{DatasetOrder, MixedStream};
+use crate::plan::DatasetOrder;
 
 /// The sequence of streams with these events, of which this many items were taken before.
 fn sequenced(streams: Vec<(u64, Vec<LoaderEvent<u32>>)>, config: SequenceConfig) -> Vec<String> {
-    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let taken = streams.iter().enumerate();
     let all = taken.map(|(source, (taken, _))| MixedStream::new(vec![source], order(), *taken, 0)).collect();
     let listed = Listed::events(streams.into_iter().map(|(_, events)| events));
@@ -150,7 +151,7 @@ fn an_error_between_samples_takes_no_number_and_a_fatal_one_ends_the_sequence() 
 
 #[test]
 fn streams_repeat_while_there_are_batches_to_fill() {
-    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let streams = |count| (0..count).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
     let sequence = |listed, count, steps| {
         let batching = Batching::Steps(steps);
@@ -214,7 +215,7 @@ fn a_gap_shows_that_this_rank_had_not_completed_a_step() {
 
 /// A sequencer of one rank in batches of two.
 fn pairs(streams: &[&[u32]], batching: Batching) -> Sequencer<Listed> {
-    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let mixed = (0..streams.len()).map(|source| MixedStream::new(vec![source], order(), 0, 0)).collect();
     let (rank, shapes, first_number, furthest, repeat_streams) = ((0, 1), None, 0, 0, false);
     let config = SequenceConfig {
@@ -265,7 +266,7 @@ fn a_full_batch_that_lost_items_gets_others_at_later_numbers() {
 /// Batches that were taken before a restore are left out, once.
 #[test]
 fn a_batch_behind_those_that_were_taken_starts_again_where_it_is() {
-    let order = || DatasetOrder::new(vec![1], 0, 0).unwrap();
+    let order = || DatasetOrder::new(&[1], 0, 0).unwrap();
     let mixed = (0..2).map(|source| MixedStream::new(vec![source], order(), 4, 0)).collect();
     let config = SequenceConfig {
         rank: (0, 1),

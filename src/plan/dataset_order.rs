@@ -1,25 +1,33 @@
 //! The order in which the datasets of a mixture give the items of a stream.
 
+use super::window::{MAX_WINDOW, WeightedWindow, WindowKey, window_length};
 use crate::error::{ErrorKind, Result};
-use crate::rng::{Purpose, Rng};
-use crate::state::WeightChange;
+use crate::rng::Purpose;
+use serde::{Deserialize, Serialize};
 
-/// Which dataset gives the item at each index of a stream.
+/// Weights of all datasets, in effect from an item of the job on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WeightChange {
+    /// The number of the item in the job's sequence.
+    pub(crate) from: u64,
+    pub(crate) weights: Vec<u32>,
+}
+
+/// Which dataset gives the item at each index of a stream: a stream of a loader, or the one of
+/// [`random_mix`](crate::adapters::random_mix), whose sources are the datasets.
 ///
-/// Items are grouped into windows whose length is the sum of the weights. In each window every dataset gives
-/// exactly as many items as its weight, in a random order that depends only on the seed, the stream and the
-/// first index of the window. A change of the weights starts a new window, so the order after it does not
+/// Items are grouped into [windows](super::window) whose length is the sum of the weights. In each window
+/// every dataset gives exactly as many items as its weight, in a random order that depends only on the seed,
+/// the stream and the first index of the window. A change of the weights starts a new window, so the order after it does not
 /// depend on the weights before.
 #[derive(Debug, Clone)]
-pub(in crate::loader) struct DatasetOrder {
+pub(crate) struct DatasetOrder {
     /// By their first index; the first one starts at 0.
     phases: Vec<WeightPhase>,
     seed: u64,
     stream: u64,
-    /// The datasets of the current window.
-    window: Vec<usize>,
-    /// Number of that window, from 1.
-    number: u64,
+    window: WeightedWindow,
 }
 
 /// A range of items with the same weights.
@@ -27,19 +35,18 @@ pub(in crate::loader) struct DatasetOrder {
 struct WeightPhase {
     from: u64,
     weights: Vec<u32>,
-    /// Number of items in a window.
+    /// Number of items in a window. 0 only without datasets.
     length: u64,
 }
 
-/// Maximum number of items in a window, which is a list in memory.
-const MAX_WINDOW: u64 = 1 << 16;
-
 impl DatasetOrder {
-    /// An order with weights that never change.
-    #[cfg(test)]
-    pub(in crate::loader) fn new(weights: Vec<u32>, seed: u64, stream: usize) -> Result<Self> {
-        Self::check(&weights, &[])?;
-        Ok(Self::scheduled((&weights, &[]), None, (stream, 1), seed))
+    /// The order of stream `stream` with weights that never change.
+    ///
+    /// # Errors
+    /// As [`check`](DatasetOrder::check).
+    pub(crate) fn new(weights: &[u32], seed: u64, stream: usize) -> Result<Self> {
+        Self::check(weights, &[])?;
+        Ok(Self::scheduled((weights, &[]), None, (stream, 1), seed))
     }
 
     /// The order of stream `stream` of `streams`, with `weights` at first and `changes` of them.
@@ -47,7 +54,7 @@ impl DatasetOrder {
     /// A change names a sequence number `n` of the job, which is at index `n / streams` of its stream. Each
     /// stream changes its weights at its first index whose sequence number is at least `n`. With an `origin`,
     /// a new window starts at that sequence number, with the weights that apply there.
-    pub(in crate::loader) fn scheduled(
+    pub(crate) fn scheduled(
         (weights, changes): (&[u32], &[WeightChange]),
         origin: Option<u64>,
         (stream, streams): (usize, usize),
@@ -63,10 +70,10 @@ impl DatasetOrder {
         for (from, weights) in [(0, first)].into_iter().chain(origin).chain(later) {
             // Between two changes that are less than `streams` apart, some streams have no item.
             phases.pop_if(|last| last.from == from);
-            let length = weights.iter().map(|weight| u64::from(*weight)).sum();
+            let length = window_length(weights).unwrap_or_default();
             phases.push(WeightPhase { from, weights: weights.to_vec(), length });
         }
-        DatasetOrder { phases, seed, stream: stream as u64, window: Vec::new(), number: 0 }
+        DatasetOrder { phases, seed, stream: stream as u64, window: WeightedWindow::default() }
     }
 
     /// Checks weights and changes.
@@ -74,9 +81,10 @@ impl DatasetOrder {
     /// # Errors
     /// [`ErrorKind::Config`] for weights that are all 0, a dataset whose weight is always 0, weights whose
     /// sum is above [`MAX_WINDOW`], and changes that are out of order or for another number of datasets.
-    pub(in crate::loader) fn check(weights: &[u32], changes: &[WeightChange]) -> Result<()> {
+    pub(crate) fn check(weights: &[u32], changes: &[WeightChange]) -> Result<()> {
         let config = |what: String| Err(ErrorKind::Config(what).into());
-        let phases = || std::iter::once((0, weights)).chain(changes.iter().map(WeightChange::parts));
+        let changed = changes.iter().map(|change| (change.from, change.weights.as_slice()));
+        let phases = || std::iter::once((0, weights)).chain(changed.clone());
         for (from, here) in phases().skip(1) {
             if here.len() != weights.len() {
                 let (given, count) = (here.len(), weights.len());
@@ -98,12 +106,12 @@ impl DatasetOrder {
         }
         if changes.is_empty() && weights.contains(&0) {
             return config(format!(
-                "the weights {weights:?}: use whole numbers from 1 up, or change them some time"
+                "the weights {weights:?}: use whole numbers from 1 up, or change those of datasets by \
+                 `weights_from` some time"
             ));
         }
         for (from, here) in phases() {
-            let sum: u64 = here.iter().map(|weight| u64::from(*weight)).sum();
-            if sum > MAX_WINDOW || sum == 0 && !here.is_empty() {
+            if window_length(here).is_none() && !here.is_empty() {
                 return config(format!(
                     "the weights {here:?} from item {from} on: use whole numbers, not all of them 0, whose \
                      sum is at most {MAX_WINDOW}"
@@ -123,13 +131,7 @@ impl DatasetOrder {
     /// Counts the items of each dataset for one or more indices from `index` on and before `until`: adds them
     /// to `given`, and subtracts them from the items that the datasets have `left`. Returns the number of
     /// indices counted.
-    pub(in crate::loader) fn count_items(
-        &mut self,
-        index: u64,
-        until: u64,
-        left: &mut [u64],
-        given: &mut [u64],
-    ) -> u64 {
+    pub(crate) fn count_items(&mut self, index: u64, until: u64, left: &mut [u64], given: &mut [u64]) -> u64 {
         let number = self.phase_of(index);
         let end = self.phases.get(number + 1).map_or(until, |next| next.from.min(until));
         if let Some(WeightPhase { from, weights, length }) =
@@ -160,7 +162,7 @@ impl DatasetOrder {
 
     /// The dataset that gives the item at this index. The next dataset with a weight replaces one that has
     /// ended. If all of those have ended, the next of the others does: an epoch contains all samples.
-    pub(in crate::loader) fn dataset_at(&mut self, index: u64, ended: impl Fn(usize) -> bool) -> usize {
+    pub(crate) fn dataset_at(&mut self, index: u64, ended: impl Fn(usize) -> bool) -> usize {
         let at = self.drawn_at(index);
         if !ended(at) {
             return at;
@@ -182,18 +184,11 @@ impl DatasetOrder {
             return 0;
         };
         let [_, _, ..] = weights[..] else { return 0 };
-        // Windows have at least one item, so no two have the same number.
+        // Windows have at least one item, so no two of them have the same number.
         let (number, at) = (from + (index - from) / length + 1, ((index - from) % length) as usize);
-        if self.number != number {
-            self.number = number;
-            self.window.clear();
-            for (dataset, weight) in weights.iter().enumerate() {
-                self.window.extend(std::iter::repeat_n(dataset, *weight as usize));
-            }
-            // Stream and window are different parts of the key, so no two windows share random numbers.
-            Rng::keyed(Purpose::Mix, self.seed, number, self.stream).shuffle(&mut self.window);
-        }
-        self.window.get(at).copied().unwrap_or_default()
+        let key = WindowKey { purpose: Purpose::Mix, seed: self.seed, number, stream: self.stream };
+        self.window.enter(weights, key);
+        self.window.choice(at).unwrap_or_default()
     }
 }
 
@@ -247,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_change_leaves_the_windows_before_it_as_they_were() {
-        let plain = datasets(&mut DatasetOrder::new(vec![3, 2], 42, 3).unwrap(), 40);
+        let plain = datasets(&mut DatasetOrder::new(&[3, 2], 42, 3).unwrap(), 40);
         let changes = [change(23, &[1, 4])];
         let changed = datasets(&mut DatasetOrder::scheduled((&[3, 2], &changes), None, (3, 1), 42), 40);
         assert_eq!(changed[..20], plain[..20], "stream 3 of a job with one stream starts at item 3");

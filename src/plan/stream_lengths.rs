@@ -1,15 +1,14 @@
 //! The number of batches of an epoch, from the lengths of all streams.
 
-use crate::adapters::LastBatch;
 use std::ops::Range;
 
 /// The number of items that each stream of the job has in an epoch.
 #[derive(Debug)]
-pub(in crate::loader) struct StreamLengths(pub(in crate::loader) Vec<u64>);
+pub(crate) struct StreamLengths(pub(crate) Vec<u64>);
 
 impl StreamLengths {
     /// Streams that do not end.
-    pub(in crate::loader) fn endless(streams: usize) -> Self {
+    pub(crate) fn endless(streams: usize) -> Self {
         StreamLengths(vec![u64::MAX; streams])
     }
 
@@ -22,7 +21,7 @@ impl StreamLengths {
     }
 
     /// The sequence number after the last item.
-    pub(in crate::loader) fn end(&self) -> u64 {
+    fn end(&self) -> u64 {
         let streams = self.0.len() as u64;
         let end = |(stream, length): (usize, &u64)| {
             Some(length.checked_sub(1)?.saturating_mul(streams).saturating_add(stream as u64 + 1))
@@ -30,19 +29,19 @@ impl StreamLengths {
         self.0.iter().enumerate().filter_map(end).max().unwrap_or(0)
     }
 
-    /// Number of steps of `batch` sequence numbers from number `from` on, if `last` gives all ranks the same
-    /// number of batches.
-    pub(in crate::loader) fn equal_steps(&self, last: LastBatch, batch: u64, from: u64) -> Option<u64> {
-        match last {
-            LastBatch::Keep => None,
-            LastBatch::Drop => Some(self.first_gap().saturating_sub(from) / batch),
-            LastBatch::Pad | LastBatch::Repeat => Some(self.end().saturating_sub(from).div_ceil(batch)),
-        }
+    /// Number of steps of `batch` sequence numbers from number `from` on that have no gap.
+    pub(crate) fn full_steps(&self, batch: u64, from: u64) -> u64 {
+        self.first_gap().saturating_sub(from) / batch.max(1)
+    }
+
+    /// Number of steps of `batch` sequence numbers from number `from` on, up to the one of the last item.
+    pub(crate) fn all_steps(&self, batch: u64, from: u64) -> u64 {
+        self.end().saturating_sub(from).div_ceil(batch.max(1))
     }
 
     /// What is left for a rank, whose batches have `batch` items, from sequence number `from` on. `taken` has
     /// the number of items that were taken of each of its streams: a stream may be ahead of `from`.
-    pub(in crate::loader) fn left(
+    pub(crate) fn left(
         &self,
         (rank, ranks): (usize, usize),
         batch: u64,
@@ -65,7 +64,7 @@ impl StreamLengths {
 ///
 /// Number `l` of a rank with `m` streams is item `l / m` of its stream `l % m`.
 #[derive(Debug)]
-pub(in crate::loader) struct ItemsLeft {
+pub(crate) struct ItemsLeft {
     /// The indexes of the items of each stream.
     items: Vec<Range<u64>>,
     /// The first number of the rank.
@@ -75,13 +74,13 @@ pub(in crate::loader) struct ItemsLeft {
 
 impl ItemsLeft {
     /// Number of batches.
-    pub(in crate::loader) fn batches(&self) -> u64 {
+    pub(crate) fn batches(&self) -> u64 {
         self.batches_in(u64::MAX)
     }
 
     /// Number of windows up to the end of batch `count`, counted from 1; all of them if there are fewer
     /// batches.
-    pub(in crate::loader) fn windows_of(&self, count: u64) -> u64 {
+    pub(crate) fn windows_of(&self, count: u64) -> u64 {
         let streams = self.items.len() as u64;
         let end = |(stream, items): (usize, &Range<u64>)| {
             Some(items.end.checked_sub(1).filter(|_| !items.is_empty())?.saturating_mul(streams))
@@ -163,13 +162,8 @@ mod tests {
     #[test]
     fn equal_streams() {
         let lengths = StreamLengths(vec![3, 3, 2, 2]);
-        let (drop, pad) = (LastBatch::Drop, LastBatch::Pad);
-        assert_eq!(lengths.equal_steps(drop, 4, 0), Some(2));
-        assert_eq!(lengths.equal_steps(pad, 4, 0), Some(3));
-        assert_eq!(lengths.equal_steps(pad, 5, 0), Some(2));
-        assert_eq!(lengths.equal_steps(pad, 4, 8), Some(1));
-        assert_eq!(lengths.equal_steps(drop, 4, 10), Some(0));
-        assert_eq!(lengths.equal_steps(LastBatch::Keep, 4, 0), None);
+        assert_eq!((lengths.full_steps(4, 0), lengths.full_steps(4, 10)), (2, 0));
+        assert_eq!((lengths.all_steps(4, 0), lengths.all_steps(5, 0), lengths.all_steps(4, 8)), (3, 2, 1));
         assert_eq!([0, 1, 2, 3].map(|rank| kept(&lengths, (rank, 4), 1)), [3, 3, 2, 2]);
         assert_eq!(kept(&lengths, (0, 1), 4), 3);
         assert_eq!(lengths.left((0, 1), 4, 4, &[1; 4]).batches(), 2);

@@ -1,17 +1,18 @@
 //! The shape of each step of a job: a pure function of the seed and the shares of the shapes, so that all
 //! ranks agree without communication.
 
+use super::window::{MAX_WINDOW, WeightedWindow, WindowKey, window_length};
 use crate::error::{ErrorKind, Result};
-use crate::rng::{Purpose, Rng};
+use crate::rng::Purpose;
 use std::sync::Arc;
 
 /// Iterates over the steps of a job, each of which has one of several shapes.
 ///
-/// Steps are grouped into windows whose length is the sum of the shares. In each window every shape has
-/// exactly as many steps as its share, in a random order that depends on the seed and the number of the
-/// window.
+/// Steps are grouped into [windows](super::window) whose length is the sum of the shares. In each window every
+/// shape has exactly as many steps as its share, in a random order that depends on the seed and the number of
+/// the window.
 #[derive(Debug, Clone)]
-pub(super) struct Shapes {
+pub(crate) struct Shapes {
     shares: Arc<[u32]>,
     /// Number of sequence numbers that a step of each shape covers.
     sizes: Arc<[u64]>,
@@ -20,21 +21,17 @@ pub(super) struct Shapes {
     window_size: u64,
     /// Number of the current window, and the shapes of its steps.
     number: u64,
-    window: Vec<usize>,
+    window: WeightedWindow,
     /// Index of the current step in its window, and the sequence number at which it starts.
     at: usize,
     start: u64,
 }
 
-/// Maximum number of steps in a window, which is a list in memory.
-const MAX_WINDOW: u64 = 1 << 16;
-
 impl Shapes {
     /// # Errors
     /// [`ErrorKind::Config`] for shares of 0, and for shares whose sum is above [`MAX_WINDOW`].
-    pub(super) fn new(shares: &[u32], sizes: impl IntoIterator<Item = u64>, seed: u64) -> Result<Self> {
-        let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
-        if shares.contains(&0) || sum == 0 || sum > MAX_WINDOW {
+    pub(crate) fn new(shares: &[u32], sizes: impl IntoIterator<Item = u64>, seed: u64) -> Result<Self> {
+        if shares.contains(&0) || window_length(shares).is_none() {
             let what = format!(
                 "the shares {shares:?} of buckets: use whole numbers from 1 up whose sum is at most \
                  {MAX_WINDOW}"
@@ -44,29 +41,29 @@ impl Shapes {
         let sizes: Arc<[u64]> = sizes.into_iter().map(|size| size.max(1)).collect();
         let step_sizes = |(share, size): (&u32, &u64)| u64::from(*share).saturating_mul(*size);
         let window_size = shares.iter().zip(sizes.iter()).map(step_sizes).fold(0, u64::saturating_add);
-        let (shares, window) = (shares.into(), Vec::new());
+        let (shares, window) = (shares.into(), WeightedWindow::default());
         let mut shapes = Shapes { shares, sizes, seed, window_size, number: 0, window, at: 0, start: 0 };
         shapes.open_window(0);
         Ok(shapes)
     }
 
     /// The shape of the current step.
-    pub(super) fn bucket(&self) -> usize {
-        self.window.get(self.at).copied().unwrap_or_default()
+    pub(crate) fn bucket(&self) -> usize {
+        self.window.choice(self.at).unwrap_or_default()
     }
 
     /// The sequence number at which the current step starts.
-    pub(super) fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
     /// The sequence number at which the next step starts.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start.saturating_add(self.sizes.get(self.bucket()).copied().unwrap_or(1))
     }
 
     /// Moves to the step that contains this sequence number.
-    pub(super) fn seek(&mut self, sequence_number: u64) {
+    pub(crate) fn seek(&mut self, sequence_number: u64) {
         let number = sequence_number / self.window_size.max(1);
         if number != self.number || sequence_number < self.start {
             self.open_window(number);
@@ -77,21 +74,17 @@ impl Shapes {
     }
 
     /// Moves to the next step.
-    pub(super) fn advance(&mut self) {
+    pub(crate) fn advance(&mut self) {
         let end = self.end();
-        if self.at + 1 < self.window.len() {
-            (self.at, self.start) = (self.at + 1, end);
-        } else {
-            self.open_window(self.number + 1);
+        match self.window.choice(self.at + 1) {
+            Some(_) => (self.at, self.start) = (self.at + 1, end),
+            None => self.open_window(self.number + 1),
         }
     }
 
     fn open_window(&mut self, number: u64) {
-        self.window.clear();
-        for (bucket, share) in self.shares.iter().enumerate() {
-            self.window.extend(std::iter::repeat_n(bucket, *share as usize));
-        }
-        Rng::keyed(Purpose::Buckets, self.seed, number, 0).shuffle(&mut self.window);
+        let key = WindowKey { purpose: Purpose::Buckets, seed: self.seed, number, stream: 0 };
+        self.window.enter(&self.shares, key);
         (self.number, self.at, self.start) = (number, 0, number.saturating_mul(self.window_size));
     }
 }

@@ -1,0 +1,53 @@
+//! Weighted windows: a random order of several choices in exact proportions.
+
+use crate::rng::{Purpose, Rng};
+
+/// Maximum number of entries in a window, which is a list in memory.
+pub(crate) const MAX_WINDOW: u64 = 1 << 16;
+
+/// One window of a sequence of windows. Each has as many entries as the weights add up to, and every choice
+/// as often as its weight, in a random order that depends only on the key.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WeightedWindow {
+    key: Option<WindowKey>,
+    choices: Vec<usize>,
+}
+
+/// What the random order of a window depends on, apart from the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WindowKey {
+    pub(super) purpose: Purpose,
+    pub(super) seed: u64,
+    /// Number of the window in its sequence. Windows of the same number must have the same weights.
+    pub(super) number: u64,
+    /// Number of the sequence. It and `number` are different parts of the generator's key, so no two windows
+    /// share random numbers.
+    pub(super) stream: u64,
+}
+
+impl WeightedWindow {
+    /// Moves to the window of this key, unless it is there.
+    pub(super) fn enter(&mut self, weights: &[u32], key: WindowKey) {
+        if self.key.replace(key) == Some(key) {
+            return;
+        }
+        self.choices.clear();
+        for (choice, weight) in weights.iter().enumerate() {
+            self.choices.extend(std::iter::repeat_n(choice, *weight as usize));
+        }
+        let WindowKey { purpose, seed, number, stream } = key;
+        Rng::keyed(purpose, seed, number, stream).shuffle(&mut self.choices);
+    }
+
+    /// The choice of this entry; none beyond the end of the window.
+    pub(super) fn choice(&self, entry: usize) -> Option<usize> {
+        self.choices.get(entry).copied()
+    }
+}
+
+/// Number of entries in a window of these weights. None if it would have no entry, or more than
+/// [`MAX_WINDOW`].
+pub(super) fn window_length(weights: &[u32]) -> Option<u64> {
+    let length = weights.iter().map(|weight| u64::from(*weight)).sum();
+    (1..=MAX_WINDOW).contains(&length).then_some(length)
+}
