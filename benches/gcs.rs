@@ -77,7 +77,7 @@ fn measure(c: &mut Criterion, group: &str, shards: &str, pattern: &str) {
     group.throughput(Throughput::Bytes(sizes.sum())).sample_size(10).sampling_mode(SamplingMode::Flat);
     group.warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_secs(3));
     group.bench_function(format!("samples, {shards}"), |b| {
-        b.iter(|| one.samples(0).map(|sample| black_box(sample.unwrap()).size()).sum::<usize>())
+        b.iter(|| one.samples(0).results().map(|sample| black_box(sample.unwrap()).size()).sum::<usize>())
     });
     let streams = STREAMS.min(one.shards().len());
     let loader = Loader::builder(dataset(streams)).shuffle(50).batch(64).build().unwrap();

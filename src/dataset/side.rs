@@ -64,7 +64,7 @@ pub enum Missing {
     /// It is [an error](ErrorKind::MissingSample).
     #[default]
     Error,
-    /// It is left out, as by [`select`](crate::loader::LoaderBuilder::select). The number of samples of an
+    /// It is left out, as by [`filter`](crate::loader::LoaderBuilder::filter). The number of samples of an
     /// epoch is then unknown.
     Skip,
     /// It comes without the fields of this side.

@@ -50,7 +50,7 @@ impl ClassFolders {
             }
         }
         let (base, flag) = (root.to_owned(), interrupt.clone());
-        let walks = folders.clone().into_iter().map(Ok).par_map(threads, move |class: String| {
+        let walks = folders.clone().into_iter().map(Ok).pipeline().par_map(threads, move |class: String| {
             let mut walk = ClassWalk {
                 root: base.clone(),
                 interrupt: flag.clone(),

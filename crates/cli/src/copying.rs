@@ -89,7 +89,9 @@ fn copy_all(
     let flag = stop.clone();
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
     let flag = stop.clone();
-    let done = source.par_map(settings.threads, move |copy: CopyJob| Ok(flag.guard(|| copier.copy(&copy))));
+    let done = source
+        .pipeline()
+        .par_map(settings.threads, move |copy: CopyJob| Ok(flag.guard(|| copier.copy(&copy))));
     let (mut copied, mut saved) = (Vec::new(), Instant::now());
     let mut now = CopyRecords { copies: records.copies.clone() };
     // After a failure as well, so that the copies of the other threads are recorded.
@@ -151,7 +153,7 @@ fn plan(
     }
     let (store, flag) = (context.store.clone(), context.interrupt.clone());
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-    let found = source.par_map(settings.threads.max(16), move |mut copy: CopyJob| {
+    let found = source.pipeline().par_map(settings.threads.max(16), move |mut copy: CopyJob| {
         copy.object = StoredObject::new(store.stat_sums(copy.from.expose_secret())?);
         copy.existing = match store.stat_sums(copy.to.expose_secret()) {
             Ok(existing) => Some(StoredObject::new(existing)),

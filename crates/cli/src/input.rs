@@ -112,12 +112,13 @@ impl Input {
         let (store, flag) = (context.store.clone(), context.interrupt.clone());
         let source = self.shards.clone().into_iter().zip(self.urls.clone());
         let source = source.take_while(move |_| !flag.is_set()).map(Ok);
-        let checked = source.par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
-            Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
-                Ok(Err(error))
-            }
-            object => object.map(Ok),
-        });
+        let checked =
+            source.pipeline().par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
+                Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
+                    Ok(Err(error))
+                }
+                object => object.map(Ok),
+            });
         let checked = checked.collect::<shardstream::Result<Vec<_>>>();
         context.interrupt.check()?;
         let (mut objects, mut changed) = (Vec::new(), Vec::new());

@@ -36,7 +36,7 @@ pub(crate) fn for_each<T: Send + 'static>(
 ) -> Result<(), Failure> {
     let flag = interrupt.clone();
     let numbers = (0..count).take_while(move |_| !flag.is_set()).map(Ok);
-    let done = numbers.par_map(threads, work);
+    let done = numbers.pipeline().par_map(threads, work);
     for (number, item) in done.enumerate() {
         interrupt.check()?;
         take(number, item?)?;

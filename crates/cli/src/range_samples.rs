@@ -367,7 +367,7 @@ impl SampleSource for RangeSamples {
             return runs.iter().try_for_each(|run| inner.read(run, take));
         }
         let (reader, reads) = (Arc::clone(inner), inner.concurrent_reads);
-        let samples = runs.into_iter().map(Ok).par_map(reads, move |run: SampleRun| {
+        let samples = runs.into_iter().map(Ok).pipeline().par_map(reads, move |run: SampleRun| {
             let mut samples = Vec::with_capacity(run.samples.len());
             reader.read(&run, &mut |sample| {
                 samples.push(sample);

@@ -104,8 +104,9 @@ impl<S: SampleSource> WriteJob<S> {
         let flag = stop.clone();
         let source = mine.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
         let (threads, flag) = (write_options.threads.count(), stop.clone());
-        let made =
-            source.par_map(threads, move |(number, samples)| Ok(flag.guard(|| maker.make(number, samples))));
+        let made = source
+            .pipeline()
+            .par_map(threads, move |(number, samples)| Ok(flag.guard(|| maker.make(number, samples))));
         let mut shards = Vec::new();
         for done in made.ahead(threads) {
             shards.extend(done?);

@@ -13,7 +13,7 @@ fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
         let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
         Loader::builder(dataset.shuffle_shards(true).seed(seed).build().unwrap()).threads(threads)
     };
-    let web = of(&[30; 4], 1).shuffle(7).weight(3).select(|sample| !number(sample).is_multiple_of(3));
+    let web = of(&[30; 4], 1).shuffle(7).weight(3).filter(|sample| !number(sample).is_multiple_of(3));
     let web = web.flat_map(|sample| Ok(vec![vec![number(&sample)]; (number(&sample) % 3) as usize]));
     let books = of(&[12; 4], 2).passes(2).map(|sample| Ok(vec![100_000 + number(&sample); 5]));
     [web, books.chunked(7, 9)]

@@ -94,7 +94,8 @@ fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8]
     }
     let shards = ShardList::from_urls(NAMES.map(url));
     let dataset = Dataset::builder(shards).store(store.clone()).topology(Topology::single()).build().unwrap();
-    let mut keys: Vec<_> = dataset.samples(0).map(|sample| sample.unwrap().key().to_owned()).collect();
+    let mut keys: Vec<_> =
+        dataset.samples(0).results().map(|sample| sample.unwrap().key().to_owned()).collect();
     keys.sort();
     assert_eq!(keys, (0..NAMES.len()).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }
