@@ -223,7 +223,9 @@ impl WantedSamples {
         let (parts, others) = (parts.collect(), (input.samples().count() - order.len()) as u64);
         let (reader, input) = (context.reader.clone(), Arc::new(input));
         let open_readers = OpenReaders::new(false);
-        let samples = RangeSamples::new(reader, input, order, OutputEdit::default(), threads, open_readers);
+        let interrupt = &context.interrupt;
+        let samples =
+            RangeSamples::new(reader, input, order, OutputEdit::default(), threads, open_readers, interrupt);
         Ok(WantedSamples { samples, parts, others })
     }
 }

@@ -86,7 +86,7 @@ fn a_pattern_lists_one_commit_in_pages() {
         let all = Shards::from(url("**/*.tar")).resolve(&store).unwrap();
         assert_eq!(all.len(), 9);
         let dataset = Dataset::builder(url("train/{0..6}.tar")).store(store).topology(Topology::single());
-        assert_eq!(dataset.build().unwrap().samples(0).map(Result::unwrap).count(), 7);
+        assert_eq!(dataset.build().unwrap().samples(0).results().map(Result::unwrap).count(), 7);
     }
     let error = at(&hub).build().unwrap().list(&url("nowhere")).unwrap_err();
     assert!(
