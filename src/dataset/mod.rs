@@ -123,7 +123,7 @@ impl Dataset {
         Dataset(Arc::new(DatasetState { number, plan, ..DatasetState::clone(&self.0) }))
     }
 
-    /// The random numbers of the shuffle buffer of a stream. Public for tests, which compare a loader with the
+    /// The random numbers of the shuffle buffer of a stream. Public for tests that compare a loader with the
     /// adapters.
     #[doc(hidden)]
     #[must_use]

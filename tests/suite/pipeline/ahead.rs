@@ -62,7 +62,7 @@ impl Job {
 }
 
 fn slots(state: &State) -> u64 {
-    serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
+    serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
 /// The position of each stream: passes, samples, and samples in its buffer.

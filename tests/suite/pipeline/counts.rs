@@ -232,14 +232,16 @@ proptest! {
         }
         for number in 0..world.ranks {
             let policy = policies()[policy].clone();
-            let loader = job.builder(world, number, indexed).on_error(policy).threads(threads).build().unwrap();
+            let builder = job.builder(world, number, indexed).on_error(policy).threads(threads);
+            let loader = builder.build().unwrap();
             let mut batches = loader.epoch(0);
             let mut hints = vec![batches.size_hint()];
             while batches.next().is_some() {
                 hints.push(batches.size_hint());
             }
             for (left, (least, most)) in hints.iter().rev().enumerate() {
-                prop_assert!(*least <= left && most.is_none_or(|most| left <= most), "{} left: {:?}", left, hints);
+                let holds = *least <= left && most.is_none_or(|most| left <= most);
+                prop_assert!(holds, "{} left: {:?}", left, hints);
             }
             prop_assert_eq!((batches.size_hint(), batches.next().is_none()), ((0, Some(0)), true));
         }

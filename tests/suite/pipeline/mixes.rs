@@ -44,7 +44,11 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
         for turn in 0..3 {
             let stream = |local_stream: usize| (0..4).map(move |at| 16 * turn + 4 * at + local_stream);
             let item = |place: usize| &rows[place / 8][place % 8];
-            assert!((0..4).all(|local_stream| stream(local_stream).filter(|place| is_book(item(*place))).count() == 1));
+            assert!(
+                (0..4)
+                    .all(|local_stream| stream(local_stream).filter(|place| is_book(item(*place))).count()
+                        == 1)
+            );
         }
         for threads in [1, 3] {
             let found = all(begin(&loader(threads, 0, 1), endless), most);

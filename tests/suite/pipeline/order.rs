@@ -101,7 +101,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
 }
 
 fn slots(state: &State) -> u64 {
-    serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
+    serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
 /// One batch of each rank; `None` when one of them has ended, or after enough steps.
