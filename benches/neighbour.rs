@@ -106,7 +106,7 @@ fn benches(c: &mut Criterion) {
         }
         let one = dataset(1);
         group.bench_function("samples", |b| {
-            b.iter(|| one.samples(0).map(|sample| look_at(&sample.unwrap())).sum::<usize>());
+            b.iter(|| one.samples(0).results().map(|sample| look_at(&sample.unwrap())).sum::<usize>());
         });
         for threads in [0, 1] {
             let loader = Loader::builder(dataset(8)).batch(64).threads(threads).build().unwrap();

@@ -70,7 +70,7 @@ fn benches(c: &mut Criterion) {
 
         let one = dataset(&pattern, 1);
         group.bench_function("samples", |b| {
-            b.iter(|| one.samples(0).map(|sample| black_box(sample.unwrap()).len()).sum::<usize>())
+            b.iter(|| one.samples(0).results().map(|sample| black_box(sample.unwrap()).len()).sum::<usize>())
         });
         group.bench_function("stream", |b| {
             let count = |sum: usize, sample: shardstream::Result<Sample>| async move {

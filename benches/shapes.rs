@@ -142,14 +142,14 @@ fn restores() -> Result<()> {
             Ok(length)
         });
         let documents = |items: LoaderBuilder<usize>| items.map(|length| Ok(vec![1u8; length]));
-        let pack = |fit| move || Pack::new(ROW).fit(fit);
+        let pack = |fit| Pack::new(ROW).fit(fit);
         let rows = |row: shardstream::adapters::PackedRow<u8>| Ok(row.len());
         let buckets = Buckets::lengths(LIMITS).count(lengths[..10_000].iter().map(|length| [*length]));
         let loader = match kind {
             "map" => items,
             "chunked" => documents(items).chunked(ROW, None).map(|row| Ok(row.len())),
-            "Fit::Best" => documents(items).stage("pack", pack(Fit::Best)).map(rows),
-            "Fit::Contiguous" => documents(items).stage("pack", pack(Fit::Contiguous)).map(rows),
+            "Fit::Best" => documents(items).pack(pack(Fit::Best)).map(rows),
+            "Fit::Contiguous" => documents(items).pack(pack(Fit::Contiguous)).map(rows),
             "group_by" => items.group_by(4, |length| Ok(length % 100)).map(|group| Ok(group.len())),
             _ => items.buckets(buckets, |length| Ok([*length])),
         };

@@ -38,10 +38,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // On the caller's task: read, parse, shuffle, decode and batch, one sample at a time.
     let batches = dataset
         .stream(0)
-        .shuffle(100, dataset.seed())
+        .shuffle(100)
         .decode(Decoder::new())
         .to_tuple::<(String, i64)>(["txt", "cls"])
-        .batched(8);
+        .batch(8);
     batches
         .try_for_each(async |batch| {
             let (texts, labels): (Vec<String>, Vec<i64>) = batch.unzip();

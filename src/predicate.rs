@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 
-/// What a predicate of a `select` returns: a `bool`, or a `Result<bool>` if it reads something that may be
+/// What a predicate of a `filter` returns: a `bool`, or a `Result<bool>` if it reads something that may be
 /// damaged.
 ///
 /// With a `bool` alone, a field that cannot be read would look like a sample that is not wanted, and be left
@@ -19,7 +19,7 @@ use crate::error::Result;
 /// let is_wide = |sample: &Sample| -> shardstream::Result<bool> {
 ///     Ok(sample.json::<serde_json::Value>("json")?["width"].as_u64() >= Some(256))
 /// };
-/// let loader = Loader::builder(Dataset::builder(shards).build()?).select(is_wide).batch(1).build()?;
+/// let loader = Loader::builder(Dataset::builder(shards).build()?).filter(is_wide).batch(1).build()?;
 /// let mut batches = loader.epoch(0);
 /// assert_eq!(batches.next().unwrap()?.len(), 1);
 /// assert_eq!(batches.next().unwrap().unwrap_err().location().key(), Some("1"));

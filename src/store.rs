@@ -7,6 +7,7 @@
 //! | `s3://bucket/key` | Amazon S3 and its likes | `s3` |
 //! | `az://container/key`, `abfss://container@account.dfs.core.windows.net/key` | Azure Blob Storage | `azure` |
 //! | `http://`, `https://` | web servers, signed URLs | `http` |
+//! | `hf://datasets/OWNER/NAME@REVISION/path` | datasets of the Hugging Face Hub | `http` |
 //!
 //! Keys appear in URLs of buckets as they are, without percent-encoding, and may contain `//`. Keys that
 //! begin with `/`, or have a part `.` or `..`, are listed, but cannot be read. Objects whose names end in
@@ -24,6 +25,10 @@
 
 #[doc(hidden)]
 pub use crate::wait::interrupt_process;
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+#[doc(inline)]
+pub use shardstream_store::HttpHeaders;
 pub use shardstream_store::object_store;
 #[cfg(feature = "http")]
 #[doc(hidden)]
@@ -31,12 +36,13 @@ pub use shardstream_store::rustls;
 #[doc(inline)]
 pub use shardstream_store::{
     Body, Budget, Cache, CacheBuilder, Checksum, FileReport, GetOptions, GetResponse, ObjectInfo, ObjectUrl,
-    ObjectVersion, ObjectWriter, RecordedRequest, RequestOutcome, RequestPhase, RequestRecording,
-    RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport, VersionComparison,
+    ObjectVersion, ObjectWriter, PutCondition, RecordedRequest, RequestOutcome, RequestPhase,
+    RequestRecording, RequestReport, Source, SourceReport, Stopper, Store, StoreBuilder, StoreReport,
+    VersionComparison,
 };
 #[doc(hidden)]
 pub use shardstream_store::{
-    Compression, PartialDirectory, SHARD_SUFFIXES, WriteOptions, private_file, remove_partial_files,
-    shard_stem,
+    Compression, ObjectSums, PartialDirectory, RunningSums, SHARD_SUFFIXES, WriteOptions, private_file,
+    remove_partial_files, shard_stem,
 };
 pub(crate) use shardstream_store::{ObjectCell, ReadAheadMemory, ReadQueue, is_shard_name, write_to};

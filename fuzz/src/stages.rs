@@ -2,9 +2,9 @@
 //! right, nothing comes after the end, and no item is lost or invented.
 
 use futures::Stream;
-use shardstream::adapters::{IteratorExt, Partial, StreamExt};
+use shardstream::adapters::{IteratorExt, LastBatch, Partial, StreamExt};
 use shardstream::codec::Decoder;
-use shardstream::{Error, ErrorKind, Result, Rng, Sample};
+use shardstream::{Error, ErrorKind, Result, Sample};
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::task::Poll;
@@ -12,26 +12,26 @@ use std::task::Poll;
 /// A stage, or one and its inverse, on numbers.
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    TryMap { fails: u32 },
-    MapItem,
-    Select { drops: u32 },
+    Map { fails: u32 },
+    FlatMap { of: u32 },
+    Filter { drops: u32 },
     Shuffle { size: usize, initial: usize },
-    Batched { size: usize, partial: Partial },
-    Padded { size: usize },
+    Batch { size: usize, last: LastBatch },
     Slice { start: usize, end: usize },
     Chunked { length: usize, partial: Partial },
 }
 
 fn op(&[kind, a, b]: &[u8; 3]) -> Op {
     let partial = if b % 2 == 0 { Partial::Keep } else { Partial::Drop };
+    let last = if b % 2 == 0 { LastBatch::Keep } else { LastBatch::Drop };
     let (a, b) = (usize::from(a % 16), usize::from(b % 16));
     match kind % 8 {
-        0 => Op::TryMap { fails: a as u32 + 2 },
-        1 => Op::MapItem,
-        2 => Op::Select { drops: a as u32 + 2 },
+        0 => Op::Map { fails: a as u32 + 2 },
+        1 => Op::FlatMap { of: a as u32 + 2 },
+        2 => Op::Filter { drops: a as u32 + 2 },
         3 => Op::Shuffle { size: a, initial: b },
-        4 => Op::Batched { size: a, partial },
-        5 => Op::Padded { size: a },
+        4 => Op::Batch { size: a, last },
+        5 => Op::Batch { size: a, last: LastBatch::Pad },
         6 => Op::Slice { start: a, end: b },
         _ => Op::Chunked { length: a, partial },
     }
@@ -48,21 +48,20 @@ fn fails(number: u32, at: u32) -> Result<u32> {
 /// An operation on an iterator or a stream.
 macro_rules! apply {
     ($boxed:path, $source:expr, $op:expr) => {{
-        let source = $source;
+        let source = $source.pipeline();
         match $op {
-            Op::TryMap { fails: at } => $boxed(source.try_map(move |number| fails(number, at))),
-            Op::MapItem => $boxed(source.map_item(|number: u32| number.wrapping_add(1))),
-            Op::Select { drops } => $boxed(source.select(move |number: &u32| !number.is_multiple_of(drops))),
-            Op::Shuffle { size, initial } => {
-                $boxed(source.shuffle_items(size, Rng::new(1, 2, 3)).initial(initial))
-            }
-            Op::Batched { size, partial } => $boxed(source.batched(size).partial(partial).unbatched()),
-            Op::Padded { size } => $boxed(source.batched(size).pad().unbatched()),
+            Op::Map { fails: at } => $boxed(source.map(move |number| fails(number, at))),
+            Op::FlatMap { of } => $boxed(source.flat_map(move |number: u32| {
+                Ok((!number.is_multiple_of(of)).then_some(number.wrapping_add(1)))
+            })),
+            Op::Filter { drops } => $boxed(source.filter(move |number: &u32| !number.is_multiple_of(drops))),
+            Op::Shuffle { size, initial } => $boxed(source.seed(1, 2, 3).shuffle(size).initial(initial)),
+            Op::Batch { size, last } => $boxed(source.batch(size).last_batch(last).unbatch()),
             Op::Slice { start, end } => $boxed(source.slice(start..end)),
             Op::Chunked { length, partial } => {
-                let documents = source.map_item(|number: u32| vec![number; number as usize % 5]);
-                let rows = documents.chunked(length).separator(7).partial(partial);
-                $boxed(rows.map_item(|row| row.into_iter().fold(0, u32::wrapping_add)))
+                let documents = source.map(|number: u32| Ok(vec![number; number as usize % 5]));
+                let rows = documents.chunked(length, 7).partial(partial);
+                $boxed(rows.map(|row| Ok(row.into_iter().fold(0, u32::wrapping_add))))
             }
         }
     }};
@@ -112,15 +111,18 @@ fn model(items: &[Option<u32>], ops: &[Op]) -> Option<(Vec<u32>, usize)> {
     let mut errors = items.len() - numbers.len();
     for op in ops {
         match *op {
-            Op::TryMap { fails: at } => {
+            Op::Map { fails: at } => {
                 let before = numbers.len();
                 numbers.retain(|number| fails(*number, at).is_ok());
                 errors += before - numbers.len();
             }
-            Op::MapItem => numbers.iter_mut().for_each(|number| *number = number.wrapping_add(1)),
-            Op::Select { drops } => numbers.retain(|number| !number.is_multiple_of(drops)),
+            Op::FlatMap { of } => {
+                numbers.retain(|number| !number.is_multiple_of(of));
+                numbers.iter_mut().for_each(|number| *number = number.wrapping_add(1));
+            }
+            Op::Filter { drops } => numbers.retain(|number| !number.is_multiple_of(drops)),
             Op::Shuffle { .. } => {}
-            Op::Batched { size: 1.., partial: Partial::Keep } | Op::Padded { size: 1.. } => {}
+            Op::Batch { size: 1.., last: LastBatch::Keep | LastBatch::Pad } => {}
             _ => return None,
         }
     }
@@ -168,7 +170,8 @@ fn samples(items: &[Option<u32>], names: &[u8; 4], text: &[u8]) {
     macro_rules! chain {
         ($source:expr) => {
             $source
-                .shuffle(3, 1)
+                .pipeline()
+                .shuffle(3)
                 .rename(renames)
                 .decode(Decoder::new())
                 .to_tuple::<(i64, String)>(["cls", "txt;x"])

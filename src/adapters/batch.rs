@@ -11,8 +11,10 @@ use std::ops::Deref;
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
+/// use shardstream::loader::LastBatch;
 ///
-/// let batches: Vec<_> = (0..5).map(Ok).batched(3).pad().collect::<Result<_, _>>()?;
+/// let batches = (0..5).map(Ok).pipeline().batch(3).last_batch(LastBatch::Pad);
+/// let batches: Vec<_> = batches.collect::<Result<_, _>>()?;
 /// assert_eq!(batches[1].to_vec(), [3, 4, 4]);
 /// assert_eq!(batches[1].valid(), 2);
 /// assert_eq!(batches[1].mask().collect::<Vec<_>>(), [true, true, false]);
@@ -90,8 +92,10 @@ impl<T> Batch<T> {
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
+    /// use shardstream::loader::LastBatch;
     ///
-    /// let batch = (0..1).map(Ok).batched(3).pad().next().unwrap()?;
+    /// let mut batches = (0..1).map(Ok).pipeline().batch(3).last_batch(LastBatch::Pad);
+    /// let batch = batches.next().unwrap()?;
     /// assert_eq!((batch.len(), batch.into_valid()), (3, vec![0]));
     /// # Ok::<_, shardstream::Error>(())
     /// ```

@@ -1,17 +1,19 @@
-//! `batched`: collects items into batches.
+//! `batch`: collects items into batches.
 
-use super::{Batch, Stage, Staged, reserve};
+use super::{Batch, LastBatch, Pipeline, Stage, Staged, reserve};
 use crate::{ErrorKind, Result};
 use std::fmt;
 
-/// The stage of [`batched`](super::IteratorExt::batched).
+/// The stage of [`batch`](super::Pipeline::batch).
 pub struct Batched<T> {
     size: usize,
-    last: Last<T>,
+    last: LastBatch,
+    /// The function that clones an item, to pad the last batch.
+    clone: Option<fn(&T) -> T>,
     items: Vec<T>,
 }
 
-/// What happens to the last items if they don't fill a batch, row or group.
+/// What happens to the last items if they don't fill a row or group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Partial {
@@ -22,15 +24,9 @@ pub enum Partial {
     Drop,
 }
 
-/// [`Partial`], or padding with the function that clones an item.
-enum Last<T> {
-    Partial(Partial),
-    Pad(fn(&T) -> T),
-}
-
 impl<T> Batched<T> {
     pub(super) fn new(size: usize) -> Self {
-        Batched { size, last: Last::Partial(Partial::Keep), items: Vec::new() }
+        Batched { size, last: LastBatch::Keep, clone: None, items: Vec::new() }
     }
 
     fn take(&mut self) -> Batch<T> {
@@ -38,32 +34,28 @@ impl<T> Batched<T> {
     }
 }
 
-impl<S, T> Staged<S, Batched<T>> {
-    /// What happens to the last items if they don't fill a batch. Default: [`Partial::Keep`].
-    ///
-    /// ```
-    /// use shardstream::adapters::{IteratorExt, Partial};
-    ///
-    /// assert_eq!((0..5).map(Ok).batched(2).partial(Partial::Drop).count(), 2);
-    /// ```
-    pub fn partial(self, partial: Partial) -> Self {
-        self.with(|stage| stage.last = Last::Partial(partial))
-    }
-
-    /// Pads the last batch with clones of its last item. [`Batch::valid`] is the number of real items.
+impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
+    /// What happens to the last items if they don't fill a batch. Default: [`LastBatch::Keep`].
+    /// [`Batch::valid`] is the number of items that are not padding. [`LastBatch::Repeat`] is for loaders: a
+    /// pipeline has no first items of the epoch any more.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
+    /// use shardstream::loader::LastBatch;
     ///
-    /// let last = (0..5).map(Ok).batched(2).pad().last().unwrap()?;
+    /// let batches = |last| (0..5).map(Ok).pipeline().batch(2).last_batch(last);
+    /// assert_eq!(batches(LastBatch::Drop).count(), 2);
+    /// let last = batches(LastBatch::Pad).last().unwrap()?;
     /// assert_eq!((&*last, last.valid()), (&[4, 4][..], 1));
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn pad(self) -> Self
+    #[doc(alias = "drop_last")]
+    #[doc(alias = "drop_remainder")]
+    pub fn last_batch(self, last: LastBatch) -> Self
     where
         T: Clone,
     {
-        self.with(|stage| stage.last = Last::Pad(T::clone))
+        self.with(|stage| (stage.last, stage.clone) = (last, Some(T::clone as fn(&T) -> T)))
     }
 }
 
@@ -78,10 +70,10 @@ impl<T> Stage<T> for Batched<T> {
 
     fn drain(&mut self) -> Option<Result<Batch<T>>> {
         let mut batch = self.take();
-        match self.last {
-            Last::Partial(Partial::Keep) => {}
-            Last::Partial(Partial::Drop) => return None,
-            Last::Pad(clone) => batch.pad(self.size, clone),
+        match (self.last, self.clone) {
+            (LastBatch::Drop, _) => return None,
+            (LastBatch::Pad, Some(clone)) => batch.pad(self.size, clone),
+            _ => {}
         }
         (!batch.is_empty()).then_some(Ok(batch))
     }
@@ -89,6 +81,10 @@ impl<T> Stage<T> for Batched<T> {
     fn check(&self) -> Result<()> {
         match self.size {
             0 => Err(ErrorKind::Config("batches of 0 items: the size must be at least 1".into()).into()),
+            _ if self.last == LastBatch::Repeat => {
+                let what = "`LastBatch::Repeat` of a pipeline: only a `Loader` reads the first items again";
+                Err(ErrorKind::Config(what.into()).into())
+            }
             _ => Ok(()),
         }
     }
@@ -98,7 +94,7 @@ impl<T> Stage<T> for Batched<T> {
         let (waiting, size) = (self.items.len(), self.size.max(1));
         let least = waiting.saturating_add(upstream.0);
         let least = match self.last {
-            Last::Partial(Partial::Drop) => least / size,
+            LastBatch::Drop => least / size,
             _ => least.div_ceil(size),
         };
         (least, upstream.1.and_then(|most| most.checked_add(usize::from(waiting > 0))))
@@ -107,13 +103,9 @@ impl<T> Stage<T> for Batched<T> {
 
 impl<T> fmt::Debug for Batched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last: &dyn fmt::Debug = match &self.last {
-            Last::Partial(partial) => partial,
-            Last::Pad(_) => &format_args!("Pad"),
-        };
         f.debug_struct("Batched")
             .field("size", &self.size)
-            .field("last", last)
+            .field("last", &self.last)
             .field("waiting", &self.items.len())
             .finish()
     }
@@ -127,43 +119,43 @@ mod tests {
 
     #[test]
     fn the_last_batch() {
-        let keep = both!(oks(0..5), |source| source.batched(2));
+        let keep = both!(oks(0..5), |source| source.batch(2));
         assert_eq!(keep, [Ok(vec![0, 1].into()), Ok(vec![2, 3].into()), Ok(vec![4].into())]);
-        let drop = both!(oks(0..5), |source| source.batched(2).partial(Partial::Drop));
+        let drop = both!(oks(0..5), |source| source.batch(2).last_batch(LastBatch::Drop));
         assert_eq!(drop, keep[..2]);
-        let pad = both!(oks(0..5), |source| source.batched(2).pad());
+        let pad = both!(oks(0..5), |source| source.batch(2).last_batch(LastBatch::Pad));
         assert_eq!(pad[..2], keep[..2]);
         assert_eq!(pad[2].as_deref(), Ok(&[4, 4][..]));
         assert_eq!(pad[2].as_ref().unwrap().valid(), 1);
         for out in [
-            both!(oks(0..4), |source| source.batched(2)),
-            both!(oks(0..4), |source| source.batched(2).partial(Partial::Drop)),
-            both!(oks(0..4), |source| source.batched(2).pad()),
+            both!(oks(0..4), |source| source.batch(2)),
+            both!(oks(0..4), |source| source.batch(2).last_batch(LastBatch::Drop)),
+            both!(oks(0..4), |source| source.batch(2).last_batch(LastBatch::Pad)),
         ] {
             assert_eq!(out, keep[..2]);
         }
-        assert_eq!(both!(oks(0..0), |source| source.batched(2).pad()), []);
+        assert_eq!(both!(oks(0..0), |source| source.batch(2).last_batch(LastBatch::Pad)), []);
     }
 
     #[test]
     fn an_error_comes_at_once_and_the_batch_continues() {
         let items = || vec![Ok(0), fault("a"), Ok(1), Ok(2), fault("b")];
-        let out = both!(items(), |source| source.batched(2));
+        let out = both!(items(), |source| source.batch(2));
         assert_eq!(out, [Err("a".into()), Ok(vec![0, 1].into()), Err("b".into()), Ok(vec![2].into())]);
     }
 
     #[test]
     fn batches_of_nothing_are_an_error() {
-        let mut batches = oks(0..5).into_iter().batched(0);
+        let mut batches = oks(0..5).into_iter().pipeline().batch(0);
         assert_eq!(batches.size_hint(), (1, Some(1)));
         assert!(matches!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(batches.next().is_none());
-        assert_eq!(both!(oks(0..5), |source| source.batched(0)).len(), 1);
+        assert_eq!(both!(oks(0..5), |source| source.batch(0)).len(), 1);
     }
 
     #[test]
     fn an_absurd_size_does_not_reserve_memory() {
-        let out = both!(oks(0..3), |source| source.batched(usize::MAX));
+        let out = both!(oks(0..3), |source| source.batch(usize::MAX));
         assert_eq!(out, [Ok(vec![0, 1, 2].into())]);
     }
 }

@@ -1,11 +1,11 @@
 //! `chunked`: concatenates documents and cuts them into rows of one length.
 
-use super::{Partial, SavedStage, Stage, Staged};
+use super::{Partial, Pipeline, SavedStage, Stage, Staged};
 use crate::{ErrorKind, Result};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// The stage of [`chunked`](super::IteratorExt::chunked).
+/// The stage of [`chunked`](super::Pipeline::chunked).
 pub struct Chunked<T> {
     length: usize,
     separator: Option<T>,
@@ -46,26 +46,13 @@ impl<T> Chunked<T> {
     }
 }
 
-impl<S, T> Staged<S, Chunked<T>> {
-    /// Appends a token to each document, such as that for the end of a text.
-    ///
-    /// ```
-    /// use shardstream::adapters::IteratorExt;
-    ///
-    /// let rows = [vec![1, 2], vec![3]].into_iter().map(Ok).chunked(5).separator(0);
-    /// assert_eq!(rows.collect::<shardstream::Result<Vec<_>>>()?, [[1, 2, 0, 3, 0]]);
-    /// # Ok::<_, shardstream::Error>(())
-    /// ```
-    pub fn separator(self, token: T) -> Self {
-        self.with(|stage| stage.separator = Some(token))
-    }
-
+impl<S, T> Pipeline<Staged<S, Chunked<T>>, Vec<T>> {
     /// What happens to the last tokens if they don't fill a row. Default: [`Partial::Drop`].
     ///
     /// ```
     /// use shardstream::adapters::{IteratorExt, Partial};
     ///
-    /// let rows = [vec![1, 2, 3]].into_iter().map(Ok).chunked(2).partial(Partial::Keep);
+    /// let rows = [vec![1, 2, 3]].into_iter().map(Ok).pipeline().chunked(2, None).partial(Partial::Keep);
     /// assert_eq!(rows.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 2], vec![3]]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
@@ -160,16 +147,16 @@ mod tests {
     #[test]
     fn rows_span_documents() {
         let items = || vec![Ok(vec![1, 2]), Ok(vec![]), fault("bad"), Ok(vec![3, 4, 5, 6, 7]), Ok(vec![8])];
-        let rows = both!(items(), |source| source.chunked(3));
+        let rows = both!(items(), |source| source.chunked(3, None));
         assert_eq!(rows, [Err("bad".into()), Ok(vec![1, 2, 3]), Ok(vec![4, 5, 6])]);
-        let rows = both!(items(), |source| source.chunked(3).separator(0).partial(Partial::Keep));
+        let rows = both!(items(), |source| source.chunked(3, 0).partial(Partial::Keep));
         let wanted =
             [Ok(vec![1, 2, 0]), Err("bad".into()), Ok(vec![0, 3, 4]), Ok(vec![5, 6, 7]), Ok(vec![0, 8, 0])];
         assert_eq!(rows, wanted);
-        let rows = both!(items(), |source| source.chunked(100).partial(Partial::Keep));
+        let rows = both!(items(), |source| source.chunked(100, None).partial(Partial::Keep));
         assert_eq!(rows, [Err("bad".into()), Ok(vec![1, 2, 3, 4, 5, 6, 7, 8])]);
-        assert_eq!(both!(items(), |source| source.chunked(0)).len(), 1);
-        assert_eq!(both!(items(), |source| source.chunked(usize::MAX)), [Err("bad".into())]);
+        assert_eq!(both!(items(), |source| source.chunked(0, None)).len(), 1);
+        assert_eq!(both!(items(), |source| source.chunked(usize::MAX, None)), [Err("bad".into())]);
     }
 
     proptest! {
@@ -214,7 +201,7 @@ mod tests {
             length in 1usize..9,
         ) {
             let all: Vec<u8> = documents.concat();
-            let rows = documents.into_iter().map(Ok).chunked(length).partial(Partial::Keep);
+            let rows = documents.into_iter().map(Ok).pipeline().chunked(length, None).partial(Partial::Keep);
             let rows: Vec<Vec<u8>> = rows.collect::<Result<_>>().unwrap();
             prop_assert!(rows.iter().map(Vec::as_slice).eq(all.chunks(length)));
         }

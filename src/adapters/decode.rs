@@ -35,9 +35,9 @@ mod tests {
         assert!(out[1].as_ref().unwrap_err().contains("sample b"), "{out:?}");
 
         use crate::adapters::IteratorExt;
-        let error = samples().into_iter().decode(Decoder::new()).nth(1).unwrap().unwrap_err();
+        let error = samples().into_iter().pipeline().decode(Decoder::new()).nth(1).unwrap().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Decode { field, .. } if field == "cls"));
-        let mut refused = samples().into_iter().decode(Decoder::new().only(&[]));
+        let mut refused = samples().into_iter().pipeline().decode(Decoder::new().only(&[]));
         assert!(matches!(refused.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(refused.next().is_none());
     }

@@ -19,8 +19,8 @@ const MAX_WAITING: usize = 1000;
 /// ```
 /// use shardstream::adapters::{GroupBy, IteratorExt};
 ///
-/// let words = ["ant", "bee", "ape", "bat", "cat"].into_iter().map(Ok);
-/// let pairs = words.stage(GroupBy::new(2, |word: &&str| Ok(word.chars().next())));
+/// let words = ["ant", "bee", "ape", "bat", "cat"].into_iter().map(Ok).pipeline();
+/// let pairs = words.stage("pairs", || GroupBy::new(2, |word: &&str| Ok(word.chars().next())));
 /// let pairs: Vec<_> = pairs.collect::<shardstream::Result<_>>()?;
 /// assert_eq!(pairs, [vec!["ant", "ape"], vec!["bee", "bat"], vec!["cat"]]);
 /// # Ok::<_, shardstream::Error>(())
@@ -83,8 +83,9 @@ where
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt};
     ///
-    /// let words = ["ant", "bee", "cat", "ape"].into_iter().map(Ok);
-    /// let pairs = words.stage(GroupBy::new(2, |word: &&str| Ok(word.chars().next())).max_waiting(2));
+    /// let words = ["ant", "bee", "cat", "ape"].into_iter().map(Ok).pipeline();
+    /// let first = |word: &&str| Ok(word.chars().next());
+    /// let pairs = words.stage("pairs", || GroupBy::new(2, first).max_waiting(2));
     /// let pairs = pairs.collect::<shardstream::Result<Vec<_>>>()?;
     /// assert_eq!(pairs, [["ant"], ["bee"], ["cat"], ["ape"]]); // "ant" did not wait for "ape"
     /// # Ok::<_, shardstream::Error>(())
@@ -99,7 +100,7 @@ where
     /// use shardstream::adapters::{GroupBy, IteratorExt, Partial};
     ///
     /// let group_by = GroupBy::new(2, |n: &u32| Ok(n % 2)).partial(Partial::Drop);
-    /// let pairs = [1, 2, 3].into_iter().map(Ok).stage(group_by);
+    /// let pairs = [1, 2, 3].into_iter().map(Ok).pipeline().stage("pairs", || group_by);
     /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [[1, 3]]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
@@ -113,7 +114,8 @@ where
     /// ```
     /// use shardstream::adapters::{GroupBy, IteratorExt};
     ///
-    /// let runs = [1, 1, 2, 1].into_iter().map(Ok).stage(GroupBy::new(9, |n: &u32| Ok(*n)).adjacent());
+    /// let numbers = [1, 1, 2, 1].into_iter().map(Ok).pipeline();
+    /// let runs = numbers.stage("runs", || GroupBy::new(9, |n: &u32| Ok(*n)).adjacent());
     /// assert_eq!(runs.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 1], vec![2], vec![1]]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
@@ -264,7 +266,7 @@ mod tests {
     }
 
     fn groups(keys: &[u64], stage: GroupBy<(u64, u64), u64, Key>) -> Vec<Option<Vec<u64>>> {
-        let items = keys.iter().copied().zip(0..).map(Ok).stage(stage);
+        let items = keys.iter().copied().zip(0..).map(Ok).pipeline().stage("groups", || stage).results();
         items.map(|group| Some(group.ok()?.into_iter().map(|(_, number)| number).collect())).collect()
     }
 
@@ -318,7 +320,8 @@ mod tests {
                         let mut resumed = stage(size, most, partial, adjacent);
                         resumed.restore(&saved).unwrap();
                         let begin = number + 1 - saved.inputs as usize;
-                        let rest = keys.iter().copied().zip(0..).skip(begin).map(Ok).stage(resumed);
+                        let rest = keys.iter().copied().zip(0..).skip(begin).map(Ok).pipeline();
+                        let rest = rest.stage("groups", || resumed).results();
                         let numbers = |group: Vec<(u64, u64)>| group.into_iter().map(|(_, at)| at).collect();
                         let rest = rest.map(|group| Some(numbers(group.ok()?)));
                         prop_assert_eq!(rest.collect::<Vec<Option<Vec<u64>>>>(), &whole[given..]);

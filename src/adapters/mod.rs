@@ -1,58 +1,60 @@
 //! Adapters on iterators and streams: the stages between samples and batches.
 //!
-//! [`IteratorExt`] and [`StreamExt`] add the same adapters to iterators and to streams of
-//! [`Result`](crate::Result)s. Each adapter is one [`Stage`], a state machine that iterators and streams
-//! drive alike, so that the results are the same.
+//! [`Pipeline`] is an iterator or a stream of [`Result`](crate::Result)s with stages as methods. They have
+//! the names, the arguments and the results of those of a [`LoaderBuilder`](crate::loader::LoaderBuilder).
+//! Each is one [`Stage`], a state machine that iterators and streams drive alike, so that the results are the
+//! same.
+//!
+//! | stage | what it does |
+//! |---|---|
+//! | [`map`](Pipeline::map) | map each item to another one |
+//! | [`filter`](Pipeline::filter) | keep the items for which a predicate is true |
+//! | [`filter_map`](Pipeline::filter_map) | map each item to another one, or to none |
+//! | [`flat_map`](Pipeline::flat_map) | map each item to any number of others |
+//! | [`shuffle`](Pipeline::shuffle) | shuffle in a buffer |
+//! | [`decode`](Pipeline::decode) | decode the fields of samples |
+//! | [`rename`](Pipeline::rename), [`rename_only`](Pipeline::rename_only) | rename fields |
+//! | [`to_tuple`](Pipeline::to_tuple) | convert samples to tuples of Rust types |
+//! | [`batch`](Pipeline::batch), [`last_batch`](Pipeline::last_batch) | collect items into batches |
+//! | [`chunked`](Pipeline::chunked) | cut documents of tokens into rows of one length |
+//! | [`pack`](Pipeline::pack) | pack whole documents into rows |
+//! | [`group_by`](Pipeline::group_by) | group items by class, speaker or video |
+//! | [`stage`](Pipeline::stage) | append a stage of your own |
+//!
+//! A pipeline alone has these:
 //!
 //! | adapter | what it does |
 //! |---|---|
-//! | [`try_map`](IteratorExt::try_map), [`map_item`](IteratorExt::map_item) | map each item to another one |
-//! | [`par_map`](IteratorExt::par_map) | `try_map` on several threads, in the same order |
-//! | [`select`](IteratorExt::select) | keep the items for which a predicate is true |
-//! | [`shuffle`], [`shuffle_with`], [`shuffle_items`] | shuffle in a buffer |
-//! | [`decode`](IteratorExt::decode) | decode the fields of samples |
-//! | [`rename`](IteratorExt::rename) | rename fields |
-//! | [`to_tuple`](IteratorExt::to_tuple) | convert samples to tuples of Rust types |
-//! | [`batched`](IteratorExt::batched) | collect items into batches |
-//! | [`unbatched`](IteratorExt::unbatched) | split batches into items |
-//! | [`chunked`](IteratorExt::chunked) | cut documents of tokens into rows of one length |
-//! | [`stage`](IteratorExt::stage) with [`Pack`] | pack documents into rows |
-//! | [`stage`](IteratorExt::stage) with [`GroupBy`] | group items by class, speaker or video |
-//! | [`slice`](IteratorExt::slice) | take a range of the items |
-//! | [`with_epoch`](IteratorExt::with_epoch) | cut an endless source into epochs |
-//! | [`prefetch`](IteratorExt::prefetch) | run everything before it ahead on a thread |
-//! | [`stage`](IteratorExt::stage) | append a stage of your own |
+//! | [`unbatch`](Pipeline::unbatch) | split batches into items |
+//! | [`slice`](Pipeline::slice) | take a range of the items |
+//! | [`with_epoch`](Pipeline::with_epoch) | cut an endless source into epochs |
+//! | [`par_map`](Pipeline::par_map) | `map` on several threads, in the same order |
+//! | [`prefetch`](Pipeline::prefetch) | run everything before it ahead on a thread |
 //! | [`round_robin`], [`random_mix`] | mix several sources |
 //!
-//! [`shuffle`]: IteratorExt::shuffle
-//! [`shuffle_with`]: IteratorExt::shuffle_with
-//! [`shuffle_items`]: IteratorExt::shuffle_items
-//!
-//! The names are those of Python's webdataset, where it has the stage. The standard library, `futures` and
-//! `itertools` have no methods of these names, so that all can be imported side by side; `map`, `take`,
-//! `filter`, `chain` and the like are theirs. `par_map` and `prefetch` are for iterators;
-//! [`Background::into_stream`] turns their result into a stream, and `futures::executor::block_on_stream` a
-//! stream into an iterator.
+//! `par_map` and `prefetch` are for iterators; [`into_stream`](Pipeline::into_stream) turns their result into
+//! a stream, and `futures::executor::block_on_stream` a stream into an iterator.
 //!
 //! # Errors
 //!
-//! An error passes every adapter at once, ahead of the items that wait in a buffer or a batch. It does not
-//! end the iteration: the next call continues with the next item, and the caller decides whether to stop or
-//! to skip.
+//! An error passes every stage at once, ahead of the items that wait in a buffer or a batch. It does not end
+//! the iteration: the next call continues with the next item, and the caller decides whether to stop or to
+//! skip.
 //!
 //! ```
 //! use shardstream::adapters::IteratorExt;
 //! use shardstream::{Error, Result};
 //!
-//! let numbers = ["1", "2", "three", "4"].into_iter().map(Ok);
-//! let batches = numbers.try_map(|text| text.parse::<i32>().map_err(Error::step)).batched(2);
+//! let texts = ["1", "2", "three", "4"].into_iter().map(Ok).pipeline();
+//! let batches = texts.map(|text| text.parse::<i32>().map_err(Error::step)).batch(2).results();
 //! let shown: Vec<_> = batches.map(|batch| batch.map_or("error".into(), |b| format!("{:?}", &*b))).collect();
 //! assert_eq!(shown, ["[1, 2]", "error", "[4]"]);
 //! ```
 //!
 //! # Options
 //!
-//! Options are set on what an adapter returns: `batched(32).pad()`, `shuffle(1000, 42).max_bytes(1 << 30)`.
+//! Options are set on what a stage returns: `batch(32).last_batch(LastBatch::Pad)`,
+//! `shuffle(1000).shuffle_bytes(1 << 30)`.
 //! A bad option is an error, which is the first and only item.
 
 mod batch;
@@ -61,15 +63,17 @@ mod buckets;
 mod chunked;
 mod decode;
 mod epochs;
-mod ext;
 mod fields;
+mod filter;
 mod group_by;
+mod last_batch;
 mod map;
+mod methods;
 mod mix;
 mod pack;
 mod parallel;
+mod pipeline;
 mod rename;
-mod select;
 mod shuffle;
 mod sliced;
 mod stage;
@@ -87,18 +91,20 @@ pub(crate) use buckets::BucketPlan;
 pub use buckets::Buckets;
 pub use chunked::Chunked;
 pub use epochs::{Epoch, Epochs};
-pub use ext::{IteratorExt, StreamExt};
+pub use filter::Filtered;
 pub use group_by::GroupBy;
-pub use map::{MapItem, TryMap};
+pub use last_batch::LastBatch;
+pub use map::{FilterMap, FlatMap, Map};
 pub use mix::{Mix, random_mix, round_robin};
 pub use pack::{Fit, Pack, PackedRow};
-pub(crate) use parallel::Threads;
 pub use parallel::{Background, BackgroundStream};
+pub(crate) use parallel::{Threads, prefetch};
+pub use pipeline::{IteratorExt, Pipeline, StreamExt};
 pub use rename::Rename;
-pub use select::Select;
 pub use shuffle::Shuffle;
 pub(crate) use shuffle::{ReplayedBuffer, replay};
 pub use sliced::Sliced;
+pub(crate) use stage::bad_option;
 pub use stage::{SavedStage, Stage, Staged};
 pub use to_tuple::{FromFields, ToTuple};
 pub use unbatched::Unbatched;

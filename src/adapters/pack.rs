@@ -25,7 +25,7 @@ const LOOK_AHEAD: usize = 1000;
 /// use shardstream::adapters::{IteratorExt, Pack};
 ///
 /// let documents = [vec![1; 5], vec![2; 2], vec![3; 3], vec![4; 6]].into_iter().map(Ok);
-/// let rows: Vec<_> = documents.stage(Pack::new(8)).collect::<shardstream::Result<_>>()?;
+/// let rows: Vec<_> = documents.pipeline().pack(Pack::new(8)).collect::<shardstream::Result<_>>()?;
 /// assert_eq!(rows[0].tokens(), [1, 1, 1, 1, 1, 3, 3, 3]);
 /// assert_eq!(rows[1].tokens(), [2, 2, 4, 4, 4, 4, 4, 4]);
 /// assert_eq!(rows[0].segments(8), [1, 1, 1, 1, 1, 2, 2, 2]);
@@ -33,7 +33,7 @@ const LOOK_AHEAD: usize = 1000;
 /// # Ok::<_, shardstream::Error>(())
 /// ```
 ///
-/// In a loader, add it by [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage): each logical stream
+/// In a loader, add it by [`LoaderBuilder::pack`](crate::loader::LoaderBuilder::pack): each logical stream
 /// has its own. A restore reads the documents again that were packed together; with `Contiguous`, only the
 /// one in which the last row ended.
 #[derive(Debug, Clone)]
@@ -106,9 +106,11 @@ impl<N> Pack<N> {
     /// ```
     /// use shardstream::adapters::{IteratorExt, Pack};
     ///
-    /// let documents = [vec![1; 3], vec![2; 4], vec![3; 1]].into_iter().map(Ok);
-    /// let rows = documents.stage(Pack::new(4).look_ahead(2)).map(|row| row.unwrap().tokens().to_vec());
-    /// assert_eq!(rows.collect::<Vec<_>>(), [vec![1, 1, 1], vec![2, 2, 2, 2], vec![3]]);
+    /// let documents = [vec![1; 3], vec![2; 4], vec![3; 1]].into_iter().map(Ok).pipeline();
+    /// let rows = documents.pack(Pack::new(4).look_ahead(2)).map(|row| Ok(row.tokens().to_vec()));
+    /// let rows = rows.collect::<shardstream::Result<Vec<_>>>()?;
+    /// assert_eq!(rows, [vec![1, 1, 1], vec![2, 2, 2, 2], vec![3]]);
+    /// # Ok::<_, shardstream::Error>(())
     /// ```
     pub fn look_ahead(self, documents: usize) -> Self {
         Pack { look_ahead: documents, ..self }
@@ -121,11 +123,21 @@ impl<N> Pack<N> {
     ///
     /// let documents = [vec![1; 3], vec![2; 4], vec![3; 1]].into_iter().map(Ok);
     /// let pack = Pack::new(4).fit(Fit::Contiguous);
-    /// let rows = documents.stage(pack).map(|row| row.unwrap().tokens().to_vec());
-    /// assert_eq!(rows.collect::<Vec<_>>(), [[1, 1, 1, 2], [2, 2, 2, 3]]);
+    /// let rows = documents.pipeline().pack(pack).map(|row| Ok(row.tokens().to_vec()));
+    /// assert_eq!(rows.collect::<shardstream::Result<Vec<_>>>()?, [[1, 1, 1, 2], [2, 2, 2, 3]]);
+    /// # Ok::<_, shardstream::Error>(())
     /// ```
     pub fn fit(self, fit: Fit) -> Self {
         Pack { fit, ..self }
+    }
+
+    /// The name of the stage, with its options.
+    pub(crate) fn name(&self) -> String {
+        match self.fit {
+            Fit::Contiguous => format!("pack({}, contiguous)", self.length),
+            Fit::Best => format!("pack({}, best of {})", self.length, self.look_ahead),
+            Fit::First => format!("pack({}, first of {})", self.length, self.look_ahead),
+        }
     }
 
     fn wait(&mut self, document: Vec<N>) {
@@ -181,6 +193,13 @@ impl<N> Pack<N> {
         }
         self.waiting -= row.tokens.len();
         row
+    }
+}
+
+impl<N> From<usize> for Pack<N> {
+    /// Packs documents into rows of at most this many tokens.
+    fn from(length: usize) -> Self {
+        Pack::new(length)
     }
 }
 

@@ -1,10 +1,10 @@
 //! `rename`: renames the fields of samples.
 
-use super::{Stage, Staged, fields};
+use super::{Stage, fields};
 use crate::{ErrorKind, Result, Sample, Value};
 use bytestring::ByteString;
 
-/// The stage of [`rename`](super::IteratorExt::rename).
+/// The stage of [`rename`](super::Pipeline::rename).
 #[derive(Debug, Clone)]
 pub struct Rename {
     /// The new name of each field, and the spec of its old one.
@@ -14,33 +14,19 @@ pub struct Rename {
 }
 
 impl Rename {
-    pub(super) fn new<N: Into<ByteString>, O: Into<ByteString>>(
+    pub(crate) fn new<N: Into<ByteString>, O: Into<ByteString>>(
         names: impl IntoIterator<Item = (N, O)>,
     ) -> Self {
         let (new, old) = names.into_iter().map(|(new, old)| (new.into(), old.into())).unzip();
         Rename { new, old, only: false }
     }
-}
 
-impl<S> Staged<S, Rename> {
     /// Drops all fields that are not renamed.
-    ///
-    /// ```
-    /// use shardstream::Sample;
-    /// use shardstream::adapters::IteratorExt;
-    ///
-    /// let samples = [Ok(Sample::new("a").with("jpg", b"...").with("cls", 7))].into_iter();
-    /// let sample = samples.rename([("label", "cls")]).only().next().unwrap()?;
-    /// assert!(sample.get("label").is_some() && sample.get("jpg").is_none());
-    /// # Ok::<_, shardstream::Error>(())
-    /// ```
-    pub fn only(self) -> Self {
-        self.with(|stage| stage.only = true)
+    pub(crate) fn only(self) -> Self {
+        Rename { only: true, ..self }
     }
-}
 
-impl Rename {
-    fn apply(&self, mut sample: Sample) -> Result<Sample> {
+    pub(crate) fn apply(&self, mut sample: Sample) -> Result<Sample> {
         let mut values = Vec::with_capacity(self.old.len());
         for (at, old) in self.old.iter().enumerate() {
             values.push(fields::take::<Value>(&mut sample, old, &self.old[at + 1..])?);
@@ -54,6 +40,19 @@ impl Rename {
     }
 }
 
+impl Rename {
+    /// Checks that each new name is given once.
+    pub(crate) fn check(&self) -> Result<()> {
+        let duplicate = self.new.iter().enumerate().find(|(at, name)| self.new[..*at].contains(name));
+        match duplicate {
+            Some((_, name)) => {
+                Err(ErrorKind::Config(format!("two fields are to be renamed to {name:?}")).into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl Stage<Sample> for Rename {
     type Out = Sample;
 
@@ -62,13 +61,7 @@ impl Stage<Sample> for Rename {
     }
 
     fn check(&self) -> Result<()> {
-        let duplicate = self.new.iter().enumerate().find(|(at, name)| self.new[..*at].contains(name));
-        match duplicate {
-            Some((_, name)) => {
-                Err(ErrorKind::Config(format!("two fields are to be renamed to {name:?}")).into())
-            }
-            None => Ok(()),
-        }
+        Rename::check(self)
     }
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
@@ -114,18 +107,18 @@ mod tests {
 
     #[test]
     fn only_drops_the_others() {
-        let out = both!(vec![Ok(sample())], |source| source.rename([("y", "cls")]).only());
+        let out = both!(vec![Ok(sample())], |source| source.rename_only([("y", "cls")]));
         assert_eq!(fields(out[0].as_ref().unwrap()), ["y=1"]);
         assert_eq!(out[0].as_ref().unwrap().key(), "k");
     }
 
     #[test]
     fn missing_fields_and_duplicate_names_are_errors() {
-        let mut out = [Ok(sample())].into_iter().rename([("x", "gif;webp")]);
+        let mut out = [Ok(sample())].into_iter().pipeline().rename([("x", "gif;webp")]);
         let error = out.next().unwrap().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::MissingField { wanted, .. } if wanted == "gif;webp"));
         assert_eq!(error.location().key(), Some("k"));
-        let mut out = [Ok(sample())].into_iter().rename([("x", "jpg"), ("x", "png")]);
+        let mut out = [Ok(sample())].into_iter().pipeline().rename([("x", "jpg"), ("x", "png")]);
         assert!(matches!(out.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
     }
 }

@@ -1,16 +1,17 @@
 //! `shuffle`: shuffles items in a buffer.
 
-use super::{Stage, Staged};
+use super::{Pipeline, Stage, Staged};
 use crate::memory::{Gauge, Level};
 use crate::{ErrorKind, Result, Rng, Sample};
+use std::any::Any;
 use std::fmt;
 
-/// The stage of [`shuffle`](super::IteratorExt::shuffle): a buffer from which items are drawn at random.
+/// The stage of [`shuffle`](super::Pipeline::shuffle): a buffer from which items are drawn at random.
 ///
 /// The buffer fills up to its size; from then on, each item that is added replaces a random one, which is
 /// returned. At the end the rest is returned in random order. The order depends only on the random numbers
-/// and the number of items, never on time; with [`max_bytes`](Staged::max_bytes), on the sizes of the items
-/// too.
+/// and the number of items, never on time; with [`shuffle_bytes`](Pipeline::shuffle_bytes), on the sizes of
+/// the items too.
 pub struct Shuffle<T> {
     size: usize,
     /// Number of items from which on one is drawn: `initial` at first, then growing up to `size`.
@@ -26,9 +27,11 @@ pub struct Shuffle<T> {
     rng: Rng,
 }
 
-impl Shuffle<Sample> {
-    pub(super) fn samples(size: usize, rng: Rng) -> Self {
-        Self::new(size, rng, |sample| {
+impl<T: 'static> Shuffle<T> {
+    /// A buffer that holds samples compact and counts their bytes, and other items as they are.
+    pub(super) fn of_any(size: usize, rng: Rng) -> Self {
+        Self::new(size, rng, |item| {
+            let Some(sample) = (item as &mut dyn Any).downcast_mut::<Sample>() else { return 0 };
             sample.compact();
             sample.size()
         })
@@ -36,10 +39,6 @@ impl Shuffle<Sample> {
 }
 
 impl<T> Shuffle<T> {
-    pub(super) fn items(size: usize, rng: Rng) -> Self {
-        Self::new(size, rng, |_| 0)
-    }
-
     pub(crate) fn new(size: usize, rng: Rng, admit: fn(&mut T) -> usize) -> Self {
         let size = size.max(1);
         let (buffer, level) = (Vec::new(), Level::default());
@@ -110,7 +109,7 @@ pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>)
     Some(ReplayedBuffer { held, inputs: length.unwrap_or(inputs), rng })
 }
 
-impl<S, T> Staged<S, Shuffle<T>> {
+impl<S, T> Pipeline<Staged<S, Shuffle<T>>, T> {
     /// Returns items as soon as `count` of them are in the buffer. It then grows by one with each item that
     /// is returned, until it is full.
     ///
@@ -119,10 +118,9 @@ impl<S, T> Staged<S, Shuffle<T>> {
     /// buffer as that size.
     ///
     /// ```
-    /// use shardstream::Rng;
     /// use shardstream::adapters::IteratorExt;
     ///
-    /// let mut numbers = (0..1000).map(Ok).shuffle_items(500, Rng::new(42, 0, 0)).initial(10);
+    /// let mut numbers = (0..1000).map(Ok).pipeline().shuffle(500).initial(10);
     /// assert!(numbers.next().unwrap()? < 10);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
@@ -131,7 +129,7 @@ impl<S, T> Staged<S, Shuffle<T>> {
     }
 }
 
-impl<S> Staged<S, Shuffle<Sample>> {
+impl<S> Pipeline<Staged<S, Shuffle<Sample>>, Sample> {
     /// Bounds the bytes of the samples in the buffer: beyond them, samples are returned although the buffer
     /// is not full. A single sample beyond the bound passes through.
     ///
@@ -142,12 +140,12 @@ impl<S> Staged<S, Shuffle<Sample>> {
     /// use shardstream::adapters::IteratorExt;
     ///
     /// let samples = (0..100).map(|n| Ok(Sample::new(n.to_string()).with("bin", vec![0; 1000])));
-    /// let mut shuffled = samples.shuffle(1000, 42).max_bytes(9_500); // holds about ten samples
+    /// let mut shuffled = samples.pipeline().shuffle(1000).shuffle_bytes(9_500); // holds about ten samples
     /// let key: u32 = shuffled.next().unwrap()?.key().parse().unwrap();
     /// assert!(key < 10);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn max_bytes(self, bytes: usize) -> Self {
+    pub fn shuffle_bytes(self, bytes: usize) -> Self {
         self.with(|stage| stage.max_bytes = bytes)
     }
 }
@@ -216,8 +214,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn order(count: i32, size: usize, seed: u64) -> Vec<i32> {
-        let rng = || Rng::keyed(Purpose::Shuffle, seed, 0, 0);
-        let out = both!(oks(0..count), |source| source.shuffle_items(size, rng()));
+        let out = both!(oks(0..count), |source| source.seed(seed, 0, 0).shuffle(size));
         out.into_iter().map(Result::unwrap).collect()
     }
 
@@ -225,8 +222,7 @@ mod tests {
     fn golden() {
         assert_eq!(order(12, 4, 42), [3, 4, 5, 2, 7, 0, 6, 8, 11, 1, 10, 9]);
         assert_eq!(order(12, 100, 42), [9, 10, 7, 4, 11, 1, 3, 6, 5, 8, 0, 2]);
-        let rng = || Rng::keyed(Purpose::Shuffle, 1, 2, 3);
-        let initial = both!(oks(0..12), |source| source.shuffle_items(6, rng()).initial(2));
+        let initial = both!(oks(0..12), |source| source.seed(1, 2, 3).shuffle(6).initial(2));
         assert_eq!(
             initial.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
             [1, 2, 3, 7, 9, 5, 4, 11, 10, 8, 6, 0]
@@ -248,8 +244,7 @@ mod tests {
                 .flatten()
                 .collect::<Vec<_>>()
         };
-        let rng = || Rng::keyed(Purpose::Shuffle, 0, 0, 0);
-        let out = both!(items(), |source| source.shuffle_items(5, rng()));
+        let out = both!(items(), |source| source.shuffle(5));
         assert_eq!(out[0], Err("a".into()), "three items are waiting for the buffer to fill");
         assert_eq!(
             out.iter().position(|item| *item == Err("b".into())),
@@ -267,7 +262,7 @@ mod tests {
             asked.set(asked.get() + 1);
             Ok(n)
         });
-        let mut items = source.shuffle_items(10, Rng::new(0, 0, 0)).initial(4);
+        let mut items = source.pipeline().shuffle(10).initial(4);
         let mut steps = vec![asked.get()];
         for _ in 0..9 {
             items.next();
@@ -278,14 +273,15 @@ mod tests {
 
     #[test]
     fn no_more_can_be_drawn_than_were_added() {
-        assert!(replay(4, Rng::new(0, 0, 0), 11, Some(10)).is_none());
-        assert!(replay(4, Rng::new(0, 0, 0), 10, Some(10)).unwrap().held.is_empty());
+        let rng = || Rng::new(0, 0, 0);
+        assert!(replay(4, rng(), 11, Some(10)).is_none());
+        assert!(replay(4, rng(), 10, Some(10)).unwrap().held.is_empty());
     }
 
     #[test]
     fn max_bytes_bounds_the_buffer() {
         let samples = || (0..50).map(|n| Ok(Sample::new(n.to_string()).with("bin", vec![0; 100])));
-        let mut items = samples().shuffle(40, 1).max_bytes(1000);
+        let mut items = samples().pipeline().shuffle(40).shuffle_bytes(1000);
         let mut keys = BTreeSet::new();
         while let Some(sample) = items.next() {
             keys.insert(sample.unwrap().key().to_owned());
@@ -294,9 +290,9 @@ mod tests {
         }
         assert_eq!(keys.len(), 50);
         let huge =
-            both!(vec![Ok(Sample::new("k").with("bin", vec![0; 99]))], |s| s.shuffle(9, 1).max_bytes(1));
+            both!(vec![Ok(Sample::new("k").with("bin", vec![0; 99]))], |s| s.shuffle(9).shuffle_bytes(1));
         assert_eq!(huge.len(), 1);
-        let none = both!(samples().collect::<Vec<_>>(), |source| source.shuffle(40, 1).max_bytes(0));
+        let none = both!(samples().collect::<Vec<_>>(), |source| source.shuffle(40).shuffle_bytes(0));
         assert_eq!(none.len(), 1, "an error");
     }
 
@@ -304,7 +300,7 @@ mod tests {
     fn samples_let_their_chunk_go() {
         let chunk = bytes::Bytes::from(vec![1u8; 1000]);
         let samples = [Ok(Sample::new("a").with("bin", chunk.slice(..10))), Ok(Sample::new("b"))];
-        let mut shuffled = samples.into_iter().shuffle(1, 0);
+        let mut shuffled = samples.into_iter().pipeline().shuffle(1);
         let sample = shuffled.next().unwrap().unwrap();
         assert!(chunk.is_unique(), "the sample holds no slice of the chunk");
         assert_eq!(sample.get("bin").unwrap().as_bytes().unwrap().len(), 10);
@@ -317,8 +313,8 @@ mod tests {
         let mut first = vec![0u32; count as usize];
         let mut displacement = 0.0;
         for seed in 0..rounds {
-            let items = oks(0..count).into_iter().shuffle_items(size, Rng::new(seed, 0, 0));
-            let out: Vec<i32> = items.map(Result::unwrap).collect();
+            let items = oks(0..count).into_iter().pipeline().seed(seed, 0, 0).shuffle(size);
+            let out: Vec<i32> = items.results().map(Result::unwrap).collect();
             first[out[0] as usize] += 1;
             displacement +=
                 out.iter().enumerate().map(|(at, &n)| f64::from((at as i32 - n).abs())).sum::<f64>();
@@ -334,8 +330,9 @@ mod tests {
         fn a_replayed_buffer_continues_as_the_first_one(
             count in 0u64..200, size in 0usize..50, seed: u64, taken: prop::sample::Index
         ) {
-            let rng = || Rng::new(seed, 0, 0);
-            let whole: Vec<u64> = (0..count).map(Ok).shuffle_items(size, rng()).map(Result::unwrap).collect();
+            let rng = || Rng::of_dataset(0, Purpose::Shuffle, seed, 0, 0);
+            let shuffled = (0..count).map(Ok).pipeline().seed(seed, 0, 0).shuffle(size);
+            let whole: Vec<u64> = shuffled.results().map(Result::unwrap).collect();
             let taken = taken.index(count as usize + 1) as u64;
             // The end is seen when too few items are left to fill the buffer again.
             let ended = taken > 0 && taken + size.max(1) as u64 > count + 1;
@@ -350,9 +347,9 @@ mod tests {
         fn is_a_permutation_that_never_runs_ahead(
             count in 0i32..200, size in 0usize..50, initial in 0usize..60, seed: u64
         ) {
-            let rng = || Rng::new(seed, 0, 0);
-            let source = || oks(0..count).into_iter().shuffle_items(size, rng()).initial(initial);
-            let mut out: Vec<i32> = source().map(Result::unwrap).collect();
+            let source =
+                || oks(0..count).into_iter().pipeline().seed(seed, 0, 0).shuffle(size).initial(initial);
+            let mut out: Vec<i32> = source().results().map(Result::unwrap).collect();
             for (at, &n) in out.iter().enumerate() {
                 // An item is early by less than the buffer's size, and may be late by any number.
                 prop_assert!((n as usize) < at + size.max(1), "item {n} at {at}");

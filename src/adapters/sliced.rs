@@ -4,7 +4,7 @@ use super::Stage;
 use crate::Result;
 use std::ops::{Bound, RangeBounds};
 
-/// The stage of [`slice`](super::IteratorExt::slice).
+/// The stage of [`slice`](super::Pipeline::slice).
 #[derive(Debug, Clone)]
 pub struct Sliced {
     skip: usize,
@@ -83,9 +83,9 @@ mod tests {
     #[test]
     fn leaves_what_follows_in_the_source() {
         let mut source = oks(0..10).into_iter();
-        assert_eq!(source.by_ref().slice(..3).count(), 3);
+        assert_eq!(source.by_ref().pipeline().slice(..3).count(), 3);
         assert_eq!(source.next().unwrap().unwrap(), 3);
-        assert_eq!(source.by_ref().slice(..0).count(), 0);
+        assert_eq!(source.by_ref().pipeline().slice(..0).count(), 0);
         assert_eq!(source.next().unwrap().unwrap(), 4);
     }
 }

@@ -1,6 +1,6 @@
 //! `Stage`, and `Staged`, which drives one from an iterator or a stream.
 
-use crate::Result;
+use crate::{Error, ErrorKind, Result};
 use futures::Stream;
 use futures::stream::FusedStream;
 use pin_project_lite::pin_project;
@@ -15,8 +15,8 @@ use std::task::{Context, Poll, ready};
 ///
 /// Every adapter of [this module](crate::adapters) that works on the caller's thread is such a stage. A stage
 /// of your own needs only [`push`](Stage::push), and is appended by
-/// [`IteratorExt::stage`](crate::adapters::IteratorExt::stage) or
-/// [`StreamExt::stage`](crate::adapters::StreamExt::stage):
+/// [`Pipeline::stage`](crate::adapters::Pipeline::stage) or
+/// [`LoaderBuilder::stage`](crate::loader::LoaderBuilder::stage):
 ///
 /// ```
 /// use shardstream::adapters::{IteratorExt, Stage};
@@ -35,7 +35,8 @@ use std::task::{Context, Poll, ready};
 ///     }
 /// }
 ///
-/// let records: Result<Vec<u32>> = [2, 1, 5, 3, 8].into_iter().map(Ok).stage(Records::default()).collect();
+/// let numbers = [2, 1, 5, 3, 8].into_iter().map(Ok).pipeline();
+/// let records: Result<Vec<u32>> = numbers.stage("records", Records::default).collect();
 /// assert_eq!(records?, [2, 5, 8]);
 /// # Ok::<_, shardstream::Error>(())
 /// ```
@@ -122,6 +123,14 @@ pub struct SavedStage {
     pub numbers: Vec<u64>,
 }
 
+/// Says which stage has a bad option.
+pub(crate) fn bad_option(name: &str, error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::Config(what) => format!("the stage `{name}`: {what}"),
+        _ => format!("the stage `{name}`: {error}"),
+    }
+}
+
 pin_project! {
     /// A source with a [stage](Stage) after it: an [`Iterator`] if the source is one, a [`Stream`] if the
     /// source is one.
@@ -139,6 +148,8 @@ pin_project! {
 #[derive(Debug)]
 struct StageMachine<C> {
     stage: C,
+    /// The caller's name for it.
+    name: Option<String>,
     phase: StagePhase,
 }
 
@@ -156,7 +167,13 @@ enum StagePhase {
 
 impl<S, C> Staged<S, C> {
     pub(super) fn new(source: S, stage: C) -> Self {
-        Staged { source, machine: StageMachine { stage, phase: StagePhase::New } }
+        Staged { source, machine: StageMachine { stage, name: None, phase: StagePhase::New } }
+    }
+
+    /// Names the stage in errors of its options.
+    pub(super) fn named(mut self, name: String) -> Self {
+        self.machine.name = Some(name);
+        self
     }
 
     /// Changes the stage, to set an option of its adapter.
@@ -181,7 +198,10 @@ impl<C> StageMachine<C> {
             self.phase = StagePhase::Open;
             if let Err(error) = self.stage.check() {
                 self.phase = StagePhase::Ended;
-                return Poll::Ready(Some(Err(error)));
+                return Poll::Ready(Some(Err(match &self.name {
+                    Some(name) => ErrorKind::Config(bad_option(name, &error)).into(),
+                    None => error,
+                })));
             }
         }
         if self.phase == StagePhase::Open {

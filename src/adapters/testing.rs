@@ -66,19 +66,19 @@ macro_rules! both {
         let iterated = {
             #[allow(unused_imports)]
             use $crate::adapters::IteratorExt as _;
-            let $source = $items.into_iter();
+            let $source = $items.into_iter().pipeline();
             $crate::adapters::testing::show($chain)
         };
         let ready = {
             #[allow(unused_imports)]
             use $crate::adapters::StreamExt as _;
-            let $source = futures::stream::iter($items);
+            let $source = futures::stream::iter($items).pipeline();
             $crate::adapters::testing::show_stream($chain)
         };
         let hesitant = {
             #[allow(unused_imports)]
             use $crate::adapters::StreamExt as _;
-            let $source = $crate::adapters::testing::Hesitant::new($items);
+            let $source = $crate::adapters::testing::Hesitant::new($items).pipeline();
             $crate::adapters::testing::show_stream($chain)
         };
         let text = |out: &dyn std::fmt::Debug| format!("{out:?}");

@@ -2,7 +2,7 @@
 
 use super::testing::{fault, oks};
 use super::*;
-use crate::{Result, Rng, Sample};
+use crate::{Result, Sample};
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -15,9 +15,15 @@ type Numbers = std::vec::IntoIter<Result<i32>>;
 fn all_traits_can_be_imported_together() {
     use futures::{StreamExt as _, TryStreamExt as _};
 
-    let items =
-        oks(0..20).into_iter().select(|n| n % 2 == 0).prefetch(2).map_item(|n| n + 1).batched(3).slice(1..);
-    let stream = items.par_map(2, |batch: Batch<i32>| Ok(batch)).into_stream().unbatched().map(|n| n);
+    let items = oks(0..20)
+        .into_iter()
+        .pipeline()
+        .filter(|n| n % 2 == 0)
+        .prefetch(2)
+        .map(|n| Ok(n + 1))
+        .batch(3)
+        .slice(1..);
+    let stream = items.par_map(2, Ok).into_stream().unbatch().map(Ok).results().map(|n| n);
     let out: Vec<i32> = futures::executor::block_on(stream.try_collect()).unwrap();
     assert_eq!(out, [7, 9, 11, 13, 15, 17, 19]);
 }
@@ -30,13 +36,13 @@ fn adapters_are_send_if_the_source_is() {
     is_send::<Staged<Samples, Rename>>();
     // The outputs need not be `Send`.
     is_send::<Staged<Samples, ToTuple<(i64, crate::Value)>>>();
-    is_send::<Staged<Numbers, TryMap<fn(i32) -> Result<i32>>>>();
-    is_send::<Staged<Numbers, MapItem<fn(i32) -> i32>>>();
-    is_send::<Staged<Numbers, Select<fn(&i32) -> bool>>>();
+    is_send::<Staged<Numbers, Map<fn(i32) -> Result<i32>>>>();
+    is_send::<Staged<Numbers, Filtered<fn(&i32) -> bool>>>();
+    is_send::<Pipeline<Numbers, std::rc::Rc<i32>>>();
     is_send::<Staged<Staged<Numbers, Batched<i32>>, Unbatched<i32>>>();
     is_send::<Staged<Numbers, Sliced>>();
-    is_send::<Epochs<Numbers>>();
-    is_send::<Epoch<'_, Numbers>>();
+    is_send::<Epochs<Numbers, i32>>();
+    is_send::<Epoch<'_, Numbers, i32>>();
     is_send::<Mix<Numbers>>();
     is_send::<Background<i32>>();
     is_send::<BackgroundStream<i32>>();
@@ -47,8 +53,8 @@ fn adapters_are_send_if_the_source_is() {
 fn adapters_are_lazy() {
     let asked = Cell::new(0);
     let count = || asked.set(asked.get() + 1);
-    let numbers = || oks(0..10).into_iter().inspect(|_| count());
-    let samples = || (0..10).map(|n| Ok(Sample::new("k").with("cls", n))).inspect(|_| count());
+    let numbers = || oks(0..10).into_iter().inspect(|_| count()).pipeline();
+    let samples = || (0..10).map(|n| Ok(Sample::new("k").with("cls", n))).inspect(|_| count()).pipeline();
     type Next<'a> = Box<dyn FnOnce() -> bool + 'a>;
     let mut one_each: Vec<(&str, Next<'_>)> = Vec::new();
     macro_rules! lazy {
@@ -58,16 +64,16 @@ fn adapters_are_lazy() {
         })*};
     }
     lazy! {
-        "try_map": numbers().try_map(Ok),
-        "map_item": numbers().map_item(|n| n),
-        "select": numbers().select(|_| true),
-        "shuffle": samples().shuffle(1, 0),
-        "shuffle_items": numbers().shuffle_items(1, Rng::new(0, 0, 0)),
+        "map": numbers().map(Ok),
+        "filter": numbers().filter(|_| true),
+        "filter_map": numbers().filter_map(|n| Ok(Some(n))),
+        "flat_map": numbers().flat_map(|n| Ok([n])),
+        "shuffle": samples().shuffle(1),
         "rename": samples().rename([("y", "cls")]),
         "to_tuple": samples().to_tuple::<(i64,)>(["cls"]),
         "decode": samples().decode(crate::codec::Decoder::new()),
-        "batched": numbers().batched(1),
-        "unbatched": numbers().map_item(|n| Batch::from(vec![n])).unbatched(),
+        "batch": numbers().batch(1),
+        "unbatch": numbers().map(|n| Ok(Batch::from(vec![n]))).unbatch(),
         "slice": numbers().slice(..),
         "round_robin": round_robin([numbers()]),
         "random_mix": random_mix([(numbers(), 1)], 0).unwrap(),
@@ -87,7 +93,7 @@ fn adapters_are_fused() {
         turn += 1;
         (turn % 4 != 0).then_some(Ok(turn))
     });
-    let mut batches = source.batched(2).slice(..);
+    let mut batches = source.pipeline().batch(2).slice(..);
     assert_eq!(batches.by_ref().count(), 2);
     assert!(batches.next().is_none());
     assert_eq!(batches.size_hint(), (0, Some(0)));
@@ -97,9 +103,9 @@ fn adapters_are_fused() {
 fn debug_shows_the_stages() {
     let shown = format!(
         "{:?}",
-        oks(0..2).into_iter().try_map(Ok).shuffle_items(7, Rng::new(0, 0, 0)).batched(3).pad()
+        oks(0..2).into_iter().pipeline().map(Ok).shuffle(7).batch(3).last_batch(LastBatch::Pad)
     );
-    for part in ["TryMap", "Shuffle { size: 7, buffered: 0", "Batched { size: 3, last: Pad"] {
+    for part in ["Map", "Shuffle { size: 7, buffered: 0", "Batched { size: 3, last: Pad"] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
 }
@@ -112,15 +118,17 @@ proptest! {
         start in 0usize..9,
         len in 0usize..9,
     ) {
-        let source = || items.clone().into_iter().map(|ok| if ok { Ok(1) } else { fault("x") });
-        let rng = || Rng::new(0, 0, 0);
-        holds(|| source().try_map(Ok))?;
-        holds(|| source().select(|_| n == 0))?;
-        holds(|| source().shuffle_items(n, rng()).initial(start))?;
-        holds(|| source().batched(n))?;
-        holds(|| source().batched(n).partial(Partial::Drop))?;
-        holds(|| source().batched(n).pad())?;
-        holds(|| source().batched(n).pad().unbatched())?;
+        let source = || items.clone().into_iter().map(|ok| if ok { Ok(1) } else { fault("x") }).pipeline();
+        holds(|| source().map(Ok))?;
+        holds(|| source().filter(|_| n == 0))?;
+        holds(|| source().filter_map(|item| Ok((n == 0).then_some(item))))?;
+        holds(|| source().flat_map(|_| Ok(0..n)))?;
+        holds(|| source().shuffle(n).initial(start))?;
+        holds(|| source().batch(n))?;
+        for last in [LastBatch::Drop, LastBatch::Pad] {
+            holds(|| source().batch(n).last_batch(last))?;
+            holds(|| source().batch(n).last_batch(last).unbatch())?;
+        }
         holds(|| source().slice(start..start + len))?;
         holds(|| source().slice(start..))?;
         holds(|| round_robin([source(), source()]))?;

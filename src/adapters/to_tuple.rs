@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A type that [`to_tuple`](super::IteratorExt::to_tuple) converts samples to: a tuple of up to six types
+/// A type that [`to_tuple`](super::Pipeline::to_tuple) converts samples to: a tuple of up to six types
 /// that are [`FromValue`], or an array of one such type.
 pub trait FromFields: sealed::Sealed + Sized {
     /// The names of the fields, one for each element of the tuple.
@@ -20,15 +20,19 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The stage of [`to_tuple`](super::IteratorExt::to_tuple).
+/// The stage of [`to_tuple`](super::Pipeline::to_tuple).
 pub struct ToTuple<R> {
     specs: Vec<ByteString>,
     makes: PhantomData<fn() -> R>,
 }
 
 impl<R: FromFields> ToTuple<R> {
-    pub(super) fn new(specs: R::Specs<'_>) -> Self {
+    pub(crate) fn new(specs: R::Specs<'_>) -> Self {
         ToTuple { specs: specs.into_iter().map(ByteString::from).collect(), makes: PhantomData }
+    }
+
+    pub(crate) fn convert(&self, sample: Sample) -> Result<R> {
+        R::from_fields(sample, &self.specs)
     }
 }
 
@@ -36,7 +40,7 @@ impl<R: FromFields> Stage<Sample> for ToTuple<R> {
     type Out = R;
 
     fn push(&mut self, sample: Sample) -> Option<Result<R>> {
-        Some(R::from_fields(sample, &self.specs))
+        Some(self.convert(sample))
     }
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
@@ -120,7 +124,7 @@ mod tests {
     #[test]
     fn missing_fields_and_other_types_are_errors() {
         let kinds = |specs| {
-            let mut out = [Ok(sample())].into_iter().to_tuple::<(Bytes, i64)>(specs);
+            let mut out = [Ok(sample())].into_iter().pipeline().to_tuple::<(Bytes, i64)>(specs);
             out.next().unwrap().unwrap_err()
         };
         let missing = kinds(["gif", "cls"]);

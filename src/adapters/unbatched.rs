@@ -1,10 +1,10 @@
-//! `unbatched`: splits batches into their items again.
+//! `unbatch`: splits batches into their items again.
 
 use super::{Batch, Stage};
 use crate::Result;
 use std::fmt;
 
-/// The stage of [`unbatched`](super::IteratorExt::unbatched).
+/// The stage of [`unbatch`](super::Pipeline::unbatch).
 pub struct Unbatched<T> {
     items: std::vec::IntoIter<T>,
 }
@@ -46,22 +46,28 @@ impl<T> fmt::Debug for Unbatched<T> {
 #[cfg(test)]
 mod tests {
     use crate::adapters::testing::{both, fault, oks, show};
-    use crate::adapters::{Batch, IteratorExt};
+    use crate::adapters::{Batch, IteratorExt, LastBatch};
 
     #[test]
-    fn undoes_batched_without_the_padding() {
+    fn undoes_batch_without_the_padding() {
         let items = || [oks(0..4), vec![fault("bad")], oks(4..7)].into_iter().flatten().collect::<Vec<_>>();
-        let out = both!(items(), |source| source.batched(4).pad().unbatched());
+        let out = both!(items(), |source| source.batch(4).last_batch(LastBatch::Pad).unbatch());
         assert_eq!(out, show(items().into_iter()));
-        let out = both!(items(), |source| source.batched(3).unbatched());
+        let out = both!(items(), |source| source.batch(3).unbatch());
         assert_eq!(out.iter().flatten().copied().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
     }
 
     #[test]
     fn empty_batches_have_no_items() {
         let batches = [vec![], vec![1], vec![], vec![2, 3], vec![]];
-        let out: Vec<i32> =
-            batches.into_iter().map(|b| Ok(Batch::from(b))).unbatched().map(Result::unwrap).collect();
+        let out: Vec<i32> = batches
+            .into_iter()
+            .map(|b| Ok(Batch::from(b)))
+            .pipeline()
+            .unbatch()
+            .results()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(out, [1, 2, 3]);
     }
 }

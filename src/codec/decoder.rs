@@ -142,7 +142,7 @@ impl Decoder {
     }
 
     /// Checks the options, once, before the first sample. If they are invalid, [`decode`](Decoder::decode)
-    /// refuses every sample, and [the adapter](crate::adapters::IteratorExt::decode) reads none.
+    /// refuses every sample, and [the adapter](crate::adapters::Pipeline::decode) reads none.
     ///
     /// # Errors
     /// [`ErrorKind::Config`], which names the option and says what to do about it.

@@ -255,11 +255,12 @@ impl DatasetBuilder {
         if let Some(streams) = self.streams {
             Plan::new(streams, streams, self.seed)?.streams_of(&topology).map(drop)?;
         }
-        let shards = self.shards.build()?;
+        let is_repeated = !self.resample && (self.keep || !self.shuffle);
+        let shards = ShardSetOptions { is_repeated, ..self.shards }.build()?;
         let (index, numbers) = (&shards.index, &shards.numbers);
         let readers = topology.readers();
         let random = self.shuffle || self.resample;
-        let join = |side: Side| side.build(&shards.store, shards.list.len()).map(Arc::new);
+        let join = |side: Side| side.build(&shards.store, shards.list.len(), is_repeated).map(Arc::new);
         let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<ResolvedSide>>>>()?;
         let plan = match index {
             Some(index) => {

@@ -28,12 +28,12 @@ pub use side::{Missing, Side};
 pub(crate) use stop_handle::StopHandle;
 pub(crate) use versions::Versions;
 
-use crate::adapters::{Mix, round_robin};
+use crate::adapters::{Mix, Pipeline, round_robin};
 use crate::error::Result;
 use crate::index::ShardIndex;
 use crate::plan::{Plan, Slice};
 use crate::rng::{Purpose, Rng};
-use crate::sample::Position;
+use crate::sample::{Position, Sample};
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
 use crate::state::{DatasetHeader, Digest, ShardOrder};
@@ -270,13 +270,22 @@ impl Dataset {
     ///
     /// A [`Loader`](crate::Loader) returns the same samples in the same order as long as there is no error:
     /// an error takes its stream's turn here, but not in a loader.
-    pub fn samples(&self, epoch: u64) -> Mix<ShardReader> {
-        round_robin(self.readers(epoch)).longest()
+    ///
+    /// The result is a [`Pipeline`], whose [shuffle](Pipeline::shuffle) has the random numbers of this epoch
+    /// and of the first stream. Its methods `map` and `filter` get samples: for those of [`Iterator`], call
+    /// [`results`](Pipeline::results) first.
+    pub fn samples(&self, epoch: u64) -> Pipeline<Mix<ShardReader>, Sample> {
+        self.pipeline(epoch, round_robin(self.readers(epoch)).longest())
     }
 
     /// The same as [`samples`](Dataset::samples), as a stream for any executor.
-    pub fn stream(&self, epoch: u64) -> Mix<ShardReaderStream> {
-        round_robin(self.readers(epoch).map(ShardReader::into_stream)).longest()
+    pub fn stream(&self, epoch: u64) -> Pipeline<Mix<ShardReaderStream>, Sample> {
+        self.pipeline(epoch, round_robin(self.readers(epoch).map(ShardReader::into_stream)).longest())
+    }
+
+    fn pipeline<S>(&self, epoch: u64, samples: S) -> Pipeline<S, Sample> {
+        let stream = self.streams().first().map_or(0, |stream| *stream as u64);
+        Pipeline::new(samples).of_dataset(self.0.number).seed(self.seed(), epoch, stream)
     }
 
     fn readers(&self, epoch: u64) -> impl Iterator<Item = ShardReader> {

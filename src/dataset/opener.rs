@@ -336,6 +336,9 @@ impl Opener {
         let known = index.map(|index| index.object_at(url.expose_secret()));
         // Another version would be refused.
         known.iter().for_each(|known| body.set_known_version(known.clone()));
+        if shards.is_repeated {
+            body.set_repeated();
+        }
         let is_scattered = self.scattered && extent == Extent::Slice;
         if is_scattered {
             body.set_scattered();

@@ -24,6 +24,8 @@ pub(super) struct ShardSet {
     pub(super) limits: Limits,
     /// Whether samples are compared with the checksums of the index.
     pub(super) checksums: bool,
+    /// Whether each epoch reads the same shards on the same streams.
+    pub(super) is_repeated: bool,
     /// Hash of the shards' names.
     pub(super) names: u64,
     /// Hash of what the index says of the shards.
@@ -60,6 +62,8 @@ pub(super) struct ShardSetOptions {
     pub(super) store: Option<Store>,
     pub(super) limits: Limits,
     pub(super) checksums: bool,
+    /// Whether each epoch reads the same shards on the same streams.
+    pub(super) is_repeated: bool,
 }
 
 impl ShardSetOptions {
@@ -72,12 +76,13 @@ impl ShardSetOptions {
             store: None,
             limits: Limits::default(),
             checksums: false,
+            is_repeated: false,
         }
     }
 
     /// Checks what can be checked before anything is listed or indexed.
     pub(super) fn check(&self) -> Result<()> {
-        self.limits.check()?;
+        self.limits.check_sorted()?;
         if self.index.is_some() && self.auto_index.is_some() {
             let message = "`index` and `auto_index` both give an index: leave one of them out";
             return Err(ErrorKind::Config(message.into()).into());
@@ -121,6 +126,7 @@ impl ShardSetOptions {
             store,
             limits: self.limits,
             checksums: self.checksums,
+            is_repeated: self.is_repeated,
         })
     }
 }

@@ -64,7 +64,7 @@ pub enum Missing {
     /// It is [an error](ErrorKind::MissingSample).
     #[default]
     Error,
-    /// It is left out, as by [`select`](crate::loader::LoaderBuilder::select). The number of samples of an
+    /// It is left out, as by [`filter`](crate::loader::LoaderBuilder::filter). The number of samples of an
     /// epoch is then unknown.
     Skip,
     /// It comes without the fields of this side.
@@ -190,8 +190,9 @@ impl Side {
         Side { key_bytes: bytes, ..self }
     }
 
-    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `count` shards.
-    pub(super) fn build(self, store: &Store, count: usize) -> Result<ResolvedSide> {
+    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `count` shards, and
+    /// reads the same ones in each epoch if `is_repeated`.
+    pub(super) fn build(self, store: &Store, count: usize, is_repeated: bool) -> Result<ResolvedSide> {
         let config = |message: String| Err(ErrorKind::Config(message).into());
         if self.buffer_bytes == 0 || self.key_bytes == 0 {
             return config(
@@ -203,6 +204,7 @@ impl Side {
         }
         let Side { mut options, keys, missing, prefix, buffer_bytes, key_bytes } = self;
         options.store.get_or_insert_with(|| store.clone());
+        options.is_repeated = is_repeated;
         if let Some(keys) = &keys {
             options.index = Some(keys.index().clone());
         }

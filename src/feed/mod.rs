@@ -37,7 +37,7 @@
 //! ```
 
 use crate::Result;
-use crate::adapters::{Background, BackgroundStream, IteratorExt};
+use crate::adapters::{Background, BackgroundStream, prefetch};
 use futures::Stream;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -83,7 +83,7 @@ impl<B: Send + 'static> Feed<B> {
         U: FnMut(T) -> Result<B> + Send + 'static,
     {
         let uploaded = batches.map(move |batch| batch.and_then(&mut upload));
-        Feed { ready: uploaded.prefetch(DEPTH), meter: FeedMeter::default() }
+        Feed { ready: prefetch(uploaded, DEPTH), meter: FeedMeter::default() }
     }
 
     /// Number of batches that may be on the devices or in transfer, beside the one that the step uses. It

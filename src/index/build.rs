@@ -164,7 +164,7 @@ impl IndexBuilder {
     /// let index = Index::builder().select("text of 5 bytes or more, v1", long).build(&shards)?;
     /// let dataset = Dataset::builder(shards).index(index).build()?;
     /// assert_eq!(dataset.len(), Some(5));
-    /// assert_eq!(dataset.samples(0).filter_map(Result::ok).next().unwrap().key(), "5");
+    /// assert_eq!(dataset.samples(0).results().filter_map(Result::ok).next().unwrap().key(), "5");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn select<R: PredicateResult>(

@@ -1,7 +1,7 @@
 //! `LoaderBuilder`: the options of a loader.
 //!
 //! ```text
-//! samples  stages on samples: select, decode, collate
+//! samples  stages on samples: before_shuffle, decode, collate
 //! stages   stages on items of any type, and stateful ones
 //! options  shuffling, threads, batches, failures
 //! mixing   the options of a mixture
@@ -15,14 +15,13 @@ mod samples;
 mod stages;
 
 use super::Loader;
-use super::batches::PadFn;
-use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::settings::DatasetSettings;
 use super::stages::{Stages, identity};
 use super::tuning::Resources;
 use super::watch::OnStall;
 use crate::adapters::Batch;
+use crate::adapters::LastBatch;
 use crate::collate::Columns;
 use crate::dataset::Dataset;
 use crate::plan::WeightChange;
@@ -38,7 +37,6 @@ use std::marker::PhantomData;
 pub struct LoaderBuilder<T, B = Batch<T>> {
     /// The datasets, each with its stages.
     parts: Vec<(DatasetSettings, Stages<T>)>,
-    pad: PadFn<T>,
     options: RunOptions,
     batches: PhantomData<fn() -> B>,
 }
@@ -115,9 +113,9 @@ impl LoaderBuilder<Sample> {
 }
 
 impl<T, B> LoaderBuilder<T, B> {
-    /// A builder with these datasets and options, without padding.
+    /// A builder with these datasets and options.
     fn of(parts: Vec<(DatasetSettings, Stages<T>)>, options: RunOptions) -> Self {
-        LoaderBuilder { parts, pad: None, options, batches: PhantomData }
+        LoaderBuilder { parts, options, batches: PhantomData }
     }
 
     /// Sets an option of each dataset.
@@ -129,7 +127,7 @@ impl<T, B> LoaderBuilder<T, B> {
 
 impl<T, B> Clone for LoaderBuilder<T, B> {
     fn clone(&self) -> Self {
-        LoaderBuilder { parts: self.parts.clone(), options: self.options.clone(), ..*self }
+        LoaderBuilder::of(self.parts.clone(), self.options.clone())
     }
 }
 

@@ -22,7 +22,6 @@ mod batches;
 mod builder;
 mod event;
 mod headspace;
-mod last_batch;
 mod policy;
 mod pool;
 mod prepare;
@@ -37,10 +36,10 @@ mod stream;
 mod tuning;
 mod watch;
 
+pub use crate::adapters::LastBatch;
 pub use batches::{Batches, BatchesStream};
 pub use builder::LoaderBuilder;
 pub use headspace::Headspace;
-pub use last_batch::LastBatch;
 pub use policy::{Failures, OnError};
 pub use report::{Fill, Limit, MemoryReport, Queues, Report, Times};
 pub use watch::{Diagnosis, Reporter, Stall, StreamActivity, StreamStatus, ThreadStatus};
@@ -118,8 +117,8 @@ use tuning::LearnedTuning;
 /// Every batch carries a [`State`]; [`restore`](Loader::restore) continues after it, byte for byte, on the
 /// same or on another number of ranks. The content of the shuffle buffers is computed from the seed and read
 /// again. With an index that takes a few range requests. Without one, with compressed shards, and behind
-/// [`select`](LoaderBuilder::select) and [`select_map`](LoaderBuilder::select_map), the shards that were open
-/// are read from their beginning.
+/// [`filter`](LoaderBuilder::filter) and [`before_shuffle`](LoaderBuilder::before_shuffle), the shards that
+/// were open are read from their beginning.
 ///
 /// ```
 /// use shardstream::prelude::*;

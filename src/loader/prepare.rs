@@ -1,12 +1,12 @@
 //! From checked settings, and a state to resume from, to the streams and the sequence of a run.
 
 use super::batches::{PromisedItems, RankProgress};
-use super::last_batch::LastBatch;
 use super::report::MemoryGauges;
 use super::sequence::{Batching, MixedStream, SequenceConfig};
 use super::settings::{DatasetSettings, Settings};
 use super::stream::{Gate, ReadLimit, StreamConfig, StreamEpochs, StreamReader};
 use super::watch::StreamId;
+use crate::adapters::LastBatch;
 use crate::dataset::{CurrentShard, StopHandle, Versions};
 use crate::error::Result;
 use crate::memory::Gauge;

@@ -1,13 +1,13 @@
 //! The checked options of a loader, and what follows from them without reading: the number of steps and the
 //! header of its states.
 
-use super::last_batch::LastBatch;
 use super::policy::OnError;
 use super::report::MemoryGauges;
 use super::stream::SelectFn;
 use super::tuning::{Resources, Tuning};
 use super::watch::{OnStall, RunMonitor, StreamId};
 use crate::adapters::BucketPlan;
+use crate::adapters::LastBatch;
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
 use crate::plan::{DatasetOrder, Shapes, StreamLengths, WeightChange};
@@ -52,6 +52,15 @@ impl DatasetSettings {
             stages: Vec::new(),
             buckets: None,
         }
+    }
+
+    /// Appends a function on samples as they are read, before the shuffle buffer.
+    pub(super) fn add_select(&mut self, name: &str, f: SelectFn) {
+        self.select = Some(match self.select.take() {
+            Some(before) => Arc::new(move |sample| before(sample)?.map_or(Ok(None), |sample| f(sample))),
+            None => f,
+        });
+        self.stages.push(name.into());
     }
 }
 

@@ -1,8 +1,8 @@
 //! Computes where the streams are a number of steps later, without reading.
 
-use super::last_batch::LastBatch;
 use super::prepare::RankPosition;
 use super::settings::{DatasetSettings, Settings};
+use crate::adapters::LastBatch;
 use crate::adapters::replay;
 use crate::error::{ErrorKind, Result};
 use crate::plan::DatasetOrder;

@@ -5,8 +5,8 @@
 //! without end, a rank leaves out the batches in which it has nothing: at the end of an epoch, and after a
 //! restore of a state whose ranks had come to different sequence numbers.
 
-use super::last_batch::LastBatch;
 use super::settings::Settings;
+use crate::adapters::LastBatch;
 use crate::plan::{ItemsLeft, StreamLengths};
 use crate::state::{EpochRange, RunEnd, State, StreamState};
 

@@ -248,7 +248,7 @@ impl Sample {
     /// A slice keeps its whole chunk in memory. Call this before samples are kept for long, as [`shuffle`]
     /// does.
     ///
-    /// [`shuffle`]: crate::adapters::IteratorExt::shuffle
+    /// [`shuffle`]: crate::adapters::Pipeline::shuffle
     pub fn compact(&mut self) {
         let raw =
             self.0.fields.iter().filter_map(|(_, value)| value.as_bytes()).map(Bytes::len).sum::<usize>();

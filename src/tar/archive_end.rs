@@ -73,7 +73,7 @@ impl ArchiveEnd {
         let message = format!(
             "{zeros} bytes of zeros or more follow the end-of-archive marker, which no padding explains: \
              members were probably overwritten with zeros (if the writer of the shard makes them, set \
-             `tar::Limits::padding`)"
+             `tar::Limits::padding`, `--limit padding=SIZE` in the program)"
         );
         Error::from(ErrorKind::ArchiveEnd(message)).at_offset(self.first)
     }
@@ -116,7 +116,7 @@ pub(super) fn archive_after(first: u64) -> Error {
     let message = format!(
         "a tar header follows the end-of-archive marker, whose zeros begin at byte {first}: members were \
          probably overwritten with zeros (if archives were concatenated on purpose, set \
-         `tar::Limits::archives`)"
+         `tar::Limits::archives`, `--limit archives=COUNT` in the program)"
     );
     ErrorKind::ArchiveEnd(message).into()
 }

@@ -2,9 +2,11 @@
 
 use super::event::{Entry, Event};
 use super::header::EntryKind;
+use super::held_samples::HeldSamples;
 use super::intern::Interner;
 use super::limits::Limits;
 use super::name::{is_meta, split_name};
+use super::pending::{MANY_FIELDS, Pending};
 use super::refusal::{MemberRefusal, NameKnown};
 use super::seen_keys::SeenKeys;
 use super::walker::Walker;
@@ -15,7 +17,6 @@ use bytestring::ByteString;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What is stored of a field: its content, or its place in the archive.
@@ -52,9 +53,11 @@ pub(super) struct Grouper<V> {
     ended: bool,
     /// The error of a sample, which is returned after the complete sample before it.
     fault: Option<Error>,
-    /// The beginning of the name of a refused member whose whole name is not known, until the next sample
-    /// begins.
-    unnamed: Option<Bytes>,
+    /// The samples that may have more members, if members need not be adjacent.
+    held: Option<HeldSamples<V>>,
+    /// The beginnings of the names of refused members whose whole names are not known, until the next sample
+    /// begins, or to the end if members need not be adjacent.
+    unnamed: Vec<Bytes>,
     names: Interner,
     /// The keys so far, to detect a repeated one.
     keys: SeenKeys,
@@ -68,50 +71,6 @@ pub(super) enum GroupEvent<V> {
     End,
 }
 
-/// Number of fields from which on a look-up in a set is faster than a search in the list.
-const MANY_FIELDS: usize = 32;
-
-/// A sample whose members are being collected.
-#[derive(Debug)]
-pub(super) struct Pending<V> {
-    pub(super) key: SmolStr,
-    pub(super) fields: SmallVec<[(ByteString, V); 2]>,
-    /// The names of the fields, once there are [`MANY_FIELDS`].
-    names: Option<HashSet<ByteString>>,
-    /// The total size of its members in bytes, according to their headers.
-    size: u64,
-    pub(super) position: Position,
-    /// The offset of the first header of its first member.
-    pub(super) offset: u64,
-    /// Whether an error of the sample has been reported, so that it is not returned.
-    bad: bool,
-}
-
-impl<V> Pending<V> {
-    fn has(&self, field: &ByteString) -> bool {
-        match &self.names {
-            None => self.fields.iter().any(|(name, _)| name == field),
-            Some(names) => names.contains(field),
-        }
-    }
-
-    fn push(&mut self, field: ByteString, value: V) {
-        if self.fields.len() == MANY_FIELDS {
-            self.names = Some(self.fields.iter().map(|(name, _)| name.clone()).collect());
-        }
-        if let Some(names) = &mut self.names {
-            names.insert(field.clone());
-        }
-        self.fields.push((field, value));
-    }
-
-    /// Marks the sample as bad, and drops its fields.
-    fn give_up(&mut self) {
-        self.bad = true;
-        (self.fields, self.names) = (SmallVec::new(), None);
-    }
-}
-
 impl<V: FieldContent> Grouper<V> {
     /// A grouper at the beginning of the shard of this name.
     pub(super) fn new(shard: Arc<str>) -> Self {
@@ -123,7 +82,8 @@ impl<V: FieldContent> Grouper<V> {
             sample: None,
             ended: false,
             fault: None,
-            unnamed: None,
+            held: None,
+            unnamed: Vec::new(),
             names: Interner::default(),
             keys: SeenKeys::default(),
         }
@@ -131,21 +91,29 @@ impl<V: FieldContent> Grouper<V> {
 
     pub(super) fn with_limits(mut self, limits: Limits) -> Self {
         self.walker = self.walker.with_limits(limits);
+        self.held = (limits.unsorted > 0).then(|| HeldSamples::new(limits.unsorted));
         self
     }
 
     /// The next complete sample without an error; see [`SampleParser::next`](super::SampleParser::next).
     pub(super) fn next(&mut self) -> Result<GroupEvent<V>> {
         loop {
+            if let Some(complete) = self.held.as_mut().and_then(HeldSamples::next_complete) {
+                return Ok(GroupEvent::Sample(complete));
+            }
             if let Some(fault) = self.fault.take() {
                 return Err(fault);
             }
             let whole = match self.walker.step().map_err(|error| self.damaged(error))? {
                 Event::NeedInput => return Ok(GroupEvent::NeedInput),
                 // Only now is it certain that this was the end marker, and that the last sample is complete.
-                Event::End => match self.sample.take() {
-                    None => return Ok(GroupEvent::End),
-                    last => last,
+                Event::End => match (self.sample.take(), &mut self.held) {
+                    (None, _) => return Ok(GroupEvent::End),
+                    (last, None) => last,
+                    (last, Some(held)) => {
+                        held.complete_all(last);
+                        None
+                    }
                 },
                 Event::EndOfArchive => {
                     self.ended = true;
@@ -177,32 +145,31 @@ impl<V: FieldContent> Grouper<V> {
         let name = std::str::from_utf8(&entry.name);
         let is_text = name.is_ok();
         let name = name.map_or_else(|_| Cow::Owned(escaped(&entry.name)), Cow::Borrowed);
-        let split = if is_meta(&name) { None } else { split_name(&name) };
+        // `tar -cf x.tar .` writes it before every name.
+        let name = if self.held.is_some() { name.trim_start_matches("./") } else { &name };
+        let split = if is_meta(name) { None } else { split_name(name) };
         let Some((key, field)) = split.filter(|_| entry.kind != EntryKind::Other) else {
             skip_body(self);
             return None;
         };
         let mut whole = None;
-        if std::mem::take(&mut self.ended) || self.sample.as_ref().is_none_or(|pending| *pending.key != *key)
-        {
-            let likely = self.sample.as_ref().map_or(0, |pending| pending.fields.len().min(MANY_FIELDS));
-            whole = self.sample.replace(Pending {
-                key: SmolStr::new(key),
-                fields: SmallVec::with_capacity(likely),
-                names: None,
-                size: 0,
-                position: self.position,
-                offset: entry.offset,
-                bad: false,
-            });
-            self.position.sample += 1;
-            if !self.keys.insert(key) {
-                self.report(&entry, ErrorKind::ScatteredSample);
+        let ended = std::mem::take(&mut self.ended);
+        if ended || self.sample.as_ref().is_none_or(|pending| *pending.key != *key) {
+            let before = self.sample.take();
+            let likely = before.as_ref().map_or(0, |pending| pending.fields.len().min(MANY_FIELDS));
+            match &mut self.held {
+                None => whole = before,
+                Some(held) => {
+                    if ended {
+                        held.complete_all(before);
+                    } else {
+                        held.hold(before, entry.offset);
+                    }
+                    self.sample = held.resume(key);
+                }
             }
-            if self.unnamed.take().is_some_and(|name| may_belong(&name, key)) {
-                let message =
-                    "the name of a member before it is too long to be read, and may be of this sample";
-                self.report(&entry, ErrorKind::Header(message.into()));
+            if self.sample.is_none() {
+                self.begin(key, likely, &entry);
             }
         }
         let field = match field.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
@@ -233,14 +200,48 @@ impl<V: FieldContent> Grouper<V> {
         whole
     }
 
+    /// Begins a sample with its first member.
+    fn begin(&mut self, key: &str, likely_fields: usize, entry: &Entry) {
+        self.sample = Some(Pending {
+            key: SmolStr::new(key),
+            fields: SmallVec::with_capacity(likely_fields),
+            names: None,
+            size: 0,
+            position: self.position,
+            offset: entry.offset,
+            bad: false,
+        });
+        self.position.sample += 1;
+        let repeated = match &mut self.held {
+            None => (!self.keys.insert(key)).then_some(ErrorKind::ScatteredSample),
+            Some(held) => held.begin(key, entry.offset),
+        };
+        if let Some(kind) = repeated {
+            self.report(entry, kind);
+        }
+        if self.unnamed.iter().any(|name| may_belong(name, key)) {
+            let message = "the name of a member before it is too long to be read, and may be of this sample";
+            self.report(entry, ErrorKind::Header(message.into()));
+        }
+        if self.held.is_none() {
+            self.unnamed.clear();
+        }
+    }
+
+    /// Whether members of several samples were mixed.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.held.as_ref().is_some_and(HeldSamples::is_mixed)
+    }
+
     /// Handles a member of which only the beginning of the name is known. The current sample is dropped if it
     /// may be of that sample, and so is the next one.
     fn unnamed(&mut self, name: Bytes, error: Error) {
-        if let Some(pending) = self.sample.as_mut().filter(|pending| may_belong(&name, &pending.key)) {
+        let held = self.held.iter_mut().flat_map(HeldSamples::iter_mut);
+        for pending in self.sample.iter_mut().chain(held).filter(|pending| may_belong(&name, &pending.key)) {
             pending.give_up();
         }
         self.fault = Some(error.in_shard(Arc::clone(&self.shard)));
-        self.unnamed = Some(name);
+        self.unnamed.push(name);
     }
 
     /// The error if the current sample is too large with this member, which is counted.
@@ -293,6 +294,9 @@ impl<V: FieldContent> Grouper<V> {
     /// Drops the current sample, of which the error is if `is_named`.
     fn lost(&mut self, error: Error, is_named: bool) -> Error {
         self.member = None;
+        if let Some(held) = &mut self.held {
+            held.clear();
+        }
         let error = error.in_shard(Arc::clone(&self.shard));
         match self.sample.take().filter(|_| is_named) {
             Some(pending) => error.with_key(pending.key.as_str()),

@@ -41,9 +41,31 @@ pub struct Limits {
     /// If there may be several, a region of zeros that ends where a member begins can be mistaken for the end
     /// of one archive and the beginning of the next.
     pub archives: u64,
+    /// Largest accepted distance of a member from the first one of its sample: the bytes of the archive from
+    /// header to header. Default: 0, members of a sample are adjacent.
+    ///
+    /// With more, archives are read that are not sorted by name, as `tar -cf x.tar .` and `find | tar` make
+    /// them. Samples are returned in the order of their first members, without a `./` at the beginning of
+    /// their keys, and up to this many bytes are held in memory: all samples of which a member may follow. If
+    /// the archive is damaged, these are lost. A member that is further away is an error, and its sample has
+    /// been returned without it.
+    ///
+    /// Samples whose members are mixed have no range of bytes, so a `Dataset` refuses this limit.
+    /// `shardstream reshard --limit unsorted=1GiB` writes such archives as shards that can be indexed.
+    pub unsorted: u64,
 }
 
 impl Limits {
+    /// Refuses limits that a dataset cannot keep.
+    pub(crate) fn check_sorted(&self) -> Result<()> {
+        if self.unsorted == 0 {
+            return self.check();
+        }
+        let message = "`tar::Limits::unsorted` is for `SampleParser`: samples whose members are mixed have no \
+                       position to resume from; `shardstream reshard --limit unsorted=1GiB` writes sound shards";
+        Err(ErrorKind::Config(message.into()).into())
+    }
+
     /// Refuses limits that no shard with samples can satisfy.
     pub(crate) fn check(&self) -> Result<()> {
         let zero = match self {
@@ -67,6 +89,7 @@ impl Default for Limits {
             members: 1 << 16,
             padding: None,
             archives: 1,
+            unsorted: 0,
         }
     }
 }

@@ -134,12 +134,13 @@ impl Outline {
     }
 
     /// Whether every sample so far can be read from its own offset, by [`SampleParser::starting`]. It cannot
-    /// if a global pax header sets the name or size of the members after it.
+    /// if a global pax header sets the name or size of the members after it, or if members of several samples
+    /// are [mixed](Limits::unsorted).
     ///
     /// [`SampleParser::starting`]: super::SampleParser::starting
     #[must_use]
     pub fn seekable(&self) -> bool {
-        !self.0.walker.global_used()
+        !self.0.walker.global_used() && !self.0.is_mixed()
     }
 
     /// The next sample.

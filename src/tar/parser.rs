@@ -1,7 +1,8 @@
 //! Parses samples from the bytes of a shard.
 
-use super::grouper::{GroupEvent, Grouper, Pending};
+use super::grouper::{GroupEvent, Grouper};
 use super::limits::Limits;
+use super::pending::Pending;
 use crate::error::{Error, Result};
 use crate::sample::{Position, Sample, Value};
 use crate::secret_url::SecretUrl;

@@ -8,12 +8,13 @@ use crate::Sample;
 use crate::error::{ErrorKind, Result};
 use crate::index::{self, Index, LayoutBuilder, ShardIndex, sample_checksum};
 use crate::secret_url::SecretUrl;
-use crate::store::{ObjectWriter, Store};
+use crate::store::{ObjectWriter, PutCondition, Store};
 use crate::telemetry::log;
 use std::fmt;
 use std::io::{self, Write};
 
 type OnShardWritten = Box<dyn FnMut(&ShardInfo) + Send>;
+type BeforeShardAppears = Box<dyn FnMut(u32) -> Result<()> + Send>;
 
 /// A shard that was written. `Debug` shows its URL without [secrets](SecretUrl).
 #[derive(Clone, PartialEq, Eq)]
@@ -97,6 +98,8 @@ pub struct ShardWriterBuilder {
     index: bool,
     checksums: bool,
     on_shard: OnShardWritten,
+    condition: PutCondition,
+    before_shard: BeforeShardAppears,
 }
 
 impl ShardWriter {
@@ -114,6 +117,8 @@ impl ShardWriter {
             index: false,
             checksums: false,
             on_shard: Box::new(|_| ()),
+            condition: PutCondition::Any,
+            before_shard: Box::new(|_| Ok(())),
         }
     }
 
@@ -163,7 +168,8 @@ impl ShardWriter {
             ErrorKind::Config("`start_shard`: the next shard has no number, make it smaller".into())
         })?;
         let url = SecretUrl::from(self.pattern.name(number));
-        let opened = self.settings.store.create(url.expose_secret()).and_then(|object| {
+        let created = self.settings.store.create_if(url.expose_secret(), self.settings.condition.clone());
+        let opened = created.and_then(|object| {
             let out = Compressor::new(self.compression, SummedObject { object, crc32c: 0 })?;
             TarWriter::with_options(out, self.settings.options.clone())
         });
@@ -175,7 +181,8 @@ impl ShardWriter {
     fn close(&mut self) -> Result<()> {
         let Some(shard) = self.current.take() else { return Ok(()) };
         let url = shard.url.clone();
-        let info = shard.finish(self.compression).and_then(|info| self.save_index(&info).map(|()| info));
+        let finished = shard.finish(self.compression, &mut self.settings.before_shard);
+        let info = finished.and_then(|info| self.save_index(&info).map(|()| info));
         self.broken = info.is_err();
         let info = info.map_err(|error| error.in_shard(&url))?;
         (self.settings.on_shard)(&info);
@@ -261,6 +268,21 @@ impl ShardWriterBuilder {
         self
     }
 
+    /// What must be at the URL of each shard when it appears. Default: anything.
+    #[doc(hidden)]
+    pub fn condition(mut self, condition: PutCondition) -> Self {
+        self.condition = condition;
+        self
+    }
+
+    /// Calls `call` with the CRC-32C of each shard when all of its bytes are written, before it appears. If
+    /// `call` fails, it does not.
+    #[doc(hidden)]
+    pub fn before_shard(mut self, call: impl FnMut(u32) -> Result<()> + Send + 'static) -> Self {
+        self.before_shard = Box::new(call);
+        self
+    }
+
     /// Builds the writer. No file is created before the first sample.
     ///
     /// # Errors
@@ -311,6 +333,8 @@ impl fmt::Debug for ShardWriterBuilder {
             index,
             checksums,
             on_shard: _,
+            condition,
+            before_shard: _,
         } = self;
         f.debug_struct("ShardWriterBuilder")
             .field("pattern", pattern)
@@ -321,6 +345,7 @@ impl fmt::Debug for ShardWriterBuilder {
             .field("store", store)
             .field("index", index)
             .field("checksums", checksums)
+            .field("condition", condition)
             .finish_non_exhaustive()
     }
 }
@@ -350,10 +375,11 @@ impl OpenShard {
         Ok(())
     }
 
-    fn finish(self, compression: ShardCompression) -> Result<ShardInfo> {
+    fn finish(self, compression: ShardCompression, before: &mut BeforeShardAppears) -> Result<ShardInfo> {
         let Self { url, samples, tar, layout } = self;
         let archive_bytes = whole_archive(tar.written());
         let SummedObject { object, crc32c } = tar.finish()?.finish()?;
+        before(crc32c)?;
         let object = object.finish()?;
         let layout = layout.finish(compression == ShardCompression::None);
         let index = ShardIndex::new(&url, Some(object.size), object.version.as_deref(), layout);

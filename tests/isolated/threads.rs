@@ -213,22 +213,22 @@ fn dropping_ends_every_stage_waiting_for_a_silent_source() {
     };
     watched(move || {
         drop_while_silent("prefetch", |dataset, alive| {
-            dataset.samples(0).try_map(held(alive)).prefetch(2).into_stream()
+            dataset.samples(0).map(held(alive)).prefetch(2).into_stream()
         });
         drop_while_silent("par_map", |dataset, alive| {
             dataset.samples(0).par_map(3, held(alive)).into_stream()
         });
         drop_while_silent("threads of threads", |dataset, alive| {
-            let samples = dataset.samples(0).prefetch(1).par_map(2, Ok).batched(2).prefetch(1);
+            let samples = dataset.samples(0).prefetch(1).par_map(2, Ok).batch(2).prefetch(1);
             samples.par_map(2, held(alive)).into_stream()
         });
         drop_while_silent("a stream", |dataset, alive| {
             let samples = futures::executor::block_on_stream(dataset.stream(0));
-            samples.try_map(held(alive)).prefetch(1).into_stream()
+            samples.pipeline().map(held(alive)).prefetch(1).into_stream()
         });
         drop_while_silent("ignored errors", |dataset, alive| {
-            let samples = dataset.samples(0).filter_map(Result::ok).filter(|_| false).map(Ok);
-            samples.prefetch(1).par_map(2, held(alive)).into_stream()
+            let samples = dataset.samples(0).results().filter_map(Result::ok).filter(|_| false).map(Ok);
+            samples.pipeline().prefetch(1).par_map(2, held(alive)).into_stream()
         });
         for threads in [0, 2] {
             drop_while_silent("batches", |dataset, alive| {
@@ -271,7 +271,7 @@ fn dropping_ends_every_stage_waiting_for_a_silent_source() {
 fn dropping_ends_stages_that_skip_every_sample() {
     fn nothing(items: LoaderBuilder<Sample>, stage: usize) -> LoaderBuilder<Sample> {
         match stage {
-            0 => items.select(|_| false),
+            0 => items.filter(|_| false),
             1 => items.filter_map(|_| Ok(None)),
             2 => items.flat_map(|_| Ok([])),
             3 => items
@@ -330,7 +330,7 @@ fn a_dropped_feed_uploads_nothing() {
         let (dataset, _) = custom(Behaviour::StallsAfter(5));
         let uploaded = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&uploaded);
-        let mut feed = Feed::new(dataset.samples(0).batched(7), move |batch| {
+        let mut feed = Feed::new(dataset.samples(0).batch(7), move |batch| {
             counter.fetch_add(1, Ordering::SeqCst);
             Ok(batch)
         });

@@ -60,7 +60,7 @@ impl Pipeline {
         let indexed = if self.kind == Kind::Packed { indexed.join(side()) } else { indexed };
         let indexed = indexed.build().unwrap();
         let loose = Loader::builder(loose).shuffle(10).weight(2);
-        let loose = loose.select(|sample| !sample.key().ends_with('7'));
+        let loose = loose.filter(|sample| !sample.key().ends_with('7'));
         let indexed = Loader::builder(indexed).shuffle(7);
         let damage = Failures::damage() | Failures::decode() | Failures::step() | Failures::missing_shards();
         let policy = OnError::skip(damage).in_a_row(60);

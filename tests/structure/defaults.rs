@@ -85,7 +85,7 @@ const DEFAULTS: [(&str, &str, &str, &str); 21] = [
     ("src/dataset/builder.rs", "shuffle: false,", "README.md", "Both are off unless you ask for them"),
     ("src/loader/settings.rs", "(0, usize::MAX, 1, 1)", "README.md", "Both are off unless you ask for them"),
     ("Cargo.toml", "rust-version = \"1.89\"", "README.md", "Rust 1.89 or later"),
-    ("src/loader/last_batch.rs", "#[default]\n    Keep,", "docs/pipelines.md", "| `Keep` (default) |"),
+    ("src/adapters/last_batch.rs", "#[default]\n    Keep,", "docs/pipelines.md", "| `Keep` (default) |"),
 ];
 
 #[test]

@@ -212,7 +212,7 @@ fn a_subset_of_the_shards_keeps_their_positions() {
     let shown = |dataset: &Dataset| -> Vec<(String, u64, u64)> {
         let shown =
             |sample: Sample| (sample.key().to_owned(), sample.position().shard, sample.rng(7).below(1 << 40));
-        sorted(dataset.samples(1).map(|sample| shown(sample.unwrap())).collect())
+        sorted(dataset.samples(1).results().map(|sample| shown(sample.unwrap())).collect())
     };
     let whole = shown(&dataset(&sizes).build().unwrap());
     let part = |numbers: &[usize]| dataset(&sizes).only(numbers.iter().copied());
@@ -253,7 +253,7 @@ fn compressed_shards_are_read() {
     let dataset = single(&format!("{}/*", dir.path().display())).unwrap();
     assert_eq!(dataset.shards().len(), endings.len());
     assert_eq!(keys(dataset.samples(0)), all_keys(&vec![200; endings.len()]));
-    let streamed = dataset.stream(0).map(|sample| sample.unwrap().key().to_owned());
+    let streamed = dataset.stream(0).results().map(|sample| sample.unwrap().key().to_owned());
     assert_eq!(
         futures::executor::block_on(streamed.collect::<Vec<_>>()),
         all_keys(&vec![200; endings.len()])
@@ -386,7 +386,7 @@ fn thousands_of_streams_read_all_shards_in_order() {
     let dataset = Dataset::builder(shards).topology(Topology::single()).streams(3000).shuffle_shards(true);
     let dataset = dataset.seed(3).build().unwrap();
     let missing = |error: shardstream::Error| error.location().shard().map(String::from).unwrap();
-    let read: Vec<String> = dataset.samples(5).map(|sample| missing(sample.unwrap_err())).collect();
+    let read: Vec<String> = dataset.samples(5).results().map(|sample| missing(sample.unwrap_err())).collect();
     let order = dataset.plan().order(5).into_iter().map(|n| format!("/nowhere/{n}.tar"));
     assert!(order.eq(read));
 }

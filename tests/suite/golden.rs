@@ -104,7 +104,7 @@ fn plans() {
 fn random_numbers() {
     let mut golden = Golden::default();
     let source = VersionedSource::of(&SIZES);
-    for sample in source.dataset(4).build().unwrap().samples(2).map(Result::unwrap) {
+    for sample in source.dataset(4).build().unwrap().samples(2).results().map(Result::unwrap) {
         for seed in [0, 42] {
             let mut rng = sample.rng(seed);
             let below = joined([1, 2, 1000, 1 << 40, u64::MAX].map(|bound| rng.below(bound)));

@@ -113,7 +113,7 @@ fn a_loader_returns_the_samples_of_its_dataset() {
         let expected = keys(dataset.samples(5));
         let loaded = Loader::builder(dataset.clone()).threads(3).batch(1).build().unwrap().epoch(5);
         assert_eq!(keys(loaded.map(|batch| Ok(batch?.into_items().remove(0)))), expected);
-        let streamed = dataset.stream(5).map(|sample| sample.unwrap().key().to_owned());
+        let streamed = dataset.stream(5).results().map(|sample| sample.unwrap().key().to_owned());
         assert_eq!(futures::executor::block_on(streamed.collect::<Vec<_>>()), expected);
         assert_eq!(sorted(expected), all_keys(&SIZES));
     }
@@ -229,8 +229,11 @@ fn damage_is_reported_and_other_samples_are_read() {
     // loader they take no slot.
     let shown =
         |sample: Result<Sample>| sample.map_or_else(|error| error.to_string(), |s| s.key().to_owned());
-    let expected: Vec<String> = dataset.samples(0).map(shown).collect();
-    assert_eq!(futures::executor::block_on(dataset.stream(0).map(shown).collect::<Vec<_>>()), expected);
+    let expected: Vec<String> = dataset.samples(0).results().map(shown).collect();
+    assert_eq!(
+        futures::executor::block_on(dataset.stream(0).results().map(shown).collect::<Vec<_>>()),
+        expected
+    );
     let loaded: Vec<String> = loaded().map(shown).collect();
     assert_eq!(sorted(loaded.clone()), sorted(expected));
     let here = Loader::builder(dataset).threads(0).batch(1).build().unwrap().epoch(0);

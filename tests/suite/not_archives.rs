@@ -95,7 +95,7 @@ fn names_that_stand_for_no_shard() {
         let dataset = build(directory).unwrap();
         let names: Vec<_> = dataset.shards().iter().map(|url| url.expose_secret().to_owned()).collect();
         assert_eq!(names, [at("a.tar.gz"), at("b.tar")]);
-        assert_eq!(dataset.samples(0).filter(Result::is_ok).count(), 2);
+        assert_eq!(dataset.samples(0).results().filter(Result::is_ok).count(), 2);
     }
     fs::create_dir(at("none")).unwrap();
     let error = build(at("none")).unwrap_err();

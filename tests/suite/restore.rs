@@ -387,7 +387,7 @@ fn places(document: &Json, at: &str, found: &mut Vec<String>) {
 
 fn selected(dataset: DatasetBuilder) -> LoaderBuilder<String> {
     let items = Loader::builder(dataset.build().unwrap()).shuffle(6).threads(0);
-    items.select(|sample| !sample.key().ends_with('3')).map(|sample| Ok(sample.key().to_owned()))
+    items.filter(|sample| !sample.key().ends_with('3')).map(|sample| Ok(sample.key().to_owned()))
 }
 
 fn skipping(items: LoaderBuilder<String>) -> LoaderBuilder<String> {

@@ -85,7 +85,7 @@ fn a_slow_selection_is_named() {
     };
     let run = |streams, threads| {
         let dataset = dataset(&SIZES).streams(streams).build().unwrap();
-        let loader = Loader::builder(dataset).select(slow).threads(threads).batch(10).build().unwrap();
+        let loader = Loader::builder(dataset).filter(slow).threads(threads).batch(10).build().unwrap();
         let mut batches = loader.epoch(0);
         assert_eq!(batches.by_ref().map(|batch| batch.unwrap().len()).sum::<usize>(), 320);
         batches.report()

@@ -119,7 +119,7 @@ fn an_index_reveals_zeros_that_pass_for_padding() {
             let dataset = || source.dataset(1).streams(streams).index(sound.clone());
             check_both_apis(&format!("{from}.., {streams} slices"), dataset());
             // The error must blame the shard: a rebuilt index would lose the samples for good.
-            for error in dataset().build().unwrap().samples(0).filter_map(Result::err) {
+            for error in dataset().build().unwrap().samples(0).results().filter_map(Result::err) {
                 assert!(
                     matches!(error.kind(), ErrorKind::ArchiveEnd(_)),
                     "{from}.., {streams} slices: {error}"
@@ -217,7 +217,8 @@ fn concatenated_archives_and_odd_padding_are_read_on_request() {
                 assert_eq!(count, found.len() as u64);
                 for streams in 1..=count as usize {
                     let dataset = source.dataset(1).limits(limits).index(index.clone()).streams(streams);
-                    let sliced: Vec<_> = dataset.build().unwrap().samples(0).map(Result::unwrap).collect();
+                    let sliced: Vec<_> =
+                        dataset.build().unwrap().samples(0).results().map(Result::unwrap).collect();
                     assert_eq!(sliced.len() as u64, count, "{name}, {streams} slices");
                 }
             }

@@ -1,5 +1,6 @@
 //! A bucket in memory behind the part of the XML API of Google Cloud Storage (and S3) that the clients use:
-//! GET with ranges and If-Match, PUT, DELETE, multipart uploads and listing, without authentication.
+//! GET with ranges and If-Match, PUT, DELETE, copies, multipart uploads and listing, without authentication.
+//! Writes may be conditional, and each object has a CRC-32C.
 
 use super::server::{Reply, Request, Server};
 use std::collections::BTreeMap;
@@ -8,10 +9,19 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct Bucket {
-    /// Content and ETag of each object, by key.
-    objects: BTreeMap<String, (Vec<u8>, String)>,
+    /// By key.
+    objects: BTreeMap<String, StoredObject>,
+    generations: u64,
     uploads: BTreeMap<String, BTreeMap<u32, Vec<u8>>>,
     next_upload: usize,
+}
+
+struct StoredObject {
+    content: Vec<u8>,
+    etag: String,
+    generation: u64,
+    /// The value of `x-goog-hash`.
+    hash: String,
 }
 
 /// Serves any bucket name from the same objects; listings have pages of two.
@@ -21,9 +31,9 @@ pub(crate) fn start() -> Server {
 
 /// Like [`start`], with an object for each of `keys`, whose content is its key.
 pub(crate) fn start_holding(keys: &[&str]) -> Server {
-    let object = |key: &&str| (key.to_string(), (key.as_bytes().to_vec(), etag(key.as_bytes())));
-    let objects = keys.iter().map(object).collect();
-    let bucket = Mutex::new(Bucket { objects, ..Bucket::default() });
+    let mut bucket = Bucket::default();
+    keys.iter().for_each(|key| drop(bucket.put(key, key.as_bytes().to_vec())));
+    let bucket = Mutex::new(bucket);
     Server::start(move |request| bucket.lock().unwrap().answer(request))
 }
 
@@ -51,6 +61,28 @@ fn etag(content: &[u8]) -> String {
     format!("\"{hash:016x}\"")
 }
 
+/// `crc32c=` and the CRC-32C in base64.
+fn hash(content: &[u8]) -> String {
+    const TABLE: [u32; 256] = {
+        let (mut table, mut byte) = ([0; 256], 0);
+        while byte < 256 {
+            let (mut sum, mut bit) = (byte as u32, 0);
+            while bit < 8 {
+                sum = (sum >> 1) ^ (if sum & 1 == 1 { 0x82f6_3b78 } else { 0 });
+                bit += 1;
+            }
+            table[byte] = sum;
+            byte += 1;
+        }
+        table
+    };
+    let step = |sum: u32, byte: &u8| (sum >> 8) ^ TABLE[usize::from(sum as u8 ^ byte)];
+    let sum = u64::from(!content.iter().fold(!0, step)) << 4;
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = (0..6).rev().map(|digit| char::from(digits[(sum >> (6 * digit)) as usize & 63]));
+    format!("crc32c={}==", text.collect::<String>())
+}
+
 fn decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8().unwrap().into_owned()
 }
@@ -67,15 +99,29 @@ impl Bucket {
             .map(|(name, value)| (name.into_owned(), value.into_owned()))
             .collect();
         let upload = parameters.get("uploadId");
+        if request.method == "PUT" && upload.is_none() && !self.may_put(request, &key) {
+            return Reply::new(412, "<Error><Code>PreconditionFailed</Code></Error>");
+        }
         match (request.method.as_str(), upload) {
             ("GET", _) if key.is_empty() => self.list(&parameters),
             ("GET" | "HEAD", _) => match self.objects.get(&key) {
-                Some((content, tag)) => Reply::object(request, content, tag),
+                Some(StoredObject { content, etag, generation, hash }) => {
+                    Reply::object(request, content, etag)
+                        .with("x-goog-hash", hash.clone())
+                        .with("x-goog-generation", generation.to_string())
+                }
                 None => Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
             },
             ("PUT", None) => {
-                let tag = etag(&request.body);
-                self.objects.insert(key, (request.body.clone(), tag.clone()));
+                let content = match request.header("x-goog-copy-source") {
+                    None => request.body.clone(),
+                    Some(source) => {
+                        let source = source.split_once('/').map(|(_, key)| decoded(key)).unwrap_or_default();
+                        let Some(object) = self.objects.get(&source) else { return Reply::new(404, "") };
+                        object.content.clone()
+                    }
+                };
+                let tag = self.put(&key, content);
                 Reply::new(200, "").with("ETag", tag)
             }
             ("PUT", Some(upload)) => {
@@ -100,8 +146,7 @@ impl Bucket {
                     return Reply::new(404, "<Error><Code>NoSuchUpload</Code></Error>");
                 };
                 let content = parts.into_values().collect::<Vec<_>>().concat();
-                let tag = etag(&content);
-                self.objects.insert(key, (content, tag.clone()));
+                let tag = self.put(&key, content);
                 Reply::new(
                     200,
                     format!(
@@ -121,6 +166,22 @@ impl Bucket {
         }
     }
 
+    /// Stores an object. Returns its ETag.
+    fn put(&mut self, key: &str, content: Vec<u8>) -> String {
+        self.generations += 1;
+        let (etag, hash) = (etag(&content), hash(&content));
+        let object = StoredObject { content, etag: etag.clone(), generation: self.generations, hash };
+        self.objects.insert(key.to_owned(), object);
+        etag
+    }
+
+    /// Whether the conditions of a request are met.
+    fn may_put(&self, request: &Request, key: &str) -> bool {
+        let generation = self.objects.get(key).map_or(0, |object| object.generation);
+        let expected = request.header("x-goog-if-generation-match");
+        expected.is_none_or(|expected| expected == generation.to_string())
+    }
+
     fn list(&self, parameters: &BTreeMap<String, String>) -> Reply {
         const PAGE: usize = 2;
         let prefix = parameters.get("prefix").map_or("", String::as_str);
@@ -129,7 +190,7 @@ impl Bucket {
             self.objects.iter().filter(|(key, _)| key.starts_with(prefix) && key.as_str() > after).peekable();
         let mut text = String::from("<ListBucketResult>");
         let mut last = "";
-        for (key, (content, tag)) in found.by_ref().take(PAGE) {
+        for (key, StoredObject { content, etag, .. }) in found.by_ref().take(PAGE) {
             last = key;
             write!(
                 text,
@@ -137,7 +198,7 @@ impl Bucket {
                  <LastModified>2026-11-20T12:00:00.000Z</LastModified></Contents>",
                 escaped(key),
                 content.len(),
-                tag
+                etag
             )
             .unwrap();
         }

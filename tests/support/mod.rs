@@ -4,6 +4,7 @@
 pub mod bucket;
 pub mod child;
 pub mod emulator;
+pub mod hub;
 pub mod names;
 #[cfg(unix)]
 pub mod places;

@@ -23,7 +23,7 @@ pub enum Activity {
     ReadFile,
     /// It turns bytes into samples.
     Parse,
-    /// It runs the functions of `select`.
+    /// It runs the functions before the shuffle buffer.
     Select,
     /// It puts samples into a shuffle buffer.
     Shuffle,

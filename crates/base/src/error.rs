@@ -277,8 +277,8 @@ pub enum ErrorKind {
     },
     /// A sample has more members than a reader accepts.
     #[error(
-        "the sample has more than {limit} members: set `tar::Limits::members`, or check how the shard's \
-         members are named"
+        "the sample has more than {limit} members: set `tar::Limits::members` (`--limit members=COUNT` in \
+         the program), or check how the shard's members are named"
     )]
     TooManyMembers {
         /// The limit.
@@ -291,7 +291,10 @@ pub enum ErrorKind {
         field: String,
     },
     /// The members of one sample are not adjacent in the shard.
-    #[error("the members of this key are not adjacent in the shard; sort the shard's members by name")]
+    #[error(
+        "the members of this key are not adjacent in the shard: `shardstream reshard --limit unsorted=1GiB` \
+         writes it sorted"
+    )]
     ScatteredSample,
     /// A `dataset::Side` has no sample of this key.
     #[error("the joined shard has no sample of this key{}", missing_sample_hint(*damaged))]

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::file_samples::{FieldSource, PlannedSample, key_of_path};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
+use crate::system_names::is_system_name;
 use crate::text;
 use shardstream::prelude::*;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ pub(crate) struct ClassFolders {
 impl ClassFolders {
     /// Lists `ROOT/CLASS/…/*.{jpg,jpeg,png,webp}`, `threads` classes at a time. The number of a class is the
     /// position of its name in `given`, or among the sorted names. Folders and files whose names begin with a
-    /// dot are left out, as readers of shards skip such members, and `__MACOSX`.
+    /// dot are left out, as readers of shards skip such members, and those that a system made.
     /// Symbolic links are followed. `with_names` adds a field `json` with the path of the image.
     ///
     /// # Errors
@@ -43,13 +44,13 @@ impl ClassFolders {
         let (mut folders, mut skipped, mut outside): (Vec<String>, _, _) = (Vec::new(), Vec::new(), 0);
         for DirectoryEntry { name, is_directory, .. } in entries(root)? {
             match is_directory {
-                true if is_no_data(&name) => skipped.push(name),
+                true if is_system_name(&name) => skipped.push(name),
                 true => folders.push(name),
-                false => outside += u64::from(!is_no_data(&name)),
+                false => outside += u64::from(!is_system_name(&name)),
             }
         }
         let (base, flag) = (root.to_owned(), interrupt.clone());
-        let walks = folders.clone().into_iter().map(Ok).par_map(threads, move |class: String| {
+        let walks = folders.clone().into_iter().map(Ok).pipeline().par_map(threads, move |class: String| {
             let mut walk = ClassWalk {
                 root: base.clone(),
                 interrupt: flag.clone(),
@@ -123,8 +124,12 @@ impl ClassFolders {
         let notes = [
             left_out(ignored, "file", " with another extension".into()),
             left_out(outside, "file", " in no class folder".into()),
-            left_out(hidden, "hidden file", ", as readers skip them".into()),
-            left_out(skipped.len() as u64, "folder", format!(", hidden or of macOS: {}", named(&skipped))),
+            left_out(hidden, "file", ", hidden or of the system".into()),
+            left_out(
+                skipped.len() as u64,
+                "folder",
+                format!(", hidden or of the system: {}", named(&skipped)),
+            ),
             (!missing.is_empty()).then(|| {
                 let count = text::counted(missing.len() as u64, "listed class");
                 format!("no images of {count}: {}", named(&missing))
@@ -132,11 +137,6 @@ impl ClassFolders {
         ];
         Ok(ClassFolders { notes: notes.into_iter().flatten().collect(), classes, samples })
     }
-}
-
-/// Whether a folder or file is left out: a hidden one, or the folder that macOS adds to a zip archive.
-fn is_no_data(name: &str) -> bool {
-    name.starts_with('.') || name == "__MACOSX"
 }
 
 /// The first of these names.
@@ -159,7 +159,7 @@ struct ClassWalk {
     found: Vec<(String, &'static str)>,
     /// Number of files with other extensions.
     ignored: u64,
-    /// Number of hidden files, such as `._a.jpg`.
+    /// Number of hidden files, such as `._a.jpg`, and of those that a system made.
     hidden: u64,
     /// Paths of folders that were left out.
     skipped: Vec<String>,
@@ -172,7 +172,7 @@ impl ClassWalk {
         let here = self.root.join(directory);
         for DirectoryEntry { name, is_directory, is_link } in entries(&here)? {
             let path = format!("{directory}/{name}");
-            match is_no_data(&name) {
+            match is_system_name(&name) {
                 true if is_directory => {
                     self.skipped.push(path);
                     continue;
@@ -278,8 +278,8 @@ mod tests {
         }
         let folders = read(dir.path(), false).unwrap();
         let notes = [
-            "left out: 2 hidden files, as readers skip them",
-            "left out: 1 folder, hidden or of macOS: cat/.ipynb_checkpoints",
+            "left out: 2 files, hidden or of the system",
+            "left out: 1 folder, hidden or of the system: cat/.ipynb_checkpoints",
         ];
         assert_eq!((folders.samples.len(), &*folders.notes), (1, &notes.map(String::from)[..]));
     }
@@ -294,7 +294,7 @@ mod tests {
         let notes = [
             "left out: 2 files with another extension",
             "left out: 1 file in no class folder",
-            "left out: 1 folder, hidden or of macOS: .cache",
+            "left out: 1 folder, hidden or of the system: .cache",
         ];
         assert_eq!((tree.classes.join(" "), &*tree.notes), ("a b".into(), &notes.map(String::from)[..]));
         let shown: Vec<String> = tree.samples.iter().map(|item| format!("{item:?}")).collect();

@@ -1,19 +1,19 @@
-//! Copies objects between stores. A copy appears whole or not at all, and is read again to check it.
+//! Copies objects between stores, for `cp` and `sync`: resolves the places, and records the copies.
 
 use crate::context::Context;
-use crate::failure::{Failure, other_error};
+use crate::copier::{
+    Copied, Copier, CopyAction, CopyJob, CopyRecords, CopySettings, ExistingCopies, StoredObject,
+};
+use crate::failure::Failure;
 use crate::files::MAX_DOCUMENT;
 use crate::interrupt::Stop;
 use crate::options::{JsonOption, Patterns, ThreadsOption};
-use crate::progress::{Progress, Unit};
+use crate::progress::Unit;
 use crate::saved_plan::put;
-use crate::source_identity::identity;
-use serde::{Deserialize, Serialize};
 use shardstream::prelude::*;
-use shardstream::store::{ObjectUrl, ObjectVersion, remove_partial_files};
+use shardstream::store::{ObjectUrl, remove_partial_files};
 use shardstream::{ErrorKind, Result, SecretUrl};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,62 +21,6 @@ use std::time::{Duration, Instant};
 const RECORDS: &str = ".shardstream-copies.json";
 /// Time between two saves of the records while objects are copied.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// An object to copy, and its target.
-#[derive(Debug, Clone)]
-struct CopyJob {
-    from: SecretUrl,
-    to: SecretUrl,
-    name: String,
-    /// The source as it is.
-    object: ObjectVersion,
-    /// The object that exists at the target.
-    existing: Option<ObjectVersion>,
-}
-
-/// The document that records the copies of a directory, by name.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct CopyRecords {
-    copies: BTreeMap<String, CopyRecord>,
-}
-
-/// The source of a copy, and what both were at the time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct CopyRecord {
-    from: String,
-    /// Hash of the parameters that select an object of a web server, if there are any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    parameters: Option<String>,
-    size: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<String>,
-    /// The version of the copy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    copy: Option<String>,
-    crc32c: u32,
-}
-
-/// What was done for one object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum CopyAction {
-    Copied,
-    /// The same object existed at the target.
-    Kept,
-}
-
-/// A finished copy, as `--json` reports it.
-#[derive(Debug, Serialize)]
-struct Copied {
-    from: String,
-    to: String,
-    bytes: u64,
-    crc32c: String,
-    action: CopyAction,
-    /// The record to save, with its name, if it is new.
-    #[serde(skip)]
-    record: Option<(String, CopyRecord)>,
-}
 
 /// Options that `cp` and `sync` share.
 #[derive(Debug, clap::Args)]
@@ -88,7 +32,7 @@ pub(crate) struct CopyOptions {
     /// Further objects to copy, after those of `places`.
     #[arg(skip)]
     pub(crate) documents: Vec<SecretUrl>,
-    /// Do not read copies again; compare only their sizes.
+    /// Compare only the sizes of copies with their sources, not their checksums.
     #[arg(long)]
     no_reread: bool,
     #[command(flatten)]
@@ -103,24 +47,6 @@ impl CopyOptions {
         let settings = CopySettings { existing, reread: !self.no_reread, threads: self.threads.count() };
         report(&copy_all(self.places, self.documents, settings, context)?, self.json.json, context)
     }
-}
-
-/// What to do with objects that exist at the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExistingCopies {
-    Refuse,
-    /// Keep those that are the same, and replace others.
-    KeepSame,
-    Replace,
-}
-
-/// How objects are copied.
-#[derive(Debug, Clone, Copy)]
-struct CopySettings {
-    existing: ExistingCopies,
-    /// Whether copies are read again to compare them.
-    reread: bool,
-    threads: usize,
 }
 
 /// Copies the objects of all places but the last to the last one. Returns the copies in order.
@@ -149,7 +75,7 @@ fn copy_all(
     }
     let names: BTreeSet<_> = copies.iter().map(|copy| ObjectUrl::from(&copy.to).file_name()).collect();
     remove_partial_files(&directory, |name| names.contains(name));
-    let total = copies.iter().map(|copy| copy.object.size).sum::<Option<u64>>();
+    let total = copies.iter().map(|copy| copy.object.version.size).sum::<Option<u64>>();
     let progress = Arc::new(context.progress("copying", Unit::Bytes, total));
     let records = Arc::new(records);
     let stop = Stop::new(&context.interrupt);
@@ -163,7 +89,9 @@ fn copy_all(
     let flag = stop.clone();
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
     let flag = stop.clone();
-    let done = source.par_map(settings.threads, move |copy: CopyJob| Ok(flag.guard(|| copier.copy(&copy))));
+    let done = source
+        .pipeline()
+        .par_map(settings.threads, move |copy: CopyJob| Ok(flag.guard(|| copier.copy(&copy))));
     let (mut copied, mut saved) = (Vec::new(), Instant::now());
     let mut now = CopyRecords { copies: records.copies.clone() };
     // After a failure as well, so that the copies of the other threads are recorded.
@@ -221,14 +149,14 @@ fn plan(
             )));
         }
         let (from, to) = (from.clone(), url);
-        copies.push(CopyJob { from, to, name, object: ObjectVersion::default(), existing: None });
+        copies.push(CopyJob { from, to, name, object: StoredObject::default(), existing: None });
     }
     let (store, flag) = (context.store.clone(), context.interrupt.clone());
     let source = copies.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-    let found = source.par_map(settings.threads.max(16), move |mut copy: CopyJob| {
-        copy.object = store.stat(copy.from.expose_secret())?;
-        copy.existing = match store.stat(copy.to.expose_secret()) {
-            Ok(existing) => Some(existing),
+    let found = source.pipeline().par_map(settings.threads.max(16), move |mut copy: CopyJob| {
+        copy.object = StoredObject::new(store.stat_sums(copy.from.expose_secret())?);
+        copy.existing = match store.stat_sums(copy.to.expose_secret()) {
+            Ok(existing) => Some(StoredObject::new(existing)),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => None,
             Err(error) => return Err(error),
         };
@@ -250,131 +178,25 @@ fn read_records(place: &str, context: &Context) -> std::result::Result<CopyRecor
     })
 }
 
-/// Copies single objects.
-struct Copier {
-    store: Store,
-    stop: Stop,
-    progress: Arc<Progress>,
-    settings: CopySettings,
-    records: Arc<CopyRecords>,
-}
-
-impl Copier {
-    /// Copies one object, or keeps the copy that exists.
-    fn copy(&self, copy: &CopyJob) -> Result<Copied> {
-        if self.settings.existing == ExistingCopies::KeepSame
-            && let Some((record, is_new)) = self.same_object(copy)?
-        {
-            return Ok(self.copied(copy, record, CopyAction::Kept, is_new));
-        }
-        let from = copy.from.expose_secret();
-        let mut body = self.store.open_stored(from)?;
-        let mut object = self.store.create(copy.to.expose_secret())?;
-        let (mut crc32c, mut size) = (0, 0);
-        for chunk in body.by_ref() {
-            self.stop.check()?;
-            let chunk = chunk?;
-            crc32c = crc32c::crc32c_append(crc32c, &chunk);
-            object.write_all(&chunk).map_err(|error| shardstream::Error::from(error).in_shard(&copy.to))?;
-            size += chunk.len() as u64;
-            self.progress.add(chunk.len() as u64);
-        }
-        let version = body.object().and_then(|object| object.version);
-        let written = object.finish()?;
-        if written.size != size {
-            return self.reject(copy, &format!("{size} bytes were written, but it has {}", written.size));
-        }
-        if self.settings.reread {
-            let (again, bytes) = self.sum(copy.to.expose_secret(), false)?;
-            if (again, bytes) != (crc32c, size) {
-                let what = format!(
-                    "{size} bytes with CRC-32C {crc32c:08x} were written, but {bytes} bytes with \
-                     {again:08x} read"
-                );
-                return self.reject(copy, &what);
-            }
-        }
-        let (from, parameters) = identity(&copy.from);
-        let record = CopyRecord { from, parameters, size, version, copy: written.version, crc32c };
-        Ok(self.copied(copy, record, CopyAction::Copied, true))
-    }
-
-    /// Removes a copy that differs from its source, and returns the error.
-    fn reject(&self, copy: &CopyJob, what: &str) -> Result<Copied> {
-        self.store.delete(copy.to.expose_secret())?;
-        Err(other_error(format!("the copy differs from the source, and was removed: {what}"))
-            .in_shard(&copy.to))
-    }
-
-    /// The record of the existing object if it equals the source, and whether the record is new.
-    ///
-    /// The object is the same if both versions are the recorded ones. Without a record, both are read.
-    fn same_object(&self, copy: &CopyJob) -> Result<Option<(CopyRecord, bool)>> {
-        let CopyJob { object, existing: Some(existing), .. } = copy else { return Ok(None) };
-        if object.size.is_none() || object.size != existing.size {
-            return Ok(None);
-        }
-        let (from, parameters) = identity(&copy.from);
-        let was = |record: &CopyRecord, version: &Option<String>, now: &ObjectVersion| {
-            ObjectVersion::new(Some(record.size), version.as_deref()).compare(now).is_same()
-        };
-        if let Some(record) = self
-            .records
-            .copies
-            .get(&copy.name)
-            .filter(|record| record.from == from && record.parameters == parameters)
-            && was(record, &record.version, object)
-            && was(record, &record.copy, existing)
-        {
-            self.progress.add(record.size);
-            return Ok(Some((record.clone(), false)));
-        }
-        let (crc32c, size) = self.sum(copy.from.expose_secret(), true)?;
-        if (crc32c, size) != self.sum(copy.to.expose_secret(), false)? {
-            return Ok(None);
-        }
-        let (version, copied) = (object.version.clone(), existing.version.clone());
-        Ok(Some((CopyRecord { from, parameters, size, version, copy: copied, crc32c }, true)))
-    }
-
-    /// CRC-32C and length of an object. `counts` says whether its bytes count as progress.
-    fn sum(&self, url: &str, counts: bool) -> Result<(u32, u64)> {
-        let (mut crc32c, mut size) = (0, 0);
-        for chunk in self.store.open_stored(url)? {
-            self.stop.check()?;
-            let chunk = chunk?;
-            crc32c = crc32c::crc32c_append(crc32c, &chunk);
-            size += chunk.len() as u64;
-            if counts {
-                self.progress.add(chunk.len() as u64);
-            }
-        }
-        Ok((crc32c, size))
-    }
-
-    fn copied(&self, copy: &CopyJob, record: CopyRecord, action: CopyAction, is_new: bool) -> Copied {
-        Copied {
-            from: copy.from.to_string(),
-            to: copy.to.to_string(),
-            bytes: record.size,
-            crc32c: format!("{:08x}", record.crc32c),
-            action,
-            record: is_new.then(|| (copy.name.clone(), record)),
-        }
-    }
-}
-
 /// Prints the copies as JSON, or their number in one line.
 fn report(copied: &[Copied], json: bool, context: &Context) -> std::result::Result<(), Failure> {
     if json {
         return copied.iter().try_for_each(|copy| context.output.record(copy));
     }
-    let of = |action: CopyAction| copied.iter().filter(move |copy| copy.action == action);
-    let counted = |action: CopyAction| crate::text::counted(of(action).count() as u64, "object");
-    let bytes = crate::text::bytes(of(CopyAction::Copied).map(|copy| copy.bytes).sum());
-    let kept = match of(CopyAction::Kept).count() {
-        0 => String::new(),
-        _ => format!("; {} the same already", counted(CopyAction::Kept)),
-    };
-    context.output.line(format_args!("{} copied, {bytes}{kept}", counted(CopyAction::Copied)))
+    let count = |action: CopyAction| copied.iter().filter(|copy| copy.action == action).count() as u64;
+    let counted = |count: u64| crate::text::counted(count, "object");
+    let [kept, by_store] = [CopyAction::Kept, CopyAction::CopiedByStore].map(count);
+    let new = copied.iter().filter(|copy| copy.action != CopyAction::Kept);
+    let mut line = format!(
+        "{} copied, {}",
+        counted(copied.len() as u64 - kept),
+        crate::text::bytes(new.map(|copy| copy.bytes).sum())
+    );
+    if by_store > 0 {
+        line += &format!(", {by_store} of them by the store itself");
+    }
+    if kept > 0 {
+        line += &format!("; {} the same already", counted(kept));
+    }
+    context.output.line(line)
 }

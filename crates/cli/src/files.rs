@@ -1,7 +1,7 @@
 //! Writing of small files.
 
 use crate::failure::other_error;
-use shardstream::store::{ObjectUrl, Store, WriteOptions};
+use shardstream::store::{ObjectUrl, PutCondition, Store, WriteOptions};
 use shardstream::{ErrorKind, Result};
 use std::error::Error;
 use std::{fs, io};
@@ -28,12 +28,13 @@ pub(crate) fn is_empty(place: &str) -> Result<bool> {
     Ok(metadata.is_some_and(|file| file.is_file() && file.len() == 0))
 }
 
-/// Writes a file or object whole. An existing local file is replaced if `replace` is set, and kept otherwise;
-/// an existing object is replaced. Returns whether it was written.
+/// Writes a file or object whole. An existing one is replaced if `replace` is set, and kept otherwise.
+/// Returns whether it was written.
 ///
 /// A local file is not synced to the disk: [`sync_file_system`] syncs all of them.
 pub(crate) fn write(store: &Store, place: &str, bytes: &[u8], replace: bool) -> Result<bool> {
-    let options = WriteOptions { sync: false, replace, ..WriteOptions::default() };
+    let condition = if replace { PutCondition::Any } else { PutCondition::Absent };
+    let options = WriteOptions { sync: false, condition, ..WriteOptions::default() };
     match store.put_with(place, bytes, options) {
         Ok(_) => Ok(true),
         Err(error) if is_taken(&error) => Ok(false),
@@ -63,7 +64,13 @@ pub(crate) fn sync_file_system(directory: &str) -> Result<()> {
     Ok(())
 }
 
-fn is_taken(error: &shardstream::Error) -> bool {
+/// Whether an object could not be written because another process has written there since it was looked at.
+pub(crate) fn is_overtaken(error: &shardstream::Error) -> bool {
+    is_taken(error) || matches!(error.kind(), ErrorKind::Changed { .. })
+}
+
+/// Whether an object could not be written because there is one.
+pub(crate) fn is_taken(error: &shardstream::Error) -> bool {
     matches!(error.kind(), ErrorKind::Io(why) if why.kind() == io::ErrorKind::AlreadyExists)
 }
 

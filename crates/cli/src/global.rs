@@ -27,8 +27,9 @@ pub(crate) struct GlobalOptions {
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
     /// Limit on what is accepted of shards, such as sample=8GiB; may be repeated. Names: sample, member and
-    /// extension (sizes), members and archives (numbers), padding (a size). A larger sample also allows
-    /// larger members.
+    /// extension (sizes), members and archives (numbers), padding (a size), and unsorted (a distance): archives
+    /// that are not sorted by name, as `tar -cf x.tar .` makes them, are read if the members of each sample are
+    /// within this distance, which is held in memory. A larger sample also allows larger members.
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = limit)]
     limit: Vec<(LimitName, u64)>,
     /// Number of retries of a request after a network fault.
@@ -48,6 +49,7 @@ enum LimitName {
     Members,
     Padding,
     Archives,
+    Unsorted,
 }
 
 fn limit(text: &str) -> Result<(LimitName, u64), String> {
@@ -60,6 +62,7 @@ fn limit(text: &str) -> Result<(LimitName, u64), String> {
         "members" => LimitName::Members,
         "padding" => LimitName::Padding,
         "archives" => LimitName::Archives,
+        "unsorted" => LimitName::Unsorted,
         _ => return Err(bad()),
     };
     Ok((name, size(value)?))
@@ -93,12 +96,14 @@ impl GlobalOptions {
                 LimitName::Members => limits.members = value,
                 LimitName::Padding => limits.padding = Some(value),
                 LimitName::Archives => limits.archives = value,
+                LimitName::Unsorted => limits.unsorted = value,
             }
         }
         if !self.limit.iter().any(|(name, _)| *name == LimitName::Member) {
             limits.member = limits.member.max(limits.sample);
         }
-        let is_zero = |(name, value): &(LimitName, u64)| *value == 0 && *name != LimitName::Padding;
+        let may_be_zero = [LimitName::Padding, LimitName::Unsorted];
+        let is_zero = |(name, value): &(LimitName, u64)| *value == 0 && !may_be_zero.contains(name);
         match self.limit.iter().any(is_zero) {
             true => Err(Failure::Usage("--limit: a limit of 0 accepts no shard with samples".into())),
             false => Ok(limits),

@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::options::Patterns;
 use crate::output::note;
 use crate::progress::Unit;
 use crate::series::Series;
@@ -36,13 +35,12 @@ pub(crate) struct Input {
 impl Input {
     /// Looks the shards up in the index, or reads their headers if there is none.
     pub(crate) fn load(
-        patterns: &Patterns,
+        list: &ShardList,
         index: Option<&Index>,
         threads: usize,
         context: &Context,
     ) -> Result<Self, Failure> {
-        let list = patterns.shards(context)?;
-        let Some(index) = index else { return Self::scan(&list, threads, None, context) };
+        let Some(index) = index else { return Self::scan(list, threads, None, context) };
         let known = |url: &SecretUrl| {
             let shard = index
                 .get(url.expose_secret())
@@ -59,13 +57,13 @@ impl Input {
     /// Reads the headers of the shards, and leaves out damaged samples up to a limit. Notes on stderr name
     /// them.
     pub(crate) fn load_undamaged(
-        patterns: &Patterns,
+        list: &ShardList,
         skip_bad: SkipBad,
         threads: usize,
         context: &Context,
     ) -> Result<Self, Failure> {
         let (sender, damage) = mpsc::channel();
-        let mut input = Self::scan(&patterns.shards(context)?, threads, Some(&sender), context)?;
+        let mut input = Self::scan(list, threads, Some(&sender), context)?;
         drop(sender);
         let (mut damaged, sound) = (0, input.samples().count() as u64);
         for error in damage {
@@ -82,6 +80,26 @@ impl Input {
         Ok(input)
     }
 
+    /// Reads the headers of shards that are in the index, with the keys of their samples.
+    ///
+    /// # Errors
+    /// For a shard that is not in the index or has changed since.
+    pub(crate) fn with_keys(
+        list: &ShardList,
+        index: &Index,
+        threads: usize,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        let input = Self::scan(list, threads, None, context)?;
+        for (url, object) in input.urls.iter().zip(&input.objects) {
+            let Some(shard) = index.get(url.expose_secret()) else {
+                return Err(Failure::Failed(format!("{url} is not in the index")));
+            };
+            shard.check_object(url.expose_secret(), object)?;
+        }
+        Ok(input)
+    }
+
     /// Compares the shards with the index that they were looked up in.
     ///
     /// # Errors
@@ -94,12 +112,13 @@ impl Input {
         let (store, flag) = (context.store.clone(), context.interrupt.clone());
         let source = self.shards.clone().into_iter().zip(self.urls.clone());
         let source = source.take_while(move |_| !flag.is_set()).map(Ok);
-        let checked = source.par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
-            Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
-                Ok(Err(error))
-            }
-            object => object.map(Ok),
-        });
+        let checked =
+            source.pipeline().par_map(threads, move |(shard, url)| match unchanged(&shard, &url, &store) {
+                Err(error) if matches!(error.kind(), ErrorKind::Stale { .. } | ErrorKind::NotFound(_)) => {
+                    Ok(Err(error))
+                }
+                object => object.map(Ok),
+            });
         let checked = checked.collect::<shardstream::Result<Vec<_>>>();
         context.interrupt.check()?;
         let (mut objects, mut changed) = (Vec::new(), Vec::new());

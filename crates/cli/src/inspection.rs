@@ -89,7 +89,7 @@ impl Inspection {
         let threads = if self.decode { self.threads } else { self.threads.max(8) };
         let (skip_bad, flag) = (self.skip_bad, context.interrupt.clone());
         let source = samples.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
-        let inspected = source.par_map(threads, move |sample| Ok(self.inspect(sample)));
+        let inspected = source.pipeline().par_map(threads, move |sample| Ok(self.inspect(sample)));
         let (mut samples, mut bad, mut renamed) = (Vec::new(), Vec::new(), Vec::new());
         for result in inspected.ahead(1024) {
             context.interrupt.check()?;

@@ -17,11 +17,26 @@ pub(crate) fn for_each_shard<T: Send + 'static>(
     threads: usize,
     interrupt: &Interrupt,
     work: impl Fn(usize, &SecretUrl) -> Result<T> + Send + Sync + 'static,
+    take: impl FnMut(usize, T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let list = shards.clone();
+    for_each(shards.len(), threads, interrupt, move |number| work(number, &list[number]), take)
+}
+
+/// [`for_each_shard`], for the numbers below `count` of anything else.
+///
+/// # Errors
+/// As of [`for_each_shard`].
+pub(crate) fn for_each<T: Send + 'static>(
+    count: usize,
+    threads: usize,
+    interrupt: &Interrupt,
+    work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
     mut take: impl FnMut(usize, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (list, flag) = (shards.clone(), interrupt.clone());
-    let numbers = (0..shards.len()).take_while(move |_| !flag.is_set()).map(Ok);
-    let done = numbers.par_map(threads, move |number| work(number, &list[number]));
+    let flag = interrupt.clone();
+    let numbers = (0..count).take_while(move |_| !flag.is_set()).map(Ok);
+    let done = numbers.pipeline().par_map(threads, work);
     for (number, item) in done.enumerate() {
         interrupt.check()?;
         take(number, item?)?;

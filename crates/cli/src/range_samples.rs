@@ -4,6 +4,7 @@ use crate::failure::other_error;
 use crate::field_edit::FieldEdit;
 use crate::input::Input;
 use crate::input_hash::InputHash;
+use crate::interrupt::{Interrupt, interrupted};
 use crate::open_readers::OpenReaders;
 use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
@@ -25,6 +26,9 @@ const MAX_READ: u64 = 4 << 20;
 /// longer.
 const MAX_GAP: u64 = 256 << 10;
 
+/// Number of ranges of remote shards read at a time.
+const CONCURRENT_READS: usize = 32;
+
 /// Size of a block of a tar archive.
 const BLOCK: u64 = 512;
 /// Sizes of the headers of a member whose name has up to 100 bytes, more bytes, and the most that are
@@ -42,7 +46,7 @@ pub(crate) type SamplePosition = (u32, u32);
 pub(crate) struct RangeSamples(Arc<RangeReader>);
 
 /// What is changed of the samples.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OutputEdit {
     pub(crate) fields: FieldEdit,
     /// Whether the keys become the numbers of the samples in the output.
@@ -57,10 +61,11 @@ struct RangeReader {
     edit: FieldEdit,
     /// Whether the keys are the numbers of the samples in the output.
     rekey: bool,
-    /// Number of ranges read at a time for one output shard.
+    /// Number of ranges that each thread reads at a time.
     concurrent_reads: usize,
     /// The readers of shards without ranges.
     open_readers: OpenReaders,
+    interrupt: Interrupt,
 }
 
 /// Adjacent samples of one shard that are read in one request.
@@ -76,14 +81,17 @@ struct SampleRun {
 }
 
 impl RangeSamples {
+    /// The samples of `input` in this order, of which `threads` threads read at a time.
     pub(crate) fn new(
         reader: ShardReader,
         input: Arc<Input>,
         order: Vec<SamplePosition>,
         edit: OutputEdit,
-        concurrent_reads: usize,
+        threads: usize,
         open_readers: OpenReaders,
+        interrupt: &Interrupt,
     ) -> Self {
+        let concurrent_reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
         let OutputEdit { fields: edit, rekey } = edit;
         RangeSamples(Arc::new(RangeReader {
             reader,
@@ -93,6 +101,7 @@ impl RangeSamples {
             rekey,
             concurrent_reads,
             open_readers,
+            interrupt: interrupt.clone(),
         }))
     }
 
@@ -294,6 +303,10 @@ impl RangeReader {
     ) -> Result<()> {
         let mut wanted = run.samples.iter().copied().peekable();
         for sample in samples {
+            // Whatever is skipped may be long.
+            if self.interrupt.is_set() {
+                return Err(interrupted());
+            }
             let sample = match sample {
                 // Damage between the samples, which is left out. A sample that is lost is missed at the end.
                 Err(error) if self.input.damaged.is_some() && is_damage(&error) => continue,
@@ -354,7 +367,7 @@ impl SampleSource for RangeSamples {
             return runs.iter().try_for_each(|run| inner.read(run, take));
         }
         let (reader, reads) = (Arc::clone(inner), inner.concurrent_reads);
-        let samples = runs.into_iter().map(Ok).par_map(reads, move |run: SampleRun| {
+        let samples = runs.into_iter().map(Ok).pipeline().par_map(reads, move |run: SampleRun| {
             let mut samples = Vec::with_capacity(run.samples.len());
             reader.read(&run, &mut |sample| {
                 samples.push(sample);

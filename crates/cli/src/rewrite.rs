@@ -11,14 +11,11 @@ use crate::range_samples::{OutputEdit, RangeSamples, SamplePosition};
 use crate::saved_plan::SavedPlan;
 use crate::series::Series;
 use crate::shard_cutter::ShardCutter;
-use crate::write_job::WriteJob;
+use crate::write_job::{WriteJob, WrittenSeries};
 use crate::write_options::{ShardLimits, WriteOptions};
 use shardstream::store::Compression;
 use shardstream::{Rng, SecretUrl};
 use std::sync::Arc;
-
-/// Number of ranges of remote shards read at a time.
-const CONCURRENT_READS: usize = 32;
 
 /// The options for one new series.
 #[derive(Debug)]
@@ -67,19 +64,19 @@ impl Rewrite<'_> {
             Rng::new(*seed, 0, 0).shuffle(&mut order);
         }
         let samples = order.len();
-        let threads = write_options.threads.count();
-        let reads = if input.is_remote() { (CONCURRENT_READS / threads).max(1) } else { 1 };
         let is_compressed = Compression::of(series.pattern()).is_some();
         let ranges = RangeSamples::new(
             context.reader.clone(),
             Arc::clone(input),
             order,
             OutputEdit { fields: self.edit.clone(), rekey: self.rekey },
-            reads,
+            write_options.threads.count(),
             OpenReaders::new(!is_compressed),
+            &context.interrupt,
         );
         let mut cutter = ShardCutter::new(*limits);
         for number in 0..samples {
+            context.interrupt.check()?;
             cutter.push_members(|size| ranges.add_members(number, size));
         }
         let shards = cutter.finish();
@@ -107,7 +104,12 @@ impl Rewrite<'_> {
 
     /// Writes the missing shards of a plan.
     pub(crate) fn run(&self, job: WriteJob<RangeSamples>, context: &Context) -> Result<Outcome, Failure> {
-        let outcome = job.run(self.write_options, context)?;
+        self.publish(job.write(self.write_options, context)?, context)
+    }
+
+    /// Replaces the older series by one that is complete.
+    pub(crate) fn publish(&self, written: WrittenSeries, context: &Context) -> Result<Outcome, Failure> {
+        let outcome = written.publish(context)?;
         if let Some((count, largest)) = outcome.larger_than(self.limits.max_size) {
             note(format_args!(
                 "{} larger than --max-size, up to {}: the index has no keys, and some names need longer \

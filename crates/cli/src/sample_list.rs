@@ -7,10 +7,10 @@ use crate::failure::Failure;
 use crate::input::Input;
 use crate::options::read_text;
 use crate::output::note;
+use crate::places::Places;
 use crate::text;
 use serde::{Deserialize, Serialize};
 use shardstream::SecretUrl;
-use shardstream::store::ObjectUrl;
 use std::collections::{HashMap, HashSet};
 
 /// One line of a list. Other keys of a line are ignored.
@@ -60,30 +60,27 @@ impl SampleList {
         Ok(SampleList { name, samples })
     }
 
-    /// Finds the samples in an input whose keys are known. Shards are found by their URLs, or by their names
+    /// Finds the samples in an input whose keys are known. Shards are found by their places, or by their names
     /// if only one shard of the input has the name. Notes on stderr say what was not found.
     pub(crate) fn find(&self, input: &Input) -> ListedKeys<'_> {
-        let (mut by_url, mut by_name) = (HashMap::new(), HashMap::new());
-        for (number, url) in (0_u32..).zip(&input.urls) {
-            by_url.entry(url.to_string()).or_insert_with(Vec::new).push(number);
-            let name = ObjectUrl::from(url).file_name().into_owned();
-            by_name.entry(name).or_insert_with(Vec::new).push(number);
-        }
-        let numbers = |shard: &str| match by_url.get(shard) {
-            Some(numbers) => &**numbers,
-            None => match by_name.get(&*ObjectUrl::parse(shard).file_name()).map(Vec::as_slice) {
-                Some([only]) => std::slice::from_ref(only),
-                _ => &[],
-            },
+        let mut places = Places::default();
+        input.urls.iter().for_each(|url| places.push(url.expose_secret()));
+        let numbers = |shard: &str| {
+            let same: Vec<usize> = places.same(shard).collect();
+            match (&*same, places.named(shard)) {
+                ([], [only]) => vec![*only],
+                _ => same,
+            }
         };
+        let mut found_shards: HashMap<&str, Vec<usize>> = HashMap::new();
         let (mut keys, mut nameless) = (ListedKeys::default(), 0_u64);
         for ListedSample { shard, key, .. } in &self.samples {
             match (key, shard) {
                 (None, _) => nameless += 1,
                 (Some(key), None) => drop(keys.everywhere.insert(key)),
                 (Some(key), Some(shard)) => {
-                    for number in numbers(shard) {
-                        keys.of_shard.entry(*number).or_default().insert(key);
+                    for number in found_shards.entry(shard).or_insert_with(|| numbers(shard)) {
+                        keys.of_shard.entry(*number as u32).or_default().insert(key);
                     }
                 }
             }

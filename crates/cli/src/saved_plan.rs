@@ -1,12 +1,12 @@
 //! The plan of a series of shards, saved beside it. `--resume` keeps only shards that the same plan wrote.
 
 use crate::failure::Failure;
-use crate::files::{MAX_DOCUMENT, exists};
+use crate::files::{MAX_DOCUMENT, exists, is_overtaken};
 use crate::input_hash::InputHash;
 use crate::series::Series;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use shardstream::store::Store;
+use shardstream::store::{ObjectVersion, PutCondition, Store, WriteOptions};
 use shardstream::{ErrorKind, SecretUrl};
 use std::collections::BTreeMap;
 
@@ -87,7 +87,7 @@ impl SavedPlan {
         self.checksums.get(&shard)
     }
 
-    /// Records that a shard is finished.
+    /// Records the bytes of a shard that is written.
     pub(crate) fn finished(&mut self, shard: u64, checksum: ShardChecksum) {
         self.checksums.insert(shard, checksum);
     }
@@ -143,6 +143,8 @@ pub(crate) struct ExistingSeries {
     pub(crate) named: u64,
     /// The same plan, if it was saved.
     planned: Option<SavedPlan>,
+    /// The saved plan of another series or run, which is replaced.
+    replaced: Option<ObjectVersion>,
 }
 
 /// Checks that the series may be written.
@@ -159,7 +161,7 @@ pub(crate) fn check(
     // Shards are listed before the plan is read, since another rank writes its plan before its first shard.
     let shards = series.existing(store)?;
     let first = shards.keys().next().map(|number| SecretUrl::from(series.shard(*number)));
-    let (mut planned, mut named) = (None, 0);
+    let (mut planned, mut named, mut replaced) = (None, 0, None);
     match (existing, first) {
         (ExistingShards::Remove, _) => {
             named = named_shards(&place, series, store)?;
@@ -188,9 +190,9 @@ pub(crate) fn check(
             // Without shards, an earlier plan of the same series is of no use and may be replaced. The same
             // plan is kept: the listing may lag, and then its checksums are those of shards that exist.
             let saved = read(&place, store)?;
-            if let Some(other) =
-                saved.as_ref().filter(|then| then.options.get(NAMES) != plan.options.get(NAMES))
-            {
+            let of_other_names =
+                |(then, _): &&(SavedPlan, _)| then.options.get(NAMES) != plan.options.get(NAMES);
+            if let Some((other, _)) = saved.as_ref().filter(of_other_names) {
                 return Err(Failure::Failed(format!(
                     "{} is the plan of another series of shards ({}): choose another name, or --force \
                      replaces it",
@@ -198,10 +200,13 @@ pub(crate) fn check(
                     other.options.get(NAMES).map_or("unknown", String::as_str)
                 )));
             }
-            planned = saved.filter(|then| then.differences(plan).is_empty());
+            match saved {
+                Some((then, _)) if then.differences(plan).is_empty() => planned = Some(then),
+                saved => replaced = saved.map(|(_, version)| version),
+            }
         }
         (ExistingShards::Resume, first) => match (read(&place, store)?, first) {
-            (Some(then), _) => {
+            (Some((then, _)), _) => {
                 let now = SavedPlan { replaced: then.replaced.clone(), ..plan.clone() };
                 let differences = then.differences(&now);
                 if !differences.is_empty() {
@@ -224,7 +229,7 @@ pub(crate) fn check(
             (None, None) => {}
         },
     }
-    Ok(ExistingSeries { named, planned })
+    Ok(ExistingSeries { named, planned, replaced })
 }
 
 /// Number of shards that the saved plan of the series names; 0 without a plan, or with one of other names.
@@ -234,6 +239,7 @@ pub(crate) fn named_shards(place: &str, series: &Series, store: &Store) -> Resul
         Err(Failure::Failed(_)) => None,
         saved => saved?,
     };
+    let saved = saved.map(|(saved, _)| saved);
     let saved = saved.filter(|saved| saved.options.get(NAMES).is_some_and(|names| names == series.names()));
     Ok(saved.map_or(0, |saved| saved.replaced.map_or(0, |replaced| replaced.shards).max(saved.shards)))
 }
@@ -246,10 +252,33 @@ pub(crate) fn begin(
     existing: ExistingShards,
     store: &Store,
 ) -> Result<SavedPlan, Failure> {
-    match check(&plan, series, existing, store)?.planned {
-        Some(planned) => Ok(planned),
-        None => put(&series.beside("plan"), &plan, store).map(|()| plan),
+    let ExistingSeries { planned, replaced, .. } = check(&plan, series, existing, store)?;
+    if let Some(planned) = planned {
+        return Ok(planned);
     }
+    let place = series.beside("plan");
+    if put_if(&place, &plan, PutCondition::unchanged(replaced), store)? {
+        return Ok(plan);
+    }
+    // Another rank of this run may have saved the same plan at the same moment.
+    match read(&place, store)? {
+        Some((saved, _)) if saved.differences(&plan).is_empty() => Ok(saved),
+        saved => Err(other_run(&place, &differences(saved.as_ref(), &plan))),
+    }
+}
+
+/// What another saved plan differs in.
+fn differences(saved: Option<&(SavedPlan, ObjectVersion)>, plan: &SavedPlan) -> Vec<String> {
+    saved.map_or_else(|| vec!["it is gone".into()], |(saved, _)| saved.differences(plan))
+}
+
+fn other_run(place: &str, differences: &[String]) -> Failure {
+    Failure::Failed(format!(
+        "another run wrote shards of this series at the same time: {} is another plan now ({}); check the \
+         input and the options of all runs, and start over with --force",
+        SecretUrl::from(place),
+        differences.join("; ")
+    ))
 }
 
 /// Number of times that checksums are saved again because another rank saved its own at the same moment.
@@ -263,35 +292,33 @@ pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -
     let place = series.beside("plan");
     for _ in 0..MAX_SAVES {
         let saved = read(&place, store)?;
-        let differences =
-            saved.as_ref().map_or_else(|| vec!["it is gone".into()], |saved| saved.differences(plan));
-        let Some(mut saved) = saved.filter(|_| differences.is_empty()) else {
-            return Err(Failure::Failed(format!(
-                "another run wrote shards of this series at the same time: {} is another plan now ({}); \
-                 check the input and the options of all runs, and start over with --force",
-                SecretUrl::from(&place),
-                differences.join("; ")
-            )));
+        let differences = differences(saved.as_ref(), plan);
+        let Some((mut saved, version)) = saved.filter(|_| differences.is_empty()) else {
+            return Err(other_run(&place, &differences));
         };
         let before = saved.checksums.clone();
         saved.checksums.extend(plan.checksums.clone());
         if saved.checksums == before {
             return Ok(());
         }
-        // Read again afterwards: another rank may have read the plan before this write, and written it since.
-        put(&place, &saved, store)?;
+        // Read again afterwards: where nothing is written conditionally, another rank may have read the plan
+        // before this write, and written it since.
+        put_if(&place, &saved, PutCondition::unchanged(Some(version)), store)?;
     }
     // The shards without a checksum are written again by a resumed run.
     Ok(())
 }
 
-/// The saved plan, if there is one.
-fn read(place: &str, store: &Store) -> Result<Option<SavedPlan>, Failure> {
-    let text = match store.open(place)?.read_at_most(MAX_DOCUMENT) {
+/// The saved plan and its version, if there is one.
+fn read(place: &str, store: &Store) -> Result<Option<(SavedPlan, ObjectVersion)>, Failure> {
+    let body = store.open_uncached(place)?;
+    let object = body.object_cell();
+    let text = match body.read_at_most(MAX_DOCUMENT) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(None),
         text => text?,
     };
-    serde_json::from_slice(&text).map(Some).map_err(|error| {
+    let version = object.get().unwrap_or_default();
+    serde_json::from_slice(&text).map(|plan| Some((plan, version))).map_err(|error| {
         let place = SecretUrl::from(place);
         Failure::Failed(format!("{place} is not a plan of a series of shards ({error}): --force replaces it"))
     })
@@ -314,6 +341,20 @@ pub(crate) fn is_document(place: &str, store: &Store) -> Result<bool, Failure> {
 pub(crate) fn put(place: &str, value: &impl Serialize, store: &Store) -> Result<(), Failure> {
     store.put(place, &document(place, value)?)?;
     Ok(())
+}
+
+/// Writes a JSON document if what is there meets `condition`. Returns whether it was written.
+fn put_if(
+    place: &str,
+    value: &impl Serialize,
+    condition: PutCondition,
+    store: &Store,
+) -> Result<bool, Failure> {
+    let options = WriteOptions { condition, ..WriteOptions::default() };
+    match store.put_with(place, &document(place, value)?, options) {
+        Err(error) if is_overtaken(&error) => Ok(false),
+        written => Ok(written.map(|_| true)?),
+    }
 }
 
 /// The text of a JSON document for `place`, which errors name.

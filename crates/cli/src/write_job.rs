@@ -2,7 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::{Failure, other_error};
-use crate::interrupt::Stop;
+use crate::files::is_overtaken;
+use crate::interrupt::{Stop, interrupted};
 use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
 use crate::replacement;
@@ -12,11 +13,10 @@ use crate::shard_reader::ShardReader;
 use crate::write_options::WriteOptions;
 use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
-use shardstream::store::{ObjectUrl, ObjectVersion, Store};
+use shardstream::store::{ObjectUrl, ObjectVersion, PartialDirectory, PutCondition, Store};
 use shardstream::{ErrorKind, Result, SecretUrl};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The samples of planned shards, by number.
 pub(crate) trait SampleSource: Send + Sync + 'static {
@@ -50,6 +50,15 @@ impl<S: SampleSource> WriteJob<S> {
         write_options: &WriteOptions,
         context: &Context,
     ) -> std::result::Result<Outcome, Failure> {
+        self.write(write_options, context)?.publish(context)
+    }
+
+    /// Writes the missing shards of this rank. What they replace is there until they are published.
+    pub(crate) fn write(
+        self,
+        write_options: &WriteOptions,
+        context: &Context,
+    ) -> std::result::Result<WrittenSeries, Failure> {
         let WriteJob { series, plan, shards, samples } = self;
         let rank = write_options.machines.rank()?;
         let existing = write_options.existing();
@@ -80,7 +89,8 @@ impl<S: SampleSource> WriteJob<S> {
             series: series.clone(),
             store: context.store.clone(),
             is_saved: staged.is_none(),
-            plan: Mutex::new((plan, Instant::now())),
+            plan: Mutex::new(plan),
+            saved: Mutex::default(),
         });
         let maker = ShardMaker {
             series: staged.clone().unwrap_or_else(|| series.clone()),
@@ -94,8 +104,9 @@ impl<S: SampleSource> WriteJob<S> {
         let flag = stop.clone();
         let source = mine.into_iter().take_while(move |_| !flag.is_set()).map(Ok);
         let (threads, flag) = (write_options.threads.count(), stop.clone());
-        let made =
-            source.par_map(threads, move |(number, samples)| Ok(flag.guard(|| maker.make(number, samples))));
+        let made = source
+            .pipeline()
+            .par_map(threads, move |(number, samples)| Ok(flag.guard(|| maker.make(number, samples))));
         let mut shards = Vec::new();
         for done in made.ahead(threads) {
             shards.extend(done?);
@@ -103,12 +114,29 @@ impl<S: SampleSource> WriteJob<S> {
                 break;
             }
         }
-        // After a failure as well, so that a resumed run keeps the shards that are finished.
+        // After a failure as well: the versions of finished shards, which are then not read to resume.
         let saved = checksums.save();
         stop.finish()?;
         saved?;
         let plan = checksums.plan();
-        if let Some(staged) = &staged {
+        Ok(WrittenSeries { series, plan, staged: directory.zip(staged), shards })
+    }
+}
+
+/// A series whose new shards are complete. Those of an older one are still there.
+pub(crate) struct WrittenSeries {
+    series: Series,
+    plan: SavedPlan,
+    /// Where the new shards are, if not at their places.
+    staged: Option<(PartialDirectory, Series)>,
+    shards: Vec<FinishedShard>,
+}
+
+impl WrittenSeries {
+    /// Replaces the older series, if `--force` does so.
+    pub(crate) fn publish(self, context: &Context) -> std::result::Result<Outcome, Failure> {
+        let WrittenSeries { series, plan, staged, mut shards } = self;
+        if let Some((_directory, staged)) = &staged {
             replacement::publish(plan, staged, &series, &context.store)?;
             let published = (0..).zip(shards).map(|(number, shard)| FinishedShard {
                 index: shard.index.with_url(series.shard(number)),
@@ -125,44 +153,59 @@ impl<S: SampleSource> WriteJob<S> {
     }
 }
 
-/// Records the checksums of finished shards in the saved plan.
+/// Records the checksums of shards in the saved plan, each before its shard appears: what a killed run has
+/// written is then known to be its own, and a resumed one repeats at most the shards in flight.
 struct ShardChecksums {
     series: Series,
     store: Store,
     /// Whether the plan is saved while shards are written.
     is_saved: bool,
-    plan: Mutex<(SavedPlan, Instant)>,
+    plan: Mutex<SavedPlan>,
+    /// The plan as it was saved last. Threads that wait for it have their checksums saved together.
+    saved: Mutex<Option<SavedPlan>>,
 }
 
 impl ShardChecksums {
+    fn lock(&self) -> MutexGuard<'_, SavedPlan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn plan(&self) -> SavedPlan {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.lock().clone()
     }
 
     fn get(&self, shard: u64) -> Option<ShardChecksum> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner).0.checksum(shard).cloned()
+        self.lock().checksum(shard).cloned()
     }
 
-    /// Records a shard. The plan is saved at once, unless saving would take more than a twentieth of the
-    /// time: a killed run loses the shards since the last save.
-    fn add(&self, shard: u64, checksum: ShardChecksum) {
-        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        let (plan, next_save) = &mut *plan;
-        plan.finished(shard, checksum);
-        let start = Instant::now();
-        if self.is_saved && start >= *next_save {
-            // Saving is repeated at the end, which returns the error.
-            drop(save_checksums(plan, &self.series, &self.store));
-            *next_save = Instant::now() + 20 * start.elapsed();
+    /// Records a shard that is about to appear, and saves that.
+    fn add(&self, shard: u64, crc32c: u32) -> Result<()> {
+        let checksum = ShardChecksum { crc32c, version: None };
+        self.lock().finished(shard, checksum.clone());
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*saved {
+            Some(saved) if saved.checksum(shard) == Some(&checksum) => Ok(()),
+            _ => self.save_in(saved).map_err(as_error),
         }
+    }
+
+    /// Records the version of a finished shard, which is saved with what is saved next.
+    fn add_version(&self, shard: u64, checksum: ShardChecksum) {
+        self.lock().finished(shard, checksum);
     }
 
     /// Saves what is not saved yet.
     fn save(&self) -> std::result::Result<(), Failure> {
-        match self.is_saved {
-            true => save_checksums(&self.plan(), &self.series, &self.store),
-            false => Ok(()),
+        self.save_in(self.saved.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn save_in(&self, mut saved: MutexGuard<'_, Option<SavedPlan>>) -> std::result::Result<(), Failure> {
+        if self.is_saved {
+            let plan = self.plan();
+            save_checksums(&plan, &self.series, &self.store)?;
+            *saved = Some(plan);
         }
+        Ok(())
     }
 
     /// Checks that no other run replaces the series, if this one does.
@@ -170,12 +213,26 @@ impl ShardChecksums {
         if self.plan().replaced.is_none() {
             return Ok(());
         }
-        match self.save() {
-            Err(Failure::Crate(error)) => Err(error),
-            Err(Failure::Failed(message)) => Err(other_error(message)),
-            _ => Ok(()),
-        }
+        self.save().map_err(as_error)
     }
+}
+
+/// A failure on a thread that writes shards.
+fn as_error(failure: Failure) -> shardstream::Error {
+    match failure {
+        Failure::Crate(error) => error,
+        Failure::Failed(message) | Failure::Usage(message) => other_error(message),
+        Failure::Interrupted | Failure::Closed | Failure::Damage => interrupted(),
+    }
+}
+
+/// The error for a shard that another run has written since this one looked.
+fn overtaken(error: &shardstream::Error) -> shardstream::Error {
+    other_error(format!(
+        "another run wrote shards of this series at the same time ({}): check the input and the options of all \
+         runs, and start over with --force",
+        error.kind()
+    ))
 }
 
 /// Writes single shards.
@@ -196,10 +253,14 @@ impl<S: SampleSource> ShardMaker<S> {
     /// written it since.
     fn make(&self, number: u64, samples: Range<usize>) -> Result<FinishedShard> {
         let url = self.series.shard(number);
+        let mut condition = PutCondition::Absent;
         let made = match self.reader.store.stat(&url) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => ShardAction::Written,
             Err(error) => return Err(error),
-            Ok(_) if self.existing == ExistingShards::Remove => ShardAction::Written,
+            Ok(object) if self.existing == ExistingShards::Remove => {
+                condition = PutCondition::Version(object);
+                ShardAction::Written
+            }
             Ok(_) if self.existing == ExistingShards::Refuse => {
                 let what = "this shard already exists: --resume resumes a run of the same options, --force \
                             removes the shards of the series";
@@ -210,11 +271,14 @@ impl<S: SampleSource> ShardMaker<S> {
                     self.progress.add(samples.len() as u64);
                     return Ok(FinishedShard { made: ShardAction::Kept, index });
                 }
-                None => ShardAction::Rewritten,
+                None => {
+                    condition = PutCondition::Version(object);
+                    ShardAction::Rewritten
+                }
             },
         };
         self.checksums.check_run()?;
-        Ok(FinishedShard { made, index: self.write(number, samples)? })
+        Ok(FinishedShard { made, index: self.write(number, samples, condition)? })
     }
 
     /// The index of the existing shard, if its bytes are those that this plan wrote.
@@ -236,12 +300,15 @@ impl<S: SampleSource> ShardMaker<S> {
         Ok(index.iter().next().cloned())
     }
 
-    fn write(&self, number: u64, samples: Range<usize>) -> Result<ShardIndex> {
+    fn write(&self, number: u64, samples: Range<usize>, condition: PutCondition) -> Result<ShardIndex> {
+        let checksums = Arc::clone(&self.checksums);
         let mut writer = ShardWriter::builder(self.series.pattern())
             .store(self.reader.store.clone())
             .start_shard(number)
             .max_count(u64::MAX)
             .max_bytes(u64::MAX)
+            .condition(condition)
+            .before_shard(move |crc32c| checksums.add(number, crc32c))
             .build()?;
         self.samples.read(samples, &mut |sample| {
             self.stop.check()?;
@@ -249,12 +316,16 @@ impl<S: SampleSource> ShardMaker<S> {
             self.progress.add(1);
             Ok(())
         })?;
-        let Some(written) = writer.finish()?.into_iter().next() else {
+        let finished = writer.finish().map_err(|error| match is_overtaken(&error) {
+            true => overtaken(&error).in_shard(self.series.shard(number)),
+            false => error,
+        });
+        let Some(written) = finished?.into_iter().next() else {
             return Err(other_error("a shard without samples was planned"));
         };
         let is_local = ObjectUrl::parse(&written.url).is_local();
         let version = written.index.version().filter(|_| !is_local).map(str::to_owned);
-        self.checksums.add(number, ShardChecksum { crc32c: written.crc32c, version });
+        self.checksums.add_version(number, ShardChecksum { crc32c: written.crc32c, version });
         Ok(written.index)
     }
 }

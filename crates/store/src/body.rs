@@ -125,7 +125,7 @@ impl Body {
                 16
             }
             // What is not in the cache is fetched. An error here occurs again when the body is read.
-            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin().map_or(0, |()| 16),
+            BodyState::Idle(ChunkSource::Cached(cached)) => cached.begin_ahead().map_or(0, |()| 16),
             // Local files are not read ahead.
             _ => 0,
         }
@@ -146,6 +146,15 @@ impl Body {
     pub fn set_scattered(&mut self) {
         if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
             cached.set_scattered();
+        }
+    }
+
+    /// Sets that each epoch reads the same bytes, before it [begins](Body::begin). A cache that has no room
+    /// for all of them keeps those that it has.
+    #[doc(hidden)]
+    pub fn set_repeated(&mut self) {
+        if let BodyState::Idle(ChunkSource::Cached(cached)) = &mut self.state {
+            cached.set_repeated();
         }
     }
 

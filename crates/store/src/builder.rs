@@ -4,6 +4,8 @@ use super::budget::Budget;
 use super::cache::Cache;
 use super::decompress::Expansion;
 use super::fetch::FetchLimits;
+#[cfg(feature = "http")]
+use super::http_headers::{HttpHeaders, WebOptions};
 use super::object::ObjectSource;
 use super::recording::RequestRecording;
 use super::source::Source;
@@ -37,6 +39,8 @@ pub struct StoreBuilder {
     cache: Option<Cache>,
     recording: Option<RequestRecording>,
     registered: Vec<(SecretUrl, Arc<dyn Source>)>,
+    #[cfg(feature = "http")]
+    web: WebOptions,
 }
 
 impl Default for Store {
@@ -56,12 +60,14 @@ impl Store {
             cache: None,
             recording: None,
             registered: Vec::new(),
+            #[cfg(feature = "http")]
+            web: WebOptions::default(),
         }
     }
 }
 
 impl StoreBuilder {
-    /// Serves all URLs that begin with `prefix` from `source`. The prefix is a scheme (`hf` or `hf://`) or
+    /// Serves all URLs that begin with `prefix` from `source`. The prefix is a scheme (`ais` or `ais://`) or
     /// more (`gs://bucket`).
     ///
     /// The longest prefix wins, and any prefix wins over the built-in clients.
@@ -74,6 +80,28 @@ impl StoreBuilder {
     pub fn with_object_store(self, prefix: &str, store: Arc<dyn ObjectStore>) -> Self {
         let source = ObjectSource::new(base_of(prefix), store);
         self.with_source(prefix, Arc::new(source))
+    }
+
+    /// Sends headers with each request for a URL that begins with `prefix`, such as
+    /// `https://data.example.com/private`, or with a longer part of its path. The longest prefix counts alone.
+    ///
+    /// The values are [secrets](HttpHeaders). They are sent over https only (or to this machine), and to no
+    /// other server: a redirect to another host or port goes without them.
+    #[cfg(feature = "http")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+    pub fn headers(mut self, prefix: &str, headers: HttpHeaders) -> Self {
+        self.web.headers.push((prefix.into(), headers));
+        self
+    }
+
+    /// The server of `hf://` URLs, such as `https://hub.example.com`; unless set, it is that of the variable
+    /// `HF_ENDPOINT`, or the public one. [`headers`](StoreBuilder::headers) for this server are sent to it, and a
+    /// token among them is used in place of that of the environment.
+    #[cfg(feature = "http")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+    pub fn hub_endpoint(mut self, url: &str) -> Self {
+        self.web.hub_endpoint = Some(url.into());
+        self
     }
 
     /// The connections and the memory that reading may use; the budget of the [process](Budget::process)
@@ -202,6 +230,8 @@ impl StoreBuilder {
         if self.budget.as_ref().is_some_and(|budget| budget.connections() == 0) {
             return bad("`budget` of 0 connections: make it at least 1".into());
         }
+        #[cfg(feature = "http")]
+        self.web.check()?;
         for (at, (prefix, _)) in self.registered.iter().enumerate() {
             if prefix.expose_secret().starts_with(':') {
                 return bad(
@@ -228,7 +258,12 @@ impl StoreBuilder {
             files: Arc::default(),
             cache: self.cache,
             recording: self.recording,
-            sources: SourceRegistry::new(self.registered, self.limits),
+            sources: SourceRegistry::new(
+                self.registered,
+                self.limits,
+                #[cfg(feature = "http")]
+                self.web,
+            ),
         }))
     }
 }

@@ -1,5 +1,6 @@
 //! Sources of the caller's own: their errors enter the crate here.
 
+use super::put_condition::PutCondition;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Source};
 use crate::secret_url::SentSecrets;
 use crate::{Error, Result};
@@ -42,6 +43,20 @@ impl Source for CustomSource {
         body: BoxStream<'static, Result<Bytes>>,
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
         self.0.put(url, body).map_err(repeating(url)).boxed()
+    }
+
+    fn put_if(
+        &self,
+        url: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+        condition: PutCondition,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
+        self.0.put_if(url, body, condition).map_err(repeating(url)).boxed()
+    }
+
+    fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {
+        let (of_source, of_copy) = (repeating(from), repeating(to));
+        self.0.copy(from, to, condition).map_err(of_source).map_err(of_copy).boxed()
     }
 
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {

@@ -98,6 +98,25 @@ pub(super) fn variable(name: &str) -> Result<Option<String>> {
     check(name, name, &value).map(|()| Some(value))
 }
 
+/// The URL of a server that a variable names, without a slash at its end; `None` if it has no content.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`], which names the variable, for anything but the URL of a web server.
+#[cfg(feature = "http")]
+pub(super) fn endpoint_variable(name: &str) -> Result<Option<String>> {
+    let Some(value) = env::var_os(name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = text(name, value)?;
+    let is_server = |url: &url::Url| {
+        let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        is_plain && url.password().is_none() && matches!(url.scheme(), "http" | "https")
+    };
+    match url::Url::parse(&value).is_ok_and(|url| is_server(&url)) {
+        true => Ok(Some(value.trim_end_matches('/').to_owned())),
+        false => Err(bad(name, Some(&value), "must be the URL of a server, as in https://host")),
+    }
+}
+
 /// Checks the variables that name proxies. Returns whether there are any.
 pub(super) fn check_proxies() -> Result<bool> {
     let names = proxies();

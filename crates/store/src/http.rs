@@ -2,6 +2,8 @@
 //!
 //! [`object_store`] has a client for them too, but it drops the query of a URL and requires a length.
 
+use super::http_headers::{HeaderRule, HeaderRules};
+use super::http_time::parse_date;
 use super::object_version::WEAK;
 use super::source::{GetOptions, GetResponse, Refusal, Source};
 use super::transport::{BodyClient, proxy_secrets, request_uri};
@@ -11,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::future::{BoxFuture, FutureExt};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Minimum time between the modification of an object and a response for which the modification time
@@ -18,26 +21,65 @@ use std::time::{Duration, SystemTime};
 const MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Web servers, whose objects have URLs of their own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct HttpSource {
     client: BodyClient,
+    rules: Arc<HeaderRules>,
 }
 
 impl HttpSource {
-    pub(super) fn new() -> Result<Self> {
-        Ok(HttpSource { client: BodyClient::new(client::web()?, proxy_secrets(None)) })
+    /// `rules` has the headers that the caller sends.
+    pub(super) fn new(rules: Arc<HeaderRules>) -> Result<Self> {
+        Ok(HttpSource { client: web_client()?, rules })
     }
+
+    async fn get(&self, url: &url::Url, options: &GetOptions) -> Result<GetResponse, Refusal> {
+        let Some(rule) = self.rules.of(url) else { return self.get_with(url, options, None, None).await };
+        let Some(bearer) = &rule.bearer else { return self.get_with(url, options, Some(rule), None).await };
+        let token = bearer.header().await.map_err(Refusal::Other)?;
+        match self.get_with(url, options, Some(rule), token.as_ref()).await {
+            Err(Refusal::Unauthenticated(error)) => {
+                let renewed = bearer.renewed(token.as_ref()).await.map_err(Refusal::Other)?;
+                let renewed = renewed.ok_or(Refusal::Unauthenticated(error))?;
+                self.get_with(url, options, Some(rule), Some(&renewed)).await
+            }
+            result => result,
+        }
+    }
+
+    async fn get_with(
+        &self,
+        url: &url::Url,
+        options: &GetOptions,
+        rule: Option<&HeaderRule>,
+        token: Option<&HeaderValue>,
+    ) -> Result<GetResponse, Refusal> {
+        let response = async {
+            let mut headers = rule.map(|rule| rule.headers.clone()).unwrap_or_default();
+            headers.extend(range_and_version(options)?);
+            if let Some(authorization) = user(url)?.or(token.cloned()) {
+                headers.insert(header::AUTHORIZATION, authorization);
+            }
+            self.client.get(request_uri(url.clone())?, headers).await
+        };
+        response::read(response.await.map_err(Refusal::Other)?, url.as_str(), options, version).await
+    }
+}
+
+/// A client for web servers.
+pub(super) fn web_client() -> Result<BodyClient> {
+    Ok(BodyClient::new(client::web()?, proxy_secrets(None)))
 }
 
 impl Source for HttpSource {
     fn get(&self, url: &str, options: GetOptions) -> BoxFuture<'static, Result<GetResponse>> {
-        let (client, url) = (self.client.clone(), url::Url::parse(url));
+        let (source, url) = (self.clone(), url::Url::parse(url));
         async move {
             let url = url.map_err(|error| ErrorKind::Config(format!("bad URL: {error}")))?;
-            match get(&client, &url, &options).await {
+            match source.get(&url, &options).await {
                 Err(Refusal::Beyond) => {
                     let options = GetOptions { range: None, ..options };
-                    get(&client, &url, &options).await.map_err(Error::from)
+                    source.get(&url, &options).await.map_err(Error::from)
                 }
                 result => result.map_err(Error::from),
             }
@@ -46,41 +88,38 @@ impl Source for HttpSource {
     }
 }
 
-async fn get(client: &BodyClient, url: &url::Url, options: &GetOptions) -> Result<GetResponse, Refusal> {
-    let response = async {
-        let headers = headers(url, options)?;
-        client.get(request_uri(url.clone())?, headers).await
-    };
-    response::read(response.await.map_err(Refusal::Other)?, url.as_str(), options, version).await
+fn header_value(text: &str) -> Result<HeaderValue> {
+    let value = HeaderValue::from_str(text);
+    value.map_err(|error| ErrorKind::Config(format!("cannot be sent to a server: {error}")).into())
 }
 
-/// The headers of a request: range, condition and credentials.
-fn headers(url: &url::Url, options: &GetOptions) -> Result<HeaderMap> {
+/// The headers that name the bytes and the version of a request.
+pub(super) fn range_and_version(options: &GetOptions) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    let value = |text: &str| {
-        let value = HeaderValue::from_str(text);
-        value.map_err(|error| Error::from(ErrorKind::Config(format!("cannot be sent to a server: {error}"))))
-    };
     if let Some(range) = &options.range {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-        headers.insert(header::RANGE, value(&range)?);
+        headers.insert(header::RANGE, header_value(&range)?);
     }
     if let Some(version) = &options.if_version {
-        headers.insert(condition(version), value(version)?);
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        let decoded = |text| percent_encoding::percent_decode_str(text).collect::<Vec<u8>>();
-        let user =
-            [decoded(url.username()), b":".to_vec(), decoded(url.password().unwrap_or_default())].concat();
-        let mut authorization = value(&format!("Basic {}", BASE64.encode(user)))?;
-        authorization.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, authorization);
+        headers.insert(condition(version), header_value(version)?);
     }
     Ok(headers)
 }
 
+/// The header of the user and password in a URL, if it has any.
+fn user(url: &url::Url) -> Result<Option<HeaderValue>> {
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(None);
+    }
+    let decoded = |text| percent_encoding::percent_decode_str(text).collect::<Vec<u8>>();
+    let user = [decoded(url.username()), b":".to_vec(), decoded(url.password().unwrap_or_default())].concat();
+    let mut authorization = header_value(&format!("Basic {}", BASE64.encode(user)))?;
+    authorization.set_sensitive(true);
+    Ok(Some(authorization))
+}
+
 /// The version of an object: its ETag, or else its modification time.
-fn version(headers: &HeaderMap) -> Option<String> {
+pub(super) fn version(headers: &HeaderMap) -> Option<String> {
     response::etag(headers).or_else(|| modification_time(headers, SystemTime::now()))
 }
 
@@ -89,8 +128,8 @@ fn version(headers: &HeaderMap) -> Option<String> {
 fn modification_time(headers: &HeaderMap, now: SystemTime) -> Option<String> {
     let text = |name| headers.get(name)?.to_str().ok();
     let modified = text(header::LAST_MODIFIED)?;
-    let sent = text(header::DATE).and_then(response::parse_date).unwrap_or(now);
-    let age = response::parse_date(modified).and_then(|modified| sent.duration_since(modified).ok());
+    let sent = text(header::DATE).and_then(parse_date).unwrap_or(now);
+    let age = parse_date(modified).and_then(|modified| sent.duration_since(modified).ok());
     Some(match age {
         Some(age) if age >= MIN_AGE => modified.to_owned(),
         _ => format!("{WEAK}{modified}"),
@@ -112,7 +151,7 @@ mod tests {
     #[test]
     fn the_time_of_a_young_object_is_weak() {
         let modified = "Fri, 20 Nov 2020 12:00:00 GMT";
-        let now = response::parse_date("Fri, 20 Nov 2020 13:00:00 GMT").unwrap();
+        let now = parse_date("Fri, 20 Nov 2020 13:00:00 GMT").unwrap();
         for (date, is_weak) in [
             (Some("Fri, 20 Nov 2020 12:00:00 GMT"), true),
             (Some("Fri, 20 Nov 2020 12:00:59 GMT"), true),

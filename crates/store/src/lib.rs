@@ -2,7 +2,10 @@
 //! hidden here are the parts that only the library uses.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "http")]
+mod bearer;
 mod body;
+mod bucket;
 mod budget;
 mod builder;
 mod cache;
@@ -24,6 +27,12 @@ mod fetch;
 mod host_pause;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod http_headers;
+#[cfg(feature = "transport")]
+mod http_time;
+#[cfg(feature = "http")]
+mod hub;
 mod key;
 mod listing;
 mod local;
@@ -32,9 +41,11 @@ mod meter;
 mod multipart;
 mod object;
 mod object_cell;
+mod object_sums;
 mod object_url;
 mod object_version;
 mod offload;
+mod put_condition;
 mod recording;
 mod report;
 mod requests;
@@ -57,11 +68,16 @@ pub use cache::{Cache, CacheBuilder};
 pub use checksum::Checksum;
 pub use compression::is_shard_name;
 pub use compression::{Compression, SHARD_SUFFIXES, shard_stem};
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+pub use http_headers::HttpHeaders;
 pub use local::{PartialDirectory, private_file, remove_partial_files};
 pub use object_cell::ObjectCell;
 pub use object_store;
+pub use object_sums::{ObjectSums, RunningSums};
 pub use object_url::ObjectUrl;
 pub use object_version::{ObjectVersion, VersionComparison};
+pub use put_condition::PutCondition;
 pub use recording::{RecordedRequest, RequestOutcome, RequestRecording};
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};

@@ -113,7 +113,7 @@ mod tests {
             ("FILE:///x", Some("file:///x")),
             ("htps://host/x", Some("https://host/x")),
             ("gcs://s3cret@bucket/x?s3cret", Some("gs://[redacted]@bucket/x?[redacted]")),
-            ("hf://x", None),
+            ("hf:x", Some("hf://x")),
             ("C:\\x", None),
             ("x", None),
         ] {

@@ -22,6 +22,8 @@ pub(super) struct SourceMeter {
     hedges: AtomicU64,
     wasted: AtomicU64,
     cached: AtomicU64,
+    prefetched: AtomicU64,
+    prefetch_hits: AtomicU64,
     /// Sum of the times to the first byte, in nanoseconds.
     first_bytes: AtomicU64,
     /// Whether the server has ever answered anything.
@@ -167,9 +169,18 @@ impl SourceMeter {
         self.wasted.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn cached(&self, bytes: usize) {
+    /// Notes that bytes were read from the cache, and whether they had been prefetched.
+    pub(super) fn cached(&self, bytes: usize, were_prefetched: bool) {
         self.cached.fetch_add(bytes as u64, Relaxed);
         count!("shardstream_cached_bytes_total", bytes as u64);
+        if were_prefetched {
+            self.prefetch_hits.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+
+    pub(super) fn prefetched(&self, bytes: u64) {
+        self.prefetched.fetch_add(bytes, Relaxed);
+        count!("shardstream_prefetched_bytes_total", bytes);
     }
 
     pub(super) fn retried(&self) {
@@ -269,6 +280,8 @@ impl SourceMeter {
             hedges: of(&self.hedges),
             wasted: of(&self.wasted),
             cached: of(&self.cached),
+            prefetched: of(&self.prefetched),
+            prefetch_hits: of(&self.prefetch_hits),
             waited: self.waits().total(),
             active: active.total + running,
             first_byte: Duration::from_nanos(first_byte),

@@ -1,43 +1,24 @@
 //! Object stores: Google Cloud Storage, S3, Azure, and anything else behind [`object_store::ObjectStore`].
 
-use super::checksum::Checksum;
-#[cfg(feature = "cloud")]
-use super::connector::{self, Carried};
-use super::failure::{body_fault, failed, refusal};
+use super::bucket::{Bucket, BucketClient, MakeClient, SentBytes};
+use super::failure::failed;
 use super::fetch::FetchLimits;
 use super::key;
-#[cfg(feature = "cloud")]
-use super::location::Failure;
 use super::multipart::PartsUpload;
-use super::object_url::ObjectUrl;
+use super::put_condition::PutCondition;
 use super::source::{GetOptions, GetResponse, ObjectInfo, Refusal, Source};
-#[cfg(feature = "cloud")]
-use super::{cloud, response};
-#[cfg(feature = "cloud")]
-use crate::ErrorKind;
 use crate::secret_url::SecretUrl;
 use crate::{Error, Result};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{ObjectStoreExt, PutPayload};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 /// Bytes in one part of an upload. S3 allows 10,000 parts, so objects can have 160 GiB.
-const PART_SIZE: usize = 16 << 20;
-/// Time in which the object of an upload whose end is not known is compared with what was sent, and the
-/// number of its bytes for which a second more is given.
-const COMPARE_TIME: Duration = Duration::from_secs(60);
-const MIN_COMPARE_RATE: u64 = 4 << 20;
-/// Time between two readings of the credentials.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Makes the client of a bucket from its URL; `None` where there is none for such URLs.
-type MakeClient = fn(&str, &FetchLimits) -> Result<Option<BucketClient>>;
-type BucketClient = Arc<dyn ObjectStore>;
+pub(super) const PART_SIZE: usize = 16 << 20;
 
 /// A bucket, or another object store whose objects have URLs of the form `base/key`.
 pub(super) struct ObjectSource(Arc<Bucket>);
@@ -49,148 +30,10 @@ impl fmt::Debug for ObjectSource {
     }
 }
 
-struct Bucket {
-    base: SecretUrl,
-    /// The account or container that the client names, and the endpoint that the environment names.
-    place: String,
-    client: Mutex<RenewableClient>,
-    /// How a new client is made, unless the client is the caller's own.
-    make: Option<(MakeClient, FetchLimits)>,
-}
-
-struct RenewableClient {
-    client: BucketClient,
-    renewed_at: Option<Instant>,
-}
-
-impl Bucket {
-    fn lock(&self) -> MutexGuard<'_, RenewableClient> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn client(&self) -> BucketClient {
-        Arc::clone(&self.lock().client)
-    }
-
-    /// Replaces the client `refused`, whose credentials are not valid any more: the new one reads them again
-    /// from their source. `None` if they were read a moment ago, or if the client is the caller's own.
-    fn renew(&self, refused: &BucketClient) -> Option<BucketClient> {
-        let mut current = self.lock();
-        if Arc::ptr_eq(&current.client, refused) {
-            if current.renewed_at.is_some_and(|at| at.elapsed() < RENEWAL_INTERVAL) {
-                return None;
-            }
-            current.renewed_at = Some(Instant::now());
-            let (make, limits) = self.make?;
-            current.client = make(self.base.expose_secret(), &limits).ok()??;
-        }
-        Some(Arc::clone(&current.client))
-    }
-
-    /// The key as a path of `object_store`. Keys appear in URLs as they are, without percent-encoding, as in
-    /// all tools for `gs://` and `s3://`.
-    fn path(&self, url: &str) -> Result<Path> {
-        key::path(self.key(url))
-    }
-
-    fn key<'a>(&self, url: &'a str) -> &'a str {
-        let key = url.strip_prefix(self.base.expose_secret()).unwrap_or(url);
-        key.strip_prefix('/').unwrap_or(key)
-    }
-}
-
-impl Bucket {
-    #[cfg_attr(not(feature = "cloud"), allow(unused_variables, reason = "for clients that the crate makes"))]
-    async fn get(
-        &self,
-        client: &dyn ObjectStore,
-        url: &str,
-        path: &Path,
-        options: &GetOptions,
-    ) -> Result<GetResponse, Refusal> {
-        let GetOptions { range, if_version } = options;
-        #[allow(unused_mut, reason = "only clients that the crate makes look at the mark")]
-        let mut request = object_store::GetOptions {
-            range: range.clone().map(Into::into),
-            if_match: if_version.clone(),
-            ..Default::default()
-        };
-        #[cfg(feature = "cloud")]
-        connector::mark_bytes_request(&mut request);
-        #[cfg(feature = "cloud")]
-        let result = connector::reading(client.get_opts(path, request)).await;
-        #[cfg(not(feature = "cloud"))]
-        let result = client.get_opts(path, request).await;
-        #[cfg(feature = "cloud")]
-        match result.as_ref().err().and_then(|error| connector::carried(error)) {
-            Some(Carried::Response(response)) => {
-                return response::read(*response, url, options, response::etag).await;
-            }
-            Some(Carried::Error(error)) => return Err(Refusal::Other(error)),
-            None => {}
-        }
-        let result = result.map_err(|error| match error {
-            // A client that the crate made and that has not sent the request could not sign it.
-            #[cfg(feature = "cloud")]
-            object_store::Error::Generic { .. } if self.make.is_some() => {
-                let why = format!(
-                    "there are no credentials ({}): {}",
-                    Failure::of(url, &error),
-                    cloud::hint(self.base.expose_secret())
-                );
-                Refusal::Other(ErrorKind::Denied(why.into()).into())
-            }
-            error => refusal(url, error, options),
-        })?;
-        let mut response = GetResponse::new(stream::empty().boxed()).with_size(result.meta.size);
-        response.version = result.meta.e_tag.clone();
-        response.range = range.is_some().then(|| result.range.clone());
-        // The caller's store repeats requests by itself; the reader of ranges continues a body that breaks
-        // off.
-        let url = url.to_owned();
-        response.body = result.into_stream().map_err(move |error| body_fault(&url, &error)).boxed();
-        Ok(response)
-    }
-}
-
-impl Bucket {
-    /// The version of the object if it is `sent`, after the last request of an upload has failed. The request
-    /// is repeated if its response is lost, and the answer to the second one is that there is no such upload,
-    /// although the first one has made the object.
-    ///
-    /// The bytes are compared, by a checksum of the store if it has one: an earlier object of this name may
-    /// have the same size.
-    async fn stored(
-        &self,
-        client: &dyn ObjectStore,
-        url: &str,
-        path: &Path,
-        sent: SentBytes,
-    ) -> Option<Option<String>> {
-        let comparing = async {
-            let response = self.get(client, url, path, &GetOptions::default()).await.ok()?;
-            let GetResponse { size, version, checksum, mut body, .. } = response;
-            if size.is_some_and(|size| size != sent.size) {
-                return None;
-            }
-            if let Some(Checksum::Crc32c(sum)) = checksum {
-                return (size == Some(sent.size) && sum == sent.sum).then_some(version);
-            }
-            let mut found = SentBytes::default();
-            while let Some(chunk) = body.try_next().await.ok()? {
-                found.add(&chunk);
-            }
-            (found == sent).then_some(version)
-        };
-        let time = COMPARE_TIME + Duration::from_secs(sent.size / MIN_COMPARE_RATE);
-        tokio::time::timeout(time, comparing).await.ok()?
-    }
-}
-
 impl ObjectSource {
     /// A bucket with the caller's own client. `base` is its URL without a `/` at the end.
     pub(super) fn new(base: SecretUrl, client: BucketClient) -> Self {
-        Self::with_client(base, client, None)
+        ObjectSource(Arc::new(Bucket::new(base, client, None)))
     }
 
     /// A bucket whose client is made anew when its credentials have expired.
@@ -200,14 +43,7 @@ impl ObjectSource {
         make: MakeClient,
         limits: &FetchLimits,
     ) -> Self {
-        Self::with_client(base, client, Some((make, *limits)))
-    }
-
-    fn with_client(base: SecretUrl, client: BucketClient, make: Option<(MakeClient, FetchLimits)>) -> Self {
-        let endpoint = make.and_then(|_| ObjectUrl::parse(base.expose_secret()).endpoint());
-        let place = format!("{client} {}", endpoint.unwrap_or_default());
-        let client = Mutex::new(RenewableClient { client, renewed_at: None });
-        ObjectSource(Arc::new(Bucket { base, place, client, make }))
+        ObjectSource(Arc::new(Bucket::new(base, client, Some((make, *limits)))))
     }
 }
 
@@ -263,12 +99,26 @@ impl Source for ObjectSource {
         url: &str,
         body: BoxStream<'static, Result<Bytes>>,
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
+        self.put_if(url, body, PutCondition::Any)
+    }
+
+    fn put_if(
+        &self,
+        url: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+        condition: PutCondition,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
         let (bucket, path, url) = (Arc::clone(&self.0), self.0.path(url), url.to_owned());
         async move {
-            let (size, version) = put(&bucket, &url, path?, body).await?;
+            let (size, version) = put(&bucket, &url, path?, body, &condition).await?;
             Ok(ObjectInfo { url, size, version })
         }
         .boxed()
+    }
+
+    fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {
+        let (bucket, paths, to) = (Arc::clone(&self.0), (self.0.path(from), self.0.path(to)), to.to_owned());
+        async move { bucket.copy(&paths.0?, &paths.1?, &to, &condition).await }.boxed()
     }
 
     fn delete(&self, url: &str) -> BoxFuture<'static, Result<()>> {
@@ -284,25 +134,28 @@ async fn put(
     url: &str,
     path: Path,
     mut body: BoxStream<'static, Result<Bytes>>,
+    condition: &PutCondition,
 ) -> Result<(u64, Option<String>)> {
-    let store = bucket.client();
     let (first, more) = next_part(&mut body).await?;
     if !more {
         let size = first.content_length() as u64;
-        let result = store.put(&path, first).await.map_err(|error| failed(url, error))?;
-        return Ok((size, result.e_tag));
+        return Ok((size, bucket.put_whole(url, &path, first, condition).await?));
     }
+    let store = bucket.client();
     let mut upload = PartsUpload::begin(Arc::clone(&store), path.clone(), url).await?;
     let mut sent = SentBytes::default();
-    let result = match put_parts(&mut upload, first, body, &mut sent).await {
+    if let Err(error) = put_parts(&mut upload, first, body, &mut sent).await {
+        // The first error is the one to report.
+        upload.abort().await;
+        return Err(error);
+    }
+    // `object_store` completes an upload unconditionally.
+    let is_met = bucket.check(&*store, url, &path, condition).await;
+    let completed = match is_met {
         Ok(()) => upload.complete().await.map(|result| result.e_tag),
-        Err(error) => {
-            // The first error is the one to report.
-            upload.abort().await;
-            return Err(error);
-        }
+        Err(error) => Err(error),
     };
-    let error = match result {
+    let error = match completed {
         Ok(version) => return Ok((sent.size, version)),
         Err(error) => error,
     };
@@ -328,20 +181,6 @@ async fn put_parts(
         next = (part.content_length() > 0).then_some(part);
     }
     Ok(())
-}
-
-/// The number of some bytes and their CRC-32C.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct SentBytes {
-    size: u64,
-    sum: u32,
-}
-
-impl SentBytes {
-    fn add(&mut self, bytes: &[u8]) {
-        self.size += bytes.len() as u64;
-        self.sum = crc32c::crc32c_append(self.sum, bytes);
-    }
 }
 
 /// Takes the next [`PART_SIZE`] bytes or more. Returns them, and whether more may follow.

@@ -1,5 +1,6 @@
 //! What is known about an object while it is read.
 
+use super::checksum::Checksum;
 use super::object_version::ObjectVersion;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,6 +13,7 @@ pub struct ObjectCell(Arc<ObjectFacts>);
 #[derive(Debug, Default)]
 struct ObjectFacts {
     object: OnceLock<ObjectVersion>,
+    checksum: OnceLock<Checksum>,
     is_unranged: AtomicBool,
 }
 
@@ -29,6 +31,15 @@ impl ObjectCell {
 
     pub(super) fn set_unranged(&self) {
         self.0.is_unranged.store(true, Ordering::Release);
+    }
+
+    /// The checksum that the source has of the whole object, once it is known.
+    pub(super) fn checksum(&self) -> Option<Checksum> {
+        self.0.checksum.get().copied()
+    }
+
+    pub(super) fn set_checksum(&self, checksum: Checksum) {
+        let _ = self.0.checksum.set(checksum);
     }
 
     /// Sets the size and version; later calls do nothing. Readers check that the object stays the same.

@@ -2,6 +2,7 @@
 
 mod join;
 mod place;
+mod repository;
 
 use crate::secret_url::{SecretUrl, shown, without_secrets};
 use crate::{ErrorKind, Result};
@@ -10,8 +11,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
+#[cfg(feature = "http")]
+pub(super) use repository::Repository;
+
 /// The known schemes, each with the one that it is an alias of, or with itself.
-pub(super) const SCHEMES: [(&str, &str); 11] = [
+pub(super) const SCHEMES: [(&str, &str); 12] = [
     ("file", "file"),
     ("gs", "gs"),
     ("s3", "s3"),
@@ -23,6 +27,7 @@ pub(super) const SCHEMES: [(&str, &str); 11] = [
     ("abfss", "az"),
     ("http", "http"),
     ("https", "https"),
+    ("hf", "hf"),
 ];
 
 /// A URL or a path of a file, in its parts: scheme, authority and path.
@@ -66,8 +71,12 @@ impl<'a> ObjectUrl<'a> {
         let known = SCHEMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(scheme));
         let authority_start = text.len() - rest.len();
         let scheme = known.map_or(scheme, |(_, scheme)| scheme);
-        let ends: &[char] = if matches!(scheme, "http" | "https") { &['/', '?', '#'] } else { &['/'] };
-        let authority_end = authority_start + rest.find(ends).unwrap_or(rest.len());
+        let length = match scheme {
+            "http" | "https" => rest.find(['/', '?', '#']).unwrap_or(rest.len()),
+            "hf" => repository::length(rest),
+            _ => rest.find('/').unwrap_or(rest.len()),
+        };
+        let authority_end = authority_start + length;
         ObjectUrl { text, scheme: Some(scheme), authority_start, authority_end }
     }
 
@@ -78,13 +87,14 @@ impl<'a> ObjectUrl<'a> {
         self.scheme
     }
 
-    /// The bucket, the container (`container@account.dfs.core.windows.net`), or the host and port, without
-    /// the name and password of a user. Empty for a path.
+    /// The bucket, the container (`container@account.dfs.core.windows.net`), the repository and revision
+    /// (`datasets/owner/name@revision`), or the host and port, without the name and password of a user. Empty
+    /// for a path.
     #[must_use]
     pub fn authority(&self) -> &'a str {
         let authority = &self.text[self.authority_start..self.authority_end];
         match authority.rsplit_once('@') {
-            Some((user, host)) if self.scheme != Some("az") || user.contains(':') => host,
+            Some((user, host)) if !matches!(self.scheme, Some("az" | "hf")) || user.contains(':') => host,
             _ => authority,
         }
     }
@@ -106,6 +116,19 @@ impl<'a> ObjectUrl<'a> {
     /// The text before the path, which is the same for all objects of a bucket. It may contain a password.
     pub(super) fn base(&self) -> &'a str {
         &self.text[..self.authority_end]
+    }
+
+    /// The repository of the Hugging Face Hub; `None` for other URLs.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] for an `hf:` URL that names no dataset.
+    #[cfg(feature = "http")]
+    pub(super) fn repository(&self) -> Result<Option<Repository>> {
+        match self.scheme {
+            Some("hf") => Repository::parse(self.base()).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// The server that the environment names for the bucket, if it is not that of its cloud.
@@ -252,6 +275,7 @@ impl<'a> ObjectUrl<'a> {
         let public = ObjectUrl::parse(&public);
         match (public.scheme.unwrap_or_default(), public.authority(), public.path()) {
             ("az", authority, path) => place::of_container(authority, path),
+            ("hf", authority, path) => repository::place(authority, path),
             (scheme, authority, path) => format!("{}://{authority}{path}", scheme.to_ascii_lowercase()),
         }
     }
@@ -302,7 +326,7 @@ mod tests {
     }
 
     /// Texts with much of what begins, separates and ends parts.
-    const TEXTS: &str = "(https?|FILE|s3a?|az|odd|file:|pipe:|://|:|/|//|[.]{2}|@|[?]|#|%41|%|[+]|é| |\
+    const TEXTS: &str = "(https?|FILE|s3a?|az|hf|odd|datasets/|refs/|file:|pipe:|://|:|/|//|[.]{2}|@|[?]|#|%41|%|[+]|é| |\
                          storage.googleapis.com|.s3.|amazonaws.com|.dfs.core.windows.net){0,12}";
 
     proptest! {
@@ -320,7 +344,7 @@ mod tests {
 
         #[test]
         fn what_is_shown_is_parsed_to_the_same(
-            start in "(gs|s3a|AZ)://[a-z]{1,3}|(https?|HTTPS|hf)://[a-z]{1,3}(:[0-9]{1,4})?|file:|FILE://|",
+            start in "(gs|s3a|AZ|hf)://[a-z]{1,3}|(https?|HTTPS|odd)://[a-z]{1,3}(:[0-9]{1,4})?|file:|FILE://|",
             path in "(/[a-z%+. ]{0,4}){1,4}",
         ) {
             let whole = format!("{start}{path}");

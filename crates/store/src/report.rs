@@ -13,6 +13,8 @@ pub struct StoreReport {
     pub sources: Vec<SourceReport>,
     /// Local files that were read.
     pub files: FileReport,
+    /// The [warning](super::Cache::warning) of the store's cache.
+    pub cache_warning: Option<String>,
 }
 
 /// What has been read from local files.
@@ -50,6 +52,10 @@ pub struct SourceReport {
     pub wasted: u64,
     /// Number of bytes that were read from the cache instead of being requested.
     pub cached: u64,
+    /// Number of bytes that the cache has fetched before their readers came to them.
+    pub prefetched: u64,
+    /// Number of bytes among `cached` that had been prefetched.
+    pub prefetch_hits: u64,
     /// Time that readers have waited for bytes, summed over all readers, including waits in progress.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub waited: Duration,
@@ -71,10 +77,10 @@ impl SourceReport {
         }
     }
 
-    /// The part of all bytes that came from the cache; 0 if there were none.
+    /// The part of all bytes for readers that came from the cache; 0 if there were none.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
-        match self.cached.saturating_add(self.bytes) {
+        match self.cached.saturating_add(self.bytes.saturating_sub(self.prefetched)) {
             0 => 0.0,
             all => self.cached as f64 / all as f64,
         }
@@ -100,6 +106,8 @@ impl SourceReport {
             (&mut self.hedges, other.hedges),
             (&mut self.wasted, other.wasted),
             (&mut self.cached, other.cached),
+            (&mut self.prefetched, other.prefetched),
+            (&mut self.prefetch_hits, other.prefetch_hits),
         ] {
             *mine = count(*mine, others);
         }
@@ -145,6 +153,7 @@ impl StoreReport {
         }
         self.sources.sort_by(|a, b| a.source.cmp(&b.source));
         self.files.combine(&other.files, u64::saturating_add, Duration::saturating_add);
+        self.cache_warning = self.cache_warning.or(other.cache_warning);
         self
     }
 
@@ -188,6 +197,10 @@ impl fmt::Display for StoreReport {
             let between = if self.sources.is_empty() { "" } else { "\n" };
             write!(f, "{between}{}", self.files)?;
         }
+        if let Some(warning) = &self.cache_warning {
+            let between = if self.is_empty() { "" } else { "\n" };
+            write!(f, "{between}{warning}")?;
+        }
         Ok(())
     }
 }
@@ -219,6 +232,10 @@ impl fmt::Display for SourceReport {
             let (bytes, rate) = (megabytes(self.cached as f64), self.hit_rate() * 100.0);
             write!(f, ", {bytes:.1} MB from the cache ({rate:.1} %)")?;
         }
+        if self.prefetched > 0 {
+            let (bytes, hits) = (megabytes(self.prefetched as f64), megabytes(self.prefetch_hits as f64));
+            write!(f, ", {bytes:.1} MB prefetched, of which {hits:.1} MB were read")?;
+        }
         Ok(())
     }
 }
@@ -236,6 +253,9 @@ mod tests {
         );
         let loud = SourceReport { retries: 2, bytes: 1_000_000, cached: 3_000_000, ..quiet };
         assert!(loud.to_string().ends_with(", 2 retries, 3.0 MB from the cache (75.0 %)"));
+        let ahead = SourceReport { prefetched: 1_000_000, prefetch_hits: 500_000, ..loud };
+        let end = ", 3.0 MB from the cache (100.0 %), 1.0 MB prefetched, of which 0.5 MB were read";
+        assert!(ahead.to_string().ends_with(end), "{ahead}");
     }
 
     #[test]
@@ -243,9 +263,11 @@ mod tests {
         let of = |source: &str, bytes| StoreReport {
             sources: vec![SourceReport { source: source.into(), bytes, ..SourceReport::default() }],
             files: FileReport { opened: 1, bytes, ..FileReport::default() },
+            cache_warning: (bytes == 2).then(|| "the cache d: full".into()),
         };
         let both = of("b", 1).with(of("a", 2)).with(of("b", 4));
         assert_eq!(both.sources.iter().map(|report| report.bytes).collect::<Vec<_>>(), [2, 5]);
         assert_eq!((both.total().bytes, both.files.bytes, both.files.opened), (7, 7, 3));
+        assert!(both.to_string().ends_with("\nthe cache d: full"), "{both}");
     }
 }

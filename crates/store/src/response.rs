@@ -4,6 +4,7 @@
 use super::checksum::Checksum;
 use super::compression::Compression;
 use super::environment::{has_user_project, proxy_hint};
+use super::http_time::parse_date;
 use super::source::{GetOptions, GetResponse, Refusal};
 use super::transport::{PROXY_PASSWORD, Response, region};
 use crate::secret_url::SentSecrets;
@@ -51,6 +52,7 @@ pub(super) async fn read(
         StatusCode::PRECONDITION_FAILED => return Err(Refusal::changed(options, version(&headers))),
         _ => return Err(refused(Response { status, headers, body, target }, url).await),
     };
+    is_copied(&headers).map_err(Refusal::Other)?;
     let (version, checksum) = (version(&headers), checksum(&headers, range.is_none()));
     Ok(GetResponse { size, range, version, checksum, body })
 }
@@ -79,6 +81,21 @@ fn refuse_coding(headers: &HeaderMap, url: &str, sent: impl Fn() -> SentSecrets)
         }
     }
     Ok(())
+}
+
+/// Refuses an object that Azure still copies: its bytes may be those of nothing.
+fn is_copied(headers: &HeaderMap) -> Result<()> {
+    match headers.get("x-ms-copy-status").and_then(|status| status.to_str().ok()) {
+        Some("pending") => {
+            let why = "the store has not finished copying this object".into();
+            Err(ErrorKind::Busy { retry_after: None, source: why }.into())
+        }
+        Some("failed" | "aborted") => {
+            Err(ErrorKind::Store("the store could not finish copying this object: copy it again".into())
+                .into())
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn etag(headers: &HeaderMap) -> Option<String> {
@@ -174,6 +191,9 @@ fn advice(code: &str, text: &str, headers: &HeaderMap, sent: &SentSecrets) -> St
         "AccessDenied" if headers.contains_key("x-amz-request-id") => {
             "; if the requester pays for this bucket, set AWS_REQUEST_PAYER=requester".into()
         }
+        "NotImplemented" => {
+            "; if this server of S3 has no conditional writes, set AWS_CONDITIONAL_PUT=disabled".into()
+        }
         "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed" => {
             match (region(headers, sent), element(text, "Region")) {
                 (region, None) => region,
@@ -219,35 +239,27 @@ pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     Some(rest.split_once(&format!("</{name}>"))?.0.trim())
 }
 
-/// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3).
+/// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3);
+/// or until the end of a rate limit of which nothing is left. The longest counts.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    match value.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => Some(parse_date(value)?.duration_since(now).unwrap_or_default()),
-    }
+    let asked = || {
+        let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+        match value.parse() {
+            Ok(seconds) => Some(Duration::from_secs(seconds)),
+            Err(_) => Some(parse_date(value)?.duration_since(now).unwrap_or_default()),
+        }
+    };
+    let limits = headers.get_all("ratelimit").iter().filter_map(|value| value.to_str().ok());
+    limits.flat_map(|value| value.split(',')).filter_map(limit_reset).chain(asked()).max()
 }
 
-/// Parses a date of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT`. The two older forms are not read.
-pub(super) fn parse_date(text: &str) -> Option<SystemTime> {
-    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    let (_, text) = text.split_once(", ")?;
-    let mut parts = text.split([' ', ':']);
-    let number = |parts: &mut std::str::Split<'_, _>| parts.next()?.parse::<u64>().ok();
-    let day = number(&mut parts).filter(|day| (1..=31).contains(day))?;
-    let month = parts.next().filter(|name| name.len() == 3).and_then(|name| MONTHS.find(name))?;
-    let month = (month % 3 == 0).then_some(month as u64 / 3 + 1)?;
-    let year = number(&mut parts).filter(|year| (1970..=9999).contains(year))?;
-    let [hours, minutes, seconds] = [number(&mut parts)?, number(&mut parts)?, number(&mut parts)?];
-    if parts.next() != Some("GMT") || parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
-        return None;
-    }
-    // Years begin with March here, so that a leap day is the last day of its year.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
-    // 1 January 1970 is 719,468 days after 1 March of the year 0.
-    let seconds = (days.checked_sub(719_468)? * 24 + hours) * 3600 + minutes * 60 + seconds;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+/// The time until a used-up rate limit begins anew: `"api";r=0;t=55` (draft-ietf-httpapi-ratelimit-headers).
+fn limit_reset(limit: &str) -> Option<Duration> {
+    let parameter = |name: &str| {
+        let mut parameters = limit.split(';').filter_map(|part| part.split_once('='));
+        parameters.find(|(found, _)| found.trim() == name)?.1.trim().parse::<u64>().ok()
+    };
+    (parameter("r")? == 0).then(|| parameter("t").map(Duration::from_secs))?
 }
 
 /// The checksum of the whole object, if the response has it. `is_whole` says whether the body is the whole
@@ -348,6 +360,23 @@ mod tests {
         ] {
             let wait = retry_after(&headers(&[("retry-after", value)]), now);
             assert_eq!(wait, expected.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_used_up_rate_limit_is_a_pause() {
+        for (lines, expected) in [
+            (&[("ratelimit", "\"api\";r=0;t=55")][..], Some(55)),
+            (&[("ratelimit", "\"api\";r=1;t=55")], None),
+            (&[("ratelimit", "\"api\";r=1;t=55, \"pages\" ; r = 0 ; t = 7")], Some(7)),
+            (&[("ratelimit", "\"api\";r=0;t=55"), ("retry-after", "3")], Some(55)),
+            (&[("ratelimit", "\"api\";r=0;t=2"), ("retry-after", "3")], Some(3)),
+            (&[("ratelimit", "\"api\";r=0")], None),
+            (&[("ratelimit", "\"api\";r=0;t=-1")], None),
+            (&[("ratelimit-policy", "\"fixed window\";\"api\";q=500;w=300")], None),
+        ] {
+            let wait = retry_after(&headers(lines), SystemTime::now());
+            assert_eq!(wait, expected.map(Duration::from_secs), "{lines:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 use super::checksum::Checksum;
 use super::object_url::ObjectUrl;
 use super::object_version::ObjectVersion;
+use super::put_condition::PutCondition;
 use crate::secret_url::shown;
 use crate::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -71,6 +72,35 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<ObjectInfo>> {
         drop(body);
         let error = unsupported("write to", url, "write to a local path or an object store");
+        future::ready(Err(error)).boxed()
+    }
+
+    /// Writes an object as [`put`](Source::put) does, if what is at the URL meets `condition`.
+    ///
+    /// The default writes it whatever is there. Implement it where the store can compare and write in one
+    /// step.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PutCondition`], if the object may not be written.
+    fn put_if(
+        &self,
+        url: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+        condition: PutCondition,
+    ) -> BoxFuture<'static, Result<ObjectInfo>> {
+        drop(condition);
+        self.put(url, body)
+    }
+
+    /// Copies an object of this source to another URL of it, if what is there meets `condition`. The store
+    /// does it: the bytes do not pass through this process. Whoever calls it compares the copy.
+    ///
+    /// The default says that this source cannot copy.
+    fn copy(&self, from: &str, to: &str, condition: PutCondition) -> BoxFuture<'static, Result<()>> {
+        drop(condition);
+        let error = unsupported("copy within", from, "read the object and write it");
+        let _ = to;
         future::ready(Err(error)).boxed()
     }
 

@@ -3,11 +3,13 @@
 use super::custom_source::CustomSource;
 use super::fetch::FetchLimits;
 #[cfg(feature = "http")]
-use super::http;
+use super::http_headers::{HeaderRules, WebOptions};
 use super::object::ObjectSource;
 use super::object_url::ObjectUrl;
 use super::source::Source;
 use super::{cloud, location};
+#[cfg(feature = "http")]
+use super::{http, hub};
 use crate::Result;
 use crate::secret_url::SecretUrl;
 use std::collections::HashMap;
@@ -22,15 +24,32 @@ pub(super) struct SourceRegistry {
     /// Clients made from the environment, by the part of the URL before the key.
     clients: Mutex<HashMap<SecretUrl, Arc<dyn Source>>>,
     limits: FetchLimits,
+    /// The headers that the caller sends to web servers, and the Hub that the caller names.
+    #[cfg(feature = "http")]
+    headers: Arc<HeaderRules>,
+    #[cfg(feature = "http")]
+    hub_endpoint: Option<SecretUrl>,
 }
 
 impl SourceRegistry {
     /// `registered` are the caller's sources with the prefixes of the URLs that they serve.
-    pub(super) fn new(registered: Vec<(SecretUrl, Arc<dyn Source>)>, limits: FetchLimits) -> Self {
+    pub(super) fn new(
+        registered: Vec<(SecretUrl, Arc<dyn Source>)>,
+        limits: FetchLimits,
+        #[cfg(feature = "http")] web: WebOptions,
+    ) -> Self {
         let custom = |(base, source)| (base, Arc::new(CustomSource(source)) as Arc<dyn Source>);
         let mut registered: Vec<_> = registered.into_iter().map(custom).collect();
         registered.sort_by_key(|(base, _)| cmp::Reverse(base.expose_secret().len()));
-        SourceRegistry { registered, clients: Mutex::default(), limits }
+        SourceRegistry {
+            registered,
+            clients: Mutex::default(),
+            limits,
+            #[cfg(feature = "http")]
+            headers: Arc::new(HeaderRules::new(&web.headers).unwrap_or_default()),
+            #[cfg(feature = "http")]
+            hub_endpoint: web.hub_endpoint,
+        }
     }
 
     /// The caller's source for this URL, with its prefix.
@@ -72,9 +91,9 @@ impl SourceRegistry {
         }
         let client: Arc<dyn Source> = match cloud::client(base, &self.limits)? {
             Some(store) => Arc::new(ObjectSource::renewable(base.into(), store, cloud::client, &self.limits)),
-            None if parsed.is_web() => web()?,
+            None if parsed.is_web() || parsed.scheme() == Some("hf") => self.web(parsed)?,
             None => {
-                let known = "the schemes are file, gs, s3, az, http and https; \
+                let known = "the schemes are file, gs, s3, az, hf, http and https; \
                              the builder can register sources for others";
                 let hint = location::meant(url).map(|meant| format!("did you mean `{meant}`? {known}"));
                 return Err(location::unsupported(
@@ -85,6 +104,22 @@ impl SourceRegistry {
         };
         clients.insert(key, Arc::clone(&client));
         Ok(client)
+    }
+
+    /// The client of web servers, or that of a repository of the Hugging Face Hub.
+    #[cfg(feature = "http")]
+    fn web(&self, parsed: ObjectUrl<'_>) -> Result<Arc<dyn Source>> {
+        let Some(repository) = parsed.repository()? else {
+            return Ok(Arc::new(http::HttpSource::new(Arc::clone(&self.headers))?));
+        };
+        let named = self.hub_endpoint.as_ref().map(SecretUrl::expose_secret);
+        let endpoint = hub::Endpoint::new(named, &self.headers, &self.limits)?;
+        Ok(Arc::new(hub::HubSource::new(parsed.base(), repository, endpoint)?))
+    }
+
+    #[cfg(not(feature = "http"))]
+    fn web(&self, parsed: ObjectUrl<'_>) -> Result<Arc<dyn Source>> {
+        Err(location::missing(parsed.scheme().unwrap_or("http"), "http"))
     }
 }
 
@@ -99,14 +134,4 @@ impl fmt::Debug for SourceRegistry {
 pub(super) enum ObjectLocation {
     Local(PathBuf),
     Source(Arc<dyn Source>),
-}
-
-#[cfg(feature = "http")]
-fn web() -> Result<Arc<dyn Source>> {
-    Ok(Arc::new(http::HttpSource::new()?))
-}
-
-#[cfg(not(feature = "http"))]
-fn web() -> Result<Arc<dyn Source>> {
-    Err(location::missing("http", "http"))
 }

@@ -12,8 +12,9 @@ use super::upload::{UploadWriter, write_to};
 use crate::memory::Gauge;
 use crate::secret_url::shown;
 use crate::{
-    Body, Budget, Cache, Error, ErrorKind, ObjectCell, ObjectInfo, ObjectUrl, ObjectVersion, ObjectWriter,
-    ReadQueue, RequestPhase, RequestReport, Result, StoreReport, WriteOptions, fetch, local, runtime,
+    Body, Budget, Cache, Error, ErrorKind, ObjectCell, ObjectInfo, ObjectSums, ObjectUrl, ObjectVersion,
+    ObjectWriter, PutCondition, ReadQueue, RequestPhase, RequestReport, Result, StoreReport, WriteOptions,
+    fetch, local, runtime,
 };
 use futures::stream::TryStreamExt;
 use std::collections::BTreeMap;
@@ -176,7 +177,8 @@ impl Store {
     pub fn report(&self) -> StoreReport {
         let meters = self.0.meters.lock().unwrap_or_else(PoisonError::into_inner);
         let sources = meters.iter().map(|(base, meter)| meter.report(base.clone())).collect();
-        StoreReport { sources, files: self.0.files.report() }
+        let cache_warning = self.0.cache.as_ref().and_then(Cache::warning);
+        StoreReport { sources, files: self.0.files.report(), cache_warning }
     }
 
     /// Lists the requests in flight, those that pause before a retry, and the listings, uploads and deletions
@@ -256,15 +258,46 @@ impl Store {
     ///
     /// [`ErrorKind::NotFound`] if there is no such object, and the errors of reading its first byte.
     pub fn stat(&self, url: &str) -> Result<ObjectVersion> {
+        self.stat_in(self.0.cache.as_ref(), url).map(|(object, _)| object)
+    }
+
+    /// [`stat`](Store::stat) from the source itself, with the checksums that it keeps of the object.
+    #[doc(hidden)]
+    pub fn stat_sums(&self, url: &str) -> Result<(ObjectVersion, ObjectSums)> {
+        self.stat_in(None, url)
+    }
+
+    fn stat_in(&self, cache: Option<&Cache>, url: &str) -> Result<(ObjectVersion, ObjectSums)> {
         let stat = || match self.0.sources.location(url)? {
-            ObjectLocation::Local(path) => local::stat(&path),
+            ObjectLocation::Local(path) => Ok((local::stat(&path)?, ObjectSums::default())),
             ObjectLocation::Source(_) => {
-                let mut body = self.stored(&self.queue(&Gauge::default()), url, 0..1)?;
+                let mut body = self.stored_from(cache, &self.queue(&Gauge::default()), url, 0..1)?;
                 body.try_for_each(|chunk| chunk.map(drop))?;
-                Ok(body.object().unwrap_or_default())
+                let (cell, object) = (body.object_cell(), body.object().unwrap_or_default());
+                let sums = ObjectSums::stored(url, &object, cell.checksum());
+                Ok((object, sums))
             }
         };
         stat().map_err(|error: Error| error.in_shard(url))
+    }
+
+    /// Copies an object within its bucket: the bytes do not pass through this process. Returns `false` if
+    /// `to` is not in the same bucket, or the store does not copy. Blocks. The copy is to be compared.
+    #[doc(hidden)]
+    pub fn copy(&self, from: &str, to: &str, condition: PutCondition) -> Result<bool> {
+        let copy = || match (self.0.sources.location(from)?, self.0.sources.location(to)?) {
+            (ObjectLocation::Source(source), ObjectLocation::Source(target))
+                if Arc::ptr_eq(&source, &target) =>
+            {
+                let _copying = self.meter(to).working(to, RequestPhase::Upload);
+                match runtime::run(source.copy(from, to, condition)) {
+                    Err(error) if matches!(error.kind(), ErrorKind::Unsupported(_)) => Ok(false),
+                    copied => copied.map(|()| true),
+                }
+            }
+            _ => Ok(false),
+        };
+        copy().map_err(|error: Error| error.in_shard(to))
     }
 
     /// Lists all objects under the directory `prefix`, at any depth, sorted by URL. Blocks.
@@ -323,6 +356,21 @@ impl Store {
         self.create_with(url, WriteOptions::default(), WRITE_BUFFER)
     }
 
+    /// [`create`](Store::create), if what is at the URL meets a condition when the object is finished.
+    ///
+    /// In one step with writing it, as far as the store can: of two processes that write one object, one
+    /// fails. An object of more than 16 MiB is uploaded in parts, which no store of
+    /// [`object_store`](super::object_store) completes conditionally: there, the condition is checked right
+    /// before the last request.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create`](Store::create). [`finish`](ObjectWriter::finish) returns the errors of
+    /// [`PutCondition`].
+    pub fn create_if(&self, url: &str, condition: PutCondition) -> Result<Box<dyn ObjectWriter>> {
+        self.create_with(url, WriteOptions { condition, ..WriteOptions::default() }, WRITE_BUFFER)
+    }
+
     /// Writes an object whole: [`create`](Store::create), all of `bytes`, and
     /// [`finish`](ObjectWriter::finish). Blocks.
     ///
@@ -350,15 +398,15 @@ impl Store {
     ///
     /// ```
     /// # mod shardstream { pub use shardstream_base::*; pub mod store { pub use shardstream_store::*; } }
-    /// use shardstream::store::{Store, WriteOptions};
+    /// use shardstream::store::{PutCondition, Store, WriteOptions};
     ///
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("note.txt");
     /// # let path = path.to_str().unwrap();
     /// let store = Store::default();
-    /// let new = WriteOptions { replace: false, ..WriteOptions::default() };
-    /// store.put_with(path, b"first", new)?;
-    /// assert!(store.put_with(path, b"second", new).is_err());
+    /// let new = || WriteOptions { condition: PutCondition::Absent, ..WriteOptions::default() };
+    /// store.put_with(path, b"first", new())?;
+    /// assert!(store.put_with(path, b"second", new()).is_err());
     /// assert_eq!(store.open(path)?.read_all()?, "first");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
@@ -377,7 +425,8 @@ impl Store {
                 ObjectLocation::Local(path) => Ok(Box::new(LocalWriter::create(url, path, options, buffer)?)),
                 ObjectLocation::Source(source) => {
                     let entry = self.meter(url).working(url, RequestPhase::Upload);
-                    Ok(Box::new(UploadWriter::create(&*source, url)?.noted_in(entry)))
+                    let writer = UploadWriter::create(&*source, url, options.condition)?;
+                    Ok(Box::new(writer.noted_in(entry)))
                 }
             }
         };

@@ -1,5 +1,6 @@
 //! Writing objects: blocking writers over the asynchronous `put` of a source.
 
+use super::put_condition::PutCondition;
 use super::requests::RequestEntry;
 use super::runtime::{self, Task};
 use super::source::{ObjectInfo, Source};
@@ -27,24 +28,22 @@ pub trait ObjectWriter: Write + Send {
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
-/// How [`Store::put_with`](super::Store::put_with) writes a local file. Objects of buckets are always written
-/// as by default.
+/// How [`Store::put_with`](super::Store::put_with) writes an object. `private` and `sync` are for local files.
 #[doc(hidden)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct WriteOptions {
     /// Only its owner can read the file, and its directory if that is created for it. Default: false.
     pub private: bool,
     /// Whether the content is on the disk before the file has its name, so that it survives a power failure.
     /// That takes most of the time for small files. Default: true.
     pub sync: bool,
-    /// Whether an existing file is replaced. Otherwise it is an error, of the kind
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists). Default: true.
-    pub replace: bool,
+    /// What must be at the URL. Default: anything.
+    pub condition: PutCondition,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        WriteOptions { private: false, sync: true, replace: true }
+        WriteOptions { private: false, sync: true, condition: PutCondition::Any }
     }
 }
 
@@ -83,9 +82,9 @@ pub(super) struct UploadWriter {
 }
 
 impl UploadWriter {
-    pub(super) fn create(source: &dyn Source, url: &str) -> Result<Self> {
+    pub(super) fn create(source: &dyn Source, url: &str, condition: PutCondition) -> Result<Self> {
         let (messages, receiver) = async_channel::bounded(4);
-        let upload = Some(runtime::spawn(source.put(url, body(receiver)))?);
+        let upload = Some(runtime::spawn(source.put_if(url, body(receiver), condition))?);
         Ok(UploadWriter { url: url.into(), buffer: BytesMut::new(), messages, upload, entry: None })
     }
 
@@ -232,7 +231,7 @@ mod tests {
     }
 
     fn writer(source: &Slow) -> Box<UploadWriter> {
-        Box::new(UploadWriter::create(source, "slow://a").unwrap())
+        Box::new(UploadWriter::create(source, "slow://a", PutCondition::Any).unwrap())
     }
 
     /// A thread may write again after a failed write, and another thread may finish the object.

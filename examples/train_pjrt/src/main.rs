@@ -71,8 +71,9 @@ fn run() -> Result<()> {
 
     // A directory that cannot be written fails now, and not after the steps up to the first checkpoint.
     let writable = dir.join("writable");
-    std::fs::write(&writable, b"")?;
-    std::fs::remove_file(writable)?;
+    std::fs::write(&writable, b"")
+        .and_then(|()| std::fs::remove_file(&writable))
+        .map_err(|error| format!("no checkpoint can be written to {}: {error}", dir.display()))?;
 
     let client = open_device()?;
     let step = compile(&client)?;

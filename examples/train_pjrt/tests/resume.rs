@@ -1,4 +1,4 @@
-//! A training in two runs gives what it gives in one, to the last bit.
+//! A training in two runs gives exactly what it gives in one, and a place that takes no checkpoint ends it.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +10,20 @@ fn run(steps: &str, dir: &Path) -> Vec<String> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     text.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect()
+}
+
+/// Before the device is opened: the plugin that is named does not exist.
+#[test]
+fn a_directory_that_takes_no_checkpoint_fails_the_run_before_its_first_step() {
+    let dir = tempfile::tempdir().unwrap();
+    // Nobody can write a file over a directory, not even root.
+    std::fs::create_dir(dir.path().join("writable")).unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_train_pjrt"));
+    let output = program.arg("5").arg(dir.path()).env("PJRT_PLUGIN", "/nowhere/plugin.so").output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    let named = format!("error: no checkpoint can be written to {}: ", dir.path().display());
+    assert!(!output.status.success() && error.starts_with(&named), "{error}");
+    assert!(output.stdout.is_empty(), "{:?}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

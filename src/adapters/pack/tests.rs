@@ -12,7 +12,7 @@ fn documents(lengths: &[usize]) -> impl Iterator<Item = Vec<(usize, usize)>> {
 
 fn packed(lengths: &[usize], length: usize, look_ahead: usize, fit: Fit) -> Rows {
     let pack = Pack::new(length).look_ahead(look_ahead).fit(fit);
-    documents(lengths).map(Ok).stage(pack).map(Result::unwrap).collect()
+    documents(lengths).map(Ok).pipeline().pack(pack).results().map(Result::unwrap).collect()
 }
 
 proptest! {
@@ -65,7 +65,7 @@ proptest! {
                 let mut resumed = Pack::new(length).fit(Fit::Contiguous);
                 resumed.restore(&saved).unwrap();
                 let first = number + 1 - saved.inputs as usize;
-                let rest = documents(&lengths).skip(first).map(Ok).stage(resumed);
+                let rest = documents(&lengths).skip(first).map(Ok).pipeline().pack(resumed);
                 prop_assert_eq!(rest.collect::<Result<Rows>>().unwrap(), &whole[given..]);
                 prop_assert!(saved.inputs <= 1, "{saved:?}");
                 row = stage.pull();

@@ -5,7 +5,7 @@ mod prefetch;
 mod threads;
 
 pub(super) use par_map::par_map;
-pub(super) use prefetch::prefetch;
+pub(crate) use prefetch::prefetch;
 pub(crate) use threads::Threads;
 
 use crate::wait;
@@ -23,7 +23,7 @@ const MAX_AHEAD: usize = 1 << 16;
 
 /// An [`Iterator`] over items that other threads prepare, in the order of the source.
 ///
-/// Made by [`prefetch`](super::IteratorExt::prefetch) and [`par_map`](super::IteratorExt::par_map).
+/// Made by [`prefetch`](super::Pipeline::prefetch) and [`par_map`](super::Pipeline::par_map).
 ///
 /// The threads start when the first item is asked for, or by [`start`](Background::start). Dropping this
 /// stops and joins them: waits inside this crate (for bytes of a store, for items of other threads) end with
@@ -31,12 +31,12 @@ const MAX_AHEAD: usize = 1 << 16;
 /// other is made. Where such a call panics, its item is [`ErrorKind::Panicked`].
 ///
 /// [`into_stream`](Background::into_stream) turns it into a [`Stream`] for any executor. (If one type were
-/// both, every `map` and `batched` after it would be ambiguous.)
+/// both, every `next` and `pipeline` after it would be ambiguous.)
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
 ///
-/// let mut numbers = (0..10).map(Ok).prefetch(2);
+/// let mut numbers = (0..10).map(Ok).pipeline().prefetch(2);
 /// assert_eq!(numbers.next().transpose()?, Some(0)); // starts the thread
 /// drop(numbers); // joins it
 /// # Ok::<_, shardstream::Error>(())
@@ -78,7 +78,7 @@ impl<T> Background<T> {
     /// ```
     /// use shardstream::adapters::IteratorExt;
     ///
-    /// let doubled = (0..100u32).map(Ok).par_map(2, |n| Ok(2 * n)).ahead(8);
+    /// let doubled = (0..100u32).map(Ok).pipeline().par_map(2, |n| Ok(2 * n)).ahead(8);
     /// assert_eq!(doubled.sum::<shardstream::Result<u32>>()?, 9900);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
@@ -94,7 +94,7 @@ impl<T> Background<T> {
     /// ```
     /// use shardstream::adapters::IteratorExt;
     ///
-    /// let mut squares = (0..100u64).map(Ok).par_map(2, |n| Ok(n * n));
+    /// let mut squares = (0..100u64).map(Ok).pipeline().par_map(2, |n| Ok(n * n));
     /// squares.start();
     /// // … something that takes long, while the first squares are computed …
     /// assert_eq!(squares.next().transpose()?, Some(0));
@@ -123,7 +123,7 @@ impl<T> Background<T> {
     /// use futures::{TryStreamExt as _, executor::block_on};
     /// use shardstream::adapters::IteratorExt;
     ///
-    /// let numbers = (0..3).map(Ok).prefetch(2).into_stream();
+    /// let numbers = (0..3).map(Ok).pipeline().prefetch(2).into_stream();
     /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```

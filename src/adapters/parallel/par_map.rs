@@ -105,12 +105,12 @@ mod tests {
 
     #[test]
     fn the_order_does_not_depend_on_the_threads() {
-        let expected = show(items().try_map(slow));
+        let expected = show(items().pipeline().map(slow));
         for threads in 1..=8 {
-            assert_eq!(show(items().par_map(threads, slow)), expected, "{threads} threads");
+            assert_eq!(show(items().pipeline().par_map(threads, slow)), expected, "{threads} threads");
         }
         for (threads, ahead) in [(1, 1), (3, 1), (8, 2), (2, 1000)] {
-            let map = || items().par_map(threads, slow).ahead(ahead);
+            let map = || items().pipeline().par_map(threads, slow).ahead(ahead);
             assert_eq!(show(map()), expected);
             assert_eq!(show_stream(map().into_stream()), expected);
         }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_threads_work_at_the_same_time() {
         let meet = Barrier::new(3);
-        let out = show(oks(0..9).into_iter().par_map(3, move |n: i32| {
+        let out = show(oks(0..9).into_iter().pipeline().par_map(3, move |n: i32| {
             meet.wait();
             Ok(n)
         }));
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_panic_is_an_error_in_the_place_of_its_item() {
         let map = || {
-            oks(0..40).into_iter().par_map(4, |n: i32| {
+            oks(0..40).into_iter().pipeline().par_map(4, |n: i32| {
                 assert!(n % 20 != 7, "bad {n}");
                 Ok(n)
             })
@@ -150,7 +150,7 @@ mod tests {
     fn a_panic_of_the_source_is_the_last_item() {
         for threads in [1, 4] {
             let source = oks(0..40).into_iter().inspect(|n| assert!(*n.as_ref().unwrap() < 20));
-            let out = show(source.par_map(threads, slow));
+            let out = show(source.pipeline().par_map(threads, slow));
             assert_eq!(out.len(), 21);
             assert!(out[20].as_ref().unwrap_err().contains("panicked"));
         }
@@ -165,7 +165,7 @@ mod tests {
                 let _ = &in_source;
                 Ok(n)
             });
-            let mut map = source.par_map(4, move |n| {
+            let mut map = source.pipeline().par_map(4, move |n| {
                 let _ = &in_map;
                 slow(n)
             });
@@ -183,7 +183,7 @@ mod tests {
             counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             Ok(n)
         });
-        let mut map = source.par_map(3, |n: i32| Ok(n)).ahead(5);
+        let mut map = source.pipeline().par_map(3, |n: i32| Ok(n)).ahead(5);
         assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 0);
         assert_eq!(map.next().unwrap().unwrap(), 0);
         drop(map);
@@ -194,13 +194,13 @@ mod tests {
     #[test]
     fn works_inside_of_another_executor() {
         futures::executor::block_on(async {
-            assert_eq!(oks(0..10).into_iter().par_map(2, |n: i32| Ok(n)).count(), 10);
+            assert_eq!(oks(0..10).into_iter().pipeline().par_map(2, |n: i32| Ok(n)).count(), 10);
         });
     }
 
     #[test]
     fn no_threads_are_an_error() {
-        let mut map = oks(0..3).into_iter().par_map(0, |n: i32| Ok(n));
+        let mut map = oks(0..3).into_iter().pipeline().par_map(0, |n: i32| Ok(n));
         assert!(matches!(map.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(map.next().is_none());
     }

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::panic::catch;
 use async_channel::Sender;
 
-pub(in crate::adapters) fn prefetch<I, T>(source: I, ahead: usize) -> Background<T>
+pub(crate) fn prefetch<I, T>(source: I, ahead: usize) -> Background<T>
 where
     I: Iterator<Item = Result<T>> + Send + 'static,
     T: Send + 'static,
@@ -42,8 +42,8 @@ mod tests {
     fn items_and_order_are_those_of_the_source() {
         let items = || [oks(0..50), vec![fault("bad")], oks(50..99)].into_iter().flatten();
         for ahead in [1, 2, 1000, usize::MAX] {
-            assert_eq!(show(items().prefetch(ahead)), show(items()));
-            assert_eq!(show_stream(items().prefetch(ahead).into_stream()), show(items()));
+            assert_eq!(show(items().pipeline().prefetch(ahead)), show(items()));
+            assert_eq!(show_stream(items().pipeline().prefetch(ahead).into_stream()), show(items()));
         }
     }
 
@@ -55,7 +55,7 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
             Ok(n)
         });
-        let mut items = source.prefetch(3);
+        let mut items = source.pipeline().prefetch(3);
         assert_eq!(asked.load(Ordering::SeqCst), 0);
         assert!(format!("{items:?}").contains("New"));
         assert_eq!(items.next().unwrap().unwrap(), 0);
@@ -67,14 +67,14 @@ mod tests {
     #[test]
     fn starts_before_the_first_item_is_asked_for() {
         let (sender, asked) = std::sync::mpsc::channel();
-        let mut items = (0..1000).inspect(move |n| sender.send(*n).unwrap()).map(Ok).prefetch(3);
+        let mut items = (0..1000).inspect(move |n| sender.send(*n).unwrap()).map(Ok).pipeline().prefetch(3);
         items.start();
         items.start();
         assert!((0..4).map(|_| asked.recv().unwrap()).eq(0..4), "three in the queue, and one in hand");
         assert!(asked.recv_timeout(Duration::from_millis(20)).is_err(), "it waits for room");
         assert_eq!(show(items.by_ref().take(10)), show(oks(0..10).into_iter()));
         drop(items);
-        let mut none = oks(0..3).into_iter().prefetch(0);
+        let mut none = oks(0..3).into_iter().pipeline().prefetch(0);
         none.start();
         assert!(matches!(none.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(none.next().is_none());
@@ -82,19 +82,19 @@ mod tests {
 
     #[test]
     fn no_room_is_an_error() {
-        let mut items = oks(0..3).into_iter().prefetch(0);
+        let mut items = oks(0..3).into_iter().pipeline().prefetch(0);
         assert!(matches!(items.next().unwrap().unwrap_err().kind(), ErrorKind::Config(_)));
         assert!(items.next().is_none());
-        assert_eq!(show_stream(oks(0..3).into_iter().prefetch(0).into_stream()).len(), 1);
+        assert_eq!(show_stream(oks(0..3).into_iter().pipeline().prefetch(0).into_stream()).len(), 1);
     }
 
     #[test]
     fn a_panic_is_the_last_item() {
         let source = || oks(0..9).into_iter().inspect(|n| assert!(*n.as_ref().unwrap() < 3, "no {n:?}"));
-        let out = show(source().prefetch(2));
+        let out = show(source().pipeline().prefetch(2));
         assert_eq!(out[..3], [Ok(0), Ok(1), Ok(2)]);
         assert_eq!(out[3], Err("a pipeline thread panicked: no Ok(3)".into()));
         assert_eq!(out.len(), 4);
-        assert_eq!(show_stream(source().prefetch(2).into_stream()), out);
+        assert_eq!(show_stream(source().pipeline().prefetch(2).into_stream()), out);
     }
 }

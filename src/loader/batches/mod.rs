@@ -13,13 +13,13 @@ mod monitored;
 mod progress;
 
 pub(super) use collector::{BatchCollector, FirstItem, RunOutput};
-pub(super) use maker::{BatchMaker, PadFn};
+pub(super) use maker::BatchMaker;
 pub(super) use monitored::MonitoredCollector;
 pub(super) use progress::{PromisedItems, RankProgress};
 
 use super::report::Report;
 use super::watch::{Diagnosis, Reporter, RunMonitor};
-use crate::adapters::{Background, BackgroundStream, IteratorExt};
+use crate::adapters::{Background, BackgroundStream, prefetch};
 use crate::dataset::StopHandle;
 use crate::error::{Error, Result};
 use crate::state::{RunEnd, State};
@@ -107,7 +107,7 @@ impl<B: Send + 'static> Batches<B> {
         run: RunMonitor,
     ) -> Self {
         let batches = match ahead {
-            Some(ahead) => BatchSource::Ahead(batches.prefetch(ahead)),
+            Some(ahead) => BatchSource::Ahead(prefetch(batches, ahead)),
             None => BatchSource::Inline(batches),
         };
         Batches { stop: StopOnDrop(stop, run.clone()), batches, run }
@@ -157,7 +157,7 @@ impl<B: Send + 'static> Batches<B> {
         let batches = match self.batches {
             BatchSource::Ahead(batches) => batches,
             // Collecting blocks, which an executor must not.
-            BatchSource::Inline(batches) => batches.prefetch(1),
+            BatchSource::Inline(batches) => prefetch(batches, 1),
         };
         BatchesStream { _stop: self.stop, batches: batches.into_stream(), run: self.run }
     }

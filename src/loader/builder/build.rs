@@ -2,11 +2,11 @@
 
 use super::{LoaderBuilder, RunOptions};
 use crate::adapters::Batch;
+use crate::adapters::LastBatch;
 use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::error::{ErrorKind, Result};
 use crate::loader::Loader;
-use crate::loader::batches::{BatchMaker, PadFn};
-use crate::loader::last_batch::LastBatch;
+use crate::loader::batches::BatchMaker;
 use crate::loader::settings::{DatasetSettings, Settings};
 use crate::loader::stages::Stages;
 use crate::loader::start::{loader, write_rows};
@@ -51,13 +51,18 @@ impl LoaderBuilder<Sample, TensorBatch> {
     }
 }
 
-impl<T: Send + 'static> LoaderBuilder<T> {
-    /// Checks all options, and builds the loader.
+impl<T: Clone + Send + 'static> LoaderBuilder<T> {
+    /// Checks all options, and builds the loader. Put items that cannot be cloned, which [padding] needs,
+    /// into an [`Arc`].
+    ///
+    /// [padding]: LastBatch::Pad
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with the bad option, and what to do.
     pub fn build(self) -> Result<Loader<Batch<T>>> {
-        let CheckedOptions { settings, stages, pad, .. } = self.checked()?;
+        let CheckedOptions { settings, stages, .. } = self.checked()?;
+        let clone: fn(&T) -> T = T::clone;
+        let pad = (settings.last == LastBatch::Pad).then_some(clone);
         Ok(loader(settings, stages, BatchMaker::items(pad)))
     }
 }
@@ -65,11 +70,21 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 impl<T, B> LoaderBuilder<T, B> {
     /// Checks the options.
     fn checked(self) -> Result<CheckedOptions<T>> {
-        let RunOptions { schedule, resources, batch, last, uneven_steps, policy, on_stall, columns, error } =
-            self.options;
+        let RunOptions {
+            mut schedule,
+            resources,
+            batch,
+            last,
+            uneven_steps,
+            policy,
+            on_stall,
+            columns,
+            error,
+        } = self.options;
         if let Some(error) = error {
             return Err(ErrorKind::Config(error).into());
         }
+        schedule.sort_by_key(|change| change.from);
         let (parts, stages): (Vec<DatasetSettings>, Vec<Stages<T>>) = self.parts.into_iter().unzip();
         let names = stages.iter().map(|stages| &stages.names);
         let parts = parts.into_iter().zip(names).zip(0..).map(|((mut part, names), number)| {
@@ -89,7 +104,7 @@ impl<T, B> LoaderBuilder<T, B> {
         let settings =
             Settings { parts, schedule, resources, batch, buckets, last, uneven_steps, policy, on_stall };
         settings.check()?;
-        Ok(CheckedOptions { settings, stages, pad: self.pad, columns })
+        Ok(CheckedOptions { settings, stages, columns })
     }
 }
 
@@ -97,6 +112,5 @@ impl<T, B> LoaderBuilder<T, B> {
 struct CheckedOptions<T> {
     settings: Settings,
     stages: Vec<Stages<T>>,
-    pad: PadFn<T>,
     columns: Vec<Columns>,
 }

@@ -1,7 +1,7 @@
 //! The options of a mix, and of the datasets in it.
 
 use super::{LoaderBuilder, RunOptions};
-use crate::loader::last_batch::LastBatch;
+use crate::adapters::LastBatch;
 use crate::loader::policy::OnError;
 use crate::loader::tuning::Resources;
 use crate::plan::WeightChange;
@@ -70,7 +70,7 @@ impl<T, B> LoaderBuilder<T, B> {
     }
 
     /// Changes the weights of a [mix](crate::Loader::mix) from item `item` of the job on: one weight for each
-    /// dataset, in the order of the mix. Call it once for each change, in their order, on what
+    /// dataset, in the order of the mix. Call it once for each change, on what
     /// [`Loader::mix`](crate::Loader::mix) returns.
     ///
     /// `item` counts the items of all ranks from the beginning of the run, from 0: step `k` starts with item

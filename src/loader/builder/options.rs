@@ -1,7 +1,7 @@
 //! Options of a run: shuffling, threads, batches and failures.
 
 use super::LoaderBuilder;
-use crate::loader::last_batch::LastBatch;
+use crate::adapters::LastBatch;
 use crate::loader::policy::OnError;
 use crate::loader::watch::Stall;
 use std::sync::Arc;
@@ -76,8 +76,7 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    /// What happens to the last batches of an epoch. Default: [`LastBatch::Keep`]. Call it after the stages.
-    /// Put items that cannot be cloned into an [`Arc`].
+    /// What happens to the last batches of an epoch. Default: [`LastBatch::Keep`].
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -96,12 +95,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// assert_eq!(sizes(LastBatch::Pad)?, [4, 4]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn last_batch(mut self, last: LastBatch) -> Self
-    where
-        T: Clone,
-    {
+    pub fn last_batch(mut self, last: LastBatch) -> Self {
         self.options.last = last;
-        self.pad = (last == LastBatch::Pad).then_some(T::clone);
         self
     }
 

@@ -1,48 +1,23 @@
-//! Stages on samples: `select`, `decode` and `collate`.
+//! Stages on samples: `before_shuffle`, `decode` and `collate`.
 
 use super::LoaderBuilder;
+#[cfg(doc)]
+use crate::adapters::Pipeline;
+use crate::adapters::{FromFields, Rename, ToTuple, bad_option};
 use crate::codec::Decoder;
 use crate::collate::{Columns, TensorBatch};
 use crate::error::Result;
 use crate::loader::stream::SelectFn;
-use crate::predicate::PredicateResult;
 use crate::sample::Sample;
+use bytestring::ByteString;
 use std::sync::Arc;
 
 impl LoaderBuilder<Sample> {
-    /// Keeps only the samples for which the predicate is true, before all other stages, with their fields as
-    /// they are stored. The others never enter the shuffle buffer, and are not counted. Use it to filter by
-    /// keys, sizes or small fields; it runs while the stream is read, on one thread at a time.
-    ///
-    /// The number of samples is not known before they are read, so that
-    /// [`Loader::steps`](crate::Loader::steps) is none; a restore reads the shards that were open from their
-    /// beginning. To use a filter repeatedly, keep it with the index:
-    /// [`AutoIndex::select`](crate::index::AutoIndex::select). The predicate must always return the same for
-    /// the same sample. An [error](crate::PredicateResult) of the predicate, or a panic, is the error of that
-    /// sample, to which [`on_error`](LoaderBuilder::on_error) applies.
-    ///
-    /// ```
-    /// use shardstream::prelude::*;
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
-    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
-    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
-    /// # let dataset = Dataset::builder(shards).build()?;
-    /// let loader = Loader::builder(dataset).select(|sample| sample.key() < "3").batch(9).build()?;
-    /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn select<R: PredicateResult>(
-        self,
-        predicate: impl Fn(&Sample) -> R + Send + Sync + 'static,
-    ) -> Self {
-        let select = move |sample| Ok(predicate(&sample).into_result()?.then_some(sample));
-        self.selected("select", Arc::new(select))
-    }
-
-    /// As [`select`](LoaderBuilder::select), with a function that returns the sample to keep, or none. It may
-    /// remove and add fields, so that the shuffle buffer holds only what is needed.
+    /// Passes each sample through a function before the shuffle buffer, with its fields as they are stored.
+    /// The function returns the sample to keep, or none. It may remove and add fields, so that the buffer
+    /// holds only what is needed. It runs before all stages, wherever it is called, after an earlier
+    /// `before_shuffle`; on one thread at a time. Use [`filter`](LoaderBuilder::filter) to leave out samples
+    /// only.
     ///
     /// The sample keeps its position in the shard, and with it its [random numbers](Sample::rng), even if the
     /// function returns a new one. If the function fails, so does the sample, as with
@@ -61,31 +36,17 @@ impl LoaderBuilder<Sample> {
     ///     sample.retain(|field| field != "cls");
     ///     Ok(Some(sample))
     /// };
-    /// let loader = Loader::builder(dataset).select_map(no_labels).batch(9).build()?;
+    /// let loader = Loader::builder(dataset).before_shuffle(no_labels).batch(9).build()?;
     /// assert!(loader.epoch(0).next().unwrap()?.iter().all(|sample| sample.get("cls").is_none()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn select_map(self, f: impl Fn(Sample) -> Result<Option<Sample>> + Send + Sync + 'static) -> Self {
-        self.selected("select_map", Arc::new(f))
-    }
-
-    /// Adds a function that selects samples, after those before it.
-    fn selected(mut self, name: &str, f: SelectFn) -> Self {
-        if self.parts.iter().any(|(_, stages)| !stages.is_empty) {
-            let what = format!(
-                "`{name}` after another stage: it sees samples as they are read, so call it before `decode` \
-                 and `map`, or use `filter_map`"
-            );
-            self.options.fail(what);
-        }
-        self.each(|part, _| {
-            let f = Arc::clone(&f);
-            part.select = Some(match part.select.take() {
-                Some(before) => Arc::new(move |sample| before(sample)?.map_or(Ok(None), |sample| f(sample))),
-                None => f,
-            });
-            part.stages.push(name.into());
-        })
+    #[doc(alias = "select_map")]
+    pub fn before_shuffle(
+        self,
+        f: impl Fn(Sample) -> Result<Option<Sample>> + Send + Sync + 'static,
+    ) -> Self {
+        let f: SelectFn = Arc::new(f);
+        self.each(|part, _| part.add_select("before_shuffle", Arc::clone(&f)))
     }
 
     /// Decodes the fields of samples on the threads: short for a [`map`](LoaderBuilder::map) with the
@@ -106,6 +67,52 @@ impl LoaderBuilder<Sample> {
     /// ```
     pub fn decode(self, decoder: Decoder) -> Self {
         self.map(move |sample| decoder.decode(sample))
+    }
+
+    /// Renames fields: pairs of the new name and the old one. See [`Pipeline::rename`], which does the same.
+    pub fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
+    where
+        N: Into<ByteString>,
+        O: Into<ByteString>,
+    {
+        self.renamed("rename", Rename::new(names))
+    }
+
+    /// As [`rename`](LoaderBuilder::rename), and drops all fields that are not named.
+    pub fn rename_only<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Self
+    where
+        N: Into<ByteString>,
+        O: Into<ByteString>,
+    {
+        self.renamed("rename_only", Rename::new(names).only())
+    }
+
+    fn renamed(mut self, name: &str, rename: Rename) -> Self {
+        if let Err(error) = rename.check() {
+            self.options.fail(bad_option(name, &error));
+        }
+        self.map(move |sample| rename.apply(sample))
+    }
+
+    /// Converts each sample to a tuple of its fields, of the types that are asked for. See
+    /// [`Pipeline::to_tuple`], which does the same.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let labels = Loader::builder(dataset).decode(Decoder::new()).to_tuple::<(i64,)>(["cls"]);
+    /// let loader = labels.batch(3).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [(0,), (1,), (2,)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_tuple<R: FromFields + Send + 'static>(self, names: R::Specs<'_>) -> LoaderBuilder<R> {
+        let to_tuple = ToTuple::<R>::new(names);
+        self.map(move |sample| to_tuple.convert(sample))
     }
 
     /// Collates samples into tensors: the threads write each sample directly into its slots of the batch's

@@ -1,13 +1,15 @@
 //! Stages on items of any type: maps and filters, and stateful stages.
 
 use super::LoaderBuilder;
-use crate::adapters::{Buckets, Chunked, GroupBy, Stage};
-use crate::error::{ErrorKind, Result};
+use crate::adapters::{Buckets, Chunked, GroupBy, Pack, PackedRow, Stage, bad_option};
+use crate::error::Result;
 use crate::loader::event::StreamStart;
-use crate::loader::last_batch::LastBatch;
 use crate::loader::settings::MakeBucketPlan;
 use crate::loader::stages::Stages;
 use crate::panic::catch;
+use crate::predicate::PredicateResult;
+use crate::sample::Sample;
+use std::any::Any;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -37,6 +39,51 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     ) -> LoaderBuilder<U> {
         let f = Arc::new(f);
         self.stages(|stages| stages.map(Arc::clone(&f)))
+    }
+
+    /// Keeps only the items for which the predicate is true. The next item of its stream replaces one that is
+    /// left out, so that batches stay full.
+    ///
+    /// Before any other stage, it runs before the [shuffle buffer](LoaderBuilder::shuffle), on samples with
+    /// their fields as they are stored, while the stream is read, on one thread at a time. The others never
+    /// enter the buffer. Use it there to filter by keys, sizes or small fields. After another stage, it runs
+    /// on the threads, in the order of the calls, as [`filter_map`](LoaderBuilder::filter_map) does.
+    ///
+    /// The number of items is not known before they are made, so that [`Loader::steps`](crate::Loader::steps)
+    /// is none; a restore reads the shards that were open from their beginning if the filter is before the
+    /// buffer. To use a filter repeatedly, keep it with the index:
+    /// [`AutoIndex::select`](crate::index::AutoIndex::select). The predicate must always return the same for
+    /// the same item. An [error](crate::PredicateResult) of the predicate, or a panic, is the error of that
+    /// sample, to which [`on_error`](LoaderBuilder::on_error) applies.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset).filter(|sample| sample.key() < "3").batch(9).build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.len(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "select")]
+    pub fn filter<R: PredicateResult>(self, predicate: impl Fn(&T) -> R + Send + Sync + 'static) -> Self {
+        let predicate = Arc::new(move |item: &T| predicate(item).into_result());
+        let parts = self.parts.into_iter().map(|(mut part, stages)| {
+            let predicate = Arc::clone(&predicate);
+            if stages.is_empty {
+                // The items are still the samples.
+                let keeps =
+                    move |sample: &Sample| (sample as &dyn Any).downcast_ref().map_or(Ok(true), &*predicate);
+                let select = move |sample| Ok(keeps(&sample)?.then_some(sample));
+                part.add_select("filter", Arc::new(select));
+                return (part, stages);
+            }
+            (part, stages.filter_map(Arc::new(move |item| Ok(predicate(&item)?.then_some(item)))))
+        });
+        LoaderBuilder::of(parts.collect(), self.options)
     }
 
     /// Maps each item to another one or drops it, on the threads. The next item of its stream replaces a
@@ -179,11 +226,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     {
         let name = name.into();
         if let Err(error) = catch(|| make().check()).and_then(|checked| checked) {
-            let what = match error.kind() {
-                ErrorKind::Config(what) => what.clone(),
-                _ => error.to_string(),
-            };
-            self.options.fail(format!("the stage `{name}`: {what}"));
+            self.options.fail(bad_option(&name, &error));
         }
         if self.parts.iter().any(|(_, stages)| stages.stream_stage.is_some()) {
             let what = format!("the stage `{name}` after another stateful stage: make one stage of both");
@@ -295,20 +338,37 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 
     /// Appends a stage to those of each dataset.
     fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
-        let mut options = self.options;
-        if options.last == LastBatch::Pad {
-            options.fail(
-                "`LastBatch::Pad` was set for items of another type: call `last_batch` after the stages",
-            );
-        }
-        LoaderBuilder::of(
-            self.parts.into_iter().map(|(part, stages)| (part, with(stages))).collect(),
-            options,
-        )
+        let parts = self.parts.into_iter().map(|(part, stages)| (part, with(stages)));
+        LoaderBuilder::of(parts.collect(), self.options)
     }
 }
 
 impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
+    /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding: `pack(2048)`, or
+    /// `pack(Pack::new(2048).look_ahead(100))` with options. Stages after it run on one thread.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset)
+    ///     .map(|sample| Ok(sample.key().bytes().cycle().take(3).collect::<Vec<u8>>())) // a document
+    ///     .pack(8)
+    ///     .map(|row| Ok(row.padded(8, b'.')))
+    ///     .batch(3)
+    ///     .build()?;
+    /// assert_eq!(loader.epoch(0).next().unwrap()?.to_vec(), [b"000111..", b"222333..", b"444555.."]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pack(self, pack: impl Into<Pack<N>>) -> LoaderBuilder<PackedRow<N>> {
+        let pack = pack.into();
+        self.stage(pack.name(), move || pack.clone())
+    }
+
     /// Concatenates documents of tokens and cuts them into rows of `length` tokens: each document is followed
     /// by the `separator`, if there is one, and a row starts where the one before it ends. This is the usual
     /// way to pretrain language models.

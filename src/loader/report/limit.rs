@@ -23,7 +23,7 @@ pub enum Limit {
     Files,
     /// Parsing shards: decompression, tar and checks.
     Parse,
-    /// The functions of `select`.
+    /// The functions before the shuffle buffer: `filter` and `before_shuffle`.
     Select,
     /// Shuffle buffers.
     Shuffle,
@@ -151,7 +151,7 @@ impl Limit {
             Limit::Network => "the network",
             Limit::Files => "local files",
             Limit::Parse => "parsing shards",
-            Limit::Select => "`select`",
+            Limit::Select => "`filter`",
             Limit::Shuffle => "the shuffle buffers",
             Limit::Map => "the stages of the loader (decode, map, …)",
             Limit::Stage => "a stage on the thread that collects batches",

@@ -22,7 +22,7 @@ pub struct Times {
     /// The workers parsed shards: decompression, tar, checks.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub parse: Duration,
-    /// The workers ran the functions of `select`.
+    /// The workers ran the functions before the shuffle buffer.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub select: Duration,
     /// The workers put samples into shuffle buffers.

@@ -7,6 +7,7 @@ mod limits;
 mod pieces;
 mod properties;
 mod refused;
+mod unsorted;
 mod zeros;
 
 use super::*;

@@ -130,5 +130,5 @@ impl Source for LoggedBucket {
 pub(super) const PROBE: [&str; 2] = ["put s-*.probe.index.json", "delete s-*.probe.index.json"];
 
 pub(super) fn keys(dataset: &Dataset) -> Vec<String> {
-    dataset.samples(0).map(|sample| sample.unwrap().key().to_owned()).collect()
+    dataset.samples(0).results().map(|sample| sample.unwrap().key().to_owned()).collect()
 }

@@ -314,7 +314,7 @@ fn a_shard_without_selected_samples_is_still_checked() {
     for index in [index.clone(), index.counts()] {
         let builder = Dataset::builder(urls.clone()).store(noted.store()).topology(Topology::single());
         let dataset = builder.index(index).build().unwrap();
-        let errors: Vec<_> = dataset.samples(0).filter_map(Result::err).collect();
+        let errors: Vec<_> = dataset.samples(0).results().filter_map(Result::err).collect();
         assert!(
             matches!(errors[..], [ref error] if matches!(error.kind(), ErrorKind::Stale { .. })),
             "{errors:?}"
@@ -422,7 +422,7 @@ fn an_error_of_the_predicate_names_its_sample_and_field() {
     let builder = Index::builder().store(store.clone()).threads(2).select("f", reads);
     let auto = AutoIndex::beside().or_in_directory(std::env::temp_dir()).select("f", reads);
     let dataset = Dataset::builder(urls.clone()).store(store.clone());
-    let loader = Loader::builder(dataset.build().unwrap()).select(reads).batch(9).build().unwrap();
+    let loader = Loader::builder(dataset.build().unwrap()).filter(reads).batch(9).build().unwrap();
     for error in [
         builder.build(&urls).unwrap_err(),
         Dataset::builder(urls.clone()).store(store).auto_index(auto).build().unwrap_err(),

@@ -61,7 +61,7 @@ proptest! {
         let primary = pair.primary();
         let primary = if indexed { primary.index(pair.index()) } else { primary };
         let known: BTreeSet<String> = keys.into_iter().collect();
-        let model: Vec<_> = primary.clone().build().unwrap().samples(0).filter_map(|sample| {
+        let model: Vec<_> = primary.clone().build().unwrap().samples(0).results().filter_map(|sample| {
             let sample = sample.unwrap();
             match (known.contains(sample.key()), missing) {
                 (true, _) => Some(Ok(joined(&sample))),

@@ -91,7 +91,7 @@ proptest! {
         let dataset = primary.clone().join(side).build().unwrap();
         let known: BTreeSet<String> =
             sides.iter().enumerate().flat_map(|(shard, (size, side))| side.keys(shard, *size)).collect();
-        let model: Vec<_> = primary.build().unwrap().samples(0).filter_map(|sample| {
+        let model: Vec<_> = primary.build().unwrap().samples(0).results().filter_map(|sample| {
             let sample = sample.unwrap();
             match (known.contains(sample.key()), missing) {
                 (true, _) => Some(Ok(joined(&sample))),
@@ -139,7 +139,7 @@ fn a_field_in_both_is_an_error_without_a_prefix() {
     let pair = JoinedPair::new(&sizes, false, same(&sizes));
     let images = || Side::new(pair.list());
     let dataset = pair.primary().join(images()).build().unwrap();
-    let errors: Vec<_> = dataset.samples(0).map(Result::unwrap_err).collect();
+    let errors: Vec<_> = dataset.samples(0).results().map(Result::unwrap_err).collect();
     assert_eq!(errors.len(), 3, "a side in the same place is in the same store");
     assert!(matches!(errors[1].kind(), ErrorKind::FieldConflict { field } if field == "cls"));
     assert_eq!(errors[1].location().key(), Some("00-001"));
@@ -156,7 +156,7 @@ fn a_subset_of_the_shards_keeps_their_sides() {
     let dataset = pair.primary().only([3, 1]).join(pair.side()).build().unwrap();
     let expected: Vec<_> = pair.primary().only([3, 1]).build().unwrap().samples(0).collect();
     let expected: Vec<_> = expected.iter().map(|sample| joined(sample.as_ref().unwrap())).collect();
-    let found: Vec<_> = dataset.samples(0).map(|sample| shown(&sample.unwrap())).collect();
+    let found: Vec<_> = dataset.samples(0).results().map(|sample| shown(&sample.unwrap())).collect();
     assert_eq!((found.len(), found), (5, expected));
 }
 

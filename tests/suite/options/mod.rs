@@ -160,7 +160,7 @@ fn bad_options_of_decoders_and_encoders_are_errors() {
     ] {
         refused(decoder.check(), &words);
         refused(decoder.decode(sample()), &words);
-        let mut decoded = [Ok(sample()), Ok(sample())].into_iter().decode(decoder);
+        let mut decoded = [Ok(sample()), Ok(sample())].into_iter().pipeline().decode(decoder);
         refused(decoded.next().unwrap(), &words);
         assert!(decoded.next().is_none());
     }

@@ -288,7 +288,7 @@ fn steps_that_cannot_be_skipped_are_refused() {
         config,
         "no stage that changes the number of items",
     );
-    let selected = Loader::builder(source.dataset(2).index(counts(&sizes)).build().unwrap()).select(|_| true);
+    let selected = Loader::builder(source.dataset(2).index(counts(&sizes)).build().unwrap()).filter(|_| true);
     refused(
         at(selected.map(|sample| Ok(number(&sample))), 1),
         config,

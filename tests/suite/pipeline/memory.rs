@@ -86,8 +86,8 @@ fn a_stateful_stage_equals_its_adapter() {
                 .flat_map(|epoch| {
                     let plain = all(items().batch(1).build().unwrap().epoch(epoch), usize::MAX);
                     let plain = good(&plain).concat().into_iter().map(Ok);
-                    let staged = plain.stage(Turned::of(window, tells, counts_on));
-                    staged.filter_map(Result::ok).collect::<Vec<_>>()
+                    let staged = plain.pipeline().stage("turned", || Turned::of(window, tells, counts_on));
+                    staged.results().filter_map(Result::ok).collect::<Vec<_>>()
                 })
                 .collect();
             let policy = OnError::skip(Failures::all());

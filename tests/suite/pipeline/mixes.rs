@@ -13,7 +13,7 @@ fn parts(threads: usize, topology: Topology) -> [LoaderBuilder<Vec<u64>>; 2] {
         let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(4).topology(topology);
         Loader::builder(dataset.shuffle_shards(true).seed(seed).build().unwrap()).threads(threads)
     };
-    let web = of(&[30; 4], 1).shuffle(7).weight(3).select(|sample| !number(sample).is_multiple_of(3));
+    let web = of(&[30; 4], 1).shuffle(7).weight(3).filter(|sample| !number(sample).is_multiple_of(3));
     let web = web.flat_map(|sample| Ok(vec![vec![number(&sample)]; (number(&sample) % 3) as usize]));
     let books = of(&[12; 4], 2).passes(2).map(|sample| Ok(vec![100_000 + number(&sample); 5]));
     [web, books.chunked(7, 9)]
@@ -146,8 +146,9 @@ fn random_mix_gives_the_order_of_a_mix_of_datasets() {
     };
     let mix = Loader::mix((0..).zip(weights).map(part)).batch(1).build().unwrap();
     let expected: Vec<(u64, u64)> = mix.epoch(0).map(|batch| batch.unwrap()[0]).collect();
-    let source =
-        |number: u64| dataset().samples(0).map(move |sample| (number, super::number(&sample.unwrap())));
+    let source = |number: u64| {
+        dataset().samples(0).results().map(move |sample| (number, super::number(&sample.unwrap())))
+    };
     let mixed = random_mix((0..).map(source).zip(weights), 7).unwrap();
     assert!(mixed.longest().eq(expected));
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! model      a loader of small numbers, and the same in a few lines without threads, ranks and states
 //! options    options that make no sense
+//! permuted   options in any order
 //! order      stages, ranks, threads and stops against the model
 //! steps      full batches, and equal steps on all ranks
 //! counts     steps that are promised, left and skipped, against those that come
@@ -17,6 +18,7 @@
 //! stages     panics, stages that drop everything or nearly so, states of other stages
 //! mixes      mixed datasets, each with its own stages
 //! weights    mixtures whose weights change
+//! dialect    the same stages in a loader, and in a pipeline of an iterator and of a stream
 //! changed    states restored onto another mixture
 //! tensors    columns behind stages that change the number of items
 //! ```
@@ -24,6 +26,7 @@
 mod ahead;
 mod changed;
 mod counts;
+mod dialect;
 mod following;
 mod foreign;
 mod late;
@@ -33,6 +36,7 @@ mod model;
 mod options;
 mod order;
 mod outage;
+mod permuted;
 mod policy;
 mod rounds;
 mod saves;

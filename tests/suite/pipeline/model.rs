@@ -85,7 +85,7 @@ impl Job {
         let items = Loader::builder(self.dataset(source, topology)).shuffle(self.shuffle);
         let items = self.shuffle_bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let items = match self.select {
-            Some((by, rest)) => items.select(move |sample| number(sample) % by != rest),
+            Some((by, rest)) => items.filter(move |sample| number(sample) % by != rest),
             None => items,
         };
         let items = items.map(|sample| Ok(number(&sample)));
@@ -123,10 +123,10 @@ impl Job {
         let samples = dataset.read(epoch, stream);
         let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
         let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
-        let shuffled = selected.shuffle_with(self.shuffle, dataset.shuffle_rng(epoch, stream));
-        let shuffled = shuffled.max_bytes(self.shuffle_bytes.unwrap_or(usize::MAX));
+        let shuffled = selected.pipeline().seed(self.seed, epoch, stream as u64).shuffle(self.shuffle);
+        let shuffled = shuffled.shuffle_bytes(self.shuffle_bytes.unwrap_or(usize::MAX));
         let mut items: Vec<std::result::Result<u64, String>> =
-            shuffled.map(|sample| Ok(number(&sample.unwrap()))).collect();
+            shuffled.results().map(|sample| Ok(number(&sample.unwrap()))).collect();
         for op in &self.ops {
             let apply = |item: std::result::Result<u64, String>| match item.map(|item| op.apply(item)) {
                 Ok(Ok(outputs)) => outputs.into_iter().map(Ok).collect(),

@@ -258,7 +258,7 @@ fn failures_with_sound_samples_between_them_are_not_in_a_row() {
                 .stage("pack", || Pack::new(100))
                 .map(|row| Ok(row.tokens().to_vec())),
         );
-        let shuffled = items().select_map(move |sample| match fails(number(&sample)) {
+        let shuffled = items().before_shuffle(move |sample| match fails(number(&sample)) {
             true => Err(Error::step("on purpose")),
             false => Ok(Some(sample)),
         });

@@ -66,7 +66,7 @@ fn streams_without_an_item_end_in_one_way() {
     }
     let reasons: [(&str, Empty); 5] = [
         ("missing", |items| items.map(|sample| Ok(number(&sample)))),
-        ("select", |items| items.select(kept).map(|sample| Ok(number(&sample)))),
+        ("filter", |items| items.filter(kept).map(|sample| Ok(number(&sample)))),
         ("filter_map", |items| items.filter_map(|sample| Ok(kept_number(&sample)))),
         ("flat_map", |items| items.flat_map(|sample| Ok(kept_number(&sample)))),
         ("a stage", |items| {

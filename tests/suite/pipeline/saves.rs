@@ -162,7 +162,7 @@ fn saving_stages_equal_their_adapters() {
     let numbers = || numbers(source.dataset(6).streams(1).build().unwrap()).threads(0);
     let plain = good(&all(numbers().batch(1).build().unwrap().epoch(0), usize::MAX)).concat();
     let key = |item: &u64| Ok(item % 5);
-    let groups = plain.iter().copied().map(Ok).stage(GroupBy::new(4, key)).map(Result::unwrap);
+    let groups = plain.iter().copied().map(Ok).pipeline().group_by(4, key).results().map(Result::unwrap);
     let loader = numbers().group_by(4, key).batch(3).build().unwrap();
     let found = good(&all(loader.epoch(0), usize::MAX)).concat();
     assert_eq!(found, groups.collect::<Vec<_>>());

@@ -34,15 +34,15 @@ type Stage = fn(LoaderBuilder<Sample>) -> LoaderBuilder<u64>;
 
 /// Each fails at the second sample of the second shard.
 const PANICS: [(&str, Stage); 6] = [
-    ("select", |items| {
-        let items = items.select(|sample| {
+    ("filter", |items| {
+        let items = items.filter(|sample| {
             assert!(number(sample) != 1001, "on purpose");
             true
         });
         items.map(|sample| Ok(number(&sample)))
     }),
-    ("select_map", |items| {
-        let items = items.select_map(|sample| {
+    ("before_shuffle", |items| {
+        let items = items.before_shuffle(|sample| {
             assert!(number(&sample) != 1001, "on purpose");
             Ok(Some(sample))
         });
@@ -139,8 +139,8 @@ fn streams_keep_the_order_of_outputs_and_batches_interleave_them() {
 /// Stages that skip every sample.
 fn nothing() -> [(&'static str, Stage); 6] {
     [
-        ("select", |items| items.select(|_| false).map(|sample| Ok(number(&sample)))),
-        ("select_map", |items| items.select_map(|_| Ok(None)).map(|sample| Ok(number(&sample)))),
+        ("filter", |items| items.filter(|_| false).map(|sample| Ok(number(&sample)))),
+        ("before_shuffle", |items| items.before_shuffle(|_| Ok(None)).map(|sample| Ok(number(&sample)))),
         ("filter_map", |items| items.filter_map(|_| Ok(None))),
         ("flat_map", |items| items.flat_map(|_| Ok([]))),
         ("rows that are too long", |items| {
@@ -203,7 +203,7 @@ fn a_selective_stream_does_not_hold_up_others() {
         let keeps = |number: u64| number / 1000 != 2 || number % 1000 == 99;
         let stages: [Keeping; 3] = [
             |items, keeps| {
-                items.select(move |sample| keeps(number(sample))).map(|sample| Ok(number(&sample)))
+                items.filter(move |sample| keeps(number(sample))).map(|sample| Ok(number(&sample)))
             },
             |items, keeps| {
                 items.filter_map(move |sample| Ok(Some(number(&sample)).filter(|number| keeps(*number))))
@@ -285,7 +285,7 @@ fn a_state_of_other_stages_is_refused_with_the_difference() {
     };
     let stages: [(&str, Stage); 6] = [
         ("none", |items| items.map(|sample| Ok(number(&sample)))),
-        ("select", |items| items.select(|_| true).map(|sample| Ok(number(&sample)))),
+        ("filter", |items| items.filter(|_| true).map(|sample| Ok(number(&sample)))),
         ("filter_map", |items| items.filter_map(|sample| Ok(Some(number(&sample))))),
         ("filter_map, flat_map", |items| {
             items.filter_map(|sample| Ok(Some(number(&sample)))).flat_map(|number| Ok([number]))
@@ -345,7 +345,7 @@ fn stages_after_rows_fail_and_panic_per_row() {
     }
 }
 
-/// The outputs of `select_map` are shuffled and restored, at the position of the sample; its error is a
+/// The outputs of `before_shuffle` are shuffled and restored, at the position of the sample; its error is a
 /// failure of that sample.
 #[test]
 fn outputs_of_stages_before_the_buffer_are_shuffled() {
@@ -359,7 +359,7 @@ fn outputs_of_stages_before_the_buffer_are_shuffled() {
         let dataset = source.dataset(2).streams(2);
         let dataset = if indexed { dataset.index(index.clone()) } else { dataset };
         let items =
-            Loader::builder(dataset.build().unwrap()).select_map(|sample| match number(&sample) % 1000 {
+            Loader::builder(dataset.build().unwrap()).before_shuffle(|sample| match number(&sample) % 1000 {
                 7 => Err(Error::step("bad luck")),
                 number if number % 3 == 0 => Ok(None),
                 _ => Ok(Some(Sample::new(sample.key()).with("drawn", sample.rng(3).below(1 << 30) as i64))),
@@ -401,7 +401,7 @@ fn any_failure_before_the_buffer_costs_one_sample() {
         [|| ErrorKind::Io(std::io::ErrorKind::UnexpectedEof.into()).into(), || ErrorKind::Checksum.into()];
     for (kind, is_skipped) in kinds.into_iter().zip([false, true]) {
         for (threads, shuffle) in [(0, 0), (2, 3)] {
-            let items = samples(&[4, 5]).select_map(move |sample| match number(&sample) {
+            let items = samples(&[4, 5]).before_shuffle(move |sample| match number(&sample) {
                 1001 => Err(kind()),
                 _ => Ok(Some(sample)),
             });
@@ -424,13 +424,12 @@ fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
     let bounds = [None, Some(1000)];
     for (shuffle, bytes) in [(0, None), (6, bounds[0]), (6, bounds[1])] {
         let is_away = Arc::clone(&away);
-        let items =
-            Loader::builder(source.dataset(1).build().unwrap()).select_map(move |sample| {
-                match number(&sample) == 4 && is_away.load(Relaxed) {
-                    true => Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into()),
-                    false => Ok(Some(sample)),
-                }
-            });
+        let items = Loader::builder(source.dataset(1).build().unwrap()).before_shuffle(move |sample| {
+            match number(&sample) == 4 && is_away.load(Relaxed) {
+                true => Err(ErrorKind::Io(std::io::ErrorKind::TimedOut.into()).into()),
+                false => Ok(Some(sample)),
+            }
+        });
         let items = bytes.into_iter().fold(items.shuffle(shuffle), LoaderBuilder::shuffle_bytes);
         let loader = items.map(|sample| Ok(number(&sample))).threads(0).batch(1).build().unwrap();
         let whole = all(loader.epoch(0), 100);
@@ -450,8 +449,8 @@ fn an_outage_while_a_buffer_is_refilled_fails_the_restore() {
 fn several_selects_are_combined() {
     let source: Arc<VersionedSource> = VersionedSource::of(&[12]);
     let dataset = source.dataset(1).build().unwrap();
-    let items = Loader::builder(dataset.clone()).select(|sample| number(sample).is_multiple_of(2));
-    let items = items.select(|sample| number(sample).is_multiple_of(3)).map(|sample| Ok(number(&sample)));
+    let items = Loader::builder(dataset.clone()).filter(|sample| number(sample).is_multiple_of(2));
+    let items = items.filter(|sample| number(sample).is_multiple_of(3)).map(|sample| Ok(number(&sample)));
     let found = good(&all(items.batch(2).build().unwrap().epoch(0), 100));
     assert_eq!(found, [[0, 6]]);
     assert_eq!(

@@ -57,7 +57,7 @@ type Count = fn(u64) -> u64;
 
 /// The stages, and the number of rows of each sample.
 const STAGES: [(Stage, Count); 4] = [
-    (|items| items.select(|sample| kept(number(sample))), |number| u64::from(kept(number))),
+    (|items| items.filter(|sample| kept(number(sample))), |number| u64::from(kept(number))),
     (
         |items| items.filter_map(|sample| Ok(Some(sample).filter(|s| kept(number(s))))),
         |number| u64::from(kept(number)),

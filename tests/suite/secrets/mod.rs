@@ -254,7 +254,7 @@ fn writing_neither_shows_nor_saves_secrets() {
         seen.result(prefix, store.open(&format!("{prefix}/none{query}")).unwrap().read_all());
         let urls: Vec<String> = shards.iter().map(|shard| shard.url.clone()).collect();
         let data = dataset(&urls, &store);
-        assert_eq!(data.samples(0).map(|sample| seen.result(prefix, sample)).count(), 5);
+        assert_eq!(data.samples(0).results().map(|sample| seen.result(prefix, sample)).count(), 5);
         seen.debug(prefix, &(data.shards(), &store, store.report()));
         seen.text(prefix, store.report().to_string());
     }

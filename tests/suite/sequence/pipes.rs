@@ -21,7 +21,7 @@ pub(super) struct Pipe {
     /// The side that is joined.
     joined: Option<Joined>,
     select: Option<u64>,
-    /// `select_map`: truncates texts to this length, drops some samples and fails for others.
+    /// `before_shuffle`: truncates texts to this length, drops some samples and fails for others.
     trim: Option<u64>,
     filter: Option<u64>,
     /// `flat_map`: the largest number of outputs, and whether some fail.
@@ -91,11 +91,11 @@ impl Pipe {
         seed: u64,
     ) -> LoaderBuilder<Item> {
         let loader = match self.select {
-            Some(every) => loader.select(move |sample| !of(sample.key()).is_multiple_of(every)),
+            Some(every) => loader.filter(move |sample| !of(sample.key()).is_multiple_of(every)),
             None => loader,
         };
         let loader = match self.trim {
-            Some(length) => loader.select_map(move |sample| match of(sample.key()) % (length + 3) {
+            Some(length) => loader.before_shuffle(move |sample| match of(sample.key()) % (length + 3) {
                 0 => Err(Error::step("on purpose")),
                 1 => Ok(None),
                 _ => {

@@ -4,9 +4,9 @@ use crate::support::{archive, noise};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use shardstream::store::object_store::memory::InMemory;
-use shardstream::store::{Body, ObjectVersion, Store, StoreBuilder};
+use shardstream::store::{Body, ObjectVersion, PutCondition, Store, StoreBuilder};
 use shardstream::{Dataset, ErrorKind, Result, Sample, ShardList, Topology};
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -94,7 +94,8 @@ fn samples(store: &Store, url: &dyn Fn(&str) -> String, put: &dyn Fn(&str, &[u8]
     }
     let shards = ShardList::from_urls(NAMES.map(url));
     let dataset = Dataset::builder(shards).store(store.clone()).topology(Topology::single()).build().unwrap();
-    let mut keys: Vec<_> = dataset.samples(0).map(|sample| sample.unwrap().key().to_owned()).collect();
+    let mut keys: Vec<_> =
+        dataset.samples(0).results().map(|sample| sample.unwrap().key().to_owned()).collect();
     keys.sort();
     assert_eq!(keys, (0..NAMES.len()).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }
@@ -264,6 +265,65 @@ pub(crate) fn odd_keys(store: &Store, base: &str) {
     assert!(list(base).is_empty());
 }
 
+/// Conditional writes and copies under `base`, which must be empty.
+pub(crate) fn conditional(store: &Store, base: &str) {
+    let put = |url: &str, bytes: &[u8], condition: PutCondition| {
+        let mut writer = store.create_if(url, condition)?;
+        writer.write_all(bytes)?;
+        writer.finish()
+    };
+    let is_taken = |error: &shardstream::Error| match error.kind() {
+        ErrorKind::Io(error) => error.kind() == io::ErrorKind::AlreadyExists,
+        _ => false,
+    };
+    let is_changed = |error: &shardstream::Error| matches!(error.kind(), ErrorKind::Changed { .. });
+    // In one request, and in parts.
+    for length in [1000, (16 << 20) + 3] {
+        let url = format!("{base}/{length}.tar");
+        let [first, second, third] = [1, 2, 3].map(|more| noise(length + more));
+        put(&url, &first, PutCondition::Absent).unwrap();
+        let seen = store.stat(&url).unwrap();
+        let error = put(&url, &second, PutCondition::Absent).unwrap_err();
+        assert!(is_taken(&error), "{error:?}");
+        assert!(read(store, &url).unwrap() == first);
+        put(&url, &second, PutCondition::Version(seen.clone())).unwrap();
+        let error = put(&url, &third, PutCondition::Version(seen)).unwrap_err();
+        assert!(is_changed(&error), "{error:?}");
+        assert!(read(store, &url).unwrap() == second);
+        let seen = store.stat(&url).unwrap();
+        if base.contains("://") {
+            let copy = format!("{base}/copy of {length}.tar");
+            assert!(store.copy(&url, &copy, PutCondition::Absent).unwrap());
+            assert!(is_taken(&store.copy(&url, &copy, PutCondition::Absent).unwrap_err()));
+            assert!(store.copy(&url, &copy, PutCondition::unchanged(store.stat(&copy).ok())).unwrap());
+            assert!(read(store, &copy).unwrap() == second);
+            let sums = [&url, &copy].map(|url| store.stat_sums(url).unwrap().1);
+            assert!(!sums[0].compare(&sums[1]).is_different());
+            store.delete(&copy).unwrap();
+        }
+        store.delete(&url).unwrap();
+        let error = put(&url, &third, PutCondition::Version(seen)).unwrap_err();
+        assert!(is_changed(&error), "{error:?}");
+        assert!(matches!(store.stat(&url).unwrap_err().kind(), ErrorKind::NotFound(_)));
+    }
+    // The emulator of S3 compares and writes in two steps.
+    if base.starts_with("s3:") {
+        return;
+    }
+    // Of several writers at the same time, one succeeds.
+    let url = format!("{base}/raced.tar");
+    let (put, url) = (&put, &url);
+    let written = std::thread::scope(|scope| {
+        let put = |writer: usize| scope.spawn(move || put(url, &noise(2000 + writer), PutCondition::Absent));
+        let writers: Vec<_> = (0..6).map(put).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+    });
+    let sizes: Vec<u64> = written.iter().flatten().map(|info| info.size).collect();
+    assert_eq!(sizes.len(), 1, "{written:?}");
+    assert_eq!(store.stat(url).unwrap().size, Some(sizes[0]));
+    store.delete(url).unwrap();
+}
+
 /// Deleting under `base`, which must be empty.
 pub(crate) fn deleting(store: &Store, base: &str) {
     let url = |name: &str| format!("{base}/{name}");
@@ -306,6 +366,7 @@ fn local_paths() {
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&store, &format!("{base}/writing"));
     deleting(&store, &format!("{base}/deleting"));
+    conditional(&store, &format!("{base}/conditional"));
     let error = store.list(&format!("{base}/nowhere")).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotFound(_)), "{error:?}");
     assert!(matches!(store.stat(base).unwrap_err().kind(), ErrorKind::Io(_)));
@@ -374,6 +435,7 @@ fn memory() {
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&Store::builder().with_object_store("mem://", memory).build().unwrap(), "mem://writing");
     deleting(&store, "mem://deleting");
+    conditional(&store, "mem://conditional");
     odd_keys(&store, "mem://odd");
     assert!(store.list("mem://nowhere").unwrap().is_empty());
     listed_as_read(&store, "mem://reading");

@@ -3,7 +3,7 @@
 //! The environment of a running process cannot be changed safely, so each test runs the suite in its own
 //! process. Those of S3 and Azure need servers, see `support/emulator.rs`.
 
-use crate::store::conformance::{deleting, odd_keys, reading, small_ranges, write, writing};
+use crate::store::conformance::{conditional, deleting, odd_keys, reading, small_ranges, write, writing};
 use crate::support::Every;
 use crate::support::child::child;
 use shardstream::store::Store;
@@ -24,6 +24,7 @@ fn suite_in_child() {
     reading(&store, &url, &|name, content| write(&store, &url(name), content));
     writing(&default(), &format!("{base}/writing"));
     deleting(&store, &format!("{base}/deleting"));
+    conditional(&default(), &format!("{base}/conditional"));
     // Some emulators of other clouds change such keys.
     if base.starts_with("gs:") {
         odd_keys(&default(), &format!("{base}/odd"));

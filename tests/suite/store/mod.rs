@@ -13,6 +13,8 @@ mod emulators;
 mod faults;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod hub;
 #[cfg(unix)]
 mod places;
 mod ranged;

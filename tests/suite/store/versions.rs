@@ -155,7 +155,7 @@ fn an_index_is_of_a_shard_that_is_not_different() {
             accepted,
             "{then:?} {now:?}"
         );
-        let samples = shard.dataset(Some(index)).samples(0).map(|sample| content(&sample?));
+        let samples = shard.dataset(Some(index)).samples(0).results().map(|sample| content(&sample?));
         assert_eq!(reads(samples), accepted, "{then:?} {now:?}");
     }
 }

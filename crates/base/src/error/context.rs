@@ -6,7 +6,7 @@ use std::time::Duration;
 
 impl Error {
     /// Wraps the error of a step that the caller supplies, such as a closure given to
-    /// `try_map`.
+    /// `map`.
     pub fn step(source: impl Into<ErrorSource>) -> Self {
         ErrorKind::Step(source.into()).into()
     }

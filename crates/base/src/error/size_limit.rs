@@ -12,6 +12,8 @@ pub enum SizeLimit {
     Member,
     /// An extension header of a tar archive: a long name, for example.
     ExtensionHeader,
+    /// The bytes of an archive between two members of a sample.
+    MemberDistance,
     /// The data that a compressed object becomes.
     DecompressedData,
     /// The data that a compressed field becomes.
@@ -47,6 +49,7 @@ impl SizeLimit {
             SizeLimit::Sample => "a sample",
             SizeLimit::Member => "a tar member",
             SizeLimit::ExtensionHeader => "a tar extension header",
+            SizeLimit::MemberDistance => "a distance between members of this key",
             SizeLimit::DecompressedData => "decompressed data",
             SizeLimit::DecompressedField => "decompressed field",
             SizeLimit::ParsedJson => "a parsed JSON document",
@@ -78,6 +81,10 @@ impl SizeLimit {
                 ": set `tar::Limits::extension` if the shard is to be trusted (`--limit extension=SIZE` in \
                  the program)"
             }
+            SizeLimit::MemberDistance => {
+                ": set `tar::Limits::unsorted`, which takes as much memory (`--limit unsorted=SIZE` in the \
+                 program)"
+            }
             SizeLimit::DecompressedData => {
                 ": set `StoreBuilder::max_expansion` if the object is to be trusted"
             }
@@ -102,6 +109,7 @@ impl SizeLimit {
             SizeLimit::Sample
             | SizeLimit::Member
             | SizeLimit::ExtensionHeader
+            | SizeLimit::MemberDistance
             | SizeLimit::DecompressedData
             | SizeLimit::DecompressedField
             | SizeLimit::ParsedJson

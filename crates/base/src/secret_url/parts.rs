@@ -70,7 +70,7 @@ fn is_command(url: &str) -> bool {
 fn secrets_after(url: &str, scheme: &str, start: usize) -> [Option<Range<usize>>; 2] {
     let all = Some(start..url.len());
     let rest = &url[start..];
-    let names = matches!(scheme, "file" | "gs" | "s3" | "s3a");
+    let names = matches!(scheme, "file" | "gs" | "s3" | "s3a" | "hf");
     let ends: &[char] = if names { &['/'] } else { &['/', '\\', '?', '#'] };
     let (authority, path) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
     let (user, host) =

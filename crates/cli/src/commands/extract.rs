@@ -3,20 +3,24 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::files;
+use crate::input::Input;
 use crate::interrupt::Stop;
-use crate::options::{Patterns, ThreadsOption};
-use crate::parallel::for_each_shard;
+use crate::open_readers::OpenReaders;
+use crate::options::{IndexedPatterns, ThreadsOption};
+use crate::parallel::for_each;
+use crate::range_samples::{OutputEdit, RangeSamples, SamplePosition};
 use crate::samples::{self, ShardProgress};
 use crate::shard_reader::ShardReader;
 use crate::text;
+use crate::write_job::SampleSource;
 use clap::ValueEnum;
 use md5::{Digest, Md5};
 use shardstream::shards::glob::Glob;
 use shardstream::store::{ObjectUrl, remove_partial_files};
-use shardstream::{Result, Sample, SecretUrl, ShardList};
+use shardstream::{Index, Result, Sample, SecretUrl, ShardList};
 use std::collections::HashSet;
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Write the fields of samples as files named KEY.FIELD.
@@ -24,10 +28,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A / in a key makes a directory. A key that would lead out of the directory (with .. or a leading /) is
 /// refused. Two files of the same name are an error, except with --existing skip, which writes one of them.
 /// Each file appears under its name when it is complete, and all are on the disk when the command ends.
+///
+/// With --index, only the bytes of the samples that are written are read. An index has no keys, so --keys then
+/// reads the headers of all shards first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    patterns: Patterns,
+    patterns: IndexedPatterns,
     /// The target: a directory, or its URL.
     #[arg(long, value_name = "DIR")]
     to: String,
@@ -83,7 +90,7 @@ struct ExtractCounts {
 }
 
 pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
-    let shards = options.patterns.shards(context)?;
+    let (shards, index) = options.patterns.shards(context)?;
     let keys = options.keys.iter().map(|key| Glob::new(key)).collect::<Result<_>>()?;
     let extraction = Extraction {
         reader: context.reader.clone(),
@@ -94,9 +101,17 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         names: Mutex::default(),
         clean: Mutex::default(),
     };
-    let total = match options.samples {
-        Some(count) => extract_first(&extraction, &shards, count, context),
-        None => extract_all(extraction, &shards, options.threads.count(), context),
+    let threads = options.threads.count();
+    let total = match (options.samples, index) {
+        (count, Some(index)) => {
+            let samples = WantedSamples::find(&extraction, &shards, &index, count, threads, context)?;
+            extract_all(extraction, samples, threads, context)
+        }
+        (Some(count), None) => extract_first(&extraction, &shards, count, context),
+        (None, None) => {
+            let reader = context.reader.clone();
+            extract_all(extraction, WholeShards { shards, reader }, threads, context)
+        }
     };
     // After a failure as well: --existing skip keeps these files.
     let synced = files::sync_file_system(&options.to);
@@ -143,29 +158,117 @@ fn extract_first(
     Ok(total)
 }
 
-/// Extracts all samples, several shards at a time.
+/// Samples in parts, of which several are extracted at a time.
+trait SampleParts: Send + Sync + 'static {
+    fn len(&self) -> usize;
+
+    /// Passes the samples of a part to `take`.
+    fn read(&self, part: usize, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()>;
+
+    /// Number of samples that were looked at and are in no part.
+    fn others(&self) -> u64 {
+        0
+    }
+}
+
+/// All samples, shard by shard.
+struct WholeShards {
+    shards: ShardList,
+    reader: ShardReader,
+}
+
+impl SampleParts for WholeShards {
+    fn len(&self) -> usize {
+        self.shards.len()
+    }
+
+    fn read(&self, part: usize, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+        self.reader.samples(&self.shards[part])?.try_for_each(|sample| take(sample?))
+    }
+}
+
+/// The wanted samples of indexed shards, of each of which only the range is read.
+struct WantedSamples {
+    samples: RangeSamples,
+    /// Those of each shard.
+    parts: Vec<Range<usize>>,
+    others: u64,
+}
+
+impl WantedSamples {
+    /// Finds the first `count` samples that are wanted; all if none is given.
+    fn find(
+        extraction: &Extraction,
+        shards: &ShardList,
+        index: &Index,
+        count: Option<u64>,
+        threads: usize,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        let input = match extraction.keys.is_empty() {
+            true => {
+                Input::load(shards, Some(index), threads, context)?.check_unchanged(threads, context)?
+            }
+            false => Input::with_keys(shards, index, threads, context)?,
+        };
+        let wanted = input.samples().filter(|(_, _, key)| key.is_none_or(|key| extraction.wants(key)));
+        let count = count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+        let order: Vec<SamplePosition> =
+            wanted.take(count).map(|(shard, sample, _)| (shard, sample)).collect();
+        let mut end = 0;
+        let parts = order.chunk_by(|one, next| one.0 == next.0).map(|part| {
+            end += part.len();
+            end - part.len()..end
+        });
+        let (parts, others) = (parts.collect(), (input.samples().count() - order.len()) as u64);
+        let (reader, input) = (context.reader.clone(), Arc::new(input));
+        let open_readers = OpenReaders::new(false);
+        let interrupt = &context.interrupt;
+        let samples =
+            RangeSamples::new(reader, input, order, OutputEdit::default(), threads, open_readers, interrupt);
+        Ok(WantedSamples { samples, parts, others })
+    }
+}
+
+impl SampleParts for WantedSamples {
+    fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn read(&self, part: usize, take: &mut dyn FnMut(Sample) -> Result<()>) -> Result<()> {
+        self.samples.read(self.parts[part].clone(), take)
+    }
+
+    fn others(&self) -> u64 {
+        self.others
+    }
+}
+
+/// Extracts all samples, several parts at a time.
 fn extract_all(
     extraction: Extraction,
-    shards: &ShardList,
+    samples: impl SampleParts,
     threads: usize,
     context: &Context,
 ) -> Result<ExtractCounts, Failure> {
-    let progress = ShardProgress::start(context, "extract", shards.len());
+    let parts = samples.len();
+    let progress = ShardProgress::start(context, "extract", parts);
     let (extraction, stop) = (Arc::new(extraction), Stop::new(&context.interrupt));
-    let mut total = ExtractCounts::default();
+    let mut total = ExtractCounts { read: samples.others(), ..ExtractCounts::default() };
     let (each, stopped) = (progress.clone(), stop.clone());
-    let write = move |url: &SecretUrl| {
+    let write = move |part| {
         let mut written = ExtractCounts::default();
-        for sample in extraction.reader.samples(url)? {
+        samples.read(part, &mut |sample| {
             stopped.check()?;
-            extraction.write(&sample?, &mut written)?;
+            extraction.write(&sample, &mut written)?;
             each.add_sample();
-        }
+            Ok(())
+        })?;
         Ok(written)
     };
     let guard = stop.clone();
-    let work = move |_: usize, url: &SecretUrl| Ok(guard.guard(|| write(url)));
-    for_each_shard(shards, threads, &context.interrupt, work, |_, written| {
+    let work = move |part: usize| Ok(guard.guard(|| write(part)));
+    for_each(parts, threads, &context.interrupt, work, |_, written| {
         progress.add_shard();
         stop.finish()?;
         let ExtractCounts { read, samples, files, skipped, bytes } = written.unwrap_or_default();
@@ -196,10 +299,14 @@ impl Extraction {
         }
     }
 
+    fn wants(&self, key: &str) -> bool {
+        self.keys.is_empty() || self.keys.iter().any(|wanted| wanted.matches(key))
+    }
+
     /// Writes the selected fields of a sample.
     fn write(&self, sample: &Sample, written: &mut ExtractCounts) -> Result<()> {
         written.read += 1;
-        if !self.keys.is_empty() && !self.keys.iter().any(|key| key.matches(sample.key())) {
+        if !self.wants(sample.key()) {
             return Ok(());
         }
         written.samples += 1;

@@ -173,7 +173,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     let training = &options.training;
     let loaded = training.index.load(context)?;
     let threads = training.threads.count().max(16);
-    let input = Input::load(&training.patterns, loaded.as_ref(), threads, context)?;
+    let input = Input::load(&training.patterns.shards(context)?, loaded.as_ref(), threads, context)?;
     let input = input.check_unchanged(threads, context)?;
     if input.shards.iter().all(|shard| shard.samples() == 0) {
         let shards = text::counted(input.shards.len() as u64, "shard");

@@ -94,9 +94,10 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         listed.as_ref().map(|text| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect());
     let loaded = index.load(context)?;
     let threads = write_options.threads.count().max(16);
+    let shards = patterns.shards(context)?;
     let input = match options.skip_bad {
-        None => Input::load(patterns, loaded.as_ref(), threads, context)?,
-        skip_bad => Input::load_undamaged(patterns, skip_bad, threads, context)?,
+        None => Input::load(&shards, loaded.as_ref(), threads, context)?,
+        skip_bad => Input::load_undamaged(&shards, skip_bad, threads, context)?,
     };
     input.check_apart(&series)?;
     let input = Arc::new(input.check_unchanged(threads, context)?);

@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// samples out.
 ///
 /// The headers of all shards are read first, and all series are planned before one is written. Shards are
-/// written, resumed and divided among machines as in `reshard`, one series after the other.
+/// written, resumed and divided among machines as in `reshard`, one series after the other. With --force, all
+/// new series are complete before the first shard of an old one is removed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -103,7 +104,7 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         }
     }
     let threads = write_options.threads.count().max(16);
-    let input = Arc::new(Input::load(patterns, None, threads, context)?);
+    let input = Arc::new(Input::load(&patterns.shards(context)?, None, threads, context)?);
     series.iter().try_for_each(|series| input.check_apart(series))?;
     let mut orders: Vec<Vec<SamplePosition>> = vec![Vec::new(); to.len()];
     for (shard, sample, key) in input.samples() {
@@ -132,9 +133,14 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         let job = rewrite.plan(series, &input, order, context)?;
         jobs.push((rewrite, job, index));
     }
-    let mut outcomes = Vec::new();
+    // All series are complete before the first old one goes.
+    let mut written = Vec::new();
     for (rewrite, job, index) in jobs {
-        let outcome = rewrite.run(job, context)?;
+        written.push((job.write(write_options, context)?, rewrite, index));
+    }
+    let mut outcomes = Vec::new();
+    for (written, rewrite, index) in written {
+        let outcome = rewrite.publish(written, context)?;
         outcome.save_index(index.as_deref(), context)?;
         outcomes.push(outcome);
     }

@@ -1,7 +1,8 @@
 //! `shardstream sync`
 
 use crate::context::Context;
-use crate::copying::{CopyOptions, ExistingCopies};
+use crate::copier::ExistingCopies;
+use crate::copying::CopyOptions;
 use crate::failure::Failure;
 use shardstream::SecretUrl;
 use shardstream::store::ObjectUrl;
@@ -13,8 +14,8 @@ const DOCUMENTS: [&str; 4] = [".index.json", ".shidx", ".classes.json", ".plan.j
 /// Copy shards, or any objects, that are missing in a directory or differ there.
 ///
 /// As `cp --resume`: an existing object is the same if its size and version are those of a recorded copy
-/// (.shardstream-copies.json); without a record, objects of the same size are read and compared. Objects that
-/// differ are replaced. Nothing is deleted. Of a directory, the documents beside the shards are copied too:
+/// (.shardstream-copies.json); without a record, objects of the same size are compared by the checksums that
+/// their stores keep, and read where there are none. Objects that differ are replaced. Nothing is deleted. Of a directory, the documents beside the shards are copied too:
 /// indexes, lists of classes and plans.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream sync [OPTIONS] <FROM>... <TO>")]

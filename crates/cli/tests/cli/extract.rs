@@ -2,6 +2,8 @@
 
 use crate::program::{Ran, demo, failure, output, program, sample};
 use crate::support::Every;
+use crate::support::server::Naming::Strong;
+use crate::support::server::{Request, Server};
 use crate::support::{archive, bucket, files, member, noise};
 use shardstream::Sample;
 use std::fs;
@@ -237,4 +239,36 @@ fn without_hard_links_a_kill_leaves_no_empty_file() {
     assert!(ran.status.success(), "{ran:?}");
     assert_eq!(tree(&dir.path().join("out")), ["a.txt"]);
     assert_eq!(fs::read(dir.path().join("out/a.txt")).unwrap(), b"whole");
+}
+
+#[test]
+fn with_an_index_only_the_wanted_samples_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let samples: Vec<Sample> =
+        (0..40).map(|n| Sample::new(format!("{n:02}")).with("bin", noise(300_000 + n))).collect();
+    let shard = archive(&samples);
+    let served = shard.clone();
+    let server = Server::start(move |request| Strong("one").reply(request, &served));
+    let url = server.url("/a.tar");
+    output(dir.path(), &["index", "build", &url, "--to", "i.json"]);
+    let begun = server.requests().len();
+    let said = output(dir.path(), &["extract", "--index", "i.json", "--to", "first", "-n", "2"]);
+    assert!(said.starts_with("2 files of 2 samples"), "{said}");
+    assert_eq!(tree(&dir.path().join("first")), ["00.bin", "01.bin"]);
+    let ranges: Vec<_> = server.requests()[begun..].iter().filter_map(Request::range).collect();
+    assert!(ranges.iter().every(|(_, last)| *last < 700_000), "{ranges:?}");
+    // An index has no keys: the headers are read first, and then the range of one sample.
+    let keys = ["extract", &url, "--index", "i.json", "--to", "one", "--keys", "17"];
+    assert!(output(dir.path(), &keys).starts_with("1 file of 1 sample"));
+    assert!(fs::read(dir.path().join("one/17.bin")).unwrap() == noise(300_017));
+    let error = failure(dir.path(), &[&keys[..6], &["--keys", "x"]].concat(), 1);
+    assert!(error.contains("none of 40 samples has a key of --keys"), "{error}");
+    // All of them, and a shard that has changed.
+    let said = output(dir.path(), &["extract", &url, "--index", "i.json", "--to", "all"]);
+    assert!(said.starts_with("40 files of 40 samples"), "{said}");
+    fs::write(dir.path().join("a.tar"), &shard).unwrap();
+    output(dir.path(), &["index", "build", "a.tar", "--to", "j.json"]);
+    fs::write(dir.path().join("a.tar"), &shard[..shard.len() - 10_240]).unwrap();
+    let error = failure(dir.path(), &["extract", "--index", "j.json", "--to", "none"], 1);
+    assert!(error.contains("changed since the index was built") && error.contains("a.tar"), "{error}");
 }

@@ -100,8 +100,18 @@ fn indexes_are_merged_in_order() {
     assert_eq!(said, "both.json: 3 shards of 12 samples\n");
     output(dir.path(), &["index", "build", "data", "--to", "all.json"]);
     assert_eq!(load(dir.path(), "both.json"), load(dir.path(), "all.json"));
+    // Other spellings of the same places.
+    let here = dir.path().display();
+    for (name, place) in
+        [("p", format!("{here}/data")), ("q", "data/../data".into()), ("r", format!("file://{here}/data/"))]
+    {
+        output(dir.path(), &["index", "build", &place, "--to", &format!("{name}.json")]);
+    }
+    let said =
+        output(dir.path(), &["index", "merge", "p.json", "a.json", "q.json", "r.json", "--to", "same.json"]);
+    assert_eq!(said, "same.json: 3 shards of 12 samples\n");
     write(&dir.path().join("data/train-%06d.tar"), 6, 3);
-    output(dir.path(), &["index", "build", "data/train-000001.tar", "--to", "c.json"]);
+    output(dir.path(), &["index", "build", &format!("{here}/data/train-000001.tar"), "--to", "c.json"]);
     let error = failure(dir.path(), &["index", "merge", "a.json", "c.json", "--to", "d.json"], 1);
     assert!(error.contains("disagree on the shard") && error.contains("train-000001.tar"), "{error}");
     assert!(!dir.path().join("d.json").exists());

@@ -67,6 +67,49 @@ fn large_samples_are_indexed_verified_and_rewritten_with_a_limit() {
     }
 }
 
+/// Each limit by its name: a shard that exceeds it, and a value that accepts it.
+#[test]
+fn every_message_of_a_limit_names_the_option_that_sets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = files(&["a.txt", "b.txt"]);
+    let plain = |name: &str, size: usize| member(name, EntryType::Regular, &vec![b'1'; size]);
+    let end = || vec![0; 1024];
+    let scattered = files(&["a.txt", "b.txt", "a.cls"]);
+    let cases: [(&str, Vec<u8>, &[&str], &str); 6] = [
+        ("sample", [plain("a.a", 900), plain("a.b", 900), end()].concat(), &["sample=1000"], "sample=2KB"),
+        ("member", [plain("a.a", 900), end()].concat(), &["member=500"], "member=1KB"),
+        (
+            "extension",
+            [
+                member("x", EntryType::GNULongName, &[&vec![b'k'; 300][..], b".txt\0"].concat()),
+                plain("k", 1),
+                end(),
+            ]
+            .concat(),
+            &["extension=100"],
+            "extension=1KB",
+        ),
+        ("members", files(&["a.a", "a.b", "a.c"]), &["members=2"], "members=3"),
+        ("padding", [two.clone(), vec![0; 4 << 20], end()].concat(), &[], "padding=8MiB"),
+        ("archives", [two.clone(), files(&["c.txt"])].concat(), &[], "archives=2"),
+    ];
+    let unsorted = ("unsorted", scattered, &["unsorted=600"][..], "unsorted=1MiB");
+    let help = output(dir.path(), &["verify", "--help"]);
+    for (name, shard, small, large) in cases.into_iter().chain([unsorted]) {
+        fs::write(dir.path().join("x.tar"), shard).unwrap();
+        let with = |limits: &[&str]| {
+            let limits = limits.iter().flat_map(|limit| ["--limit", *limit]);
+            run(dir.path(), &["verify", "x.tar"].into_iter().chain(limits).collect::<Vec<_>>())
+        };
+        let Ran { code, out, .. } = with(small);
+        assert!(code == Some(3) && out.contains(&format!("--limit {name}=")), "{name}: {out}");
+        let Ran { code, out, .. } = with(&[large]);
+        assert!(code == Some(0), "{name}: {out}");
+        let names = &help[help.find("--limit").unwrap()..];
+        assert!(names[..names.find("--retries").unwrap()].contains(name), "{name} is in the help");
+    }
+}
+
 #[test]
 fn what_was_not_verified_is_a_finding() {
     let dir = tempfile::tempdir().unwrap();

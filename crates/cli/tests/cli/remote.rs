@@ -168,8 +168,8 @@ fn a_project_that_is_billed_and_not_sent_is_named() {
 }
 
 /// Puts an object into a bucket of [`bucket::start`].
-fn put(server: &Server, key: &str, bytes: &[u8]) {
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+pub(crate) fn put(port: u16, key: &str, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let head = format!("PUT /bucket/{key} HTTP/1.1\r\nHost: bucket\r\nContent-Length: {}\r\n", bytes.len());
     stream.write_all(&[head.as_bytes(), b"\r\n", bytes].concat()).unwrap();
     let mut reply = [0; 12];
@@ -183,9 +183,9 @@ fn commands_list_read_and_write_a_bucket() {
     let server = bucket::start();
     for number in 0..3 {
         let name = format!("data/train-{number:06}.tar");
-        put(&server, &name, &fs::read(dir.path().join(&name)).unwrap());
+        put(server.port(), &name, &fs::read(dir.path().join(&name)).unwrap());
     }
-    put(&server, "data/deeper/x.tar", b"");
+    put(server.port(), "data/deeper/x.tar", b"");
     let run = |arguments: &[&str]| -> String {
         let mut command = program(dir.path());
         command.env("STORAGE_EMULATOR_HOST", server.url("")).args(arguments);

@@ -1,6 +1,7 @@
 //! The budget that all readers of a process share: connections, and memory for bytes that have been requested
 //! or received and not read yet.
 
+mod idle;
 mod queue;
 mod read_ahead;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tuner::ConcurrencyTuner;
 
 /// The number of connections and the amount of memory that reading objects may use, shared by all stores that
@@ -36,6 +38,9 @@ use tuner::ConcurrencyTuner;
 /// reads nothing while others do keeps what it has, and nothing more is requested ahead for it.
 ///
 /// `Report::memory` says how much of the budget each loader holds.
+///
+/// What a cache [prefetches](super::CacheBuilder::prefetch) takes up to an eighth as many connections and as
+/// much memory in addition, while no reader of this budget waits.
 ///
 /// Samples that the threads of loaders have read ahead, from files or from the network, take up to a quarter
 /// of the memory. Beyond that, each stream may hold two small chunks of samples, and each thread one. Local
@@ -76,6 +81,10 @@ struct BudgetInner {
     waiting: AtomicUsize,
     /// Bytes of samples that loaders have read ahead.
     read_ahead: AtomicU64,
+    /// Sends when readers may have become idle, or may have ceased to be.
+    changes: watch::Sender<()>,
+    /// The budget for what is fetched while readers are idle.
+    prefetch: OnceLock<Budget>,
     state: Mutex<BudgetState>,
 }
 
@@ -102,6 +111,8 @@ impl Budget {
             received: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             read_ahead: AtomicU64::new(0),
+            changes: watch::Sender::new(()),
+            prefetch: OnceLock::new(),
             state: Mutex::new(state),
         }))
     }
@@ -196,6 +207,7 @@ impl Budget {
         let changed = state.observe(Instant::now(), received, waiting);
         // A subscriber of the log may be slow.
         drop(state);
+        self.note_change();
         if let Some((before, limit)) = changed {
             log!(DEBUG, "the limit on requests in flight changed", limit = limit, before = before);
         }

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 impl Budget {
     /// Makes a queue for objects that are read one after the other. `owner` counts their memory.
     pub(crate) fn queue(&self, owner: &Gauge) -> ReadQueue {
-        ReadQueue(Arc::new(ReadQueueInner {
+        let inner = ReadQueueInner {
             budget: self.clone(),
             owner: owner.clone(),
             id: self.0.queues.fetch_add(1, Relaxed),
-            objects: AtomicU64::new(0),
+            objects: Arc::default(),
             remaining: AtomicU64::new(0),
-        }))
+        };
+        ReadQueue { inner: Arc::new(inner), place: None }
     }
 }
 
@@ -27,21 +28,28 @@ impl Budget {
 /// Clones are the same queue.
 #[doc(hidden)]
 #[derive(Clone)]
-pub struct ReadQueue(Arc<ReadQueueInner>);
+pub struct ReadQueue {
+    inner: Arc<ReadQueueInner>,
+    /// The number of the next object, if it is one of several in the [place](ReadQueue::place) of one.
+    place: Option<Arc<AtomicU64>>,
+}
+
+/// Difference between the numbers of two objects. Objects in one place have the numbers in between.
+const PLACE: u64 = 1 << 20;
 
 struct ReadQueueInner {
     budget: Budget,
     owner: Gauge,
     id: u64,
     /// Number of objects so far.
-    objects: AtomicU64,
+    objects: Arc<AtomicU64>,
     /// Number of objects after the next one.
     remaining: AtomicU64,
 }
 
 impl fmt::Debug for ReadQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadQueue").field(&self.0.id).finish()
+        f.debug_tuple("ReadQueue").field(&self.inner.id).finish()
     }
 }
 
@@ -50,14 +58,37 @@ impl ReadQueue {
     /// known, ranges shrink when few bytes are left to request, so that the last bytes come over all
     /// connections.
     pub fn set_remaining(&self, remaining: u64) {
-        self.0.remaining.store(remaining, Relaxed);
+        self.inner.remaining.store(remaining, Relaxed);
+    }
+
+    /// Appends a place for several objects, which are all read before those appended later.
+    pub(crate) fn place(&self) -> ReadQueue {
+        let first = self.inner.objects.fetch_add(PLACE, Relaxed);
+        ReadQueue { inner: Arc::clone(&self.inner), place: Some(Arc::new(AtomicU64::new(first))) }
+    }
+
+    /// The number that the next object will have. Objects of a lower number are read before it.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.place.as_ref().unwrap_or(&self.inner.objects).load(Relaxed)
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.inner.budget
+    }
+
+    /// A queue with the same owner for what is [prefetched](Budget::for_prefetch).
+    pub(crate) fn for_prefetch(&self) -> ReadQueue {
+        self.inner.budget.for_prefetch().queue(&self.inner.owner)
     }
 
     /// Appends the next object.
     pub(crate) fn next_object(&self) -> QueuedObject {
-        let number = self.0.objects.fetch_add(1, Relaxed);
-        let id = ObjectId { queue: self.0.id, number };
-        let ReadQueueInner { budget, owner, remaining, .. } = &*self.0;
+        let number = match &self.place {
+            Some(place) => place.fetch_add(1, Relaxed),
+            None => self.inner.objects.fetch_add(PLACE, Relaxed),
+        };
+        let id = ObjectId { queue: self.inner.id, number };
+        let ReadQueueInner { budget, owner, remaining, .. } = &*self.inner;
         let (budget, owner, remaining) = (budget.clone(), owner.clone(), remaining.load(Relaxed));
         QueuedObject { budget, id, owner, remaining }
     }
@@ -99,6 +130,7 @@ impl QueuedObject {
     /// Records that the reader waits for more bytes of a range, until the guard is dropped.
     pub(crate) fn wait(&self) -> WaitingReader {
         self.budget.0.waiting.fetch_add(1, Relaxed);
+        self.budget.note_change();
         WaitingReader(self.budget.clone())
     }
 
@@ -128,5 +160,6 @@ pub(crate) struct WaitingReader(Budget);
 impl Drop for WaitingReader {
     fn drop(&mut self) {
         self.0.0.waiting.fetch_sub(1, Relaxed);
+        self.0.note_change();
     }
 }

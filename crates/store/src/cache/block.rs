@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 const MAGIC: &[u8; 12] = b"shardstream\n";
 /// The format version. Versions 1 and 2 were files of whole objects.
@@ -66,6 +67,11 @@ impl CachedObject {
     pub(super) fn block(&self, number: u64) -> Range<u64> {
         let start = number.saturating_mul(self.block_size).min(self.size);
         start..start.saturating_add(self.block_size).min(self.size)
+    }
+
+    /// The number of the block with this byte.
+    pub(super) fn block_of(&self, at: u64) -> u64 {
+        at / self.block_size
     }
 
     /// The name of the files of this version, without the number of the block.
@@ -198,7 +204,7 @@ pub(super) fn read_object(file: &mut File) -> Result<CachedObject, BlockError> {
 /// The time that a system gives a file when it is written comes from a clock that is some milliseconds late:
 /// a new block would be older than one that was read just before. So new blocks are marked as well.
 pub(super) fn mark_used(file: &File) {
-    let _ = file.set_modified(std::time::SystemTime::now());
+    let _ = file.set_modified(SystemTime::now());
 }
 
 /// The open file of a block. Its header is valid, and each piece is verified when it is read.
@@ -206,6 +212,8 @@ pub(super) fn mark_used(file: &File) {
 pub(super) struct BlockFile {
     file: File,
     pub(super) number: u64,
+    /// When it was last used before.
+    pub(super) used: SystemTime,
     /// The bytes of the object in this block.
     range: Range<u64>,
     /// Offset of the block in the file.
@@ -224,10 +232,12 @@ impl BlockFile {
         {
             return Err(BlockError::invalid("that of another block"));
         }
-        if file.metadata()?.len() != begin + length {
+        let metadata = file.metadata()?;
+        if metadata.len() != begin + length {
             return Err(BlockError::invalid("cut short"));
         }
-        Ok(BlockFile { file, number, range, begin, sums: header.sums })
+        let used = metadata.modified()?;
+        Ok(BlockFile { file, number, used, range, begin, sums: header.sums })
     }
 
     /// Reads up to a buffer of the bytes `at..end` of the object, and verifies them piece by piece.

@@ -1,6 +1,8 @@
 //! The face of a read through the cache: begins it, and turns it into a stream.
 
+use super::prefetch;
 use super::reader::CacheReader;
+use super::room::Eviction;
 use super::state::CacheState;
 use crate::fetch::FetchTarget;
 use crate::runtime::{self, Task};
@@ -9,6 +11,7 @@ use crate::{ObjectVersion, Result};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// A read of an object, or of a range of it, through the cache.
 pub(crate) struct CachedRead {
@@ -17,12 +20,24 @@ pub(crate) struct CachedRead {
     known: Option<ObjectVersion>,
     /// Whether nothing around the range will be read.
     is_scattered: bool,
+    eviction: Eviction,
     opening: Option<Task<CacheReader>>,
+    /// Dropped when the reader comes to this object: what is opened then prefetches no more.
+    prefetching: Option<oneshot::Sender<()>>,
 }
 
 impl CachedRead {
     pub(super) fn new(cache: Arc<CacheState>, target: FetchTarget) -> Self {
-        CachedRead { cache, target, known: None, is_scattered: false, opening: None }
+        let eviction = Eviction::LeastRecent;
+        CachedRead {
+            cache,
+            target,
+            known: None,
+            is_scattered: false,
+            eviction,
+            opening: None,
+            prefetching: None,
+        }
     }
 
     /// Sets the version that the reader accepts: the source need not be asked for the current one.
@@ -35,15 +50,37 @@ impl CachedRead {
         self.is_scattered = true;
     }
 
-    /// Looks up the object, and starts to fetch what is not in the cache. Later calls do nothing. The fetch
-    /// stops when this, or the stream that it becomes, is dropped.
-    pub(crate) fn begin(&mut self) -> Result<()> {
+    /// Sets that each epoch reads the same bytes.
+    pub(crate) fn set_repeated(&mut self) {
+        self.eviction = Eviction::Unused;
+    }
+
+    /// Looks up the object, and starts to fetch what is not in the cache; for an object that is read later,
+    /// when the budget allows it. Later calls do nothing. The fetch stops when this, or the stream that it
+    /// becomes, is dropped.
+    pub(crate) fn begin_ahead(&mut self) -> Result<()> {
+        if self.opening.is_none() && self.cache.prefetch.max_bytes() > 0 && !self.is_scattered {
+            let (reader, known) = (self.reader(), self.known.take());
+            let (sender, reader_comes) = oneshot::channel();
+            self.opening = Some(runtime::spawn(prefetch::open_ahead(reader, known, reader_comes))?);
+            self.prefetching = Some(sender);
+        }
+        self.begin()
+    }
+
+    /// Looks up the object, and starts to fetch what is not in the cache.
+    fn begin(&mut self) -> Result<()> {
         if self.opening.is_none() {
-            let (reader, known) =
-                (CacheReader::new(Arc::clone(&self.cache), self.target.clone()), self.known.take());
+            let (reader, known) = (self.reader(), self.known.take());
             self.opening = Some(runtime::spawn(reader.open(known, self.is_scattered))?);
         }
         Ok(())
+    }
+
+    fn reader(&self) -> CacheReader {
+        // What is fetched for it is requested before what is opened later, however soon it is looked up.
+        let target = FetchTarget { queue: self.target.queue.place(), ..self.target.clone() };
+        CacheReader::new(Arc::clone(&self.cache), target).evicting(self.eviction)
     }
 
     /// Returns the bytes as a stream. With `may_block`, polling reads files itself; otherwise they are read
@@ -51,6 +88,7 @@ impl CachedRead {
     pub(crate) fn into_stream(mut self, may_block: bool) -> BoxStream<'static, Result<Bytes>> {
         let begin = async move || -> Result<CacheReader> {
             self.begin()?;
+            self.prefetching = None;
             let CachedRead { cache, target, opening, .. } = self;
             let mut reader = match opening {
                 Some(opening) => until_woken(opening, || target.meter.wait()).await?,

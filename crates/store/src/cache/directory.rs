@@ -5,6 +5,7 @@
 //! with other names are left alone.
 
 use super::block::{self, BlockError, BlockFile, CachedObject};
+use super::room::{Eviction, Room};
 use crate::{ObjectVersion, local};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
@@ -13,16 +14,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 const BLOCK: &str = "block";
 const PARTIAL: &str = "partial";
 /// Age of a file that is not written any more, since writing one takes moments.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(300);
-/// A process looks at the directory again when it has written this part of the maximum size, or an eighth of
-/// what was free. So several processes keep the maximum within some hundredths.
-const LOOK_DIVISOR: u64 = 32;
 /// Number of attempts to create a file in a directory that other processes remove while it is empty.
 const MAX_ATTEMPTS: usize = 3;
 
@@ -31,8 +29,7 @@ const MAX_ATTEMPTS: usize = 3;
 pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
-    /// Number of bytes that can be written before the directory is looked at again.
-    room: Mutex<u64>,
+    room: Mutex<Room>,
     /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]
     pub(super) disk: std::sync::atomic::AtomicU64,
@@ -57,7 +54,7 @@ impl CacheDirectory {
         CacheDirectory {
             path,
             max_bytes,
-            room: Mutex::new(0),
+            room: Mutex::new(Room::new(max_bytes)),
             #[cfg(test)]
             disk: u64::MAX.into(),
             #[cfg(test)]
@@ -129,17 +126,27 @@ impl CacheDirectory {
 
     pub(super) fn open(&self, object: &CachedObject, number: u64) -> Result<BlockFile, BlockError> {
         let block = BlockFile::open(File::open(self.file(object, number))?, object, number)?;
+        self.room().note_found(block.used);
         block.mark_used();
         Ok(block)
     }
 
-    /// Writes a block, unless it is there.
-    pub(super) fn store(&self, object: &CachedObject, number: u64, chunks: &[Bytes]) -> io::Result<()> {
+    /// Writes a block, unless it is there. Returns false if there is no room for it.
+    pub(super) fn store(
+        &self,
+        object: &CachedObject,
+        number: u64,
+        chunks: &[Bytes],
+        eviction: Eviction,
+    ) -> io::Result<bool> {
         let path = self.file(object, number);
-        let Some(header) = block::header(object, number, chunks) else { return Ok(()) };
+        let Some(header) = block::header(object, number, chunks) else { return Ok(false) };
         let length = chunks.iter().fold(header.len(), |length, chunk| length + chunk.len()) as u64;
-        if path.exists() || !self.make_room(length)? {
-            return Ok(());
+        if path.exists() {
+            return Ok(true);
+        }
+        if !self.make_room(length, eviction)? {
+            return Ok(false);
         }
         let (partial, mut file) = self.create_partial(&path)?;
         let mut write = || {
@@ -152,7 +159,7 @@ impl CacheDirectory {
         if written.is_err() {
             let _ = remove(&partial);
         }
-        written
+        written.map(|()| true)
     }
 
     /// Creates a file to be written and renamed to `path`.
@@ -231,29 +238,32 @@ impl CacheDirectory {
                 remove(&path)?;
             }
         }
-        self.make_room(0).map(drop)
+        self.make_room(0, Eviction::LeastRecent).map(drop)
     }
 
-    /// Removes the least recently used blocks until there is room for `bytes`. Returns whether there is.
-    fn make_room(&self, bytes: u64) -> io::Result<bool> {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes > 0
-            && let Some(left) = room.checked_sub(bytes)
-        {
-            *room = left;
-            return Ok(true);
-        }
-        if bytes > self.max_bytes {
-            return Ok(false);
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is room for `bytes` without removing a block.
+    pub(super) fn has_room(&self, bytes: u64) -> io::Result<bool> {
+        self.make_room(bytes, Eviction::Never)
+    }
+
+    /// Removes blocks, the least recently used ones first, until there is room for `bytes`. Returns whether
+    /// there is.
+    fn make_room(&self, bytes: u64, eviction: Eviction) -> io::Result<bool> {
+        let mut room = self.room();
+        if let Some(has_room) = room.known(bytes, eviction) {
+            return Ok(has_room);
         }
         let mut files = self.files()?;
         let mut total = files.iter().fold(0, |total: u64, file| total.saturating_add(file.length));
         if total.saturating_add(bytes) > self.max_bytes {
             files.sort_unstable_by(|one, other| (one.used, &one.path).cmp(&(other.used, &other.path)));
-            // Many at once, since looking at all files takes long.
-            let wanted = self.max_bytes.saturating_sub(bytes.max(self.max_bytes / LOOK_DIVISOR));
+            let wanted = room.bytes_after_eviction(bytes);
             for file in files {
-                if total <= wanted {
+                if total <= wanted || !room.may_evict(file.used, eviction) {
                     break;
                 }
                 // Some systems cannot remove a file while it is read. Then a later one is removed instead.
@@ -264,9 +274,7 @@ impl CacheDirectory {
                 }
             }
         }
-        let free = self.max_bytes.saturating_sub(total);
-        *room = (free / 8).max(free.min(self.max_bytes / LOOK_DIVISOR)).saturating_sub(bytes);
-        Ok(bytes <= free)
+        Ok(room.looked(total, bytes, eviction))
     }
 
     /// Lists the files of all objects, and removes those that nobody writes any more.

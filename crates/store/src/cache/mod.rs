@@ -6,8 +6,10 @@
 mod block;
 mod cached_read;
 mod directory;
+mod prefetch;
 mod reader;
 mod recorder;
+mod room;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,7 @@ pub(super) use cached_read::CachedRead;
 use super::{fetch, local};
 use crate::{Error, ErrorKind, Result, wait};
 use directory::CacheDirectory;
+use prefetch::PrefetchQueue;
 use state::CacheState;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -91,6 +94,7 @@ impl Cache {
         CacheBuilder {
             directory: directory.into(),
             max_bytes: 16 << 30,
+            prefetch: 0,
             revalidate: true,
             block_size: BLOCK_SIZE,
         }
@@ -122,6 +126,7 @@ impl fmt::Debug for Cache {
         f.debug_struct("Cache")
             .field("directory", &self.0.directory.path())
             .field("max_bytes", &self.0.directory.max_bytes())
+            .field("prefetch", &self.0.prefetch.max_bytes())
             .field("revalidate", &self.0.revalidate)
             .field("block_size", &self.0.block_size)
             .finish_non_exhaustive()
@@ -134,6 +139,7 @@ impl fmt::Debug for Cache {
 pub struct CacheBuilder {
     directory: PathBuf,
     max_bytes: u64,
+    prefetch: u64,
     revalidate: bool,
     block_size: u64,
 }
@@ -142,11 +148,37 @@ impl CacheBuilder {
     /// Maximum size of all blocks in bytes; 16 GiB unless set.
     ///
     /// When it is exceeded, the blocks that were read least recently, by any process, are evicted first. Each
-    /// further process that writes at the same time may exceed it by a thirty-second. If an epoch is larger
-    /// than the cache and is read in the same order each time, the next block is never in the cache: shuffled
-    /// shards do better.
+    /// further process that writes at the same time may exceed it by a thirty-second.
+    ///
+    /// Where streams keep their shards (`DatasetBuilder::keep_shards`), each epoch reads the same blocks. If
+    /// those are more than the cache holds, the block that was read least recently is the one that is needed
+    /// next. So blocks of such a dataset replace only blocks that are not in use: those that were last read
+    /// before this cache was opened, and before any block that was found since then. Without such blocks, new
+    /// ones are not kept, and each epoch finds all that is in the cache. After eight times `max_bytes` without
+    /// a block that is found, nothing counts as in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
+        self
+    }
+
+    /// Number of bytes of shards that are fetched into the cache before their streams come to them; 0, which
+    /// is none, unless set.
+    ///
+    /// A loader requests the next shards of each stream as far as the memory of the
+    /// [budget](super::Budget) allows. Those for which it has no room are fetched into the cache, the ones
+    /// that are read first before the others, while the link is idle: while no reader waits for bytes, and no
+    /// request for one is in flight. A reader that begins to wait ends the requests of the prefetch. It stops
+    /// while `bytes` are in the cache and have not been read, and where `max_bytes` has no room: it evicts
+    /// nothing. When a loader is dropped, its prefetch ends.
+    ///
+    /// The samples and their order do not depend on it. A shard that cannot be fetched has no effect but a
+    /// [`warning`](Cache::warning): it is requested again when it is read.
+    /// [`SourceReport`](super::SourceReport) says how much was prefetched, and how much of that was read.
+    ///
+    /// It is worth its disk where a trainer is slower than the link on the whole, and now and then faster, or
+    /// where the link may fail for minutes. Up to 16 shards ahead of each stream are fetched.
+    pub fn prefetch(mut self, bytes: u64) -> Self {
+        self.prefetch = bytes;
         self
     }
 
@@ -177,7 +209,7 @@ impl CacheBuilder {
     /// path cannot be created or is not a directory. A read-only directory is accepted, and its blocks are
     /// used.
     pub fn build(self) -> Result<Cache> {
-        let CacheBuilder { directory, max_bytes, revalidate, block_size } = self;
+        let CacheBuilder { directory, max_bytes, prefetch, revalidate, block_size } = self;
         if max_bytes == 0 {
             let why = "`max_bytes` of a cache of 0: make it larger than a shard, or leave the cache out";
             return Err(ErrorKind::Config(why.into()).into());
@@ -191,7 +223,8 @@ impl CacheBuilder {
             let why = format!("{} cannot be the directory of a cache: {error}", directory.display());
             return Err(Error::from(ErrorKind::Config(why)));
         }
-        let state = CacheState::new(CacheDirectory::new(directory, max_bytes), revalidate, block_size);
+        let directory = CacheDirectory::new(directory, max_bytes);
+        let state = CacheState::new(directory, revalidate, block_size, PrefetchQueue::new(prefetch));
         if let Err(error) = state.directory.clean_up() {
             state.warn(&error);
         }

@@ -11,7 +11,8 @@
 //! are in the directory.
 
 use super::block::{BlockError, BlockFile, CachedObject, version_name};
-use super::recorder::BlockRecorder;
+use super::recorder::{BlockCutter, BlockRecorder};
+use super::room::Eviction;
 use super::state::{CacheChange, CacheState};
 use crate::activity::{self, Activity};
 use crate::fetch::{Fetch, FetchTarget, fetch};
@@ -25,29 +26,33 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Number of fetches that have begun. They share the budget with all other reads.
-const MAX_AHEAD: usize = 4;
+pub(super) const MAX_AHEAD: usize = 4;
 /// A range of at most this part of a block is not worth fetching the block, unless it is a slice of which
 /// there are more: those are opened with the version that an index knows.
 const SMALL_DIVISOR: u64 = 16;
 
 /// See the [module](self).
 pub(super) struct CacheReader {
-    cache: Arc<CacheState>,
-    target: FetchTarget,
+    pub(super) cache: Arc<CacheState>,
+    pub(super) target: FetchTarget,
     /// The hash of the object's place; `None` if what is read is not kept.
     key: Option<String>,
     /// The version whose blocks are read and written, once it is known and if it can be cached.
-    object: Option<Arc<CachedObject>>,
-    /// Whether `object` is known from the directory, and not from a response.
+    pub(super) object: Option<Arc<CachedObject>>,
+    /// Whether `object` is known from the directory or was asked for, and not from the bytes' response.
     from_directory: bool,
     /// The blocks of it in the directory.
-    present: HashSet<u64>,
+    pub(super) present: HashSet<u64>,
+    /// Those of them that were fetched before the reader came to them.
+    pub(super) prefetched: HashSet<u64>,
+    /// The blocks that may be removed for new ones.
+    eviction: Eviction,
     /// The next byte of the object.
     at: u64,
     end: u64,
     /// Bytes before this one are in the directory, or a fetch of them has begun.
-    planned: u64,
-    fetches: VecDeque<BlockFetch>,
+    pub(super) planned: u64,
+    pub(super) fetches: VecDeque<BlockFetch>,
     open: Option<BlockFile>,
     /// Version of the bytes returned so far.
     version: Option<ObjectVersion>,
@@ -56,12 +61,12 @@ pub(super) struct CacheReader {
 }
 
 /// A fetch of blocks that follow each other.
-struct BlockFetch {
+pub(super) struct BlockFetch {
     range: Range<u64>,
     /// The next byte.
     at: u64,
-    chunks: Fetch,
-    object: ObjectCell,
+    pub(super) chunks: Fetch,
+    pub(super) object: ObjectCell,
     recorder: Option<BlockRecorder>,
 }
 
@@ -76,6 +81,8 @@ impl CacheReader {
             object: None,
             from_directory: false,
             present: HashSet::new(),
+            prefetched: HashSet::new(),
+            eviction: Eviction::LeastRecent,
             at: start,
             end,
             planned: start,
@@ -84,6 +91,11 @@ impl CacheReader {
             version: None,
             may_block: false,
         }
+    }
+
+    /// Sets which blocks may be removed for new ones.
+    pub(super) fn evicting(self, eviction: Eviction) -> Self {
+        CacheReader { eviction, ..self }
     }
 
     /// Looks up the blocks of the current version, or of any version if the cache does not revalidate.
@@ -101,13 +113,13 @@ impl CacheReader {
         }
         let mut blocks = start / block_size..self.end.div_ceil(block_size);
         if (is_small || is_scattered) && !blocks.all(|number| self.present.contains(&number)) {
-            self = CacheReader::new(self.cache, self.target);
+            self = CacheReader::new(self.cache, self.target).evicting(self.eviction);
         }
         self.begin_ahead();
         Ok(self)
     }
 
-    async fn look_up(&mut self, known: Option<ObjectVersion>) -> Result<()> {
+    pub(super) async fn look_up(&mut self, known: Option<ObjectVersion>) -> Result<()> {
         let (cache, target) = (Arc::clone(&self.cache), self.target.clone());
         let list = move || {
             let key = cache.key(&*target.source, target.url.expose_secret());
@@ -146,8 +158,48 @@ impl CacheReader {
         result.map_err(|error| self.cache.warn(&error)).ok()
     }
 
+    /// Looks up an object of which parts will be fetched. Returns false if its version is not one that tells
+    /// whether they belong together.
+    pub(super) async fn look_up_ahead(&mut self, known: Option<ObjectVersion>) -> Result<bool> {
+        self.look_up(known.clone()).await?;
+        if let (None, Some(key)) = (&self.object, &self.key) {
+            let version = match self.target.expected.clone().or(known) {
+                Some(version) => version,
+                None => current_version(self.target.clone()).await?,
+            };
+            let (url, block_size) = (self.target.url.to_string(), self.cache.block_size);
+            self.object = CachedObject::new(key, url, &version, block_size).map(Arc::new);
+            self.from_directory = true;
+        }
+        let Some(object) = &self.object else { return Ok(false) };
+        self.end = self.end.min(object.size);
+        Ok(true)
+    }
+
+    /// Whether there are missing blocks of which no fetch has begun.
+    pub(super) fn has_missing(&mut self) -> bool {
+        let planned = self.planned;
+        let has_missing = self.next_missing().is_some();
+        self.planned = planned;
+        has_missing
+    }
+
+    /// Begins to fetch the next missing blocks, as many as have `bytes` bytes but at least one. Returns the
+    /// byte behind all that was begun.
+    pub(super) fn begin_part(&mut self, bytes: u64) -> u64 {
+        let block_size = self.cache.block_size;
+        if let Some(missing) = self.next_missing() {
+            let length = (bytes / block_size).max(1).saturating_mul(block_size);
+            let end = missing.end.min(missing.start.saturating_add(length));
+            self.planned = end.next_multiple_of(block_size);
+            let fetch = self.fetch(missing.start..end);
+            self.fetches.push_back(fetch);
+        }
+        self.planned
+    }
+
     /// Begins the next fetches.
-    fn begin_ahead(&mut self) {
+    pub(super) fn begin_ahead(&mut self) {
         while self.fetches.len() < MAX_AHEAD
             && let Some(range) = self.next_missing()
         {
@@ -157,7 +209,7 @@ impl CacheReader {
     }
 
     /// The next run of blocks that are not in the directory.
-    fn next_missing(&mut self) -> Option<Range<u64>> {
+    pub(super) fn next_missing(&mut self) -> Option<Range<u64>> {
         let block_size = self.cache.block_size;
         let Some(object) = &self.object else {
             let start = std::mem::replace(&mut self.planned, u64::MAX);
@@ -175,7 +227,7 @@ impl CacheReader {
         Some(object.block(first?).start..self.planned.min(object.size))
     }
 
-    fn fetch(&self, range: Range<u64>) -> BlockFetch {
+    pub(super) fn fetch(&self, range: Range<u64>) -> BlockFetch {
         let (object, expected) = (ObjectCell::default(), self.object.as_ref().map(|object| object.object()));
         let target = FetchTarget {
             wanted: range.clone(),
@@ -228,7 +280,8 @@ impl CacheReader {
         if let (Some(object), None) = (&self.object, &fetch.recorder) {
             let whole = fetch.range.start == 0 && fetch.range.end >= object.size;
             let (cache, object) = (Arc::clone(&self.cache), Arc::clone(object));
-            fetch.recorder = Some(BlockRecorder::new(cache, object, fetch.at, whole));
+            let cutter = BlockCutter::new(object, fetch.at);
+            fetch.recorder = Some(BlockRecorder::new(cache, cutter, self.eviction, whole));
         }
         if let Some(recorder) = &mut fetch.recorder {
             recorder.add(chunk.clone());
@@ -268,7 +321,7 @@ impl CacheReader {
     /// # Errors
     ///
     /// [`ErrorKind::Changed`] if it is not that of the bytes before.
-    fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
+    pub(super) fn set_version(&mut self, version: ObjectVersion) -> Result<()> {
         match &self.version {
             // The same response, or one of the same strong version.
             Some(before) if before.is_identical(&version) => return Ok(()),
@@ -308,7 +361,7 @@ impl CacheReader {
                 self.set_version(object.object())?;
                 self.open = Some(block);
                 self.at += chunk.len() as u64;
-                self.target.meter.cached(chunk.len());
+                self.target.meter.cached(chunk.len(), self.prefetched.contains(&number));
                 Ok(Some(chunk))
             }
             Err(error) => {
@@ -364,10 +417,10 @@ impl CacheReader {
         if !is_changed || !self.from_directory || self.version.is_some() {
             return Err(error);
         }
-        let may_block = self.may_block;
+        let (may_block, eviction) = (self.may_block, self.eviction);
         let mut reader = CacheReader::new(Arc::clone(&self.cache), self.target.clone());
         reader.planned = reader.at - reader.at % self.cache.block_size;
-        *self = CacheReader { key: self.key.take(), may_block, ..reader };
+        *self = CacheReader { key: self.key.take(), may_block, eviction, ..reader };
         Ok(())
     }
 }
@@ -385,6 +438,8 @@ async fn current_version(target: FetchTarget) -> Result<ObjectVersion> {
 }
 
 /// Runs work that may wait for the disk on a thread for blocking work.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
     runtime::spawn_blocking(move || Ok(work()?))?.await
 }

@@ -2,6 +2,8 @@
 
 use super::block::{self, CachedObject};
 use super::directory::CacheDirectory;
+use super::prefetch::PrefetchQueue;
+use super::room::Eviction;
 use crate::runtime;
 use crate::secret_url::without_secrets;
 use crate::{Source, local};
@@ -31,6 +33,7 @@ pub(super) struct CacheState {
     pub(super) directory: CacheDirectory,
     pub(super) revalidate: bool,
     pub(super) block_size: u64,
+    pub(super) prefetch: PrefetchQueue,
     changes: Mutex<WaitingChanges>,
     /// Number of changes that have not been made, and of blocks that are still received for the cache alone.
     pub(super) unfinished: watch::Sender<usize>,
@@ -58,6 +61,7 @@ pub(super) enum CacheChange {
         object: Arc<CachedObject>,
         number: u64,
         chunks: Vec<Bytes>,
+        eviction: Eviction,
     },
     /// Removes the blocks of the version of this name, or of all `others`.
     Forget {
@@ -77,7 +81,9 @@ impl CacheChange {
 
     fn make(&self, directory: &CacheDirectory) -> io::Result<()> {
         match self {
-            CacheChange::Store { object, number, chunks } => directory.store(object, *number, chunks),
+            CacheChange::Store { object, number, chunks, eviction } => {
+                directory.store(object, *number, chunks, *eviction).map(drop)
+            }
             CacheChange::Forget { key, version, others } => directory.forget(key, version, *others),
         }
     }
@@ -94,11 +100,17 @@ impl Drop for UnfinishedGuard {
 }
 
 impl CacheState {
-    pub(super) fn new(directory: CacheDirectory, revalidate: bool, block_size: u64) -> Self {
+    pub(super) fn new(
+        directory: CacheDirectory,
+        revalidate: bool,
+        block_size: u64,
+        prefetch: PrefetchQueue,
+    ) -> Self {
         CacheState {
             directory,
             revalidate,
             block_size,
+            prefetch,
             changes: Mutex::default(),
             unfinished: watch::Sender::new(0),
             damaged: Mutex::default(),

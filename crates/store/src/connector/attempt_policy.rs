@@ -28,7 +28,8 @@ const MAX_TOKEN: usize = 1 << 20;
 const MIN_SEND_RATE: u64 = 64 << 10;
 
 tokio::task_local! {
-    /// Set while bytes of objects are requested.
+    /// Set while bytes of objects are requested. The mark cannot travel with the requests for credentials:
+    /// `object_store` asks a `CredentialProvider` for them, whose `get_credential` has no argument.
     static READING: ();
 }
 
@@ -115,6 +116,8 @@ impl AttemptPolicy {
         let (status, of_bucket) = (response.status(), self.of_bucket);
         let read_by_object_store = status.is_success()
             || matches!(status, StatusCode::CONFLICT | StatusCode::NOT_MODIFIED)
+            // A conditional write.
+            || (of_bucket && status == StatusCode::PRECONDITION_FAILED)
             // A machine's server of credentials that knows only the first version of its protocol.
             || (!of_bucket && *method == Method::PUT && status == StatusCode::FORBIDDEN);
         let (parts, body) = response.into_parts();
@@ -130,7 +133,7 @@ impl AttemptPolicy {
             let page = without_secrets(page, status, &target);
             return Ok(http::Response::from_parts(parts, page));
         }
-        let may_pass = status.is_server_error()
+        let may_pass = (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         let refused = Response { status, headers: parts.headers, body, target };
         let error = Error::from(response::refused(refused, "").await);

@@ -1,6 +1,7 @@
 //! JSON documents of credentials, whose errors name the file and the field, and show no value.
 
 use super::values::{is_sendable, unusable};
+use crate::transport::may_get_secrets;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::fs;
@@ -125,20 +126,9 @@ impl Document {
     pub(super) fn url(&self, field: &str) -> Result<String> {
         let text = self.text(field)?;
         let url = url::Url::parse(&text).map_err(|_| self.wrong(field, "is no URL"))?;
-        match is_safe(&url) {
+        match may_get_secrets(&url) {
             true => Ok(text),
             false => Err(self.wrong(field, "is no https URL, and secrets are sent to no other")),
         }
     }
-}
-
-/// Whether secrets may be sent to a URL.
-fn is_safe(url: &url::Url) -> bool {
-    let is_local = match url.host() {
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => return false,
-    };
-    url.scheme() == "https" || url.scheme() == "http" && is_local
 }

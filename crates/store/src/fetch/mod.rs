@@ -23,7 +23,7 @@ use download::Download;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 pub(super) use limits::FetchLimits;
 use retry::Retries;
-#[cfg(feature = "cloud")]
+#[cfg(feature = "transport")]
 pub(super) use stall::StallWatch;
 pub(super) use stall::with_stall_timeout;
 use std::ops::Range;
@@ -168,7 +168,9 @@ impl OrderedRanges {
                     }
                     self.verifier.take().map_or(Ok(()), ChecksumVerifier::finish)?;
                     let waited = Duration::from_nanos(self.waited.load(Relaxed));
-                    self.target.meter.was_read(&self.target.url, received, waited);
+                    if !self.target.for_cache {
+                        self.target.meter.was_read(&self.target.url, received, waited);
+                    }
                     return Ok(None);
                 }
             }

@@ -28,7 +28,8 @@ pub(crate) struct FetchTarget {
     pub(crate) meter: Arc<SourceMeter>,
     /// The queue that orders this object among the objects of its reader.
     pub(crate) queue: ReadQueue,
-    /// Whether a cache asks for the version. Then the reader that opens the object counts its waiting time.
+    /// Whether a cache asks for the version, or prefetches. Then no waiting time is counted here: the reader
+    /// that opens the object counts its own.
     pub(crate) for_cache: bool,
 }
 
@@ -50,6 +51,7 @@ impl Deref for QueuedTarget {
 impl QueuedTarget {
     pub(super) fn set_object(&self, response: &GetResponse) {
         self.object.set(response.object());
+        response.checksum.into_iter().for_each(|checksum| self.object.set_checksum(checksum));
     }
 
     /// The context of a request for `range`.

@@ -1,7 +1,8 @@
 //! Writes files under a temporary name, and renames them when they are complete.
 
 use super::partial::PartialFile;
-use super::{directory, info, store_error, sync_directory};
+use super::{directory, info, stat, store_error, sync_directory};
+use crate::put_condition::PutCondition;
 use crate::secret_url::SecretUrl;
 use crate::source::ObjectInfo;
 use crate::upload::{ObjectWriter, WriteOptions};
@@ -134,12 +135,15 @@ impl ObjectWriter for LocalWriter {
             // disk.
             file.sync_all()?;
         }
-        if options.replace {
-            fs::rename(&partial.0, &target).map_err(store_error)?;
-            std::mem::forget(partial);
-        } else {
+        if let PutCondition::Absent = options.condition {
             // A hard link leaves the partial file, which is then removed.
             publish(&partial.0, &target).map_err(store_error)?;
+        } else {
+            if let PutCondition::Version(_) = options.condition {
+                options.condition.check(stat(&target).ok().as_ref())?;
+            }
+            fs::rename(&partial.0, &target).map_err(store_error)?;
+            std::mem::forget(partial);
         }
         if options.sync {
             sync_directory(&target);
@@ -154,8 +158,8 @@ impl ObjectWriter for LocalWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::list;
     use crate::local::partial::is_partial;
-    use crate::local::{list, stat};
 
     /// For example, the disk was full for a moment.
     #[test]
@@ -220,7 +224,7 @@ mod tests {
         let private = WriteOptions { private: true, ..WriteOptions::default() };
         for directory in [&shared, &made] {
             let target = directory.join("f.json");
-            let writer = Box::new(LocalWriter::create("f.json", target.clone(), private, 0).unwrap());
+            let writer = Box::new(LocalWriter::create("f.json", target.clone(), private.clone(), 0).unwrap());
             assert_eq!(mode(&writer.partial.0), 0o600);
             writer.finish().unwrap();
             assert_eq!(mode(&target), 0o600);
@@ -233,19 +237,19 @@ mod tests {
     fn an_existing_file_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("down/a.txt");
-        let write = |bytes: &[u8], replace| {
-            let options = WriteOptions { private: false, sync: false, replace };
+        let write = |bytes: &[u8], condition| {
+            let options = WriteOptions { private: false, sync: false, condition };
             let mut writer = Box::new(LocalWriter::create("a.txt", target.clone(), options, 0)?);
             writer.write_all(bytes)?;
             writer.finish()
         };
-        write(b"one", false).unwrap();
-        let error = write(b"two", false).unwrap_err();
+        write(b"one", PutCondition::Absent).unwrap();
+        let error = write(b"two", PutCondition::Absent).unwrap_err();
         let is_there =
             matches!(error.kind(), ErrorKind::Io(why) if why.kind() == io::ErrorKind::AlreadyExists);
         assert!(is_there, "{error:?}");
         assert_eq!(fs::read(&target).unwrap(), b"one");
-        write(b"three", true).unwrap();
+        write(b"three", PutCondition::Any).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"three");
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
     }

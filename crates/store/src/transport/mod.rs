@@ -25,8 +25,12 @@ use futures::future;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, StatusCode, Uri};
+#[cfg(any(feature = "gcs", feature = "s3", feature = "http"))]
+pub(super) use origin::may_get_secrets;
 #[cfg(feature = "http")]
 pub(super) use origin::request_uri;
+#[cfg(feature = "http")]
+pub(super) use redirect::is_public;
 pub(super) use redirect::{RequestTarget, region};
 use std::fmt;
 use std::sync::Arc;
@@ -46,6 +50,13 @@ pub(super) struct Response {
     pub(super) body: BoxStream<'static, Result<Bytes>>,
     /// What was sent: servers repeat it in what they refuse.
     pub(super) target: RequestTarget,
+}
+
+/// What a server answered, or to which other server it redirects.
+#[cfg(feature = "http")]
+pub(super) enum Served {
+    Here(Response),
+    Elsewhere { headers: HeaderMap, uri: Uri },
 }
 
 impl fmt::Debug for Response {
@@ -104,19 +115,45 @@ impl BodyClient {
         self.get_with(&self.clients.single_use, uri, headers).await
     }
 
+    /// Sends a GET for `uri`, and follows redirects only within its server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](BodyClient::get).
+    #[cfg(feature = "http")]
+    pub(super) async fn get_here(&self, uri: Uri, mut headers: HeaderMap) -> Result<Served> {
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
+        loop {
+            let response = send(&self.clients.single_use, &target).await;
+            let response = response.map_err(|error| target.fault(error))?;
+            if let Some(uri) = target.leads_elsewhere(response.status(), response.headers())? {
+                return Ok(Served::Elsewhere { headers: response.headers().clone(), uri });
+            }
+            if !target.follow(&Method::GET, response.status(), response.headers())? {
+                return Ok(Served::Here(checked(response, target)?));
+            }
+        }
+    }
+
     async fn get_with(&self, client: &reqwest::Client, uri: Uri, headers: HeaderMap) -> Result<Response> {
         let mut target = RequestTarget::new(uri, headers, Arc::clone(&self.of_proxies));
         loop {
             let response = send(client, &target).await.map_err(|error| target.fault(error))?;
             if !target.follow(&Method::GET, response.status(), response.headers())? {
-                let (status, headers) = (response.status(), response.headers().clone());
-                check_framing(&headers)?;
-                let body = response.bytes_stream().map_err(response_fault).boxed();
-                return Ok(Response { status, headers, body, target });
+                return checked(response, target);
             }
             discard(response).await;
         }
     }
+}
+
+/// A response whose head can be read in one way only.
+fn checked(response: reqwest::Response, target: RequestTarget) -> Result<Response> {
+    let (status, headers) = (response.status(), response.headers().clone());
+    check_framing(&headers)?;
+    let body = response.bytes_stream().map_err(response_fault).boxed();
+    Ok(Response { status, headers, body, target })
 }
 
 /// Sends a GET once; twice if the connection ends before a response: the server may have closed one that was

@@ -11,6 +11,18 @@ pub(crate) fn request_uri(mut url: url::Url) -> Result<Uri> {
     url.as_str().parse().map_err(|error| ErrorKind::Config(format!("bad URL: {error}")).into())
 }
 
+/// Whether secrets may be sent to a URL: over TLS, or to this machine.
+#[cfg(any(feature = "gcs", feature = "s3", feature = "http"))]
+pub(crate) fn may_get_secrets(url: &url::Url) -> bool {
+    let is_local = match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => return false,
+    };
+    url.scheme() == "https" || url.scheme() == "http" && is_local
+}
+
 /// The scheme, host and port that a connection leads to. Displayed as in the header `Host`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HttpOrigin {

@@ -4,7 +4,7 @@ use super::origin::{HttpOrigin, request_uri};
 use crate::location::Failure;
 use crate::secret_url::SentSecrets;
 use crate::{Error, ErrorKind, Result};
-use http::header::{self, HeaderMap, HeaderName};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Uri};
 use std::io;
 use std::sync::Arc;
@@ -39,7 +39,9 @@ impl RequestTarget {
         let earlier = self.earlier.iter().map(|(uri, headers)| (uri, headers));
         for (uri, headers) in earlier.chain([(&self.uri, &self.headers)]) {
             sent.add_url(uri.to_string());
-            for (_, value) in headers.iter().filter(|(name, _)| !is_public(name) && !is_technical(name)) {
+            let is_secret =
+                |name, value: &HeaderValue| value.is_sensitive() || !is_public(name) && !is_technical(name);
+            for (_, value) in headers.iter().filter(|(name, value)| is_secret(name, value)) {
                 sent.add_header(String::from_utf8_lossy(value.as_bytes()));
             }
         }
@@ -57,6 +59,17 @@ impl RequestTarget {
             ErrorKind::Store(fault) => ErrorKind::Store(shown(fault.to_string()).into()).into(),
             _ => error,
         }
+    }
+
+    /// The URI to which a response redirects, if it is one of another server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`follow`](RequestTarget::follow).
+    #[cfg(feature = "http")]
+    pub(crate) fn leads_elsewhere(&self, status: StatusCode, headers: &HeaderMap) -> Result<Option<Uri>> {
+        let Some(next) = redirect(status, headers, &self.uri, || self.sent())? else { return Ok(None) };
+        Ok((HttpOrigin::of(&self.uri)? != HttpOrigin::of(&next)?).then_some(next))
     }
 
     /// Follows the redirect of a response, if it is one. Returns whether it is: then the request is sent
@@ -131,7 +144,7 @@ fn refused(why: String) -> Error {
 
 /// Whether a header may be sent to another server: those that say which bytes are wanted, and in which form.
 /// Any other may have a credential.
-fn is_public(name: &HeaderName) -> bool {
+pub(crate) fn is_public(name: &HeaderName) -> bool {
     let public = [
         header::RANGE,
         header::ACCEPT,
@@ -173,7 +186,9 @@ fn is_technical(name: &HeaderName) -> bool {
 
 /// Removes all headers that another server must not get. Returns whether there were any.
 fn keep_public(headers: &mut HeaderMap) -> bool {
-    let names: Vec<_> = headers.keys().filter(|name| !is_public(name)).cloned().collect();
+    let is_kept = |(name, value): &(&HeaderName, &HeaderValue)| is_public(name) && !value.is_sensitive();
+    let names: Vec<_> =
+        headers.iter().filter(|header| !is_kept(header)).map(|(name, _)| name.clone()).collect();
     for name in &names {
         headers.remove(name);
     }

@@ -77,7 +77,7 @@ pub fn write(
     }
     let encode = Task::count(&format!("encoding {}", series.name()), images.len() as u64);
     let (source, format) = (Arc::clone(images), options.format);
-    let encoded = (0..images.len()).map(Ok).par_map(options.threads, move |number| {
+    let encoded = (0..images.len()).map(Ok).pipeline().par_map(options.threads, move |number| {
         let (pixels, label) = source.get(number);
         Ok(format.encode(pixels).map(|file| (file, label)))
     });

@@ -154,7 +154,7 @@ fn samples(series: &Series, field: &str) -> Vec<(String, Vec<u8>, i64)> {
         let image = sample.take::<Image>(field).unwrap();
         (sample.key().to_owned(), image.as_u8().unwrap().to_vec(), sample.take::<i64>("cls").unwrap())
     };
-    dataset.samples(0).decode(Decoder::new().images(ImageMode::Rgb8)).map(sample).collect()
+    dataset.samples(0).decode(Decoder::new().images(ImageMode::Rgb8)).results().map(sample).collect()
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Folder {
             Ok(places.filter_map(|place| order.get(place).copied()).collect::<Vec<usize>>())
         });
         // Padding is a copy of the first image.
-        let made = batches.par_map(self.options.workers(), move |numbers| {
+        let made = batches.pipeline().par_map(self.options.workers(), move |numbers| {
             let padding = std::iter::repeat_n(0, batch - numbers.len());
             let all = numbers.iter().copied().chain(padding);
             let samples =

@@ -35,6 +35,11 @@ pub(crate) struct Options {
 }
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
+    if context.reader.limits.unsorted > 0 {
+        let what = "--limit unsorted: samples whose members are mixed have no range of bytes that an index \
+                    could give: write sound shards with reshard first";
+        return Err(Failure::Usage(what.into()));
+    }
     let instead = "--update keeps the entries of unchanged shards, ";
     check_new(&options.to, options.update || options.force.force, instead, context)?;
     let shards = options.patterns.shards(context)?;

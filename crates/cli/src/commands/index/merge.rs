@@ -3,14 +3,14 @@
 use crate::context::Context;
 use crate::documents::check_new;
 use crate::failure::Failure;
+use crate::places::Places;
 use shardstream::Index;
 use shardstream::index::ShardIndex;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use shardstream::SecretUrl;
 
 /// Merge several indexes into one, in their order.
 ///
-/// A shard that is in several indexes must have the same entry in all.
+/// A shard that is in several indexes, under any spelling of its URL, must have the same entry in all.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// Indexes: paths or URLs.
@@ -25,22 +25,22 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     check_new(&options.to, options.force.force, "", context)?;
-    let mut shards: Vec<ShardIndex> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    for place in &options.indexes {
-        for shard in &Index::load(&context.store, place)? {
-            match places.entry(shard.url().to_owned()) {
-                Entry::Vacant(entry) => {
-                    entry.insert(shards.len());
-                    shards.push(shard.clone());
-                }
-                Entry::Occupied(entry) if shards[*entry.get()] == *shard => {}
-                Entry::Occupied(_) => {
-                    let url = shardstream::SecretUrl::from(shard.url());
-                    return Err(Failure::Failed(format!("two of the indexes disagree on the shard {url}")));
-                }
+    let indexes = options.indexes.iter().map(|place| Index::load(&context.store, place));
+    let indexes = indexes.collect::<shardstream::Result<Vec<Index>>>()?;
+    let (mut shards, mut places): (Vec<&ShardIndex>, _) = (Vec::new(), Places::default());
+    for shard in indexes.iter().flatten() {
+        let before = places.same(shard.url()).next().map(|number| shards[number]);
+        match before {
+            None => {
+                places.push(shard.url());
+                shards.push(shard);
+            }
+            Some(before) if shard.clone().with_url(before.url()) == *before => {}
+            Some(before) => {
+                let what = SecretUrl::from(before.url());
+                return Err(Failure::Failed(format!("two of the indexes disagree on the shard {what}")));
             }
         }
     }
-    super::save::save(&shards.into_iter().collect(), &options.to, context)
+    super::save::save(&shards.into_iter().cloned().collect(), &options.to, context)
 }

@@ -198,9 +198,8 @@ mod tests {
                 let end = slice.samples.end.min(counts[slice.shard]);
                 (slice.samples.start..end).map(move |sample| Ok((slice.shard, sample)))
             });
-            let rng = Rng::new(9, epoch, stream as u64);
-            let shuffled =
-                samples.shuffle_items(buffer, rng).map(|sample: shardstream::Result<_>| sample.unwrap());
+            let shuffled = samples.pipeline().seed(9, epoch, stream as u64).shuffle(buffer);
+            let shuffled = shuffled.results().map(|sample: shardstream::Result<_>| sample.unwrap());
             for (step, (shard, sample)) in (0..).zip(shuffled) {
                 batches[shard][sample as usize] = (step * STREAMS as u64 + stream as u64) / batch;
             }

@@ -176,6 +176,11 @@ impl Verifier {
         report: &mut ShardReport,
     ) -> Result<Option<Read<Body>>> {
         let start = match damage.kind() {
+            // Samples behind the damage may have members before it.
+            _ if self.reader.limits.unsorted > 0 => {
+                report.not_verified(at, "with --limit unsorted, reading cannot resume behind damage");
+                return Ok(None);
+            }
             // The bytes end here, or are no archive's.
             ErrorKind::Truncated { .. } | ErrorKind::NotAnArchive { .. } => return Ok(None),
             ErrorKind::Decompress { offset, .. } => {

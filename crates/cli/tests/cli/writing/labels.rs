@@ -93,11 +93,17 @@ fn only_folders_of_images_are_classes() {
         fs::create_dir_all(photo(path).parent().unwrap()).unwrap();
         fs::write(photo(path), picture(3)).unwrap();
     }
+    // Synology devices keep thumbnails in a folder for each picture.
+    for path in ["@eaDir/0.png/SYNOPHOTO_THUMB_M.jpg", "owl/@eaDir/0.png", "dog/Thumbs.db"] {
+        fs::create_dir_all(photo(path).parent().unwrap()).unwrap();
+        fs::write(photo(path), picture(3)).unwrap();
+    }
     fs::write(photo("beside.png"), picture(4)).unwrap();
     let ran = run(dir.path(), &create("photos", "out/%03d.tar", &[]));
     let said = "shardstream: left out: 1 file in no class folder\n\
-                shardstream: left out: 4 folders, hidden or of macOS: .cache, __MACOSX, cat/.thumbs, \
-                cat/__MACOSX\n";
+                shardstream: left out: 1 file, hidden or of the system\n\
+                shardstream: left out: 6 folders, hidden or of the system: .cache, @eaDir, __MACOSX, \
+                cat/.thumbs, cat/__MACOSX, owl/@eaDir\n";
     assert_eq!((ran.code, &*ran.err), (Some(0), said));
     let found = classes(&dir.path().join("out"));
     assert!(found.len() == 12 && found["cat/0"] == "0" && found["owl/3"] == "2", "{found:?}");

@@ -3,8 +3,10 @@
 mod backstop;
 mod before;
 mod bench;
+mod by_store;
 #[cfg(unix)]
 mod commands;
+mod conditional;
 mod copy;
 mod create;
 mod folders;

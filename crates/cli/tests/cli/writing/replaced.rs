@@ -1,7 +1,7 @@
 //! Shards that are replaced while `reshard` and `split` read them: what is written has samples of one
 //! version, or there is an error that names both.
 
-use super::{samples, text};
+use super::{files, samples, text};
 use crate::program::run;
 use crate::support::server::Naming::Strong;
 use crate::support::server::Server;
@@ -61,4 +61,35 @@ fn samples_of_two_versions_are_never_written_together() {
         }
         assert!(whole > 0 && refused > 0, "{command:?}: {whole} {refused}");
     }
+}
+
+/// The input is replaced at any moment, so that the first or the second series fails.
+#[test]
+fn split_removes_no_old_series_before_all_new_ones_are_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let split =
+        ["split", "--to", "out/train-%d.tar=0.5", "--to", "out/val-%d.tar=0.5", "--count", "2", "-j", "1"];
+    let (old, new) = (shard(dir.path(), ".tar", "old"), shard(dir.path(), ".tar", "new"));
+    fs::write(dir.path().join("before.tar"), shard(dir.path(), ".tar", "before")).unwrap();
+    let out = dir.path().join("out");
+    let (mut replaced, mut kept) = (0, 0);
+    for after in 0..16 {
+        let _ = fs::remove_dir_all(&out);
+        assert_eq!(run(dir.path(), &[&split[..], &["before.tar"]].concat()).code, Some(0));
+        let before = files(&out);
+        let (old, new) = (old.clone(), new.clone());
+        let server = Server::start(move |request| match request.number < after {
+            true => Strong("old").reply(request, &old),
+            false => Strong("new").reply(request, &new),
+        });
+        let ran = run(dir.path(), &[&split[..], &[&server.url("/0.tar"), "--force"]].concat());
+        match ran.code {
+            Some(0) => replaced += 1,
+            _ => {
+                assert!(files(&out) == before, "{after}: {ran:?}");
+                kept += 1;
+            }
+        }
+    }
+    assert!(replaced > 0 && kept > 1, "{replaced} {kept}");
 }

@@ -1,14 +1,14 @@
-//! `select`: keeps the items for which a predicate is true. An error of the predicate replaces its item.
+//! `filter`: keeps the items for which a predicate is true. An error of the predicate replaces its item.
 
 use super::Stage;
 use crate::Result;
 use crate::predicate::PredicateResult;
 use std::fmt;
 
-/// The stage of [`select`](super::IteratorExt::select).
-pub struct Select<F>(pub(super) F);
+/// The stage of [`filter`](super::Pipeline::filter).
+pub struct Filtered<F>(pub(super) F);
 
-impl<T, R: PredicateResult, F: FnMut(&T) -> R> Stage<T> for Select<F> {
+impl<T, R: PredicateResult, F: FnMut(&T) -> R> Stage<T> for Filtered<F> {
     type Out = T;
 
     fn push(&mut self, item: T) -> Option<Result<T>> {
@@ -24,9 +24,9 @@ impl<T, R: PredicateResult, F: FnMut(&T) -> R> Stage<T> for Select<F> {
     }
 }
 
-impl<F> fmt::Debug for Select<F> {
+impl<F> fmt::Debug for Filtered<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Select")
+        f.write_str("Filtered")
     }
 }
 
@@ -38,7 +38,7 @@ mod tests {
     fn drops_items_but_never_errors() {
         let items =
             || [vec![fault("a")], oks(0..6), vec![fault("b")]].into_iter().flatten().collect::<Vec<_>>();
-        let out = both!(items(), |source| source.select(|n: &i32| n % 2 == 1));
+        let out = both!(items(), |source| source.filter(|n: &i32| n % 2 == 1));
         assert_eq!(out, [Err("a".into()), Ok(1), Ok(3), Ok(5), Err("b".into())]);
     }
 
@@ -46,7 +46,7 @@ mod tests {
     fn a_predicate_may_fail() {
         let items = || oks(0..4).into_iter().collect::<Vec<_>>();
         let odd = |n: &i32| if *n == 2 { Err(crate::Error::step("unreadable")) } else { Ok(n % 2 == 1) };
-        let out = both!(items(), |source| source.select(odd));
+        let out = both!(items(), |source| source.filter(odd));
         assert_eq!(out.len(), 3);
         assert!(out[0] == Ok(1) && out[1].is_err() && out[2] == Ok(3), "{out:?}");
     }

@@ -12,18 +12,18 @@ use crate::plan::StreamLengths;
 /// | `Repeat` | are filled with the first items of the epoch | are equal | an error of `build` |
 ///
 /// [`mask`]: crate::adapters::Batch::mask
-/// [refused]: super::LoaderBuilder::uneven_steps
+/// [refused]: crate::loader::LoaderBuilder::uneven_steps
 ///
-/// With [`buckets`](super::LoaderBuilder::buckets) on several ranks, a batch of a shape of which a rank has
-/// nothing is empty, or padded.
+/// With [`buckets`](crate::loader::LoaderBuilder::buckets) on several ranks, a batch of a shape of which a
+/// rank has nothing is empty, or padded.
 ///
 /// *With an index* means that the lengths of all streams are known: all datasets have an index, none is
 /// resampled, and no stage changes the number of items. A sample that fails or is
-/// [skipped](super::LoaderBuilder::on_error) is always replaced by the next one of its stream. If a stream is
-/// then shorter than its index says, the missing items at the end of the epoch are replaced too: with `Drop`
-/// and `Repeat` by the first items of the epoch, with `Pad` by clones. So all ranks take their steps, and the
-/// [ledger](crate::State::ledger) counts the replacements. Where there is no sound sample to take (with
-/// `Drop` and `Repeat` of a stream, with `Pad` in the epoch), the run ends with
+/// [skipped](crate::loader::LoaderBuilder::on_error) is always replaced by the next one of its stream. If a
+/// stream is then shorter than its index says, the missing items at the end of the epoch are replaced too:
+/// with `Drop` and `Repeat` by the first items of the epoch, with `Pad` by clones. So all ranks take their
+/// steps, and the [ledger](crate::State::ledger) counts the replacements. Where there is no sound sample to
+/// take (with `Drop` and `Repeat` of a stream, with `Pad` in the epoch), the run ends with
 /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards). *Refused* are epochs of several ranks; a single rank
 /// waits for nobody.
 ///
@@ -49,7 +49,7 @@ pub enum LastBatch {
 impl LastBatch {
     /// Number of steps of `batch` sequence numbers from number `from` on, if all ranks get the same number of
     /// batches.
-    pub(super) fn equal_steps(self, lengths: &StreamLengths, batch: u64, from: u64) -> Option<u64> {
+    pub(crate) fn equal_steps(self, lengths: &StreamLengths, batch: u64, from: u64) -> Option<u64> {
         match self {
             LastBatch::Keep => None,
             LastBatch::Drop => Some(lengths.full_steps(batch, from)),

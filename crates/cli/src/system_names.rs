@@ -1,0 +1,39 @@
+//! Names of files and folders that operating systems and storage devices leave among data.
+
+/// What macOS, Windows, Synology and QNAP devices, Linux file systems and Python add to folders.
+const SYSTEM_NAMES: [&str; 13] = [
+    "__MACOSX",
+    "__pycache__",
+    "@eaDir",
+    "#recycle",
+    "#snapshot",
+    "@Recycle",
+    "@Recently-Snapshot",
+    "$RECYCLE.BIN",
+    "System Volume Information",
+    "lost+found",
+    "Thumbs.db",
+    "ehthumbs.db",
+    "desktop.ini",
+];
+
+/// Whether a folder or file is no data: a hidden one, such as `.DS_Store`, or one that a system made.
+pub(crate) fn is_system_name(name: &str) -> bool {
+    // FAT and NTFS keep the case that a program wrote.
+    name.starts_with('.') || SYSTEM_NAMES.iter().any(|system| system.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_system_are_known_in_any_case() {
+        for name in [".DS_Store", "._a.jpg", "@eaDir", "THUMBS.DB", "$Recycle.Bin", "lost+found"] {
+            assert!(is_system_name(name), "{name}");
+        }
+        for name in ["a.jpg", "thumbs", "eaDir", "@home", "_x", "desktop"] {
+            assert!(!is_system_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Two runs at once on one series, or on one object of a bucket: one of them fails, and nothing of the other
+//! one is overwritten.
+
+use super::files;
+use crate::program::{Ran, demo, output, program};
+use crate::remote::put;
+use crate::support::bucket;
+use crate::support::emulator::Emulator;
+use crate::support::server::{Reply, Server};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+fn start(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn tars(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    files(directory).into_iter().filter(|(name, _)| name.ends_with(".tar")).collect()
+}
+
+/// Starts two runs at once that cut the demo's samples differently, several times. `command` is the program
+/// with the environment of a bucket.
+fn two_at_once(directory: &Path, bucket: &str, command: impl Fn() -> Command) {
+    let counts = ["2", "3"];
+    let alone = counts.map(|count| {
+        let to = format!("alone{count}/%03d.tar");
+        output(directory, &["reshard", "data", "--to", &to, "--count", count]);
+        tars(&directory.join(format!("alone{count}")))
+    });
+    for round in 0..4 {
+        let place = format!("{bucket}/round{round}");
+        let children = counts.map(|count| {
+            let mut command = command();
+            command.args(["reshard", "data", "-j", "1", "--count", count, "--to"]);
+            command.arg(format!("{place}/%03d.tar"));
+            start(command)
+        });
+        let ended = children.map(|child| Ran::from(child.wait_with_output().unwrap()));
+        let winner = ended.iter().position(|ran| ran.code == Some(0));
+        let winner = winner.unwrap_or_else(|| panic!("both failed: {ended:?}"));
+        let other = &ended[1 - winner];
+        let messages = [
+            "another run wrote shards of this series",
+            "of this series already exist",
+            "already exists: --resume",
+        ];
+        assert_eq!(other.code, Some(1), "{ended:?}");
+        assert!(messages.iter().any(|message| other.err.contains(message)), "{other:?}");
+        let back = format!("back{round}");
+        let copied = command().args(["cp", &format!("{place}/*.tar"), &format!("{back}/")]).output().unwrap();
+        assert!(copied.status.success(), "{copied:?}");
+        assert!(tars(&directory.join(back)) == alone[winner], "round {round}: a mix of shards");
+    }
+}
+
+#[test]
+fn two_runs_on_one_series() {
+    let dir = demo();
+    let server = bucket::start();
+    two_at_once(dir.path(), "gs://bucket", || {
+        let mut command = program(dir.path());
+        command.env("STORAGE_EMULATOR_HOST", server.url(""));
+        command
+    });
+}
+
+#[test]
+#[ignore = "needs moto_server and azurite: see CONTRIBUTING.md"]
+fn two_runs_on_one_series_in_other_clouds() {
+    for emulator in [Emulator::s3(), Emulator::azure()] {
+        let dir = demo();
+        two_at_once(dir.path(), emulator.bucket(), || {
+            let mut command = program(dir.path());
+            command.envs(emulator.environment());
+            command
+        });
+    }
+}
+
+/// A shard of another run appears after this one has looked for it.
+#[test]
+fn an_object_that_appears_meanwhile_is_not_replaced() {
+    let dir = demo();
+    let is_look = |method: &str, path: &str| method == "GET" && path.ends_with("tar");
+    // The objects cannot be seen, only met.
+    let server = bucket::start_with(move |request| {
+        let is_hidden = is_look(&request.method, request.path()) && request.range().is_some();
+        is_hidden.then(|| Reply::new(404, "<Error><Code>NoSuchKey</Code></Error>"))
+    });
+    let theirs = b"another run's".to_vec();
+    put(server.port(), "copy/train-000000.tar", &theirs);
+    put(server.port(), "series/0.tar", &theirs);
+    let run = |server: &Server, arguments: &[&str]| -> Ran {
+        let mut command = program(dir.path());
+        command.env("STORAGE_EMULATOR_HOST", server.url("")).args(arguments).output().unwrap().into()
+    };
+    let ran = run(&server, &["cp", "data/train-000000.tar", "gs://bucket/copy/"]);
+    assert!(ran.code == Some(1) && ran.err.contains("it exists already"), "{ran:?}");
+    let ran = run(&server, &["reshard", "data", "--to", "gs://bucket/series/%d.tar", "--resume"]);
+    assert!(ran.code == Some(1), "{ran:?}");
+    let stored = |path: &str| {
+        let puts = server.requests().into_iter().filter(|request| request.method == "PUT");
+        let answered = puts.filter(|request| request.path().replace("%2E", ".").ends_with(path));
+        answered
+            .map(|request| request.header("x-goog-if-generation-match").map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(stored("copy/train-000000.tar"), [None, Some("0".into())]);
+    let first = stored("series/0.tar");
+    assert!(first[1..].iter().all(|condition| condition.as_deref() == Some("0")), "{first:?}");
+}

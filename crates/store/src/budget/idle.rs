@@ -1,0 +1,86 @@
+//! Whether the readers of a budget leave the link to others, such as a cache that prefetches.
+
+use super::Budget;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Part of the connections and of the memory that prefetching takes beside the readers.
+const PREFETCH_DIVISOR: u64 = 8;
+
+impl Budget {
+    /// The budget for what is fetched while this one is [idle](Budget::idle). It is another one, so that what
+    /// is fetched in the background neither takes a connection from a reader nor changes the tuning.
+    pub(crate) fn for_prefetch(&self) -> Budget {
+        let connections = self.0.connections / PREFETCH_DIVISOR as usize;
+        let new = || Budget::new(connections.max(1), (self.0.bytes / PREFETCH_DIVISOR).max(1));
+        self.0.prefetch.get_or_init(new).clone()
+    }
+
+    /// Waits until no request is in flight and no reader waits: then either all that was wanted has been
+    /// requested, or there is no memory for more.
+    pub(crate) async fn idle(&self) {
+        self.wait_until(|| !self.is_awaited() && self.state().schedule.connections() == 0).await;
+    }
+
+    /// Waits until a reader waits for bytes.
+    pub(crate) async fn awaited(&self) {
+        self.wait_until(|| self.is_awaited()).await;
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.0.waiting.load(Relaxed) > 0
+    }
+
+    async fn wait_until(&self, is_true: impl Fn() -> bool) {
+        let mut changes = self.0.changes.subscribe();
+        // The sender is part of the budget, so that it does not end.
+        while !is_true() && changes.changed().await.is_ok() {}
+    }
+
+    /// Wakes those that wait for a state of the readers.
+    pub(super) fn note_change(&self) {
+        if self.0.changes.receiver_count() > 0 {
+            self.0.changes.send_replace(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Gauge;
+    use futures::FutureExt;
+
+    #[test]
+    fn a_budget_is_idle_while_nothing_is_in_flight_and_nobody_waits() {
+        let budget = Budget::new(8, 100);
+        let is_idle = || budget.idle().now_or_never().is_some();
+        let is_awaited = || budget.awaited().now_or_never().is_some();
+        assert!(is_idle() && !is_awaited());
+        let object = budget.queue(&Gauge::default()).next_object();
+        let grants = object.request(0..1000, Some(60), usize::MAX);
+        let grant = grants.try_recv().unwrap();
+        assert!(!is_idle() && !is_awaited(), "a request is in flight");
+        let (idle, awaited) = (budget.idle().shared(), budget.awaited().shared());
+        assert!(idle.clone().now_or_never().is_none() && awaited.clone().now_or_never().is_none());
+        drop(grant.connection);
+        assert!(idle.now_or_never().is_some(), "the memory has no room for more");
+        let waiting = object.wait();
+        assert!(!is_idle() && awaited.now_or_never().is_some());
+        drop(waiting);
+        assert!(is_idle() && !is_awaited());
+    }
+
+    #[test]
+    fn objects_in_a_place_are_requested_before_those_behind_it() {
+        let budget = Budget::new(1, 1000);
+        let queue = budget.queue(&Gauge::default());
+        let (first, place, last) = (queue.next_object(), queue.place(), queue.next_object());
+        let begin = |object: &super::super::QueuedObject| object.request(0..10, None, 1);
+        let (first, last) = ((begin(&first), first), (begin(&last), last));
+        let in_place = [place.next_object(), place.clone().next_object()];
+        let in_place = in_place.map(|object| (begin(&object), object));
+        for (grants, _) in [&first, &in_place[0], &in_place[1], &last] {
+            assert!(grants.try_recv().is_ok());
+        }
+    }
+}

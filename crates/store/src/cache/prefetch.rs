@@ -1,0 +1,358 @@
+//! Fetches objects into the cache before their readers come to them, while the link is idle.
+//!
+//! **The invariants.**
+//! - No reader is delayed. Requests begin only while the budget of the readers is [idle](crate::Budget::idle),
+//!   come from a budget of their own, and are dropped as soon as a reader waits.
+//! - Nothing is evicted: where there is no room, the prefetch of the object ends.
+//! - At most `max_bytes` are in the directory for readers that have not come to them.
+//!
+//! A loader opens the next shards of each stream, and the memory of the budget has room for some of their
+//! bytes. An object waits for that room as any other does, by a request for a range. When it is granted, the
+//! next missing blocks are fetched for the reader, as many as the range has bytes. Meanwhile, and when the
+//! reader has [`MAX_AHEAD`] such fetches, the blocks behind them are fetched into the directory, in runs of up
+//! to [`RUN`] bytes. One run is fetched at a time in the whole process, of the object that is read first. When
+//! the reader comes, it fetches what is still missing.
+//!
+//! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
+//! computes, the other blocks of B are fetched into the directory, and then those of C. When A has been read,
+//! B is read from the memory and from the directory, and nothing is requested.
+
+use super::directory::CacheDirectory;
+use super::reader::{CacheReader, MAX_AHEAD, blocking};
+use super::recorder::{BlockCutter, ReceivedBlock};
+use super::room::Eviction;
+use super::state::CacheState;
+use crate::fetch::{FetchLimits, FetchTarget};
+use crate::{ErrorKind, ObjectCell, ObjectVersion, ReadQueue, Result};
+use futures::future::{self, Either};
+use futures::stream::StreamExt;
+use std::collections::{BTreeSet, HashSet};
+use std::convert::Infallible;
+use std::io;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::{oneshot, watch};
+
+/// Maximum number of bytes that are fetched before other objects and readers are looked at again.
+const RUN: u64 = 32 << 20;
+
+/// The objects that wait for their turn to be prefetched.
+#[derive(Debug)]
+pub(super) struct PrefetchQueue {
+    max_bytes: u64,
+    state: watch::Sender<QueueState>,
+    /// Number of objects so far.
+    objects: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    waiting: BTreeSet<Turn>,
+    is_running: bool,
+    /// Bytes in the directory for readers that have not come to them.
+    ahead: u64,
+}
+
+/// The number of an object in the queue of its reader, which says when it is read, and a number that no other
+/// one has.
+type Turn = (u64, u64);
+
+impl PrefetchQueue {
+    /// A queue that keeps at most `max_bytes` in the directory before they are read; with 0, nothing is
+    /// prefetched.
+    pub(super) fn new(max_bytes: u64) -> Self {
+        PrefetchQueue { max_bytes, state: watch::Sender::default(), objects: AtomicU64::new(0) }
+    }
+
+    pub(super) fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// Waits until the object with this turn is the first one, and there is room for `block` bytes. Returns
+    /// the room.
+    async fn wait_for(&self, turn: Turn, block: u64) -> u64 {
+        let mut changes = self.state.subscribe();
+        loop {
+            let mut room = None;
+            self.state.send_if_modified(|state| {
+                let left = self.max_bytes.saturating_sub(state.ahead);
+                if !state.is_running && state.waiting.first() == Some(&turn) && block <= left {
+                    state.is_running = true;
+                    room = Some(left);
+                }
+                false
+            });
+            match room {
+                Some(room) => return room,
+                // The sender is part of the queue, so that it does not end.
+                None => drop(changes.changed().await),
+            }
+        }
+    }
+}
+
+/// The turn of an object, until this is dropped.
+struct PrefetchTurn {
+    cache: Arc<CacheState>,
+    turn: Turn,
+    is_running: bool,
+    /// Bytes in the directory for this object.
+    ahead: u64,
+}
+
+impl PrefetchTurn {
+    fn new(cache: &Arc<CacheState>, number: u64) -> Self {
+        let turn = (number, cache.prefetch.objects.fetch_add(1, Relaxed));
+        cache.prefetch.state.send_modify(|state| _ = state.waiting.insert(turn));
+        PrefetchTurn { cache: Arc::clone(cache), turn, is_running: false, ahead: 0 }
+    }
+
+    /// Waits until it is this object's turn, which is held until [`end_run`](Self::end_run). Returns the
+    /// number of bytes that may be fetched.
+    async fn begin_run(&mut self) -> u64 {
+        let room = self.cache.prefetch.wait_for(self.turn, self.cache.block_size).await;
+        self.is_running = true;
+        room
+    }
+
+    fn end_run(&mut self) {
+        if std::mem::take(&mut self.is_running) {
+            self.cache.prefetch.state.send_modify(|state| state.is_running = false);
+        }
+    }
+
+    fn add_ahead(&mut self, bytes: u64) {
+        self.ahead += bytes;
+        self.cache.prefetch.state.send_if_modified(|state| {
+            state.ahead += bytes;
+            false
+        });
+    }
+
+    /// Lets the objects behind this one be fetched.
+    fn leave(&mut self) {
+        self.end_run();
+        self.cache.prefetch.state.send_modify(|state| _ = state.waiting.remove(&self.turn));
+    }
+}
+
+impl Drop for PrefetchTurn {
+    fn drop(&mut self) {
+        self.leave();
+        self.cache.prefetch.state.send_modify(|state| state.ahead -= self.ahead);
+    }
+}
+
+/// Opens an object that is read later: returns it when its reader comes. Until then, fetches the blocks for
+/// which the budget has memory, and prefetches those behind them.
+pub(super) async fn open_ahead(
+    mut reader: CacheReader,
+    known: Option<ObjectVersion>,
+    mut reader_comes: oneshot::Receiver<()>,
+) -> Result<CacheReader> {
+    let mut prefetch = ObjectPrefetch::new(&reader, known.clone());
+    let mut known = Some(known);
+    loop {
+        let asks = reader.fetches.len() < MAX_AHEAD && (known.is_some() || reader.has_missing());
+        let request = || {
+            let queued = reader.target.queue.next_object();
+            let grants = queued.request(reader.target.wanted.clone(), reader.target.limits.range_size, 1);
+            (queued, grants)
+        };
+        let asked = asks.then(request);
+        let grant = async {
+            match &asked {
+                Some((_, grants)) => grants.recv().await.ok(),
+                None => future::pending().await,
+            }
+        };
+        let granted = {
+            let (fetching, grant) = (pin!(prefetch.run()), pin!(grant));
+            match future::select(future::select(&mut reader_comes, grant), fetching).await {
+                Either::Left((Either::Right((grant, _)), _)) => grant,
+                Either::Left((Either::Left(_), _)) => None,
+                Either::Right((never, _)) => match never {},
+            }
+        };
+        let Some(grant) = granted else { break };
+        if let Some(known) = known.take()
+            && !reader.look_up_ahead(known).await?
+        {
+            // What is not kept is read as it comes.
+            reader.begin_ahead();
+            return Ok(reader);
+        }
+        prefetch.hand_over(&mut reader);
+        prefetch.start = reader.begin_part(grant.range.end - grant.range.start);
+        // Held until the fetch has begun, so that the link does not seem idle in between.
+        drop((grant, asked));
+    }
+    if let Some(known) = known {
+        reader = reader.open(known, false).await?;
+    }
+    prefetch.hand_over(&mut reader);
+    reader.begin_ahead();
+    Ok(reader)
+}
+
+/// The prefetch of one object.
+struct ObjectPrefetch {
+    /// Looks up what is missing, and fetches it with the budget for prefetching.
+    reader: CacheReader,
+    /// The queue of the reader for which it is fetched.
+    readers: ReadQueue,
+    turn: PrefetchTurn,
+    /// The version that the reader accepts, before the object was looked up.
+    known: Option<Option<ObjectVersion>>,
+    /// Bytes before this one are not prefetched.
+    start: u64,
+    /// Blocks that were fetched.
+    fetched: HashSet<u64>,
+}
+
+impl ObjectPrefetch {
+    fn new(reader: &CacheReader, known: Option<ObjectVersion>) -> Self {
+        let (cache, target) = (Arc::clone(&reader.cache), &reader.target);
+        let readers = target.queue.clone();
+        let turn = PrefetchTurn::new(&cache, readers.next_number());
+        let start = target.wanted.start;
+        // What fails is left to the reader, who tries for longer.
+        let limits = FetchLimits { retries: 0, ..target.limits };
+        let (object, queue) = (ObjectCell::default(), readers.for_prefetch());
+        let target = FetchTarget { limits, object, queue, for_cache: true, ..target.clone() };
+        let (reader, fetched) = (CacheReader::new(cache, target), HashSet::new());
+        ObjectPrefetch { reader, readers, turn, known: Some(known), start, fetched }
+    }
+
+    /// Tells the reader which blocks are in the directory now, if they are of its version.
+    fn hand_over(&self, reader: &mut CacheReader) {
+        if reader.object.is_some() && reader.object == self.reader.object {
+            reader.present.extend(&self.fetched);
+            reader.prefetched.clone_from(&self.fetched);
+        }
+    }
+
+    /// Fetches what is missing, and then waits. It may be dropped and called again.
+    async fn run(&mut self) -> Infallible {
+        self.turn.end_run();
+        if let Err(error) = self.fetch_missing().await {
+            let CacheReader { cache, target, .. } = &self.reader;
+            cache.warn(format_args!("{} was not prefetched: {error:#}", target.url));
+        }
+        self.turn.leave();
+        future::pending().await
+    }
+
+    async fn fetch_missing(&mut self) -> Result<()> {
+        let block_size = self.turn.cache.block_size;
+        loop {
+            let room = self.turn.begin_run().await;
+            self.readers.budget().idle().await;
+            if let Some(known) = self.known.clone() {
+                self.reader.look_up(known).await?;
+                self.known = None;
+            }
+            let Some(run) = self.next_run(room.min(RUN)) else { return Ok(()) };
+            if !on_disk(&self.turn.cache, move |directory| directory.has_room(block_size)).await? {
+                return Ok(());
+            }
+            let budget = self.readers.budget().clone();
+            let has_room = match future::select(pin!(self.fetch(run)), pin!(budget.awaited())).await {
+                Either::Left((fetched, _)) => fetched?,
+                // What is left is fetched when the link is idle again.
+                Either::Right(_) => true,
+            };
+            self.turn.end_run();
+            if !has_room {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next missing blocks, of at most `max_bytes`.
+    fn next_run(&mut self, max_bytes: u64) -> Option<Range<u64>> {
+        let block_size = self.turn.cache.block_size;
+        self.reader.planned = self.start - self.start % block_size;
+        let missing = self.reader.next_missing()?;
+        let length = (max_bytes / block_size).max(1).saturating_mul(block_size);
+        Some(missing.start..missing.end.min(missing.start.saturating_add(length)))
+    }
+
+    /// Fetches blocks into the directory. Returns false if no more of the object can be kept.
+    async fn fetch(&mut self, run: Range<u64>) -> Result<bool> {
+        let mut fetch = self.reader.fetch(run.clone());
+        let mut cutter: Option<BlockCutter> = None;
+        // The checksum of a whole object is compared behind its last byte.
+        let mut held = None;
+        while let Some(chunk) = fetch.chunks.next().await {
+            let mut chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(error) => {
+                    if matches!(error.kind(), ErrorKind::Damaged { .. }) {
+                        self.forget().await?;
+                    }
+                    return Err(error);
+                }
+            };
+            if let Some(version) = fetch.object.get() {
+                self.reader.set_version(version)?;
+            }
+            let Some(object) = self.reader.object.clone().filter(|_| !fetch.object.is_unranged()) else {
+                return Ok(false);
+            };
+            let cutter = cutter.get_or_insert_with(|| BlockCutter::new(object, run.start));
+            while !chunk.is_empty() && cutter.has_more() {
+                let Some(block) = cutter.cut(&mut chunk) else { continue };
+                if block.is_last {
+                    held = Some(block);
+                } else if !self.keep(block).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        match held {
+            Some(block) => self.keep(block).await,
+            None => Ok(true),
+        }
+    }
+
+    /// Writes a block to the directory. Returns false if there is no room for it.
+    async fn keep(&mut self, block: ReceivedBlock) -> Result<bool> {
+        let Some(object) = self.reader.object.clone() else { return Ok(false) };
+        let (number, chunks) = (block.number, block.chunks);
+        let bytes = object.block(number);
+        let store =
+            move |directory: &CacheDirectory| directory.store(&object, number, &chunks, Eviction::Never);
+        let is_kept = on_disk(&self.turn.cache, store).await?;
+        if is_kept {
+            self.reader.present.insert(number);
+            self.fetched.insert(number);
+            self.turn.add_ahead(bytes.end - bytes.start);
+            self.reader.target.meter.prefetched(bytes.end - bytes.start);
+        }
+        Ok(is_kept)
+    }
+
+    /// Removes the blocks of a version whose bytes are not those of its checksum.
+    async fn forget(&mut self) -> Result<()> {
+        self.fetched.clear();
+        let Some(object) = self.reader.object.clone() else { return Ok(()) };
+        let forget = move |directory: &CacheDirectory| directory.forget(&object.key, &object.name(), false);
+        on_disk(&self.turn.cache, forget).await
+    }
+}
+
+/// Runs work on the directory, for which [`Cache::flush`](super::Cache::flush) waits.
+async fn on_disk<T: Send + 'static>(
+    cache: &Arc<CacheState>,
+    work: impl FnOnce(&CacheDirectory) -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let (cache, unfinished) = (Arc::clone(cache), cache.begin());
+    blocking(move || {
+        let _unfinished = unfinished;
+        work(&cache.directory)
+    })
+    .await
+}

@@ -1,0 +1,232 @@
+//! Which blocks make room for others, and when a process looks at the directory: a state machine without files.
+//!
+//! **Blocks that are read again in each epoch.** Where streams keep their shards, an epoch reads the same
+//! blocks as the one before. If they are more than the cache holds, the least recently used block is the one
+//! that is needed next: each block would be evicted before it is read again, and little would be found. So
+//! such a block replaces only [unused](Eviction::Unused) ones, and without those it is not kept. What is in
+//! the cache then stays, and each epoch finds all of it.
+//!
+//! A block is in use if it was used since this process opened the cache, or later than another one that this
+//! process found: those are of the same job, before it was restarted. If nothing is found while the process
+//! reads many times as much as the cache holds, it reads something else than is kept, and nothing is in use.
+
+use std::time::SystemTime;
+
+/// A process looks at the directory again when it has written this part of the maximum size, or an eighth of
+/// what was free. So several processes keep the maximum within some hundredths.
+const LOOK_DIVISOR: u64 = 32;
+/// Blocks are unused if none is found while this many times the maximum size is not kept for want of room.
+const UNUSED_FACTOR: u64 = 8;
+
+/// The blocks that may be removed for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Eviction {
+    /// The least recently used ones.
+    LeastRecent,
+    /// Those that nobody uses any more: see the [module](self).
+    Unused,
+    /// None.
+    Never,
+}
+
+/// The room in the directory, as far as it is known without looking.
+#[derive(Debug)]
+pub(super) struct Room {
+    max_bytes: u64,
+    /// Number of bytes that can be written.
+    left: u64,
+    /// Number of bytes for which there is no room, before it is worth looking again.
+    full: u64,
+    /// The same if nothing may be evicted.
+    full_as_it_is: u64,
+    /// Blocks used since then are in use.
+    in_use_since: SystemTime,
+    /// Number of bytes that were not kept for want of unused blocks since a block was found.
+    not_kept: u64,
+}
+
+impl Room {
+    pub(super) fn new(max_bytes: u64) -> Self {
+        let in_use_since = SystemTime::now();
+        Room { max_bytes, left: 0, full: 0, full_as_it_is: 0, in_use_since, not_kept: 0 }
+    }
+
+    /// Records that a block was found that was last used then.
+    pub(super) fn note_found(&mut self, used: SystemTime) {
+        self.in_use_since = self.in_use_since.min(used);
+        self.not_kept = 0;
+    }
+
+    /// Whether there is room for `bytes`, which are then taken; `None` if that is not known.
+    pub(super) fn known(&mut self, bytes: u64, eviction: Eviction) -> Option<bool> {
+        if bytes == 0 {
+            return None;
+        }
+        if let Some(left) = self.left.checked_sub(bytes) {
+            self.left = left;
+            return Some(true);
+        }
+        if bytes > self.max_bytes {
+            return Some(false);
+        }
+        let full = match eviction {
+            Eviction::LeastRecent => return None,
+            Eviction::Unused => &mut self.full,
+            Eviction::Never => &mut self.full_as_it_is,
+        };
+        *full = full.checked_sub(bytes)?;
+        self.note_not_kept(bytes, eviction);
+        Some(false)
+    }
+
+    /// Number of bytes that eviction should leave in the directory before `bytes` are written. It evicts many
+    /// blocks at once, since looking at all files takes long.
+    pub(super) fn bytes_after_eviction(&self, bytes: u64) -> u64 {
+        self.max_bytes.saturating_sub(bytes.max(self.max_bytes / LOOK_DIVISOR))
+    }
+
+    /// Whether a block that was last used then may be evicted.
+    pub(super) fn may_evict(&self, used: SystemTime, eviction: Eviction) -> bool {
+        match eviction {
+            Eviction::LeastRecent => true,
+            Eviction::Unused => used < self.in_use_since,
+            Eviction::Never => false,
+        }
+    }
+
+    /// Records that the directory has `total` bytes. Returns whether there is room for `bytes`, which are then
+    /// taken.
+    pub(super) fn looked(&mut self, total: u64, bytes: u64, eviction: Eviction) -> bool {
+        let free = self.max_bytes.saturating_sub(total);
+        let has_room = bytes <= free;
+        self.left = (free / 8).max(free.min(self.max_bytes / LOOK_DIVISOR)).saturating_sub(bytes);
+        let full = if has_room { 0 } else { self.max_bytes / LOOK_DIVISOR };
+        self.full_as_it_is = full;
+        if eviction != Eviction::Never {
+            self.full = full;
+        }
+        if !has_room {
+            self.note_not_kept(bytes, eviction);
+        }
+        has_room
+    }
+
+    fn note_not_kept(&mut self, bytes: u64, eviction: Eviction) {
+        if eviction != Eviction::Unused {
+            return;
+        }
+        self.not_kept = self.not_kept.saturating_add(bytes);
+        if self.not_kept / UNUSED_FACTOR > self.max_bytes {
+            (self.in_use_since, self.not_kept, self.full) = (SystemTime::now(), 0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    const MAX: u64 = 100;
+
+    /// A directory of blocks of one byte, with a clock of its own.
+    struct Blocks {
+        room: Room,
+        now: SystemTime,
+        used: BTreeMap<u64, SystemTime>,
+    }
+
+    impl Blocks {
+        fn new() -> Self {
+            // All times are in the past, also those of hours of reading.
+            let now = SystemTime::now() - Duration::from_secs(30 * 86_400);
+            let room = Room { in_use_since: now, ..Room::new(MAX) };
+            Blocks { now, room, used: BTreeMap::new() }
+        }
+
+        /// Reads a block. Returns whether it was found.
+        fn read(&mut self, block: u64, eviction: Eviction) -> bool {
+            self.now += Duration::from_secs(1);
+            if let Some(used) = self.used.get_mut(&block) {
+                self.room.note_found(std::mem::replace(used, self.now));
+                return true;
+            }
+            let has_room = self.room.known(1, eviction).unwrap_or_else(|| {
+                let wanted = self.room.bytes_after_eviction(1);
+                let mut oldest: Vec<_> = self.used.iter().map(|(block, used)| (*used, *block)).collect();
+                oldest.sort_unstable();
+                if self.used.len() as u64 + 1 > MAX {
+                    for (used, block) in oldest {
+                        if self.used.len() as u64 <= wanted || !self.room.may_evict(used, eviction) {
+                            break;
+                        }
+                        self.used.remove(&block);
+                    }
+                }
+                self.room.looked(self.used.len() as u64, 1, eviction)
+            });
+            if has_room {
+                self.used.insert(block, self.now);
+            }
+            assert!(self.used.len() as u64 <= MAX);
+            false
+        }
+
+        /// Reads blocks from `first` on in an order that differs in each epoch. Returns how many were found.
+        fn epoch(&mut self, first: u64, blocks: u64, epoch: u64, eviction: Eviction) -> u64 {
+            let mut order: Vec<u64> = (first..first + blocks).collect();
+            order.sort_by_key(|block| (block + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 ^ (epoch << 20 | 1)));
+            order.into_iter().map(|block| u64::from(self.read(block, eviction))).sum()
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_read_in_each_epoch_stay_where_not_all_of_them_have_room() {
+        let mut blocks = Blocks::new();
+        assert_eq!(blocks.epoch(0, 250, 0, Eviction::Unused), 0);
+        for epoch in 1..5 {
+            assert_eq!(blocks.epoch(0, 250, epoch, Eviction::Unused), MAX);
+        }
+        let mut least_recent = Blocks::new();
+        least_recent.epoch(0, 250, 0, Eviction::LeastRecent);
+        assert!((1..5).all(|epoch| least_recent.epoch(0, 250, epoch, Eviction::LeastRecent) < MAX / 2));
+    }
+
+    #[test]
+    fn a_restarted_job_finds_what_it_had_and_another_one_replaces_it() {
+        let mut blocks = Blocks::new();
+        blocks.epoch(0, 250, 0, Eviction::Unused);
+        blocks.now += Duration::from_secs(3600);
+        blocks.room = Room { in_use_since: blocks.now, ..Room::new(MAX) };
+        // Some blocks were replaced before enough of the others were found.
+        assert!(blocks.epoch(0, 250, 1, Eviction::Unused) > MAX * 3 / 4);
+        assert!(blocks.epoch(0, 250, 2, Eviction::Unused) > MAX * 3 / 4);
+        blocks.now += Duration::from_secs(3600);
+        blocks.room = Room { in_use_since: blocks.now, ..Room::new(MAX) };
+        blocks.epoch(1000, 80, 0, Eviction::Unused);
+        assert_eq!(blocks.epoch(1000, 80, 1, Eviction::Unused), 80);
+    }
+
+    #[test]
+    fn what_is_not_found_any_more_makes_room_in_the_end() {
+        let mut blocks = Blocks::new();
+        blocks.epoch(0, 250, 0, Eviction::Unused);
+        let epochs = (0..40).map(|epoch| blocks.epoch(1000, 80, epoch, Eviction::Unused));
+        let found: Vec<u64> = epochs.collect();
+        assert!(found[..9].iter().all(|found| *found == 0) && found[30] == 80, "{found:?}");
+    }
+
+    #[test]
+    fn a_full_directory_is_left_as_it_is_and_seldom_looked_at() {
+        let mut room = Room::new(6400);
+        assert_eq!(room.known(10, Eviction::Never), None);
+        assert!(!room.looked(6400, 10, Eviction::Never));
+        assert!(!room.may_evict(SystemTime::UNIX_EPOCH, Eviction::Never));
+        assert_eq!(room.known(150, Eviction::Never), Some(false));
+        assert_eq!(room.known(150, Eviction::Never), None);
+        assert_eq!(room.known(10, Eviction::Unused), None, "it may evict");
+        assert!(room.looked(6000, 10, Eviction::LeastRecent));
+        assert_eq!(room.known(100, Eviction::Never), Some(true));
+    }
+}

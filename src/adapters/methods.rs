@@ -1,0 +1,418 @@
+//! The stages of a `Pipeline` as methods: their names, arguments and meaning are those of `LoaderBuilder`.
+
+use super::{
+    Background, BackgroundStream, Batch, Batched, Chunked, Epochs, FilterMap, Filtered, FlatMap, FromFields,
+    GroupBy, Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched,
+    parallel,
+};
+use crate::codec::Decoder;
+use crate::{PredicateResult, Result, Sample};
+use bytestring::ByteString;
+use std::hash::Hash;
+use std::ops::RangeBounds;
+
+/// Stages on items of any type.
+impl<S, T> Pipeline<S, T> {
+    /// Appends a [`Stage`], such as one of your own. Its name is in errors of its options.
+    ///
+    /// ```
+    /// use shardstream::adapters::{GroupBy, IteratorExt};
+    ///
+    /// let numbers = [1, 2, 3, 4].into_iter().map(Ok).pipeline();
+    /// let pairs = numbers.stage("pairs", || GroupBy::new(2, |n| Ok(n % 2)));
+    /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [[1, 3], [2, 4]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn stage<C: Stage<T>>(
+        self,
+        name: impl Into<String>,
+        make: impl FnOnce() -> C,
+    ) -> Pipeline<Staged<S, C>, C::Out> {
+        self.over(|source| Staged::new(source, make()).named(name.into()))
+    }
+
+    /// Maps each item to another one or to an error, such as [`Error::step`](crate::Error::step).
+    ///
+    /// ```
+    /// use shardstream::Error;
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let texts = ["1", "two"].into_iter().map(Ok).pipeline();
+    /// let mut numbers = texts.map(|text| text.parse::<u8>().map_err(Error::step));
+    /// assert_eq!(numbers.next().transpose()?, Some(1));
+    /// assert!(numbers.next().unwrap().is_err());
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn map<U, F: FnMut(T) -> Result<U>>(self, f: F) -> Pipeline<Staged<S, Map<F>>, U> {
+        self.then(Map(f))
+    }
+
+    /// Keeps only the items for which the predicate is true, and all errors, those of the
+    /// [predicate](crate::PredicateResult) included.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let even = (0..6).map(Ok).pipeline().filter(|n| n % 2 == 0);
+    /// assert_eq!(even.collect::<shardstream::Result<Vec<_>>>()?, [0, 2, 4]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    #[doc(alias = "select")]
+    pub fn filter<R, F>(self, predicate: F) -> Pipeline<Staged<S, Filtered<F>>, T>
+    where
+        R: PredicateResult,
+        F: FnMut(&T) -> R,
+    {
+        self.then(Filtered(predicate))
+    }
+
+    /// Maps each item to another one, or drops it.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let halves = (0..6).map(Ok).pipeline().filter_map(|n| Ok((n % 2 == 0).then_some(n / 2)));
+    /// assert_eq!(halves.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn filter_map<U, F>(self, f: F) -> Pipeline<Staged<S, FilterMap<F>>, U>
+    where
+        F: FnMut(T) -> Result<Option<U>>,
+    {
+        self.then(FilterMap(f))
+    }
+
+    /// Maps each item to any number of others.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let twice = (0..3).map(Ok).pipeline().flat_map(|n| Ok([n, n * 10]));
+    /// assert_eq!(twice.collect::<shardstream::Result<Vec<_>>>()?, [0, 0, 1, 10, 2, 20]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn flat_map<I, F>(self, f: F) -> Pipeline<Staged<S, FlatMap<F, I::IntoIter>>, I::Item>
+    where
+        I: IntoIterator,
+        F: FnMut(T) -> Result<I>,
+    {
+        self.then(FlatMap::new(f))
+    }
+
+    /// Shuffles items in a buffer of `size` items. A size of 0 or 1 keeps their order.
+    ///
+    /// The order depends on the [seed](Pipeline::seed) and the number of items only. With one logical stream,
+    /// it is that of a [`Loader`](crate::Loader) of the same dataset, which has a buffer for each stream. An
+    /// error is returned as soon as it is met, ahead of the items in the buffer. See
+    /// [`initial`](Pipeline::initial) to start sooner.
+    ///
+    /// Shuffle samples before they become other items: the buffer holds them [compact](Sample::compact), so
+    /// that a few bytes keep no network chunk in memory, and is bounded by
+    /// [`shuffle_bytes`](Pipeline::shuffle_bytes). Items of other types are held as they are.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let shuffled = (0..12).map(Ok).pipeline().seed(42, 0, 0).shuffle(4);
+    /// let shuffled = shuffled.collect::<shardstream::Result<Vec<_>>>()?;
+    /// assert_eq!(shuffled, [3, 4, 5, 2, 7, 0, 6, 8, 11, 1, 10, 9]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn shuffle(mut self, size: usize) -> Pipeline<Staged<S, Shuffle<T>>, T>
+    where
+        T: 'static,
+    {
+        let rng = self.next_rng();
+        self.then(Shuffle::of_any(size, rng))
+    }
+
+    /// Collects `size` items at a time into a [`Batch`].
+    ///
+    /// The last batch is smaller if too few items are left: see [`last_batch`](Pipeline::last_batch). An
+    /// error is returned as soon as it is met, ahead of the batch being filled, which continues with the next
+    /// item. A size of 0 is an error, the first and only item.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let batches = (0..5).map(Ok).pipeline().batch(2);
+    /// let batches = batches.map(|batch| Ok(batch.into_items()));
+    /// let batches = batches.collect::<shardstream::Result<Vec<_>>>()?;
+    /// assert_eq!(batches, [vec![0, 1], vec![2, 3], vec![4]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    #[doc(alias = "batched")]
+    #[doc(alias = "batch_size")]
+    pub fn batch(self, size: usize) -> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
+        self.then(Batched::new(size))
+    }
+
+    /// Groups items by key, `size` at a time: samples of one class, one speaker, one video. For the options
+    /// of [`GroupBy`], use [`stage`](Pipeline::stage) with it.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let pairs = [1, 2, 3, 4, 5].into_iter().map(Ok).pipeline().group_by(2, |n| Ok(n % 2));
+    /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 3], vec![2, 4], vec![5]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn group_by<K, F>(self, size: usize, key: F) -> Pipeline<Staged<S, GroupBy<T, K, F>>, Vec<T>>
+    where
+        K: Eq + Hash + Clone,
+        F: Fn(&T) -> Result<K>,
+    {
+        self.stage(format!("group_by({size})"), || GroupBy::new(size, key))
+    }
+
+    /// Takes a range of the items: `slice(..1000)`, `slice(10..20)`.
+    ///
+    /// Errors up to the end of the range are returned and not counted, where `take` and `skip` of
+    /// [`Iterator`] count them. Nothing after the range is asked of the source.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let items = (0..10).map(Ok).pipeline().slice(2..5);
+    /// assert_eq!(items.collect::<shardstream::Result<Vec<_>>>()?, [2, 3, 4]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    #[doc(alias = "take")]
+    #[doc(alias = "skip")]
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Pipeline<Staged<S, Sliced>, T> {
+        self.then(Sliced::new(range))
+    }
+
+    /// Cuts a source, usually an endless one, into epochs of `length` items. Each epoch resumes where the
+    /// last one stopped: see [`Epochs`].
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let mut epochs = (0..).map(Ok).pipeline().with_epoch(3);
+    /// assert_eq!(epochs.epoch().collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2]);
+    /// assert_eq!(epochs.epoch().collect::<shardstream::Result<Vec<_>>>()?, [3, 4, 5]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn with_epoch(self, length: usize) -> Epochs<S, T> {
+        Epochs::new(self, length)
+    }
+}
+
+/// Stages on samples.
+impl<S> Pipeline<S, Sample> {
+    /// Decodes the fields of samples by their extensions.
+    ///
+    /// A sample with a field that cannot be decoded becomes an error. To decode on several threads, use
+    /// [`par_map`](Pipeline::par_map): `par_map(threads, move |sample| decoder.decode(sample))`.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    /// use shardstream::codec::Decoder;
+    /// use shardstream::{Sample, Value};
+    ///
+    /// let stored = [Ok(Sample::new("a").with("cls", b"7"))].into_iter();
+    /// let sample = stored.pipeline().decode(Decoder::new()).next().unwrap()?;
+    /// assert!(matches!(sample.get("cls"), Some(Value::Int(7))));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn decode(self, decoder: Decoder) -> Pipeline<Staged<S, Decoder>, Sample> {
+        self.then(decoder)
+    }
+
+    /// Renames fields: pairs of the new name and the old one.
+    ///
+    /// If the old name has alternatives (`"jpg;png"`), the first one present is renamed, and the others are
+    /// removed. Fields that are not named stay: see [`rename_only`](Pipeline::rename_only). Names can be
+    /// swapped. A sample without a field to rename becomes an error,
+    /// [`ErrorKind::MissingField`](crate::ErrorKind::MissingField).
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let samples = [Ok(Sample::new("a").with("png", b"...").with("cls", 7))].into_iter().pipeline();
+    /// let sample = samples.rename([("image", "jpg;png"), ("label", "cls")]).next().unwrap()?;
+    /// assert!(sample.get("image").is_some() && sample.get("png").is_none());
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Pipeline<Staged<S, Rename>, Sample>
+    where
+        N: Into<ByteString>,
+        O: Into<ByteString>,
+    {
+        self.stage("rename", || Rename::new(names))
+    }
+
+    /// As [`rename`](Pipeline::rename), and drops all fields that are not named.
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let samples = [Ok(Sample::new("a").with("jpg", b"...").with("cls", 7))].into_iter().pipeline();
+    /// let sample = samples.rename_only([("label", "cls")]).next().unwrap()?;
+    /// assert!(sample.get("label").is_some() && sample.get("jpg").is_none());
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn rename_only<N, O>(
+        self,
+        names: impl IntoIterator<Item = (N, O)>,
+    ) -> Pipeline<Staged<S, Rename>, Sample>
+    where
+        N: Into<ByteString>,
+        O: Into<ByteString>,
+    {
+        self.stage("rename_only", || Rename::new(names).only())
+    }
+
+    /// Converts each sample to a tuple of its fields, of the types that are asked for.
+    ///
+    /// There must be as many names as types. Alternatives are separated by a semicolon: the first one present
+    /// is taken. Two names may choose the same field. A sample without the field becomes an error,
+    /// [`ErrorKind::MissingField`](crate::ErrorKind::MissingField), and so does one whose field has another
+    /// type, [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
+    ///
+    /// ```
+    /// use shardstream::Sample;
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let samples = [Ok(Sample::new("a").with("txt", "a cat").with("cls", 7))].into_iter().pipeline();
+    /// let (text, class) = samples.to_tuple::<(String, i64)>(["txt;json", "cls"]).next().unwrap()?;
+    /// assert_eq!((&*text, class), ("a cat", 7));
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn to_tuple<R: FromFields>(self, names: R::Specs<'_>) -> Pipeline<Staged<S, ToTuple<R>>, R> {
+        self.then(ToTuple::new(names))
+    }
+}
+
+/// Stages on documents of tokens.
+impl<S, N> Pipeline<S, Vec<N>> {
+    /// Concatenates documents of tokens, and cuts them into rows of `length` tokens: each document is
+    /// followed by the `separator`, if there is one, and a row starts where the one before it ends.
+    ///
+    /// A rest that does not fill a row is dropped, unless [`partial`](Pipeline::partial) says otherwise.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let documents = [vec![1, 2, 3], vec![4, 5]].into_iter().map(Ok).pipeline();
+    /// let rows = documents.chunked(2, 0).collect::<shardstream::Result<Vec<_>>>()?;
+    /// assert_eq!(rows, [[1, 2], [3, 0], [4, 5]]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn chunked(
+        self,
+        length: usize,
+        separator: impl Into<Option<N>>,
+    ) -> Pipeline<Staged<S, Chunked<N>>, Vec<N>>
+    where
+        N: Clone,
+    {
+        self.then(Chunked::with(length, separator.into()))
+    }
+
+    /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding: `pack(2048)`, or
+    /// `pack(Pack::new(2048).look_ahead(100))` with options.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let documents = [vec![1; 5], vec![2; 2], vec![3; 3]].into_iter().map(Ok).pipeline();
+    /// let rows: Vec<_> = documents.pack(8).collect::<shardstream::Result<_>>()?;
+    /// assert_eq!(rows[0].tokens(), [1, 1, 1, 1, 1, 3, 3, 3]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn pack(self, pack: impl Into<Pack<N>>) -> Pipeline<Staged<S, Pack<N>>, PackedRow<N>> {
+        let pack = pack.into();
+        self.stage(pack.name(), || pack)
+    }
+}
+
+impl<S, T> Pipeline<S, Batch<T>> {
+    /// Splits batches into their items again, without the padding.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let items = (0..5).map(Ok).pipeline().batch(2).unbatch();
+    /// assert_eq!(items.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2, 3, 4]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn unbatch(self) -> Pipeline<Staged<S, Unbatched<T>>, T> {
+        self.then(Unbatched::new())
+    }
+}
+
+/// Threads, for iterators. [`into_stream`](Pipeline::into_stream) makes a stream of the result;
+/// `futures::executor::block_on_stream` makes an iterator of a stream.
+impl<S, T> Pipeline<S, T>
+where
+    S: Iterator<Item = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    /// Runs everything before this on a thread, up to `ahead` items ahead of the one that is asked for.
+    ///
+    /// The thread starts when the first item is asked for: see [`Background`].
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let numbers = (0..4).map(Ok).pipeline().prefetch(2);
+    /// assert_eq!(numbers.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2, 3]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn prefetch(self, ahead: usize) -> Pipeline<Background<T>, T> {
+        self.over(|source| parallel::prefetch(source, ahead))
+    }
+
+    /// Maps each item to another one or to an error, on `threads` threads, and keeps the order: the result is
+    /// that of [`map`](Pipeline::map) for any number of threads.
+    ///
+    /// It pays if the closure takes tens of microseconds per item or more, as decoding an image does: handing
+    /// an item from thread to thread takes a few. Up to four items per thread are prepared ahead;
+    /// [`ahead`](Pipeline::ahead) changes that. The source runs on those threads too, one item at a time.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let squares = (0..100u64).map(Ok).pipeline().par_map(4, |n| Ok(n * n));
+    /// assert!(squares.results().map(Result::unwrap).eq((0..100).map(|n| n * n)));
+    /// ```
+    #[doc(alias = "num_workers")]
+    pub fn par_map<U, F>(self, threads: usize, f: F) -> Pipeline<Background<U>, U>
+    where
+        F: Fn(T) -> Result<U> + Send + Sync + 'static,
+        U: Send + 'static,
+    {
+        self.over(|source| parallel::par_map(source, threads, f))
+    }
+}
+
+/// Options of [`prefetch`](Pipeline::prefetch) and [`par_map`](Pipeline::par_map).
+impl<T> Pipeline<Background<T>, T> {
+    /// As [`Background::ahead`].
+    pub fn ahead(self, items: usize) -> Self {
+        self.over(|background| background.ahead(items))
+    }
+
+    /// As [`Background::start`].
+    pub fn start(&mut self) {
+        self.source_mut().start();
+    }
+
+    /// The same items as a stream, for any executor.
+    ///
+    /// ```
+    /// use futures::{TryStreamExt as _, executor::block_on};
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let numbers = (0..3).map(Ok).pipeline().prefetch(2).into_stream();
+    /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn into_stream(self) -> Pipeline<BackgroundStream<T>, T> {
+        self.over(Background::into_stream)
+    }
+}

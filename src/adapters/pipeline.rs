@@ -1,0 +1,245 @@
+//! `Pipeline`: an iterator or a stream of results, with the stages of a loader as methods.
+
+use super::{Stage, Staged};
+use crate::Result;
+use crate::rng::{Purpose, Rng};
+use futures::Stream;
+use futures::stream::FusedStream;
+use pin_project_lite::pin_project;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+pin_project! {
+    /// Items on their way to batches: an [`Iterator`] or a [`Stream`] of [`Result`]s, as its source is.
+    ///
+    /// Its methods are the stages of a [`LoaderBuilder`](crate::loader::LoaderBuilder), with the same names
+    /// and arguments, and the same items as a result: it works on the caller's thread, and has no state to
+    /// resume from. [`Dataset::samples`](crate::Dataset::samples) and
+    /// [`Dataset::stream`](crate::Dataset::stream) return one, and [`IteratorExt::pipeline`] and
+    /// [`StreamExt::pipeline`] make one of any other source.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// let dataset = Dataset::builder(shards).streams(1).build()?;
+    /// let batches = dataset
+    ///     .samples(0)
+    ///     .filter(|sample| sample.key() != "3")
+    ///     .shuffle(100)
+    ///     .decode(Decoder::new())
+    ///     .map(|mut sample| sample.take::<i64>("cls"))
+    ///     .batch(2);
+    /// let batches: Vec<_> = batches.collect::<shardstream::Result<_>>()?;
+    ///
+    /// let loader = Loader::builder(dataset)
+    ///     .filter(|sample| sample.key() != "3")
+    ///     .shuffle(100)
+    ///     .decode(Decoder::new())
+    ///     .map(|mut sample| sample.take::<i64>("cls"))
+    ///     .batch(2);
+    /// assert_eq!(batches, loader.build()?.epoch(0).collect::<shardstream::Result<Vec<_>>>()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Methods of `Iterator`
+    ///
+    /// `map`, `filter`, `filter_map` and `flat_map` are those of the pipeline, whose functions get the item,
+    /// not the `Result`: a method of a type comes before one of a trait. All other methods of [`Iterator`]
+    /// and of `futures` are as usual. For those of these four names, call [`results`](Pipeline::results)
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// An error passes every stage at once, ahead of the items that wait in a buffer or a batch, and the
+    /// iteration continues after it.
+    #[must_use = "stages are lazy: they do nothing unless they are iterated over or polled"]
+    pub struct Pipeline<S, T> {
+        #[pin]
+        source: S,
+        seed: ShuffleSeed,
+        items: PhantomData<fn() -> T>,
+    }
+}
+
+/// The key of the random numbers of the next shuffle.
+#[derive(Debug, Clone, Copy, Default)]
+struct ShuffleSeed {
+    dataset: u64,
+    seed: u64,
+    epoch: u64,
+    stream: u64,
+    /// Number of shuffles before it.
+    number: u64,
+}
+
+impl<S, T> Pipeline<S, T> {
+    pub(crate) fn new(source: S) -> Self {
+        Pipeline { source, seed: ShuffleSeed::default(), items: PhantomData }
+    }
+
+    /// Sets the random numbers of [`shuffle`](Pipeline::shuffle): those of the shuffle buffer of a
+    /// [`Loader`](crate::Loader) whose dataset has this seed, in this epoch and logical stream. The samples
+    /// of a [`Dataset`](crate::Dataset) have them set; otherwise the default is 0, 0, 0.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let shuffled = |epoch| (0..100).map(Ok).pipeline().seed(42, epoch, 0).shuffle(100);
+    /// let order = |epoch| shuffled(epoch).collect::<shardstream::Result<Vec<u32>>>();
+    /// assert_eq!(order(0)?, order(0)?);
+    /// assert_ne!(order(0)?, order(1)?);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn seed(self, seed: u64, epoch: u64, stream: u64) -> Self {
+        Pipeline { seed: ShuffleSeed { seed, epoch, stream, ..self.seed }, ..self }
+    }
+
+    /// With the random numbers of the dataset of this number in a mix.
+    pub(crate) fn of_dataset(self, dataset: u64) -> Self {
+        Pipeline { seed: ShuffleSeed { dataset, ..self.seed }, ..self }
+    }
+
+    /// The random numbers of the next shuffle. Each shuffle has others.
+    pub(super) fn next_rng(&mut self) -> Rng {
+        let ShuffleSeed { dataset, seed, epoch, stream, number } = self.seed;
+        self.seed.number += 1;
+        let seed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Rng::of_dataset(dataset, Purpose::Shuffle, seed, epoch, stream)
+    }
+
+    /// The same items without the pipeline: an iterator or a stream of [`Result`]s, for the methods of the
+    /// standard library and of `futures`.
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let items = ["1", "2", "x"].into_iter().map(Ok).pipeline();
+    /// let numbers = items.map(|text| text.parse::<u32>().map_err(shardstream::Error::step));
+    /// assert_eq!(numbers.results().filter_map(Result::ok).sum::<u32>(), 3);
+    /// ```
+    pub fn results(self) -> S {
+        self.source
+    }
+
+    /// Appends a stage.
+    pub(super) fn then<C: Stage<T>>(self, stage: C) -> Pipeline<Staged<S, C>, C::Out> {
+        self.over(|source| Staged::new(source, stage))
+    }
+
+    /// A pipeline of the same source, which it borrows.
+    pub(super) fn by_mut(&mut self) -> Pipeline<&mut S, T> {
+        Pipeline { source: &mut self.source, seed: self.seed, items: PhantomData }
+    }
+
+    pub(super) fn source(&self) -> &S {
+        &self.source
+    }
+
+    pub(super) fn source_mut(&mut self) -> &mut S {
+        &mut self.source
+    }
+
+    /// Changes the source.
+    pub(super) fn over<R, U>(self, change: impl FnOnce(S) -> R) -> Pipeline<R, U> {
+        Pipeline { source: change(self.source), seed: self.seed, items: PhantomData }
+    }
+}
+
+impl<S, C, T> Pipeline<Staged<S, C>, T> {
+    /// Changes the last stage, to set an option of it.
+    pub(super) fn with(self, change: impl FnOnce(&mut C)) -> Self {
+        self.over(|staged| staged.with(change))
+    }
+}
+
+impl<S: Iterator, T> Iterator for Pipeline<S, T> {
+    type Item = S::Item;
+
+    fn next(&mut self) -> Option<S::Item> {
+        self.source.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.source.size_hint()
+    }
+}
+
+impl<S: FusedIterator, T> FusedIterator for Pipeline<S, T> {}
+
+impl<S: Stream, T> Stream for Pipeline<S, T> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        self.project().source.poll_next(context)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.source.size_hint()
+    }
+}
+
+impl<S: FusedStream, T> FusedStream for Pipeline<S, T> {
+    fn is_terminated(&self) -> bool {
+        self.source.is_terminated()
+    }
+}
+
+impl<S: fmt::Debug, T> fmt::Debug for Pipeline<S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pipeline").field(&self.source).finish()
+    }
+}
+
+/// Makes a [`Pipeline`] of any iterator of [`Result`]s.
+///
+/// ```
+/// use shardstream::adapters::IteratorExt;
+///
+/// let squares = [1, 2, 3].into_iter().map(Ok).pipeline().map(|n| Ok(n * n));
+/// assert_eq!(squares.collect::<shardstream::Result<Vec<_>>>()?, [1, 4, 9]);
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+pub trait IteratorExt: Iterator + Sized {
+    /// A pipeline of these items.
+    fn pipeline<T>(self) -> Pipeline<Self, T>
+    where
+        Self: Iterator<Item = Result<T>>,
+    {
+        Pipeline::new(self)
+    }
+}
+
+impl<I: Iterator> IteratorExt for I {}
+
+/// Makes a [`Pipeline`] of any stream of [`Result`]s, with the results of that of an iterator.
+///
+/// It shares its name with `futures::StreamExt`, but no method: import it as
+/// `use shardstream::adapters::StreamExt as _` beside that.
+///
+/// ```
+/// use futures::{StreamExt as _, TryStreamExt as _, executor::block_on, stream};
+/// use shardstream::adapters::StreamExt as _;
+///
+/// let batches = stream::iter(0..10).map(Ok).pipeline().filter(|n| n % 2 == 0).batch(3);
+/// let batches: Vec<_> = block_on(batches.try_collect())?;
+/// assert_eq!(*batches[1], [6, 8]);
+/// # Ok::<_, shardstream::Error>(())
+/// ```
+pub trait StreamExt: Stream + Sized {
+    /// A pipeline of these items.
+    fn pipeline<T>(self) -> Pipeline<Self, T>
+    where
+        Self: Stream<Item = Result<T>>,
+    {
+        Pipeline::new(self)
+    }
+}
+
+impl<S: Stream> StreamExt for S {}

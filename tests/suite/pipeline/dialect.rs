@@ -1,0 +1,145 @@
+//! The stages of a loader and of a pipeline have the same names, arguments and results: one chain of calls is
+//! run in both, after another first line.
+
+use super::{VersionedSource, number};
+use futures::StreamExt as _;
+use shardstream::adapters::{Fit, GroupBy, Pack, PackedRow};
+use shardstream::loader::LastBatch;
+use shardstream::prelude::*;
+use shardstream::{Error, Result};
+use std::fmt::Debug;
+
+const EPOCH: u64 = 3;
+
+fn dataset() -> Dataset {
+    let source = VersionedSource::of(&[5, 9, 7, 4]);
+    source.dataset(4).streams(1).shuffle_shards(true).seed(11).build().unwrap()
+}
+
+fn shown<T: Debug>(batches: Vec<Result<Batch<T>>>) -> Vec<String> {
+    let show = |batch: Batch<T>| format!("{} of {:?}", batch.valid(), &batch[..]);
+    batches.into_iter().map(|batch| batch.map_or_else(|error| format!("{error:#}"), show)).collect()
+}
+
+/// Checks that a chain of stages gives the same batches in a loader without and with threads, and in a
+/// pipeline of an iterator and of a stream.
+macro_rules! same {
+    ($($stages:tt)*) => {{
+        let chain = stringify!($($stages)*);
+        let [inline, threads] = [0, 2].map(|threads| {
+            let loader = Loader::builder(dataset()) $($stages)*.threads(threads).build().unwrap();
+            shown(loader.epoch(EPOCH).collect())
+        });
+        let iterated = shown((dataset().samples(EPOCH) $($stages)*).collect());
+        let streamed = (dataset().stream(EPOCH) $($stages)*).collect::<Vec<_>>();
+        assert_eq!(inline, iterated, "{chain}");
+        assert_eq!(threads, iterated, "{chain}");
+        assert_eq!(shown(futures::executor::block_on(streamed)), iterated, "{chain}");
+        assert!(iterated.len() > 1, "{chain}");
+        iterated
+    }};
+}
+
+fn class(mut sample: Sample) -> Result<i64> {
+    sample.take::<i64>("cls")
+}
+
+fn key(sample: &Sample) -> String {
+    sample.key().to_owned()
+}
+
+/// A document of up to four tokens.
+fn document(sample: Sample) -> Result<Vec<u64>> {
+    Ok(vec![number(&sample); number(&sample) as usize % 5])
+}
+
+/// A stage that gives each item with the one before it.
+#[derive(Default)]
+struct Pairs(Option<u64>);
+
+impl shardstream::adapters::Stage<u64> for Pairs {
+    type Out = (u64, u64);
+
+    fn push(&mut self, item: u64) -> Option<Result<(u64, u64)>> {
+        self.0.replace(item).map(|before| Ok((before, item)))
+    }
+}
+
+#[test]
+fn stages_of_a_loader_are_those_of_a_pipeline() {
+    let numbers = |sample: Sample| Ok(number(&sample));
+    same!(.map(numbers).batch(4));
+    same!(.filter(|sample| !sample.key().ends_with('2')).map(numbers).batch(4));
+    same!(.map(numbers).filter(|number| number % 3 > 0).batch(4));
+    same!(.filter_map(|sample| Ok((number(&sample) % 2 > 0).then(|| key(&sample)))).batch(4));
+    same!(.flat_map(|sample| Ok(vec![key(&sample); number(&sample) as usize % 3])).batch(4));
+    same!(.decode(Decoder::new()).map(class).batch(4));
+    same!(.decode(Decoder::new()).to_tuple::<(i64,)>(["cls"]).batch(4));
+    same!(.decode(Decoder::new()).rename([("label", "cls")]).map(|mut s| s.take::<i64>("label")).batch(4));
+    let names = |sample: Sample| Ok(sample.fields().map(|(name, _)| name.to_owned()).collect::<Vec<_>>());
+    same!(.rename_only([("label", "cls")]).map(names).batch(4));
+    same!(.map(document).chunked(3, 9).batch(4));
+    same!(.map(document).chunked(4, None).batch(2));
+    let padded = |row: PackedRow<u64>| Ok(row.padded(6, 0));
+    same!(.map(document).pack(6).map(padded).batch(2));
+    same!(.map(document).pack(Pack::new(6).look_ahead(3).fit(Fit::First)).map(padded).batch(2));
+    same!(.map(numbers).group_by(2, |number| Ok(number % 3)).batch(3));
+    let groups = || GroupBy::new(3, |number: &u64| Ok(number % 2)).max_waiting(4);
+    same!(.map(numbers).stage("groups", groups).batch(3));
+    same!(.map(numbers).stage("pairs", Pairs::default).batch(3));
+}
+
+/// The samples of a dataset with one stream are shuffled by the same random numbers.
+#[test]
+fn a_shuffle_is_the_same_in_a_pipeline() {
+    let keys = |sample: Sample| Ok(key(&sample));
+    let shuffled = same!(.shuffle(6).map(keys).batch(4));
+    assert_ne!(shuffled, same!(.map(keys).batch(4)));
+    same!(.filter(|sample| !sample.key().ends_with('2')).shuffle(6).map(keys).batch(4));
+    same!(.shuffle(6).shuffle_bytes(500).map(keys).batch(4));
+}
+
+#[test]
+fn the_last_batch_is_the_same_in_a_pipeline() {
+    let keys = |sample: Sample| Ok(key(&sample));
+    for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
+        same!(.map(keys).batch(4).last_batch(last));
+    }
+    let repeated = dataset().samples(EPOCH).batch(4).last_batch(LastBatch::Repeat).next().unwrap();
+    assert!(repeated.unwrap_err().to_string().contains("only a `Loader`"));
+}
+
+/// An error has no place in a batch, and the batch continues.
+#[test]
+fn errors_are_the_same_in_a_pipeline() {
+    let fails = |sample: Sample| match number(&sample) % 5 {
+        3 => Err(Error::step("three").with_key(sample.key())),
+        _ => Ok(number(&sample)),
+    };
+    let found = |items: Vec<Result<Batch<u64>>>| -> (Vec<u64>, usize) {
+        let errors = items.iter().filter(|item| item.is_err()).count();
+        (items.into_iter().flatten().flatten().collect(), errors)
+    };
+    let looped = Loader::builder(dataset()).map(fails).batch(4).build().unwrap();
+    let pipeline = dataset().samples(EPOCH).map(fails).batch(4);
+    assert_eq!(found(looped.epoch(EPOCH).collect()), found(pipeline.collect()));
+}
+
+/// A bad option is an error that names the stage, in both.
+#[test]
+fn bad_options_are_the_same_in_a_pipeline() {
+    macro_rules! refused {
+        ($($stages:tt)*) => {
+            let built = Loader::builder(dataset()) $($stages)*.build().map(drop).unwrap_err();
+            let first = (dataset().samples(EPOCH) $($stages)*).next().unwrap().map(drop).unwrap_err();
+            assert_eq!(built.to_string(), first.to_string());
+        };
+    }
+    refused!(.batch(0));
+    refused!(.map(document).pack(0).batch(2));
+    refused!(.map(document).chunked(0, None).batch(2));
+    refused!(.group_by(0, |sample| Ok(number(sample))).batch(2));
+    let pairs = || GroupBy::new(1, |sample: &Sample| Ok(number(sample))).max_waiting(0);
+    refused!(.stage("pairs", pairs).batch(2));
+    refused!(.rename([("a", "cls"), ("a", "bin")]).batch(2));
+}
