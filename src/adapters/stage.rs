@@ -67,8 +67,8 @@ pub trait Stage<In> {
     }
 
     /// What a [loader](crate::loader::LoaderBuilder::stage) saves to restore the stage: the oldest input that
-    /// it still needs, and its own numbers. Default: none, and the stage is run again from the last input that
-    /// found it [fresh](Stage::is_fresh). A stage returns it always or never. It is called once for each
+    /// it still needs, and its own numbers. Default: none, and the stage is run again from the last input
+    /// that found it [fresh](Stage::is_fresh). A stage returns it always or never. It is called once for each
     /// batch, and before the first input.
     fn save(&self) -> Option<SavedStage> {
         None

@@ -1,4 +1,5 @@
-//! The format of a state: `docs/state.schema.json` is what the library writes and reads, and the page lists it.
+//! The format of a state: `docs/state.schema.json` is what the library writes and reads, and the page lists
+//! it.
 
 use crate::support::{root, state_schema};
 use serde_json::Value as Json;

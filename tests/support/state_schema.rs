@@ -1,4 +1,5 @@
-//! Checks the text of a state against `docs/state.schema.json`, with as much of JSON Schema as that file uses.
+//! Checks the text of a state against `docs/state.schema.json`, with as much of JSON Schema as that file
+//! uses.
 
 use super::root;
 use serde_json::{Map, Value as Json};

@@ -164,7 +164,8 @@ fn no_skip_is_counted_twice_after_a_restore() {
     }
 }
 
-/// Gives what it gets, and does not say that it holds nothing: it is run again from the beginning of the pass.
+/// Gives what it gets, and does not say that it holds nothing: it is run again from the beginning of the
+/// pass.
 struct Passing;
 
 impl Stage<u64> for Passing {
