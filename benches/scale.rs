@@ -189,8 +189,8 @@ fn ranks(text: &str, streams: usize) -> Vec<State> {
     let document: Value = serde_json::from_str(text).unwrap();
     let of_rank = |rank: usize| {
         let mut document = document.clone();
-        for (lane, at) in (0..streams).zip(document["at"].as_array_mut().unwrap()) {
-            at["stream"] = (rank + lane * RANKS).into();
+        for (local_stream, at) in (0..streams).zip(document["at"].as_array_mut().unwrap()) {
+            at["stream"] = (rank + local_stream * RANKS).into();
         }
         document.to_string().parse().unwrap()
     };

@@ -85,7 +85,7 @@ impl TensorBatch {
     /// use another seed for each.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
-        let (epoch, index) = self.state.as_ref().map_or((0, 0), |state| (state.epoch(), state.place()));
+        let (epoch, index) = self.state.as_ref().map_or((0, 0), |state| (state.epoch(), state.batch_key()));
         Rng::keyed(Purpose::Batch, seed, epoch, index)
     }
 

@@ -64,8 +64,8 @@ impl Columns {
         self.check()?;
         let samples: Vec<Sample> = samples.into_iter().collect();
         let collator = Collator::new(self.clone(), samples.len());
-        let mut seats = collator.slots();
-        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), seats.next_row());
+        let mut allocator = collator.slots();
+        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), allocator.next_row());
         let rows = samples.iter().map(row).collect::<Result<_>>()?;
         collator.batch(rows, samples.len())
     }
@@ -132,8 +132,8 @@ impl Collator {
     }
 
     /// Writes a sample into its slots.
-    pub(crate) fn row(&self, sample: &Sample, seed: u64, seat: RowSlots) -> Result<Row> {
-        let mut slots = seat.into_iter();
+    pub(crate) fn row(&self, sample: &Sample, seed: u64, row_slots: RowSlots) -> Result<Row> {
+        let mut slots = row_slots.into_iter();
         let columns = &self.0.columns;
         let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
         for output in &columns.outputs {

@@ -273,12 +273,12 @@ mod tests {
     fn the_content_of_an_earlier_batch_is_overwritten() {
         let columns = Columns::new().with("x", Optional::new(Tokens::<u8>::new("x", 4).mask()));
         let collator = crate::collate::Collator::new(columns, 2);
-        let mut seats = collator.slots();
+        let mut allocator = collator.slots();
         for values in [["[1, 2, 3, 4]", "[5, 6, 7, 8]"].map(Some), [None, None]] {
             let rows = values.map(|value| {
                 let sample = Sample::new("k");
                 let sample = if let Some(value) = value { sample.with("x", value) } else { sample };
-                collator.row(&sample, 0, seats.next_row()).unwrap()
+                collator.row(&sample, 0, allocator.next_row()).unwrap()
             });
             let batch = collator.batch(rows.into(), 2).unwrap();
             let wanted = |tensor: &str, byte: u8| batch[tensor].as_bytes().iter().all(|found| *found == byte);

@@ -272,9 +272,9 @@ mod tests {
     fn samples_that_pad_a_batch_are_left_out() {
         let columns = Columns::new().with("x", column(2, 4));
         let collator = Collator::new(columns, 3);
-        let mut seats = collator.slots();
+        let mut allocator = collator.slots();
         let rows = samples(&[vec![1, 2], vec![3], vec![3]]);
-        let rows = rows.iter().map(|sample| collator.row(sample, 0, seats.next_row()).unwrap()).collect();
+        let rows = rows.iter().map(|sample| collator.row(sample, 0, allocator.next_row()).unwrap()).collect();
         let batch = collator.batch(rows, 2).unwrap();
         assert_eq!(unpacked(&batch, 4), [vec![1, 2], vec![3]]);
         let nothing = collator.batch(Vec::new(), 0).unwrap();

@@ -174,7 +174,7 @@ mod tests {
     fn slots_are_not_copied_and_old_numbers_are_overwritten() {
         let columns = Columns::new().with("x", Stack::new(["a", "b", "c"], Scalar::<i64>::new));
         let collator = Collator::new(columns, 2);
-        let mut seats = collator.slots();
+        let mut allocator = collator.slots();
         let mut places = Vec::new();
         for numbers in [[1, 2, 3].map(Some), [None, Some(4), None]] {
             let rows = [0, 10].map(|more| {
@@ -184,9 +184,9 @@ mod tests {
                         sample.set(field, number + more);
                     }
                 }
-                let seat = seats.next_row();
-                places.push(seat[0].as_ptr());
-                collator.row(&sample, 0, seat).unwrap()
+                let row_slots = allocator.next_row();
+                places.push(row_slots[0].as_ptr());
+                collator.row(&sample, 0, row_slots).unwrap()
             });
             let batch = collator.batch(rows.into(), 2).unwrap();
             assert_eq!(batch["x"].as_bytes().as_ptr(), places[places.len() - 2]);

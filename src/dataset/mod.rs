@@ -123,11 +123,8 @@ impl Dataset {
         Dataset(Arc::new(DatasetState { number, plan, ..DatasetState::clone(&self.0) }))
     }
 
-    /// The random numbers of the shuffle buffer of a stream. Public for tests, which compare a loader with the
-    /// adapters.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn shuffle_rng(&self, epoch: u64, stream: usize) -> Rng {
+    /// The random numbers of the shuffle buffer of a stream.
+    pub(crate) fn shuffle_rng(&self, epoch: u64, stream: usize) -> Rng {
         Rng::of_dataset(self.0.number, Purpose::Shuffle, self.0.seed, epoch, stream as u64)
     }
 

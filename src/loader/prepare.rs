@@ -112,7 +112,7 @@ impl Settings {
         for (local_stream, &stream) in mine.iter().enumerate() {
             let of_stream = || states.iter().skip(local_stream).step_by(mine.len());
             let order = self.dataset_order(stream, &header);
-            let taken = of_stream().map(StreamState::places).sum();
+            let taken = of_stream().map(StreamState::items_and_gaps).sum();
             let numbers = (0..self.parts.len()).map(|dataset| dataset * mine.len() + local_stream).collect();
             mixed_streams.push(MixedStream::new(numbers, order, taken, self.repeats(of_stream())));
         }
@@ -207,7 +207,8 @@ impl Settings {
 
     /// The order of the items that are left, and where batches end.
     fn sequence_config(&self, run: EpochRange, reached: Reached) -> Result<SequenceConfig> {
-        let steps = |lengths: StreamLengths| self.last.equal_steps(&lengths, self.step_size(), reached.slots);
+        let steps =
+            |lengths: StreamLengths| self.last.equal_steps(&lengths, self.step_size(), reached.next_number);
         let batching = match (run, self.last) {
             (EpochRange::EpochsFrom(_), _) => Batching::Aligned,
             (_, last) => match (self.lengths().and_then(steps), last) {
@@ -218,13 +219,13 @@ impl Settings {
         };
         let repeat_streams = matches!(self.last, LastBatch::Drop | LastBatch::Repeat)
             && matches!(batching, Batching::Steps(_));
-        if repeat_streams && reached.furthest > reached.slots {
+        if repeat_streams && reached.furthest > reached.next_number {
             let what = "an error ended the run of a rank some steps before that of another, and with \
                         `LastBatch::Drop` or `Repeat` the steps between would not be full: merge the states \
                         of a step that all ranks have taken";
             return Err(misfit(what));
         }
-        let (rank, batch, first_number) = (self.reader(), self.batch, reached.slots);
+        let (rank, batch, first_number) = (self.reader(), self.batch, reached.next_number);
         let shapes = self.shapes()?;
         if let Some(mut shapes) = shapes.clone() {
             shapes.seek(first_number);

@@ -201,9 +201,9 @@ impl Settings {
 
     /// The sequence number from which on items are left, as of a state.
     pub(super) fn reached(&self, state: Option<&State>) -> Reached {
-        let (slots, furthest) = state.map_or((0, 0), |state| (state.slots(), state.furthest()));
+        let (next_number, furthest) = state.map_or((0, 0), |state| (state.next_number(), state.furthest()));
         // With several shapes, steps have several sizes.
-        Reached { slots, furthest, step: self.buckets.is_none().then(|| self.step_size()) }
+        Reached { next_number, furthest, step: self.buckets.is_none().then(|| self.step_size()) }
     }
 
     /// The record of a run that starts.

@@ -25,8 +25,8 @@ impl Settings {
         let mine = at.streams.len() / self.parts.len().max(1);
         let of_stream = |stream: usize| at.streams.iter().skip(stream).step_by(mine);
         let taken: Vec<u64> =
-            (0..mine).map(|stream| of_stream(stream).map(StreamState::places).sum()).collect();
-        let Some(left) = self.steps_from(run, at.reached.slots, &taken) else {
+            (0..mine).map(|stream| of_stream(stream).map(StreamState::items_and_gaps).sum()).collect();
+        let Some(left) = self.steps_from(run, at.reached.next_number, &taken) else {
             return config(
                 "steps can be skipped where the lengths of all streams are known: give each dataset an \
                  index, do not resample it, and use no stage that changes the number of items",
@@ -43,7 +43,7 @@ impl Settings {
         }
         let RankPosition { mut streams, reached, batches } = at;
         let covered = left.covered_by(steps).checked_mul(self.step_size());
-        let Some(next_number) = covered.and_then(|numbers| numbers.checked_add(reached.slots)) else {
+        let Some(next_number) = covered.and_then(|numbers| numbers.checked_add(reached.next_number)) else {
             return Err(misfit(format!("{steps} steps are more than can be counted")));
         };
         for local_stream in 0..mine {
@@ -52,7 +52,7 @@ impl Settings {
             let Some(stream) = of_stream.first().map(|at| at.stream) else { continue };
             let count = header.streams as u64;
             let until = next_number.saturating_sub(stream as u64).div_ceil(count);
-            let taken: u64 = of_stream.iter().map(|at| at.places()).sum();
+            let taken: u64 = of_stream.iter().map(|at| at.items_and_gaps()).sum();
             let order = self.dataset_order(stream, header);
             let more = self.inputs_of_stream(&of_stream, order, (taken, until), run)?;
             for ((at, part), inputs) in of_stream.iter_mut().zip(&self.parts).zip(more) {

@@ -42,10 +42,13 @@ impl Settings {
     pub(super) fn steps_left(&self, state: &State) -> Option<u64> {
         let of_stream = |stream: &usize| {
             let datasets = 0..self.parts.len();
-            datasets.filter_map(|dataset| state.stream(dataset, *stream)).map(StreamState::places).sum()
+            datasets
+                .filter_map(|dataset| state.stream(dataset, *stream))
+                .map(StreamState::items_and_gaps)
+                .sum()
         };
         let taken: Vec<u64> = self.streams().iter().map(of_stream).collect();
-        Some(match self.steps_from(state.header().run, state.slots(), &taken)? {
+        Some(match self.steps_from(state.header().run, state.next_number(), &taken)? {
             // Samples that failed may have left less than the lengths promise.
             StepsLeft::WithItems(..) if state.end() == RunEnd::Ended => 0,
             left => left.count(),

@@ -19,8 +19,8 @@ pub(crate) struct WeightChange {
 ///
 /// Items are grouped into [windows](super::window) whose length is the sum of the weights. In each window
 /// every dataset gives exactly as many items as its weight, in a random order that depends only on the seed,
-/// the stream and the first index of the window. A change of the weights starts a new window, so the order after it does not
-/// depend on the weights before.
+/// the stream and the first index of the window. A change of the weights starts a new window, so the order
+/// after it does not depend on the weights before.
 #[derive(Debug, Clone)]
 pub(crate) struct DatasetOrder {
     /// By their first index; the first one starts at 0.

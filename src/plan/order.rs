@@ -190,7 +190,7 @@ mod tests {
             let order = EpochOrder::new(
                 counts.len(), shuffled.then_some(OrderKey { dataset: 3, seed: 1, epoch: 2 }), Some(&counts),
             );
-            let row = (0..order.len()).map(|place| order.at(place));
+            let row = (0..order.len()).map(|number| order.at(number));
             let row = row.flat_map(|shard| (0..counts[shard]).map(move |sample| (shard, sample)));
             let expected: Vec<_> = row.skip(start as usize).take(length as usize).collect();
             let slices = order.slices(&counts, start..start + length);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// Iterates over the steps of a job, each of which has one of several shapes.
 ///
-/// Steps are grouped into [windows](super::window) whose length is the sum of the shares. In each window every
-/// shape has exactly as many steps as its share, in a random order that depends on the seed and the number of
-/// the window.
+/// Steps are grouped into [windows](super::window) whose length is the sum of the shares. In each window
+/// every shape has exactly as many steps as its share, in a random order that depends on the seed and the
+/// number of the window.
 #[derive(Debug, Clone)]
 pub(crate) struct Shapes {
     shares: Arc<[u32]>,

@@ -237,7 +237,7 @@ impl State {
         let datasets = self.outcomes(&here, &matches);
         self.check_allowed(&here, &datasets, changes)?;
         let anew = |dataset: &DatasetChange| dataset.outcome != Outcome::Continues;
-        let from = self.slots();
+        let from = self.next_number();
         let moved = matches.iter().enumerate().any(|(number, before)| *before != Some(number));
         let (weights, weights_before) = (here.weights_at(from), there.weights_at(from));
         let weighed = |header: &JobHeader| (header.schedule.clone(), header.weights_at(0));
@@ -267,11 +267,11 @@ impl State {
     fn outcomes(&self, here: &JobHeader, matches: &[Option<usize>]) -> Vec<DatasetChange> {
         let (there, first) = (self.header(), self.header.run.epoch());
         let of = |dataset: usize| self.streams.iter().filter(move |at| at.dataset == dataset);
-        let taken = |dataset| of(dataset).map(|at| at.digest.places()).fold(0, u64::saturating_add);
+        let taken = |dataset| of(dataset).map(|at| at.digest.with_skipped()).fold(0, u64::saturating_add);
         let next = |dataset: usize| {
             // With a stage that has memory, a state begins before the last returned item.
             let has_begun =
-                |at: &&StreamState| at.cursor.pass > 0 || at.cursor.taken > 0 || at.digest.places() > 0;
+                |at: &&StreamState| at.cursor.pass > 0 || at.cursor.taken > 0 || at.digest.with_skipped() > 0;
             let begun = of(dataset).filter(has_begun).map(|at| &at.cursor);
             let passes = begun.map(|at| at.pass.max(at.given_pass) + 1).max().unwrap_or(0);
             let begins = there.datasets.get(dataset).map_or(0, |was| was.begins);
@@ -370,13 +370,13 @@ impl State {
         };
         let lost = |stream: usize| -> Digest {
             let lost = self.streams.iter().filter(|at| at.stream == stream && !kept(at.dataset));
-            // Slots that stayed empty count as skipped.
-            let places = |at: &StreamState| {
+            // Gaps count as skipped.
+            let lost_items = |at: &StreamState| {
                 let mut digest = at.digest.merge(at.before);
                 digest.pass_over(at.empty);
                 digest
             };
-            lost.map(places).sum()
+            lost.map(lost_items).sum()
         };
         let all = (0..matches.len()).flat_map(|number| (0..here.streams).map(move |stream| (number, stream)));
         let carried = all.map(|(number, stream)| {

@@ -1,7 +1,8 @@
 //! Checks that a document can be the state of a loader.
 //!
 //! Documents come from disks and from other people. A state that contradicts itself is refused when it is
-//! read, so that a loader cannot overflow a count, or search forever for a slot that no rank has passed.
+//! read, so that a loader cannot overflow a count, or search forever for a sequence number that no rank has
+//! passed.
 
 use super::{Cursor, DatasetHeader, MAX_COUNT, Reached, State, StreamState};
 use std::collections::BTreeMap;
@@ -14,16 +15,19 @@ impl State {
         if !sorted || !streams.iter().all(known) {
             return Err("its streams are out of order, or not those of the job".into());
         }
-        let Reached { slots, furthest, step: _ } = *reached;
+        let Reached { next_number, furthest, step: _ } = *reached;
         if furthest > MAX_COUNT || *batches > furthest {
-            return Err(format!("{furthest} slots and {batches} batches are more than there can be"));
+            return Err(format!(
+                "{furthest} sequence numbers and {batches} batches are more than there can be"
+            ));
         }
         if *skip > MAX_COUNT {
             return Err(format!("{skip} steps to skip are more than there can be"));
         }
-        if furthest < slots {
+        if furthest < next_number {
             return Err(format!(
-                "no rank has come further than {furthest} slots, and all have passed {slots}"
+                "no rank has come further than sequence number {furthest}, and all have passed those before \
+                 {next_number}"
             ));
         }
         let far = |dataset: &DatasetHeader| dataset.begins.max(dataset.number) > MAX_COUNT;
@@ -36,13 +40,13 @@ impl State {
             at.check(whole)
                 .map_err(|what| format!("dataset {}, stream {}: {what}", at.dataset, at.stream))?;
             let sum: &mut u64 = taken.entry(at.stream).or_default();
-            *sum = sum.saturating_add(at.places());
+            *sum = sum.saturating_add(at.items_and_gaps());
         }
         for (stream, taken) in taken {
-            let places = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
-            if taken > places {
+            let most = furthest.saturating_sub(stream as u64).div_ceil(header.streams as u64);
+            if taken > most {
                 return Err(format!(
-                    "stream {stream}: {taken} samples were taken, and {furthest} slots have {places} places \
+                    "stream {stream}: {taken} items were taken, and {furthest} sequence numbers have {most} \
                      for it"
                 ));
             }
@@ -63,7 +67,7 @@ impl StreamState {
         if whole && (cursor.past > 0 || cursor.stage.is_some()) {
             return Err("outputs are to be made again, and no stage holds any");
         }
-        if whole && cursor.pass == 0 && cursor.taken < digest.places() {
+        if whole && cursor.pass == 0 && cursor.taken < digest.with_skipped() {
             return Err("the samples of the digest are not those that were taken");
         }
         cursor.check()

@@ -8,7 +8,7 @@ use std::iter::Sum;
 /// A hash of the samples that were consumed, and of their order.
 ///
 /// Every sample adds two numbers: a hash of the sample (its dataset, epoch, shard and number), and a hash of
-/// the sample and its slot in the sequence of the whole job. A sum does not depend on the order of its terms,
+/// the sample and its sequence number in the whole job. A sum does not depend on the order of its terms,
 /// so the digests of all ranks [add up](Digest::merge) to that of the job, for any number of ranks. Two jobs
 /// with the same [`order`](Digest::order) have seen the same samples in the same order. An epoch whose
 /// [`content`](Digest::content) is that of [`Dataset::digest`](crate::Dataset::digest) has seen each sample
@@ -55,7 +55,7 @@ impl Digest {
     }
 
     /// The number of samples, including those that were skipped.
-    pub(crate) fn places(&self) -> u64 {
+    pub(crate) fn with_skipped(&self) -> u64 {
         self.samples.saturating_add(self.skipped)
     }
 
@@ -75,15 +75,15 @@ impl Digest {
         }
     }
 
-    /// Adds a sample of the dataset of this number, at this slot of the job's sequence.
-    pub(crate) fn add(&mut self, slot: u64, dataset: usize, position: Position) {
+    /// Adds a sample of the dataset of this number, with this sequence number.
+    pub(crate) fn add(&mut self, number: u64, dataset: usize, position: Position) {
         let Position { epoch, shard, sample, part, .. } = position;
         let identity = hash([dataset as u64, epoch, shard, sample]);
         // The hash of a whole sample is that of the first release.
         let identity = if part == 0 { identity } else { hash([identity, part]) };
         self.samples += 1;
         self.content = self.content.wrapping_add(identity);
-        self.order = self.order.wrapping_add(hash([identity, slot]));
+        self.order = self.order.wrapping_add(hash([identity, number]));
     }
 }
 
@@ -135,8 +135,8 @@ mod tests {
 
     fn digest(samples: &[(u64, u64)]) -> Digest {
         let mut digest = Digest::default();
-        for &(slot, sample) in samples {
-            digest.add(slot, 0, Position { sample, ..Position::default() });
+        for &(number, sample) in samples {
+            digest.add(number, 0, Position { sample, ..Position::default() });
         }
         digest
     }
@@ -155,7 +155,7 @@ mod tests {
         let mut skipped = whole;
         skipped.pass_over(2);
         skipped.pass_over(3);
-        assert_eq!((skipped.skipped(), skipped.samples(), skipped.places()), (5, 2, 7));
+        assert_eq!((skipped.skipped(), skipped.samples(), skipped.with_skipped()), (5, 2, 7));
         assert_eq!((skipped.order(), skipped.content()), (whole.order(), whole.content()));
         assert_ne!(skipped, whole);
         assert_eq!(skipped.to_string(), format!("{whole}+skipped 5"));

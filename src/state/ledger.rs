@@ -148,16 +148,16 @@ impl Ledger {
     }
 
     /// Records a number of slots that were filled with copies of another sample.
-    pub(crate) fn pad(&mut self, places: u64) {
-        if places > 0 {
-            self.change(|record| add(&mut record.padded, places));
+    pub(crate) fn pad(&mut self, slots: u64) {
+        if slots > 0 {
+            self.change(|record| add(&mut record.padded, slots));
         }
     }
 
     /// Records a number of slots that were filled with samples of the beginning of the epoch.
-    pub(crate) fn repeat(&mut self, places: u64) {
-        if places > 0 {
-            self.change(|record| add(&mut record.repeated, places));
+    pub(crate) fn repeat(&mut self, slots: u64) {
+        if slots > 0 {
+            self.change(|record| add(&mut record.repeated, slots));
         }
     }
 
@@ -342,9 +342,9 @@ impl fmt::Display for Ledger {
             write!(f, "{separator}{count} {kind}")?;
             separator = ", ";
         }
-        for (places, what) in [(self.padded(), "padded"), (self.repeated(), "repeated")] {
-            if places > 0 {
-                write!(f, "; {places} places {what}")?;
+        for (slots, what) in [(self.padded(), "padded"), (self.repeated(), "repeated")] {
+            if slots > 0 {
+                write!(f, "; {slots} slots {what}")?;
             }
         }
         let shown = if f.alternate() { usize::MAX } else { MAX_SHOWN };

@@ -11,8 +11,8 @@ impl State {
     /// the same step: after the same number of batches, or after the last batch of a rank that has fewer,
     /// because its run has ended: with nothing left, or with an error such as a network outage.
     ///
-    /// Ranks may have reached different slots of the sequence, since a rank leaves out batches in which it
-    /// has nothing: each stream resumes at its own slot.
+    /// Ranks may have reached different sequence numbers, since a rank leaves out batches in which it
+    /// has nothing: each stream resumes at its own.
     ///
     /// Ranks that [read the same](crate::Topology::with_data_parallel) have the same streams. Their states
     /// must agree, and each stream counts once; one of these states is enough.
@@ -27,27 +27,29 @@ impl State {
         };
         let header = Arc::clone(&states[0].header);
         let mut streams: BTreeMap<_, (usize, StreamState)> = BTreeMap::new();
-        for (rank, state) in states.iter().enumerate() {
+        for (number, state) in states.iter().enumerate() {
             if let Some(difference) = state.header.difference(&header) {
-                return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
+                return Err(misfit(format!(
+                    "state {number} is not of the same job as state 0: {difference}"
+                )));
             }
         }
         let step = states[0].reached.step;
-        if let Some(rank) = states.iter().position(|state| state.reached.step != step) {
+        if let Some(number) = states.iter().position(|state| state.reached.step != step) {
             let shown = |step: Option<u64>| step.map_or("several".into(), |step| step.to_string());
             let message = format!(
-                "a batch of all ranks has {} items by state 0, and {} by state {rank}: give all ranks \
+                "a batch of all ranks has {} items by state 0, and {} by state {number}: give all ranks \
                  batches of the same size",
                 shown(step),
-                shown(states[rank].reached.step)
+                shown(states[number].reached.step)
             );
             return Err(misfit(message));
         }
-        for (rank, state) in states.iter().enumerate() {
+        for (number, state) in states.iter().enumerate() {
             // A rank whose run has ended takes no further steps.
             if state.batches != batches && state.end == RunEnd::Open {
                 let message = format!(
-                    "state {rank} was taken after {} batches and before its end, another one after \
+                    "state {number} was taken after {} batches and before its end, another one after \
                      {batches}: take them at the same step",
                     state.batches
                 );
@@ -56,16 +58,16 @@ impl State {
             if state.skip != states[0].skip {
                 let (first, here) = (states[0].skip, state.skip);
                 return Err(misfit(format!(
-                    "state 0 skips {first} steps, and state {rank} {here}: skip steps of the merged state"
+                    "state 0 skips {first} steps, and state {number} {here}: skip steps of the merged state"
                 )));
             }
             for stream in state.streams.iter() {
                 match streams.entry((stream.dataset, stream.stream)) {
-                    Entry::Vacant(entry) => drop(entry.insert((rank, stream.clone()))),
+                    Entry::Vacant(entry) => drop(entry.insert((number, stream.clone()))),
                     Entry::Occupied(entry) => {
                         let (first, twin) = entry.into_mut();
                         if let Some(difference) = twin.difference(stream) {
-                            return Err(misfit(disagreement((*first, rank), stream, &difference)));
+                            return Err(misfit(disagreement((*first, number), stream, &difference)));
                         }
                         twin.ledger.keep_least(&stream.ledger);
                     }
@@ -75,7 +77,7 @@ impl State {
         let ended = states.iter().all(|state| state.end == RunEnd::Ended);
         let end = if ended { RunEnd::Ended } else { RunEnd::Open };
         let reached = Reached {
-            slots: states.iter().map(State::slots).min().unwrap_or_default(),
+            next_number: states.iter().map(State::next_number).min().unwrap_or_default(),
             furthest: states.iter().map(State::furthest).max().unwrap_or_default(),
             step,
         };

@@ -96,25 +96,26 @@ pub(crate) enum RunEnd {
     Failed,
 }
 
-/// The slots of the job's sequence that have been passed.
+/// The sequence numbers of the job that have been passed.
 ///
-/// Ranks may have reached different slots: if the lengths of streams are unknown, a rank leaves out batches
-/// in which its own streams have nothing left, or skips the empty slots. The number of samples taken of each
-/// stream says which of its slots have not been passed.
+/// Ranks may have reached different numbers: if the lengths of streams are unknown, a rank leaves out batches
+/// in which its own streams have nothing left, or skips gaps. The number of items taken of each stream says
+/// which of its numbers have not been passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reached {
-    /// Number of slots that all ranks have passed.
-    pub(crate) slots: u64,
-    /// Number of slots that the furthest rank has passed; at least `slots`.
+    /// The first number that not all ranks have passed.
+    pub(crate) next_number: u64,
+    /// The first number that the furthest rank has not passed; at least `next_number`.
     pub(crate) furthest: u64,
-    /// Number of slots of a batch of all ranks. None if batches have several shapes, and so several sizes.
+    /// Number of sequence numbers of a batch of all ranks. None if batches have several shapes, and so
+    /// several sizes.
     pub(crate) step: Option<u64>,
 }
 
 impl Reached {
-    /// The same, after `slots` slots.
-    pub(crate) fn at(self, slots: u64) -> Self {
-        Reached { slots, furthest: self.furthest.max(slots), ..self }
+    /// The same, before sequence number `next_number`.
+    pub(crate) fn at(self, next_number: u64) -> Self {
+        Reached { next_number, furthest: self.furthest.max(next_number), ..self }
     }
 }
 
@@ -125,7 +126,7 @@ struct StateDocument {
     shardstream_state: Version,
     #[serde(rename = "of")]
     header: Arc<JobHeader>,
-    slots: u64,
+    next_number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     furthest: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,21 +224,21 @@ impl State {
         &self.header
     }
 
-    /// Number of slots that all ranks whose streams these are have passed.
-    pub(crate) fn slots(&self) -> u64 {
-        self.reached.slots
+    /// The first sequence number that not all ranks whose streams these are have passed.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.reached.next_number
     }
 
-    /// Number of slots that the furthest of them has passed.
+    /// The first sequence number that the furthest of them has not passed.
     pub(crate) fn furthest(&self) -> u64 {
         self.reached.furthest
     }
 
     /// A number that differs after every batch, and between ranks.
-    pub(crate) fn place(&self) -> u64 {
+    pub(crate) fn batch_key(&self) -> u64 {
         // With larger numbers some of these are equal, which breaks nothing.
         let stream = self.streams.first().map_or(0, |first| first.stream as u64);
-        (self.slots() << 20) ^ stream
+        (self.next_number() << 20) ^ stream
     }
 
     pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {
@@ -318,12 +319,12 @@ impl FromStr for State {
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let State { header, reached, batches, end, skip, streams } = self.clone();
-        let Reached { slots, furthest, step } = reached;
-        let furthest = Some(furthest).filter(|furthest| *furthest > slots);
+        let Reached { next_number, furthest, step } = reached;
+        let furthest = Some(furthest).filter(|furthest| *furthest > next_number);
         let document = StateDocument {
             shardstream_state: Version,
             header,
-            slots,
+            next_number,
             furthest,
             step,
             batches,
@@ -342,7 +343,7 @@ impl<'de> Deserialize<'de> for State {
         let StateDocument {
             shardstream_state: Version,
             header,
-            slots,
+            next_number,
             furthest,
             step,
             batches,
@@ -351,7 +352,7 @@ impl<'de> Deserialize<'de> for State {
             skip,
             streams,
         } = StateDocument::deserialize(deserializer)?;
-        let reached = Reached { slots, furthest: furthest.unwrap_or(slots), step };
+        let reached = Reached { next_number, furthest: furthest.unwrap_or(next_number), step };
         let end = match (ended, failed) {
             (true, _) => RunEnd::Ended,
             (false, true) => RunEnd::Failed,

@@ -18,7 +18,7 @@ pub(crate) struct StreamState {
     pub(crate) cursor: Cursor,
     /// The digest of all samples taken, in all passes.
     pub(crate) digest: Digest,
-    /// Number of slots that were left empty because no item had their shape.
+    /// Number of gaps: no item had the shape of the step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) empty: u64,
     /// The failures that were skipped, in all passes.
@@ -44,9 +44,9 @@ impl StreamState {
         }
     }
 
-    /// Number of slots of the stream that have been passed.
-    pub(crate) fn places(&self) -> u64 {
-        self.digest.places().saturating_add(self.before.places()).saturating_add(self.empty)
+    /// Number of items and gaps of the stream that have been taken.
+    pub(crate) fn items_and_gaps(&self) -> u64 {
+        self.digest.with_skipped().saturating_add(self.before.with_skipped()).saturating_add(self.empty)
     }
 
     /// The same stream, of a dataset whose number has changed.
@@ -56,7 +56,8 @@ impl StreamState {
 
     /// Records that a failure in this epoch of the dataset was skipped.
     pub(crate) fn skip(&mut self, epoch: u64, error: &Error) {
-        // An item that waited for its slot may fail in a later epoch; entries are in the order of epochs.
+        // An item that waited for a step of its shape may fail in a later epoch; entries are in the order of
+        // epochs.
         let epoch = self.ledger.entries().last().map_or(epoch, |last| epoch.max(last.epoch));
         self.ledger.skip(self.dataset, self.stream, epoch, error);
     }

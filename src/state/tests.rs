@@ -7,7 +7,7 @@ fn document(rank: usize) -> Json {
         "seed": 42, "shards": 9, "names": "00000000000000ff", "order": "shuffled", "shuffle": 5,
         "weight": 1, "repeats": 2
     });
-    let place = |dataset: usize, stream: usize, taken: u64| {
+    let at = |dataset: usize, stream: usize, taken: u64| {
         let open =
             json!([{"slice": 0, "start": 0, "size": 10240, "version": "v1"}, {"slice": 2, "start": 3}]);
         let digest =
@@ -18,9 +18,9 @@ fn document(rank: usize) -> Json {
     json!({
         "shardstream_state": 1,
         "of": {"streams": 4, "read": {"epoch": 3}, "datasets": [dataset, dataset]},
-        "slots": 24,
+        "next_number": 24,
         "batches": 3,
-        "at": [place(0, rank, 4), place(0, rank + 2, 4), place(1, rank, 2), place(1, rank + 2, 2)],
+        "at": [at(0, rank, 4), at(0, rank + 2, 4), at(1, rank, 2), at(1, rank + 2, 2)],
     })
 }
 
@@ -125,8 +125,8 @@ fn twins_that_differ_are_named_with_the_difference() {
         let mut other = document(0);
         change(&mut other["at"][1]);
         let found = error(State::merge([state(0), state(1), parse(&other).unwrap()]));
-        let place = "stream 2 is in state 0 and in state 2, whose ranks must read the same, but ";
-        assert!(found.contains(place) && found.contains(expected), "{expected}: {found}");
+        let what = "stream 2 is in state 0 and in state 2, whose ranks must read the same, but ";
+        assert!(found.contains(what) && found.contains(expected), "{expected}: {found}");
     }
     let mut other = document(0);
     other["at"][3]["digest"]["order"] = json!("0f");
@@ -161,12 +161,15 @@ fn twins_may_have_other_messages() {
 fn a_rank_that_has_ended_waits_for_nobody() {
     for how in ["/ended", "/failed"] {
         let mut ended = with(0, how, json!(true));
-        let mut later = with(1, "/slots", json!(96));
+        let mut later = with(1, "/next_number", json!(96));
         later["batches"] = json!(12);
         let later = parse(&later).unwrap();
         let whole = State::merge([parse(&ended).unwrap(), later.clone()]).unwrap();
-        // Samples that the first rank may have left keep their slots.
-        assert_eq!((whole.slots(), whole.furthest(), whole.batches(), whole.end), (24, 96, 12, RunEnd::Open));
+        // Samples that the first rank may have left keep their sequence numbers.
+        assert_eq!(
+            (whole.next_number(), whole.furthest(), whole.batches(), whole.end),
+            (24, 96, 12, RunEnd::Open)
+        );
         assert_eq!(whole.to_string().parse::<State>().unwrap(), whole);
         ended["batches"] = json!(13);
         assert!(
@@ -179,15 +182,15 @@ fn a_rank_that_has_ended_waits_for_nobody() {
 }
 
 #[test]
-fn ranks_at_other_places_merge_and_those_with_other_batches_do_not() {
-    let with = |rank, slots: u64, step: Option<u64>| {
+fn ranks_at_other_numbers_merge_and_those_with_other_batches_do_not() {
+    let with = |rank, next_number: u64, step: Option<u64>| {
         let mut document = document(rank);
-        document["slots"] = json!(slots);
+        document["next_number"] = json!(next_number);
         step.iter().for_each(|step| document["step"] = json!(step));
         parse(&document).unwrap()
     };
     let merged = State::merge([with(0, 24, Some(8)), with(1, 40, Some(8))]).unwrap();
-    assert_eq!((merged.slots(), merged.furthest()), (24, 40));
+    assert_eq!((merged.next_number(), merged.furthest()), (24, 40));
     let document: Json = serde_json::from_str(&merged.to_string()).unwrap();
     assert_eq!((&document["furthest"], &document["step"]), (&json!(40), &json!(8)));
     assert_eq!(State::merge([merged.clone()]).unwrap(), merged);
@@ -238,7 +241,7 @@ fn every_difference_between_jobs_is_named() {
     ];
     for (path, value, expected) in cases {
         let mut other = with(1, &path, value);
-        (other["slots"], other["batches"]) = (json!(96), json!(12));
+        (other["next_number"], other["batches"]) = (json!(96), json!(12));
         let other = parse(&other).unwrap();
         let found = error(State::merge([state(0), other]));
         assert!(
@@ -301,10 +304,10 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/at/0/dataset", json!(2), "out of order"),
         ("/of/datasets", json!([]), "not those of the job"),
         ("/of/streams", json!(0), "not those of the job"),
-        ("/slots", json!(huge), "more than there can be"),
-        ("/slots", json!(22), "6 samples were taken, and 22 slots have 5 places"),
-        ("/slots", json!(0), "more than there can be"),
-        ("/furthest", json!(23), "no rank has come further than 23 slots, and all have passed 24"),
+        ("/next_number", json!(huge), "more than there can be"),
+        ("/next_number", json!(22), "6 items were taken, and 22 sequence numbers have 5 for it"),
+        ("/next_number", json!(0), "more than there can be"),
+        ("/furthest", json!(23), "no rank has come further than sequence number 23"),
         ("/furthest", json!(huge), "more than there can be"),
         ("/batches", json!(huge), "more than there can be"),
         ("/of/origin", json!(25), "begins later than is possible"),
@@ -331,7 +334,7 @@ fn what_no_loader_can_have_seen_is_refused() {
     }
     for value in [json!(-1), json!(1.5), json!("1"), json!(null), json!(1e30)] {
         for path in [
-            "/slots",
+            "/next_number",
             "/batches",
             "/of/streams",
             "/at/0/cursor/taken",
@@ -345,7 +348,7 @@ fn what_no_loader_can_have_seen_is_refused() {
     // An empty job misses nothing, and checks do not loop over the largest number of streams.
     let none = json!({
         "shardstream_state": 1, "of": {"streams": usize::MAX, "read": {"epoch": 0}, "datasets": []},
-        "slots": 0, "batches": 0, "at": []
+        "next_number": 0, "batches": 0, "at": []
     });
     assert!(parse(&none).unwrap().is_whole());
     assert!(State::merge([parse(&none).unwrap()]).is_ok());

@@ -67,7 +67,7 @@ fn streams_of_a_rank_share_one_epoch_order() {
             assert!(!plan.stream(epoch, 0).is_empty());
             let memory = allocation_counter::measure(|| {
                 // Streams of a rank of 4,096.
-                for stream in (1..8).map(|lane| lane * 4096) {
+                for stream in (1..8).map(|local_stream| local_stream * 4096) {
                     assert!(plan.stream(epoch, stream).len() < 8);
                 }
             });

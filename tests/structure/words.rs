@@ -1,4 +1,4 @@
-//! Comments and pages use the terms of `docs/glossary.md`, and they and the code fit into 110 columns.
+//! Comments, pages and names in code use the terms of `docs/glossary.md`, and all fit into 110 columns.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,15 @@ const PHRASES: [(&str, &str); 22] = [
     ("barren", "exhausted"),
     ("upright", "as its EXIF orientation says"),
 ];
+/// Words that name something else than what a folder is about, and what they are called there.
+const OF_FOLDERS: [(&str, &str, &str); 4] = [
+    ("src/state/", "place", "item or gap, sequence number"),
+    ("src/state/", "places", "items and gaps, sequence numbers"),
+    ("src/plan/", "place", "position, number"),
+    ("src/plan/", "places", "positions, numbers"),
+];
+/// Names of other crates, with the files that use them.
+const FOREIGN: [(&str, &str); 1] = [("src/tensor/dlpack.rs", "lanes")];
 /// The number of characters in a line.
 const WIDTH: usize = 110;
 
@@ -86,6 +95,27 @@ fn spaced(line: &str) -> String {
     format!(" {} ", words.join(" ").to_lowercase())
 }
 
+/// The names in a line of code, which may be in a string that began on an earlier line.
+fn names(line: &str) -> Vec<&str> {
+    // Text in quotes is no code.
+    let code = line.split('"').step_by(2).take_while(|part| !part.trim_start().starts_with("//"));
+    let code = code.map(|part| part.split_once("//").map_or(part, |(code, _)| code));
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    code.flat_map(|part| part.split(move |c| !is_name(c))).filter(|name| !name.is_empty()).collect()
+}
+
+/// The words of a name, with a space around each: those of `first_item` and `FirstItem` are the same.
+fn words_of_name(name: &str) -> String {
+    let mut words = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() {
+            words.push(' ');
+        }
+        words.push(c);
+    }
+    spaced(&words)
+}
+
 /// The number of words that could be on lines of their own: code in backticks is one.
 fn words(line: &str) -> usize {
     let text = line.split('`').enumerate().map(|(at, part)| if at % 2 == 1 { "code" } else { part });
@@ -106,6 +136,32 @@ fn prose_uses_plain_words() {
         }
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn names_use_plain_words() {
+    let mut found = Vec::new();
+    for path in files(&[".rs"]) {
+        let file = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_str().unwrap();
+        let of_folder = OF_FOLDERS.iter().filter(|(folder, ..)| file.starts_with(folder));
+        let of_folder: Vec<_> = of_folder.map(|(_, word, instead)| (*word, *instead)).collect();
+        for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            for name in names(line).into_iter().filter(|name| !FOREIGN.contains(&(file, name))) {
+                for (phrase, instead) in PHRASES.iter().chain(&of_folder) {
+                    if words_of_name(name).contains(&format!(" {phrase} ")) {
+                        found.push(format!("{file}:{}: `{name}`; write: {instead}", at + 1));
+                    }
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn names_are_read_as_words() {
+    assert_eq!(names("let at_place = \"a seat\"; // seat"), ["let", "at_place"]);
+    assert_eq!(words_of_name("first_place"), words_of_name("FirstPlace"));
 }
 
 #[test]

@@ -209,10 +209,10 @@ fn boxes_follow_the_exif_orientation_of_their_image() {
         let file = jpeg(&drawing(size, rect), orientation);
         let turned = if orientation > 4 { (48, 32) } else { size };
         let plain = ImageColumn::new("jpg", turned).mode(ImageMode::L8).apply_orientation(true);
-        let upright =
+        let oriented =
             Columns::new().with("x", plain).collate([Sample::new("k").with("jpg", file.clone())]).unwrap();
         let labels: Vec<u8> =
-            upright["x"].as_slice::<u8>().unwrap().iter().map(|n| u8::from(*n > 128)).collect();
+            oriented["x"].as_slice::<u8>().unwrap().iter().map(|n| u8::from(*n > 128)).collect();
         // The rectangle in the oriented image.
         let white = || labels.iter().enumerate().filter(|(_, label)| **label == 1).map(|(at, _)| at as u32);
         let (xs, ys) = (|| white().map(|at| at % turned.1), || white().map(|at| at / turned.1));

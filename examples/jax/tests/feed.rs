@@ -158,7 +158,7 @@ fn a_slab_comes_back_when_nothing_reads_it() {
 
 #[test]
 #[ignore = "needs Python with JAX: see CONTRIBUTING.md"]
-fn what_was_saved_goes_on_where_it_was() {
+fn what_was_saved_resumes_where_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("saved");
     let place = place.to_str().unwrap();

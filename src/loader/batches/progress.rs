@@ -124,13 +124,13 @@ impl RankProgress {
             }
             for (local_stream, items) in items.into_iter().enumerate() {
                 let of_stream = self.streams.iter().skip(local_stream).step_by(count);
-                let with_row = |stream: &StreamState| stream.places().saturating_sub(stream.empty);
+                let with_row = |stream: &StreamState| stream.items_and_gaps().saturating_sub(stream.empty);
                 let taken: u64 = of_stream.map(with_row).sum();
                 let Some(stream) = self.streams.get_mut(local_stream) else { continue };
                 // A stream may be ahead of the other ranks' streams since a restore. What it had then, or
                 // what was padded for it, counts once.
                 let covered = taken.saturating_sub(items).saturating_add(stream.ledger.padded());
-                let places = promised.places(stream.stream, self.reached.slots, slots, covered);
+                let places = promised.places(stream.stream, self.reached.next_number, slots, covered);
                 stream.ledger.pad(places.saturating_sub(items));
             }
         }

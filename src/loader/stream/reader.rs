@@ -67,7 +67,7 @@ impl StreamReader {
     /// Reads from the beginning, or resumes from a state.
     pub(in crate::loader) fn new(stream: StreamConfig, from: Option<&StreamState>) -> Self {
         let start = from.map(|at| at.cursor.clone()).unwrap_or_default();
-        let first_index = from.map_or(0, StreamState::places);
+        let first_index = from.map_or(0, StreamState::items_and_gaps);
         StreamReader {
             stream,
             pass: start.pass,

@@ -23,7 +23,7 @@ fn json(ledger: &Ledger) -> Json {
 }
 
 #[test]
-fn a_skip_is_recorded_with_its_place_and_its_cause() {
+fn a_skip_is_recorded_with_its_position_and_its_cause() {
     let error = Error::decode("jpg", std::io::Error::other("line\nlost at https://me:s3cret@h/a?s3cret"));
     let error =
         error.in_shard("https://me:s3cret@h/s.tar?s3cret").at_offset(512).in_member("a.jpg").with_key("a");
@@ -86,16 +86,16 @@ fn an_empty_ledger_is_nothing() {
 }
 
 #[test]
-fn places_that_were_filled_are_counted_apart() {
+fn slots_that_were_filled_are_counted_apart() {
     let mut ledger = ledger(0, 0, 1);
     ledger.pad(2);
     ledger.pad(3);
     ledger.repeat(4);
     assert_eq!((ledger.skipped(), ledger.padded(), ledger.repeated()), (1, 5, 4));
-    assert!(ledger.to_string().starts_with("1 skipped: 1 checksum; 5 places padded; 4 places repeated\n"));
+    assert!(ledger.to_string().starts_with("1 skipped: 1 checksum; 5 slots padded; 4 slots repeated\n"));
     let mut other = Ledger::default();
     other.pad(1);
-    assert_eq!(other.to_string(), "nothing was skipped; 1 places padded");
+    assert_eq!(other.to_string(), "nothing was skipped; 1 slots padded");
     assert_eq!(ledger.merge(other).padded(), 6);
 }
 

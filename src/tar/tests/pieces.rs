@@ -151,7 +151,7 @@ fn faults_in_a_piece_know_their_place() {
 }
 
 #[test]
-fn a_global_name_or_size_ties_samples_to_what_stands_before() {
+fn a_global_name_or_size_ties_samples_to_what_is_before() {
     for (record, seekable) in
         [(pax("comment", "x"), true), (pax("size", "1"), false), (pax("path", "a.txt"), false)]
     {

@@ -62,7 +62,7 @@ impl Job {
 }
 
 fn slots(state: &State) -> u64 {
-    serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
+    serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
 /// The position of each stream: passes, samples, and samples in its buffer.
@@ -145,7 +145,7 @@ proptest! {
             }
             // Each rank skips the same number of its own steps.
             let ranks = job.streams;
-            let team: Vec<Vec<Vec<Item>>> = (0..ranks)
+            let by_rank: Vec<Vec<Vec<Item>>> = (0..ranks)
                 .map(|number| {
                     let rest = job.loader(rank(number, ranks), 0).restore(&skipped).unwrap();
                     rest.take(expected.len()).map(|batch| batch.unwrap().into_items()).collect()
@@ -155,7 +155,7 @@ proptest! {
                 if batch.len() < job.batch || job.last == LastBatch::Pad {
                     break;
                 }
-                let dealt: Vec<Item> = (0..job.batch).map(|g| team[g % ranks][step][g / ranks]).collect();
+                let dealt: Vec<Item> = (0..job.batch).map(|g| by_rank[g % ranks][step][g / ranks]).collect();
                 prop_assert_eq!(&dealt, batch, "{} ranks, {} after {}, step {}", ranks, steps, stop, step);
             }
         }

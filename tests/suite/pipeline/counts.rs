@@ -28,22 +28,22 @@ struct Job {
 
 /// Number of ranks, and the batch size of each.
 #[derive(Debug, Clone, Copy)]
-struct Team {
+struct World {
     ranks: usize,
     batch: usize,
 }
 
 impl Job {
-    fn loader(&self, team: Team, number_of_rank: usize) -> Loader<Batch<Item>> {
+    fn loader(&self, world: World, number_of_rank: usize) -> Loader<Batch<Item>> {
         let policy = OnError::skip(Failures::all()).in_a_row(1000);
-        self.builder(team, number_of_rank, true).on_error(policy).threads(0).build().unwrap()
+        self.builder(world, number_of_rank, true).on_error(policy).threads(0).build().unwrap()
     }
 
     /// A loader without an index does not know its steps.
-    fn builder(&self, team: Team, number_of_rank: usize, indexed: bool) -> Builder {
+    fn builder(&self, world: World, number_of_rank: usize, indexed: bool) -> Builder {
         let part = |(seed, (sizes, weight, passes)): (usize, &(Vec<usize>, u32, u64))| {
             let dataset = VersionedSource::of(sizes).dataset(sizes.len()).streams(self.streams);
-            let dataset = dataset.topology(rank(number_of_rank, team.ranks));
+            let dataset = dataset.topology(rank(number_of_rank, world.ranks));
             let dataset = if indexed { dataset.index(counts(sizes)) } else { dataset };
             let dataset = dataset.shuffle_shards(true).seed(seed as u64).build().unwrap();
             let items = Loader::builder(dataset).shuffle(self.shuffle).weight(*weight).passes(*passes);
@@ -54,11 +54,11 @@ impl Job {
             })
         };
         let mix = Loader::mix(self.parts.iter().enumerate().map(part));
-        mix.last_batch(self.last).batch(team.batch).uneven_steps(true)
+        mix.last_batch(self.last).batch(world.batch).uneven_steps(true)
     }
 }
 
-fn cases() -> impl Strategy<Value = (Job, [Team; 2], [Pick; 4], [Pick; 4], bool)> {
+fn cases() -> impl Strategy<Value = (Job, [World; 2], [Pick; 4], [Pick; 4], bool)> {
     let sizes = prop_oneof![
         2 => prop::collection::vec(1usize..4, 8..10),
         1 => prop::collection::vec(0usize..30, 4..9).prop_filter("a sample for each stream", |sizes| {
@@ -79,13 +79,13 @@ fn cases() -> impl Strategy<Value = (Job, [Team; 2], [Pick; 4], [Pick; 4], bool)
     let fails = prop::option::weighted(0.3, 0u64..7);
     let job = (prop::collection::vec(part, 1..4), streams, shuffle, last, fails)
         .prop_map(|(parts, streams, shuffle, last, fails)| Job { parts, streams, shuffle, last, fails });
-    let team = || (any::<Pick>(), 1usize..6);
-    (job, [team(), team()], any::<[Pick; 4]>(), any::<[Pick; 4]>(), any::<bool>()).prop_map(
-        |(job, teams, stops, skips, fails)| {
+    let world = || (any::<Pick>(), 1usize..6);
+    (job, [world(), world()], any::<[Pick; 4]>(), any::<[Pick; 4]>(), any::<bool>()).prop_map(
+        |(job, worlds, stops, skips, fails)| {
             let ranks: Vec<usize> =
                 [1, 2, 4].into_iter().filter(|of| job.streams.is_multiple_of(*of)).collect();
-            let teams = teams.map(|(pick, batch)| Team { ranks: *pick.get(&ranks), batch });
-            (job, teams, stops, skips, fails)
+            let worlds = worlds.map(|(pick, batch)| World { ranks: *pick.get(&ranks), batch });
+            (job, worlds, stops, skips, fails)
         },
     )
 }
@@ -221,7 +221,7 @@ proptest! {
     /// The contract of [`Iterator::size_hint`], which holds for items, be they batches or errors.
     #[test]
     fn size_hints_hold_whatever_fails(
-        (mut job, [team, _], ..) in cases(), fails in prop::option::of(0u64..7), policy in 0usize..3,
+        (mut job, [world, _], ..) in cases(), fails in prop::option::of(0u64..7), policy in 0usize..3,
         indexed: bool, threads in 0usize..2,
     ) {
         job.fails = fails;
@@ -230,16 +230,18 @@ proptest! {
         if job.last == LastBatch::Repeat && !indexed {
             job.last = LastBatch::Keep;
         }
-        for number in 0..team.ranks {
+        for number in 0..world.ranks {
             let policy = policies()[policy].clone();
-            let loader = job.builder(team, number, indexed).on_error(policy).threads(threads).build().unwrap();
+            let builder = job.builder(world, number, indexed).on_error(policy).threads(threads);
+            let loader = builder.build().unwrap();
             let mut batches = loader.epoch(0);
             let mut hints = vec![batches.size_hint()];
             while batches.next().is_some() {
                 hints.push(batches.size_hint());
             }
             for (left, (least, most)) in hints.iter().rev().enumerate() {
-                prop_assert!(*least <= left && most.is_none_or(|most| left <= most), "{} left: {:?}", left, hints);
+                let holds = *least <= left && most.is_none_or(|most| left <= most);
+                prop_assert!(holds, "{} left: {:?}", left, hints);
             }
             prop_assert_eq!((batches.size_hint(), batches.next().is_none()), ((0, Some(0)), true));
         }

@@ -131,13 +131,13 @@ fn a_stateful_stage_resumes_after_any_batch_on_any_ranks() {
                 assert_eq!(found, good(&whole[at + 1..]), "{what}");
                 assert_eq!(rest.state().digest(), end, "{what}");
                 let mut ledgers = Vec::new();
-                let mut team: Vec<Vec<u64>> = Vec::new();
+                let mut by_rank: Vec<Vec<u64>> = Vec::new();
                 for number in 0..2 {
                     let mut rest = loader(rank(number, 2), 2).restore(&state).unwrap();
-                    team.push(rest.by_ref().flat_map(|batch| batch.expect(&what).into_items()).collect());
+                    by_rank.push(rest.by_ref().flat_map(|batch| batch.expect(&what).into_items()).collect());
                     ledgers.push(rest.state());
                 }
-                let (mut together, mut alone) = (team.concat(), found.concat());
+                let (mut together, mut alone) = (by_rank.concat(), found.concat());
                 together.sort_unstable();
                 alone.sort_unstable();
                 assert_eq!(together, alone, "{what}");

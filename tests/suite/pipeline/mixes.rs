@@ -42,9 +42,13 @@ fn each_dataset_of_a_mix_has_its_own_stages() {
         assert_eq!(rows.len(), whole.len());
         // 3 to 1 in every stream, until one dataset has ended.
         for turn in 0..3 {
-            let stream = |lane: usize| (0..4).map(move |at| 16 * turn + 4 * at + lane);
+            let stream = |local_stream: usize| (0..4).map(move |at| 16 * turn + 4 * at + local_stream);
             let item = |place: usize| &rows[place / 8][place % 8];
-            assert!((0..4).all(|lane| stream(lane).filter(|place| is_book(item(*place))).count() == 1));
+            assert!(
+                (0..4)
+                    .all(|local_stream| stream(local_stream).filter(|place| is_book(item(*place))).count()
+                        == 1)
+            );
         }
         for threads in [1, 3] {
             let found = all(begin(&loader(threads, 0, 1), endless), most);

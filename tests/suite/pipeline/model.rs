@@ -163,14 +163,14 @@ impl Job {
         batch: usize,
     ) -> Vec<ModelOutput> {
         let epochs = if self.endless { EPOCHS } else { 1 };
-        let lanes = (rank..self.streams).step_by(ranks).map(|stream| {
+        let local_streams = (rank..self.streams).step_by(ranks).map(|stream| {
             (self.epoch..self.epoch + epochs)
                 .flat_map(|epoch| self.stream(source, epoch, stream))
                 .collect::<Vec<_>>()
         });
-        let mut lanes: Vec<_> = lanes.map(Vec::into_iter).collect();
+        let mut local_streams: Vec<_> = local_streams.map(Vec::into_iter).collect();
         let (mut given, mut items, mut passed, mut ended) =
-            (Vec::new(), Vec::new(), 0, vec![false; lanes.len()]);
+            (Vec::new(), Vec::new(), 0, vec![false; local_streams.len()]);
         let full = self.last == LastBatch::Drop && !self.endless;
         for place in (rank as u64..).step_by(ranks) {
             if ended.iter().all(|ended| *ended) {
@@ -180,9 +180,9 @@ impl Job {
                 }
                 return given;
             }
-            let lane = (place as usize / ranks) % lanes.len();
+            let local_stream = (place as usize / ranks) % local_streams.len();
             loop {
-                match lanes[lane].next() {
+                match local_streams[local_stream].next() {
                     Some(Ok(item)) => items.push(item),
                     Some(Err(error)) => {
                         given.push(ModelOutput::Error(error, place));
@@ -190,7 +190,7 @@ impl Job {
                     }
                     // The model ends after some epochs.
                     None if self.endless => return given,
-                    None => ended[lane] = true,
+                    None => ended[local_stream] = true,
                 }
                 break;
             }

@@ -56,10 +56,10 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
     let taken = all(begin(job, &threaded), if job.endless { whole.len() } else { usize::MAX });
     prop_assert_eq!(taken.iter().map(|(item, _)| item.clone()).collect::<Vec<_>>(), shown(&whole));
 
-    let team: Vec<_> =
+    let by_rank: Vec<_> =
         (0..ranks).map(|number| loader(job, &source, rank(number, ranks), threads, batch)).collect();
     let each: Vec<_> = (0..ranks).map(|number| job.expected(&source, (number, ranks), batch)).collect();
-    for (loader, given) in team.iter().zip(&each) {
+    for (loader, given) in by_rank.iter().zip(&each) {
         prop_assert_eq!(found(&mut begin(job, loader), job, given.len()), shown(given));
     }
 
@@ -75,7 +75,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         if job.last == LastBatch::Drop && !job.endless {
             continue;
         }
-        for (loader, given) in team.iter().zip(&each) {
+        for (loader, given) in by_rank.iter().zip(&each) {
             let left = after(given, place);
             let rest = found(&mut loader.restore(&state).unwrap(), job, left.len());
             prop_assert_eq!(rest, shown(&left), "ranks after {}", at);
@@ -86,7 +86,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
         return Ok(());
     }
     // And from all ranks to one, where all ranks are at the same step.
-    let mut runs: Vec<_> = team.iter().map(|loader| begin(job, loader)).collect();
+    let mut runs: Vec<_> = by_rank.iter().map(|loader| begin(job, loader)).collect();
     while let Some(states) = step(&mut runs) {
         let place = slots(&states[0]);
         if states.iter().any(|state| slots(state) != place) {
@@ -101,7 +101,7 @@ fn holds(job: &Job, threads: usize, (batch, ranks): (usize, usize)) -> Result<()
 }
 
 fn slots(state: &State) -> u64 {
-    serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
+    serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
 /// One batch of each rank; `None` when one of them has ended, or after enough steps.

@@ -74,14 +74,14 @@ fn resumes<T: Ord + Clone + Debug + Send + 'static>(
             assert_eq!(errors(&found), [""; 0], "{what}");
             assert_eq!(good(&found), good(&whole[at + 1..]), "{what}");
             assert_eq!((rest.state().digest(), rest.state().ledger()), (end, ledger.clone()), "{what}");
-            let mut team: Vec<Vec<T>> = Vec::new();
+            let mut by_rank: Vec<Vec<T>> = Vec::new();
             let mut states = Vec::new();
             for number in 0..2 {
                 let mut rest = loader(rank(number, 2), 2, 0, indexed).restore(&state).unwrap();
-                team.push(good(&all(&mut rest, usize::MAX)).concat());
+                by_rank.push(good(&all(&mut rest, usize::MAX)).concat());
                 states.push(rest.state());
             }
-            let (mut together, mut alone) = (team.concat(), good(&found).concat());
+            let (mut together, mut alone) = (by_rank.concat(), good(&found).concat());
             together.sort_unstable();
             alone.sort_unstable();
             assert_eq!(together, alone, "{what}");
@@ -357,8 +357,8 @@ proptest! {
         };
         let all: usize = stops.iter().map(|(_, count)| count).sum();
         let (alone, end) = run(loader, &[(1, all)], None);
-        let (team, merged) = run(loader, &stops, None);
-        prop_assert_eq!(team, alone);
+        let (by_rank, merged) = run(loader, &stops, None);
+        prop_assert_eq!(by_rank, alone);
         prop_assert_eq!((merged.digest(), merged.ledger()), (end.digest(), end.ledger()));
     }
 }
@@ -380,13 +380,13 @@ fn a_single_rank_has_no_empty_batch_of_a_shape() {
         let alone = batches(1, 0);
         assert!(alone.iter().every(|batch| batch.valid() > 0), "{last:?}");
         assert_eq!(alone.iter().map(Batch::valid).sum::<usize>(), 210);
-        let team = [0, 1].map(|number| batches(2, number));
-        let empty = team.iter().flatten().filter(|batch| batch.valid() == 0).count();
+        let by_rank = [0, 1].map(|number| batches(2, number));
+        let empty = by_rank.iter().flatten().filter(|batch| batch.valid() == 0).count();
         assert!(empty > 0, "ranks take the same shapes, even if they have nothing of one");
         println!(
             "{last:?}: {} batches alone; of two ranks {empty} of {}",
             alone.len(),
-            team.iter().map(Vec::len).sum::<usize>()
+            by_rank.iter().map(Vec::len).sum::<usize>()
         );
         for (at, (_, state)) in all(loader(1, 0, last).epoch(0), usize::MAX).iter().enumerate() {
             let rest = all(loader(1, 0, last).restore(&saved(state)).unwrap(), usize::MAX);

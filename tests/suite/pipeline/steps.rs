@@ -75,7 +75,7 @@ fn expected(
 ) -> Vec<Found> {
     let streams: Vec<_> = streams(source).into_iter().skip(rank).step_by(ranks).collect();
     let first = streams.iter().flatten().find_map(|one| one.clone().ok()).unwrap();
-    let mut lanes: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
+    let mut local_streams: Vec<_> = streams.iter().map(|stream| VecDeque::from(stream.clone())).collect();
     // According to the index the streams have one length, and end together.
     let all = SHARDS * SIZE / ranks;
     let steps = if last == LastBatch::Drop { all / batch } else { all.div_ceil(batch) };
@@ -84,17 +84,17 @@ fn expected(
     for _ in 0..steps {
         let mut items = Vec::new();
         for _ in 0..batch {
-            let stream_number = place % lanes.len();
+            let stream_number = place % local_streams.len();
             place += 1;
             loop {
-                match lanes[stream_number].pop_front() {
+                match local_streams[stream_number].pop_front() {
                     Some(Ok(item)) => items.push(item),
                     Some(Err(error)) => {
                         found.push(Err(error));
                         continue;
                     }
                     None if refilled => {
-                        lanes[stream_number].extend(streams[stream_number].iter().cloned());
+                        local_streams[stream_number].extend(streams[stream_number].iter().cloned());
                         continue;
                     }
                     None => {}

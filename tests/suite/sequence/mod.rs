@@ -192,7 +192,7 @@ impl ReaderLayout {
 type Taken = BTreeMap<u64, Vec<Item>>;
 
 fn place(state: &State) -> u64 {
-    serde_json::to_value(state).unwrap()["slots"].as_u64().unwrap()
+    serde_json::to_value(state).unwrap()["next_number"].as_u64().unwrap()
 }
 
 /// Takes batches up to this step, or to the end.

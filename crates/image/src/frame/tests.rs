@@ -17,11 +17,11 @@ fn file(orientation: u8) -> Vec<u8> {
 }
 
 /// The size and pixels of the picture, or of a part of it, mirrored.
-fn drawn(file: &[u8], upright: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
+fn drawn(file: &[u8], oriented: bool, part: Option<Rect>) -> ((u32, u32), Vec<u8>) {
     let options = FrameOptions {
         keep_wide: false,
         mode: ImageMode::Rgb8,
-        apply_orientation: upright,
+        apply_orientation: oriented,
         reducing_gap: 2.0,
         verify: true,
         limit: 1 << 20,
@@ -43,15 +43,15 @@ fn a_picture_is_turned_as_exif_says_when_that_is_wanted() {
         assert_eq!(drawn(&file, false, None), (SIZE, lying.clone()), "{exif}");
         let orientation = Orientation::from(ExifOrientation::from_exif(exif).unwrap());
         let size = orientation.size(SIZE);
-        let mut upright = vec![0; lying.len()];
-        orientation.apply(&lying, SIZE, 3, &mut upright);
-        assert_eq!(drawn(&file, true, None), (size, upright.clone()), "{exif}");
+        let mut oriented = vec![0; lying.len()];
+        orientation.apply(&lying, SIZE, 3, &mut oriented);
+        assert_eq!(drawn(&file, true, None), (size, oriented.clone()), "{exif}");
 
         // A crop refers to the picture after its orientation is applied.
         let part = Rect { x: 3, y: 11, width: 20, height: 9 };
         let row = |y: u32| (part.x..part.right()).rev().map(move |x| (y * size.0 + x) as usize * 3);
         let wanted: Vec<u8> =
-            (part.y..part.bottom()).flat_map(row).flat_map(|at| upright[at..at + 3].to_vec()).collect();
+            (part.y..part.bottom()).flat_map(row).flat_map(|at| oriented[at..at + 3].to_vec()).collect();
         assert_eq!(drawn(&file, true, Some(part)), ((20, 9), wanted), "{exif}");
     }
 }

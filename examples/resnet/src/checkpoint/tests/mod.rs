@@ -224,7 +224,7 @@ fn another_training_is_refused_by_what_differs() {
 }
 
 #[test]
-fn other_devices_may_go_on_with_the_same_batch() {
+fn other_devices_may_resume_with_the_same_batch() {
     let (_dir, mut place) = written(&[3]);
     let mut artifact = Artifact::open("resnet8").unwrap();
     artifact.manifest.devices = 2;

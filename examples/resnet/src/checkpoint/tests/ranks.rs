@@ -35,7 +35,7 @@ fn names(url: &str) -> Vec<String> {
 }
 
 #[test]
-fn any_number_of_ranks_goes_on_with_the_state_of_all() {
+fn any_number_of_ranks_resumes_with_the_state_of_all() {
     for ranks in [2, 4, 8] {
         let (_dir, url) = written_by(ranks, &[5]);
         for (rank, now) in [(0, 1), (1, 2), (0, ranks), (ranks - 1, ranks), (15, 16)] {
