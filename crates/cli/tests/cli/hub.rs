@@ -105,7 +105,7 @@ fn the_token_is_found_where_other_tools_leave_it() {
     for (variables, whys) in [
         (
             &[][..],
-            &["is private or gated, or there is none of this name", "no token was found", "hf auth login"][..],
+            &["private or gated, or there is none of this name", "no token was found", "hf auth login"][..],
         ),
         (&[("HF_TOKEN", "hf_s3cret2")], &["not read with this token", "the token of HF_TOKEN was sent"]),
         (&[("HF_TOKEN", "hf_s3cret é")], &["a bearer token is empty or has characters"]),

@@ -47,7 +47,7 @@ fn meaning(
         "RevisionNotFound" => (true, format!("the dataset {name} has no revision {revision}")),
         "GatedRepo" => {
             let what = format!(
-                "the dataset {name} is gated: accept its conditions on its page, with the account of the token"
+                "the dataset {name} is gated: accept its conditions on its page, as the owner of the token"
             );
             (false, format!("{what}; {}", found(token)))
         }
