@@ -73,7 +73,12 @@ fn commands_read_from_a_private_dataset() {
     assert!(own.iter().every(|request| request.header("authorization") == Some("Bearer hf_s3cret")));
     assert!(linked.iter().every(|request| request.header("authorization").is_none()));
     // Nothing is written to the Hub.
-    let ran = run(&hub, dir.path(), &[], &["cp", "data/train-000000.tar", "hf://datasets/o/n/a.tar"]);
+    let ran = run(
+        &hub,
+        dir.path(),
+        &[("HF_TOKEN", TOKEN)],
+        &["cp", "data/train-000000.tar", "hf://datasets/o/n/a.tar"],
+    );
     assert!(ran.code != Some(0) && ran.err.contains("cannot write to hf:// URLs"), "{ran:?}");
 }
 

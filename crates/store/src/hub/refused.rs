@@ -26,7 +26,12 @@ pub(super) async fn refused(
         return refusal;
     }
     let (is_missing, what) = meaning(&code, status, repository, path, token);
-    let message = format!("{what} ({:#})", Error::from(refusal));
+    // The text of its kind would repeat what was just said.
+    let said = match Error::from(refusal).kind() {
+        ErrorKind::NotFound(said) | ErrorKind::Denied(said) => said.to_string(),
+        _ => status.to_string(),
+    };
+    let message = format!("{what} ({said})");
     Refusal::Other(match is_missing {
         true => ErrorKind::NotFound(message.into()).into(),
         false => ErrorKind::Denied(message.into()).into(),
