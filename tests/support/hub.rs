@@ -1,5 +1,5 @@
-//! A Hub of datasets as Hugging Face's: revisions, trees in pages, files behind signed links of another server,
-//! private and gated datasets.
+//! A Hub of datasets as Hugging Face's: revisions, trees in pages, files behind signed links of another
+//! server, private and gated datasets.
 //!
 //! Its answers follow the client `huggingface_hub`, which `tests/suite/store/hub` compares with: the names of
 //! paths, parameters and headers, and how errors are named.
@@ -120,7 +120,7 @@ impl Hub {
     }
 }
 
-/// A text of so many hexadecimal digits that differs for each content.
+/// A text of this number of hexadecimal digits that differs for each content.
 fn hash(content: &[u8], digits: usize) -> String {
     let part = |seed: u64| {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
@@ -202,7 +202,8 @@ impl HubState {
         for directory in
             directories.into_iter().filter(|path| is_recursive || !path[prefix.len()..].contains('/'))
         {
-            let entry = json!({"type": "directory", "oid": hash(directory.as_bytes(), 40), "size": 0, "path": directory});
+            let oid = hash(directory.as_bytes(), 40);
+            let entry = json!({"type": "directory", "oid": oid, "size": 0, "path": directory});
             entries.insert(directory, entry);
         }
         if entries.is_empty() && !below.is_empty() {

@@ -83,7 +83,8 @@ impl StoreBuilder {
     }
 
     /// Sends headers with each request for a URL that begins with `prefix`, such as
-    /// `https://data.example.com/private`, or with a longer part of its path. The longest prefix counts alone.
+    /// `https://data.example.com/private`, or with a longer part of its path. The longest prefix counts
+    /// alone.
     ///
     /// The values are [secrets](HttpHeaders). They are sent over https only (or to this machine), and to no
     /// other server: a redirect to another host or port goes without them.
@@ -95,8 +96,8 @@ impl StoreBuilder {
     }
 
     /// The server of `hf://` URLs, such as `https://hub.example.com`; unless set, it is that of the variable
-    /// `HF_ENDPOINT`, or the public one. [`headers`](StoreBuilder::headers) for this server are sent to it, and a
-    /// token among them is used in place of that of the environment.
+    /// `HF_ENDPOINT`, or the public one. [`headers`](StoreBuilder::headers) for this server are sent to it,
+    /// and a token among them is used in place of that of the environment.
     #[cfg(feature = "http")]
     #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
     pub fn hub_endpoint(mut self, url: &str) -> Self {

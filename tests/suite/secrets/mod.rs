@@ -386,7 +386,7 @@ fn hints_at_misspelt_schemes_hide_secrets() {
             seen.error(url, &error);
         }
     }
-    let error = store.open("hf://x/y").unwrap_err().to_string();
+    let error = store.open("odd-scheme://x/y").unwrap_err().to_string();
     assert!(!error.contains("did you mean") && error.contains("the schemes are"), "{error}");
     assert!(
         ["s3:", "S3:", "GS:", "HTTPS:"].iter().all(|name| !Path::new(name).exists()),

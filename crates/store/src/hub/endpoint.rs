@@ -66,8 +66,8 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// The server that the caller or `HF_ENDPOINT` names, or else the public one. `rules` has the headers that
-    /// the caller sends; a token among them is used instead of one of the environment.
+    /// The server that the caller or `HF_ENDPOINT` names, or else the public one. `rules` has the headers
+    /// that the caller sends; a token among them is used instead of one of the environment.
     ///
     /// # Errors
     ///

@@ -140,7 +140,7 @@ fn policy_end(policy: &str) -> Option<u64> {
 
 /// What is known of where a file is.
 #[derive(Debug, Default)]
-pub(super) enum Place {
+pub(super) enum FileHost {
     #[default]
     Unknown,
     /// The Hub sends it.
@@ -149,7 +149,7 @@ pub(super) enum Place {
 }
 
 /// A place that all readers of a file share. It is locked while the Hub is asked, so that it is asked once.
-type Slot = Arc<tokio::sync::Mutex<Place>>;
+type Slot = Arc<tokio::sync::Mutex<FileHost>>;
 
 /// The places of files, by their path.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ impl Links {
         }
         if slots.len() >= MAX_LINKS {
             // A slot that is locked is in use.
-            let is_ended = |place: &Place| matches!(place, Place::Link(link) if !link.is_valid());
+            let is_ended = |place: &FileHost| matches!(place, FileHost::Link(link) if !link.is_valid());
             slots.retain(|_, slot| {
                 slot.try_lock().is_ok_and(|place| !is_ended(&place)) || Arc::strong_count(slot) > 1
             });
@@ -220,7 +220,7 @@ mod tests {
         let links = Links::default();
         for number in 0..MAX_LINKS {
             let ended = Link::new("https://cdn/a?Expires=1".parse().unwrap(), &HeaderMap::new());
-            *links.slot(&number.to_string()).try_lock().unwrap() = Place::Link(Arc::new(ended));
+            *links.slot(&number.to_string()).try_lock().unwrap() = FileHost::Link(Arc::new(ended));
         }
         let kept = links.slot("7");
         links.slot("new");

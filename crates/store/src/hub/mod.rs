@@ -36,7 +36,7 @@ use endpoint::encoded;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use http::header::HeaderMap;
-use link::{Link, Links, Place, content_hash};
+use link::{FileHost, Link, Links, content_hash};
 use refused::refused;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -48,10 +48,10 @@ const COMMIT: &str = "x-repo-commit";
 
 /// A dataset of the Hub.
 #[derive(Debug, Clone)]
-pub(super) struct HubSource(Arc<Dataset>);
+pub(super) struct HubSource(Arc<HubDataset>);
 
 #[derive(Debug)]
-struct Dataset {
+struct HubDataset {
     /// The URL of the repository, as the caller wrote it.
     base: String,
     repository: Repository,
@@ -73,7 +73,7 @@ impl HubSource {
     /// `base` is the URL of the repository, as the caller wrote it.
     pub(super) fn new(base: &str, repository: Repository, endpoint: Endpoint) -> Result<Self> {
         let commit = repository.named_commit().map(Arc::from);
-        Ok(HubSource(Arc::new(Dataset {
+        Ok(HubSource(Arc::new(HubDataset {
             base: base.to_owned(),
             endpoint,
             client: web_client()?,
@@ -84,7 +84,7 @@ impl HubSource {
     }
 }
 
-impl Dataset {
+impl HubDataset {
     /// The path of a file or directory in the repository.
     fn path<'a>(&self, url: &'a str) -> Result<&'a str> {
         let path = url.strip_prefix(&*self.base).unwrap_or(url);
@@ -148,8 +148,8 @@ impl Dataset {
         loop {
             let mut place = slot.lock().await;
             let link = match &*place {
-                Place::Link(link) if link.is_valid() => Arc::clone(link),
-                Place::Hub => {
+                FileHost::Link(link) if link.is_valid() => Arc::clone(link),
+                FileHost::Hub => {
                     drop(place);
                     return match self.resolve(url, path, options).await? {
                         Resolved::File(response) => Ok(response),
@@ -158,12 +158,12 @@ impl Dataset {
                 }
                 _ => match self.resolve(url, path, options).await? {
                     Resolved::File(response) => {
-                        *place = Place::Hub;
+                        *place = FileHost::Hub;
                         return Ok(response);
                     }
                     Resolved::Link(link) => {
                         let link = Arc::new(link);
-                        *place = Place::Link(Arc::clone(&link));
+                        *place = FileHost::Link(Arc::clone(&link));
                         link
                     }
                 },
@@ -173,8 +173,8 @@ impl Dataset {
                 Err(refusal) if !renewed && link.may_have_ended(&refusal) => {
                     renewed = true;
                     let mut place = slot.lock().await;
-                    if matches!(&*place, Place::Link(current) if Arc::ptr_eq(current, &link)) {
-                        *place = Place::Unknown;
+                    if matches!(&*place, FileHost::Link(current) if Arc::ptr_eq(current, &link)) {
+                        *place = FileHost::Unknown;
                     }
                 }
                 result => return result,
@@ -245,7 +245,7 @@ impl Dataset {
     /// Lists the files below a directory, page by page. Each page is retried.
     fn list(self: Arc<Self>, directory: String) -> BoxStream<'static, Result<ObjectInfo>> {
         struct Pages {
-            dataset: Arc<Dataset>,
+            dataset: Arc<HubDataset>,
             directory: String,
             next: Option<String>,
         }

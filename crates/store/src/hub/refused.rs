@@ -26,7 +26,12 @@ pub(super) async fn refused(
         return refusal;
     }
     let (is_missing, what) = meaning(&code, status, repository, path, token);
-    let message = format!("{what} ({:#})", Error::from(refusal));
+    // The text of its kind would repeat what was just said.
+    let said = match Error::from(refusal).kind() {
+        ErrorKind::NotFound(said) | ErrorKind::Denied(said) => said.to_string(),
+        _ => status.to_string(),
+    };
+    let message = format!("{what} ({said})");
     Refusal::Other(match is_missing {
         true => ErrorKind::NotFound(message.into()).into(),
         false => ErrorKind::Denied(message.into()).into(),
@@ -47,7 +52,7 @@ fn meaning(
         "RevisionNotFound" => (true, format!("the dataset {name} has no revision {revision}")),
         "GatedRepo" => {
             let what = format!(
-                "the dataset {name} is gated: accept its conditions on its page, with the account of the token"
+                "the dataset {name} is gated: accept its conditions on its page, as the owner of the token"
             );
             (false, format!("{what}; {}", found(token)))
         }
