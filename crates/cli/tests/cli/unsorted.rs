@@ -14,7 +14,8 @@ fn tree() -> (TempDir, Content) {
     let mut expected = Content::new();
     for number in 0..60_usize {
         let key = format!("{}/{number:03}", ["cat", "dog"][number % 2]);
-        let fields = [("bin", noise((number + 1) * 97)), ("cls", number.to_string().into()), ("txt", "é".into())];
+        let fields =
+            [("bin", noise((number + 1) * 97)), ("cls", number.to_string().into()), ("txt", "é".into())];
         for (field, bytes) in &fields {
             let path = dir.path().join(format!("files/{key}.{field}"));
             fs::create_dir_all(path.parent().unwrap()).unwrap();
