@@ -143,8 +143,9 @@ impl Index {
     ///
     /// The shard is found by its URL as it was indexed; by its URL without the query of a signed URL; by the
     /// last part of the URL, if only one shard of the index has that name: the index of a dataset holds for
-    /// its copy in another place; or, if several have that name, by another spelling of its URL. This does not check that the object is a copy: compare
-    /// [`bytes`](ShardIndex::bytes) with the object's size, as a dataset does.
+    /// its copy in another place; or, if several have that name, by another spelling of its URL. This
+    /// does not check that the object is a copy: compare [`bytes`](ShardIndex::bytes) with the object's size,
+    /// as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         let shards = &*self.0;
