@@ -93,6 +93,9 @@ pub fn run(data: &[u8]) {
     if sealed & 2 == 2 {
         (limits.archives, limits.members, limits.sample) = (u64::MAX, 3, 1000);
     }
+    if sealed & 4 == 4 {
+        limits.unsorted = 2000;
+    }
     let whole = parse(limits, [archive.clone()].into_iter());
     let most = 1 + usize::from(*most) * 8;
     assert_eq!(parse(limits, cut(archive.clone(), most, *seed)), whole);

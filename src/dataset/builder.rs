@@ -236,9 +236,9 @@ impl DatasetBuilder {
     ///
     /// # Errors A pattern that is malformed or matches nothing, fewer shards than streams, a number of
     /// streams that the ranks cannot share evenly, a missing topology in a job of several ranks,
-    /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0,
-    /// [`checksums`](DatasetBuilder::checksums) without an index that has them, two indexes,
-    /// [`keep_shards`](DatasetBuilder::keep_shards) of shards that are
+    /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0 or with
+    /// [`unsorted`](Limits::unsorted), [`checksums`](DatasetBuilder::checksums) without an index that has
+    /// them, two indexes, [`keep_shards`](DatasetBuilder::keep_shards) of shards that are
     /// [drawn](DatasetBuilder::resample_shards), a [side](DatasetBuilder::join) with another number of shards
     /// or options that make no sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {

@@ -49,6 +49,11 @@ impl ShardLookup {
         (entry & AMBIGUOUS == 0).then(|| entry.checked_sub(1)).flatten().map(|number| number as usize)
     }
 
+    /// Whether several shards have this text, and are not the same one.
+    pub(super) fn is_ambiguous<T: AsRef<str>>(&self, wanted: &str, text: impl Fn(usize) -> T) -> bool {
+        self.slots[self.slot(wanted, &text)] & AMBIGUOUS != 0
+    }
+
     /// The slot of this text, or the free one where it belongs.
     fn slot<T: AsRef<str>>(&self, wanted: &str, text: &impl Fn(usize) -> T) -> usize {
         let mask = self.slots.len() - 1;
@@ -82,6 +87,7 @@ mod tests {
                 let count = texts.iter().filter(|text| *text == wanted).count();
                 let only = last.get(wanted).copied().filter(|_| count == 1);
                 prop_assert_eq!(other.get(wanted, text), only);
+                prop_assert_eq!(other.is_ambiguous(wanted, text), count > 1);
             }
         }
     }

@@ -106,6 +106,8 @@ struct IndexedShards {
     by_url: OnceLock<ShardLookup>,
     /// Shards by the last part of the URL, if only one shard has it.
     by_name: OnceLock<ShardLookup>,
+    /// Shards by their places; the last one if several have it. Built on first use.
+    by_place: OnceLock<ShardLookup>,
 }
 
 impl IndexedShards {
@@ -116,24 +118,39 @@ impl IndexedShards {
     }
 
     fn by_name(&self, name: &str) -> Option<usize> {
-        let name_of = |number: usize| ObjectUrl::parse(self.shards[number].url()).file_name();
+        let name_of = |number: usize| self.place(number).file_name();
         let same = |one: usize, other: usize| self.shards[one].url == self.shards[other].url;
         let lookup = self.by_name.get_or_init(|| ShardLookup::new(self.shards.len(), name_of, same));
         lookup.get(name, name_of)
+    }
+
+    /// The last shard at the place of this URL, if several have its name.
+    fn by_place(&self, url: &ObjectUrl<'_>) -> Option<usize> {
+        let name_of = |number: usize| self.place(number).file_name();
+        self.by_name.get().filter(|lookup| lookup.is_ambiguous(&url.file_name(), name_of))?;
+        let place_of = |number: usize| self.place(number).place();
+        let lookup = self.by_place.get_or_init(|| ShardLookup::new(self.shards.len(), place_of, |_, _| true));
+        lookup.get(&url.place(), place_of)
+    }
+
+    fn place(&self, number: usize) -> ObjectUrl<'_> {
+        ObjectUrl::parse(self.shards[number].url())
     }
 }
 
 impl Index {
     /// The index of the shard at `url`.
     ///
-    /// The shard is found by its URL as it was indexed; by its URL without the query of a signed URL; or by
-    /// the last part of the URL, if only one shard of the index has that name: the index of a dataset holds
-    /// for its copy in another place. This does not check that the object is a copy: compare
-    /// [`bytes`](ShardIndex::bytes) with the object's size, as a dataset does.
+    /// The shard is found by its URL as it was indexed; by its URL without the query of a signed URL; by the
+    /// last part of the URL, if only one shard of the index has that name: the index of a dataset holds for
+    /// its copy in another place; or, if several have that name, by another spelling of its URL. This
+    /// does not check that the object is a copy: compare [`bytes`](ShardIndex::bytes) with the object's size,
+    /// as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
         let shards = &*self.0;
-        let named = || shards.by_name(&ObjectUrl::parse(url).file_name());
+        let place = ObjectUrl::parse(url);
+        let named = || shards.by_name(&place.file_name()).or_else(|| shards.by_place(&place));
         let public = || match without_secrets(url) {
             Cow::Owned(public) => shards.by_url(&public),
             Cow::Borrowed(_) => None,
@@ -225,7 +242,8 @@ impl Index {
 impl FromIterator<ShardIndex> for Index {
     fn from_iter<I: IntoIterator<Item = ShardIndex>>(shards: I) -> Self {
         let shards: Vec<ShardIndex> = shards.into_iter().collect();
-        Index(Arc::new(IndexedShards { shards, by_url: OnceLock::new(), by_name: OnceLock::new() }))
+        let (by_url, by_name, by_place) = Default::default();
+        Index(Arc::new(IndexedShards { shards, by_url, by_name, by_place }))
     }
 }
 

@@ -61,8 +61,9 @@ impl Limits {
         if self.unsorted == 0 {
             return self.check();
         }
-        let message = "`tar::Limits::unsorted` is for `SampleParser`: samples whose members are mixed have no \
-                       position to resume from; `shardstream reshard --limit unsorted=1GiB` writes sound shards";
+        let message = "`tar::Limits::unsorted` is for `SampleParser`: samples whose members are mixed have \
+                       no position to resume from; `shardstream reshard --limit unsorted=1GiB` writes sound \
+                       shards";
         Err(ErrorKind::Config(message.into()).into())
     }
 

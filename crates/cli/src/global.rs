@@ -27,9 +27,9 @@ pub(crate) struct GlobalOptions {
     #[arg(long, global = true, value_name = "SIZE", requires = "cache", value_parser = size)]
     cache_size: Option<u64>,
     /// Limit on what is accepted of shards, such as sample=8GiB; may be repeated. Names: sample, member and
-    /// extension (sizes), members and archives (numbers), padding (a size), and unsorted (a distance): archives
-    /// that are not sorted by name, as `tar -cf x.tar .` makes them, are read if the members of each sample are
-    /// within this distance, which is held in memory. A larger sample also allows larger members.
+    /// extension (sizes), members and archives (numbers), padding (a size), and unsorted (a distance):
+    /// archives that are not sorted by name, as `tar -cf x.tar .` makes them, are read if the members of each
+    /// sample are within this distance, which is held in memory. A larger sample also allows larger members.
     #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = limit)]
     limit: Vec<(LimitName, u64)>,
     /// Number of retries of a request after a network fault.

@@ -60,8 +60,8 @@ impl SampleList {
         Ok(SampleList { name, samples })
     }
 
-    /// Finds the samples in an input whose keys are known. Shards are found by their places, or by their names
-    /// if only one shard of the input has the name. Notes on stderr say what was not found.
+    /// Finds the samples in an input whose keys are known. Shards are found by their places, or by their
+    /// names if only one shard of the input has the name. Notes on stderr say what was not found.
     pub(crate) fn find(&self, input: &Input) -> ListedKeys<'_> {
         let mut places = Places::default();
         input.urls.iter().for_each(|url| places.push(url.expose_secret()));

@@ -261,8 +261,10 @@ impl<'a> ObjectUrl<'a> {
         one == two || self.is_local() && other.is_local() && place::is_same_mounted(&one, &two)
     }
 
-    /// A text that is equal for all spellings of one place.
-    fn place(&self) -> String {
+    /// A text that is equal for all spellings of one place, other than mounts of one directory.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn place(&self) -> String {
         if let Ok(Some(path)) = self.local_path() {
             return place::of_file(path);
         }

@@ -116,7 +116,7 @@ fn no_more_is_held_than_the_distance() {
         while let Parsed::Sample(_) = parser.next().unwrap() {
             returned += 1;
         }
-        assert!(at < 100 && at - returned <= 11 || at >= 100, "{at} {returned}");
+        assert!(at.min(99) - returned.min(99) <= 11, "{at} {returned}");
     }
 }
 

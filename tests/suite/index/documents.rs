@@ -127,6 +127,25 @@ fn shards_are_found_by_url_and_by_name() {
     assert_eq!((index.len(), index.samples(), index.shards().len()), (4, 10, 4));
 }
 
+/// A name that several shards have says nothing; the place does, in any spelling.
+#[test]
+fn shards_of_one_name_are_found_by_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().display();
+    std::fs::create_dir(dir.path().join("a")).unwrap();
+    let urls = ["s3://b/a/0.tar".into(), "s3://b/b/0.tar".into(), format!("{here}/a/0.tar")];
+    let entry = |url: &String| serde_json::json!({"url": url, "nsamples": url.len()});
+    let index: Index =
+        urls.iter().map(|url| serde_json::from_value::<ShardIndex>(entry(url)).unwrap()).collect();
+    for (url, found) in [
+        ("s3a://b/b/0.tar".into(), Some(&*urls[1])),
+        ("s3a://b/c/0.tar".into(), None),
+        (format!("file://{here}/a/../a/0.tar"), Some(&*urls[2])),
+    ] {
+        assert_eq!(index.get(&url).map(ShardIndex::url), found, "{url}");
+    }
+}
+
 #[test]
 fn secrets_are_not_saved() {
     let entry = serde_json::json!({"url": "https://me:s3cret@h/0.tar?sig=s3cret", "nsamples": 1});

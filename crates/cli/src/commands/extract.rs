@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// refused. Two files of the same name are an error, except with --existing skip, which writes one of them.
 /// Each file appears under its name when it is complete, and all are on the disk when the command ends.
 ///
-/// With --index, only the bytes of the samples that are written are read. An index has no keys, so --keys then
-/// reads the headers of all shards first.
+/// With --index, only the bytes of the samples that are written are read. An index has no keys, so --keys
+/// then reads the headers of all shards first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
