@@ -261,12 +261,16 @@ impl Bucket {
             }
             Err(error) => error,
         };
-        if !is_refused(&error) {
-            return Err(failed(url, error));
+        let is_refused = is_refused(&error);
+        let error = failed(url, error);
+        // S3 answers so if the object is gone that should be replaced.
+        let is_gone = matches!((condition, error.kind()), (PutCondition::Version(_), ErrorKind::NotFound(_)));
+        if !is_refused && !is_gone {
+            return Err(error);
         }
         let mut sent = SentBytes::default();
         bytes.iter().for_each(|chunk| sent.add(chunk));
-        self.stored_or_refused(&*client, url, path, sent, condition, failed(url, error)).await
+        self.stored_or_refused(&*client, url, path, sent, condition, error).await
     }
 
     /// The version of the object if it is `sent`, after the condition was not met: the response to a request
