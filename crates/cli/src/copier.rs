@@ -174,7 +174,13 @@ impl Copier {
             // The copy has a checksum of another kind.
             VersionComparison::Unknown => {
                 let (read, _) = self.sum(to, RunningSums::comparable_to(sums), false)?;
-                if !read.compare(sums).is_same() {
+                let is_same = match read.compare(sums) {
+                    VersionComparison::Unknown => {
+                        self.sum(from, RunningSums::default(), false)?.0.crc32c == read.crc32c
+                    }
+                    comparison => comparison.is_same(),
+                };
+                if !is_same {
                     return Err(self.reject(copy, "it was read, and has another checksum"));
                 }
                 crc32c = read.crc32c;

@@ -76,9 +76,10 @@ pub(crate) fn publish(
             fs::rename(from, &to).map_err(failed)?;
         }
     }
-    if let Ok(opened) = opened {
+    if let Ok(opened) = &opened {
         let _ = opened.sync_all();
     }
+    // Still under the lock, since it saves the plan.
     finish(plan, &BTreeMap::new(), series, store)
 }
 

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use shardstream::store::{ObjectVersion, PutCondition, Store, WriteOptions};
 use shardstream::{ErrorKind, SecretUrl};
 use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
 
 /// Increased whenever the same options and input would make different shards.
 const VERSION: u32 = 3;
@@ -282,7 +284,9 @@ fn other_run(place: &str, differences: &[String]) -> Failure {
 }
 
 /// Number of times that checksums are saved again because another rank saved its own at the same moment.
-const MAX_SAVES: usize = 20;
+const MAX_SAVES: u32 = 20;
+/// Time by which each pause before such a save is longer than the one before.
+const SAVE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Adds the checksums of finished shards to the saved plan, and keeps those that other ranks saved.
 ///
@@ -290,7 +294,9 @@ const MAX_SAVES: usize = 20;
 /// If another run replaced the plan while this one wrote shards.
 pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -> Result<(), Failure> {
     let place = series.beside("plan");
-    for _ in 0..MAX_SAVES {
+    for attempt in 0..MAX_SAVES {
+        // Ranks that save at the same moment get out of step.
+        thread::sleep(attempt * SAVE_PAUSE);
         let saved = read(&place, store)?;
         let differences = differences(saved.as_ref(), plan);
         let Some((mut saved, version)) = saved.filter(|_| differences.is_empty()) else {

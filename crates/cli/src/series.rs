@@ -136,7 +136,12 @@ impl Series {
     /// Removes the partial files and directories of killed runs of this series.
     pub(crate) fn remove_partial(&self) {
         let stem = self.file.stem();
-        let is_ours = |name: &str| self.file.number(name).is_some() || stem.as_deref() == Some(name);
+        let documents = ["plan", "index", "classes"].map(|what| self.beside(what));
+        let is_document =
+            |name: &str| documents.iter().any(|place| ObjectUrl::parse(place).file_name() == name);
+        let is_ours = |name: &str| {
+            self.file.number(name).is_some() || stem.as_deref() == Some(name) || is_document(name)
+        };
         remove_partial_files(&self.directory, is_ours);
     }
 
@@ -190,7 +195,8 @@ mod tests {
         let plain = Series::new(place.join("café%%-%03d.tar").to_str().unwrap()).unwrap();
         assert!(plain.holds(&series.shard(3)) && plain.collides(&series) && series.collides(&plain));
         assert!(!series.holds(place.join("caf%C3%A9%25-003.tar").to_str().unwrap()));
-        for (name, stays) in [("café%-001.tar", false), ("other-001.tar", true)] {
+        let names = [("café%-001.tar", false), ("café%.plan.json", false), ("other-001.tar", true)];
+        for (name, stays) in names {
             let partial = place.join(format!(".{name}.abc.partial"));
             fs::write(&partial, "half").unwrap();
             series.remove_partial();

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::{Failure, other_error};
-use crate::files::is_overtaken;
+use crate::files::{is_overtaken, is_taken};
 use crate::interrupt::{Stop, interrupted};
 use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
@@ -228,10 +228,10 @@ fn as_error(failure: Failure) -> shardstream::Error {
 
 /// The error for a shard that another run has written since this one looked.
 fn overtaken(error: &shardstream::Error) -> shardstream::Error {
+    let what = if is_taken(error) { "it exists already".into() } else { error.kind().to_string() };
     other_error(format!(
-        "another run wrote shards of this series at the same time ({}): check the input and the options of all \
-         runs, and start over with --force",
-        error.kind()
+        "another run wrote shards of this series at the same time ({what}): check the input and the options of \
+         all runs, and start over with --force"
     ))
 }
 
@@ -301,14 +301,17 @@ impl<S: SampleSource> ShardMaker<S> {
     }
 
     fn write(&self, number: u64, samples: Range<usize>, condition: PutCondition) -> Result<ShardIndex> {
-        let checksums = Arc::clone(&self.checksums);
+        let (checksums, stop) = (Arc::clone(&self.checksums), self.stop.clone());
         let mut writer = ShardWriter::builder(self.series.pattern())
             .store(self.reader.store.clone())
             .start_shard(number)
             .max_count(u64::MAX)
             .max_bytes(u64::MAX)
             .condition(condition)
-            .before_shard(move |crc32c| checksums.add(number, crc32c))
+            // After a signal, neither the plan nor the shard is worth the wait for the disk.
+            .before_shard(move |crc32c| {
+                stop.check().and_then(|()| checksums.add(number, crc32c)).and_then(|()| stop.check())
+            })
             .build()?;
         self.samples.read(samples, &mut |sample| {
             self.stop.check()?;

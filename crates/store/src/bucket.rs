@@ -3,11 +3,14 @@
 use super::checksum::Checksum;
 #[cfg(feature = "cloud")]
 use super::connector::{self, Carried};
+#[cfg(feature = "cloud")]
+use super::environment::variable;
 use super::failure::{body_fault, failed, refusal};
 use super::fetch::FetchLimits;
 use super::key;
 #[cfg(feature = "cloud")]
 use super::location::Failure;
+use super::multipart::PartsUpload;
 use super::object_url::ObjectUrl;
 use super::object_version::ObjectVersion;
 use super::put_condition::{PutCondition, exists};
@@ -17,6 +20,8 @@ use super::{cloud, response};
 use crate::secret_url::SecretUrl;
 use crate::{ErrorKind, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
+#[cfg(feature = "cloud")]
+use http::header::{self, HeaderName, HeaderValue};
 use object_store::path::Path;
 use object_store::{
     CopyMode, CopyOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
@@ -256,12 +261,16 @@ impl Bucket {
             }
             Err(error) => error,
         };
-        if !is_refused(&error) {
-            return Err(failed(url, error));
+        let is_refused = is_refused(&error);
+        let error = failed(url, error);
+        // S3 answers so if the object is gone that should be replaced.
+        let is_gone = matches!((condition, error.kind()), (PutCondition::Version(_), ErrorKind::NotFound(_)));
+        if !is_refused && !is_gone {
+            return Err(error);
         }
         let mut sent = SentBytes::default();
         bytes.iter().for_each(|chunk| sent.add(chunk));
-        self.stored_or_refused(&*client, url, path, sent, condition, failed(url, error)).await
+        self.stored_or_refused(&*client, url, path, sent, condition, error).await
     }
 
     /// The version of the object if it is `sent`, after the condition was not met: the response to a request
@@ -280,6 +289,42 @@ impl Bucket {
         }
         self.check(client, url, path, condition).await?;
         Err(error)
+    }
+
+    /// Completes an upload in parts under this condition: in one step where the store is S3, else after a look
+    /// at what is there.
+    pub(super) async fn complete(
+        &self,
+        url: &str,
+        path: &Path,
+        upload: &mut PartsUpload,
+        condition: &PutCondition,
+    ) -> Result<Option<String>> {
+        self.check(&*self.client(), url, path, condition).await?;
+        #[cfg(feature = "cloud")]
+        let completing = connector::completing(self.completion(condition)?, upload.complete());
+        #[cfg(not(feature = "cloud"))]
+        let completing = upload.complete();
+        completing.await.map(|result| result.e_tag)
+    }
+
+    /// The header that S3 compares when it completes an upload in parts.
+    #[cfg(feature = "cloud")]
+    fn completion(&self, condition: &PutCondition) -> Result<Option<(HeaderName, HeaderValue)>> {
+        let is_s3 = ObjectUrl::parse(self.base.expose_secret()).scheme() == Some("s3");
+        let is_enabled =
+            || Ok::<_, crate::Error>(variable("AWS_CONDITIONAL_PUT")?.is_none_or(|put| put != "disabled"));
+        if !is_s3 || self.make.is_none() || !is_enabled()? {
+            return Ok(None);
+        }
+        Ok(match condition {
+            PutCondition::Any => None,
+            PutCondition::Absent => Some((header::IF_NONE_MATCH, HeaderValue::from_static("*"))),
+            PutCondition::Version(expected) => {
+                let tag = expected.strong().and_then(|tag| HeaderValue::from_str(tag).ok());
+                tag.map(|tag| (header::IF_MATCH, tag))
+            }
+        })
     }
 
     /// Copies an object to another key, under this condition.

@@ -66,6 +66,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
+tokio::task_local! {
+    /// The condition under which an upload in parts is completed.
+    static COMPLETION: (header::HeaderName, header::HeaderValue);
+}
+
+/// Sends the request that completes an upload in parts with a header, which `object_store` has no way to add.
+/// It is not signed: signatures of S3 need not cover it.
+pub(super) async fn completing<T>(
+    condition: Option<(header::HeaderName, header::HeaderValue)>,
+    request: impl Future<Output = T>,
+) -> T {
+    match condition {
+        Some(condition) => COMPLETION.scope(condition, request).await,
+        None => request.await,
+    }
+}
+
 /// Marks a request as one for bytes of an object, in its extensions.
 #[derive(Debug, Clone, Copy)]
 struct BytesRequest;
@@ -219,6 +236,13 @@ impl HttpService for CloudClient {
             let is_for_bytes = request.extensions_mut().remove::<BytesRequest>().is_some();
             if self.policy.of_bucket && request.headers().contains_key(header::AUTHORIZATION) {
                 request.headers_mut().extend(self.headers.clone());
+            }
+            let is_completion = *request.method() == Method::POST
+                && request.uri().query().is_some_and(|query| query.contains("uploadId="));
+            if let Ok((name, value)) = COMPLETION.try_with(Clone::clone)
+                && is_completion
+            {
+                request.headers_mut().insert(name, value);
             }
             if request.method() != Method::GET {
                 return Ok(self.execute(request).await?.map(Into::into));

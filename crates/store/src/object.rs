@@ -149,21 +149,15 @@ async fn put(
         upload.abort().await;
         return Err(error);
     }
-    // `object_store` completes an upload unconditionally.
-    let is_met = bucket.check(&*store, url, &path, condition).await;
-    let completed = match is_met {
-        Ok(()) => upload.complete().await.map(|result| result.e_tag),
-        Err(error) => Err(error),
-    };
-    let error = match completed {
+    let error = match bucket.complete(url, &path, &mut upload, condition).await {
         Ok(version) => return Ok((sent.size, version)),
         Err(error) => error,
     };
-    if let Some(version) = bucket.stored(&*store, url, &path, sent).await {
-        return Ok((sent.size, version));
+    let stored = bucket.stored_or_refused(&*store, url, &path, sent, condition, error).await;
+    if stored.is_err() {
+        upload.abort().await;
     }
-    upload.abort().await;
-    Err(error)
+    stored.map(|version| (sent.size, version))
 }
 
 /// Sends all parts.

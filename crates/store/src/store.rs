@@ -359,9 +359,8 @@ impl Store {
     /// [`create`](Store::create), if what is at the URL meets a condition when the object is finished.
     ///
     /// In one step with writing it, as far as the store can: of two processes that write one object, one
-    /// fails. An object of more than 16 MiB is uploaded in parts, which no store of
-    /// [`object_store`](super::object_store) completes conditionally: there, the condition is checked right
-    /// before the last request.
+    /// fails. An object of more than 16 MiB is uploaded in parts, which S3 alone completes conditionally:
+    /// elsewhere, the condition is checked right before the last request.
     ///
     /// # Errors
     ///

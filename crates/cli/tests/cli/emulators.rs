@@ -229,9 +229,10 @@ fn within_a_bucket_and_by_its_checksums() {
         let run = |arguments: &[&str]| done(dir.path(), &[&emulator], arguments);
         run(&["sync", "data", &data]);
         let shards = format!("{data}*.tar");
-        // The ETag of an S3 object in parts is no checksum of a copy, and Azure has none of such an object.
+        // Azure has no checksum of an object in parts.
+        let by_store = if data.starts_with("az:") { 3 } else { 4 };
         let said = run(&["cp", &shards, &copy]);
-        assert_eq!(said, "4 objects copied, 16.8 MB, 3 of them by the store itself\n");
+        assert_eq!(said, format!("4 objects copied, 16.8 MB, {by_store} of them by the store itself\n"));
         let kept = "0 objects copied, 0 B; 4 objects the same already\n";
         assert_eq!(run(&["sync", &data, &copy]), kept);
         // Without the records.

@@ -5,6 +5,7 @@ use crate::program::{demo, output, program, run, sample};
 use crate::support::archive;
 use crate::support::server::{Reply, Server};
 use shardstream::Sample;
+use shardstream::write::ShardWriter;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -206,6 +207,50 @@ fn one_signal_ends_a_command_wherever_it_waits_for_a_store() {
     // One that pauses between its tries.
     let busy = Server::start(|_| Reply::new(503, "").with("Retry-After", 60));
     interrupt_at_server(dir.path(), &busy, "INT", &["info", &busy.url("/a.tar")]);
+}
+
+/// Commands that decompress for seconds, and write nothing meanwhile.
+#[cfg(target_os = "linux")]
+#[test]
+fn one_signal_ends_a_command_wherever_it_computes() {
+    let dir = tempfile::tempdir().unwrap();
+    let pattern = dir.path().join("%d.tar.gz");
+    let mut writer = ShardWriter::builder(pattern.to_str().unwrap()).build().unwrap();
+    let (zeros, last) = (vec![0; 4 << 20], 30);
+    for number in 0..=last {
+        let bytes = if number < last { &zeros[..] } else { b"wanted" };
+        writer.write(&Sample::new(format!("{number:03}")).with("bin", bytes)).unwrap();
+    }
+    writer.finish().unwrap();
+    fs::write(dir.path().join("wanted"), format!("{last:03}\n")).unwrap();
+    let plan = dir.path().join("out/shards.plan.json");
+    let reshard = ["reshard", "0.tar.gz", "--keys", "wanted", "--to", "out/%d.tar"];
+    let commands = [
+        &["verify", "0.tar.gz", "--decode"][..],
+        &["stats", "0.tar.gz"],
+        &["index", "build", "0.tar.gz", "--to", "i.json"],
+        &["cat", "0.tar.gz", "--field", "bin", "--key", "030"],
+        // While it reads the headers, and while it skips the samples before the only wanted one.
+        &reshard,
+        &reshard,
+    ];
+    for (number, command) in commands.into_iter().enumerate() {
+        let mut program = program(dir.path());
+        program.args(command).arg("--quiet").stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        wait_for_handler(&mut child);
+        if number == commands.len() - 1 {
+            wait_until(&mut child, || plan.exists());
+        }
+        let asked = Instant::now();
+        signal(&child, "INT");
+        let ended = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!((ended.status.code(), &*error), (Some(130), "shardstream: interrupted\n"), "{command:?}");
+        assert!(asked.elapsed() < SOON, "{command:?}: {:?}", asked.elapsed());
+    }
+    let left = fs::read_dir(dir.path().join("out")).unwrap().map(|entry| entry.unwrap().path());
+    assert_eq!(left.collect::<Vec<_>>(), [plan]);
 }
 
 #[test]

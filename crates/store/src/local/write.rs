@@ -138,6 +138,7 @@ impl ObjectWriter for LocalWriter {
         if let PutCondition::Absent = options.condition {
             // A hard link leaves the partial file, which is then removed.
             publish(&partial.0, &target).map_err(store_error)?;
+            drop(partial);
         } else {
             if let PutCondition::Version(_) = options.condition {
                 options.condition.check(stat(&target).ok().as_ref())?;

@@ -42,7 +42,7 @@ fn disturbed(directory: &Path, command: impl Fn(&str) -> Vec<String>, compared: 
                 // It may have finished before it noticed the signal.
                 assert!(ended.status.success() || ended.status.code() == Some(130), "{said}");
                 assert!(ended.status.success() || said == "shardstream: interrupted\n", "{said}");
-                assert_eq!(partial(&out), 0);
+                assert_eq!(partial(&out), 0, "{:?}", fs::read_dir(&out).unwrap().collect::<Vec<_>>());
             }
         }
         // No shard that was complete is written again.
