@@ -142,8 +142,9 @@ fn random_mix_gives_the_order_of_a_mix_of_datasets() {
     };
     let mix = Loader::mix((0..).zip(weights).map(part)).batch(1).build().unwrap();
     let expected: Vec<(u64, u64)> = mix.epoch(0).map(|batch| batch.unwrap()[0]).collect();
-    let source =
-        |number: u64| dataset().samples(0).map(move |sample| (number, super::number(&sample.unwrap())));
+    let source = |number: u64| {
+        dataset().samples(0).results().map(move |sample| (number, super::number(&sample.unwrap())))
+    };
     let mixed = random_mix((0..).map(source).zip(weights), 7).unwrap();
     assert!(mixed.longest().eq(expected));
 }
