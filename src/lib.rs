@@ -52,9 +52,13 @@ use shardstream_base::{
     wait,
 };
 
+#[doc(no_inline)]
+pub use bytes;
 pub use dataset::Dataset;
 pub use error::{Attempts, Error, ErrorKind, Location, Result};
 pub use feed::Feed;
+#[doc(no_inline)]
+pub use half;
 pub use index::Index;
 pub use loader::Loader;
 pub use predicate::PredicateResult;

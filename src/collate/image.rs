@@ -95,6 +95,8 @@ impl ImageColumn {
     }
 
     /// Appends a transform.
+    #[doc(alias = "transform")]
+    #[doc(alias = "compose")]
     #[must_use]
     pub fn then(mut self, transform: impl Transform + 'static) -> Self {
         self.transforms = self.transforms.then(transform);

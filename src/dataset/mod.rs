@@ -74,6 +74,8 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone)]
+#[doc(alias = "IterableDataset")]
+#[doc(alias = "WebDataset")]
 pub struct Dataset(Arc<DatasetState>);
 
 #[derive(Clone)]

@@ -146,6 +146,7 @@ use tuning::LearnedTuning;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "DataLoader")]
 pub struct Loader<B> {
     settings: Arc<Settings>,
     start: Arc<StartRun<B>>,

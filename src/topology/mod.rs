@@ -22,6 +22,7 @@ use std::fmt;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(alias = "DistributedSampler")]
 pub struct Topology {
     rank: usize,
     world_size: usize,

@@ -56,6 +56,7 @@ impl<T, B> LoaderBuilder<T, B> {
     /// Each thread holds a chunk of samples (up to 512 KiB, and at least one sample), calls the functions of
     /// the stages concurrently, and has its own copy of whatever they keep for each thread. Fix the number if
     /// that is expensive, or if a service limits the number of calls.
+    #[doc(alias = "num_workers")]
     pub fn threads(mut self, threads: usize) -> Self {
         self.options.resources.threads = Some(threads);
         self
@@ -71,6 +72,7 @@ impl<T, B> LoaderBuilder<T, B> {
     }
 
     /// Number of items in a batch. It must be set.
+    #[doc(alias = "batch_size")]
     pub fn batch(mut self, size: usize) -> Self {
         self.options.batch = Some(size);
         self
@@ -95,6 +97,8 @@ impl<T, B> LoaderBuilder<T, B> {
     /// assert_eq!(sizes(LastBatch::Pad)?, [4, 4]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias = "drop_last")]
+    #[doc(alias = "drop_remainder")]
     pub fn last_batch(mut self, last: LastBatch) -> Self {
         self.options.last = last;
         self
@@ -136,6 +140,7 @@ impl<T, B> LoaderBuilder<T, B> {
     /// is doubled, up to 32 and within [`prefetch_bytes`](LoaderBuilder::prefetch_bytes). That needs the size
     /// of a batch, which is known for tensors ([`collate`](LoaderBuilder::collate)) of fixed shapes; for
     /// other batches the number stays at 2.
+    #[doc(alias = "prefetch_factor")]
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.options.resources.prefetch = Some(batches);
         self

@@ -142,6 +142,7 @@ impl LoaderBuilder<Sample> {
     /// assert_eq!(batch["label"].as_slice::<i64>()?, [3, 4, 5]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[doc(alias = "collate_fn")]
     pub fn collate(self, columns: Columns) -> LoaderBuilder<Sample, TensorBatch> {
         self.collate_each([columns])
     }

@@ -10,12 +10,21 @@ use half::{bf16, f16};
 pub enum Layout {
     /// Height, width, channels: the channels of a pixel together, as on TPUs and in TensorFlow.
     #[default]
+    #[doc(alias = "NHWC")]
+    #[doc(alias = "channels_last")]
     Hwc,
     /// Channels, height, width: one plane for each channel, as in PyTorch.
+    #[doc(alias = "NCHW")]
+    #[doc(alias = "channels_first")]
     Chw,
 }
 
 impl Layout {
+    /// The layout of batches of pictures that are `NCHW`: [`Chw`](Layout::Chw) for each picture.
+    pub const NCHW: Layout = Layout::Chw;
+    /// The layout of batches of pictures that are `NHWC`: [`Hwc`](Layout::Hwc) for each picture.
+    pub const NHWC: Layout = Layout::Hwc;
+
     /// The shape of a picture.
     #[doc(hidden)]
     #[must_use]
