@@ -12,7 +12,7 @@ use crate::collate::{Collator, RowSlots};
 use crate::cpu_time;
 use crate::dataset::StopHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{StageInput, StreamEvent};
+use crate::loader::event::{SharedWork, StageInput, StreamEvent};
 use crate::loader::sequence::{MixedStream, SequenceConfig};
 use crate::loader::stages::{MappedInput, Stages};
 use crate::loader::stream::StreamReader;
@@ -72,6 +72,8 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 
 struct WorkersState<T> {
     schedule: ReadSchedule<StreamReader, MappedInput<T>>,
+    /// Work that any thread may do a piece of, before it reads.
+    shared: Option<Arc<dyn SharedWork>>,
     /// The panic of a thread, which ends the run.
     panic: Option<Error>,
     /// Number of threads that wait for work.
@@ -110,6 +112,7 @@ impl<T: Send + 'static> Workers<T> {
         let schedule = ReadSchedule::new(sources, threads, row_bytes).counted(samples);
         let state = WorkersState {
             schedule,
+            shared: None,
             panic: None,
             idle: 0,
             threads: 0,
@@ -163,7 +166,14 @@ impl<T: Send + 'static> Workers<T> {
             run.register(Role::Worker);
         }
         let mut clock = cpu_time::of_thread();
-        while let Some(ReadTask { source, mut reader, limits, maps_at_once, mut memory }) = self.next_task() {
+        while let Some(task) = self.next_task() {
+            let ReadTask { source, mut reader, limits, maps_at_once, mut memory } = match task {
+                Task::Read(task) => task,
+                Task::Share(work) => {
+                    self.do_pieces(&work);
+                    continue;
+                }
+            };
             let Some(waker) = wakers.get(source) else { return };
             let (start, cx) = (Instant::now(), &mut Context::from_waker(waker));
             activity::on_stream(source);
@@ -231,8 +241,24 @@ impl<T: Send + 'static> Workers<T> {
         items.into_iter().map(map).collect()
     }
 
-    /// Waits for a source to read. Returns none when this thread is to end.
-    fn next_task(&self) -> Option<ReadTask<StreamReader>> {
+    /// Does some work on the threads that are free, and on this one.
+    pub(super) fn share(&self, work: &Arc<dyn SharedWork>) {
+        self.lock().shared = Some(Arc::clone(work));
+        self.readable.notify_all();
+        self.do_pieces(work);
+    }
+
+    /// Does pieces of some work until none is left.
+    fn do_pieces(&self, work: &Arc<dyn SharedWork>) {
+        while work.do_piece() {}
+        let mut state = self.lock();
+        let done = state.shared.take_if(|shared| Arc::ptr_eq(shared, work));
+        drop(state);
+        drop(done);
+    }
+
+    /// Waits for something to do. Returns none when this thread is to end.
+    fn next_task(&self) -> Option<Task> {
         let mut state = self.lock();
         loop {
             if state.schedule.is_closed() {
@@ -245,9 +271,12 @@ impl<T: Send + 'static> Workers<T> {
                 activity::set(Activity::Other);
                 return None;
             }
+            if let Some(work) = &state.shared {
+                return Some(Task::Share(Arc::clone(work)));
+            }
             if let Some(task) = state.schedule.next_task() {
                 self.notify_idle(state);
-                return Some(task);
+                return Some(Task::Read(task));
             }
             // What it waits for may change meanwhile: observers ask `PoolStatus::idle`.
             activity::set(Activity::Idle);
@@ -360,6 +389,12 @@ impl<T: Send + 'static> Workers<T> {
             predictor.repeat(source);
         }
     }
+}
+
+/// What a thread does next.
+enum Task {
+    Read(ReadTask<StreamReader>),
+    Share(Arc<dyn SharedWork>),
 }
 
 /// The CPU time of this thread since the last call.
