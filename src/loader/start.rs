@@ -13,13 +13,14 @@ use super::stages::{Pipe, PipeOutput, Sink, Stages};
 use super::stream::StreamReader;
 use super::tuning::LearnedTuning;
 use crate::collate::{Collator, Row, RowSlots};
+use crate::dataset::StopHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
-/// Builds a loader whose items `rows` turns into rows, and `make` rows into batches. `collator` allocates the slots of
-/// the rows that the stages end in, if they do.
+/// Builds a loader whose items `rows` turns into rows, and `make` rows into batches. If the stages end in rows,
+/// `collator` allocates their slots.
 pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     settings: Settings,
     mut stages: Vec<Stages<T>>,
@@ -68,10 +69,10 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
         let sequence: Box<dyn BatchSequence<I::Row> + Send> = if has_threads {
             let tuning = Arc::clone(&tuning);
             let pool = WorkerPool::new(sources, mixed_streams.clone(), &sequence, tuning, stop.clone());
-            Box::new(Sequencer::new(rows.rows(pool, count), mixed_streams, &sequence))
+            Box::new(Sequencer::new(rows.rows(pool, count, &stop), mixed_streams, &sequence))
         } else {
             let inline = InlineOutputs::new(sources);
-            Box::new(Sequencer::new(rows.rows(inline, count), mixed_streams, &sequence))
+            Box::new(Sequencer::new(rows.rows(inline, count, &stop), mixed_streams, &sequence))
         };
         let progress = (progress, Arc::clone(&settings.policy));
         let collect = BatchCollector::new(sequence, first, make.clone(), progress);
@@ -83,8 +84,8 @@ pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Finds the first row of the epoch; if batches have several shapes, one of the given shape. Searches the streams
-/// of this rank first, and then those of other ranks.
+/// Finds the first row of the epoch; if batches have several shapes, one of the given shape. Searches the
+/// streams of this rank first, and then those of other ranks.
 fn first_row<T: Send + 'static, I: IntoRows<T>>(
     streams: AllStreams,
     stages: Arc<[Stages<T>]>,
@@ -105,7 +106,7 @@ fn first_row<T: Send + 'static, I: IntoRows<T>>(
             only_bucket,
             run: None,
         });
-        let mut outputs = rows.rows(outputs, count);
+        let mut outputs = rows.rows(outputs, count, &StopHandle::default());
         outputs.look_ahead(&[], only_bucket);
         let mut failed = None;
         for source in 0..count {

@@ -26,8 +26,8 @@ use std::sync::Arc;
 /// Number of batches that failed in a row after which the next one ends the run.
 const MAX_FAILED_BATCHES: u64 = 100;
 
-/// Reads the epoch again from its beginning, until there is a row or a number of samples was read: with several
-/// shapes, a row of the given one.
+/// Reads the epoch again from its beginning, until there is a row or a number of samples was read: with
+/// several shapes, a row of the given one.
 pub(in crate::loader) type FirstRow<R> = Box<dyn FnMut(Option<usize>) -> Result<FoundRow<R>> + Send>;
 
 /// The first row of an epoch.

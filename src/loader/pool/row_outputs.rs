@@ -1,16 +1,17 @@
-//! Writes samples into rows of tensors behind the stages: where a stage with a memory decides which sample is in
-//! which batch, so that no thread could write it before.
+//! Writes samples into rows of tensors behind the stages: where a stage with a memory decides which sample is
+//! in which batch, so that no thread could write it before.
 //!
 //! The rows of a batch are written together, as soon as its first item is asked for: by the threads of the
 //! pool, and by the one that asks. The sequence says beforehand which sources the items are from
 //! ([`SourceOutputs::look_ahead`]). It asks for all of them before the batch ends, so a state never lies
 //! between an item that was prepared and one that was given.
 //!
-//! A row that cannot be written is a failure of its source, as one of a stage is: it takes no sequence number,
-//! and the next sample of the source takes its place. That one is written when it is asked for.
+//! A row that cannot be written is a failure of its source, as one of a stage is: it takes no sequence
+//! number, and the next sample of the source takes its place. That one is written when it is asked for.
 
 use crate::activity::{self, Activity};
 use crate::collate::{Collator, Row, RowSlots};
+use crate::dataset::StopHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{FailedStep, LoaderEvent, SampleFault, SharedWork, SourcePass, Tag};
 use crate::loader::sequence::SourceOutputs;
@@ -36,6 +37,7 @@ pub(in crate::loader) trait IntoRows<T>: Clone + Send + Sync + 'static {
         &self,
         outputs: O,
         sources: usize,
+        stop: &StopHandle,
     ) -> Self::Outputs<O>;
 }
 
@@ -47,7 +49,7 @@ impl<T: Send + 'static> IntoRows<T> for ItemsAsRows {
     type Row = T;
     type Outputs<O: SourceOutputs<Item = T> + Send + 'static> = O;
 
-    fn rows<O: SourceOutputs<Item = T> + Send + 'static>(&self, outputs: O, _: usize) -> O {
+    fn rows<O: SourceOutputs<Item = T> + Send + 'static>(&self, outputs: O, _: usize, _: &StopHandle) -> O {
         outputs
     }
 }
@@ -69,9 +71,10 @@ impl IntoRows<Sample> for SamplesToRows {
         &self,
         outputs: O,
         sources: usize,
+        stop: &StopHandle,
     ) -> RowOutputs<O> {
         let sources = (0..sources).map(|_| SourceRows::default()).collect();
-        RowOutputs { outputs, writer: self.clone(), bucket: None, sources }
+        RowOutputs { outputs, writer: self.clone(), bucket: None, sources, stop: stop.clone() }
     }
 }
 
@@ -82,6 +85,7 @@ pub(in crate::loader) struct RowOutputs<O> {
     /// The shape of the current batch, if batches have several.
     bucket: Option<usize>,
     sources: Vec<SourceRows>,
+    stop: StopHandle,
 }
 
 /// The rows of one source.
@@ -130,7 +134,7 @@ impl<O: SourceOutputs<Item = Sample>> RowOutputs<O> {
                 let SourcePass { pass, .. } = tag.source;
                 let since = *source.failing_since.get_or_insert(pass);
                 if pass.saturating_sub(since) >= MAX_PASSES_WITHOUT_ROW {
-                    return LoaderEvent::Fatal(no_row_error(error));
+                    return LoaderEvent::Fatal(no_row_error(&error));
                 }
                 self.outputs.give_back(number, 1);
                 let error = tag.location.iter().fold(error, |error, location| location.locate(error));
@@ -221,7 +225,7 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
                 pulled.push((number, Pulled::Event(event)));
             }
         }
-        let work = Arc::new(BatchWork::new(collator, work));
+        let work = Arc::new(BatchWork::new(collator, work, self.stop.clone()));
         let shared: Arc<dyn SharedWork> = Arc::clone(&work) as _;
         self.outputs.share(&shared);
         let mut rows = work.rows().into_iter();
@@ -264,6 +268,8 @@ impl RowWork {
 /// The rows of a batch, which several threads write.
 struct BatchWork {
     collator: Collator,
+    /// Once the loader is dropped, no row is needed.
+    stop: StopHandle,
     state: Mutex<BatchWorkState>,
     /// Signals that the last row was written.
     done: Condvar,
@@ -277,10 +283,10 @@ struct BatchWorkState {
 }
 
 impl BatchWork {
-    fn new(collator: Collator, work: Vec<RowWork>) -> Self {
+    fn new(collator: Collator, work: Vec<RowWork>, stop: StopHandle) -> Self {
         let rows = work.iter().map(|_| None).collect();
         let state = BatchWorkState { left: work.into_iter().enumerate(), rows, under_way: 0 };
-        BatchWork { collator, state: Mutex::new(state), done: Condvar::new() }
+        BatchWork { collator, stop, state: Mutex::new(state), done: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BatchWorkState> {
@@ -305,7 +311,7 @@ impl SharedWork for BatchWork {
     fn do_piece(&self) -> bool {
         let next = {
             let mut state = self.lock();
-            let next = state.left.next();
+            let next = state.left.next().filter(|_| !self.stop.is_stopped());
             state.under_way += usize::from(next.is_some());
             next
         };
@@ -323,14 +329,13 @@ impl SharedWork for BatchWork {
     }
 }
 
-/// The error of a source of which no row can be written.
-fn no_row_error(last: Error) -> Error {
-    let location = last.location().clone();
+/// The error of a source of which no row can be written, after the last failure.
+fn no_row_error(last: &Error) -> Error {
     let what = format!(
-        "no row of a stream could be written in {MAX_PASSES_WITHOUT_ROW} epochs: mend its shards, or the columns \
-         of `collate`; the last error: {last}"
+        "no row of a stream could be written in {MAX_PASSES_WITHOUT_ROW} epochs: the errors before this one, \
+         or the ledger of the state, say why"
     );
-    Error::from(ErrorKind::NoShards(what)).located(location)
+    Error::from(ErrorKind::NoShards(what)).located(last.location().clone())
 }
 
 fn without_columns() -> Error {

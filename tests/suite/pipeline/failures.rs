@@ -8,11 +8,15 @@ use crate::support::versioned_source::url;
 use shardstream::adapters::{Buckets, Stage};
 use shardstream::codec::DType;
 use shardstream::collate::{Cell, Column, Columns, Output, TensorBatch};
-use shardstream::loader::{Batches, Failures, OnError};
+use shardstream::loader::{Batches, Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::tensor::Tensor;
 use shardstream::{Error, ErrorKind, Result, State};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 const SHARDS: usize = 6;
 const SIZE: u64 = 12;
@@ -67,14 +71,19 @@ impl Case {
         Err(Error::step(what.to_owned()))
     }
 
+    fn samples(self, dataset: Dataset) -> LoaderBuilder<Sample> {
+        Loader::builder(dataset).map(move |sample| {
+            if self.fails == FailsIn::Map && self.is_bad(number(&sample)) {
+                self.fail("a sample")?;
+            }
+            Ok(sample)
+        })
+    }
+
     fn loader(self, topology: Topology, threads: usize, policy: OnError) -> Loader<TensorBatch> {
         let sizes = [SIZE as usize; SHARDS];
         let dataset = VersionedSource::of(&sizes).dataset(SHARDS).streams(SHARDS).topology(topology);
-        let in_map = move |sample: Sample| match self.fails == FailsIn::Map && self.is_bad(number(&sample)) {
-            true => self.fail("a sample").map(|()| sample),
-            false => Ok(sample),
-        };
-        let samples = Loader::builder(dataset.build().unwrap()).map(in_map);
+        let samples = self.samples(dataset.build().unwrap());
         let columns = || Columns::new().with("n", Numbers(self));
         let loader = match self.behind {
             Behind::Nothing => samples.collate(columns()),
@@ -310,5 +319,76 @@ fn a_limit_ends_the_run_and_its_state_resumes_under_a_larger_one() {
         let expected = run(&mut whole);
         assert_eq!(good(&resumed), good(&expected)[before.len()..], "{case:?}");
         assert_eq!(rest.state(), whole.state(), "{case:?}");
+    }
+}
+
+/// Where datasets are mixed, a dataset that ends early leaves its places to the other one.
+#[test]
+fn a_row_that_fails_in_a_mix_changes_no_batch_that_a_failed_map_would_not() {
+    for (ranks, endless) in [(1, false), (2, false), (1, true), (2, true)] {
+        let run = |fails, number, threads| {
+            let case = Case { fails, panics: false, behind: Behind::Groups };
+            let part = |sizes: &[usize], weight| {
+                let source = VersionedSource::of(sizes).dataset(sizes.len()).streams(2);
+                let dataset = source.topology(rank(number, ranks)).build().unwrap();
+                let groups = case.samples(dataset).group_by(1, |_| Ok(0));
+                groups.map(|mut group| Ok(group.remove(0))).shuffle(3).weight(weight)
+            };
+            let mix =
+                Loader::mix([part(&[9, 7], 2), part(&[11, 30, 4], 1)]).uneven_steps(true).on_error(skip());
+            let loader = mix.collate(Columns::new().with("n", Numbers(case))).threads(threads);
+            let loader = loader.batch(BATCH / ranks).build().unwrap();
+            let mut batches = if endless { loader.epochs(0) } else { loader.epoch(0) };
+            let mut found = Vec::new();
+            while let Some(batch) = batches.next().filter(|_| found.len() < 30) {
+                found.push((numbers(&batch.unwrap()), batches.state().digest()));
+            }
+            found
+        };
+        for number in 0..ranks {
+            let expected = run(FailsIn::Map, number, 0);
+            assert!(expected.len() > 5);
+            for threads in [0, 2] {
+                assert_eq!(run(FailsIn::Row, number, threads), expected, "rank {number} of {ranks}");
+            }
+        }
+    }
+}
+
+/// A run whose rows all fail does not read for ever, whatever the policy allows.
+#[test]
+fn rows_that_fail_in_a_hundred_epochs_end_the_run() {
+    let dataset = VersionedSource::of(&[3]).dataset(1).build().unwrap();
+    let samples = Loader::builder(dataset).stage("late by one", LateByOne::default);
+    let none = Columns::new().with_fn("n", [], |_: &Sample, _: &mut [u64]| Err(Error::step("a row")));
+    let loader = samples.collate(none).on_error(skip().in_a_row(u64::MAX)).batch(2).threads(2);
+    let mut batches = loader.build().unwrap().epochs(0);
+    let error = batches.next().unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoShards(_)) && batches.next().is_none(), "{error}");
+    assert!(error.to_string().contains("no row of a stream") && error.location().key().is_some(), "{error}");
+}
+
+/// Dropping a loader waits for the rows that are being written, and not for those of the whole batch.
+#[test]
+fn a_batch_whose_loader_is_dropped_is_not_written_to_its_end() {
+    const ROWS: usize = 3000;
+    for threads in [1, 3] {
+        let written = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&written);
+        let column = Columns::new().with_fn("n", [], move |_: &Sample, _: &mut [u64]| {
+            counted.fetch_add(1, Relaxed);
+            thread::sleep(Duration::from_millis(5));
+            Ok(())
+        });
+        let dataset = VersionedSource::of(&[ROWS]).dataset(1).build().unwrap();
+        let samples = Loader::builder(dataset).stage("late by one", LateByOne::default);
+        let loader = samples.collate(column).batch(ROWS).threads(threads).build().unwrap();
+        let mut batches = loader.epoch(0);
+        batches.start();
+        while written.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
+        drop(batches);
+        assert!(written.load(Relaxed) < ROWS, "with {threads} threads");
     }
 }
