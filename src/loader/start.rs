@@ -19,8 +19,8 @@ use crate::memory::Gauge;
 use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
-/// Builds a loader whose items `rows` turns into rows, and `make` rows into batches. If the stages end in rows,
-/// `collator` allocates their slots.
+/// Builds a loader whose items `rows` turns into rows, and `make` rows into batches. If the stages end in
+/// rows, `collator` allocates their slots.
 pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     settings: Settings,
     mut stages: Vec<Stages<T>>,

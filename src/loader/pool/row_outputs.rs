@@ -1,4 +1,4 @@
-//! Writes samples into rows of tensors behind the stages: where a stage with a memory decides which sample is
+//! Writes samples into rows of tensors behind the stages: where a stateful stage decides which sample is
 //! in which batch, so that no thread could write it before.
 //!
 //! The rows of a batch are written together, as soon as its first item is asked for: by the threads of the

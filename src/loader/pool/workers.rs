@@ -168,8 +168,8 @@ impl<T: Send + 'static> Workers<T> {
         let mut clock = cpu_time::of_thread();
         while let Some(task) = self.next_task() {
             let ReadTask { source, mut reader, limits, maps_at_once, mut memory } = match task {
-                Task::Read(task) => task,
-                Task::Share(work) => {
+                PoolTask::Read(task) => task,
+                PoolTask::Share(work) => {
                     self.do_pieces(&work);
                     continue;
                 }
@@ -258,7 +258,7 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     /// Waits for something to do. Returns none when this thread is to end.
-    fn next_task(&self) -> Option<Task> {
+    fn next_task(&self) -> Option<PoolTask> {
         let mut state = self.lock();
         loop {
             if state.schedule.is_closed() {
@@ -272,11 +272,11 @@ impl<T: Send + 'static> Workers<T> {
                 return None;
             }
             if let Some(work) = &state.shared {
-                return Some(Task::Share(Arc::clone(work)));
+                return Some(PoolTask::Share(Arc::clone(work)));
             }
             if let Some(task) = state.schedule.next_task() {
                 self.notify_idle(state);
-                return Some(Task::Read(task));
+                return Some(PoolTask::Read(task));
             }
             // What it waits for may change meanwhile: observers ask `PoolStatus::idle`.
             activity::set(Activity::Idle);
@@ -392,7 +392,7 @@ impl<T: Send + 'static> Workers<T> {
 }
 
 /// What a thread does next.
-enum Task {
+enum PoolTask {
     Read(ReadTask<StreamReader>),
     Share(Arc<dyn SharedWork>),
 }

@@ -1,6 +1,6 @@
 //! One rule for failures. A sample that fails is replaced by the next one of its stream, and is in the ledger
 //! by its shard and key, or named by an error: whether it fails in a stage, in its row or with its whole
-//! batch, before and behind a stage with a memory, on any number of ranks.
+//! batch, before and behind a stateful stage, on any number of ranks.
 
 use super::{VersionedSource, number, rank, saved};
 use crate::support::shards::key;

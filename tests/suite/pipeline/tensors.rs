@@ -217,7 +217,7 @@ impl Column for WrittenBy {
     }
 }
 
-/// Behind a stage with a memory, rows are written by the threads that the loader has, and by the one that
+/// Behind a stateful stage, rows are written by the threads that the loader has, and by the one that
 /// collects batches: none is started for a batch, and none is unknown to the report.
 #[test]
 fn rows_behind_a_stage_are_written_by_the_threads_of_the_loader() {
