@@ -166,14 +166,7 @@ impl<T: Send + 'static> Workers<T> {
             run.register(Role::Worker);
         }
         let mut clock = cpu_time::of_thread();
-        while let Some(task) = self.next_task() {
-            let ReadTask { source, mut reader, limits, maps_at_once, mut memory } = match task {
-                PoolTask::Read(task) => task,
-                PoolTask::Share(work) => {
-                    self.do_pieces(&work);
-                    continue;
-                }
-            };
+        while let Some(ReadTask { source, mut reader, limits, maps_at_once, mut memory }) = self.next_task() {
             let Some(waker) = wakers.get(source) else { return };
             let (start, cx) = (Instant::now(), &mut Context::from_waker(waker));
             activity::on_stream(source);
@@ -257,8 +250,8 @@ impl<T: Send + 'static> Workers<T> {
         drop(done);
     }
 
-    /// Waits for something to do. Returns none when this thread is to end.
-    fn next_task(&self) -> Option<PoolTask> {
+    /// Waits for a source to read, and does shared work meanwhile. Returns none when this thread is to end.
+    fn next_task(&self) -> Option<ReadTask<StreamReader>> {
         let mut state = self.lock();
         loop {
             if state.schedule.is_closed() {
@@ -271,12 +264,15 @@ impl<T: Send + 'static> Workers<T> {
                 activity::set(Activity::Other);
                 return None;
             }
-            if let Some(work) = &state.shared {
-                return Some(PoolTask::Share(Arc::clone(work)));
+            if let Some(work) = state.shared.clone() {
+                drop(state);
+                self.do_pieces(&work);
+                state = self.lock();
+                continue;
             }
             if let Some(task) = state.schedule.next_task() {
                 self.notify_idle(state);
-                return Some(PoolTask::Read(task));
+                return Some(task);
             }
             // What it waits for may change meanwhile: observers ask `PoolStatus::idle`.
             activity::set(Activity::Idle);
@@ -389,12 +385,6 @@ impl<T: Send + 'static> Workers<T> {
             predictor.repeat(source);
         }
     }
-}
-
-/// What a thread does next.
-enum PoolTask {
-    Read(ReadTask<StreamReader>),
-    Share(Arc<dyn SharedWork>),
 }
 
 /// The CPU time of this thread since the last call.
