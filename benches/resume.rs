@@ -1,18 +1,19 @@
 //! The cost of stopping and resuming, and how well samples are mixed, as tables in markdown.
 //!
-//! `cargo bench --bench resume [-- restore|state|shuffle]`. The shards are in memory, behind a source that
-//! counts bytes and requests; for the times to the first batch it answers like a bucket, with [`FIRST_BYTE`]
-//! of latency, and [`BYTES_PER_SECOND`] for all requests together. `benches/compare/resume.py` runs this and
-//! draws it.
+//! `cargo bench --bench resume [-- restore|holders|state|shuffle]`. The shards are in memory, behind a source
+//! that counts bytes and requests; for the times to the first batch it answers like a bucket, with
+//! [`FIRST_BYTE`] of latency, and [`BYTES_PER_SECOND`] for all requests together.
+//! `benches/compare/resume.py` runs this and draws it.
 
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream;
-use shardstream::Rng;
+use shardstream::adapters::{Buckets, GroupBy, Pack, Stage};
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
+use shardstream::{Result, Rng};
 use std::collections::HashSet;
 use std::fmt;
 use std::hint::black_box;
@@ -42,6 +43,9 @@ fn main() {
     if wants("restore") {
         restore(&Shards::new("1 KB", 10_000, 1_000));
         restore(&Shards::new("100 KB", 1_000, 100_000));
+    }
+    if wants("holders") {
+        holders(&Shards::new("1 KB", 400, 1_000).indexed());
     }
     if wants("state") {
         state(&Shards::new("1 KB", 10_000, 1_000));
@@ -264,6 +268,73 @@ fn restore(shards: &Shards) {
             row(at, way, 0, shards, &|| loader.restore(&state).unwrap());
         }
         row(at, "from the start, skipping", skip, plain, &|| plain.loader().epoch(0));
+    }
+}
+
+/// A stage that gives what it gets, and says before every item of this number that it holds nothing.
+struct FreshEvery(usize, usize);
+
+impl Stage<usize> for FreshEvery {
+    type Out = usize;
+
+    fn push(&mut self, item: usize) -> Option<Result<usize>> {
+        self.1 += 1;
+        Some(Ok(item))
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.1.is_multiple_of(self.0)
+    }
+}
+
+/// What a restore reads and maps again up to the first batch, for each thing that holds samples.
+fn holders(shards: &Shards) {
+    type Make = fn(LoaderBuilder<usize>) -> LoaderBuilder<usize>;
+    let holders: [(&str, Make); 8] = [
+        ("no stage", |items| items),
+        ("`flat_map`, 3 items", |items| items.flat_map(|n| Ok([n; 3]))),
+        ("`chunked`, rows of 64 of documents of 1 to 50", |items| {
+            items.map(|n| Ok(vec![n; 1 + n % 50])).chunked(64, 0).map(|row| Ok(row.len()))
+        }),
+        ("`Pack`, best fit of 256 documents into 64", |items| {
+            let documents = items.map(|n| Ok(vec![n; 1 + n % 50]));
+            documents.stage("pack", || Pack::new(64).look_ahead(256)).map(|row| Ok(row.len()))
+        }),
+        ("`GroupBy`, 8 of one of 16 keys", |items| {
+            let groups = items.stage("group", || GroupBy::new(8, |n: &usize| Ok(n % 16)).max_waiting(256));
+            groups.map(|group| Ok(group.len()))
+        }),
+        ("buckets of 16, 32 and 64, look-ahead 256", |items| {
+            items.buckets(Buckets::lengths([16, 32, 64]).look_ahead(256), |n| Ok([1 + n % 64]))
+        }),
+        ("a stage that is fresh every 50 items", |items| items.stage("fresh", || FreshEvery(50, 0))),
+        ("a stage that is never fresh again", |items| items.stage("never", || FreshEvery(usize::MAX, 0))),
+    ];
+    println!("\n### What holds samples: {SHARDS} shards of {} samples, index\n", shards.samples);
+    println!("| holder | at | samples mapped | requests | MB received |");
+    println!("|---|--:|--:|--:|--:|");
+    for (name, make) in holders {
+        let mapped = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&mapped);
+        let items = Loader::builder(shards.dataset(true)).shuffle(100).threads(0).map(move |sample| {
+            counted.fetch_add(1, Relaxed);
+            Ok(sample.key().parse().unwrap_or(0))
+        });
+        let loader = make(items).batch(BATCH).build().unwrap();
+        let mut batches = loader.epoch(0);
+        for at in [10, 90] {
+            while mapped.load(Relaxed) < (shards.samples() * at / 100) as u64 {
+                black_box(batches.next().unwrap().unwrap());
+            }
+            let (state, before) = (batches.state(), mapped.load(Relaxed));
+            let (cost, _) = reach(shards, false, 0, || loader.restore(&state).unwrap());
+            println!(
+                "| {name} | {at} % | {} | {} | {:.1} |",
+                mapped.swap(before, Relaxed) - before,
+                cost.requests,
+                cost.bytes as f64 / 1e6
+            );
+        }
     }
 }
 

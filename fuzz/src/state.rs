@@ -1,6 +1,7 @@
 //! Any text parses as a state or gives an error. A state is written as it was read; a loader that accepts one
 //! ends, and returns only samples of the data.
 
+use shardstream::adapters::GroupBy;
 use shardstream::prelude::*;
 use shardstream::store::object_store::memory::InMemory;
 use shardstream::{ErrorKind, Index, Result, State};
@@ -52,8 +53,14 @@ impl Job {
         let dataset = if indexed { dataset.index(self.index.clone()) } else { dataset };
         let loader = Loader::builder(dataset.build()?).shuffle(3).threads(1);
         let keys = loader.map(|sample| Ok(sample.key().to_owned())).batch(2);
-        // Without the index, a state may be in the middle of a sample.
-        if indexed { keys.build() } else { keys.flat_map(|key| Ok([key.clone(), key])).build() }
+        if indexed {
+            return keys.build();
+        }
+        // Without the index, a state may be in the middle of a sample, and has the numbers of a stage.
+        let third = |key: &String| Ok(key.bytes().last().unwrap_or_default() % 3);
+        let pairs =
+            keys.flat_map(|key| Ok([key.clone(), key])).stage("pairs", move || GroupBy::new(2, third));
+        pairs.map(|mut pair| Ok(pair.swap_remove(0))).build()
     }
 
     /// Whatever a state says, what is left of an epoch ends, and is samples of the data.

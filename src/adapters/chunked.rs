@@ -118,10 +118,6 @@ impl<T: Clone> Stage<Vec<T>> for Chunked<T> {
         })
     }
 
-    fn is_fresh(&self) -> bool {
-        self.documents.is_empty()
-    }
-
     fn save(&self) -> Option<SavedStage> {
         let numbers = if self.used > 0 { vec![self.used as u64] } else { Vec::new() };
         Some(SavedStage { inputs: self.documents.len() as u64, numbers })

@@ -206,10 +206,6 @@ where
         }
     }
 
-    fn is_fresh(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
     fn save(&self) -> Option<SavedStage> {
         let first = self.waiting.first().copied().unwrap_or(self.pushed);
         let numbers = self.waiting.iter().map(|number| number - first).collect();

@@ -239,10 +239,6 @@ impl<N> Stage<Vec<N>> for Pack<N> {
         self.pull()
     }
 
-    fn is_fresh(&self) -> bool {
-        self.documents.is_empty() && self.ready.is_empty()
-    }
-
     fn save(&self) -> Option<SavedStage> {
         if self.fit != Fit::Contiguous {
             let numbers = if self.returned > 0 { vec![self.returned] } else { Vec::new() };

@@ -57,17 +57,18 @@ pub trait Stage<In> {
         None
     }
 
-    /// Whether the stage is as it was before its first item, and remembers none of its inputs. Only then can
-    /// a [loader](crate::loader::LoaderBuilder::stage) that is restored start with the next sample, rather
-    /// than at the beginning of the pass. It asks before each sample: behind a `flat_map`, a stage that is
-    /// seldom fresh just then should [save](Stage::save) what it needs.
+    /// Whether the stage is as it was before its first item, and remembers none of its inputs. A
+    /// [loader](crate::loader::LoaderBuilder::stage) asks before each input, unless the stage
+    /// [saves](Stage::save) its state: a restore pushes the inputs again since the last one that found the
+    /// stage fresh. Of a stage that is never fresh again, these are all inputs of the pass.
     fn is_fresh(&self) -> bool {
         false
     }
 
-    /// What a [loader](crate::loader::LoaderBuilder::stage) saves to restore a stage that is seldom
-    /// [fresh](Stage::is_fresh). Default: none, and the stage is run again from the last item at which it was
-    /// fresh. A stage returns it always or never. It is called after every item, so it must be cheap.
+    /// What a [loader](crate::loader::LoaderBuilder::stage) saves to restore the stage: the oldest input that
+    /// it still needs, and its own numbers. Default: none, and the stage is run again from the last input
+    /// that found it [fresh](Stage::is_fresh). A stage returns it always or never. It is called once for each
+    /// batch, and before the first input.
     fn save(&self) -> Option<SavedStage> {
         None
     }

@@ -71,8 +71,7 @@ impl fmt::Display for EpochRange {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DatasetHeader {
     pub(crate) seed: u64,
-    /// The number of the dataset in the mixture in which it began: part of the key of its random numbers. In
-    /// states of before this number, all datasets with the same seed had the same numbers, those of 0.
+    /// The number of the dataset in the mixture in which it began: part of the key of its random numbers.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub(crate) number: u64,
     /// Number of shards that are read.

@@ -32,15 +32,14 @@ impl State {
                 return Err(misfit(format!("state {rank} is not of the same job as state 0: {difference}")));
             }
         }
-        let mut steps =
-            states.iter().enumerate().filter_map(|(rank, state)| Some((rank, state.reached.step?)));
-        let first = steps.next();
-        let step = first.map(|(_, step)| step);
-        if let Some(((first, then), (rank, step))) = first.zip(steps.find(|(_, other)| Some(*other) != step))
-        {
+        let step = states[0].reached.step;
+        if let Some(rank) = states.iter().position(|state| state.reached.step != step) {
+            let shown = |step: Option<u64>| step.map_or("several".into(), |step| step.to_string());
             let message = format!(
-                "a batch of all ranks has {then} items by state {first}, and {step} by state {rank}: give \
-                 all ranks batches of the same size"
+                "a batch of all ranks has {} items by state 0, and {} by state {rank}: give all ranks \
+                 batches of the same size",
+                shown(step),
+                shown(states[rank].reached.step)
             );
             return Err(misfit(message));
         }

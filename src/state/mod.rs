@@ -107,7 +107,7 @@ pub(crate) struct Reached {
     pub(crate) slots: u64,
     /// Number of slots that the furthest rank has passed; at least `slots`.
     pub(crate) furthest: u64,
-    /// Number of slots of a batch of all ranks. Unknown in a state of an earlier release.
+    /// Number of slots of a batch of all ranks. None if batches have several shapes, and so several sizes.
     pub(crate) step: Option<u64>,
 }
 

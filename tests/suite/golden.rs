@@ -9,12 +9,12 @@
 
 use crate::support::versioned_source::{VersionedSource, counts};
 use serde_json::{Map, Value as Json};
-use shardstream::adapters::random_mix;
+use shardstream::adapters::{Stage, random_mix};
 use shardstream::dataset::DatasetBuilder;
 use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
 use shardstream::plan::{Plan, Slice};
 use shardstream::prelude::*;
-use shardstream::{Rng, State};
+use shardstream::{Result, Rng, State};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -140,28 +140,33 @@ struct Job {
     stop: Option<usize>,
     /// Number of batches after which its state is compared.
     saved: usize,
-    /// Whether it began when the numbers of datasets were not yet part of the keys of random numbers. Such a
-    /// job keeps its order.
-    unnumbered: bool,
 }
 
 impl Job {
     fn begin(&self) -> Batches<Batch<String>> {
-        let begun =
-            if self.stop.is_some() { self.loader.epochs(self.epoch) } else { self.loader.epoch(self.epoch) };
-        if !self.unnumbered {
-            return begun;
-        }
-        let mut state = serde_json::to_value(begun.state()).unwrap();
-        for dataset in state["of"]["datasets"].as_array_mut().unwrap() {
-            dataset.as_object_mut().unwrap().remove("number");
-        }
-        self.loader.restore(&serde_json::from_value(state).unwrap()).unwrap()
+        if self.stop.is_some() { self.loader.epochs(self.epoch) } else { self.loader.epoch(self.epoch) }
     }
 
     fn lines(&self, batches: &mut Batches<Batch<String>>, taken: usize) -> Vec<String> {
         let left = self.stop.map_or(usize::MAX, |stop| stop - taken);
         batches.take(left).map(|batch| joined(batch.unwrap().into_items())).collect()
+    }
+}
+
+/// Joins three items at a time, and does not save its state.
+#[derive(Default)]
+struct Joined(Vec<String>);
+
+impl Stage<String> for Joined {
+    type Out = String;
+
+    fn push(&mut self, item: String) -> Option<Result<String>> {
+        self.0.push(item);
+        (self.0.len() == 3).then(|| Ok(std::mem::take(&mut self.0).join("+")))
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -179,7 +184,6 @@ fn jobs(threads: usize) -> Vec<Job> {
         epoch: 3,
         stop: None,
         saved,
-        unnumbered: false,
     };
     let mix = || {
         Loader::mix([
@@ -188,14 +192,10 @@ fn jobs(threads: usize) -> Vec<Job> {
             items(shuffled().only([8, 1, 3, 6])).weight(2).shuffle(5),
         ])
     };
-    let mixed_epochs = |name| Job {
-        name,
-        loader: named(mix(), 8).build().unwrap(),
-        epoch: 5,
-        stop: Some(30),
-        saved: 21,
-        unnumbered: false,
+    let twice = |items: LoaderBuilder<Sample>| {
+        items.flat_map(|sample| Ok(["a", "b"].map(|side| format!("{}{side}", sample.key()))))
     };
+    let text = |row: Vec<u8>| Ok(String::from_utf8(row).unwrap().replace(' ', ","));
     vec![
         epoch("in_order", named(items(dataset()), 4), 3),
         epoch("shuffled", named(items(shuffled()).shuffle(6), 5), 5),
@@ -219,7 +219,6 @@ fn jobs(threads: usize) -> Vec<Job> {
             named(items(shuffled().topology(Topology::new(1, 2).unwrap())).shuffle(6), 2).uneven_steps(true),
             6,
         ),
-        Job { unnumbered: true, ..epoch("mixed", named(mix(), 8), 6) },
         epoch("mixed_by_number", named(mix(), 8), 6),
         Job {
             name: "epochs",
@@ -227,10 +226,29 @@ fn jobs(threads: usize) -> Vec<Job> {
             epoch: 5,
             stop: Some(30),
             saved: 17,
-            unnumbered: false,
         },
-        Job { unnumbered: true, ..mixed_epochs("mixed_epochs") },
-        mixed_epochs("mixed_epochs_by_number"),
+        Job {
+            name: "mixed_epochs_by_number",
+            loader: named(mix(), 8).build().unwrap(),
+            epoch: 5,
+            stop: Some(30),
+            saved: 21,
+        },
+        epoch("flat", twice(items(shuffled()).shuffle(6)).batch(7), 3),
+        epoch(
+            "rows",
+            twice(items(shuffled()).shuffle(6))
+                .map(|item| Ok(item.into_bytes()))
+                .chunked(13, b' ')
+                .map(text)
+                .batch(5),
+            4,
+        ),
+        epoch(
+            "run_again",
+            twice(items(shuffled()).shuffle(6)).stage("joined by 3", Joined::default).batch(5),
+            2,
+        ),
     ]
 }
 

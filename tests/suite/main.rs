@@ -37,6 +37,7 @@ mod replicas;
 mod restore;
 mod secrets;
 mod sequence;
+mod state_format;
 mod store;
 mod tpu_vm;
 #[cfg(feature = "image")]

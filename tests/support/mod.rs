@@ -10,6 +10,7 @@ pub mod places;
 pub mod python;
 pub mod server;
 pub mod shards;
+pub mod state_schema;
 pub mod versioned_source;
 
 use bytes::Bytes;

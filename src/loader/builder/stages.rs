@@ -109,12 +109,12 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// within a window. `make` is called for each logical stream and pass; at the end of a pass, the stage is
     /// drained. Put options that change its outputs into `name`: a state must be restored with the same name.
     ///
-    /// A restore runs the stage again on the samples since it was last [fresh](Stage::is_fresh), and leaves
-    /// out the outputs that were returned: so the outputs must depend on the items alone. A stage that is
-    /// never fresh again is run from the beginning of the pass; one that [saves](Stage::save) its state is
-    /// given only the inputs that it needs. The stage runs on one thread, and so do stages after it. A panic
-    /// ends the run, because the state of the stage is then unknown; so does a stage that takes 2^20 items in
-    /// a row without an output.
+    /// A restore gives a stage that [saves](Stage::save) its state the last inputs that it needs. Any other
+    /// stage is run again on the inputs since the last one that found it [fresh](Stage::is_fresh), and what
+    /// it had returned for them is dropped: so the outputs must depend on the items alone. A stage that is
+    /// never fresh again is run from the beginning of the pass. The stage runs on one thread, and so do
+    /// stages after it. A panic ends the run, because the state of the stage is then unknown; so does a stage
+    /// that takes 2^20 items in a row without an output.
     ///
     /// ```
     /// use shardstream::adapters::Stage;

@@ -64,8 +64,11 @@ pub(super) struct InputLog {
     /// Number of outputs, and of failures to read or map a sample.
     outputs: u64,
     failures: u64,
-    /// Number of failures since the last sample: they are met again with the next one.
+    /// Number of failures since the last sample: in its pass, they are met again with the next one.
     failures_between: u64,
+    /// The last pass with a failure between samples, and number of failures before that pass.
+    failed_pass: u64,
+    failures_before_pass: u64,
     /// Whether a sample was pushed in this pass.
     has_input: bool,
     repeated: Repeated,
@@ -109,6 +112,8 @@ impl InputLog {
             outputs: 0,
             failures: 0,
             failures_between: 0,
+            failed_pass: start.pass,
+            failures_before_pass: 0,
             has_input: false,
             repeated: Repeated {
                 outputs: start.past.saturating_add(inputs),
@@ -146,13 +151,14 @@ impl InputLog {
     /// Logs a sample, whose outputs come next.
     pub(super) fn push_sample(&mut self, origin: &mut InputOrigin) {
         self.drop_pending();
-        let mark = SampleMark {
-            pass: origin.pass,
-            taken: origin.taken.saturating_sub(1),
-            outputs: self.outputs,
-            failures: self.failures - self.failures_between,
-            note: origin.note.take(),
+        let (pass, taken) = (origin.pass, origin.taken.saturating_sub(1));
+        let failures = match taken {
+            // A restore at the beginning of a pass does not meet those at the end of the pass before.
+            0 if self.failed_pass == pass => self.failures_before_pass,
+            0 => self.failures,
+            _ => self.failures - self.failures_between,
         };
+        let mark = SampleMark { pass, taken, outputs: self.outputs, failures, note: origin.note.take() };
         (self.failures_between, self.has_input) = (0, true);
         let begins_pass = self.marks.back().is_none_or(|last| last.pass != mark.pass);
         self.pending = Some((mark, origin.position));
@@ -181,8 +187,11 @@ impl InputLog {
         is_new
     }
 
-    /// Says that something failed between two samples. Returns whether to report it.
-    pub(super) fn fail_between(&mut self) -> bool {
+    /// Says that something failed between two samples, in this pass. Returns whether to report it.
+    pub(super) fn fail_between(&mut self, pass: u64) -> bool {
+        if self.failed_pass != pass {
+            (self.failed_pass, self.failures_before_pass) = (pass, self.failures);
+        }
         self.failures_between += 1;
         self.fail()
     }
@@ -354,16 +363,33 @@ mod tests {
     #[test]
     fn failures_that_a_restore_meets_again_are_counted() {
         let mut log = InputLog::new(&Cursor::default());
-        assert!(log.fail_between());
+        assert!(log.fail_between(0));
         push(&mut log, 0, 1);
         assert!(log.fail());
-        assert!(log.fail_between());
+        assert!(log.fail_between(0));
         assert_eq!(place(&log.cursor(1)), (0, 0, 3));
         push(&mut log, 1, 1);
-        assert!(log.fail_between());
+        assert!(log.fail_between(0));
         assert_eq!(place(&log.cursor(1)), (1, 0, 2), "those right before sample 1 are met with it");
         log.release_all();
         assert_eq!(place(&log.cursor(0)), (2, 0, 1));
+    }
+
+    #[test]
+    fn failures_at_the_end_of_a_pass_are_not_met_again_in_the_next_one() {
+        let mut log = InputLog::new(&Cursor::default());
+        push(&mut log, 0, 1);
+        assert!(log.fail_between(0) && log.fail_between(0));
+        assert!(log.fail_between(1));
+        log.push_sample(&mut InputOrigin { pass: 1, taken: 1, ..InputOrigin::default() });
+        assert!(log.push_output());
+        assert!(log.fail_between(1));
+        assert_eq!(place(&log.cursor(2)), (0, 0, 4));
+        assert_eq!((log.cursor(1).pass, place(&log.cursor(1))), (1, (0, 0, 2)));
+        // Without a failure before its first sample, too.
+        log.push_sample(&mut InputOrigin { pass: 2, taken: 1, ..InputOrigin::default() });
+        assert!(log.push_output());
+        assert_eq!((log.cursor(1).pass, place(&log.cursor(1))), (2, (0, 0, 0)));
     }
 
     #[test]

@@ -267,7 +267,7 @@ impl<T: 'static> TaggedOutputs<T> {
     pub(in crate::loader) fn failed(&mut self, fault: StreamFault) -> Option<LoaderEvent<T>> {
         let StreamFault { pass, after_success, error } = fault;
         // The error that ends a stream is reported again by a restore that comes to that end.
-        let is_new = matches!(error.kind(), ErrorKind::NoShards(_)) || self.log.fail_between();
+        let is_new = matches!(error.kind(), ErrorKind::NoShards(_)) || self.log.fail_between(pass);
         let source = SourcePass { pass, ..self.source() };
         let failed = FailedStep::Read;
         is_new.then_some(LoaderEvent::Fault(SampleFault { source, failed, after_success, error }))

@@ -43,6 +43,7 @@ mod steps;
 mod tensors;
 mod weights;
 
+use crate::support::state_schema;
 use crate::support::versioned_source::{VersionedSource, url};
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
@@ -103,9 +104,12 @@ fn errors<T>(found: &[(Found<T>, State)]) -> Vec<String> {
     found.iter().filter_map(|(item, _)| item.as_ref().err().cloned()).collect()
 }
 
-/// The state after a round trip through its text.
+/// The state after a round trip through its text, which conforms to the schema.
 fn saved(state: &State) -> State {
-    state.to_string().parse().unwrap()
+    let text = state.to_string();
+    state_schema::check(&serde_json::from_str(&text).unwrap())
+        .unwrap_or_else(|what| panic!("{what}: {text}"));
+    text.parse().unwrap()
 }
 
 fn rank(number: usize, of: usize) -> Topology {
