@@ -27,9 +27,7 @@ use crate::plan::StreamLengths;
 /// [`ErrorKind::NoShards`](crate::ErrorKind::NoShards). *Refused* are epochs of several ranks; a single rank
 /// waits for nobody.
 ///
-/// A batch that fails while it is made costs no step: it is made again of the samples after it. Behind a
-/// stateful stage, a sample that fails while its batch is made leaves its place empty. With `Drop` the batch
-/// takes another one, with `Pad` it is padded, and with `Keep` it is smaller, or even empty.
+/// A batch that fails while it is made costs no step: it is made again of the samples after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LastBatch {

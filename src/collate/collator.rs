@@ -105,6 +105,13 @@ impl Collator {
         Ok(())
     }
 
+    /// Whether making a batch of rows calls the caller's code: [`Column::finish`](super::Column::finish), or
+    /// a driver that pins memory.
+    pub(crate) fn may_fail(&self) -> bool {
+        let columns = &self.0.columns;
+        columns.memory.is_some() || columns.columns.iter().any(|named| named.finished.is_some())
+    }
+
     /// Begins to hand out the slots of batches.
     pub(crate) fn slots(&self) -> SlotAllocator {
         SlotAllocator { collator: self.clone(), rest: RowSlots::new(), left: 0 }

@@ -55,8 +55,7 @@ pub trait Column: Send + Sync {
     /// unrelated numbers (see [`Columns`]).
     ///
     /// # Errors
-    /// Any reason why the sample cannot be used. In a loader, the next sample of the stream takes its place;
-    /// behind a stateful stage, its place stays empty, and the batch is one row shorter.
+    /// Any reason why the sample cannot be used. In a loader, the next sample of the stream takes its place.
     fn write(&self, sample: &Sample, seed: u64, cells: &mut [Cell]) -> Result<()>;
 
     /// Writes the cells of a sample that lacks the field, for [`Optional`](super::Optional) and

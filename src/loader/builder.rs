@@ -107,7 +107,13 @@ impl Loader<()> {
 
 impl LoaderBuilder<Sample> {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let stages = Stages { pipe: identity(), stream_stage: None, names: Vec::new(), is_empty: true };
+        let stages = Stages {
+            pipe: identity(),
+            stream_stage: None,
+            names: Vec::new(),
+            is_empty: true,
+            locates: false,
+        };
         LoaderBuilder::of(vec![(DatasetSettings::new(dataset), stages)], RunOptions::default())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::plan::Shapes;
-use crate::sample::{Position, Sample};
+use crate::sample::{Position, Sample, SampleLocation};
 use crate::state::{Cursor, OpenSlice};
 
 /// What a stream gives to the stages that run on threads.
@@ -112,6 +112,8 @@ pub(super) enum FailedStep {
     Map,
     /// The stream stage, or a function behind it. It succeeds with every item.
     Stage,
+    /// Writing the row of an item of a stream stage.
+    Row,
 }
 
 /// Where an item is in the sequence of the job.
@@ -128,6 +130,8 @@ pub(super) struct Tag {
     pub(super) fill: Option<(u64, u64)>,
     /// The shape of its step, if batches have several.
     pub(super) bucket: Option<usize>,
+    /// The sample that it was made of, if its row or its batch may fail.
+    pub(super) location: Option<Box<SampleLocation>>,
 }
 
 /// What has happened in a stream since its last sample left the shuffle buffer.
@@ -161,4 +165,10 @@ pub(super) struct BatchEnd {
     pub(super) size: usize,
     /// The bucket, that is the shape, of the batch, if there are several.
     pub(super) bucket: Option<usize>,
+}
+
+/// Work in pieces that several threads share.
+pub(super) trait SharedWork: Send + Sync {
+    /// Does a piece that no thread has begun. Returns false if there is none.
+    fn do_piece(&self) -> bool;
 }

@@ -60,8 +60,8 @@ impl OnError {
 
     /// The largest number of failures skipped in a row in a logical stream: failures of one step without a
     /// success between them. The steps are reading and selecting samples; the stages on the threads, which
-    /// succeed with a sample that they leave out, too; and a stage behind them, with what follows it. Samples
-    /// that wait in a shuffle buffer or a packer have succeeded. Default: 100.
+    /// succeed with a sample that they leave out, too; a stage behind them, with what follows it; and writing
+    /// rows behind that. Samples that wait in a shuffle buffer or a packer have succeeded. Default: 100.
     pub fn in_a_row(mut self, limit: u64) -> Self {
         self.in_a_row = Some(limit);
         self

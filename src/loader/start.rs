@@ -1,9 +1,11 @@
 //! From checked settings and stages to a loader: connects the parts of a run.
 
 use super::Loader;
-use super::batches::{BatchCollector, BatchMaker, Batches, Collected, FirstItem, MonitoredCollector};
+use super::batches::{
+    BatchCollector, BatchMaker, Batches, Collected, FirstRow, FoundRow, MonitoredCollector,
+};
 use super::event::LoaderEvent;
-use super::pool::{InlineOutputs, Sources, WorkerPool};
+use super::pool::{InlineOutputs, IntoRows, Sources, WorkerPool};
 use super::prepare::{AllStreams, PreparedRun};
 use super::sequence::{BatchSequence, Sequencer, SourceOutputs};
 use super::settings::Settings;
@@ -11,17 +13,22 @@ use super::stages::{Pipe, PipeOutput, Sink, Stages};
 use super::stream::StreamReader;
 use super::tuning::LearnedTuning;
 use crate::collate::{Collator, Row, RowSlots};
+use crate::dataset::StopHandle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::sample::{Position, Sample};
 use std::sync::Arc;
 
-/// Builds a loader whose items `make` turns into batches.
-pub(super) fn loader<T: Send + 'static, R: Send + 'static, B: Send + 'static>(
+/// Builds a loader whose items `rows` turns into rows, and `make` rows into batches. If the stages end in
+/// rows, `collator` allocates their slots.
+pub(super) fn loader<T: Send + 'static, I: IntoRows<T>, B: Send + 'static>(
     settings: Settings,
-    stages: Vec<Stages<T>>,
-    make: BatchMaker<T, R, B>,
+    mut stages: Vec<Stages<T>>,
+    collator: Option<Collator>,
+    rows: I,
+    make: BatchMaker<I::Row, B>,
 ) -> Loader<B> {
+    stages.iter_mut().for_each(|stages| stages.locates |= make.may_fail());
     let (settings, stages) = (Arc::new(settings), Arc::<[Stages<T>]>::from(stages));
     let learned = LearnedTuning::new(&settings.resources, make.batch_bytes());
     let start = move |settings: &Settings, begun: PreparedRun| {
@@ -37,11 +44,11 @@ pub(super) fn loader<T: Send + 'static, R: Send + 'static, B: Send + 'static>(
             endless,
             end,
         } = begun;
-        owners.collators = make.collators.clone();
+        owners.collators = make.collators.to_vec();
         let state = progress.state().ended(end);
-        let collator = make.collator.clone();
+        let collator = collator.clone();
         let streams_per_dataset = mixed_streams.len();
-        let first = first_item(all_streams, Arc::clone(&stages));
+        let first = first_row(all_streams, Arc::clone(&stages), rows.clone());
         let shapes = sequence.shapes.clone();
         let sources = Sources {
             sources,
@@ -58,18 +65,14 @@ pub(super) fn loader<T: Send + 'static, R: Send + 'static, B: Send + 'static>(
         let run = settings.new_run(state, owners, streams, Arc::clone(&tuning));
         let sources = Sources { run: Some(run.clone()), ..sources };
         let has_threads = tuning.threads() > 0;
-        let sequence: Box<dyn BatchSequence<T> + Send> = match has_threads {
-            false => Box::new(Sequencer::new(InlineOutputs::new(sources), mixed_streams, &sequence)),
-            true => {
-                let pool = WorkerPool::new(
-                    sources,
-                    mixed_streams.clone(),
-                    &sequence,
-                    Arc::clone(&tuning),
-                    stop.clone(),
-                );
-                Box::new(Sequencer::new(pool, mixed_streams, &sequence))
-            }
+        let count = sources.sources.len();
+        let sequence: Box<dyn BatchSequence<I::Row> + Send> = if has_threads {
+            let tuning = Arc::clone(&tuning);
+            let pool = WorkerPool::new(sources, mixed_streams.clone(), &sequence, tuning, stop.clone());
+            Box::new(Sequencer::new(rows.rows(pool, count, &stop), mixed_streams, &sequence))
+        } else {
+            let inline = InlineOutputs::new(sources);
+            Box::new(Sequencer::new(rows.rows(inline, count, &stop), mixed_streams, &sequence))
         };
         let progress = (progress, Arc::clone(&settings.policy));
         let collect = BatchCollector::new(sequence, first, make.clone(), progress);
@@ -81,14 +84,18 @@ pub(super) fn loader<T: Send + 'static, R: Send + 'static, B: Send + 'static>(
     Loader { settings, start: Arc::new(start) }
 }
 
-/// Reads the first items of the epoch again; if batches have several shapes, those that fit into the given
-/// one. Searches the streams of this rank first, and then those of other ranks.
-fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) -> FirstItem<T> {
-    Box::new(move |only_bucket, accept| {
+/// Finds the first row of the epoch; if batches have several shapes, one of the given shape. Searches the
+/// streams of this rank first, and then those of other ranks.
+fn first_row<T: Send + 'static, I: IntoRows<T>>(
+    streams: AllStreams,
+    stages: Arc<[Stages<T>]>,
+    rows: I,
+) -> FirstRow<I::Row> {
+    Box::new(move |only_bucket| {
         let (streams, limit) = streams();
         let (count, streams_per_dataset) = (streams.len(), streams.len() / stages.len().max(1));
         let sources = streams.into_iter().map(|stream| StreamReader::new(stream, None)).collect();
-        let mut outputs = InlineOutputs::new(Sources {
+        let outputs = InlineOutputs::new(Sources {
             sources,
             streams_per_dataset,
             stages: Arc::clone(&stages),
@@ -99,32 +106,33 @@ fn first_item<T: Send + 'static>(streams: AllStreams, stages: Arc<[Stages<T>]>) 
             only_bucket,
             run: None,
         });
+        let mut outputs = rows.rows(outputs, count, &StopHandle::default());
+        outputs.look_ahead(&[], only_bucket);
         let mut failed = None;
         for source in 0..count {
             while let Some(event) = outputs.next(source) {
-                let accepted = match event {
-                    LoaderEvent::Item(tag, item) => accept(&tag, item),
+                match event {
+                    LoaderEvent::Item(_, row) => return Ok(FoundRow { row: Some(row), failed }),
                     LoaderEvent::Fatal(error) => return Err(error),
                     LoaderEvent::Fault(fault) => {
                         let location = Some(fault.error.location().clone());
                         failed = location.filter(|_| !limit.is_exceeded()).or(failed);
                         limit.count();
-                        false
                     }
-                    LoaderEvent::Gap(_) | LoaderEvent::BatchEnd(_) => false,
-                };
-                if accepted || limit.is_exceeded() {
-                    return Ok(failed);
+                    LoaderEvent::Gap(_) | LoaderEvent::BatchEnd(_) => {}
+                }
+                if limit.is_exceeded() {
+                    return Ok(FoundRow { row: None, failed });
                 }
             }
         }
-        Ok(failed)
+        Ok(FoundRow { row: None, failed })
     })
 }
 
 /// Adds a stage that writes each sample into its slots of the batch.
 pub(super) fn write_rows(stages: Stages<Sample>, collator: Option<Collator>, seed: u64) -> Stages<Row> {
-    let Stages { pipe, names, .. } = stages;
+    let Stages { pipe, names, locates, .. } = stages;
     let write = move |sample: &Sample, slots| match &collator {
         Some(collator) => collator.row(sample, seed, slots).map(PipeOutput::Item),
         None => Err(without_columns()),
@@ -155,7 +163,7 @@ pub(super) fn write_rows(stages: Stages<Sample>, collator: Option<Collator>, see
             }))
         }
     };
-    Stages { pipe, stream_stage: None, names, is_empty: false }
+    Stages { pipe, stream_stage: None, names, is_empty: false, locates }
 }
 
 fn without_columns() -> Error {

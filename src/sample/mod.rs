@@ -76,6 +76,15 @@ impl SampleLocation {
         let error = error.with_key(self.key.as_str());
         if self.shard.is_empty() { error } else { error.in_shard(Arc::clone(&self.shard)) }
     }
+
+    /// What a sample that was made by hand lacks is that of the sample that it was made of.
+    pub(crate) fn made_of(self, origin: &SampleLocation) -> Self {
+        let SampleLocation { key, shard } = self;
+        SampleLocation {
+            key: if key.is_empty() { origin.key.clone() } else { key },
+            shard: if shard.is_empty() { Arc::clone(&origin.shard) } else { shard },
+        }
+    }
 }
 
 impl Sample {

@@ -3,7 +3,7 @@
 //! ```text
 //! collector  collects items into batches
 //! progress   the state after each batch
-//! maker      turns items into rows, and the rows of a batch into a list or tensors
+//! maker      turns the rows of a batch into a list or tensors
 //! monitored  tells the monitor of the run what the collecting thread does
 //! ```
 
@@ -12,7 +12,7 @@ mod maker;
 mod monitored;
 mod progress;
 
-pub(super) use collector::{BatchCollector, FirstItem, RunOutput};
+pub(super) use collector::{BatchCollector, FirstRow, FoundRow, RunOutput};
 pub(super) use maker::BatchMaker;
 pub(super) use monitored::MonitoredCollector;
 pub(super) use progress::{PromisedItems, RankProgress};

@@ -9,16 +9,16 @@ use crate::telemetry::span;
 use std::sync::Arc;
 
 /// A [`BatchCollector`] whose thread is seen by the monitor of the run.
-pub(in crate::loader) struct MonitoredCollector<T, R, B> {
-    collect: BatchCollector<T, R, B>,
+pub(in crate::loader) struct MonitoredCollector<R, B> {
+    collect: BatchCollector<R, B>,
     run: RunMonitor,
     /// Bounds the number of batches ahead of the trainer; none if batches are collected on its own thread.
     ahead: Option<Arc<Tuning>>,
 }
 
-impl<T, R, B> MonitoredCollector<T, R, B> {
+impl<R, B> MonitoredCollector<R, B> {
     pub(in crate::loader) fn new(
-        collect: BatchCollector<T, R, B>,
+        collect: BatchCollector<R, B>,
         run: RunMonitor,
         ahead: Option<Arc<Tuning>>,
     ) -> Self {
@@ -26,7 +26,7 @@ impl<T, R, B> MonitoredCollector<T, R, B> {
     }
 }
 
-impl<T, R, B> Iterator for MonitoredCollector<T, R, B> {
+impl<R, B> Iterator for MonitoredCollector<R, B> {
     type Item = Result<RunOutput<B>>;
 
     fn next(&mut self) -> Option<Self::Item> {

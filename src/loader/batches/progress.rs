@@ -5,7 +5,7 @@ use crate::loader::event::{SampleFault, SourcePass, Tag};
 use crate::loader::policy::Counts;
 use crate::loader::report::Fill;
 use crate::panic::Shown;
-use crate::sample::Position;
+use crate::sample::{Position, SampleLocation};
 use crate::state::{Cursor, EpochRange, JobHeader, Reached, State, StreamState};
 use crate::telemetry::{count, log};
 use std::sync::Arc;
@@ -26,9 +26,7 @@ pub(in crate::loader) struct RankProgress {
     behind: Vec<usize>,
     is_behind: Vec<bool>,
     /// Number of failures of each step in a row.
-    in_a_row: Vec<[u64; 3]>,
-    /// Number of rows that could not be written, in a row.
-    rows_in_a_row: Vec<u64>,
+    in_a_row: Vec<[u64; 4]>,
     /// The number of items that the index promises, if missing ones are filled up.
     promised: Option<PromisedItems>,
     /// How full the items are, as a stateful stage counts it.
@@ -36,7 +34,7 @@ pub(in crate::loader) struct RankProgress {
 }
 
 /// A place of the sequence that a batch covers: one of this rank that was not skipped.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) sequence_number: u64,
     pub(super) source: SourcePass,
@@ -45,17 +43,27 @@ pub(super) struct Place {
     fill: (u64, u64),
     /// Whether the batch has its item.
     pub(super) has_row: bool,
+    location: Option<Box<SampleLocation>>,
 }
 
 impl Place {
     /// The place of this tag.
-    pub(super) fn of(tag: &Tag, has_row: bool) -> Self {
+    pub(super) fn new(tag: Tag, has_row: bool) -> Self {
         Place {
             sequence_number: tag.sequence_number,
             source: tag.source,
             position: Position { part: tag.part, ..tag.position },
             fill: tag.fill.unwrap_or_default(),
             has_row,
+            location: tag.location,
+        }
+    }
+
+    /// Adds the sample to an error.
+    pub(super) fn locate(&self, error: Error) -> Error {
+        match &self.location {
+            Some(location) => location.locate(error),
+            None => error,
         }
     }
 }
@@ -88,8 +96,7 @@ impl RankProgress {
         streams: Vec<StreamState>,
     ) -> Self {
         let (behind, is_behind) = (Vec::new(), vec![false; streams.len()]);
-        let in_a_row = vec![[0; 3]; streams.len()];
-        let rows_in_a_row = vec![0; streams.len()];
+        let in_a_row = vec![[0; 4]; streams.len()];
         let (promised, fill) = (None, Fill::default());
         RankProgress {
             header,
@@ -100,7 +107,6 @@ impl RankProgress {
             behind,
             is_behind,
             in_a_row,
-            rows_in_a_row,
             promised,
             fill,
         }
@@ -144,7 +150,7 @@ impl RankProgress {
 
     /// Counts a place of a batch: an item, or an empty one.
     fn count(&mut self, place: &Place) {
-        let Place { sequence_number, source, position, fill: (used, capacity), has_row } = *place;
+        let Place { sequence_number, source, position, fill: (used, capacity), has_row, .. } = *place;
         let number = self.number_of(&source);
         let Some(stream) = self.streams.get_mut(number) else { return };
         self.fill.capacity = self.fill.capacity.saturating_add(capacity);
@@ -164,27 +170,6 @@ impl RankProgress {
     /// Index of a source in `streams`.
     fn number_of(&self, source: &SourcePass) -> usize {
         source.dataset * self.streams_per_dataset + source.local_stream
-    }
-
-    /// Says that the row of an item was written: rows of its stream that fail after it are not in a row with
-    /// those before.
-    pub(super) fn row_written(&mut self, source: &SourcePass) {
-        let number = self.number_of(source);
-        if let Some(in_a_row) = self.rows_in_a_row.get_mut(number) {
-            *in_a_row = 0;
-        }
-    }
-
-    /// Counts an item whose row could not be written. Returns the counts before it. A restore does not meet
-    /// it again, since it starts after its place.
-    pub(super) fn row_failed(&mut self, source: &SourcePass) -> Counts {
-        let number = self.number_of(source);
-        let mut before = 0;
-        if let Some(in_a_row) = self.rows_in_a_row.get_mut(number) {
-            before = *in_a_row;
-            *in_a_row += 1;
-        }
-        Counts { in_a_row: before, ..self.counts() }
     }
 
     /// The error of a rank that has no sample to pad its batches with.

@@ -7,6 +7,7 @@ use crate::collate::{Collator, Columns, Row, TensorBatch};
 use crate::error::{ErrorKind, Result};
 use crate::loader::Loader;
 use crate::loader::batches::BatchMaker;
+use crate::loader::pool::{ItemsAsRows, SamplesToRows};
 use crate::loader::settings::{DatasetSettings, Settings};
 use crate::loader::stages::Stages;
 use crate::loader::start::{loader, write_rows};
@@ -31,23 +32,21 @@ impl LoaderBuilder<Sample, TensorBatch> {
             return Err(ErrorKind::Config(what).into());
         }
         let pads = settings.last == LastBatch::Pad;
+        let sizes = (0..shapes).map(|bucket| settings.bucket_size(bucket));
+        let collators: Arc<[Collator]> =
+            columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size)).collect();
+        collators.iter().try_for_each(Collator::check)?;
+        let make = BatchMaker::tensors(Arc::clone(&collators), pads);
         if stages.iter().any(|stages| stages.stream_stage.is_some()) {
-            let sizes = (0..shapes).map(|bucket| settings.bucket_size(bucket));
-            let collators =
-                columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size));
-            let collators: Vec<Collator> = collators.collect();
-            collators.iter().try_for_each(Collator::check)?;
-            let make = BatchMaker::tensors_after_stage(collators, seeds, settings.resources.threads(), pads);
-            return Ok(loader(settings, stages, make));
+            let located = stages.into_iter().map(|stages| Stages { locates: true, ..stages }).collect();
+            let rows = SamplesToRows { collators, seeds: seeds.into() };
+            return Ok(loader(settings, located, None, rows, make));
         }
-        let make = BatchMaker::tensors(columns.into_iter().next().unwrap_or_default(), settings.batch, pads);
-        if let Some(collator) = &make.collator {
-            collator.check()?;
-        }
+        let collator = collators.first().cloned();
         let stages = stages.into_iter().zip(seeds);
         let stages: Vec<Stages<Row>> =
-            stages.map(|(stages, seed)| write_rows(stages, make.collator.clone(), seed)).collect();
-        Ok(loader(settings, stages, make))
+            stages.map(|(stages, seed)| write_rows(stages, collator.clone(), seed)).collect();
+        Ok(loader(settings, stages, collator, ItemsAsRows, make))
     }
 }
 
@@ -63,7 +62,7 @@ impl<T: Clone + Send + 'static> LoaderBuilder<T> {
         let CheckedOptions { settings, stages, .. } = self.checked()?;
         let clone: fn(&T) -> T = T::clone;
         let pad = (settings.last == LastBatch::Pad).then_some(clone);
-        Ok(loader(settings, stages, BatchMaker::items(pad)))
+        Ok(loader(settings, stages, None, ItemsAsRows, BatchMaker::items(pad)))
     }
 }
 

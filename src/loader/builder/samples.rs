@@ -122,11 +122,9 @@ impl LoaderBuilder<Sample> {
     /// The memory of dropped batches is reused. At any time there are `prefetch` batches and those being
     /// made.
     ///
-    /// After a stateful stage, the threads write when the batch is complete. A sample that fails then is
-    /// skipped as [`on_error`](LoaderBuilder::on_error) says, and its batch is smaller, even with
-    /// [`LastBatch::Drop`](crate::loader::LastBatch::Drop); with
-    /// [`LastBatch::Pad`](crate::loader::LastBatch::Pad), it is padded. A failure that is not skipped ends
-    /// the batches, and a restore reads the other samples of its batch again.
+    /// After a stateful stage, which decides what the samples of a batch are, the threads write its rows
+    /// together, before other work. A sample whose row cannot be written has failed, and the next sample of
+    /// its stream replaces it, there as elsewhere.
     ///
     /// ```
     /// use shardstream::prelude::*;

@@ -8,6 +8,7 @@
 //! slot_predictor  where in the memory of its batch a row is written
 //! workers         the threads
 //! inline          the same without threads
+//! row_outputs     writes rows of tensors behind the stages
 //! ```
 //!
 //! Which thread reads which source, and when, does not affect the order of the items:
@@ -17,14 +18,16 @@ mod chunk;
 mod chunk_length;
 mod inline;
 mod read_schedule;
+mod row_outputs;
 mod slot_predictor;
 mod sources;
 mod workers;
 
 pub(super) use inline::InlineOutputs;
+pub(super) use row_outputs::{IntoRows, ItemsAsRows, SamplesToRows};
 pub(super) use sources::Sources;
 
-use super::event::LoaderEvent;
+use super::event::{LoaderEvent, SharedWork};
 use super::sequence::{MixedStream, SequenceConfig, SourceOutputs};
 use super::stages::{MappedInput, TaggedOutputs};
 use super::stream::Gate;
@@ -146,6 +149,10 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
 
     fn cursor(&mut self, number: usize) -> Result<Cursor> {
         self.sources.get_mut(number).map_or_else(|| Ok(Cursor::default()), |source| source.outputs.cursor())
+    }
+
+    fn share(&mut self, work: &Arc<dyn SharedWork>) {
+        self.workers.share(work);
     }
 }
 

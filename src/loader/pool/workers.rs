@@ -12,7 +12,7 @@ use crate::collate::{Collator, RowSlots};
 use crate::cpu_time;
 use crate::dataset::StopHandle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loader::event::{StageInput, StreamEvent};
+use crate::loader::event::{SharedWork, StageInput, StreamEvent};
 use crate::loader::sequence::{MixedStream, SequenceConfig};
 use crate::loader::stages::{MappedInput, Stages};
 use crate::loader::stream::StreamReader;
@@ -72,6 +72,8 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 
 struct WorkersState<T> {
     schedule: ReadSchedule<StreamReader, MappedInput<T>>,
+    /// Work that any thread may do a piece of, before it reads.
+    shared: Option<Arc<dyn SharedWork>>,
     /// The panic of a thread, which ends the run.
     panic: Option<Error>,
     /// Number of threads that wait for work.
@@ -110,6 +112,7 @@ impl<T: Send + 'static> Workers<T> {
         let schedule = ReadSchedule::new(sources, threads, row_bytes).counted(samples);
         let state = WorkersState {
             schedule,
+            shared: None,
             panic: None,
             idle: 0,
             threads: 0,
@@ -231,7 +234,23 @@ impl<T: Send + 'static> Workers<T> {
         items.into_iter().map(map).collect()
     }
 
-    /// Waits for a source to read. Returns none when this thread is to end.
+    /// Does some work on the threads that are free, and on this one.
+    pub(super) fn share(&self, work: &Arc<dyn SharedWork>) {
+        self.lock().shared = Some(Arc::clone(work));
+        self.readable.notify_all();
+        self.do_pieces(work);
+    }
+
+    /// Does pieces of some work until none is left.
+    fn do_pieces(&self, work: &Arc<dyn SharedWork>) {
+        while work.do_piece() {}
+        let mut state = self.lock();
+        let done = state.shared.take_if(|shared| Arc::ptr_eq(shared, work));
+        drop(state);
+        drop(done);
+    }
+
+    /// Waits for a source to read, and does shared work meanwhile. Returns none when this thread is to end.
     fn next_task(&self) -> Option<ReadTask<StreamReader>> {
         let mut state = self.lock();
         loop {
@@ -244,6 +263,12 @@ impl<T: Send + 'static> Workers<T> {
                 self.notify_idle(state);
                 activity::set(Activity::Other);
                 return None;
+            }
+            if let Some(work) = state.shared.clone() {
+                drop(state);
+                self.do_pieces(&work);
+                state = self.lock();
+                continue;
             }
             if let Some(task) = state.schedule.next_task() {
                 self.notify_idle(state);

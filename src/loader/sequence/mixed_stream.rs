@@ -55,10 +55,21 @@ impl MixedStream {
         }
     }
 
+    /// The source that gives the item `ahead` items after the next one, if none ends before.
+    pub(super) fn source_at(&mut self, ahead: u64) -> Option<usize> {
+        let at = self.dataset_at(ahead);
+        self.sources.get(at).map(|(source, _)| *source)
+    }
+
+    /// The dataset that gives the item `ahead` items after the next one, if none ends before.
+    fn dataset_at(&mut self, ahead: u64) -> usize {
+        let (index, sources) = (self.taken.saturating_add(ahead), &self.sources);
+        self.order.dataset_at(index, |at| sources.get(at).is_some_and(|(_, ended)| *ended))
+    }
+
     pub(super) fn next<O: SourceOutputs>(&mut self, outputs: &mut O) -> Option<LoaderEvent<O::Item>> {
         while !self.is_ended() {
-            let sources = &self.sources;
-            let at = self.order.dataset_at(self.taken, |at| sources.get(at).is_some_and(|(_, ended)| *ended));
+            let at = self.dataset_at(0);
             let (source, ended) = self.sources.get_mut(at)?;
             match outputs.next(*source) {
                 Some(LoaderEvent::Item(mut tag, item)) => {

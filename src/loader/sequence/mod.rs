@@ -13,9 +13,10 @@ mod testing;
 pub(super) use mixed_stream::MixedStream;
 pub(super) use sequencer::{BatchSequence, Batching, SequenceConfig, Sequencer};
 
-use super::event::LoaderEvent;
+use super::event::{LoaderEvent, SharedWork};
 use crate::error::Result;
 use crate::state::Cursor;
+use std::sync::Arc;
 
 /// The outputs of all sources of a rank, each in the order of its stream. A source is a stream of one
 /// dataset.
@@ -45,4 +46,21 @@ pub(super) trait SourceOutputs {
 
     /// Says that a batch ends here.
     fn end_batch(&mut self) {}
+
+    /// Whether it prepares the items of a batch together, as [`look_ahead`](SourceOutputs::look_ahead) says.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Says which sources give the next items of the current batch, in the order of the sequence, if none of
+    /// them ends and no item fails; and the shape of the batch, if batches have several. No source is asked
+    /// for fewer items before the batch ends.
+    fn look_ahead(&mut self, sources: &[usize], bucket: Option<usize>) {
+        let _ = (sources, bucket);
+    }
+
+    /// Does the pieces of some work, on the threads that map if there are any, and on this one.
+    fn share(&mut self, work: &Arc<dyn SharedWork>) {
+        while work.do_piece() {}
+    }
 }

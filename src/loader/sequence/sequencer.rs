@@ -65,6 +65,8 @@ pub(in crate::loader) struct Sequencer<O> {
     had_gap: bool,
     /// The sequence number at which the current batch of all ranks starts.
     batch_start: u64,
+    /// The sources know what they are asked for up to this sequence number of the rank, if they look ahead.
+    announced: u64,
     /// The local streams that have given an item or a gap to the current batch, each as often as it has.
     given: Vec<usize>,
     /// The batch that has ended last, until the next event.
@@ -79,19 +81,11 @@ struct EndedBatch {
     /// Where it started.
     local_number: u64,
     batch_start: u64,
-    /// How far it was filled.
-    covered: usize,
-    filled: usize,
     given: Vec<usize>,
 }
 
-/// A sequence of events that its consumer may ask for more items of the batch that has just ended.
+/// A sequence of events that its consumer may ask to replace the batch that has just ended.
 pub(in crate::loader) trait BatchSequence<T>: Iterator<Item = LoaderEvent<T>> {
-    /// Continues the batch that has just ended, in which `items` were lost while it was made, so that their
-    /// places are empty. Returns false if it ends nevertheless, because it covers a fixed range of the
-    /// sequence.
-    fn refill(&mut self, items: usize) -> bool;
-
     /// Starts the batch that has just ended again: all its items are lost, and the next ones of their streams
     /// take their places. Returns its first sequence number of this rank.
     fn restart(&mut self) -> u64;
@@ -166,6 +160,7 @@ impl<O> Sequencer<O> {
             filled,
             had_gap: false,
             batch_start,
+            announced: 0,
         };
         sequencer.seek_step(first_number);
         sequencer
@@ -213,8 +208,6 @@ impl<O> Sequencer<O> {
         self.last = Some(EndedBatch {
             local_number: self.batch_local_number,
             batch_start: self.batch_start,
-            covered: self.covered,
-            filled: self.filled,
             given: std::mem::replace(&mut self.given, given),
         });
         self.batch_start = match self.covered > self.batch {
@@ -292,20 +285,34 @@ impl<O> Sequencer<O> {
     }
 }
 
-impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
-    fn refill(&mut self, items: usize) -> bool {
-        let Some(last) = self.last.take_if(|_| self.batching == Batching::WhenFull) else { return false };
-        self.batch_start = last.batch_start;
-        self.batch_local_number = last.local_number;
-        (self.covered, self.filled) = (last.covered, last.filled.saturating_sub(items));
-        self.given = last.given;
-        true
+impl<O: SourceOutputs> Sequencer<O> {
+    /// Tells the sources which of them give the rest of the current batch.
+    fn announce(&mut self) {
+        let left = match self.batching {
+            Batching::WhenFull => self.batch.saturating_sub(self.filled),
+            _ => self.batch.saturating_sub(self.covered),
+        };
+        let streams = self.streams.len() as u64;
+        self.announced = self.local_number.saturating_add(left as u64);
+        let (mut ahead, mut sources) = (vec![0; self.streams.len()], Vec::new());
+        for local_number in self.local_number..self.announced {
+            let (at, index) = ((local_number % streams) as usize, local_number / streams);
+            let stream = &mut self.streams[at];
+            // Other places are empty: see `skip_taken`.
+            if !stream.is_ended() && stream.taken().saturating_add(ahead[at]) <= index {
+                sources.extend(stream.source_at(ahead[at]));
+                ahead[at] += 1;
+            }
+        }
+        self.sources.look_ahead(&sources, self.shapes.as_ref().map(Shapes::bucket));
     }
+}
 
+impl<O: SourceOutputs> BatchSequence<O::Item> for Sequencer<O> {
     fn restart(&mut self) -> u64 {
         let Some(last) = self.last.take() else { return self.sequence_number() };
         (self.local_number, self.batch_local_number) = (last.local_number, last.local_number);
-        self.batch_start = last.batch_start;
+        (self.batch_start, self.announced) = (last.batch_start, 0);
         (self.covered, self.filled, self.had_gap) = (0, 0, false);
         for at in last.given {
             self.streams[at].give_back(1, &mut self.sources);
@@ -362,6 +369,9 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
                 continue;
             }
             let was_live = !self.streams[at].is_ended();
+            if self.local_number >= self.announced && self.sources.looks_ahead() {
+                self.announce();
+            }
             match self.streams[at].next(&mut self.sources) {
                 Some(LoaderEvent::Item(mut tag, item)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);

@@ -40,6 +40,8 @@ pub(super) struct Stages<T> {
     pub(super) names: Vec<String>,
     /// Whether there is no stage yet.
     pub(super) is_empty: bool,
+    /// Whether items carry the location of their sample, since their rows or batches may fail.
+    pub(super) locates: bool,
 }
 
 impl<T: 'static> Stages<T> {
@@ -53,7 +55,7 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Item(item) => f(item).map(PipeOutput::Item),
             PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
         });
-        Stages { pipe, stream_stage, names: self.names, is_empty: false }
+        Stages { pipe, stream_stage, names: self.names, is_empty: false, locates: self.locates }
     }
 
     pub(super) fn filter_map<U: 'static>(
@@ -67,7 +69,7 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Erased(item) => Ok(Some(PipeOutput::Erased(item))),
         });
         self.names.push("filter_map".into());
-        Stages { pipe, stream_stage, names: self.names, is_empty: false }
+        Stages { pipe, stream_stage, names: self.names, is_empty: false, locates: self.locates }
     }
 
     /// Must not follow a stream stage.
@@ -84,7 +86,7 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Erased(item) => Ok(FlatOutputs::Erased(Some(item))),
         });
         self.names.push("flat_map".into());
-        Stages { pipe, stream_stage: None, names: self.names, is_empty: false }
+        Stages { pipe, stream_stage: None, names: self.names, is_empty: false, locates: self.locates }
     }
 
     /// Adds a stateful stage behind the threads.
@@ -135,7 +137,13 @@ impl<T: 'static> Stages<T> {
             PipeOutput::Erased(item) => Ok(PipeOutput::Erased(item)),
         });
         self.names.push(name);
-        Stages { pipe, stream_stage: Some(Arc::new(stream_stage)), names: self.names, is_empty: false }
+        Stages {
+            pipe,
+            stream_stage: Some(Arc::new(stream_stage)),
+            names: self.names,
+            is_empty: false,
+            locates: self.locates,
+        }
     }
 
     /// The stream stage with a function behind it.
@@ -153,7 +161,8 @@ impl<T: 'static> Stages<T> {
 impl<T: 'static> Stages<T> {
     /// Runs the stages of the threads on a sample.
     pub(super) fn run(&self, input: StageInput, slots: RowSlots) -> MappedInput<T> {
-        let location = self.stream_stage.as_ref().map(|_| Box::new(input.sample.location()));
+        let is_needed = self.locates || self.stream_stage.is_some();
+        let location = is_needed.then(|| Box::new(input.sample.location()));
         MappedInput::new(input.origin, self.pipe.run(input.sample, slots), location)
     }
 
@@ -166,7 +175,7 @@ impl<T: 'static> Stages<T> {
     ) -> TaggedOutputs<T> {
         let stream_stage = self.stream_stage.as_ref().map(|stream_stage| stream_stage(start));
         let name = self.names.last().cloned().unwrap_or_default();
-        TaggedOutputs::new(dataset, (stream_stage, name), start, endless)
+        TaggedOutputs::new(dataset, (stream_stage, name), start, endless).locating(self.locates)
     }
 }
 
@@ -197,6 +206,7 @@ impl<T> Clone for Stages<T> {
             stream_stage: self.stream_stage.clone(),
             names: self.names.clone(),
             is_empty: self.is_empty,
+            locates: self.locates,
         }
     }
 }

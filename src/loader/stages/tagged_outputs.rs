@@ -19,12 +19,12 @@ use std::mem::take;
 pub(in crate::loader) struct MappedInput<T> {
     origin: InputOrigin,
     outputs: SampleOutputs<PipeOutput<T>>,
-    /// For the errors of a stream stage.
+    /// For the errors of a stream stage, a row or a batch.
     location: Option<Box<SampleLocation>>,
 }
 
 impl<T> MappedInput<T> {
-    /// `location` is for the errors of a stream stage.
+    /// `location` is for the errors of a stream stage, a row or a batch.
     pub(super) fn new(
         origin: InputOrigin,
         outputs: SampleOutputs<PipeOutput<T>>,
@@ -54,6 +54,10 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     reruns: bool,
     /// The name of the stream stage.
     name: String,
+    /// Whether items carry the location of their sample.
+    locates: bool,
+    /// The last sample of which the stream stage got an output.
+    location: Option<SampleLocation>,
     /// The samples that a restore may read again.
     log: InputLog,
     /// The last pass that has given an item.
@@ -134,6 +138,8 @@ impl<T: 'static> TaggedOutputs<T> {
             stage,
             reruns,
             name,
+            locates: false,
+            location: None,
             log: InputLog::new(&start.cursor),
             given_pass: start.cursor.given_pass,
             started: false,
@@ -149,6 +155,11 @@ impl<T: 'static> TaggedOutputs<T> {
             gave_up: false,
             ended: false,
         }
+    }
+
+    /// Sets whether items carry the location of their sample.
+    pub(super) fn locating(self, locates: bool) -> Self {
+        TaggedOutputs { locates, ..self }
     }
 
     /// Whether there is a stream stage, which runs when these outputs are asked for.
@@ -205,7 +216,8 @@ impl<T: 'static> TaggedOutputs<T> {
                     Some(Ok(PipeOutput::Item(item))) => {
                         self.first_empty_pass = Some(self.pass);
                         self.log.pass_sample(&mut origin);
-                        let tag = Tag { source: self.source(), position: origin.position, ..Tag::default() };
+                        let (source, position) = (self.source(), origin.position);
+                        let tag = Tag { source, position, location, ..Tag::default() };
                         return Some(LoaderEvent::Item(tag, item));
                     }
                     other => outputs.extend(other),
@@ -309,11 +321,13 @@ impl<T: 'static> TaggedOutputs<T> {
         self.has_given = true;
         self.first_empty_pass = Some(self.pass);
         let (position, part) = self.log.next_item();
+        let location = pulled.at.as_ref().map_or(&self.location, |at| &at.location);
+        let location = location.clone().filter(|_| self.locates).map(Box::new);
         let (pass, position, part) =
             pulled.at.map_or((self.pass, position, part), |at| (at.pass, at.position, at.part));
         self.given_pass = self.given_pass.max(pass);
         let source = SourcePass { pass, ..self.source() };
-        let tag = Tag { source, position, part, fill: pulled.fill, ..Tag::default() };
+        let tag = Tag { source, position, part, fill: pulled.fill, location, ..Tag::default() };
         Some(match pulled.item {
             Some(item) => LoaderEvent::Item(tag, item),
             None => LoaderEvent::Gap(tag),
@@ -366,13 +380,17 @@ impl<T: 'static> TaggedOutputs<T> {
                         continue;
                     }
                     self.first_empty_pass = Some(self.pass);
-                    let position = current.at.position;
-                    let tag = Tag { source: self.source(), position, part, ..Tag::default() };
+                    let (position, location) =
+                        (current.at.position, current.at.location.clone().map(Box::new));
+                    let tag = Tag { source: self.source(), position, part, location, ..Tag::default() };
                     return Some(LoaderEvent::Item(tag, item));
                 }
                 Ok(PipeOutput::Erased(output)) => {
                     self.has_mapped = true;
                     current.at.part = part;
+                    if self.locates {
+                        self.location.clone_from(&current.at.location);
+                    }
                     let is_needed = self.log.push_output();
                     let Some(stage) = &mut self.stage else { continue };
                     // An item that waits across the end of a pass may be emitted several passes later.

@@ -8,6 +8,7 @@
 //! steps      full batches, and equal steps on all ranks
 //! counts     steps that are promised, left and skipped, against those that come
 //! ahead      steps that are skipped
+//! failures   one rule for samples that fail, wherever they do
 //! foreign    panics of the caller's types and drivers
 //! late       batches that fail while they are made
 //! outage     a network that fails ends a run, and its state continues
@@ -27,6 +28,7 @@ mod ahead;
 mod changed;
 mod counts;
 mod dialect;
+mod failures;
 mod following;
 mod foreign;
 mod late;

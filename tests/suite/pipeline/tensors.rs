@@ -9,6 +9,9 @@ use shardstream::loader::{Batches, Failures, LastBatch, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::{Error, Result};
 use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 const SIZES: [usize; 4] = [30, 30, 30, 30];
 
@@ -194,5 +197,45 @@ fn the_first_output_has_the_random_numbers_of_its_sample() {
     assert!(firsts.clone().count() > 50);
     for (number, _, first) in firsts {
         assert_eq!(drawn(*number), Some(*first), "{number}");
+    }
+}
+
+/// Names the threads that write rows.
+struct WrittenBy(Arc<Mutex<HashSet<String>>>, Duration);
+
+impl Column for WrittenBy {
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::fixed(DType::U64, [])]
+    }
+
+    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
+        thread::sleep(self.1);
+        cells[0].numbers::<u64>()?[0] = number(sample);
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        self.0.lock().unwrap().insert(name);
+        Ok(())
+    }
+}
+
+/// Behind a stateful stage, rows are written by the threads that the loader has, and by the one that
+/// collects batches: none is started for a batch, and none is unknown to the report.
+#[test]
+fn rows_behind_a_stage_are_written_by_the_threads_of_the_loader() {
+    for threads in [0, 1, 3] {
+        let names = Arc::new(Mutex::new(HashSet::new()));
+        let column = WrittenBy(Arc::clone(&names), Duration::from_millis(1));
+        let groups = Loader::builder(dataset()).group_by(1, |_| Ok(0));
+        let samples = groups.map(|mut group| Ok(group.remove(0)));
+        let loader = samples.collate(Columns::new().with("n", column)).batch(24).threads(threads);
+        let mut batches = loader.build().unwrap().epoch(0);
+        let mut known = HashSet::from([thread::current().name().unwrap().to_owned()]);
+        while let Some(batch) = batches.next() {
+            assert_eq!(batch.unwrap().len(), 24);
+            known.extend(batches.diagnose().threads.iter().map(|thread| thread.name.clone()));
+        }
+        let names = names.lock().unwrap();
+        assert!(names.is_subset(&known), "{names:?} of {known:?}");
+        let mapping = names.iter().filter(|name| name.starts_with("shardstream-map")).count();
+        assert!(mapping <= threads && (mapping > 0 || threads == 0), "{names:?}");
     }
 }
