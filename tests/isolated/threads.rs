@@ -235,15 +235,15 @@ fn dropping_ends_every_stage_waiting_for_a_silent_source() {
                 loader(dataset, alive, threads).epoch(0).into_stream()
             });
             drop_while_silent("batches on a thread", |dataset, alive| {
-                loader(dataset, alive, threads).epochs(0).prefetch(1).into_stream()
+                loader(dataset, alive, threads).epochs(0).pipeline().prefetch(1).into_stream()
             });
             drop_while_silent("a stream of batches that a thread polls", |dataset, alive| {
                 let batches = loader(dataset, alive, threads).epochs(0).into_stream();
-                futures::executor::block_on_stream(batches).prefetch(1).into_stream()
+                futures::executor::block_on_stream(batches).pipeline().prefetch(1).into_stream()
             });
             drop_while_silent("batches with ignored errors", |dataset, alive| {
                 let batches = loader(dataset, alive, threads).epochs(0);
-                batches.filter_map(Result::ok).filter(|_| false).map(Ok).prefetch(1).into_stream()
+                batches.filter_map(Result::ok).filter(|_| false).map(Ok).pipeline().prefetch(1).into_stream()
             });
             drop_while_silent("a feed", |dataset, alive| {
                 Feed::new(loader(dataset, alive, threads).epoch(0), Ok).into_stream()
