@@ -314,7 +314,7 @@ fn what_no_loader_can_have_seen_is_refused() {
         ("/of/datasets/0/begins", json!(huge), "begins later than is possible"),
         ("/of/schedule", json!([{"from": 1, "weights": [1, -1]}]), "cannot be read"),
         ("/at/1/before", json!({"samples": huge, "order": "0f", "content": "0f"}), "larger than"),
-        ("/at/1/before", json!({"samples": 1, "order": "0f", "content": "0f"}), "7 samples were taken"),
+        ("/at/1/before", json!({"samples": 1, "order": "0f", "content": "0f"}), "7 items were taken"),
         ("/at/1/cursor/taken", json!(huge), "larger than there can be samples"),
         ("/at/1/cursor/taken", json!(3), "not those that were taken"),
         ("/at/1/cursor/taken", json!(0), "not those that were taken"),

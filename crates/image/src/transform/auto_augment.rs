@@ -253,10 +253,11 @@ impl Transform for TrivialAugmentWide {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Purpose;
 
     #[test]
     fn golden_draws() {
-        let mut rng = Rng::new(42, 0, 0);
+        let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let augment = RandAugment::new(2, 9).unwrap();
         let drawn: Vec<(Op, f32)> =
             (0..6).map(|_| augment.draw(Size { height: 100, width: 331 }, &mut rng)).collect();

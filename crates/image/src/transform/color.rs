@@ -171,10 +171,11 @@ impl Transform for RandomGrayscale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Purpose;
 
     #[test]
     fn golden_draws() {
-        let mut rng = Rng::new(42, 0, 0);
+        let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let jitter = ColorJitter::new(0.4, 0.0, 2.0, 0.5).unwrap();
         let drawn: Vec<[Option<ColorStep>; 4]> = (0..2).map(|_| jitter.draw(&mut rng)).collect();
         assert_eq!(

@@ -253,10 +253,11 @@ impl Transform for RandomCrop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Purpose;
 
     #[test]
     fn golden_draws() {
-        let mut rng = Rng::new(42, 0, 0);
+        let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let crop = RandomResizedCrop::new(224).unwrap();
         let drawn: Vec<[u32; 4]> = (0..4)
             .map(|_| crop.draw(Size::from((375, 500)), &mut rng))

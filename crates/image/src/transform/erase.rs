@@ -129,10 +129,11 @@ impl Transform for RandomErasing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Purpose;
 
     #[test]
     fn golden_draws() {
-        let mut rng = Rng::new(42, 0, 0);
+        let mut rng = Rng::keyed(Purpose::Shuffle, 42, 0, 0);
         let erasing = RandomErasing::new(0.7).unwrap();
         let drawn: Vec<Option<[u32; 4]>> = (0..5)
             .map(|_| erasing.draw(Size { height: 160, width: 224 }, &mut rng))
