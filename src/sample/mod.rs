@@ -200,8 +200,8 @@ impl Sample {
         self.0.fields.is_empty()
     }
 
-    /// The value of a field: [`read`](Sample::read) and [`take`](Sample::take) convert it. In `spec`, alternatives are separated by a semicolon: the first one present is
-    /// taken.
+    /// The value of a field: [`read`](Sample::read) and [`take`](Sample::take) convert it. In `spec`,
+    /// alternatives are separated by a semicolon: the first one present is taken.
     #[must_use]
     pub fn get(&self, spec: &str) -> Option<&Value> {
         self.find(spec).map(|at| &self.0.fields[at].1)
@@ -230,8 +230,9 @@ impl Sample {
         })
     }
 
-    /// Reads a field as the requested type, and leaves it in the sample: [`take`](Sample::take) of a copy, which
-    /// shares the memory of bytes and texts. For JSON as a type of your own, see [`json`](Sample::json).
+    /// Reads a field as the requested type, and leaves it in the sample: [`take`](Sample::take) of a copy,
+    /// which shares the memory of bytes and texts. For JSON as a type of your own, see
+    /// [`json`](Sample::json).
     ///
     /// ```
     /// use shardstream::Sample;
