@@ -22,6 +22,7 @@ mod index;
 mod join;
 #[cfg(feature = "image")]
 mod jpeg;
+#[cfg(feature = "gzip")]
 mod json_memory;
 mod loader;
 #[cfg(feature = "mixture")]

@@ -197,3 +197,19 @@ fn two_created_series_become_one_with_new_keys() {
     output(dir.path(), &[&by_index[..], &["--count", "5"]].concat());
     assert_eq!(keys(&samples(&dir.path().join("by"), "")), expected);
 }
+
+/// The list names shards by another spelling than the patterns, and several shards have one name.
+#[test]
+fn shards_of_a_list_are_found_by_their_places() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        write(&dir.path().join(name).join("%d.tar"), 4, 4);
+    }
+    let shard = format!("file://{}/one/../two/0.tar", dir.path().display());
+    let line = serde_json::json!({"shard": shard, "key": "000002"}).to_string();
+    fs::write(dir.path().join("bad.jsonl"), line).unwrap();
+    let reshard = ["reshard", "one", "two", "--without", "bad.jsonl", "--to", "out/%d.tar", "--rekey"];
+    assert!(output(dir.path(), &reshard).contains("7 samples"));
+    let only = ["reshard", "one", "two", "--only", "bad.jsonl", "--to", "only/%d.tar"];
+    assert!(output(dir.path(), &only).contains("1 sample"));
+}
