@@ -1,4 +1,5 @@
-//! Copies single objects, and compares the copies: by the checksums that stores keep, or by reading them again.
+//! Copies single objects, and compares the copies: by the checksums that stores keep, or by reading them
+//! again.
 
 use crate::failure::other_error;
 use crate::files::is_taken;
@@ -302,8 +303,8 @@ impl Copier {
         Ok(Some((record(copy, size, version, copied, crc32c), true)))
     }
 
-    /// Compares a copy with its source where their stores keep no checksums of one kind: reads the source, and
-    /// the copy if its checksum does not decide. Returns the CRC-32C if they are the same.
+    /// Compares a copy with its source where their stores keep no checksums of one kind: reads the source,
+    /// and the copy if its checksum does not decide. Returns the CRC-32C if they are the same.
     fn read_same(&self, copy: &CopyJob, existing: &StoredObject, size: u64) -> Result<Option<Option<u32>>> {
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
         // The side to read, and what is known of the other one.

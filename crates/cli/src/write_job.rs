@@ -230,8 +230,8 @@ fn as_error(failure: Failure) -> shardstream::Error {
 fn overtaken(error: &shardstream::Error) -> shardstream::Error {
     let what = if is_taken(error) { "it exists already".into() } else { error.kind().to_string() };
     other_error(format!(
-        "another run wrote shards of this series at the same time ({what}): check the input and the options of \
-         all runs, and start over with --force"
+        "another run wrote shards of this series at the same time ({what}): check the input and the options \
+         of all runs, and start over with --force"
     ))
 }
 

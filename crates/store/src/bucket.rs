@@ -291,8 +291,8 @@ impl Bucket {
         Err(error)
     }
 
-    /// Completes an upload in parts under this condition: in one step where the store is S3, else after a look
-    /// at what is there.
+    /// Completes an upload in parts under this condition: in one step where the store is S3, else after a
+    /// look at what is there.
     pub(super) async fn complete(
         &self,
         url: &str,

@@ -70,8 +70,8 @@ mod tests {
         }
         PutCondition::Any.check(Some(&one)).unwrap();
         let error = PutCondition::Absent.check(Some(&one)).unwrap_err();
-        let is_taken = |kind: &ErrorKind| matches!(kind, ErrorKind::Io(error) if error.kind() == io::ErrorKind::AlreadyExists);
-        assert!(is_taken(error.kind()), "{error:?}");
+        let ErrorKind::Io(taken) = error.kind() else { panic!("{error:?}") };
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         let seen = PutCondition::unchanged(Some(one.clone()));
         seen.check(Some(&one)).unwrap();
         seen.check(Some(&unknown)).unwrap();

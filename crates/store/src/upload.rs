@@ -28,7 +28,8 @@ pub trait ObjectWriter: Write + Send {
     fn finish(self: Box<Self>) -> Result<ObjectInfo>;
 }
 
-/// How [`Store::put_with`](super::Store::put_with) writes an object. `private` and `sync` are for local files.
+/// How [`Store::put_with`](super::Store::put_with) writes an object. `private` and `sync` are for local
+/// files.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct WriteOptions {

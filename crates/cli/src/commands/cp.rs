@@ -8,8 +8,9 @@ use crate::failure::Failure;
 /// Copy shards, or any objects, between stores.
 ///
 /// A copy appears under its name when it is complete. It is then compared with the source: by the checksum
-/// that its store keeps, else it is read again. Within a bucket, the store copies. Several objects are copied into the directory TO. The file .shardstream-copies.json
-/// beside the copies records the versions of their sources.
+/// that its store keeps, else it is read again. Within a bucket, the store copies. Several objects are copied
+/// into the directory TO. The file .shardstream-copies.json beside the copies records the versions of their
+/// sources.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream cp [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {

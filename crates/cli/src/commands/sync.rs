@@ -15,8 +15,8 @@ const DOCUMENTS: [&str; 4] = [".index.json", ".shidx", ".classes.json", ".plan.j
 ///
 /// As `cp --resume`: an existing object is the same if its size and version are those of a recorded copy
 /// (.shardstream-copies.json); without a record, objects of the same size are compared by the checksums that
-/// their stores keep, and read where there are none. Objects that differ are replaced. Nothing is deleted. Of a directory, the documents beside the shards are copied too:
-/// indexes, lists of classes and plans.
+/// their stores keep, and read where there are none. Objects that differ are replaced. Nothing is deleted. Of
+/// a directory, the documents beside the shards are copied too: indexes, lists of classes and plans.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "shardstream sync [OPTIONS] <FROM>... <TO>")]
 pub(crate) struct Options {
