@@ -5,7 +5,8 @@
 //! SHARDSTREAM_BENCH_URL='gs://bucket/train-{000000..000015}.tar' cargo bench --bench gcs --features gcs
 //! ```
 //!
-//! The throughput shown is in bytes of the objects, in wall time. The server and the link run in another
+//! The group `loopback, TLS` reads from nginx, with a certificate of its own; it is left out where `nginx` or
+//! `openssl` is not installed. The throughput shown is in bytes of the objects, in wall time. The server and the link run in another
 //! process than the reader, and share the machine's cores with it. `benches/compare/network.py` compares with
 //! other readers, over links that the kernel simulates.
 
@@ -13,6 +14,7 @@ mod support;
 
 use criterion::{Criterion, SamplingMode, Throughput};
 use shardstream::prelude::*;
+use std::ffi::OsStr;
 use std::hint::black_box;
 use std::process::Command;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use std::{env, io};
 use support::line::{self, Shape};
 use support::server;
+use support::tls::TlsServer;
 
 /// The group that a child process measures; it takes the address of its server from the environment.
 const GROUP: &str = "SHARDSTREAM_BENCH_GROUP";
@@ -90,16 +93,34 @@ fn measure_all() -> io::Result<()> {
     let numbered = |name: &'static str, content: Arc<Vec<u8>>| {
         (0..SHARDS).map(move |number| (format!("{name}-{number:03}.tar"), Arc::clone(&content)))
     };
-    let server = server::start(numbered("small", small).chain(numbered("large", large)))?;
+    let objects = numbered("small", Arc::clone(&small)).chain(numbered("large", large));
+    let server = server::start(objects)?;
     for (group, shape) in lines() {
         let address = if group == "loopback" { server } else { line::to(server, shape)? };
-        let status = Command::new(env::current_exe()?)
-            .args(env::args_os().skip(1))
-            .env("STORAGE_EMULATOR_HOST", address.to_string())
-            .env(GROUP, group)
-            .status()?;
-        assert!(status.success(), "{group}: {status}");
+        measure_child(group, &address.to_string(), &[])?;
     }
+    match TlsServer::start(numbered("small", small)) {
+        Ok(server) => {
+            let authority = server.authority();
+            let trusted = [("SSL_CERT_FILE", authority.as_os_str())];
+            measure_child("loopback, TLS", &format!("https://{}", server.address), &trusted)
+        }
+        Err(error) => {
+            eprintln!("the group `loopback, TLS` is left out: {error}");
+            Ok(())
+        }
+    }
+}
+
+/// Measures a group in a process of its own, from the server at this address.
+fn measure_child(group: &str, server: &str, variables: &[(&str, &OsStr)]) -> io::Result<()> {
+    let status = Command::new(env::current_exe()?)
+        .args(env::args_os().skip(1))
+        .env("STORAGE_EMULATOR_HOST", server)
+        .env(GROUP, group)
+        .envs(variables.iter().copied())
+        .status()?;
+    assert!(status.success(), "{group}: {status}");
     Ok(())
 }
 

@@ -4,6 +4,9 @@ mod damage;
 #[cfg(all(feature = "gcs", feature = "s3", feature = "azure"))]
 mod endpoints;
 mod fixture;
+#[cfg(target_os = "linux")]
+mod full_disk;
+mod prefetch;
 mod slices;
 
 use self::fixture::{BLOCK, CHUNK, CacheFixture, ControlledSource, URL, VERSION, files};

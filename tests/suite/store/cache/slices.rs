@@ -243,6 +243,45 @@ fn nodes_whose_streams_keep_their_shards_request_nothing_after_the_first_epoch()
     Ok(())
 }
 
+/// Two fifths of what a node reads have room in its cache.
+#[test]
+fn a_cache_that_is_too_small_finds_as_much_as_it_holds_in_each_epoch() -> Result<()> {
+    let memory = Arc::new(InMemory::new());
+    let plain = small_ranges().with_object_store("mem://", Arc::clone(&memory) as _).build()?;
+    let mut bytes = 0;
+    for shard in 0..40 {
+        let samples: Vec<_> =
+            (0..4).map(|n| Sample::new(format!("{shard:02}-{n}")).with("bin", noise(3000))).collect();
+        let shard_bytes = archive(&samples);
+        bytes += shard_bytes.len() as u64;
+        shards::put(&plain, &shards::url(shard), &shard_bytes);
+    }
+    let list = ShardList::from_urls((0..40).map(shards::url));
+    for (keep, shuffle) in [(true, true), (false, false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut rates = Vec::new();
+        for epoch in 0..6 {
+            // The job is restarted after each second epoch.
+            let cache = Cache::builder(directory.path()).block_size(2000).max_bytes(bytes * 2 / 5);
+            let cache = cache.revalidate(false).build()?;
+            for epoch in [2 * epoch, 2 * epoch + 1] {
+                let store = small_ranges().with_object_store("mem://", Arc::clone(&memory) as _);
+                let store = store.cache(cache.clone()).build()?;
+                let dataset = Dataset::builder(list.clone()).shuffle_shards(shuffle).keep_shards(keep);
+                let dataset = dataset.streams(4).topology(Topology::single()).store(store.clone()).build()?;
+                assert_eq!(dataset.samples(epoch).count(), 160);
+                cache.flush();
+                rates.push(store.report().total().hit_rate());
+            }
+            assert_eq!(cache.warning(), None);
+        }
+        // Headers, and blocks at the ends of shards, take some of the room.
+        assert!(rates[0] == 0.0 && rates[1] > 0.2 && rates[1] < 0.4, "{rates:?}");
+        assert!(rates[2..].iter().all(|rate| *rate > 0.75 * rates[1] && *rate < 0.4), "{rates:?}");
+    }
+    Ok(())
+}
+
 /// Without an index, the version is asked for, and nothing else.
 #[test]
 fn revalidation_requests_no_bytes_of_slices() {
