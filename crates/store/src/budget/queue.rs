@@ -16,7 +16,7 @@ impl Budget {
             budget: self.clone(),
             owner: owner.clone(),
             id: self.0.queues.fetch_add(1, Relaxed),
-            objects: AtomicU64::new(0),
+            objects: Arc::default(),
             remaining: AtomicU64::new(0),
         };
         ReadQueue { inner: Arc::new(inner), place: None }
@@ -42,7 +42,7 @@ struct ReadQueueInner {
     owner: Gauge,
     id: u64,
     /// Number of objects so far.
-    objects: AtomicU64,
+    objects: Arc<AtomicU64>,
     /// Number of objects after the next one.
     remaining: AtomicU64,
 }
@@ -65,6 +65,11 @@ impl ReadQueue {
     pub(crate) fn place(&self) -> ReadQueue {
         let first = self.inner.objects.fetch_add(PLACE, Relaxed);
         ReadQueue { inner: Arc::clone(&self.inner), place: Some(Arc::new(AtomicU64::new(first))) }
+    }
+
+    /// The number that the next object will have. Objects of a lower number are read before it.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.place.as_ref().unwrap_or(&self.inner.objects).load(Relaxed)
     }
 
     pub(crate) fn budget(&self) -> &Budget {
@@ -93,7 +98,7 @@ impl ReadQueue {
 #[derive(Debug)]
 pub(crate) struct QueuedObject {
     pub(crate) budget: Budget,
-    pub(crate) id: ObjectId,
+    id: ObjectId,
     owner: Gauge,
     /// Number of objects of the queue that follow this one.
     remaining: u64,

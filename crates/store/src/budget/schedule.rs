@@ -31,9 +31,9 @@ use std::ops::Range;
 /// An object of a queue. Queues are numbered, and so are the objects of a queue, in the order in which they
 /// are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ObjectId {
-    pub(crate) queue: u64,
-    pub(crate) number: u64,
+pub(super) struct ObjectId {
+    pub(super) queue: u64,
+    pub(super) number: u64,
 }
 
 /// Limits of all queues together.

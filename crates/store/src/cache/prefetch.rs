@@ -6,18 +6,19 @@
 //! - Nothing is evicted: where there is no room, the prefetch of the object ends.
 //! - At most `max_bytes` are in the directory for readers that have not come to them.
 //!
-//! A loader opens the next shards of each stream, and the memory of the budget has room for the bytes of the
-//! first of them. An object waits for that room as any other does, by a request for its first range, and is
-//! [opened](open_ahead) when the request is granted or its reader comes. Until then its missing blocks are
-//! fetched, in runs of up to [`RUN`] bytes. One run is fetched at a time in the whole process, of the object
-//! that is read first.
+//! A loader opens the next shards of each stream, and the memory of the budget has room for some of their
+//! bytes. An object waits for that room as any other does, by a request for a range. When it is granted, the
+//! next missing blocks are fetched for the reader, as many as the range has bytes. Meanwhile, and when the
+//! reader has [`MAX_AHEAD`] such fetches, the blocks behind them are fetched into the directory, in runs of up
+//! to [`RUN`] bytes. One run is fetched at a time in the whole process, of the object that is read first. When
+//! the reader comes, it fetches what is still missing.
 //!
-//! Example: the memory has room for the shard A, and the shards B and C are open too. While the trainer
-//! computes, the blocks of B are fetched into the directory, and then those of C. When A has been read, the
-//! request for B is granted: it is looked up, all of its blocks are found, and nothing is requested.
+//! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
+//! computes, the other blocks of B are fetched into the directory, and then those of C. When A has been read,
+//! B is read from the memory and from the directory, and nothing is requested.
 
 use super::directory::CacheDirectory;
-use super::reader::{CacheReader, blocking};
+use super::reader::{CacheReader, MAX_AHEAD, blocking};
 use super::recorder::{BlockCutter, ReceivedBlock};
 use super::room::Eviction;
 use super::state::CacheState;
@@ -144,28 +145,55 @@ impl Drop for PrefetchTurn {
     }
 }
 
-/// Opens an object when its reader comes or its bytes may be requested. Until then, prefetches its blocks.
+/// Opens an object that is read later: returns it when its reader comes. Until then, fetches the blocks for
+/// which the budget has memory, and prefetches those behind them.
 pub(super) async fn open_ahead(
     mut reader: CacheReader,
     known: Option<ObjectVersion>,
-    reader_comes: oneshot::Receiver<()>,
+    mut reader_comes: oneshot::Receiver<()>,
 ) -> Result<CacheReader> {
-    let queued = reader.target.queue.next_object();
-    let grants = queued.request(reader.target.wanted.clone(), reader.target.limits.range_size, 1);
-    let mut prefetch = ObjectPrefetch::new(&reader, queued.id.number);
-    let granted = {
-        let (fetching, grant) = (pin!(prefetch.run(known.clone())), pin!(grants.recv()));
-        match future::select(future::select(reader_comes, grant), fetching).await {
-            Either::Left((Either::Right((grant, _)), _)) => grant.ok(),
-            Either::Left((Either::Left(_), _)) => None,
-            Either::Right((never, _)) => match never {},
+    let mut prefetch = ObjectPrefetch::new(&reader, known.clone());
+    let mut known = Some(known);
+    loop {
+        let asks = reader.fetches.len() < MAX_AHEAD && (known.is_some() || reader.has_missing());
+        let request = || {
+            let queued = reader.target.queue.next_object();
+            let grants = queued.request(reader.target.wanted.clone(), reader.target.limits.range_size, 1);
+            (queued, grants)
+        };
+        let asked = asks.then(request);
+        let grant = async {
+            match &asked {
+                Some((_, grants)) => grants.recv().await.ok(),
+                None => future::pending().await,
+            }
+        };
+        let granted = {
+            let (fetching, grant) = (pin!(prefetch.run()), pin!(grant));
+            match future::select(future::select(&mut reader_comes, grant), fetching).await {
+                Either::Left((Either::Right((grant, _)), _)) => grant,
+                Either::Left((Either::Left(_), _)) => None,
+                Either::Right((never, _)) => match never {},
+            }
+        };
+        let Some(grant) = granted else { break };
+        if let Some(known) = known.take()
+            && !reader.look_up_ahead(known).await?
+        {
+            // What is not kept is read as it comes.
+            reader.begin_ahead();
+            return Ok(reader);
         }
-    };
-    reader.prefetched = prefetch.fetched;
-    // Held until the fetches have begun, so that the link does not seem idle in between.
-    let held = granted.map(|grant| (grant, grants, queued));
-    let reader = reader.open(known, false).await?;
-    drop(held);
+        prefetch.hand_over(&mut reader);
+        prefetch.start = reader.begin_part(grant.range.end - grant.range.start);
+        // Held until the fetch has begun, so that the link does not seem idle in between.
+        drop((grant, asked));
+    }
+    if let Some(known) = known {
+        reader = reader.open(known, false).await?;
+    }
+    prefetch.hand_over(&mut reader);
+    reader.begin_ahead();
     Ok(reader)
 }
 
@@ -176,25 +204,40 @@ struct ObjectPrefetch {
     /// The queue of the reader for which it is fetched.
     readers: ReadQueue,
     turn: PrefetchTurn,
+    /// The version that the reader accepts, before the object was looked up.
+    known: Option<Option<ObjectVersion>>,
+    /// Bytes before this one are not prefetched.
+    start: u64,
     /// Blocks that were fetched.
     fetched: HashSet<u64>,
 }
 
 impl ObjectPrefetch {
-    fn new(reader: &CacheReader, number: u64) -> Self {
+    fn new(reader: &CacheReader, known: Option<ObjectVersion>) -> Self {
         let (cache, target) = (Arc::clone(&reader.cache), &reader.target);
-        let turn = PrefetchTurn::new(&cache, number);
         let readers = target.queue.clone();
+        let turn = PrefetchTurn::new(&cache, readers.next_number());
+        let start = target.wanted.start;
         // What fails is left to the reader, who tries for longer.
         let limits = FetchLimits { retries: 0, ..target.limits };
         let (object, queue) = (ObjectCell::default(), readers.for_prefetch());
         let target = FetchTarget { limits, object, queue, for_cache: true, ..target.clone() };
-        ObjectPrefetch { reader: CacheReader::new(cache, target), readers, turn, fetched: HashSet::new() }
+        let (reader, fetched) = (CacheReader::new(cache, target), HashSet::new());
+        ObjectPrefetch { reader, readers, turn, known: Some(known), start, fetched }
     }
 
-    /// Fetches what is missing, and then waits.
-    async fn run(&mut self, known: Option<ObjectVersion>) -> Infallible {
-        if let Err(error) = self.fetch_missing(known).await {
+    /// Tells the reader which blocks are in the directory now, if they are of its version.
+    fn hand_over(&self, reader: &mut CacheReader) {
+        if reader.object.is_some() && reader.object == self.reader.object {
+            reader.present.extend(&self.fetched);
+            reader.prefetched.clone_from(&self.fetched);
+        }
+    }
+
+    /// Fetches what is missing, and then waits. It may be dropped and called again.
+    async fn run(&mut self) -> Infallible {
+        self.turn.end_run();
+        if let Err(error) = self.fetch_missing().await {
             let CacheReader { cache, target, .. } = &self.reader;
             cache.warn(format_args!("{} was not prefetched: {error:#}", target.url));
         }
@@ -202,13 +245,14 @@ impl ObjectPrefetch {
         future::pending().await
     }
 
-    async fn fetch_missing(&mut self, known: Option<ObjectVersion>) -> Result<()> {
-        let (mut known, block_size) = (Some(known), self.turn.cache.block_size);
+    async fn fetch_missing(&mut self) -> Result<()> {
+        let block_size = self.turn.cache.block_size;
         loop {
             let room = self.turn.begin_run().await;
             self.readers.budget().idle().await;
-            if let Some(known) = known.take() {
+            if let Some(known) = self.known.clone() {
                 self.reader.look_up(known).await?;
+                self.known = None;
             }
             let Some(run) = self.next_run(room.min(RUN)) else { return Ok(()) };
             if !on_disk(&self.turn.cache, move |directory| directory.has_room(block_size)).await? {
@@ -230,8 +274,7 @@ impl ObjectPrefetch {
     /// The next missing blocks, of at most `max_bytes`.
     fn next_run(&mut self, max_bytes: u64) -> Option<Range<u64>> {
         let block_size = self.turn.cache.block_size;
-        let start = self.reader.target.wanted.start;
-        self.reader.planned = start - start % block_size;
+        self.reader.planned = self.start - self.start % block_size;
         let missing = self.reader.next_missing()?;
         let length = (max_bytes / block_size).max(1).saturating_mul(block_size);
         Some(missing.start..missing.end.min(missing.start.saturating_add(length)))

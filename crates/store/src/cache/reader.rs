@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Number of fetches that have begun. They share the budget with all other reads.
-const MAX_AHEAD: usize = 4;
+pub(super) const MAX_AHEAD: usize = 4;
 /// A range of at most this part of a block is not worth fetching the block, unless it is a slice of which
 /// there are more: those are opened with the version that an index knows.
 const SMALL_DIVISOR: u64 = 16;
@@ -39,7 +39,7 @@ pub(super) struct CacheReader {
     key: Option<String>,
     /// The version whose blocks are read and written, once it is known and if it can be cached.
     pub(super) object: Option<Arc<CachedObject>>,
-    /// Whether `object` is known from the directory, and not from a response.
+    /// Whether `object` is known from the directory or was asked for, and not from the bytes' response.
     from_directory: bool,
     /// The blocks of it in the directory.
     pub(super) present: HashSet<u64>,
@@ -52,7 +52,7 @@ pub(super) struct CacheReader {
     end: u64,
     /// Bytes before this one are in the directory, or a fetch of them has begun.
     pub(super) planned: u64,
-    fetches: VecDeque<BlockFetch>,
+    pub(super) fetches: VecDeque<BlockFetch>,
     open: Option<BlockFile>,
     /// Version of the bytes returned so far.
     version: Option<ObjectVersion>,
@@ -158,8 +158,48 @@ impl CacheReader {
         result.map_err(|error| self.cache.warn(&error)).ok()
     }
 
+    /// Looks up an object of which parts will be fetched. Returns false if its version is not one that tells
+    /// whether they belong together.
+    pub(super) async fn look_up_ahead(&mut self, known: Option<ObjectVersion>) -> Result<bool> {
+        self.look_up(known.clone()).await?;
+        if let (None, Some(key)) = (&self.object, &self.key) {
+            let version = match self.target.expected.clone().or(known) {
+                Some(version) => version,
+                None => current_version(self.target.clone()).await?,
+            };
+            let (url, block_size) = (self.target.url.to_string(), self.cache.block_size);
+            self.object = CachedObject::new(key, url, &version, block_size).map(Arc::new);
+            self.from_directory = true;
+        }
+        let Some(object) = &self.object else { return Ok(false) };
+        self.end = self.end.min(object.size);
+        Ok(true)
+    }
+
+    /// Whether there are missing blocks of which no fetch has begun.
+    pub(super) fn has_missing(&mut self) -> bool {
+        let planned = self.planned;
+        let has_missing = self.next_missing().is_some();
+        self.planned = planned;
+        has_missing
+    }
+
+    /// Begins to fetch the next missing blocks, as many as have `bytes` bytes but at least one. Returns the
+    /// byte behind all that was begun.
+    pub(super) fn begin_part(&mut self, bytes: u64) -> u64 {
+        let block_size = self.cache.block_size;
+        if let Some(missing) = self.next_missing() {
+            let length = (bytes / block_size).max(1).saturating_mul(block_size);
+            let end = missing.end.min(missing.start.saturating_add(length));
+            self.planned = end.next_multiple_of(block_size);
+            let fetch = self.fetch(missing.start..end);
+            self.fetches.push_back(fetch);
+        }
+        self.planned
+    }
+
     /// Begins the next fetches.
-    fn begin_ahead(&mut self) {
+    pub(super) fn begin_ahead(&mut self) {
         while self.fetches.len() < MAX_AHEAD
             && let Some(range) = self.next_missing()
         {

@@ -36,6 +36,8 @@ pub(super) struct SourceState {
     pub(super) held: Option<u64>,
     /// Bytes from this offset on fail.
     pub(super) broken: Option<u64>,
+    /// An object whose requests fail.
+    pub(super) failing: Option<String>,
     pub(super) checksum: Option<Checksum>,
     pub(super) place: String,
 }
@@ -85,6 +87,10 @@ impl Source for ControlledSource {
         let (found, checksum) = {
             let mut state = state.lock().unwrap();
             state.requested.push((url.into(), range.clone()));
+            if state.failing.as_deref() == Some(url) {
+                let error = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "reset on purpose");
+                return Box::pin(async { Err(error.into()) });
+            }
             (state.objects.get(url).cloned(), state.checksum)
         };
         Box::pin(async move {
