@@ -114,6 +114,10 @@ impl CacheDirectory {
             match block::read_object(&mut file) {
                 Ok(object) if object.key == key && object.name() == name => {
                     let differs = version.is_some_and(|version| !version.compare(&object.object()).is_same());
+                    if !differs {
+                        // It is read soon: what is fetched before must not replace it.
+                        self.room().note_found(file.metadata()?.modified()?);
+                    }
                     return Ok((!differs).then_some((object, numbers)));
                 }
                 // Its damage is noticed when it is read.

@@ -16,7 +16,7 @@ const SAMPLES: usize = 20;
 const BLOCK: u64 = 5000;
 /// Memory for bytes that are requested and not read.
 const MEMORY: u64 = 20_000;
-/// Time without a change after which nothing is in flight.
+/// Time for requests that should not come.
 const REST: Duration = Duration::from_millis(300);
 
 fn url(shard: usize) -> String {
@@ -38,6 +38,10 @@ struct PrefetchFixture {
 
 impl PrefetchFixture {
     fn new(settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
+        Self::with_memory(MEMORY, settings)
+    }
+
+    fn with_memory(memory: u64, settings: impl FnOnce(CacheBuilder) -> CacheBuilder) -> Self {
         let (directory, source) = (tempfile::tempdir().unwrap(), Arc::new(ControlledSource::default()));
         let mut sizes = Vec::new();
         for shard in 0..SHARDS {
@@ -48,7 +52,7 @@ impl PrefetchFixture {
         }
         let cache = Cache::builder(directory.path()).block_size(BLOCK).prefetch(1 << 30).revalidate(false);
         let cache = settings(cache).build().unwrap();
-        let store = source.builder(&cache).range_size(3000).budget(Budget::new(16, MEMORY)).retries(16);
+        let store = source.builder(&cache).range_size(3000).budget(Budget::new(16, memory)).retries(16);
         let store = store.build().unwrap();
         PrefetchFixture { directory, source, cache, store, sizes }
     }
@@ -67,17 +71,18 @@ impl PrefetchFixture {
         self.store.report()
     }
 
-    /// Waits until at least as many bytes are prefetched, and nothing more is requested. Returns how many.
-    fn wait_for(&self, bytes: u64) -> u64 {
-        let prefetched = || self.report().total().prefetched;
-        self.wait_until(|| prefetched() >= bytes && self.store.requests().is_empty());
-        loop {
-            let before = prefetched();
-            std::thread::sleep(REST);
-            if prefetched() == before && self.store.requests().is_empty() {
-                return before;
-            }
-        }
+    /// Number of blocks of these shards in the directory.
+    fn blocks(&self, shards: Range<usize>) -> usize {
+        let files = files(self.directory.path())
+            .into_iter()
+            .filter(|file| file.extension() == Some("block".as_ref()));
+        let headers: Vec<String> = files
+            .filter_map(|file| {
+                let content = std::fs::read(file).ok()?;
+                Some(String::from_utf8_lossy(&content[..content.len().min(500)]).into_owned())
+            })
+            .collect();
+        shards.map(|shard| headers.iter().filter(|header| header.contains(&url(shard))).count()).sum()
     }
 
     fn wait_until(&self, is_so: impl Fn() -> bool) {
@@ -95,9 +100,12 @@ impl PrefetchFixture {
         requested.into_iter().filter_map(of_bytes).collect()
     }
 
-    /// What is prefetched when one sample was read: the other shards, without what the memory has room for.
-    fn expected(&self) -> u64 {
-        self.sizes[1..].iter().sum::<u64>() - MEMORY - 2 * BLOCK
+    fn bytes_behind_the_first(&self) -> u64 {
+        self.sizes[1..].iter().sum()
+    }
+
+    fn blocks_behind_the_first(&self) -> usize {
+        self.sizes[1..].iter().map(|size| size.div_ceil(BLOCK) as usize).sum()
     }
 }
 
@@ -109,10 +117,11 @@ fn all() -> Vec<Sample> {
 #[test]
 fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
     for asynchronous in [false, true] {
-        let fixture = PrefetchFixture::new(|cache| cache);
+        // No more than what the reader waits for has room.
+        let fixture = PrefetchFixture::with_memory(1, |cache| cache);
         let mut reader = fixture.dataset().read(0, 0);
         let mut read = vec![reader.next().unwrap()?];
-        let prefetched = fixture.wait_for(fixture.expected());
+        fixture.wait_until(|| fixture.blocks(1..SHARDS) == fixture.blocks_behind_the_first());
         fixture.requested();
         match asynchronous {
             true => {
@@ -132,7 +141,9 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
         let requested = fixture.requested();
         assert!(requested.iter().all(|requested| *requested == url(0)), "{requested:?}");
         let total = fixture.report().total();
-        assert_eq!((total.prefetch_hits, total.cached), (prefetched, prefetched));
+        // The last block may have been written just before its reader came.
+        assert!(total.cached >= fixture.bytes_behind_the_first(), "{total}");
+        assert!(total.prefetch_hits + BLOCK >= fixture.bytes_behind_the_first(), "{total}");
         assert!(total.to_string().contains("MB prefetched, of which"), "{total}");
         assert_eq!((fixture.cache.warning(), fixture.report().cache_warning), (None, None));
     }
@@ -149,7 +160,7 @@ fn slices_are_prefetched_in_whole_blocks() -> Result<()> {
     let mut streams: Vec<_> = (0..4).map(|stream| dataset.read(0, stream)).collect();
     let mut read: Vec<Sample> =
         streams.iter_mut().map(|stream| stream.next().unwrap()).collect::<Result<_>>()?;
-    fixture.wait_for(fixture.expected() / 2);
+    fixture.wait_until(|| fixture.report().total().prefetched > fixture.bytes_behind_the_first() / 2);
     for stream in streams {
         for sample in stream {
             read.push(sample?);
@@ -164,15 +175,17 @@ fn slices_are_prefetched_in_whole_blocks() -> Result<()> {
 
 #[test]
 fn at_most_as_much_is_prefetched_as_was_set() -> Result<()> {
-    let fixture = PrefetchFixture::new(|cache| cache.prefetch(3 * BLOCK));
+    let fixture = PrefetchFixture::with_memory(1, |cache| cache.prefetch(3 * BLOCK));
     let mut reader = fixture.dataset().read(0, 0);
     let mut read = vec![reader.next().unwrap()?];
-    assert!(fixture.wait_for(2 * BLOCK) <= 3 * BLOCK);
+    fixture.wait_until(|| fixture.blocks(1..SHARDS) == 3);
+    std::thread::sleep(REST);
+    assert_eq!(fixture.blocks(1..SHARDS), 3);
     // What was read makes room for more.
     while read.len() < SAMPLES + 2 {
         read.push(reader.next().unwrap()?);
     }
-    fixture.wait_until(|| fixture.report().total().prefetched > 3 * BLOCK);
+    fixture.wait_until(|| fixture.blocks(2..SHARDS) > 0);
     for sample in reader {
         read.push(sample?);
     }
@@ -200,7 +213,7 @@ fn nothing_is_prefetched_while_the_link_is_busy() -> Result<()> {
 /// What is there stays, and nothing is requested that could not be kept.
 #[test]
 fn nothing_is_prefetched_into_a_full_cache() -> Result<()> {
-    let fixture = PrefetchFixture::new(|cache| cache.max_bytes(2 * (BLOCK + 1500)));
+    let fixture = PrefetchFixture::with_memory(1, |cache| cache.max_bytes(2 * (BLOCK + 1500)));
     fixture.source.put("test://d/other", &noise(2 * BLOCK as usize), Some("v1"));
     assert!(fixture.store.open("test://d/other")?.read_all()? == noise(2 * BLOCK as usize));
     fixture.cache.flush();
@@ -209,8 +222,8 @@ fn nothing_is_prefetched_into_a_full_cache() -> Result<()> {
     let mut reader = fixture.dataset().read(0, 0);
     let first = reader.next().unwrap()?;
     std::thread::sleep(REST);
-    let requested = fixture.requested().len() as u64;
-    assert!(requested <= (MEMORY + 2 * BLOCK) / 3000 + SHARDS as u64, "{requested}");
+    let requested = fixture.requested();
+    assert!(!requested.iter().any(|requested| (1..SHARDS).any(|shard| *requested == url(shard))));
     assert_eq!(fixture.report().total().prefetched, 0);
     assert_eq!((files(fixture.directory.path()), fixture.cache.warning()), (before, None));
     let read = std::iter::once(Ok(first)).chain(reader).collect::<Result<Vec<_>>>()?;
