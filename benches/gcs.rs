@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The group `loopback, TLS` reads from nginx, with a certificate of its own; it is left out where `nginx` or
-//! `openssl` is not installed. The throughput shown is in bytes of the objects, in wall time. The server and the link run in another
-//! process than the reader, and share the machine's cores with it. `benches/compare/network.py` compares with
-//! other readers, over links that the kernel simulates.
+//! `openssl` is not installed. The throughput shown is in bytes of the objects, in wall time. The server and
+//! the link run in another process than the reader, and share the machine's cores with it.
+//! `benches/compare/network.py` compares with other readers, over links that the kernel simulates.
 
 mod support;
 

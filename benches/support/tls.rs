@@ -91,7 +91,7 @@ fn certify(directory: &Path) -> io::Result<()> {
     for arguments in [
         format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"),
         format!("req {key} -keyout key.pem -out request.pem -subj /CN=bench"),
-        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem"
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -out cert.pem"
             .into(),
     ] {
         let mut command = Command::new("openssl");

@@ -190,8 +190,8 @@ impl Side {
         Side { key_bytes: bytes, ..self }
     }
 
-    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `count` shards, and
-    /// reads the same ones in each epoch if `is_repeated`.
+    /// Expands the pattern and checks the options. `store` is that of the dataset, which has `count` shards,
+    /// and reads the same ones in each epoch if `is_repeated`.
     pub(super) fn build(self, store: &Store, count: usize, is_repeated: bool) -> Result<ResolvedSide> {
         let config = |message: String| Err(ErrorKind::Config(message).into());
         if self.buffer_bytes == 0 || self.key_bytes == 0 {

@@ -7,6 +7,7 @@ mod block;
 mod cached_read;
 mod directory;
 mod prefetch;
+mod prefetch_queue;
 mod reader;
 mod recorder;
 mod room;
@@ -19,7 +20,7 @@ pub(super) use cached_read::CachedRead;
 use super::{fetch, local};
 use crate::{Error, ErrorKind, Result, wait};
 use directory::CacheDirectory;
-use prefetch::PrefetchQueue;
+use prefetch_queue::PrefetchQueue;
 use state::CacheState;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -153,9 +154,9 @@ impl CacheBuilder {
     /// Where streams keep their shards (`DatasetBuilder::keep_shards`), each epoch reads the same blocks. If
     /// those are more than the cache holds, the block that was read least recently is the one that is needed
     /// next. So blocks of such a dataset replace only blocks that are not in use: those that were last read
-    /// before this cache was opened, and before any block that was found since then. Without such blocks, new
-    /// ones are not kept, and each epoch finds all that is in the cache. After eight times `max_bytes` without
-    /// a block that is found, nothing counts as in use.
+    /// before this cache was opened, and before any block that was found since then. Without such blocks,
+    /// new ones are not kept, and each epoch finds all that is in the cache. After eight times `max_bytes`
+    /// without a block that is found, nothing counts as in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self

@@ -1,16 +1,16 @@
 //! Fetches objects into the cache before their readers come to them, while the link is idle.
 //!
 //! **The invariants.**
-//! - No reader is delayed. Requests begin only while the budget of the readers is [idle](crate::Budget::idle),
-//!   come from a budget of their own, and are dropped as soon as a reader waits.
+//! - No reader is delayed. Requests begin only while the budget of the readers is
+//!   [idle](crate::Budget::idle), come from a budget of their own, and are dropped as soon as a reader waits.
 //! - Nothing is evicted: where there is no room, the prefetch of the object ends.
 //! - At most `max_bytes` are in the directory for readers that have not come to them.
 //!
 //! A loader opens the next shards of each stream, and the memory of the budget has room for some of their
 //! bytes. An object waits for that room as any other does, by a request for a range. When it is granted, the
 //! next missing blocks are fetched for the reader, as many as the range has bytes. Meanwhile, and when the
-//! reader has [`MAX_AHEAD`] such fetches, the blocks behind them are fetched into the directory, in runs of up
-//! to [`RUN`] bytes. One run is fetched at a time in the whole process, of the object that is read first. When
+//! reader has [`MAX_AHEAD`] such fetches, the blocks behind them are fetched into the directory, in runs of
+//! up to [`RUN`] bytes. One run is fetched at a time for each cache, of the object that is read first. When
 //! the reader comes, it fetches what is still missing.
 //!
 //! Example: the memory has room for the shard A and the beginning of B; C is open too. While the trainer
@@ -18,6 +18,7 @@
 //! B is read from the memory and from the directory, and nothing is requested.
 
 use super::directory::CacheDirectory;
+use super::prefetch_queue::PrefetchTurn;
 use super::reader::{CacheReader, MAX_AHEAD, blocking};
 use super::recorder::{BlockCutter, ReceivedBlock};
 use super::room::Eviction;
@@ -26,124 +27,16 @@ use crate::fetch::{FetchLimits, FetchTarget};
 use crate::{ErrorKind, ObjectCell, ObjectVersion, ReadQueue, Result};
 use futures::future::{self, Either};
 use futures::stream::StreamExt;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::io;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 /// Maximum number of bytes that are fetched before other objects and readers are looked at again.
 const RUN: u64 = 32 << 20;
-
-/// The objects that wait for their turn to be prefetched.
-#[derive(Debug)]
-pub(super) struct PrefetchQueue {
-    max_bytes: u64,
-    state: watch::Sender<QueueState>,
-    /// Number of objects so far.
-    objects: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct QueueState {
-    waiting: BTreeSet<Turn>,
-    is_running: bool,
-    /// Bytes in the directory for readers that have not come to them.
-    ahead: u64,
-}
-
-/// The number of an object in the queue of its reader, which says when it is read, and a number that no other
-/// one has.
-type Turn = (u64, u64);
-
-impl PrefetchQueue {
-    /// A queue that keeps at most `max_bytes` in the directory before they are read; with 0, nothing is
-    /// prefetched.
-    pub(super) fn new(max_bytes: u64) -> Self {
-        PrefetchQueue { max_bytes, state: watch::Sender::default(), objects: AtomicU64::new(0) }
-    }
-
-    pub(super) fn max_bytes(&self) -> u64 {
-        self.max_bytes
-    }
-
-    /// Waits until the object with this turn is the first one, and there is room for `block` bytes. Returns
-    /// the room.
-    async fn wait_for(&self, turn: Turn, block: u64) -> u64 {
-        let mut changes = self.state.subscribe();
-        loop {
-            let mut room = None;
-            self.state.send_if_modified(|state| {
-                let left = self.max_bytes.saturating_sub(state.ahead);
-                if !state.is_running && state.waiting.first() == Some(&turn) && block <= left {
-                    state.is_running = true;
-                    room = Some(left);
-                }
-                false
-            });
-            match room {
-                Some(room) => return room,
-                // The sender is part of the queue, so that it does not end.
-                None => drop(changes.changed().await),
-            }
-        }
-    }
-}
-
-/// The turn of an object, until this is dropped.
-struct PrefetchTurn {
-    cache: Arc<CacheState>,
-    turn: Turn,
-    is_running: bool,
-    /// Bytes in the directory for this object.
-    ahead: u64,
-}
-
-impl PrefetchTurn {
-    fn new(cache: &Arc<CacheState>, number: u64) -> Self {
-        let turn = (number, cache.prefetch.objects.fetch_add(1, Relaxed));
-        cache.prefetch.state.send_modify(|state| _ = state.waiting.insert(turn));
-        PrefetchTurn { cache: Arc::clone(cache), turn, is_running: false, ahead: 0 }
-    }
-
-    /// Waits until it is this object's turn, which is held until [`end_run`](Self::end_run). Returns the
-    /// number of bytes that may be fetched.
-    async fn begin_run(&mut self) -> u64 {
-        let room = self.cache.prefetch.wait_for(self.turn, self.cache.block_size).await;
-        self.is_running = true;
-        room
-    }
-
-    fn end_run(&mut self) {
-        if std::mem::take(&mut self.is_running) {
-            self.cache.prefetch.state.send_modify(|state| state.is_running = false);
-        }
-    }
-
-    fn add_ahead(&mut self, bytes: u64) {
-        self.ahead += bytes;
-        self.cache.prefetch.state.send_if_modified(|state| {
-            state.ahead += bytes;
-            false
-        });
-    }
-
-    /// Lets the objects behind this one be fetched.
-    fn leave(&mut self) {
-        self.end_run();
-        self.cache.prefetch.state.send_modify(|state| _ = state.waiting.remove(&self.turn));
-    }
-}
-
-impl Drop for PrefetchTurn {
-    fn drop(&mut self) {
-        self.leave();
-        self.cache.prefetch.state.send_modify(|state| state.ahead -= self.ahead);
-    }
-}
 
 /// Opens an object that is read later: returns it when its reader comes. Until then, fetches the blocks for
 /// which the budget has memory, and prefetches those behind them.
@@ -216,7 +109,7 @@ impl ObjectPrefetch {
     fn new(reader: &CacheReader, known: Option<ObjectVersion>) -> Self {
         let (cache, target) = (Arc::clone(&reader.cache), &reader.target);
         let readers = target.queue.clone();
-        let turn = PrefetchTurn::new(&cache, readers.next_number());
+        let turn = PrefetchTurn::new(&cache.prefetch, readers.next_number());
         let start = target.wanted.start;
         // What fails is left to the reader, who tries for longer.
         let limits = FetchLimits { retries: 0, ..target.limits };
@@ -246,16 +139,16 @@ impl ObjectPrefetch {
     }
 
     async fn fetch_missing(&mut self) -> Result<()> {
-        let block_size = self.turn.cache.block_size;
+        let block_size = self.reader.cache.block_size;
         loop {
-            let room = self.turn.begin_run().await;
+            let room = self.turn.begin_run(block_size).await;
             self.readers.budget().idle().await;
             if let Some(known) = self.known.clone() {
                 self.reader.look_up(known).await?;
                 self.known = None;
             }
             let Some(run) = self.next_run(room.min(RUN)) else { return Ok(()) };
-            if !on_disk(&self.turn.cache, move |directory| directory.has_room(block_size)).await? {
+            if !on_disk(&self.reader.cache, move |directory| directory.has_room(block_size)).await? {
                 return Ok(());
             }
             let budget = self.readers.budget().clone();
@@ -273,7 +166,7 @@ impl ObjectPrefetch {
 
     /// The next missing blocks, of at most `max_bytes`.
     fn next_run(&mut self, max_bytes: u64) -> Option<Range<u64>> {
-        let block_size = self.turn.cache.block_size;
+        let block_size = self.reader.cache.block_size;
         self.reader.planned = self.start - self.start % block_size;
         let missing = self.reader.next_missing()?;
         let length = (max_bytes / block_size).max(1).saturating_mul(block_size);
@@ -325,7 +218,7 @@ impl ObjectPrefetch {
         let bytes = object.block(number);
         let store =
             move |directory: &CacheDirectory| directory.store(&object, number, &chunks, Eviction::Never);
-        let is_kept = on_disk(&self.turn.cache, store).await?;
+        let is_kept = on_disk(&self.reader.cache, store).await?;
         if is_kept {
             self.reader.present.insert(number);
             self.fetched.insert(number);
@@ -340,7 +233,7 @@ impl ObjectPrefetch {
         self.fetched.clear();
         let Some(object) = self.reader.object.clone() else { return Ok(()) };
         let forget = move |directory: &CacheDirectory| directory.forget(&object.key, &object.name(), false);
-        on_disk(&self.turn.cache, forget).await
+        on_disk(&self.reader.cache, forget).await
     }
 }
 

@@ -1,4 +1,5 @@
-//! Which blocks make room for others, and when a process looks at the directory: a state machine without files.
+//! Which blocks make room for others, and when a process looks at the directory: a state machine without
+//! files.
 //!
 //! **Blocks that are read again in each epoch.** Where streams keep their shards, an epoch reads the same
 //! blocks as the one before. If they are more than the cache holds, the least recently used block is the one
@@ -94,8 +95,8 @@ impl Room {
         }
     }
 
-    /// Records that the directory has `total` bytes. Returns whether there is room for `bytes`, which are then
-    /// taken.
+    /// Records that the directory has `total` bytes. Returns whether there is room for `bytes`, which are
+    /// then taken.
     pub(super) fn looked(&mut self, total: u64, bytes: u64, eviction: Eviction) -> bool {
         let free = self.max_bytes.saturating_sub(total);
         let has_room = bytes <= free;

@@ -2,7 +2,7 @@
 
 use super::block::{self, CachedObject};
 use super::directory::CacheDirectory;
-use super::prefetch::PrefetchQueue;
+use super::prefetch_queue::PrefetchQueue;
 use super::room::Eviction;
 use crate::runtime;
 use crate::secret_url::without_secrets;
@@ -33,7 +33,7 @@ pub(super) struct CacheState {
     pub(super) directory: CacheDirectory,
     pub(super) revalidate: bool,
     pub(super) block_size: u64,
-    pub(super) prefetch: PrefetchQueue,
+    pub(super) prefetch: Arc<PrefetchQueue>,
     changes: Mutex<WaitingChanges>,
     /// Number of changes that have not been made, and of blocks that are still received for the cache alone.
     pub(super) unfinished: watch::Sender<usize>,
@@ -110,7 +110,7 @@ impl CacheState {
             directory,
             revalidate,
             block_size,
-            prefetch,
+            prefetch: Arc::new(prefetch),
             changes: Mutex::default(),
             unfinished: watch::Sender::new(0),
             damaged: Mutex::default(),
