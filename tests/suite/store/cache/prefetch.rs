@@ -254,11 +254,7 @@ fn streams_that_keep_their_shards_request_nothing_after_an_epoch_that_was_prefet
     for epoch in 0..3 {
         fixture.requested();
         let expected: Vec<String> =
-<<<<<<< HEAD
             plain.samples(epoch).map(|sample| Ok(sample.key().to_owned())).collect::<Result<_>>()?;
-=======
-            plain.samples(epoch).map(|sample| Ok(sample?.key().to_owned())).collect::<Result<_>>()?;
->>>>>>> prefetch
         fixture.requested();
         assert_eq!(keys(epoch)?, expected);
         assert!(epoch == 0 || fixture.requested().is_empty());
