@@ -314,10 +314,10 @@ impl<N> PackedRow<N> {
     /// Number of tokens of each document.
     ///
     /// ```
-    /// use shardstream::adapters::{IteratorExt, Pack};
+    /// use shardstream::adapters::IteratorExt;
     ///
     /// let documents = [vec![7; 2], vec![8; 3]].into_iter().map(Ok);
-    /// let row = documents.stage(Pack::new(8)).next().unwrap()?;
+    /// let row = documents.pipeline().pack(8).next().unwrap()?;
     /// assert_eq!((row.lengths(), row.len()), (&[2, 3][..], 5));
     /// assert_eq!(row.padded(8, 0), [7, 7, 8, 8, 8, 0, 0, 0]);
     /// # Ok::<_, shardstream::Error>(())
