@@ -159,7 +159,7 @@ mod tests {
             hash.update(image(label(index), index, 1));
         }
         let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hash, "2af577d25416bc1532346f76b2d31c05b0bf4038e7ec28fa90b8dbf9bdb5a10a");
+        assert_eq!(hash, "c356914bbf7fa3a97dccb6b7b0111142b763f4a6b7e2d53e1fb029e758779be9");
     }
 
     #[test]
