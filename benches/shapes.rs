@@ -3,7 +3,7 @@
 //! `cargo bench --bench shapes --no-default-features` prints tables in Markdown. The lengths of documents are
 //! log-normal, of mean 6 and deviation 1 of the logarithm (median 403, a tenth above 1,450), as `exp(6 + z)`.
 
-use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack};
+use shardstream::adapters::{Buckets, Fit, IteratorExt, Pack};
 use shardstream::loader::LoaderBuilder;
 use shardstream::prelude::*;
 use shardstream::{Result, Rng};
@@ -38,8 +38,9 @@ fn main() -> Result<()> {
     ] {
         let documents: Vec<Vec<i32>> = lengths.iter().map(|length| vec![1; *length]).collect();
         let begun = Instant::now();
-        let rows = documents.into_iter().map(Ok).stage(Pack::new(ROW).look_ahead(look_ahead).fit(fit));
-        let rows = rows.map(|row| row.map(|row| row.len())).collect::<Result<Vec<_>>>()?;
+        let rows =
+            documents.into_iter().map(Ok).pipeline().pack(Pack::new(ROW).look_ahead(look_ahead).fit(fit));
+        let rows = rows.map(|row| Ok(row.len())).collect::<Result<Vec<_>>>()?;
         let cost = begun.elapsed().as_nanos() as f64 / lengths.len() as f64;
         let filled = total as f64 / (rows.len() * ROW) as f64;
         println!("| {fit:?}, look-ahead {look_ahead} | {:.2} % | {cost:.0} |", 100.0 * filled);
@@ -70,7 +71,7 @@ fn bucket_fill(lengths: &[usize], total: usize) -> Result<()> {
     let (mut room, mut batches) = (0, 0);
     for (number, limit) in LIMITS.iter().enumerate() {
         let items = lengths.iter().filter(|length| bucket(length) == number).copied().map(Ok);
-        for group in items.stage(GroupBy::new(budget / limit, |_: &usize| Ok(0))) {
+        for group in items.pipeline().group_by(budget / limit, |_: &usize| Ok(0)) {
             group?;
             (room, batches) = (room + budget, batches + 1);
         }

@@ -91,6 +91,7 @@ impl<S, T> Pipeline<S, T> {
     /// assert_eq!(twice.collect::<shardstream::Result<Vec<_>>>()?, [0, 0, 1, 10, 2, 20]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
+    #[expect(clippy::type_complexity, reason = "an alias would hide which stage it is")]
     pub fn flat_map<I, F>(self, f: F) -> Pipeline<Staged<S, FlatMap<F, I::IntoIter>>, I::Item>
     where
         I: IntoIterator,
@@ -157,6 +158,7 @@ impl<S, T> Pipeline<S, T> {
     /// assert_eq!(pairs.collect::<shardstream::Result<Vec<_>>>()?, [vec![1, 3], vec![2, 4], vec![5]]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
+    #[expect(clippy::type_complexity, reason = "an alias would hide which stage it is")]
     pub fn group_by<K, F>(self, size: usize, key: F) -> Pipeline<Staged<S, GroupBy<T, K, F>>, Vec<T>>
     where
         K: Eq + Hash + Clone,

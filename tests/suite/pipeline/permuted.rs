@@ -111,7 +111,7 @@ fn run(stages: usize, (indexed, ranks): (bool, usize), settings: &Placed) -> Vec
             format!("{:?}", batch.iter().map(Sample::key).collect::<Vec<_>>())
         }),
         1 => {
-            let kept = set(first.filter(|sample| number(sample) % 3 > 0), settings, 1);
+            let kept = set(first.filter(|sample| !number(sample).is_multiple_of(3)), settings, 1);
             let mapped = set(kept.decode(Decoder::new()).map(class), settings, 2);
             given(set(mapped.filter(|number| number % 5 > 0), settings, 3).build(), items)
         }
