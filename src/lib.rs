@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | which shards | [`shards`] | brace notation, wildcards, lists |
 //! | which rank reads what, in which order | [`topology`], [`plan`] | ranks and workers; a pure function of the seed |
-//! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, compression |
+//! | bytes | [`store`] | local files, `gs://`, `s3://`, `az://`, `https://`, `hf://`, compression |
 //! | samples | [`tar`], [`Sample`] | a sans-I/O parser, damage as typed errors |
 //! | contents of the shards | [`index`] | counts and offsets of samples, without reading them |
 //! | all of the above as one | [`dataset`] | the samples of this rank |

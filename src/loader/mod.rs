@@ -60,9 +60,9 @@ use tuning::LearnedTuning;
 /// Reads, shuffles, maps and batches a dataset on threads, in an order that does not depend on them.
 ///
 /// ```text
-/// stream 0 ─ read ─ select ─ shuffle ─ stages ─┐
-/// stream 1 ─ read ─ select ─ shuffle ─ stages ─┼─ an item of each in turn ─ batch ─► next()
-/// stream 2 ─ read ─ select ─ shuffle ─ stages ─┘  a thread, ahead
+/// stream 0 ─ read ─ filter ─ shuffle ─ stages ─┐
+/// stream 1 ─ read ─ filter ─ shuffle ─ stages ─┼─ an item of each in turn ─ batch ─► next()
+/// stream 2 ─ read ─ filter ─ shuffle ─ stages ─┘  a thread, ahead
 ///            any of `threads`
 /// ```
 ///
@@ -117,9 +117,10 @@ use tuning::LearnedTuning;
 ///
 /// Every batch carries a [`State`]; [`restore`](Loader::restore) continues after it, byte for byte, on the
 /// same or on another number of ranks. The content of the shuffle buffers is computed from the seed and read
-/// again. With an index that takes a few range requests. Without one, with compressed shards, and behind
-/// [`filter`](LoaderBuilder::filter) and [`before_shuffle`](LoaderBuilder::before_shuffle), the shards that
-/// were open are read from their beginning.
+/// again. With an index that takes a few range requests. Without one, with compressed shards, and behind a
+/// [`filter`](LoaderBuilder::filter) before other stages or
+/// [`before_shuffle`](LoaderBuilder::before_shuffle), the shards that were open are read from their
+/// beginning.
 ///
 /// ```
 /// use shardstream::prelude::*;

@@ -293,7 +293,7 @@ pub enum ErrorKind {
     /// The members of one sample are not adjacent in the shard.
     #[error(
         "the members of this key are not adjacent in the shard: `shardstream reshard --limit unsorted=1GiB` \
-         writes it sorted"
+         writes shards in which they are"
     )]
     ScatteredSample,
     /// A `dataset::Side` has no sample of this key.

@@ -66,9 +66,9 @@ use std::process::ExitCode;
 
 /// Inspects, checks, indexes, creates and copies WebDataset shards.
 ///
-/// Shards are local files, or objects: gs://bucket/key, s3://bucket/key, az://container/key, https://…
-/// Patterns may have braces (train-{000000..000146}.tar) and wildcards (train-*.tar, **/*.tar); a directory
-/// means the shards directly in it.
+/// Shards are local files, or objects: gs://bucket/key, s3://bucket/key, az://container/key, https://…,
+/// hf://datasets/OWNER/NAME/path. Patterns may have braces (train-{000000..000146}.tar) and wildcards
+/// (train-*.tar, **/*.tar); a directory means the shards directly in it.
 #[derive(Debug, Parser)]
 #[command(name = "shardstream", version, after_help = failure::EXIT_CODES, max_term_width = 100)]
 struct Program {

@@ -182,7 +182,7 @@ impl RankProgress {
         ErrorKind::NoShards(what).into()
     }
 
-    /// Says that a source has given an item, an empty place or a failure, whether or not it gets into a
+    /// Says that a source has given an item, a gap or a failure, whether or not it gets into a
     /// batch: its cursor must be set before the next state.
     pub(super) fn touch(&mut self, source: &SourcePass) {
         let number = self.number_of(source);

@@ -276,10 +276,10 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// [`collate_each`](LoaderBuilder::collate_each) makes tensors of each shape.
     ///
     /// The shape of a step depends only on the seed, the shares of the shapes and the number of the step in
-    /// the job: all ranks have the same shape at the same step, on any number of ranks. Each stream fills its
-    /// places in the batch with its oldest items of that shape, and reads up to
+    /// the job: all ranks have the same shape at the same step, on any number of ranks. Each stream gives its
+    /// oldest items of that shape for its sequence numbers, and reads up to
     /// [`look_ahead`](Buckets::look_ahead) items to find one. If there is none, a smaller item is padded. If
-    /// all items that wait are larger, the place stays empty, as it does at the end of an epoch: then the
+    /// all items that wait are larger, the sequence number is a gap, as at the end of an epoch: then the
     /// batch has fewer items, and none on some of several ranks.
     /// [`Report::fill`](crate::loader::Report::fill) has the share of padding.
     ///

@@ -61,7 +61,7 @@ impl Times {
         [
             ("read files", self.read_files),
             ("parse", self.parse),
-            ("select", self.select),
+            ("filter", self.select),
             ("shuffle", self.shuffle),
             ("map", self.map),
             ("await bytes", self.await_bytes),

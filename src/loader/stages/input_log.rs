@@ -5,7 +5,7 @@
 //! shuffle buffer that holds something is a holder:
 //!
 //! ```text
-//! read ─► select ─► shuffle ─► map, filter_map, flat_map ─► one stream stage ─► deal
+//! read ─► filter ─► shuffle ─► map, filter_map, flat_map ─► one stream stage ─► deal
 //!                   numbers    a sample whose outputs       its last inputs,
 //!                   drawn      were not all given           and its own numbers
 //!                   again

@@ -208,7 +208,7 @@ impl StreamReader {
         self.empty_passes = 0;
         let why = match (failed, &self.stream.select) {
             (true, _) => "the errors before this one, or the ledger of the state, say why",
-            (false, Some(_)) => "use fewer streams, or select more",
+            (false, Some(_)) => "use fewer streams, or a filter that keeps more samples",
             (false, None) if self.stream.dataset.skips_missing() => {
                 "use fewer streams; or the side has none of its keys: `Missing::Error` shows them"
             }

@@ -151,11 +151,11 @@ impl CacheBuilder {
     /// When it is exceeded, the blocks that were read least recently, by any process, are evicted first. Each
     /// further process that writes at the same time may exceed it by a thirty-second.
     ///
-    /// Where streams keep their shards (`DatasetBuilder::keep_shards`), each epoch reads the same blocks. If
+    /// With `DatasetBuilder::keep_shards`, or without `shuffle_shards`, each epoch reads the same blocks. If
     /// those are more than the cache holds, the block that was read least recently is the one that is needed
     /// next. So blocks of such a dataset replace only blocks that are not in use: those that were last read
-    /// before this cache was opened, and before any block that was found since then. Without such blocks,
-    /// new ones are not kept, and each epoch finds all that is in the cache. After eight times `max_bytes`
+    /// before this cache was opened, and before any block that was found since then. Without such blocks, new
+    /// ones are not kept, and each epoch finds all that is in the cache. After eight times `max_bytes`
     /// without a block that is found, nothing counts as in use.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
