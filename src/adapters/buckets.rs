@@ -143,8 +143,9 @@ impl<const N: usize> Buckets<N> {
     }
 
     /// The largest number of items of a stream that wait for a batch of their shape. If that many wait, and
-    /// none has the shape of the step, a smaller one is padded, or its sequence number is a gap. Default: 256. They
-    /// wait in memory, in each stream of the rank, and no budget counts them: set less for large items.
+    /// none has the shape of the step, a smaller one is padded, or its sequence number is a gap. Default:
+    /// 256. They wait in memory, in each stream of the rank, and no budget counts them: set less for large
+    /// items.
     pub fn look_ahead(self, items: usize) -> Self {
         Buckets { look_ahead: items, ..self }
     }

@@ -194,6 +194,11 @@ impl<S, T> Pipeline<S, T> {
     /// let mut epochs = (0..).map(Ok).pipeline().with_epoch(3);
     /// assert_eq!(epochs.epoch().collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2]);
     /// assert_eq!(epochs.epoch().collect::<shardstream::Result<Vec<_>>>()?, [3, 4, 5]);
+    ///
+    /// // Each epoch is shuffled with other random numbers.
+    /// let mut epochs = (0..9).cycle().map(Ok).pipeline().with_epoch(9);
+    /// let mut order = || epochs.epoch().shuffle(9).collect::<shardstream::Result<Vec<u32>>>();
+    /// assert_ne!(order()?, order()?);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
     pub fn with_epoch(self, length: usize) -> Epochs<S, T> {

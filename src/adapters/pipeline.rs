@@ -133,9 +133,11 @@ impl<S, T> Pipeline<S, T> {
         self.over(|source| Staged::new(source, stage))
     }
 
-    /// A pipeline of the same source, which it borrows.
+    /// A pipeline of the same source, which it borrows. The next one shuffles with other random numbers.
     pub(super) fn by_mut(&mut self) -> Pipeline<&mut S, T> {
-        Pipeline { source: &mut self.source, seed: self.seed, items: PhantomData }
+        let seed = self.seed;
+        self.seed.epoch = seed.epoch.wrapping_add(1);
+        Pipeline { source: &mut self.source, seed, items: PhantomData }
     }
 
     pub(super) fn source(&self) -> &S {

@@ -142,11 +142,15 @@ impl Copier {
             return Ok(None);
         }
         let (from, to) = (copy.from.expose_secret(), copy.to.expose_secret());
+        let mut is_ours = true;
         let is_copied = match self.store.copy(from, to, Self::condition(copy)) {
             // What may not or cannot be copied may be read and written.
             Err(error) if matches!(error.kind(), ErrorKind::Store(_) | ErrorKind::Denied(_)) => false,
-            // The response to a first request may have been lost: the copy is compared.
-            Err(error) if is_taken(&error) && self.is_copy(copy)? => true,
+            // The response to a first request may have been lost, or another process has made the same copy.
+            Err(error) if is_taken(&error) && self.is_copy(copy)? => {
+                is_ours = false;
+                true
+            }
             copied => copied?,
         };
         if !is_copied {
@@ -155,7 +159,9 @@ impl Copier {
         // The store copied what was there at the time.
         let now = self.store.stat(from)?;
         if !object.compare(&now).is_same() {
-            self.store.delete(to)?;
+            if is_ours {
+                self.store.delete(to)?;
+            }
             return Err(object.changed_to(&now).in_shard(&copy.from));
         }
         let written = StoredObject::new(self.store.stat_sums(to)?);
@@ -220,15 +226,27 @@ impl Copier {
             return Err(self.reject(copy, &what));
         }
         if self.settings.reread {
-            self.check_written(copy, &sums, size)?;
+            self.check_written(copy, &sums, size, written.version.as_deref())?;
         }
         Ok(record(copy, size, version, written.version, sums.crc32c))
     }
 
-    /// Compares the object at the target with what was written there.
-    fn check_written(&self, copy: &CopyJob, sums: &ObjectSums, size: u64) -> Result<()> {
+    /// Compares the object at the target with what was written there, as this version if the store named it.
+    fn check_written(
+        &self,
+        copy: &CopyJob,
+        sums: &ObjectSums,
+        size: u64,
+        version: Option<&str>,
+    ) -> Result<()> {
         let to = copy.to.expose_secret();
         let stored = StoredObject::new(self.store.stat_sums(to)?);
+        let written = ObjectVersion::new(Some(size), version);
+        let is_replaced = version.is_some() && written.compare(&stored.version).is_different();
+        if is_replaced && stored.version.size == Some(size) && stored.sums.compare(sums).is_different() {
+            // Another process has replaced the copy: its object is not removed.
+            return Err(written.changed_to(&stored.version).in_shard(&copy.to));
+        }
         let is_of_size = stored.version.size.is_none_or(|stored| stored == size);
         let what = match stored.sums.compare(sums) {
             VersionComparison::Same if is_of_size => return Ok(()),

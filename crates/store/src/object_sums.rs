@@ -75,7 +75,10 @@ impl ObjectSums {
 fn content_tag(etag: &str) -> Option<String> {
     let tag = etag.trim_matches('"').to_ascii_lowercase();
     let (sum, parts) = tag.split_once('-').unwrap_or((&tag, "1"));
-    let is_sum = sum.len() == 32 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Servers name a checksum of zeros for files whose checksum they do not know.
+    let is_sum = sum.len() == 32
+        && sum.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && sum.bytes().any(|byte| byte != b'0');
     (is_sum && parts.bytes().all(|byte| byte.is_ascii_digit())).then_some(tag)
 }
 
@@ -199,6 +202,14 @@ mod tests {
     const MD5: [u8; 16] =
         [0x90, 0x01, 0x50, 0x98, 0x3c, 0xd2, 0x4f, 0xb0, 0xd6, 0x96, 0x3f, 0x7d, 0x28, 0xe1, 0x7f, 0x72];
     const CRC: u32 = 0x364b_3fb7;
+
+    #[test]
+    fn a_checksum_of_zeros_is_none() {
+        for tag in ["00000000000000000000000000000000-1", "00000000000000000000000000000000"] {
+            let one = stored("s3://b/a", tag, None);
+            assert_eq!(one.compare(&one), Unknown);
+        }
+    }
 
     #[test]
     fn bytes_are_compared_with_what_their_store_keeps() {

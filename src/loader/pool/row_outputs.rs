@@ -23,6 +23,9 @@ use std::mem::take;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec;
 
+/// Maximum number of failures that are read while a batch is prepared. More are read after the policy has
+/// judged these: it may end the run.
+const MAX_FAULTS_AHEAD: usize = 16;
 /// Number of consecutive passes in which no row of a source could be written, after which the run ends.
 const MAX_PASSES_WITHOUT_ROW: u64 = 100;
 
@@ -194,7 +197,7 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
         self.bucket = bucket;
         let Some(collator) = self.collator().cloned() else { return };
         let (mut slots, mut work, mut pulled) = (collator.slots(), Vec::new(), Vec::new());
-        let mut ended = vec![false; self.sources.len()];
+        let (mut ended, mut faults) = (vec![false; self.sources.len()], 0);
         'batch: for &number in sources {
             if ended.get(number).is_none_or(|ended| *ended) {
                 continue;
@@ -210,7 +213,14 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
                         pulled.push((number, Pulled::Event(Some(LoaderEvent::Gap(tag)))));
                         break;
                     }
-                    Some(LoaderEvent::Fault(fault)) => Some(LoaderEvent::Fault(fault)),
+                    Some(LoaderEvent::Fault(fault)) => {
+                        faults += 1;
+                        if faults >= MAX_FAULTS_AHEAD {
+                            pulled.push((number, Pulled::Event(Some(LoaderEvent::Fault(fault)))));
+                            break 'batch;
+                        }
+                        Some(LoaderEvent::Fault(fault))
+                    }
                     Some(LoaderEvent::BatchEnd(end)) => Some(LoaderEvent::BatchEnd(end)),
                     Some(LoaderEvent::Fatal(error)) => {
                         pulled.push((number, Pulled::Event(Some(LoaderEvent::Fatal(error)))));
@@ -232,10 +242,11 @@ impl<O: SourceOutputs<Item = Sample>> SourceOutputs for RowOutputs<O> {
         for (number, pulled) in pulled {
             let event = match pulled {
                 Pulled::Event(event) => event,
-                Pulled::Row(tag) => {
-                    let row = rows.next().flatten().unwrap_or_else(|| Err(not_written()));
-                    Some(self.written(number, tag, row))
-                }
+                Pulled::Row(tag) => Some(match rows.next().flatten() {
+                    Some(row) => self.written(number, tag, row),
+                    // The loader was dropped.
+                    None => LoaderEvent::Fatal(not_written()),
+                }),
             };
             if let Some(source) = self.sources.get_mut(number) {
                 source.prepared.push_back(event);
@@ -316,7 +327,8 @@ impl SharedWork for BatchWork {
             next
         };
         let Some((number, work)) = next else { return false };
-        let row = work.row(&self.collator);
+        // Dropping the sample calls foreign code too, and the row must count as done in any case.
+        let row = catch(|| work.row(&self.collator)).and_then(|row| row);
         let mut state = self.lock();
         if let Some(written) = state.rows.get_mut(number) {
             *written = Some(row);

@@ -267,6 +267,8 @@ impl<T: Send + 'static> Workers<T> {
             if let Some(work) = state.shared.clone() {
                 drop(state);
                 self.do_pieces(&work);
+                // Without the lock: it may be the last owner of the caller's samples.
+                drop(work);
                 state = self.lock();
                 continue;
             }

@@ -65,7 +65,7 @@ pub(in crate::loader) struct Sequencer<O> {
     had_gap: bool,
     /// The sequence number at which the current batch of all ranks starts.
     batch_start: u64,
-    /// The sources know what they are asked for up to this sequence number of the rank, if they look ahead.
+    /// The number, among those of this rank, up to which the sources have looked ahead.
     announced: u64,
     /// The local streams that have given an item or a gap to the current batch, each as often as it has.
     given: Vec<usize>,
@@ -288,14 +288,17 @@ impl<O> Sequencer<O> {
 impl<O: SourceOutputs> Sequencer<O> {
     /// Tells the sources which of them give the rest of the current batch.
     fn announce(&mut self) {
-        let left = match self.batching {
-            Batching::WhenFull => self.batch.saturating_sub(self.filled),
-            _ => self.batch.saturating_sub(self.covered),
-        };
+        let counts_items = self.batching == Batching::WhenFull;
+        let left = self.batch.saturating_sub(if counts_items { self.filled } else { self.covered });
         let streams = self.streams.len() as u64;
-        self.announced = self.local_number.saturating_add(left as u64);
+        // Where places without an item do not count, the batch ends later.
+        let most = (left as u64).saturating_mul(if counts_items { streams } else { 1 });
+        let end = self.local_number.saturating_add(most);
         let (mut ahead, mut sources) = (vec![0; self.streams.len()], Vec::new());
-        for local_number in self.local_number..self.announced {
+        self.announced = self.local_number;
+        while self.announced < end && (!counts_items || sources.len() < left) {
+            let local_number = self.announced;
+            self.announced += 1;
             let (at, index) = ((local_number % streams) as usize, local_number / streams);
             let stream = &mut self.streams[at];
             // Other places are empty: see `skip_taken`.

@@ -64,7 +64,8 @@ pub(super) struct InputLog {
     /// Number of outputs, and of failures to read or map a sample.
     outputs: u64,
     failures: u64,
-    /// Number of failures since the last sample: in its pass, they are met again with the next one.
+    /// Number of failures since the last sample. A restore that starts at the next sample of the same pass
+    /// meets them again.
     failures_between: u64,
     /// The last pass with a failure between samples, and number of failures before that pass.
     failed_pass: u64,
@@ -74,7 +75,7 @@ pub(super) struct InputLog {
     repeated: Repeated,
 }
 
-/// What comes again after a restore.
+/// Number of outputs and failures that a restore meets again.
 #[derive(Debug, Default)]
 struct Repeated {
     /// Number of outputs, and how many of them nothing holds.
@@ -146,6 +147,7 @@ impl InputLog {
         self.apply(origin.note.take());
         self.start.move_to(origin.pass, origin.taken);
         (self.failures_between, self.failures_before) = (0, self.failures);
+        self.repeated.failures = 0;
     }
 
     /// Logs a sample, whose outputs come next.
@@ -171,6 +173,10 @@ impl InputLog {
     /// Says that an output is next. Returns whether it is needed: a restore may have to pass it over.
     pub(super) fn push_output(&mut self) -> bool {
         self.mark();
+        if self.repeated.outputs == 0 {
+            // All failures from before the restore come before a new output, if they come again.
+            self.repeated.failures = 0;
+        }
         self.outputs += 1;
         let is_past = self.repeated.past > 0;
         self.repeated.past -= u64::from(is_past);
@@ -408,6 +414,20 @@ mod tests {
         assert!(log.push_output());
         assert_eq!((log.next_item().1, log.next_item().1), (7, 8));
         assert_eq!(place(&log.cursor(2)), (4, 1, 2));
+    }
+
+    #[test]
+    fn a_failure_that_does_not_come_again_hides_no_later_one() {
+        let stage = StageRecord { inputs: 2, ..StageRecord::default() };
+        let start = Cursor { failures: 3, stage: Some(stage), ..Cursor::default() };
+        let mut log = InputLog::new(&start);
+        push(&mut log, 0, 1);
+        assert!(!log.fail(), "it comes between the inputs that the stage gets again");
+        push(&mut log, 1, 1);
+        assert!(!log.fail(), "it may come before the first new output");
+        push(&mut log, 2, 1);
+        assert!(log.fail());
+        assert_eq!(log.cursor(1).failures, 1);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::loader::event::StreamStart;
 use crate::panic::{catch, drop_caught};
 use std::sync::Arc;
 
-/// A stage that takes more items than this without giving one is taken to never give one.
+/// Maximum number of inputs without an output. Beyond it the run ends with an error, since the stage may hold
+/// all of them.
 pub(super) const MAX_INPUTS_WITHOUT_OUTPUT: u64 = 1 << 20;
 
 /// Makes a stage, one for each stream and pass.

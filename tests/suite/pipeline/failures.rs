@@ -48,6 +48,24 @@ struct Case {
     behind: Behind,
 }
 
+/// A batch is prepared from few samples that fail, so that the policy judges them before all are read.
+#[test]
+fn a_run_whose_samples_all_fail_reads_few_of_them_before_its_first_error() {
+    let mapped = Arc::new(AtomicUsize::new(0));
+    let dataset = VersionedSource::of(&[500; 2]).dataset(2).streams(2).build().unwrap();
+    let count = Arc::clone(&mapped);
+    let samples = Loader::builder(dataset).threads(0).map(move |_: Sample| -> Result<Sample> {
+        count.fetch_add(1, Relaxed);
+        Err(Error::step("a field with another name"))
+    });
+    let groups = samples.group_by(1, |_| Ok(0)).map(|mut group: Vec<Sample>| Ok(group.remove(0)));
+    let loader = groups.collate(Columns::new().with("n", Numbers(FAILING))).batch(64).build().unwrap();
+    assert!(loader.epoch(0).next().unwrap().is_err());
+    assert!(mapped.load(Relaxed) < 200, "{mapped:?}");
+}
+
+const FAILING: Case = Case { fails: FailsIn::Map, panics: false, behind: Behind::Groups };
+
 fn cases() -> impl Iterator<Item = Case> {
     let stages = [Behind::Nothing, Behind::Groups, Behind::OwnStage, Behind::Buckets, Behind::Chunked];
     let all = [FailsIn::Row, FailsIn::Finish].into_iter().flat_map(|fails| [(fails, false), (fails, true)]);

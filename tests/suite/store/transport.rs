@@ -49,8 +49,10 @@ pub(super) fn connections(requests: &[Request]) -> usize {
 fn connections_are_reused() {
     for framing in [Framing::Length, Framing::Chunked] {
         let requests = requests_of(move |request| honest(request).framed(framing));
-        // The first request names no version, and has a connection of its own.
-        assert_eq!((requests.len(), connections(&requests)), (5, 2));
+        // The first request names no version, and has a connection of its own. On a busy machine, a request
+        // may come before the connection of the one before is back in the pool.
+        let connections = connections(&requests);
+        assert!(requests.len() == 5 && (2..=3).contains(&connections), "{connections}");
     }
     let requests = requests_of(|request| honest(request).framed(Framing::Close));
     assert_eq!(connections(&requests), 5);

@@ -106,7 +106,10 @@ fn errors_name_the_shard_the_member_and_what_to_do() {
     // Without the limit, the advice is the command that writes sound shards.
     let said = run(dir, &["verify", "x.tar"]);
     assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.out.contains("`shardstream reshard --limit unsorted=1GiB` writes shards in which they are"), "{said:?}");
+    assert!(
+        said.out.contains("`shardstream reshard --limit unsorted=1GiB` writes shards in which they are"),
+        "{said:?}"
+    );
     // A limit that is too small is an error before anything is written.
     let reshard = ["reshard", "x.tar", "--to", "out/%d.tar", "--limit", "unsorted=10KiB"];
     let error = failure(dir, &reshard, 1);

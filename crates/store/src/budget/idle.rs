@@ -1,7 +1,8 @@
 //! Whether the readers of a budget leave the link to others, such as a cache that prefetches.
 
 use super::Budget;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
 
 /// Part of the connections and of the memory that prefetching takes beside the readers.
 const PREFETCH_DIVISOR: u64 = 8;
@@ -32,12 +33,15 @@ impl Budget {
 
     async fn wait_until(&self, is_true: impl Fn() -> bool) {
         let mut changes = self.0.changes.subscribe();
+        // Pairs with the fence of `note_change`: it sees this receiver, or the new state is seen here.
+        fence(SeqCst);
         // The sender is part of the budget, so that it does not end.
         while !is_true() && changes.changed().await.is_ok() {}
     }
 
     /// Wakes those that wait for a state of the readers.
     pub(super) fn note_change(&self) {
+        fence(SeqCst);
         if self.0.changes.receiver_count() > 0 {
             self.0.changes.send_replace(());
         }

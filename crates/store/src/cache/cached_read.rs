@@ -78,7 +78,7 @@ impl CachedRead {
     }
 
     fn reader(&self) -> CacheReader {
-        // What is fetched for it is requested before what is opened later, however soon it is looked up.
+        // Reserves the object's place in the queue: its requests precede those of later objects.
         let target = FetchTarget { queue: self.target.queue.place(), ..self.target.clone() };
         CacheReader::new(Arc::clone(&self.cache), target).evicting(self.eviction)
     }

@@ -30,6 +30,9 @@ pub(super) struct CacheDirectory {
     path: PathBuf,
     max_bytes: u64,
     room: Mutex<Room>,
+    /// The earliest last use of the blocks that were found since `room` was locked. It has its own lock:
+    /// `room` is locked while all files are listed, and readers must not wait for that.
+    found: Mutex<Option<SystemTime>>,
     /// Number of bytes that can be written before the simulated disk is full.
     #[cfg(test)]
     pub(super) disk: std::sync::atomic::AtomicU64,
@@ -55,6 +58,7 @@ impl CacheDirectory {
             path,
             max_bytes,
             room: Mutex::new(Room::new(max_bytes)),
+            found: Mutex::default(),
             #[cfg(test)]
             disk: u64::MAX.into(),
             #[cfg(test)]
@@ -115,8 +119,8 @@ impl CacheDirectory {
                 Ok(object) if object.key == key && object.name() == name => {
                     let differs = version.is_some_and(|version| !version.compare(&object.object()).is_same());
                     if !differs {
-                        // It is read soon: what is fetched before must not replace it.
-                        self.room().note_found(file.metadata()?.modified()?);
+                        // Blocks that are fetched before it is read must not replace it.
+                        self.note_found(file.metadata()?.modified()?);
                     }
                     return Ok((!differs).then_some((object, numbers)));
                 }
@@ -130,7 +134,7 @@ impl CacheDirectory {
 
     pub(super) fn open(&self, object: &CachedObject, number: u64) -> Result<BlockFile, BlockError> {
         let block = BlockFile::open(File::open(self.file(object, number))?, object, number)?;
-        self.room().note_found(block.used);
+        self.note_found(block.used);
         block.mark_used();
         Ok(block)
     }
@@ -245,8 +249,19 @@ impl CacheDirectory {
         self.make_room(0, Eviction::LeastRecent).map(drop)
     }
 
+    /// Locks the room, with the blocks that were found since it was locked last.
     fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(used) = self.found.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            room.note_found(used);
+        }
+        room
+    }
+
+    /// Records that a block with this time of its last use was found.
+    fn note_found(&self, used: SystemTime) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        *found = Some(found.map_or(used, |before| before.min(used)));
     }
 
     /// Whether there is room for `bytes` without removing a block.

@@ -73,7 +73,7 @@ pub(super) async fn open_ahead(
         if let Some(known) = known.take()
             && !reader.look_up_ahead(known).await?
         {
-            // What is not kept is read as it comes.
+            // A version that is not strong cannot be joined from parts: the object is read in one response.
             reader.begin_ahead();
             return Ok(reader);
         }
@@ -111,7 +111,7 @@ impl ObjectPrefetch {
         let readers = target.queue.clone();
         let turn = PrefetchTurn::new(&cache.prefetch, readers.next_number());
         let start = target.wanted.start;
-        // What fails is left to the reader, who tries for longer.
+        // A failed request is not retried here: the reader requests the blocks again, with its own retries.
         let limits = FetchLimits { retries: 0, ..target.limits };
         let (object, queue) = (ObjectCell::default(), readers.for_prefetch());
         let target = FetchTarget { limits, object, queue, for_cache: true, ..target.clone() };
@@ -207,7 +207,8 @@ impl ObjectPrefetch {
         }
         match held {
             Some(block) => self.keep(block).await,
-            None => Ok(true),
+            // Without a byte, the object ends before these blocks: they would be requested forever.
+            None => Ok(cutter.is_some()),
         }
     }
 

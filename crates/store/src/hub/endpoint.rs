@@ -121,6 +121,8 @@ impl Endpoint {
             Some(token) => token.header().await?,
             None => None,
         };
+        // A provider may make another token for each call, and the Hub refuse all of them.
+        let mut is_renewed = false;
         loop {
             let mut sent = self.headers.clone();
             sent.extend(headers.clone());
@@ -129,11 +131,12 @@ impl Endpoint {
             }
             let served = self.client.get_here(uri.clone(), sent).await?;
             self.is_reached.store(true, Ordering::Relaxed);
-            if matches!(&served, Served::Here(response) if response.status == StatusCode::UNAUTHORIZED)
+            if !is_renewed
+                && matches!(&served, Served::Here(response) if response.status == StatusCode::UNAUTHORIZED)
                 && let Some(source) = &self.token
                 && let Some(renewed) = source.renewed(token.as_ref()).await?
             {
-                token = Some(renewed);
+                (token, is_renewed) = (Some(renewed), true);
                 continue;
             }
             return Ok(Answer { served, token: self.origin() });

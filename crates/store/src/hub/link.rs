@@ -151,24 +151,32 @@ pub(super) enum FileHost {
 /// A place that all readers of a file share. It is locked while the Hub is asked, so that it is asked once.
 type Slot = Arc<tokio::sync::Mutex<FileHost>>;
 
-/// The places of files, by their path.
+/// The places of files.
 #[derive(Debug, Default)]
-pub(super) struct Links(Mutex<HashMap<String, Slot>>);
+pub(super) struct Links(Mutex<Slots>);
+
+#[derive(Debug, Default)]
+struct Slots {
+    by_path: HashMap<String, Slot>,
+    /// Number of slots at which those that are not worth keeping are removed.
+    sweep_at: usize,
+}
 
 impl Links {
     pub(super) fn slot(&self, path: &str) -> Slot {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = slots.get(path) {
+        if let Some(slot) = slots.by_path.get(path) {
             return Arc::clone(slot);
         }
-        if slots.len() >= MAX_LINKS {
-            // A slot that is locked is in use.
-            let is_ended = |place: &FileHost| matches!(place, FileHost::Link(link) if !link.is_valid());
-            slots.retain(|_, slot| {
-                slot.try_lock().is_ok_and(|place| !is_ended(&place)) || Arc::strong_count(slot) > 1
+        if slots.by_path.len() >= slots.sweep_at.max(MAX_LINKS) {
+            let is_kept = |place: &FileHost| matches!(place, FileHost::Link(link) if link.is_valid());
+            slots.by_path.retain(|_, slot| {
+                let is_in_use = Arc::strong_count(slot) > 1;
+                is_in_use || slot.try_lock().is_ok_and(|place| is_kept(&place))
             });
+            slots.sweep_at = 2 * slots.by_path.len();
         }
-        Arc::clone(slots.entry(path.to_owned()).or_default())
+        Arc::clone(slots.by_path.entry(path.to_owned()).or_default())
     }
 }
 
@@ -225,6 +233,6 @@ mod tests {
         let kept = links.slot("7");
         links.slot("new");
         assert!(Arc::ptr_eq(&kept, &links.slot("7")), "it is in use");
-        assert_eq!(links.0.lock().unwrap().len(), 2);
+        assert_eq!(links.0.lock().unwrap().by_path.len(), 2);
     }
 }

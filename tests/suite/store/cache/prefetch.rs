@@ -150,6 +150,21 @@ fn a_slow_consumer_finds_the_next_shards_in_the_cache() -> Result<()> {
     Ok(())
 }
 
+/// A part of an empty object has no byte, however often it is requested.
+#[test]
+fn an_empty_shard_does_not_hold_up_those_behind_it() -> Result<()> {
+    let fixture = PrefetchFixture::with_memory(1, |cache| cache);
+    fixture.source.put(&url(1), &[], Some("v1"));
+    let mut reader = fixture.dataset().read(0, 0);
+    reader.next().unwrap()?;
+    let expected: usize = fixture.sizes[2..].iter().map(|size| size.div_ceil(BLOCK) as usize).sum();
+    fixture.wait_until(|| fixture.blocks(2..SHARDS) == expected);
+    fixture.requested();
+    std::thread::sleep(REST);
+    assert_eq!(fixture.requested(), Vec::<String>::new());
+    Ok(())
+}
+
 /// The slices of several streams, with an index.
 #[test]
 fn slices_are_prefetched_in_whole_blocks() -> Result<()> {

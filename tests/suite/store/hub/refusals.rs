@@ -87,6 +87,23 @@ fn a_token_is_asked_for_again_when_it_has_ended() {
 }
 
 #[test]
+fn a_token_that_is_new_each_time_and_always_refused_ends_in_an_error() {
+    let hub = Hub::start();
+    hub.commit("main", &[("a.tar", &noise(100))]);
+    hub.state().token = Some("another".into());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let headers = HttpHeaders::new().bearer(move || {
+        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+        async move { Ok(format!("t{number}")) }
+    });
+    let store = at(&hub).headers(&hub.endpoint(), headers).build().unwrap();
+    let error = store.stat(&url("a.tar")).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Denied(_)), "{error}");
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
+#[test]
 fn the_token_is_sent_to_the_hub_alone_and_is_in_no_message_or_file() {
     // Both servers repeat what they got.
     let hub = Hub::with(|request| {
