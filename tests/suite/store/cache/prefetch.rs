@@ -52,7 +52,7 @@ impl PrefetchFixture {
         }
         let cache = Cache::builder(directory.path()).block_size(BLOCK).prefetch(1 << 30).revalidate(false);
         let cache = settings(cache).build().unwrap();
-        let store = source.builder(&cache).range_size(3000).budget(Budget::new(16, memory)).retries(16);
+        let store = source.builder(&cache).range_size(3000).budget(Budget::new(16, memory)).retries(4);
         let store = store.build().unwrap();
         PrefetchFixture { directory, source, cache, store, sizes }
     }
