@@ -240,7 +240,7 @@ pub(super) fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The time for which the server asks to wait: `Retry-After` in seconds, or until a date (RFC 9110, 10.2.3);
-/// or until the end of a rate limit of which nothing is left. The longest counts.
+/// or until a used-up rate limit ends. The longest counts.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let asked = || {
         let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();

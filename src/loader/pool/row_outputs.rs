@@ -341,7 +341,7 @@ impl SharedWork for BatchWork {
     }
 }
 
-/// The error of a source of which no row can be written, after the last failure.
+/// The error of a source whose rows all fail, after the last failure.
 fn no_row_error(last: &Error) -> Error {
     let what = format!(
         "no row of a stream could be written in {MAX_PASSES_WITHOUT_ROW} epochs: the errors before this one, \

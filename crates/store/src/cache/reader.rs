@@ -176,7 +176,7 @@ impl CacheReader {
         Ok(true)
     }
 
-    /// Whether there are missing blocks of which no fetch has begun.
+    /// Whether a missing block has no fetch yet.
     pub(super) fn has_missing(&mut self) -> bool {
         let planned = self.planned;
         let has_missing = self.next_missing().is_some();
