@@ -171,7 +171,7 @@ impl<'a> Refill<'a> {
         Ok(())
     }
 
-    /// Reads what was added. Behind it, what `next` reads is requested.
+    /// Reads what was added. When little of it is left to read, what `next` reads is requested.
     fn read(&mut self, next: &mut ShardReader) -> Result<()> {
         let runs = std::mem::take(&mut self.runs);
         let slices = runs.iter().map(|run| run.slice.clone()).collect();
@@ -179,9 +179,18 @@ impl<'a> Refill<'a> {
         for (number, run) in runs.iter().enumerate() {
             reader = reader.expecting(number, run.object.clone());
         }
-        for (number, run) in runs.into_iter().enumerate() {
-            reader.begin_before(next);
-            self.pick(&mut reader, number, run.numbers, run.wanted)?;
+        let last = runs.len().wrapping_sub(1);
+        for (number, Run { numbers, wanted, .. }) in runs.into_iter().enumerate() {
+            // What follows would take its share of the link from the buffer, which the first batch waits for;
+            // half of the last run is left to hide the time to its first byte.
+            let begun =
+                if number == last { numbers.start + (numbers.end - numbers.start) / 2 } else { numbers.end };
+            let (before, behind) = wanted.split_at(wanted.partition_point(|number| *number < begun));
+            self.pick(&mut reader, number, numbers.start..begun, before)?;
+            if number == last {
+                reader.begin_before(next);
+            }
+            self.pick(&mut reader, number, begun..numbers.end, behind)?;
             // Whatever follows in the slice is not needed.
             reader.give_up();
         }
