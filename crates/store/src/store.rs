@@ -240,6 +240,7 @@ impl Store {
                     meter: self.meter(url),
                     queue: queue.clone(),
                     for_cache: false,
+                    opens_connections: self.0.sources.registered(url).is_none(),
                 };
                 match cache {
                     Some(cache) => ChunkSource::Cached(Box::new(cache.read(wanted))),

@@ -123,8 +123,8 @@ impl QueuedObject {
     }
 
     /// Replaces the bytes that have not been requested yet by `ahead`, and the maximum number of ranges.
-    pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
-        self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
+    pub(crate) fn extend(&self, ahead: Range<u64>, range_size: Option<u64>, max_ranges: usize) {
+        self.budget.change(|state| state.schedule.extend(self.id, ahead, range_size, max_ranges));
     }
 
     /// Records that the reader waits for more bytes of a range, until the guard is dropped.

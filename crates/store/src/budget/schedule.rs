@@ -140,14 +140,21 @@ impl RangeSchedule {
         queue.objects.insert(id.number, object);
     }
 
-    /// Replaces the bytes of an object that have not been requested yet, and its maximum number of ranges.
-    pub(super) fn extend(&mut self, id: ObjectId, ahead: Range<u64>, max_ranges: usize) {
+    /// Replaces the bytes of an object that have not been requested yet, the bytes of each range, and the
+    /// maximum number of ranges.
+    pub(super) fn extend(
+        &mut self,
+        id: ObjectId,
+        ahead: Range<u64>,
+        range_size: Option<u64>,
+        max_ranges: usize,
+    ) {
         let Some(queue) = self.queues.get_mut(&id.queue) else { return };
         if let Some(object) = queue.objects.get_mut(&id.number) {
             if object.has_unknown_size() {
                 queue.usual_size = Some(ahead.end);
             }
-            (object.ahead, object.max_ranges) = (ahead, max_ranges);
+            (object.ahead, object.range_size, object.max_ranges) = (ahead, range_size, max_ranges);
         }
     }
 

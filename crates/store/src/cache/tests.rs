@@ -138,6 +138,7 @@ fn bytes_from_the_cache_are_counted() {
             meter: Arc::clone(&meter),
             queue: crate::Budget::process().queue(&crate::memory::Gauge::default()),
             for_cache: false,
+            opens_connections: false,
         };
         let chunks = cache.read(target).into_stream(true);
         assert!(Body::from_stream(chunks).read_all().unwrap() == content);

@@ -1,7 +1,7 @@
 //! Reads one object, or a range of it, by ranged requests whose bytes are returned in order.
 //!
-//! The first request asks for the first bytes and learns the size and version. The rest follows in ranges of
-//! the same version, as many in flight as the [budget](super::budget) grants. A task for each range receives
+//! The first request asks for the first bytes and learns the size and version. If it names no version, it has a
+//! connection of its own, which begins slowly, so it asks for little. The rest follows in ranges of the same version, as many in flight as the [budget](super::budget) grants. A task for each range receives
 //! it as fast as the network delivers, so that a slow reader never holds a connection open.
 
 mod download;
@@ -125,7 +125,7 @@ impl OrderedRanges {
     fn begin(target: FetchTarget) -> Result<Self> {
         let target = Arc::new(QueuedTarget { queued: target.queue.next_object(), target });
         // Only one range at first: the size of the object is unknown before the first response.
-        let grants = target.queued.request(target.wanted.clone(), target.limits.range_size, 1);
+        let grants = target.queued.request(target.wanted.clone(), target.first_size(), 1);
         let (sender, ranges) = async_channel::unbounded();
         let requests = runtime::spawn(send_requests(Arc::clone(&target), grants, sender))?;
         let waited = Arc::default();
@@ -241,7 +241,7 @@ async fn send_requests(
     let pinned = Arc::new(object);
     target.set_object(&first);
     let mut requested = requested.min(end);
-    target.queued.extend(requested..end, target.limits.ranges_in_flight);
+    target.queued.extend(requested..end, target.limits.range_size, target.limits.ranges_in_flight);
     let checksum = target.checksum(&first, first.size.unwrap_or(u64::MAX));
     let begin = |range: Range<u64>, first, grant: Grant, checksum| {
         // Unbounded: the length of the range bounds the chunks in it.

@@ -31,6 +31,20 @@ pub(crate) struct FetchTarget {
     /// Whether a cache asks for the version, or prefetches. Then no waiting time is counted here: the reader
     /// that opens the object counts its own.
     pub(crate) for_cache: bool,
+    /// Whether a request that names no version has a connection of its own (`transport`).
+    pub(crate) opens_connections: bool,
+}
+
+/// Bytes of a request that has a connection of its own. TCP sends as much in some three round trips, and eight
+/// times as much in six; what follows has connections that are fast already, after one round trip.
+const FIRST_ON_NEW_CONNECTION: u64 = 64 << 10;
+
+impl FetchTarget {
+    /// Bytes of the first request; measured if `None`.
+    pub(super) fn first_size(&self) -> Option<u64> {
+        let is_slow = self.opens_connections && !self.expected.as_ref().is_some_and(ObjectVersion::is_strong);
+        self.limits.range_size.or(is_slow.then_some(FIRST_ON_NEW_CONNECTION))
+    }
 }
 
 /// A target that is in the queue of its reader.
