@@ -12,8 +12,8 @@
 //! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
 //! | `raw` | anything | the samples as they are, in batches of 64 |
 //!
-//! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders. With `--seconds`, epochs
-//! follow each other without a gap until the time is over, and the line includes the loader's report.
+//! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders. With `--seconds`,
+//! epochs follow each other without a gap until the time is over, and the line includes the loader's report.
 
 use clap::Parser;
 use shardstream::loader::Report;

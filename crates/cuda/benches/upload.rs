@@ -1,9 +1,9 @@
 //! Bytes per second from batches to a GPU, from ordinary and from pinned memory.
 //!
-//! `cargo bench -p shardstream-cuda --bench upload -- [--copies] [--jpeg PATTERN] [--threads N]` prints tables
-//! in Markdown: copies of batches of 256 pictures of 224 x 224 x 3 as `u8` and as `bf16`; what pinning costs;
-//! and whole loaders, from shards of pixels, which it writes, and from those of `--jpeg` (`jpg`, `cls`), to the
-//! device.
+//! `cargo bench -p shardstream-cuda --bench upload -- [--copies] [--jpeg PATTERN] [--threads N]` prints
+//! tables in Markdown: copies of batches of 256 pictures of 224 x 224 x 3 as `u8` and as `bf16`; what pinning
+//! costs; and whole loaders, from shards of pixels, which it writes, and from those of `--jpeg` (`jpg`,
+//! `cls`), to the device.
 
 use clap::Parser;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -181,8 +181,8 @@ fn pinning(gpu: &Gpu) -> Outcome<()> {
     }
     let [plain, pinned, unpinned] = [plain, pinned, unpinned].map(|times| 1000.0 * median(times));
     println!(
-        "\nA batch of {:.1} MB in new memory: {plain:.1} ms to make in ordinary memory, {pinned:.1} ms in pinned \
-         memory, {unpinned:.1} ms to unpin.\n",
+        "\nA batch of {:.1} MB in new memory: {plain:.1} ms to make in ordinary memory, {pinned:.1} ms in \
+         pinned memory, {unpinned:.1} ms to unpin.\n",
         (BATCH * PIXELS) as f64 / 1e6
     );
     Ok(())

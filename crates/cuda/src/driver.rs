@@ -35,12 +35,12 @@ macro_rules! functions {
         impl Functions {
             fn of(library: &Library, path: &Path) -> Result<Self, CudaError> {
                 let missing = |function| CudaError::NotADriver { library: path.into(), function };
-                // SAFETY: the functions of these names have these types in `cuda.h` since CUDA 11.
-                Ok(unsafe {
-                    Functions {
-                        $($field: *library.get(concat!($symbol, "\0").as_bytes()).map_err(|_| missing($symbol))?,)*
-                    }
-                })
+                $(
+                    let name = concat!($symbol, "\0").as_bytes();
+                    // SAFETY: the function of this name has this type in `cuda.h` since CUDA 11.
+                    let $field = *unsafe { library.get(name) }.map_err(|_| missing($symbol))?;
+                )*
+                Ok(Functions { $($field),* })
             }
         }
     };
