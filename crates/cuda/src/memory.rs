@@ -47,8 +47,10 @@ impl PinnedMemory {
 impl BatchMemory for PinnedMemory {
     fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn Error + Send + Sync>> {
         let registration = self.device.context().register(memory, self.bytes())?;
-        self.pinned.fetch_add(registration.bytes, Relaxed);
-        Ok(Box::new(Slab { registration, pinned: Arc::clone(&self.pinned) }))
+        let bytes = registration.bytes;
+        self.pinned.fetch_add(bytes, Relaxed);
+        let counted = Counted { bytes, pinned: Arc::clone(&self.pinned) };
+        Ok(Box::new(Slab { _registration: registration, _counted: counted }))
     }
 
     fn is_required(&self) -> bool {
@@ -56,14 +58,19 @@ impl BatchMemory for PinnedMemory {
     }
 }
 
-/// The memory of one tensor of a batch.
+/// The memory of one tensor of a batch: unpinned, and then no longer counted.
 struct Slab {
-    registration: Registration,
+    _registration: Registration,
+    _counted: Counted,
+}
+
+struct Counted {
+    bytes: usize,
     pinned: Arc<AtomicUsize>,
 }
 
-impl Drop for Slab {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.pinned.fetch_sub(self.registration.bytes, Relaxed);
+        self.pinned.fetch_sub(self.bytes, Relaxed);
     }
 }
