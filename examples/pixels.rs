@@ -12,9 +12,11 @@
 //! | `tokens` | `npy` of 1024 `uint16` | `i32[64, 1024]` |
 //! | `raw` | anything | the samples as they are, in batches of 64 |
 //!
-//! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders.
+//! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders. With `--seconds`,
+//! epochs follow each other without a gap until the time is over, and the line includes the loader's report.
 
 use clap::Parser;
+use shardstream::loader::Report;
 use shardstream::prelude::*;
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -65,6 +67,53 @@ struct Options {
     /// Number of epochs.
     #[arg(long, default_value_t = 1)]
     passes: u64,
+    /// Seconds to read, in place of a number of epochs.
+    #[arg(long, conflicts_with = "passes")]
+    seconds: Option<f64>,
+    /// Number of streams, in place of the default.
+    #[arg(long)]
+    streams: Option<usize>,
+}
+
+/// What was read.
+#[derive(Default)]
+struct Totals {
+    samples: usize,
+    bytes: usize,
+    wall: Duration,
+    cpu: Duration,
+    report: Option<Report>,
+}
+
+/// Reads the batches of a loader; `count` says how many samples and bytes one has.
+fn read<B: Send + 'static>(
+    loader: &Loader<B>,
+    options: &Options,
+    count: impl Fn(&B) -> (usize, usize),
+) -> Result<Totals, Box<dyn Error>> {
+    let (begun, cpu) = (Instant::now(), cpu_time());
+    let mut totals = Totals::default();
+    let mut add = |batch: shardstream::Result<B>| -> Result<(), Box<dyn Error>> {
+        let (samples, bytes) = count(&batch?);
+        totals.samples += samples;
+        totals.bytes += bytes;
+        Ok(())
+    };
+    match options.seconds {
+        None => (0..options.passes).flat_map(|epoch| loader.epoch(epoch)).try_for_each(add)?,
+        Some(seconds) => {
+            let mut batches = loader.epochs(0);
+            while begun.elapsed().as_secs_f64() < seconds {
+                batches.next().map_or(Ok(()), &mut add)?;
+            }
+            // Before the threads end, and drop what nobody takes.
+            (totals.wall, totals.cpu) = (begun.elapsed(), cpu_time() - cpu);
+            totals.report = Some(batches.report());
+            return Ok(totals);
+        }
+    }
+    (totals.wall, totals.cpu) = (begun.elapsed(), cpu_time() - cpu);
+    Ok(totals)
 }
 
 /// The CPU time of this process; none where the system does not say.
@@ -79,33 +128,27 @@ fn cpu_time() -> Duration {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Options { task, pattern, threads, passes } = Options::parse();
-    let dataset = Dataset::builder(pattern.as_str()).shuffle_shards(true).build()?;
-    let loader = Loader::builder(dataset).threads(threads);
+    let options = Options::parse();
+    let dataset = Dataset::builder(options.pattern.as_str()).shuffle_shards(true);
+    let dataset = match options.streams {
+        Some(streams) => dataset.streams(streams),
+        None => dataset,
+    };
+    let loader = Loader::builder(dataset.build()?).threads(options.threads);
 
-    let (begun, cpu) = (Instant::now(), cpu_time());
-    let (mut samples, mut bytes) = (0, 0);
-    if task == "raw" {
-        let loader = loader.batch(64).build()?;
-        for batch in (0..passes).flat_map(|epoch| loader.epoch(epoch)) {
-            let batch = batch?;
-            samples += batch.len();
-            bytes += batch.iter().map(Sample::size).sum::<usize>();
-        }
+    let Totals { samples, bytes, wall, cpu, report } = if options.task == "raw" {
+        let size = |batch: &Batch<Sample>| (batch.len(), batch.iter().map(Sample::size).sum());
+        read(&loader.batch(64).build()?, &options, size)?
     } else {
-        let (columns, batch) = columns(&task)?;
-        let loader = loader.batch(batch).collate(columns).build()?;
-        for batch in (0..passes).flat_map(|epoch| loader.epoch(epoch)) {
-            let batch = batch?;
-            samples += batch.len();
-            bytes += batch.iter().map(|(_, tensor)| tensor.size()).sum::<usize>();
-        }
-    }
-    let (wall, cpu) = (begun.elapsed().as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
+        let (columns, batch) = columns(&options.task)?;
+        let size = |batch: &TensorBatch| (batch.len(), batch.iter().map(|(_, tensor)| tensor.size()).sum());
+        read(&loader.batch(batch).collate(columns).build()?, &options, size)?
+    };
+    let (wall, cpu) = (wall.as_secs_f64(), cpu.as_secs_f64());
     let report = serde_json::json!({
-        "task": task,
+        "task": options.task,
         "variant": if cfg!(feature = "turbojpeg") { "turbojpeg" } else { "default" },
-        "threads": threads,
+        "threads": options.threads,
         "samples": samples,
         "bytes": bytes,
         "samples_per_second": samples as f64 / wall,
@@ -113,6 +156,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "wall_s": wall,
         "cpu_s": cpu,
         "rss_mb": peak_megabytes(),
+        "report": report,
     });
     println!("{report}");
     Ok(())

@@ -5,6 +5,8 @@ rounds.
     pip install -r benches/compare/pixels-requirements.txt                # 8 GB with what torch brings
     python benches/compare/pixels.py [--rounds 3] [--data DIRECTORY] [--plot FILE.svg]
     python benches/compare/pixels.py --limits [--data DIRECTORY]          # what decoders reach alone
+    python benches/compare/pixels.py --threads 1 2 4 8 16 --seconds 1 --save cores.json --scaling cores.svg
+    python benches/compare/pixels.py --load cores.json --scaling cores.svg   # tables and plot of saved results
 
 The tasks, from local shards in the page cache, with 1 and 2 threads:
 
@@ -17,7 +19,7 @@ The tasks, from local shards in the page cache, with 1 and 2 threads:
 Peers that are not installed are left out. A peer runs in a process of its own, and its imports, its
 compilation and its first epoch (or its first seconds) are not held against it; of this crate's programs the
 whole life is counted. CPU time and memory are those of a process and its children, pages that they share
-counted once.
+counted once. With `--seconds`, all of them read for that time, whatever the number of passes is.
 """
 
 import argparse
@@ -96,7 +98,7 @@ def check(batch, task):
         assert array.dtype == numpy.float32 and abs(mean) < 1 and 0.5 < deviation < 1.5, f"{array.dtype}, {mean} ± {deviation}"
 
 
-def run_peer(name, task, directory, threads, passes):
+def run_peer(name, task, directory, threads, passes, seconds=SECONDS, warmup=WARMUP_SECONDS):
     """Runs a peer in this process, and prints its counts."""
     function, _ = PEERS[name]
     batches = function(task, directory, threads)
@@ -106,7 +108,7 @@ def run_peer(name, task, directory, threads, passes):
         print(json.dumps({"missing": str(error)}))
         return
     epoch = -(-data.samples(task) // peers.BATCH[task])
-    until = time.perf_counter() + WARMUP_SECONDS
+    until = time.perf_counter() + warmup
     for _ in range(epoch):
         next(batches)
         if time.perf_counter() > until:
@@ -114,7 +116,7 @@ def run_peer(name, task, directory, threads, passes):
     cpu, wall = cpu_seconds(), time.perf_counter()
     for count in range(1, passes * epoch + 1):
         batch = next(batches)
-        if time.perf_counter() > wall + SECONDS:
+        if time.perf_counter() > wall + seconds:
             break
     wall, cpu, rss = time.perf_counter() - wall, cpu_seconds() - cpu, peak_megabytes()
     check(batch, task)
@@ -137,13 +139,13 @@ def readers():
     they do not support."""
 
     def ours(program):
-        return lambda task, threads: [
-            program, task, data.pattern(options.data, task), "--threads", str(threads), "--passes", str(PASSES[task])
-        ]
+        until = lambda task: ["--seconds", str(options.seconds)] if options.seconds else ["--passes", str(PASSES[task])]
+        return lambda task, threads: [program, task, data.pattern(options.data, task), "--threads", str(threads), *until(task)]
 
     def peer(name, tasks):
         return lambda task, threads: task in tasks and [
-            options.python, __file__, "--peer", name, "--task", task, "--threads", str(threads), "--data", options.data
+            options.python, __file__, "--peer", name, "--task", task, "--threads", str(threads), "--data", options.data,
+            *(["--seconds", str(options.seconds)] if options.seconds else []),
         ]
 
     programs = dict(given.split("=", 1) for given in options.program)
@@ -162,7 +164,7 @@ def measure(command, reader):
     found = json.loads(lines[-1])
     if "missing" in found:
         return None
-    if reader in OURS:
+    if reader in OURS and not options.seconds:
         found["cpu_s"] = usage.ru_utime + usage.ru_stime
     return found["samples"], found["wall_s"], found["cpu_s"], found["rss_mb"]
 
@@ -213,16 +215,63 @@ def table(results):
     return "\n".join(lines)
 
 
-def plot(results, file):
+def scaling_table(results):
+    """Samples per second by number of threads, and what a CPU-second yields relative to one thread."""
+    threads = sorted({count for _, count, _ in results})
+    lines = [
+        "| task | reader | " + " | ".join(f"{count} threads" for count in threads) + " | per CPU-second, most beside one thread |",
+        "|---|---|" + "--:|" * (len(threads) + 1),
+    ]
+    for task, reader in dict.fromkeys((task, reader) for task, _, reader in results):
+        runs = {count: run for count in threads if (run := results.get((task, count, reader)))}
+        if runs:
+            rates = [f"{runs[count][0]:,.0f}" if count in runs else "" for count in threads]
+            share = runs[min(runs)][1] / runs[max(runs)][1]
+            lines.append("| " + " | ".join([task, reader, *rates, f"{share:.2f}"]) + " |")
+    return "\n".join(lines)
+
+
+def pyplot():
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot, ticker
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def plot_scaling(results, file):
+    """Samples per second by number of threads, beside a line of the first number's rate per thread."""
+    from matplotlib import ticker
+
+    tasks = list(dict.fromkeys(task for task, _, _ in results))
+    figure, axes = pyplot().subplots(1, len(tasks), figsize=(3.2 * len(tasks), 3.2), layout="constrained", squeeze=False)
+    readers = list(dict.fromkeys(reader for _, _, reader in results))
+    for axis, task in zip(axes[0], tasks):
+        for number, reader in enumerate(readers):
+            points = sorted((count, run[0]) for (a, count, b), run in results.items() if (a, b) == (task, reader) and run)
+            if not points:
+                continue
+            color = "#2a6f97" if reader in OURS else f"C{number}"
+            axis.plot(*zip(*points), "o-" if reader == "shardstream" else "s--", color=color, label=reader, markersize=4)
+            if reader == "shardstream":
+                (first, rate), last = points[0], points[-1][0]
+                axis.plot([first, last], [rate, rate * last / first], ":", color="#b0b0b0", label="in proportion")
+        axis.set(title=task, ylim=0, xticks=sorted({count for a, count, _ in results if a == task}), xlabel="threads")
+        axis.yaxis.set_major_formatter(ticker.EngFormatter())
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("samples per second")
+    axes[0][0].legend(fontsize=7, frameon=False)
+    figure.savefig(file)
+
+
+def plot(results, file):
+    from matplotlib import ticker
 
     threads = options.threads[0]
     count = len(options.tasks)
-    figure, axes = pyplot.subplots(1, count, figsize=(3.2 * count, 2.6), layout="constrained", squeeze=False)
+    figure, axes = pyplot().subplots(1, count, figsize=(3.2 * count, 2.6), layout="constrained", squeeze=False)
     for axis, task in zip(axes[0], options.tasks):
         rates = {name: 1 / run[1] for (a, b, name), run in results.items() if (a, b) == (task, threads) and run}
         bars = axis.barh(list(rates), list(rates.values()), color=["#2a6f97" if name in OURS else "#b0b0b0" for name in rates])
@@ -281,6 +330,10 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--data", help="where the shards are kept (2 GB); a temporary directory unless given")
     parser.add_argument("--plot", help="draw a bar chart of the first number of threads into this file")
+    parser.add_argument("--scaling", metavar="FILE.svg", help="draw the rate by the number of threads into this file")
+    parser.add_argument("--seconds", type=float, help="how long each reader runs, in place of a number of passes")
+    parser.add_argument("--save", metavar="FILE.json", help="write the results, for --load")
+    parser.add_argument("--load", metavar="FILE.json", help="print saved results, and measure nothing")
     parser.add_argument("--limits", action="store_true", help="measure decoders alone")
     parser.add_argument("--tasks", nargs="*", choices=data.SHARDS, default=list(data.SHARDS))
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
@@ -299,8 +352,11 @@ def main():
     if options.write:
         return data.write(options.write)
     if options.peer:
-        passes = options.passes or PASSES[options.task]
-        return run_peer(options.peer, options.task, options.data, options.threads[0], passes)
+        passes = options.passes or (sys.maxsize if options.seconds else PASSES[options.task])
+        seconds, warmup = options.seconds or SECONDS, min(WARMUP_SECONDS, options.seconds or WARMUP_SECONDS)
+        return run_peer(options.peer, options.task, options.data, options.threads[0], passes, seconds, warmup)
+    if options.load:
+        return show({tuple(key): run for key, run in json.loads(Path(options.load).read_text())})
     with tempfile.TemporaryDirectory() as temporary:
         options.data = os.path.abspath(options.data or temporary)
         # In a process of its own, as it leaves a lot in memory.
@@ -308,9 +364,19 @@ def main():
         if options.limits:
             return limits()
         results = compare(readers())
+    if options.save:
+        Path(options.save).write_text(json.dumps([[key, run] for key, run in results.items()]))
+    show(results)
+
+
+def show(results):
     print(table(results))
+    if len(options.threads) > 2 or options.scaling:
+        print(f"\n{scaling_table(results)}")
     if options.plot:
         plot(results, options.plot)
+    if options.scaling:
+        plot_scaling(results, options.scaling)
 
 
 if __name__ == "__main__":

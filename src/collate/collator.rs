@@ -180,6 +180,7 @@ impl Collator {
                     Shape::Fixed(shape) => {
                         let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
                         let buffer = TensorBuffer::pooled(joined(column, pool), pool);
+                        pool.check_pinned()?;
                         tensors.push(Tensor::new(output.dtype, shape, buffer)?);
                     }
                     Shape::Ragged(_) => tensors.extend(concatenated(column, output, pool)?),

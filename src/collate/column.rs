@@ -136,7 +136,8 @@ impl Columns {
         Columns::default()
     }
 
-    /// Pins the memory of batches for a device. Default: it is not pinned. The batches are the same.
+    /// Pins the memory of batches for a device: `PinnedMemory` of the crate `shardstream-cuda` for NVIDIA
+    /// GPUs, or your own. Default: it is not pinned. The batches are the same.
     #[must_use]
     pub fn memory(mut self, memory: Arc<dyn BatchMemory>) -> Self {
         self.memory = Some(memory);

@@ -1,13 +1,13 @@
 //! Pinning the memory of batches for devices.
 
+use crate::error::{ErrorKind, Result};
 use crate::panic::{catch, drop_caught};
 use crate::telemetry::log;
 use bytes::BytesMut;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Slabs begin and end at multiples of this many bytes: the largest page that Linux is usually built with.
 const PAGE: usize = 64 << 10;
@@ -54,9 +54,16 @@ pub trait BatchMemory: Send + Sync {
     /// all bytes and rows made from it are no longer in use.
     ///
     /// # Errors
-    /// Any error of the driver. The first one is logged as a warning, and no more memory is pinned after it.
-    /// The batches are the same. A panic counts as an error; a panic while memory is unpinned is logged too.
-    fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
+    /// Any error of the driver. No more memory is pinned after the first one, which is logged as a warning,
+    /// or is the error of the batches if pinning [is required](BatchMemory::is_required). A panic counts as
+    /// an error; a panic while memory is unpinned is logged too.
+    fn pin(&self, memory: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Whether batches must be pinned. If so, a batch whose memory cannot be pinned is an error of the kind
+    /// [`Config`](ErrorKind::Config), which no policy skips. By default, such batches are in ordinary memory.
+    fn is_required(&self) -> bool {
+        false
+    }
 }
 
 /// A value that unpins memory when it is dropped.
@@ -67,7 +74,14 @@ pub(super) struct Slabs {
     memory: Arc<dyn BatchMemory>,
     /// By the address of the first byte.
     slabs: Mutex<HashMap<usize, Slab>>,
-    failed: AtomicBool,
+    /// Why no more memory is pinned.
+    failed: OnceLock<PinFailure>,
+}
+
+struct PinFailure {
+    error: String,
+    /// Whether it is the error of all batches.
+    is_fatal: bool,
 }
 
 /// Unpins a slab when it is dropped. A panic of the driver is logged.
@@ -99,7 +113,7 @@ impl Slab {
 
 impl Slabs {
     pub(super) fn new(memory: Arc<dyn BatchMemory>) -> Self {
-        Slabs { memory, slabs: Mutex::default(), failed: AtomicBool::new(false) }
+        Slabs { memory, slabs: Mutex::default(), failed: OnceLock::new() }
     }
 
     fn slabs(&self) -> MutexGuard<'_, HashMap<usize, Slab>> {
@@ -113,7 +127,7 @@ impl Slabs {
             self.slabs().extract_if(|_, slab| slab.is_abandoned()).map(|(_, slab)| slab).collect();
         drop(abandoned);
         let pages = size.next_multiple_of(PAGE);
-        if size == 0 || self.failed.load(Relaxed) {
+        if size == 0 || self.failed.get().is_some() {
             return None;
         }
         let mut slab = BytesMut::zeroed(pages + PAGE - 1);
@@ -128,11 +142,26 @@ impl Slabs {
                 Some(slab)
             }
             Err(error) => {
-                if !self.failed.swap(true, Relaxed) {
+                let is_fatal = catch(|| self.memory.is_required()).unwrap_or(true);
+                let failure = PinFailure { error, is_fatal };
+                // Other threads may have failed at the same time: the first one is reported.
+                if let Ok(()) = self.failed.set(failure)
+                    && let Some(PinFailure { error, is_fatal: false }) = self.failed.get()
+                {
                     log!(WARN, "the memory of batches cannot be pinned", error = error);
                 }
                 None
             }
+        }
+    }
+
+    /// Fails if memory had to be pinned and could not be.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.failed.get() {
+            Some(PinFailure { error, is_fatal: true }) => {
+                Err(ErrorKind::Config(format!("the memory of batches cannot be pinned: {error}")).into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -167,6 +196,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::ops::Range;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    type PinResult = std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
 
     /// The ranges that are pinned, and the number of all that ever were.
     #[derive(Default, Clone)]
@@ -183,7 +215,7 @@ mod tests {
     }
 
     impl BatchMemory for Recorded {
-        fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+        fn pin(&self, memory: &[u8]) -> PinResult {
             let range = memory.as_ptr_range();
             let range = range.start.addr()..range.end.addr();
             assert!(range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE));
@@ -267,19 +299,45 @@ mod tests {
         assert_eq!((recorded.now(), recorded.ever()), (1, 1));
     }
 
+    /// Memory that is never pinned.
+    struct Refuses {
+        was_asked: AtomicBool,
+        is_required: bool,
+    }
+
+    impl BatchMemory for Refuses {
+        fn pin(&self, _: &[u8]) -> PinResult {
+            assert!(!self.was_asked.swap(true, Relaxed), "it is asked once");
+            Err("no device".into())
+        }
+
+        fn is_required(&self) -> bool {
+            self.is_required
+        }
+    }
+
+    fn refuses(is_required: bool) -> Arc<Refuses> {
+        Arc::new(Refuses { was_asked: AtomicBool::new(false), is_required })
+    }
+
     #[test]
     fn batches_are_made_even_if_memory_cannot_be_pinned() {
-        struct Refuses(AtomicBool);
-        impl BatchMemory for Refuses {
-            fn pin(&self, _: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
-                assert!(!self.0.swap(true, Relaxed), "it is asked once");
-                Err("no device".into())
-            }
-        }
-        let pool = TensorPool::pinned(1000, Arc::new(Refuses(AtomicBool::new(false))));
+        let pool = TensorPool::pinned(1000, refuses(false));
         let [first, second] = [pool.take(), pool.take()];
         assert_eq!((first.len(), second.len()), (1000, 1000));
+        pool.check_pinned().unwrap();
         drop(TensorBuffer::pooled(first, &pool));
+    }
+
+    #[test]
+    fn a_batch_that_must_be_pinned_and_cannot_be_is_an_error() {
+        use crate::Sample;
+        use crate::collate::{Columns, Scalar};
+
+        let columns = Columns::new().with("label", Scalar::<i32>::new("cls")).memory(refuses(true));
+        let error = columns.collate([Sample::new("a").with("cls", 7)]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Config(_)), "{error}");
+        assert!(error.to_string().contains("cannot be pinned: no device"), "{error}");
     }
 
     #[test]

@@ -11,6 +11,9 @@ impl Tensor {
     /// [DLPack](https://dmlc.github.io/dlpack): PyTorch, JAX, numpy, CuPy. The result is in CPU memory and
     /// writable. Its deleter, which may be called on any thread, returns the memory to its pool.
     ///
+    /// Memory that is [pinned](super::BatchMemory) is CPU memory too (`kDLCPU`): PyTorch refuses
+    /// `kDLCUDAHost`, and asks the driver whether memory is pinned.
+    ///
     /// The crate [`dlpark`] has both forms of it, `dlpark::versioned::Dlpack` and, for consumers that do not
     /// support it yet, `dlpark::legacy::Dlpack`; with its feature `pyo3` they become Python capsules.
     ///

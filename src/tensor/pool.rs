@@ -2,6 +2,7 @@
 
 use super::batch_memory::{BatchMemory, Slabs};
 use crate::aligned;
+use crate::error::Result;
 use crate::memory::{Gauge, MemoryShare};
 use bytes::BytesMut;
 use std::fmt;
@@ -59,6 +60,11 @@ impl TensorPool {
         let size = self.size.unwrap_or_default();
         let made = || self.slabs.as_ref().and_then(|slabs| slabs.make(size));
         self.free().or_else(made).unwrap_or_else(|| aligned::zeroed(size))
+    }
+
+    /// Fails if the memory had to be pinned and could not be: what was taken is ordinary memory then.
+    pub(crate) fn check_pinned(&self) -> Result<()> {
+        self.slabs.as_ref().map_or(Ok(()), Slabs::check)
     }
 
     /// Takes an empty buffer with room for `room` bytes, and for an eighth more if it is a new one: the next

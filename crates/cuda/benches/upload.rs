@@ -1,0 +1,321 @@
+//! Bytes per second from batches to a GPU, from ordinary and from pinned memory.
+//!
+//! `cargo bench -p shardstream-cuda --bench upload -- [--copies] [--jpeg PATTERN] [--threads N]` prints
+//! tables in Markdown: copies of batches of 256 pictures of 224 x 224 x 3 as `u8` and as `bf16`; what pinning
+//! costs; and whole loaders, from shards of pixels, which it writes, and from those of `--jpeg` (`jpg`,
+//! `cls`), to the device.
+
+use clap::Parser;
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
+use rustix::time::{ClockId, clock_gettime};
+use shardstream::collate::TensorBatch;
+use shardstream::half::bf16;
+use shardstream::prelude::*;
+use shardstream_cuda::{CudaDevice, InFlight, PinnedMemory};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const BATCH: usize = 256;
+const PIXELS: usize = 224 * 224 * 3;
+/// Batches that are copied in turn, so that no cache holds them.
+const IN_TURN: usize = 4;
+const COPIES: usize = 40;
+const ROUNDS: usize = 3;
+/// Number of batches that are copied ahead.
+const AHEAD: usize = 2;
+/// Shards of pixels, and samples of each.
+const SHARDS: (usize, usize) = (16, 256);
+
+#[derive(Parser)]
+struct Options {
+    /// Only measure copies, without loaders.
+    #[arg(long)]
+    copies: bool,
+    /// Shards of JPEG files.
+    #[arg(long)]
+    jpeg: Option<String>,
+    /// Threads of the loaders.
+    #[arg(long, default_value_t = 14)]
+    threads: usize,
+    /// Seconds that each loader runs.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Where the shards of pixels are written (0.6 GB).
+    #[arg(long, default_value = "/dev/shm")]
+    scratch: std::path::PathBuf,
+    /// What cargo passes to benchmarks.
+    #[arg(long)]
+    bench: bool,
+}
+
+/// The CPU time of the process, or of the thread.
+fn cpu(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_secs_f64()
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+struct Gpu {
+    device: CudaDevice,
+    stream: Arc<CudaStream>,
+}
+
+/// Rates of copies: GB/s, and CPU seconds per GB of the thread that copies.
+#[derive(Default)]
+struct Rates {
+    gb_per_second: Vec<f64>,
+    cpu_per_gb: Vec<f64>,
+}
+
+impl Gpu {
+    fn open() -> Outcome<Self> {
+        let device = CudaDevice::open(0)?;
+        let stream = CudaContext::new(0)?.new_stream()?;
+        Ok(Gpu { device, stream })
+    }
+
+    fn room(&self, bytes: usize) -> Outcome<CudaSlice<u8>> {
+        Ok(self.stream.alloc_zeros(bytes)?)
+    }
+
+    /// Copies the sources in turn, and waits for the last copy.
+    fn copy(&self, sources: &[&[u8]], to: &mut CudaSlice<u8>, rates: &mut Rates) -> Outcome<()> {
+        self.stream.synchronize()?;
+        let (begun, used) = (Instant::now(), cpu(ClockId::ThreadCPUTime));
+        for source in sources.iter().cycle().take(COPIES) {
+            self.stream.memcpy_htod(*source, to)?;
+        }
+        // Its CPU time is left out: the synchronisation may spin, and a trainer waits for an event.
+        let used = cpu(ClockId::ThreadCPUTime) - used;
+        self.stream.synchronize()?;
+        let gigabytes = (COPIES * sources[0].len()) as f64 / 1e9;
+        rates.gb_per_second.push(gigabytes / begun.elapsed().as_secs_f64());
+        rates.cpu_per_gb.push(used / gigabytes);
+        Ok(())
+    }
+}
+
+/// Columns of pixels of the field `bin`, as they are.
+fn raw(bytes_per_number: usize) -> Columns {
+    if bytes_per_number == 1 {
+        Columns::new().with_fn("image", [224, 224, 3], |sample: &Sample, pixels: &mut [u8]| {
+            let bytes = sample.field("bin")?.as_bytes().map_or(&[][..], |bytes| &bytes[..]);
+            pixels.copy_from_slice(&bytes[..pixels.len()]);
+            Ok(())
+        })
+    } else {
+        Columns::new().with_fn("image", [224, 224, 3], |sample: &Sample, pixels: &mut [bf16]| {
+            let bytes = sample.field("bin")?.as_bytes().map_or(&[][..], |bytes| &bytes[..]);
+            pixels.iter_mut().zip(bytes).for_each(|(pixel, byte)| *pixel = bf16::from_f32(f32::from(*byte)));
+            Ok(())
+        })
+    }
+}
+
+fn noise(number: usize) -> Vec<u8> {
+    let mut state = number as u64 * 2 + 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..PIXELS).map(|_| next()).collect()
+}
+
+fn copies(gpu: &Gpu) -> Outcome<()> {
+    println!("## Copies of batches of {BATCH} x 224 x 224 x 3\n");
+    println!("| type | MB | from | GB/s | CPU ms per GB, thread that copies |\n|---|--:|---|--:|--:|");
+    let pixels = noise(7);
+    let samples = || (0..BATCH).map(|number| Sample::new(format!("{number}")).with("bin", &pixels[..]));
+    for (name, size) in [("u8", 1), ("bf16", 2)] {
+        let ordinary = raw(size);
+        let pinned = raw(size).memory(Arc::new(PinnedMemory::new(&gpu.device)));
+        let batches = |columns: &Columns| {
+            (0..IN_TURN).map(|_| columns.collate(samples())).collect::<shardstream::Result<Vec<_>>>()
+        };
+        let (ordinary, pinned) = (batches(&ordinary)?, batches(&pinned)?);
+        let bytes = ordinary[0]["image"].size();
+        // Not aligned to a page, as the system's allocator gives large memory.
+        let vectors: Vec<Vec<u8>> = ordinary.iter().map(|batch| batch["image"].as_bytes().to_vec()).collect();
+        let vectors: Vec<&[u8]> = vectors.iter().map(Vec::as_slice).collect();
+        let ordinary: Vec<&[u8]> = ordinary.iter().map(|batch| batch["image"].as_bytes()).collect();
+        let pinned: Vec<&[u8]> = pinned.iter().map(|batch| batch["image"].as_bytes()).collect();
+        let kinds = [("`Vec`", vectors), ("batch, ordinary", ordinary), ("batch, pinned", pinned)];
+        let mut to = gpu.room(bytes)?;
+        let mut rates: Vec<Rates> = kinds.iter().map(|_| Rates::default()).collect();
+        for _ in 0..ROUNDS {
+            for ((_, sources), rates) in kinds.iter().zip(&mut rates) {
+                gpu.copy(sources, &mut to, rates)?;
+            }
+        }
+        for ((kind, _), rates) in kinds.iter().zip(rates) {
+            let (rate, cpu) = (median(rates.gb_per_second), 1000.0 * median(rates.cpu_per_gb));
+            println!("| {name} | {:.1} | {kind} | {rate:.1} | {cpu:.2} |", bytes as f64 / 1e6);
+        }
+    }
+    Ok(())
+}
+
+/// The cost of pinning, beside that of touching the memory.
+fn pinning(gpu: &Gpu) -> Outcome<()> {
+    let sample = Sample::new("0").with("bin", noise(1));
+    let samples = || (0..BATCH).map(|_| sample.clone());
+    let (mut plain, mut pinned, mut unpinned) = (vec![], vec![], vec![]);
+    for _ in 0..5 {
+        let begun = Instant::now();
+        drop(raw(1).collate(samples())?);
+        plain.push(begun.elapsed().as_secs_f64());
+        let columns = raw(1).memory(Arc::new(PinnedMemory::new(&gpu.device)));
+        let begun = Instant::now();
+        let batch = columns.collate(samples())?;
+        pinned.push(begun.elapsed().as_secs_f64());
+        let begun = Instant::now();
+        drop(batch);
+        unpinned.push(begun.elapsed().as_secs_f64());
+    }
+    let [plain, pinned, unpinned] = [plain, pinned, unpinned].map(|times| 1000.0 * median(times));
+    println!(
+        "\nA batch of {:.1} MB in new memory: {plain:.1} ms to make in ordinary memory, {pinned:.1} ms in \
+         pinned memory, {unpinned:.1} ms to unpin.\n",
+        (BATCH * PIXELS) as f64 / 1e6
+    );
+    Ok(())
+}
+
+/// What happens to the batches of a loader.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    DryRun,
+    Ordinary,
+    Pinned,
+}
+
+/// Figures of a run of a loader.
+struct Run {
+    /// Samples per second.
+    rate: f64,
+    /// CPU seconds per 1,000 samples.
+    cpu: f64,
+    /// Milliseconds of each batch in which the trainer's thread copies.
+    copying: f64,
+    /// The share of the steps whose batch was there at once.
+    ready: f64,
+}
+
+fn run(gpu: &Gpu, pattern: &str, columns: Columns, kind: Kind, options: &Options) -> Outcome<Run> {
+    let columns = match kind {
+        Kind::Pinned => columns.memory(Arc::new(PinnedMemory::new(&gpu.device))),
+        _ => columns,
+    };
+    let dataset = Dataset::builder(pattern).shuffle_shards(true).build()?;
+    let loader = Loader::builder(dataset).threads(options.threads).batch(BATCH).collate(columns).build()?;
+    let mut batches = loader.epochs(0);
+    // The first batches allocate.
+    let mut bytes = 0;
+    for batch in batches.by_ref().take(8) {
+        bytes = batch?["image"].size();
+    }
+    let mut rooms = (0..=AHEAD).map(|_| gpu.room(bytes)).collect::<Outcome<Vec<_>>>()?;
+    let mut ahead: std::collections::VecDeque<InFlight<TensorBatch>> = Default::default();
+    let (begun, used) = (Instant::now(), cpu(ClockId::ProcessCPUTime));
+    let (mut count, mut copying, mut ready) = (0, 0.0, 0);
+    while begun.elapsed().as_secs_f64() < options.seconds {
+        let asked = Instant::now();
+        let batch = batches.next().ok_or("no batch")??;
+        ready += usize::from(asked.elapsed() < Duration::from_micros(100));
+        count += 1;
+        if kind == Kind::DryRun {
+            continue;
+        }
+        let copied = Instant::now();
+        gpu.stream.memcpy_htod(batch["image"].as_bytes(), &mut rooms[count % (AHEAD + 1)])?;
+        copying += copied.elapsed().as_secs_f64();
+        // SAFETY: a stream of the primary context.
+        #[allow(unsafe_code, reason = "a stream of another library")]
+        ahead.push_back(unsafe { gpu.device.in_flight(gpu.stream.cu_stream().cast(), batch)? });
+        if ahead.len() > AHEAD
+            && let Some(oldest) = ahead.pop_front()
+        {
+            drop(oldest.wait()?);
+        }
+    }
+    drop(ahead);
+    let (wall, used) = (begun.elapsed().as_secs_f64(), cpu(ClockId::ProcessCPUTime) - used);
+    let samples = (count * BATCH) as f64;
+    Ok(Run {
+        rate: samples / wall,
+        cpu: 1000.0 * used / samples,
+        copying: 1000.0 * copying / count as f64,
+        ready: ready as f64 / count as f64,
+    })
+}
+
+fn loaders(gpu: &Gpu, options: &Options) -> Outcome<()> {
+    let directory = tempfile::tempdir_in(&options.scratch)?;
+    let mut writer = ShardWriter::builder(format!("{}/%02d.tar", directory.path().display()))
+        .max_count(SHARDS.1 as u64)
+        .build()?;
+    let pictures: Vec<Vec<u8>> = (0..16).map(noise).collect();
+    for number in 0..SHARDS.0 * SHARDS.1 {
+        writer.write(&Sample::new(format!("{number:06}")).with("bin", &pictures[number % 16][..]))?;
+    }
+    writer.finish()?;
+    let crop = RandomResizedCrop::new(224)?;
+    let picture = || -> Outcome<ImageColumn> {
+        Ok(ImageColumn::new("jpg", 224).then(crop.clone()).then(RandomHorizontalFlip::new(0.5)?))
+    };
+    let jpeg = Columns::new().with("image", picture()?);
+    let normalised = picture()?.dtype(DType::BF16).normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+    let normalised = Columns::new().with("image", normalised);
+    let pixels = format!("{}/*.tar", directory.path().display());
+    let mut tasks = vec![("pixels, `u8`", pixels.as_str(), raw(1))];
+    if let Some(pattern) = &options.jpeg {
+        tasks.push(("JPEG, `u8`", pattern, jpeg));
+        tasks.push(("JPEG, normalised `bf16`", pattern, normalised));
+    }
+    println!("## Loaders of {} threads, batches of {BATCH}, {AHEAD} copied ahead\n", options.threads);
+    println!(
+        "| shards | batches | samples/s | GB/s | CPU s per 1,000 | ms per batch in the copy call | ready |"
+    );
+    println!("|---|---|--:|--:|--:|--:|--:|");
+    let kinds =
+        [(Kind::DryRun, "not copied"), (Kind::Ordinary, "ordinary memory"), (Kind::Pinned, "pinned memory")];
+    for (task, pattern, columns) in tasks {
+        let mut runs: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
+        for _ in 0..ROUNDS {
+            for ((kind, _), runs) in kinds.iter().zip(&mut runs) {
+                runs.push(run(gpu, pattern, columns.clone(), *kind, options)?);
+            }
+        }
+        let size = if task.contains("bf16") { 2 * PIXELS } else { PIXELS } as f64;
+        for ((_, name), runs) in kinds.iter().zip(runs) {
+            let figure = |of: fn(&Run) -> f64| median(runs.iter().map(of).collect());
+            let (rate, ready) = (figure(|run| run.rate), 100.0 * figure(|run| run.ready));
+            println!(
+                "| {task} | {name} | {rate:.0} | {:.2} | {:.3} | {:.2} | {ready:.0} % |",
+                rate * size / 1e9,
+                figure(|run| run.cpu),
+                figure(|run| run.copying),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let options = Options::parse();
+    // Tests run this program too, without the argument.
+    if !options.bench {
+        return Ok(());
+    }
+    let gpu = Gpu::open()?;
+    copies(&gpu)?;
+    pinning(&gpu)?;
+    if options.copies { Ok(()) } else { loaders(&gpu, &options) }
+}

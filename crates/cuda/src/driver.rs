@@ -1,0 +1,278 @@
+//! The functions of NVIDIA's driver, loaded at run time: the only module with unsafe code. What it hands out
+//! can be used from any thread.
+//!
+//! Each call that needs a context makes the device's primary context current on its thread, and then restores
+//! what was current. So it disturbs no other user of CUDA on the thread.
+
+use crate::error::CudaError;
+use libloading::Library;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// `CUresult`: 0, or an error.
+type Status = c_int;
+
+const SUCCESS: Status = 0;
+const OUT_OF_MEMORY: Status = 2;
+const NO_DEVICE: Status = 100;
+const OPERATING_SYSTEM: Status = 304;
+const NOT_READY: Status = 600;
+
+/// The memory is pinned for the contexts of all devices.
+const REGISTER_PORTABLE: c_uint = 1;
+/// A thread that waits for the event sleeps, and the event records no time.
+const EVENT_FLAGS: c_uint = 1 | 2;
+
+/// Declares the table of functions.
+macro_rules! functions {
+    ($($field:ident = $symbol:literal($($argument:ty),*);)*) => {
+        struct Functions {
+            $($field: unsafe extern "system" fn($($argument),*) -> Status,)*
+        }
+
+        impl Functions {
+            fn of(library: &Library, path: &Path) -> Result<Self, CudaError> {
+                let missing = |function| CudaError::NotADriver { library: path.into(), function };
+                $(
+                    let name = concat!($symbol, "\0").as_bytes();
+                    // SAFETY: the function of this name has this type in `cuda.h` since CUDA 11.
+                    let $field = *unsafe { library.get(name) }.map_err(|_| missing($symbol))?;
+                )*
+                Ok(Functions { $($field),* })
+            }
+        }
+    };
+}
+
+functions! {
+    init = "cuInit"(c_uint);
+    error_name = "cuGetErrorName"(Status, *mut *const c_char);
+    error_text = "cuGetErrorString"(Status, *mut *const c_char);
+    device_count = "cuDeviceGetCount"(*mut c_int);
+    device_get = "cuDeviceGet"(*mut c_int, c_int);
+    context_retain = "cuDevicePrimaryCtxRetain"(*mut *mut c_void, c_int);
+    context_release = "cuDevicePrimaryCtxRelease_v2"(c_int);
+    context_push = "cuCtxPushCurrent_v2"(*mut c_void);
+    context_pop = "cuCtxPopCurrent_v2"(*mut *mut c_void);
+    host_register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+    host_unregister = "cuMemHostUnregister"(*mut c_void);
+    stream_synchronize = "cuStreamSynchronize"(*mut c_void);
+    event_create = "cuEventCreate"(*mut *mut c_void, c_uint);
+    event_record = "cuEventRecord"(*mut c_void, *mut c_void);
+    event_query = "cuEventQuery"(*mut c_void);
+    event_synchronize = "cuEventSynchronize"(*mut c_void);
+    event_destroy = "cuEventDestroy_v2"(*mut c_void);
+}
+
+impl Functions {
+    fn check(&self, call: &'static str, status: Status) -> Result<(), CudaError> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        let message = self.text(self.error_text, status).unwrap_or_else(|| "the driver has no text".into());
+        Err(CudaError::Call { call, name: self.name(status), message })
+    }
+
+    fn name(&self, status: Status) -> String {
+        self.text(self.error_name, status).unwrap_or_else(|| format!("error {status}"))
+    }
+
+    fn text(
+        &self,
+        of: unsafe extern "system" fn(Status, *mut *const c_char) -> Status,
+        status: Status,
+    ) -> Option<String> {
+        let mut text = std::ptr::null();
+        // SAFETY: one of the two functions that return a text for a status.
+        unsafe { of(status, &mut text) };
+        // SAFETY: null for an unknown status, and otherwise a constant that ends with a zero.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+}
+
+/// The primary context of a device, which CUDA's runtime and all its users share in a process. It is retained
+/// until the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Context(Arc<Retained>);
+
+struct Retained {
+    functions: Functions,
+    device: c_int,
+    context: *mut c_void,
+}
+
+// SAFETY: the functions of the driver can be called from any thread, and a context can be current on several.
+unsafe impl Send for Retained {}
+// SAFETY: as above.
+unsafe impl Sync for Retained {}
+
+impl Context {
+    /// Loads the driver and retains the primary context of a device.
+    ///
+    /// The driver stays loaded until the process ends: it starts threads.
+    pub(crate) fn open(library: &Path, ordinal: usize) -> Result<Self, CudaError> {
+        // SAFETY: loading runs the library's initialisers; the caller names the driver.
+        let loaded = unsafe { Library::new(library) }
+            .map_err(|source| CudaError::NoDriver { library: library.into(), source })?;
+        let functions = Functions::of(&loaded, library)?;
+        std::mem::forget(loaded);
+        let missing = |present| CudaError::NoDevice { ordinal, present };
+        // SAFETY: 0 is the only value that it takes.
+        let status = unsafe { (functions.init)(0) };
+        if status == NO_DEVICE {
+            return Err(missing(0));
+        }
+        functions.check("cuInit", status)?;
+        let mut present = 0;
+        // SAFETY: the driver is initialised, and writes a number.
+        functions.check("cuDeviceGetCount", unsafe { (functions.device_count)(&mut present) })?;
+        let number = match c_int::try_from(ordinal) {
+            Ok(number) if number < present => number,
+            _ => return Err(missing(present.try_into().unwrap_or(0))),
+        };
+        let (mut device, mut context) = (0, null_mut());
+        // SAFETY: as above; the number is that of a device.
+        functions.check("cuDeviceGet", unsafe { (functions.device_get)(&mut device, number) })?;
+        // SAFETY: the device comes from the driver. `Retained` releases the context.
+        let status = unsafe { (functions.context_retain)(&mut context, device) };
+        functions.check("cuDevicePrimaryCtxRetain", status)?;
+        Ok(Context(Arc::new(Retained { functions, device, context })))
+    }
+
+    /// Calls the driver while the context is current on this thread.
+    fn call(&self, call: &'static str, work: impl FnOnce(&Functions) -> Status) -> Result<(), CudaError> {
+        let Retained { functions, context, .. } = &*self.0;
+        // SAFETY: the context is retained.
+        functions.check("cuCtxPushCurrent", unsafe { (functions.context_push)(*context) })?;
+        let status = work(functions);
+        // SAFETY: the one that was pushed above is current.
+        let popped = unsafe { (functions.context_pop)(&mut null_mut()) };
+        functions.check(call, status)?;
+        functions.check("cuCtxPopCurrent", popped)
+    }
+
+    /// Pins memory for all devices; `pinned` is the number of bytes that are pinned already, for the error.
+    ///
+    /// The memory stays allocated until the [`Registration`] is dropped, or the driver would copy from pages
+    /// that are no longer the process's.
+    pub(crate) fn register(&self, memory: &[u8], pinned: usize) -> Result<Registration, CudaError> {
+        let begin = memory.as_ptr().cast_mut().cast::<c_void>();
+        let mut status = SUCCESS;
+        let refused = self.call("cuMemHostRegister", |functions| {
+            // SAFETY: the range is allocated. The driver locks its pages and writes nothing.
+            status = unsafe { (functions.host_register)(begin, memory.len(), REGISTER_PORTABLE) };
+            status
+        });
+        match refused {
+            Ok(()) => Ok(Registration { context: self.clone(), begin, bytes: memory.len() }),
+            Err(_) if [OUT_OF_MEMORY, OPERATING_SYSTEM].contains(&status) => {
+                let name = self.0.functions.name(status);
+                Err(CudaError::LockedMemory { bytes: memory.len(), pinned, name })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Records an event after all work that is in the stream now. If that fails, waits for the work; if
+    /// nothing is known of the work then either, says so.
+    ///
+    /// # Safety
+    /// `stream` is null, for the default stream, or a stream of this context that exists.
+    pub(crate) unsafe fn record(&self, stream: *mut c_void) -> Result<Event, Unrecorded> {
+        let create = || {
+            let mut event = null_mut();
+            self.call("cuEventCreate", |functions| {
+                // SAFETY: a context is current. `Event` destroys the event.
+                unsafe { (functions.event_create)(&mut event, EVENT_FLAGS) }
+            })?;
+            Ok(Event { context: self.clone(), event })
+        };
+        let recorded = create().and_then(|event| {
+            // SAFETY: the event exists, and the stream as well, as the caller promises.
+            self.call("cuEventRecord", |functions| unsafe { (functions.event_record)(event.event, stream) })?;
+            Ok(event)
+        });
+        recorded.map_err(|error| {
+            // SAFETY: as above.
+            let waited = self
+                .call("cuStreamSynchronize", |functions| unsafe { (functions.stream_synchronize)(stream) });
+            Unrecorded { error, is_done: waited.is_ok() }
+        })
+    }
+}
+
+impl Drop for Retained {
+    fn drop(&mut self) {
+        // An error means that the driver has shut down: the process ends.
+        // SAFETY: retained by `Context::open`, and released once.
+        unsafe { (self.functions.context_release)(self.device) };
+    }
+}
+
+/// A range of pinned memory, which is unpinned on drop.
+pub(crate) struct Registration {
+    context: Context,
+    begin: *mut c_void,
+    pub(crate) bytes: usize,
+}
+
+// SAFETY: the pointer is only handed to the driver, which can be called from any thread.
+unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // An error means that the driver has shut down, or that the context is lost: nothing is pinned then.
+        let _ = self.context.call("cuMemHostUnregister", |functions| {
+            // SAFETY: registered at this address by `Context::register`, and unregistered once.
+            unsafe { (functions.host_unregister)(self.begin) }
+        });
+    }
+}
+
+/// Why no event was recorded.
+pub(crate) struct Unrecorded {
+    pub(crate) error: CudaError,
+    /// Whether the work of the stream has ended.
+    pub(crate) is_done: bool,
+}
+
+/// The end of the work that was in a stream when the event was recorded.
+pub(crate) struct Event {
+    context: Context,
+    event: *mut c_void,
+}
+
+// SAFETY: events can be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    pub(crate) fn is_done(&self) -> Result<bool, CudaError> {
+        let mut status = SUCCESS;
+        let result = self.context.call("cuEventQuery", |functions| {
+            // SAFETY: the event exists until it is dropped.
+            status = unsafe { (functions.event_query)(self.event) };
+            status
+        });
+        if status == NOT_READY { Ok(false) } else { result.map(|()| true) }
+    }
+
+    pub(crate) fn wait(&self) -> Result<(), CudaError> {
+        // SAFETY: as above.
+        self.context
+            .call("cuEventSynchronize", |functions| unsafe { (functions.event_synchronize)(self.event) })
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: made by `Context::record`, and destroyed once.
+        let _ =
+            self.context.call("cuEventDestroy", |functions| unsafe { (functions.event_destroy)(self.event) });
+    }
+}
