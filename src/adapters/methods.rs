@@ -108,8 +108,7 @@ impl<S, T> Pipeline<S, T> {
     /// [`initial`](Pipeline::initial) to start sooner.
     ///
     /// Shuffle samples before they become other items: the buffer holds them [compact](Sample::compact), so
-    /// that a few bytes keep no network chunk in memory, and is bounded by
-    /// [`shuffle_bytes`](Pipeline::shuffle_bytes). Items of other types are held as they are.
+    /// that a few bytes keep no network chunk in memory. Items of other types are held as they are.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;

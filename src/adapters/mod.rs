@@ -54,7 +54,7 @@
 //! # Options
 //!
 //! Options are set on what a stage returns: `batch(32).last_batch(LastBatch::Pad)`,
-//! `shuffle(1000).shuffle_bytes(1 << 30)`.
+//! `shuffle(1000).initial(100)`.
 //! A bad option is an error, which is the first and only item.
 
 mod batch;

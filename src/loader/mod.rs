@@ -305,8 +305,7 @@ impl<B: Send + 'static> Loader<B> {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the lengths of the streams are not known (see
-    /// [`steps`](Loader::steps)), or with [`shuffle_bytes`](LoaderBuilder::shuffle_bytes);
-    /// [`ErrorKind::State`](crate::ErrorKind::State) if the epoch has fewer steps.
+    /// [`steps`](Loader::steps)); [`ErrorKind::State`](crate::ErrorKind::State) if the epoch has fewer steps.
     ///
     /// ```
     /// use shardstream::prelude::*;

@@ -225,7 +225,6 @@ fn every_difference_between_jobs_is_named() {
         ),
         (format!("{dataset}/order"), json!("kept"), "is shuffled within each stream in the state"),
         (format!("{dataset}/shuffle"), json!(6), "the shuffle buffer is 6"),
-        (format!("{dataset}/shuffle_bytes"), json!(6), "6 in the state, and unbounded here"),
         (format!("{dataset}/weight"), json!(3), "the weight is 3"),
         (format!("{dataset}/repeats"), json!(3), "the passes are 3"),
         (
