@@ -309,7 +309,8 @@ impl<T: 'static> TaggedOutputs<T> {
 
     /// The next event of the stream stage that needs no further output.
     fn next_of_stage(&mut self) -> Option<LoaderEvent<T>> {
-        let stage = self.stage.as_mut()?;
+        // Until the last sample with an output is read again, the log does not know the place of an item.
+        let stage = self.stage.as_mut().filter(|_| !self.log.skips())?;
         let pulled = match (stage.pull()?, stage.is_broken()) {
             (Ok(pulled), _) => pulled,
             (Err(failed), true) => return Some(LoaderEvent::Fatal(failed.error)),
