@@ -328,8 +328,8 @@ impl<B: Send + 'static> Loader<B> {
     pub fn at(&self, epoch: u64, step: u64) -> Result<Batches<B>> {
         let header = Arc::new(self.settings.header(self.settings.epoch_run(epoch)));
         let reached = self.settings.reached(None);
-        let streams = self.settings.initial_streams()?;
-        self.restore(&State::new(header, reached, 0, streams.into()).skip(step))
+        let streams = self.settings.initial_streams()?.into_iter().map(Arc::new).collect();
+        self.restore(&State::new(header, reached, 0, streams).skip(step))
     }
 
     fn begin(&self, run: EpochRange) -> Batches<B> {

@@ -139,7 +139,7 @@ fn twins_may_have_other_messages() {
     let skipped = |rank: usize, message: &str| {
         let mut state = state(rank);
         let mut streams = state.streams.to_vec();
-        streams[0].skip(3, &Error::step(message.to_owned()).with_key("a"));
+        Arc::make_mut(&mut streams[0]).skip(3, &Error::step(message.to_owned()).with_key("a"));
         state.streams = streams.into();
         state
     };
@@ -150,8 +150,9 @@ fn twins_may_have_other_messages() {
     assert!(found.ledger().entries()[0].message.contains("after 2 s"));
     let mut other = skipped(0, "after 2 s");
     let mut streams = other.streams.to_vec();
-    (streams[0].ledger, streams[0].cursor.failures) = (Ledger::default(), 1);
-    streams[0].ledger.skip(0, 0, 3, &Error::step("after 2 s").with_key("b"));
+    let stream = Arc::make_mut(&mut streams[0]);
+    (stream.ledger, stream.cursor.failures) = (Ledger::default(), 1);
+    stream.ledger.skip(0, 0, 3, &Error::step("after 2 s").with_key("b"));
     other.streams = streams.into();
     let found = error(State::merge([skipped(0, "after 2 s"), state(1), other]));
     assert!(found.contains("other failures were skipped"), "{found}");
