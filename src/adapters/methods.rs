@@ -316,7 +316,7 @@ impl<S, N> Pipeline<S, Vec<N>> {
     where
         N: Clone,
     {
-        self.then(Chunked::with(length, separator.into()))
+        self.then(Chunked::new(length, separator.into()))
     }
 
     /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding: `pack(2048)`, or
