@@ -1,8 +1,8 @@
 //! The stages of a `Pipeline` as methods: their names, arguments and meaning are those of `LoaderBuilder`.
 
 use super::{
-    Background, BackgroundStream, Batch, Batched, Chunked, Epochs, FilterMap, Filtered, FlatMap, FromFields,
-    GroupBy, Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched,
+    Background, Batch, Batched, Chunked, Epochs, FilterMap, Filtered, FlatMap, FromFields, GroupBy,
+    IntoStream, Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched,
     parallel,
 };
 use crate::codec::Decoder;
@@ -418,7 +418,7 @@ impl<T> Pipeline<Background<T>, T> {
     /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn into_stream(self) -> Pipeline<BackgroundStream<T>, T> {
+    pub fn into_stream(self) -> Pipeline<IntoStream<Background<T>>, T> {
         self.over(Background::into_stream)
     }
 }

@@ -37,7 +37,7 @@ mod tuning;
 mod watch;
 
 pub use crate::adapters::LastBatch;
-pub use batches::{Batches, BatchesStream};
+pub use batches::Batches;
 pub use builder::LoaderBuilder;
 pub use headspace::Headspace;
 pub use policy::{Failures, OnError};
