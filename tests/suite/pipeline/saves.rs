@@ -129,7 +129,7 @@ impl Stage<u64> for Repeated {
     type Out = u64;
 
     fn push(&mut self, item: u64) -> Option<Result<u64>> {
-        (self.item, self.left) = (item, item % 5);
+        (self.item, self.left) = (item, item % 7);
         None
     }
 
