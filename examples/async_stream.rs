@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         progress.add(batch.len(), batch.iter().map(Sample::size).sum());
     }
     println!("{}", progress.finish());
-    println!("{}", batches.report());
+    println!("{}", batches.get_ref().report());
     println!("next: a loader with columns of tensors: docs/recipes.md");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `Batch`: the items of one training step.
 
+use crate::collate::Step;
 use crate::state::State;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -25,9 +26,7 @@ use std::ops::Deref;
 #[derive(Debug, Clone)]
 pub struct Batch<T> {
     items: Vec<T>,
-    valid: usize,
-    bucket: Option<usize>,
-    state: Option<State>,
+    step: Step,
 }
 
 impl<T> Batch<T> {
@@ -36,44 +35,33 @@ impl<T> Batch<T> {
         pad_to(&mut self.items, size, clone, None);
     }
 
-    /// A batch of which the first `valid` items are real.
-    pub(crate) fn padded(items: Vec<T>, valid: usize) -> Self {
-        Batch { items, valid, bucket: None, state: None }
-    }
-
-    /// With the state after this batch.
-    pub(crate) fn at(self, state: State) -> Self {
-        Batch { state: Some(state), ..self }
-    }
-
-    /// With the number of its shape.
-    pub(crate) fn in_bucket(self, bucket: Option<usize>) -> Self {
-        Batch { bucket, ..self }
+    /// The same items in this step.
+    pub(crate) fn at(self, step: Step) -> Self {
+        Batch { step, ..self }
     }
 
     /// The number of this batch's shape, if batches have [several](super::Buckets).
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
-        self.bucket
+        self.step.bucket
     }
 
     /// The state of the job after this batch. None for batches that are not a [loader](crate::Loader)'s.
     #[must_use]
     pub fn state(&self) -> Option<&State> {
-        self.state.as_ref()
+        self.step.state.as_ref()
     }
 
     /// Number of real items: all, unless the batch is padded.
     #[must_use]
     pub fn valid(&self) -> usize {
-        self.valid
+        self.step.valid
     }
 
     /// For each item, whether it is real.
     #[must_use]
     pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<T> {
-        let valid = self.valid;
-        (0..self.items.len()).map(move |at| at < valid)
+        self.step.mask(self.items.len())
     }
 
     /// All items, including the padding.
@@ -101,20 +89,20 @@ impl<T> Batch<T> {
     /// ```
     #[must_use]
     pub fn into_valid(mut self) -> Vec<T> {
-        self.items.truncate(self.valid);
+        self.items.truncate(self.step.valid);
         self.items
     }
 }
 
 impl<T> From<Vec<T>> for Batch<T> {
     fn from(items: Vec<T>) -> Self {
-        Batch { valid: items.len(), items, bucket: None, state: None }
+        Batch { step: Step::of(items.len()), items }
     }
 }
 
 impl<T: PartialEq> PartialEq for Batch<T> {
     fn eq(&self, other: &Self) -> bool {
-        (&self.items, self.valid) == (&other.items, other.valid)
+        (&self.items, self.valid()) == (&other.items, other.valid())
     }
 }
 
@@ -122,7 +110,7 @@ impl<T: Eq> Eq for Batch<T> {}
 
 impl<T: Hash> Hash for Batch<T> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (&self.items, self.valid).hash(hasher);
+        (&self.items, self.valid()).hash(hasher);
     }
 }
 

@@ -1,48 +1,20 @@
 //! `chunked`: concatenates documents and cuts them into rows of one length.
 
-use super::{Partial, Pipeline, SavedStage, Stage, Staged};
-use crate::{ErrorKind, Result};
-use std::collections::VecDeque;
+use super::{Fit, Pack, PackedRow, Partial, Pipeline, SavedStage, Stage, Staged};
+use crate::Result;
 use std::fmt;
 
-/// The stage of [`chunked`](super::Pipeline::chunked).
+/// The stage of [`chunked`](super::Pipeline::chunked): [`Pack`] with [`Fit::Contiguous`], a separator behind
+/// each document, and rows of tokens alone.
 pub struct Chunked<T> {
-    length: usize,
+    rows: Pack<T>,
     separator: Option<T>,
     partial: Partial,
-    /// The tokens that wait for their row start at `begin`.
-    tokens: Vec<T>,
-    begin: usize,
-    /// Number of tokens of each document from the first one that waits, and how many of that one are in
-    /// earlier rows.
-    documents: VecDeque<usize>,
-    used: usize,
-    /// After a restore, the same for the first document to be pushed.
-    resumed: usize,
 }
 
 impl<T> Chunked<T> {
-    pub(super) fn new(length: usize) -> Self {
-        Chunked {
-            length,
-            separator: None,
-            partial: Partial::Drop,
-            tokens: Vec::new(),
-            begin: 0,
-            documents: VecDeque::new(),
-            used: 0,
-            resumed: 0,
-        }
-    }
-
-    /// A stage with these options.
-    pub(crate) fn with(length: usize, separator: Option<T>) -> Self {
-        Chunked { separator, ..Self::new(length) }
-    }
-
-    /// Number of tokens that wait for their row.
-    fn waiting(&self) -> usize {
-        self.tokens.len() - self.begin
+    pub(crate) fn new(length: usize, separator: Option<T>) -> Self {
+        Chunked { rows: Pack::new(length).fit(Fit::Contiguous), separator, partial: Partial::Drop }
     }
 }
 
@@ -61,79 +33,45 @@ impl<S, T> Pipeline<Staged<S, Chunked<T>>, Vec<T>> {
     }
 }
 
+/// The tokens of a row.
+fn tokens<T>(row: Result<PackedRow<T>>) -> Result<Vec<T>> {
+    row.map(PackedRow::into_tokens)
+}
+
 impl<T: Clone> Stage<Vec<T>> for Chunked<T> {
     type Out = Vec<T>;
 
-    fn push(&mut self, document: Vec<T>) -> Option<Result<Vec<T>>> {
-        self.tokens.drain(..self.begin);
-        self.begin = std::mem::take(&mut self.resumed);
-        let before = self.tokens.len();
-        self.tokens.extend(document);
-        self.tokens.extend(self.separator.clone());
-        let count = self.tokens.len() - before;
-        if self.begin > 0 {
-            if self.begin >= count {
-                let what = format!("{} tokens of a document were taken, and it has {count}", self.begin);
-                self.begin = 0;
-                return Some(Err(ErrorKind::State(what).into()));
-            }
-            self.used = self.begin;
-        }
-        if count > 0 || !self.documents.is_empty() {
-            self.documents.push_back(count);
-        }
-        self.pull()
+    fn push(&mut self, mut document: Vec<T>) -> Option<Result<Vec<T>>> {
+        document.extend(self.separator.clone());
+        self.rows.push(document).map(tokens)
     }
 
     fn pull(&mut self) -> Option<Result<Vec<T>>> {
-        let row = self.tokens.get(self.begin..self.begin.checked_add(self.length)?)?.to_vec();
-        self.begin += self.length;
-        self.used += self.length;
-        while let Some(count) = self.documents.front().copied().filter(|count| *count <= self.used) {
-            self.used -= count;
-            self.documents.pop_front();
-        }
-        Some(Ok(row))
+        self.rows.pull().map(tokens)
     }
 
     fn drain(&mut self) -> Option<Result<Vec<T>>> {
-        self.pull().or_else(|| {
-            let rest = std::mem::take(&mut self.tokens).split_off(std::mem::take(&mut self.begin));
-            self.documents.clear();
-            self.used = 0;
-            (self.partial == Partial::Keep && !rest.is_empty()).then_some(Ok(rest))
-        })
+        let row = self.rows.drain()?.map(PackedRow::into_tokens);
+        let is_partial = row.as_ref().is_ok_and(|row| row.len() < self.rows.length);
+        (!is_partial || self.partial == Partial::Keep).then_some(row)
     }
 
     fn save(&self) -> Option<SavedStage> {
-        let numbers = if self.used > 0 { vec![self.used as u64] } else { Vec::new() };
-        Some(SavedStage { inputs: self.documents.len() as u64, numbers })
+        self.rows.save()
     }
 
     fn restore(&mut self, saved: &SavedStage) -> Result<()> {
-        self.resumed = match saved.numbers[..] {
-            [] => 0,
-            [used] if saved.inputs > 0 => usize::try_from(used).unwrap_or(usize::MAX),
-            _ => return Err(ErrorKind::State("rows were saved with other numbers".into()).into()),
-        };
-        Ok(())
+        self.rows.restore(saved)
     }
 
     fn check(&self) -> Result<()> {
-        match self.length {
-            0 => Err(ErrorKind::Config("rows of 0 tokens: the length must be at least 1".into()).into()),
-            _ => Ok(()),
-        }
+        self.rows.check()
     }
 }
 
 impl<T> fmt::Debug for Chunked<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chunked")
-            .field("length", &self.length)
-            .field("partial", &self.partial)
-            .field("waiting", &self.waiting())
-            .finish()
+        f.debug_struct("Chunked").field("length", &self.rows.length).field("partial", &self.partial).finish()
     }
 }
 
@@ -167,13 +105,13 @@ mod tests {
             separator: Option<u8>,
             stop: prop::sample::Index,
         ) {
-            let (mut stage, mut rows) = (Chunked::with(length, separator), Vec::new());
+            let (mut stage, mut rows) = (Chunked::new(length, separator), Vec::new());
             let mut restored = None;
             let stop = stop.index(documents.len() + 1);
             for (at, document) in documents.iter().enumerate() {
                 if at == stop {
                     let saved = stage.save().unwrap();
-                    let mut from: Chunked<u8> = Chunked::with(length, separator);
+                    let mut from: Chunked<u8> = Chunked::new(length, separator);
                     from.restore(&saved).unwrap();
                     let again = &documents[at - saved.inputs as usize..at];
                     for document in again {
@@ -188,7 +126,7 @@ mod tests {
                     rows.extend(std::iter::from_fn(|| stage.pull()).map(Result::unwrap));
                 }
             }
-            let (_, after) = restored.unwrap_or_else(|| (Chunked::with(length, separator), Vec::new()));
+            let (_, after) = restored.unwrap_or_else(|| (Chunked::new(length, separator), Vec::new()));
             prop_assert!(rows.ends_with(&after));
             let count = |document: &Vec<u8>| document.len() + usize::from(separator.is_some());
             let before = documents[..stop].iter().map(count).sum::<usize>() / length;

@@ -1,8 +1,8 @@
 //! The stages of a `Pipeline` as methods: their names, arguments and meaning are those of `LoaderBuilder`.
 
 use super::{
-    Background, BackgroundStream, Batch, Batched, Chunked, Epochs, FilterMap, Filtered, FlatMap, FromFields,
-    GroupBy, Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched,
+    Background, Batch, Batched, Chunked, Epochs, FilterMap, Filtered, FlatMap, FromFields, GroupBy,
+    IntoStream, Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched,
     parallel,
 };
 use crate::codec::Decoder;
@@ -108,8 +108,7 @@ impl<S, T> Pipeline<S, T> {
     /// [`initial`](Pipeline::initial) to start sooner.
     ///
     /// Shuffle samples before they become other items: the buffer holds them [compact](Sample::compact), so
-    /// that a few bytes keep no network chunk in memory, and is bounded by
-    /// [`shuffle_bytes`](Pipeline::shuffle_bytes). Items of other types are held as they are.
+    /// that a few bytes keep no network chunk in memory. Items of other types are held as they are.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
@@ -317,7 +316,7 @@ impl<S, N> Pipeline<S, Vec<N>> {
     where
         N: Clone,
     {
-        self.then(Chunked::with(length, separator.into()))
+        self.then(Chunked::new(length, separator.into()))
     }
 
     /// [Packs](Pack) whole documents of tokens into rows of one length, with little padding: `pack(2048)`, or
@@ -419,7 +418,7 @@ impl<T> Pipeline<Background<T>, T> {
     /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn into_stream(self) -> Pipeline<BackgroundStream<T>, T> {
+    pub fn into_stream(self) -> Pipeline<IntoStream<Background<T>>, T> {
         self.over(Background::into_stream)
     }
 }

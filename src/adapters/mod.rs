@@ -54,7 +54,7 @@
 //! # Options
 //!
 //! Options are set on what a stage returns: `batch(32).last_batch(LastBatch::Pad)`,
-//! `shuffle(1000).shuffle_bytes(1 << 30)`.
+//! `shuffle(1000).initial(100)`.
 //! A bad option is an error, which is the first and only item.
 
 mod batch;
@@ -97,8 +97,8 @@ pub use last_batch::LastBatch;
 pub use map::{FilterMap, FlatMap, Map};
 pub use mix::{Mix, random_mix, round_robin};
 pub use pack::{Fit, Pack, PackedRow};
-pub use parallel::{Background, BackgroundStream};
-pub(crate) use parallel::{Threads, prefetch};
+pub use parallel::{Background, IntoStream};
+pub(crate) use parallel::{PollItem, Threads, prefetch};
 pub use pipeline::{IteratorExt, Pipeline, StreamExt};
 pub use rename::Rename;
 pub use shuffle::Shuffle;

@@ -39,7 +39,7 @@ const LOOK_AHEAD: usize = 1000;
 #[derive(Debug, Clone)]
 #[must_use = "a stage does nothing until it is driven"]
 pub struct Pack<N> {
-    length: usize,
+    pub(super) length: usize,
     look_ahead: usize,
     fit: Fit,
     /// The documents that wait, each with its number in the input.
@@ -152,6 +152,7 @@ impl<N> Pack<N> {
         let fit = if self.fit == Fit::First { RowFit::First } else { RowFit::Best };
         let lengths: Vec<usize> = self.documents.iter().map(|(_, document)| document.len()).collect();
         let (rows, count) = fit_decreasing(&lengths, self.length, fit);
+        let most = self.length.min(self.waiting);
         let mut packed: Vec<Option<PackedRow<N>>> = (0..count).map(|_| None).collect();
         // Rows in the order of their first documents.
         let mut order = Vec::with_capacity(count);
@@ -159,7 +160,7 @@ impl<N> Pack<N> {
             let Some(slot) = row.and_then(|row| packed.get_mut(row)) else { continue };
             let packed_row = slot.get_or_insert_with(|| {
                 order.extend(row);
-                PackedRow { tokens: Vec::with_capacity(self.length), lengths: Vec::new() }
+                PackedRow { tokens: Vec::with_capacity(most), lengths: Vec::new() }
             });
             packed_row.lengths.push(document.len());
             packed_row.tokens.extend(document);
@@ -175,23 +176,27 @@ impl<N> Pack<N> {
         Ok(())
     }
 
-    /// Cuts a row of the next `length` tokens, or of all that wait if they are fewer.
-    fn cut(&mut self, length: usize) -> PackedRow<N> {
+    /// Cuts a row of the next tokens: of all that wait, if they fill no row.
+    fn cut(&mut self) -> PackedRow<N> {
+        let length = self.length.min(self.waiting);
         let mut row = PackedRow { tokens: Vec::with_capacity(length), lengths: Vec::new() };
-        while row.tokens.len() < length
-            && let Some((_, document)) = self.documents.front_mut()
-        {
-            let before = row.tokens.len();
-            row.tokens.extend(document.by_ref().take(length - before));
-            let taken = row.tokens.len() - before;
-            row.lengths.push(taken);
-            self.used += taken as u64;
-            if document.as_slice().is_empty() {
-                self.documents.pop_front();
-                self.used = 0;
+        while let Some((number, mut document)) = self.documents.pop_front() {
+            let room = length - row.tokens.len();
+            row.lengths.push(room.min(document.len()));
+            if room < document.len() {
+                row.tokens.extend(document.by_ref().take(room));
+                self.used += room as u64;
+                self.documents.push_front((number, document));
+                break;
+            }
+            // Moved as a whole, not token by token.
+            row.tokens.extend(document);
+            self.used = 0;
+            if row.tokens.len() == length {
+                break;
             }
         }
-        self.waiting -= row.tokens.len();
+        self.waiting -= length;
         row
     }
 }
@@ -235,7 +240,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
 
     fn pull(&mut self) -> Option<Result<PackedRow<N>>> {
         if self.fit == Fit::Contiguous {
-            return (self.waiting >= self.length).then(|| Ok(self.cut(self.length)));
+            return (self.waiting >= self.length).then(|| Ok(self.cut()));
         }
         let row = self.ready.pop_front()?;
         self.returned += 1;
@@ -248,7 +253,7 @@ impl<N> Stage<Vec<N>> for Pack<N> {
 
     fn drain(&mut self) -> Option<Result<PackedRow<N>>> {
         if self.fit == Fit::Contiguous {
-            return (self.waiting > 0).then(|| Ok(self.cut(self.length)));
+            return (self.waiting > 0).then(|| Ok(self.cut()));
         }
         if self.ready.is_empty()
             && let Err(error) = self.pack()
@@ -302,6 +307,10 @@ impl<N> PackedRow<N> {
     #[must_use]
     pub fn tokens(&self) -> &[N] {
         &self.tokens
+    }
+
+    pub(super) fn into_tokens(self) -> Vec<N> {
+        self.tokens
     }
 
     /// Number of tokens.

@@ -2,7 +2,7 @@
 
 use super::{Pipeline, Stage, Staged};
 use crate::memory::{Gauge, Level};
-use crate::{ErrorKind, Result, Rng, Sample};
+use crate::{Result, Rng, Sample};
 use std::any::Any;
 use std::fmt;
 
@@ -10,13 +10,11 @@ use std::fmt;
 ///
 /// The buffer fills up to its size; from then on, each item that is added replaces a random one, which is
 /// returned. At the end the rest is returned in random order. The order depends only on the random numbers
-/// and the number of items, never on time; with [`shuffle_bytes`](Pipeline::shuffle_bytes), on the sizes of
-/// the items too.
+/// and the number of items, never on time or on the sizes of items.
 pub struct Shuffle<T> {
     size: usize,
     /// Number of items from which on one is drawn: `initial` at first, then growing up to `size`.
     target: usize,
-    max_bytes: usize,
     /// Prepares an item for the buffer, and returns the number of bytes that it holds.
     admit: fn(&mut T) -> usize,
     /// The items, each with its number of bytes.
@@ -42,12 +40,7 @@ impl<T> Shuffle<T> {
     pub(crate) fn new(size: usize, rng: Rng, admit: fn(&mut T) -> usize) -> Self {
         let size = size.max(1);
         let (buffer, level) = (Vec::new(), Level::default());
-        Shuffle { size, target: size, max_bytes: usize::MAX, admit, buffer, bytes: 0, level, rng }
-    }
-
-    /// Bounds the bytes in the buffer.
-    pub(crate) fn bounded(self, max_bytes: usize) -> Self {
-        Shuffle { max_bytes, ..self }
+        Shuffle { size, target: size, admit, buffer, bytes: 0, level, rng }
     }
 
     /// Publishes the bytes in this buffer, and in no other, through `gauge`.
@@ -91,9 +84,9 @@ pub(crate) struct ReplayedBuffer {
     pub(crate) rng: Rng,
 }
 
-/// Replays a buffer of `size` items without a bound in bytes, and without the items: what it holds after
-/// `taken` items were drawn. `length` is the number of all items, if their end had been reached by then. None
-/// if that many cannot have been drawn.
+/// Replays a buffer of `size` items without the items: what it holds after `taken` items were drawn. `length`
+/// is the number of all items, if their end had been reached by then. None if that many cannot have been
+/// drawn.
 pub(crate) fn replay(size: usize, mut rng: Rng, taken: u64, length: Option<u64>) -> Option<ReplayedBuffer> {
     let (mut held, mut inputs) = (Vec::new(), 0);
     for _ in 0..taken {
@@ -129,27 +122,6 @@ impl<S, T> Pipeline<Staged<S, Shuffle<T>>, T> {
     }
 }
 
-impl<S> Pipeline<Staged<S, Shuffle<Sample>>, Sample> {
-    /// Bounds the bytes of the samples in the buffer: beyond them, samples are returned although the buffer
-    /// is not full. A single sample beyond the bound passes through.
-    ///
-    /// The order then depends on the sizes of the samples too. It is still the same in every run.
-    ///
-    /// ```
-    /// use shardstream::Sample;
-    /// use shardstream::adapters::IteratorExt;
-    ///
-    /// let samples = (0..100).map(|n| Ok(Sample::new(n.to_string()).with("bin", vec![0; 1000])));
-    /// let mut shuffled = samples.pipeline().shuffle(1000).shuffle_bytes(9_500); // holds about ten samples
-    /// let key: u32 = shuffled.next().unwrap()?.key().parse().unwrap();
-    /// assert!(key < 10);
-    /// # Ok::<_, shardstream::Error>(())
-    /// ```
-    pub fn shuffle_bytes(self, bytes: usize) -> Self {
-        self.with(|stage| stage.max_bytes = bytes)
-    }
-}
-
 impl<T> Stage<T> for Shuffle<T> {
     type Out = T;
 
@@ -165,8 +137,6 @@ impl<T> Stage<T> for Shuffle<T> {
         if self.buffer.len() >= self.target {
             self.target = self.size.min(self.target + 1);
             self.draw()
-        } else if self.bytes > self.max_bytes {
-            self.draw()
         } else {
             None
         }
@@ -174,16 +144,6 @@ impl<T> Stage<T> for Shuffle<T> {
 
     fn drain(&mut self) -> Option<Result<T>> {
         self.draw()
-    }
-
-    fn check(&self) -> Result<()> {
-        match self.max_bytes {
-            0 => {
-                Err(ErrorKind::Config("a shuffle buffer of 0 bytes: give it the size of many samples".into())
-                    .into())
-            }
-            _ => Ok(()),
-        }
     }
 
     fn size_hint(&self, (least, most): (usize, Option<usize>)) -> (usize, Option<usize>) {
@@ -194,12 +154,10 @@ impl<T> Stage<T> for Shuffle<T> {
 
 impl<T> fmt::Debug for Shuffle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Shuffle");
-        shown.field("size", &self.size).field("buffered", &self.buffer.len());
-        if self.max_bytes != usize::MAX {
-            shown.field("max_bytes", &self.max_bytes).field("bytes", &self.bytes);
-        }
-        shown.finish_non_exhaustive()
+        f.debug_struct("Shuffle")
+            .field("size", &self.size)
+            .field("buffered", &self.buffer.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -211,7 +169,6 @@ mod tests {
     use crate::adapters::testing::{both, fault, oks, show};
     use crate::rng::Purpose;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     fn order(count: i32, size: usize, seed: u64) -> Vec<i32> {
         let out = both!(oks(0..count), |source| source.seed(seed, 0, 0).shuffle(size));
@@ -276,24 +233,6 @@ mod tests {
         let rng = || Rng::new(0, 0, 0);
         assert!(replay(4, rng(), 11, Some(10)).is_none());
         assert!(replay(4, rng(), 10, Some(10)).unwrap().held.is_empty());
-    }
-
-    #[test]
-    fn max_bytes_bounds_the_buffer() {
-        let samples = || (0..50).map(|n| Ok(Sample::new(n.to_string()).with("bin", vec![0; 100])));
-        let mut items = samples().pipeline().shuffle(40).shuffle_bytes(1000);
-        let mut keys = BTreeSet::new();
-        while let Some(sample) = items.next() {
-            keys.insert(sample.unwrap().key().to_owned());
-            assert!(items.size_hint().0 + keys.len() == 50);
-            assert!(format!("{items:?}").contains("max_bytes: 1000"));
-        }
-        assert_eq!(keys.len(), 50);
-        let huge =
-            both!(vec![Ok(Sample::new("k").with("bin", vec![0; 99]))], |s| s.shuffle(9).shuffle_bytes(1));
-        assert_eq!(huge.len(), 1);
-        let none = both!(samples().collect::<Vec<_>>(), |source| source.shuffle(40).shuffle_bytes(0));
-        assert_eq!(none.len(), 1, "an error");
     }
 
     #[test]

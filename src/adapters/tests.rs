@@ -45,8 +45,8 @@ fn adapters_are_send_if_the_source_is() {
     is_send::<Epoch<'_, Numbers, i32>>();
     is_send::<Mix<Numbers>>();
     is_send::<Background<i32>>();
-    is_send::<BackgroundStream<i32>>();
-    is_unpin::<BackgroundStream<std::marker::PhantomPinned>>();
+    is_send::<IntoStream<Background<i32>>>();
+    is_unpin::<IntoStream<Background<std::marker::PhantomPinned>>>();
 }
 
 #[test]

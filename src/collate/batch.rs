@@ -1,5 +1,6 @@
 //! A batch of tensors.
 
+use super::Step;
 use crate::Rng;
 use crate::error::{Error, ErrorKind, Result};
 use crate::rng::Purpose;
@@ -20,31 +21,24 @@ pub struct TensorBatch {
     /// `None` where a tensor was taken out.
     tensors: Vec<Option<Tensor>>,
     rows: usize,
-    valid: usize,
-    bucket: Option<usize>,
-    state: Option<State>,
+    step: Step,
 }
 
 impl TensorBatch {
     pub(super) fn new(names: Arc<[Arc<str>]>, tensors: Vec<Tensor>, rows: usize, valid: usize) -> Self {
         let tensors = tensors.into_iter().map(Some).collect();
-        TensorBatch { names, tensors, rows, valid, bucket: None, state: None }
+        TensorBatch { names, tensors, rows, step: Step::of(valid) }
     }
 
-    /// Sets the state of the job after this batch.
-    pub(crate) fn at(self, state: State) -> Self {
-        TensorBatch { state: Some(state), ..self }
-    }
-
-    /// Sets the number of the batch's shape.
-    pub(crate) fn in_bucket(self, bucket: Option<usize>) -> Self {
-        TensorBatch { bucket, ..self }
+    /// The same tensors in this step.
+    pub(crate) fn at(self, step: Step) -> Self {
+        TensorBatch { step, ..self }
     }
 
     /// The number of this batch's shape, if there are [several](crate::adapters::Buckets).
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
-        self.bucket
+        self.step.bucket
     }
 
     /// The number of rows: the first axis of all tensors of a fixed shape.
@@ -62,21 +56,20 @@ impl TensorBatch {
     /// The number of rows that are samples: all, unless the batch is padded.
     #[must_use]
     pub fn valid(&self) -> usize {
-        self.valid
+        self.step.valid
     }
 
     /// Whether each row is a sample.
     #[must_use]
     pub fn mask(&self) -> impl ExactSizeIterator<Item = bool> + use<> {
-        let valid = self.valid;
-        (0..self.rows).map(move |at| at < valid)
+        self.step.mask(self.rows)
     }
 
     /// The state of the job once this batch has been consumed; `None` for a batch that is not from a
     /// [loader](crate::Loader).
     #[must_use]
     pub fn state(&self) -> Option<&State> {
-        self.state.as_ref()
+        self.step.state.as_ref()
     }
 
     /// A random number generator for changes of the whole batch. For a batch from a [loader](crate::Loader),
@@ -85,7 +78,7 @@ impl TensorBatch {
     /// use another seed for each.
     #[must_use]
     pub fn rng(&self, seed: u64) -> Rng {
-        let (epoch, index) = self.state.as_ref().map_or((0, 0), |state| (state.epoch(), state.batch_key()));
+        let (epoch, index) = self.state().map_or((0, 0), |state| (state.epoch(), state.batch_key()));
         Rng::keyed(Purpose::Batch, seed, epoch, index)
     }
 
@@ -189,7 +182,7 @@ impl Index<&str> for TensorBatch {
 
 impl fmt::Debug for TensorBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TensorBatch({} of {} rows valid) ", self.valid, self.rows)?;
+        write!(f, "TensorBatch({} of {} rows valid) ", self.valid(), self.rows)?;
         f.debug_map().entries(self.iter().map(|(name, tensor)| (name, tensor.to_string()))).finish()
     }
 }

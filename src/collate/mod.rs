@@ -75,6 +75,7 @@ mod ragged;
 mod ragged_images;
 mod scalar;
 mod stack;
+mod step;
 mod tokens;
 
 pub use array::ArrayColumn;
@@ -101,4 +102,5 @@ pub use ragged::{Blob, Ragged, Text};
 pub use ragged_images::RaggedImages;
 pub use scalar::Scalar;
 pub use stack::Stack;
+pub(crate) use step::Step;
 pub use tokens::Tokens;

@@ -227,7 +227,6 @@ impl Dataset {
             index: self.0.shards.fingerprint.clone(),
             order,
             shuffle: 0,
-            shuffle_bytes: None,
             weight: 1,
             repeats: 1,
             stages: Vec::new(),

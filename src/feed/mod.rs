@@ -37,12 +37,10 @@
 //! ```
 
 use crate::Result;
-use crate::adapters::{Background, BackgroundStream, prefetch};
-use futures::Stream;
+use crate::adapters::{Background, IntoStream, PollItem, prefetch};
 use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::AddAssign;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -62,15 +60,6 @@ const DEPTH: usize = 2;
 #[must_use = "feeds are lazy: nothing is transferred unless they are iterated over or polled"]
 pub struct Feed<B> {
     ready: Background<B>,
-    meter: FeedMeter,
-}
-
-/// A [`Feed`] as a [`Stream`].
-///
-/// Dropping it joins the thread, as dropping the feed does, and blocks until it has ended.
-#[must_use = "streams do nothing unless they are polled"]
-pub struct FeedStream<B> {
-    ready: BackgroundStream<B>,
     meter: FeedMeter,
 }
 
@@ -111,26 +100,13 @@ impl<B: Send + 'static> Feed<B> {
     }
 
     /// The same batches as a stream, for any executor.
-    pub fn into_stream(self) -> FeedStream<B> {
-        FeedStream { ready: self.ready.into_stream(), meter: self.meter }
+    pub fn into_stream(self) -> IntoStream<Self> {
+        IntoStream::new(self)
     }
 }
 
 impl<B> Feed<B> {
     /// The number of batches returned so far, and the time spent waiting for them.
-    #[must_use]
-    pub fn report(&self) -> FeedReport {
-        self.meter.report
-    }
-}
-
-impl<B> FeedStream<B> {
-    /// As [`Feed::start`].
-    pub fn start(&mut self) {
-        self.ready.start();
-    }
-
-    /// As [`Feed::report`].
     #[must_use]
     pub fn report(&self) -> FeedReport {
         self.meter.report
@@ -150,13 +126,10 @@ impl<B> Iterator for Feed<B> {
 
 impl<B> FusedIterator for Feed<B> {}
 
-impl<B> Stream for FeedStream<B> {
-    type Item = Result<B>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<B>>> {
-        let is_ready = self.ready.is_ready();
-        self.meter.ask(is_ready);
-        let item = ready!(Pin::new(&mut self.ready).poll_next(context));
+impl<B> PollItem for Feed<B> {
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<B>>> {
+        self.meter.ask(self.ready.is_ready());
+        let item = ready!(self.ready.poll_item(context));
         self.meter.receive(item.as_ref());
         Poll::Ready(item)
     }
@@ -165,12 +138,6 @@ impl<B> Stream for FeedStream<B> {
 impl<B> fmt::Debug for Feed<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feed").field("ready", &self.ready).field("report", &self.meter.report).finish()
-    }
-}
-
-impl<B> fmt::Debug for FeedStream<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FeedStream").field("ready", &self.ready).field("report", &self.meter.report).finish()
     }
 }
 

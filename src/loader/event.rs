@@ -5,15 +5,28 @@ use crate::plan::Shapes;
 use crate::sample::{Position, Sample, SampleLocation};
 use crate::state::{Cursor, OpenSlice};
 
-/// What a stream gives to the stages that run on threads.
+/// What a stream gives: samples (or later what the stages on threads made of them), and the events between
+/// them.
 #[derive(Debug)]
-pub(super) enum StreamEvent {
-    Input(StageInput),
+pub(super) enum StreamEvent<I = StageInput> {
+    Input(I),
     Fault(StreamFault),
     /// A failure after which the stream cannot continue.
     Fatal(Error),
     /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
     End,
+}
+
+impl<I> StreamEvent<I> {
+    /// The same event with what `f` makes of a sample.
+    pub(super) fn map<O>(self, f: impl FnOnce(I) -> O) -> StreamEvent<O> {
+        match self {
+            StreamEvent::Input(input) => StreamEvent::Input(f(input)),
+            StreamEvent::Fault(fault) => StreamEvent::Fault(fault),
+            StreamEvent::Fatal(error) => StreamEvent::Fatal(error),
+            StreamEvent::End => StreamEvent::End,
+        }
+    }
 }
 
 /// A failure between two samples of a stream: a sample could not be read, or its selection failed.

@@ -37,7 +37,7 @@ mod tuning;
 mod watch;
 
 pub use crate::adapters::LastBatch;
-pub use batches::{Batches, BatchesStream};
+pub use batches::Batches;
 pub use builder::LoaderBuilder;
 pub use headspace::Headspace;
 pub use policy::{Failures, OnError};
@@ -305,8 +305,7 @@ impl<B: Send + 'static> Loader<B> {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the lengths of the streams are not known (see
-    /// [`steps`](Loader::steps)), or with [`shuffle_bytes`](LoaderBuilder::shuffle_bytes);
-    /// [`ErrorKind::State`](crate::ErrorKind::State) if the epoch has fewer steps.
+    /// [`steps`](Loader::steps)); [`ErrorKind::State`](crate::ErrorKind::State) if the epoch has fewer steps.
     ///
     /// ```
     /// use shardstream::prelude::*;
@@ -329,8 +328,8 @@ impl<B: Send + 'static> Loader<B> {
     pub fn at(&self, epoch: u64, step: u64) -> Result<Batches<B>> {
         let header = Arc::new(self.settings.header(self.settings.epoch_run(epoch)));
         let reached = self.settings.reached(None);
-        let streams = self.settings.initial_streams()?;
-        self.restore(&State::new(header, reached, 0, streams.into()).skip(step))
+        let streams = self.settings.initial_streams()?.into_iter().map(Arc::new).collect();
+        self.restore(&State::new(header, reached, 0, streams).skip(step))
     }
 
     fn begin(&self, run: EpochRange) -> Batches<B> {

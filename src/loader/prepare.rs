@@ -189,7 +189,6 @@ impl Settings {
             select: part.select.clone(),
             policy: Arc::clone(&self.policy),
             shuffle: part.shuffle,
-            shuffle_bytes: part.shuffle_bytes,
             shuffled: Gauge::default(),
             epochs,
             stop,

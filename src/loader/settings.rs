@@ -20,9 +20,8 @@ use std::sync::Arc;
 pub(super) struct DatasetSettings {
     pub(super) dataset: Dataset,
     pub(super) select: Option<SelectFn>,
-    /// Number of samples in the shuffle buffer of each stream, and its maximum size in bytes.
+    /// Number of samples in the shuffle buffer of each stream.
     pub(super) shuffle: usize,
-    pub(super) shuffle_bytes: usize,
     /// The caller's name for it.
     pub(super) name: Option<String>,
     /// Its weight in a mixture.
@@ -40,15 +39,13 @@ pub(super) type MakeBucketPlan = Arc<dyn Fn(Option<usize>) -> Result<BucketPlan,
 
 impl DatasetSettings {
     pub(super) fn new(dataset: Dataset) -> Self {
-        let (shuffle, shuffle_bytes, weight, passes) = (0, usize::MAX, 1, 1);
         DatasetSettings {
             dataset,
             select: None,
-            shuffle,
-            shuffle_bytes,
+            shuffle: 0,
             name: None,
-            weight,
-            passes,
+            weight: 1,
+            passes: 1,
             stages: Vec::new(),
             buckets: None,
         }
@@ -92,14 +89,6 @@ impl Settings {
                 return config(
                     "datasets with other streams cannot be mixed: give all of them the same `streams` and \
                      topology",
-                );
-            }
-            if part.shuffle_bytes == 0 {
-                return config("a shuffle buffer of 0 bytes: give it the size of many samples");
-            }
-            if part.shuffle_bytes != usize::MAX && part.shuffle < 2 {
-                return config(
-                    "`shuffle_bytes` bounds a shuffle buffer, and there is none: set `shuffle` too",
                 );
             }
             let is_number = |name: &String| name.is_empty() || name.bytes().all(|byte| byte.is_ascii_digit());
@@ -260,7 +249,6 @@ impl Settings {
         let datasets = self.parts.iter().map(|part| {
             let mut header = part.dataset.header();
             header.shuffle = part.shuffle;
-            header.shuffle_bytes = Some(part.shuffle_bytes).filter(|bytes| *bytes != usize::MAX);
             (header.weight, header.repeats) = (part.weight, part.passes);
             header.stages.clone_from(&part.stages);
             if let Some(plan) = &self.buckets {
@@ -288,7 +276,6 @@ impl fmt::Debug for DatasetSettings {
             .field("name", &self.name)
             .field("dataset", &self.dataset)
             .field("shuffle", &self.shuffle)
-            .field("shuffle_bytes", &self.shuffle_bytes)
             .field("weight", &self.weight)
             .field("passes", &self.passes)
             .field("stages", &self.stages)

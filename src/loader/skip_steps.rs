@@ -12,8 +12,8 @@ impl Settings {
     /// The position `steps` steps later: what a restore leaves is the same without its first `steps` batches.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the lengths of the streams or the content of the shuffle buffers are not
-    /// known without reading; [`ErrorKind::State`] if the epoch has fewer steps.
+    /// [`ErrorKind::Config`] if the lengths of the streams are not known without reading;
+    /// [`ErrorKind::State`] if the epoch has fewer steps.
     pub(super) fn skip_steps(
         &self,
         at: RankPosition,
@@ -32,11 +32,6 @@ impl Settings {
                  index, do not resample it, and use no stage that changes the number of items",
             );
         };
-        if self.parts.iter().any(|part| part.shuffle > 1 && part.shuffle_bytes != usize::MAX) {
-            return config(
-                "steps cannot be skipped with `shuffle_bytes`: bound the buffer by `shuffle` alone",
-            );
-        }
         let most = left.of_all_ranks(self.reader().1);
         if steps > most {
             return Err(misfit(format!("{steps} steps are to be skipped, and the epoch has {most} more")));

@@ -69,9 +69,6 @@ pub struct MixedDataset {
     /// Number of samples in its shuffle buffers; none: as the mixture says.
     #[serde(default)]
     pub shuffle: Option<usize>,
-    /// Bound of its shuffle buffers in bytes.
-    #[serde(default)]
-    pub shuffle_bytes: Option<usize>,
     /// Where its index is kept; none: it has no index.
     #[serde(default, deserialize_with = "index")]
     pub index: Option<IndexPlace>,
@@ -181,7 +178,7 @@ fn located_message(text: &str, error: &toml::de::Error) -> String {
 
 const MIXTURE_KEYS: [&str; 8] =
     ["streams", "seed", "shuffle_shards", "keep_shards", "shuffle", "stages", "dataset", "change"];
-const DATASET_KEYS: [&str; 11] = [
+const DATASET_KEYS: [&str; 10] = [
     "name",
     "shards",
     "weight",
@@ -190,7 +187,6 @@ const DATASET_KEYS: [&str; 11] = [
     "shuffle_shards",
     "keep_shards",
     "shuffle",
-    "shuffle_bytes",
     "index",
     "stages",
 ];

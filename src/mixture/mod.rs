@@ -149,10 +149,6 @@ impl Mixture {
             .shuffle(part.shuffle.unwrap_or(self.shuffle))
             .weight(part.weight)
             .passes(part.passes);
-        let samples = match part.shuffle_bytes {
-            Some(bytes) => samples.shuffle_bytes(bytes),
-            None => samples,
-        };
         Ok(stages(samples))
     }
 

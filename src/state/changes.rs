@@ -271,8 +271,8 @@ impl State {
         let next = |dataset: usize| {
             // With a stage that has memory, a state begins before the last returned item.
             let has_begun =
-                |at: &&StreamState| at.cursor.pass > 0 || at.cursor.taken > 0 || at.digest.with_skipped() > 0;
-            let begun = of(dataset).filter(has_begun).map(|at| &at.cursor);
+                |at: &StreamState| at.cursor.pass > 0 || at.cursor.taken > 0 || at.digest.with_skipped() > 0;
+            let begun = of(dataset).filter(|at| has_begun(at)).map(|at| &at.cursor);
             let passes = begun.map(|at| at.pass.max(at.given_pass) + 1).max().unwrap_or(0);
             let begins = there.datasets.get(dataset).map_or(0, |was| was.begins);
             first.saturating_add(begins).saturating_add(passes)
@@ -363,7 +363,7 @@ impl State {
         here: &JobHeader,
         matches: &[Option<usize>],
         datasets: &[DatasetChange],
-    ) -> Arc<[StreamState]> {
+    ) -> Arc<[Arc<StreamState>]> {
         let continues = |number: usize| datasets[number].outcome == Outcome::Continues;
         let kept = |dataset: usize| {
             matches.iter().enumerate().any(|(number, before)| *before == Some(dataset) && continues(number))
@@ -371,7 +371,7 @@ impl State {
         let lost = |stream: usize| -> Digest {
             let lost = self.streams.iter().filter(|at| at.stream == stream && !kept(at.dataset));
             // Gaps count as skipped.
-            let lost_items = |at: &StreamState| {
+            let lost_items = |at: &Arc<StreamState>| {
                 let mut digest = at.digest.merge(at.before);
                 digest.pass_over(at.empty);
                 digest
@@ -385,7 +385,7 @@ impl State {
             if number == 0 {
                 at.before = at.before.merge(lost(stream));
             }
-            at
+            Arc::new(at)
         });
         carried.collect()
     }

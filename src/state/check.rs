@@ -12,7 +12,7 @@ impl State {
         let State { header, reached, batches, skip, streams, .. } = self;
         let sorted = streams.is_sorted_by(|a, b| (a.dataset, a.stream) < (b.dataset, b.stream));
         let known = |at: &StreamState| at.dataset < header.datasets.len() && at.stream < header.streams;
-        if !sorted || !streams.iter().all(known) {
+        if !sorted || !streams.iter().all(|at| known(at)) {
             return Err("its streams are out of order, or not those of the job".into());
         }
         let Reached { next_number, furthest, step: _ } = *reached;

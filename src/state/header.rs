@@ -71,9 +71,6 @@ pub(crate) struct DatasetHeader {
     pub(crate) order: ShardOrder,
     /// The size of the shuffle buffer of each stream.
     pub(crate) shuffle: usize,
-    /// The limit of the shuffle buffer in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) shuffle_bytes: Option<usize>,
     pub(crate) weight: u32,
     pub(crate) repeats: u64,
     /// The names of the stages that are not one to one.
@@ -231,10 +228,6 @@ impl DatasetHeader {
         }
         if self.shuffle != here.shuffle {
             return differs("the shuffle buffer is", &self.shuffle, &here.shuffle);
-        }
-        if self.shuffle_bytes != here.shuffle_bytes {
-            let shown = |bytes: Option<usize>| bytes.map_or("unbounded".into(), |bytes| bytes.to_string());
-            return differs("the bytes in it are", &shown(self.shuffle_bytes), &shown(here.shuffle_bytes));
         }
         if self.weight != here.weight {
             return differs("the weight is", &self.weight, &here.weight);

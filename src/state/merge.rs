@@ -26,7 +26,7 @@ impl State {
             return Err(misfit("no state to merge"));
         };
         let header = Arc::clone(&states[0].header);
-        let mut streams: BTreeMap<_, (usize, StreamState)> = BTreeMap::new();
+        let mut streams: BTreeMap<_, (usize, Arc<StreamState>)> = BTreeMap::new();
         for (number, state) in states.iter().enumerate() {
             if let Some(difference) = state.header.difference(&header) {
                 return Err(misfit(format!(
@@ -63,13 +63,13 @@ impl State {
             }
             for stream in state.streams.iter() {
                 match streams.entry((stream.dataset, stream.stream)) {
-                    Entry::Vacant(entry) => drop(entry.insert((number, stream.clone()))),
+                    Entry::Vacant(entry) => drop(entry.insert((number, Arc::clone(stream)))),
                     Entry::Occupied(entry) => {
                         let (first, twin) = entry.into_mut();
                         if let Some(difference) = twin.difference(stream) {
                             return Err(misfit(disagreement((*first, number), stream, &difference)));
                         }
-                        twin.ledger.keep_least(&stream.ledger);
+                        Arc::make_mut(twin).ledger.keep_least(&stream.ledger);
                     }
                 }
             }

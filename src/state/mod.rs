@@ -81,8 +81,9 @@ pub struct State {
     end: RunEnd,
     /// Number of steps that a restore skips.
     skip: u64,
-    /// Sorted by dataset and stream.
-    streams: Arc<[StreamState]>,
+    /// Sorted by dataset and stream. States share those that have given nothing in between: each batch has a
+    /// state, and a rank may have many streams.
+    streams: Arc<[Arc<StreamState>]>,
 }
 
 /// Whether the run of a state's rank has ended, so that the rank takes no further step.
@@ -139,7 +140,7 @@ struct StateDocument {
     #[serde(default, skip_serializing_if = "is_zero")]
     skip: u64,
     #[serde(rename = "at")]
-    streams: Arc<[StreamState]>,
+    streams: Arc<[Arc<StreamState>]>,
 }
 
 /// The version of the document. It is the first key, so that another version is reported before unknown keys
@@ -176,7 +177,7 @@ impl State {
         header: Arc<JobHeader>,
         reached: Reached,
         batches: u64,
-        streams: Arc<[StreamState]>,
+        streams: Arc<[Arc<StreamState>]>,
     ) -> Self {
         State { header, reached, batches, end: RunEnd::Open, skip: 0, streams }
     }
@@ -243,7 +244,7 @@ impl State {
 
     pub(crate) fn stream(&self, dataset: usize, stream: usize) -> Option<&StreamState> {
         let at = self.streams.binary_search_by_key(&(dataset, stream), |at| (at.dataset, at.stream));
-        self.streams.get(at.ok()?)
+        self.streams.get(at.ok()?).map(Arc::as_ref)
     }
 
     /// The epoch of the batches, or the first epoch if they continue without end.

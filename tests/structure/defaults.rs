@@ -83,7 +83,7 @@ const DEFAULTS: [(&str, &str, &str, &str); 21] = [
         "Training wants it. It is off unless you set it",
     ),
     ("src/dataset/builder.rs", "shuffle: false,", "README.md", "Both are off unless you ask for them"),
-    ("src/loader/settings.rs", "(0, usize::MAX, 1, 1)", "README.md", "Both are off unless you ask for them"),
+    ("src/loader/settings.rs", "shuffle: 0,", "README.md", "Both are off unless you ask for them"),
     ("Cargo.toml", "rust-version = \"1.89\"", "README.md", "Rust 1.89 or later"),
     ("src/adapters/last_batch.rs", "#[default]\n    Keep,", "docs/pipelines.md", "| `Keep` (default) |"),
 ];

@@ -161,7 +161,6 @@ proptest! {
     fn a_resumed_run_meets_the_same_damage_at_the_same_positions(
         damage in prop::collection::vec((0..SIZES.len(), damages()), 1..4),
         shuffle in prop_oneof![Just(0usize), 2usize..30],
-        bytes in prop::option::weighted(0.3, 1usize..3000),
         counted in prop::option::of(prop::option::of((0..SIZES.len(), prop_oneof![Just(-1), Just(1)]))),
         endless in any::<bool>(),
         streams in prop::sample::select(vec![1usize, 2, 4]),
@@ -184,11 +183,7 @@ proptest! {
                 dataset.index(counts(&sizes))
             }
         };
-        let items = items(dataset).shuffle(shuffle);
-        // `shuffle_bytes` needs a shuffle buffer.
-        let bytes = bytes.filter(|_| shuffle > 1);
-        let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
-        let loader = items.batch(batch).build().unwrap();
+        let loader = items(dataset).shuffle(shuffle).batch(batch).build().unwrap();
         let whole = all(if endless { loader.epochs(3) } else { loader.epoch(3) });
         for (stop, (item, state)) in whole.iter().enumerate() {
             if item.is_err() || state.samples() > ENOUGH {
@@ -297,7 +292,6 @@ fn a_network_fault_during_a_restore_shifts_no_sample() {
     let loaders = [
         items(dataset()),
         items(dataset()).shuffle(10),
-        items(dataset()).shuffle(10).shuffle_bytes(1000),
         items(dataset().index(counts(&SIZES))).shuffle(10),
         items(dataset().index(index)).shuffle(10),
     ];
@@ -358,14 +352,13 @@ impl Source for Hanging {
 
 #[test]
 fn dropping_while_a_buffer_is_refilled_does_not_hang() {
-    for (answers, bounded) in [(false, false), (false, true), (true, false), (true, true)] {
+    for answers in [false, true] {
         let source = VersionedSource::of(&SIZES);
         let source = Arc::new(Hanging { source, hangs: AtomicBool::new(false), answers });
         let store = Store::builder().with_source("shelf", Arc::clone(&source) as _).build().unwrap();
         let list = ShardList::from_urls((0..SIZES.len()).map(url));
         let dataset = Dataset::builder(list).store(store).topology(Topology::single()).streams(4);
-        let items = items(dataset).shuffle(5).threads(2);
-        let loader = if bounded { items.shuffle_bytes(1000) } else { items }.batch(4).build().unwrap();
+        let loader = items(dataset).shuffle(5).threads(2).batch(4).build().unwrap();
         let state = loader.epochs(0).take(5).last().unwrap().unwrap().state().unwrap().clone();
         source.hangs.store(true, Ordering::SeqCst);
         for wait in [0, 50] {

@@ -198,7 +198,6 @@ fn jobs(threads: usize) -> Vec<Job> {
         epoch("in_order", named(items(dataset()), 4), 3),
         epoch("shuffled", named(items(shuffled()).shuffle(6), 5), 5),
         epoch("shuffled_to_its_end", named(items(shuffled()).shuffle(6), 5), 99),
-        epoch("shuffled_bytes", named(items(shuffled()).shuffle(6).shuffle_bytes(900), 5), 4),
         epoch("kept", named(items(shuffled().keep_shards(true)).shuffle(6), 5), 5),
         epoch(
             "kept_counted",

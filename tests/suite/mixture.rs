@@ -63,7 +63,6 @@ weight = 0
 passes = 2
 seed = 7
 shuffle = 4
-shuffle_bytes = 100_000
 shuffle_shards = false
 stages = "lines"
 
@@ -102,11 +101,8 @@ fn a_document_describes_the_same_mix_as_the_builder() {
     let books = dataset(format!("{}::{}", at("books-*.tar"), at("more-0.tar")), 7);
     let code = dataset(at("code-{0,1}.tar"), 42).shuffle_shards(true).auto_index(kept);
     let [web, books, code] = [web, books, code].map(|dataset| Loader::builder(dataset.build().unwrap()));
-    let parts = [
-        text(web.shuffle(9).weight(3)),
-        lines(books.shuffle(4).shuffle_bytes(100_000).weight(0).passes(2)),
-        text(code.shuffle(9)),
-    ];
+    let parts =
+        [text(web.shuffle(9).weight(3)), lines(books.shuffle(4).weight(0).passes(2)), text(code.shuffle(9))];
     let mix = Loader::mix(parts).weights_from(30, [3, 2, 1]).weights_from(61, [1, 2, 0]);
     let expected = mix.threads(0).batch(5).build().unwrap();
     assert_eq!(rows(&loader, 20), rows(&expected, 20));

@@ -373,7 +373,7 @@ fn batches_are_read_before_they_are_asked_for() {
     assert!(shelf.held(|held| held.requests.len()) > 0);
     assert_eq!(batches.state().batches(), 0, "a state counts what was returned");
     let mut stream = loader().epoch(0).into_stream();
-    stream.start();
+    stream.get_mut().start();
     let begun = Instant::now();
     while *made.lock().unwrap() == before {
         assert!(begun.elapsed() < LONG, "the stream has not begun");

@@ -414,7 +414,8 @@ fn an_unpolled_stream_does_not_count_as_waiting() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let _ = futures::StreamExt::poll_next_unpin(&mut batches, &mut context);
     assert!(stalls.recv_timeout(Duration::from_secs(1)).is_err());
-    assert!(batches.report().waited < Duration::from_millis(800), "{}", batches.report());
+    let report = batches.get_ref().report();
+    assert!(report.waited < Duration::from_millis(800), "{report}");
     let rest = futures::executor::block_on(futures::StreamExt::count(batches));
     assert!((31..=32).contains(&rest), "{rest}");
 }

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use shardstream::store::{ObjectVersion, PutCondition, Store, WriteOptions};
 use shardstream::{ErrorKind, SecretUrl};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +37,10 @@ pub(crate) struct SavedPlan {
     /// The shards that are finished, by number. Plans that differ only in these are equal.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     checksums: BTreeMap<u64, ShardChecksum>,
+    /// The numbers of those that this run has written or read. It knows the others as they were when it read
+    /// the plan, and another rank may have written them since.
+    #[serde(skip)]
+    recorded: BTreeSet<u64>,
     /// While `--force` replaces an earlier series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaced: Option<ReplacedSeries>,
@@ -74,6 +78,7 @@ impl SavedPlan {
             shards,
             input,
             checksums: BTreeMap::new(),
+            recorded: BTreeSet::new(),
             replaced: None,
         }
     }
@@ -89,9 +94,10 @@ impl SavedPlan {
         self.checksums.get(&shard)
     }
 
-    /// Records the bytes of a shard that is written.
+    /// Records the bytes of a shard that this run has written or read.
     pub(crate) fn finished(&mut self, shard: u64, checksum: ShardChecksum) {
         self.checksums.insert(shard, checksum);
+        self.recorded.insert(shard);
     }
 
     /// Describes each difference from the plan `now`.
@@ -288,7 +294,8 @@ const MAX_SAVES: u32 = 20;
 /// Time by which each pause before such a save is longer than the one before.
 const SAVE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Adds the checksums of finished shards to the saved plan, and keeps those that other ranks saved.
+/// Adds the checksums of the shards that this run has recorded to the saved plan, and keeps those that other
+/// ranks saved.
 ///
 /// # Errors
 /// If another run replaced the plan while this one wrote shards.
@@ -303,7 +310,8 @@ pub(crate) fn save_checksums(plan: &SavedPlan, series: &Series, store: &Store) -
             return Err(other_run(&place, &differences));
         };
         let before = saved.checksums.clone();
-        saved.checksums.extend(plan.checksums.clone());
+        let recorded = plan.checksums.iter().filter(|(shard, _)| plan.recorded.contains(*shard));
+        saved.checksums.extend(recorded.map(|(shard, checksum)| (*shard, checksum.clone())));
         if saved.checksums == before {
             return Ok(());
         }
@@ -374,6 +382,30 @@ pub(crate) fn document(place: &str, value: &impl Serialize) -> Result<Vec<u8>, F
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Both ranks resume a run, and one of them has found another version of its shard.
+    #[test]
+    fn a_rank_saves_the_checksums_of_its_own_shards_alone() {
+        let checksum = |crc32c, version: &str| ShardChecksum { crc32c, version: Some(version.into()) };
+        let directory = tempfile::tempdir().unwrap();
+        let series = Series::new(&format!("{}/train-%06d.tar", directory.path().display())).unwrap();
+        let store = Store::default();
+        let mut plan = SavedPlan::new("create", 5, 3, InputHash::default());
+        for shard in 0..3 {
+            plan.finished(shard, checksum(1, "old"));
+        }
+        put(&series.beside("plan"), &plan, &store).unwrap();
+        let read = || read(&series.beside("plan"), &store).unwrap().unwrap().0;
+        let mut ranks = [read(), read()];
+        ranks[0].finished(0, checksum(2, "new"));
+        ranks[1].finished(1, checksum(3, "new"));
+        for rank in [0, 1, 0] {
+            save_checksums(&ranks[rank], &series, &store).unwrap();
+        }
+        let expected =
+            BTreeMap::from([(0, checksum(2, "new")), (1, checksum(3, "new")), (2, checksum(1, "old"))]);
+        assert_eq!(read().checksums, expected);
+    }
 
     #[test]
     fn what_differs_is_named() {

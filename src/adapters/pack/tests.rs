@@ -75,6 +75,14 @@ proptest! {
 }
 
 #[test]
+fn an_absurd_length_does_not_reserve_memory() {
+    for fit in [Fit::Best, Fit::First, Fit::Contiguous] {
+        let rows = packed(&[3, 0, 2], usize::MAX, 2, fit);
+        assert_eq!(rows.iter().map(PackedRow::len).sum::<usize>(), 5, "{fit:?}");
+    }
+}
+
+#[test]
 fn best_fit_leaves_the_least_room() {
     let lengths = |rows: &[PackedRow<_>]| rows.iter().map(|row| row.lengths().to_vec()).collect::<Vec<_>>();
     let best = |sizes: &[usize], look_ahead| lengths(&packed(sizes, 10, look_ahead, Fit::Best));

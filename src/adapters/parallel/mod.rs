@@ -1,9 +1,12 @@
 //! Adapters that work on threads of their own, as iterators and as streams.
 
+mod into_stream;
 mod par_map;
 mod prefetch;
 mod threads;
 
+pub use into_stream::IntoStream;
+pub(crate) use into_stream::PollItem;
 pub(super) use par_map::par_map;
 pub(crate) use prefetch::prefetch;
 pub(crate) use threads::Threads;
@@ -30,8 +33,8 @@ const MAX_AHEAD: usize = 1 << 16;
 /// [`ErrorKind::Stopped`]; a call of the source or of the closure that is under way is waited for, and no
 /// other is made. Where such a call panics, its item is [`ErrorKind::Panicked`].
 ///
-/// [`into_stream`](Background::into_stream) turns it into a [`Stream`] for any executor. (If one type were
-/// both, every `next` and `pipeline` after it would be ambiguous.)
+/// [`into_stream`](Background::into_stream) turns it into a [`Stream`] for any executor. (If
+/// one type were both, every `next` and `pipeline` after it would be ambiguous.)
 ///
 /// ```
 /// use shardstream::adapters::IteratorExt;
@@ -46,15 +49,6 @@ pub struct Background<T> {
     state: BackgroundState<T>,
     ahead: usize,
 }
-
-/// A [`Background`] as a [`Stream`].
-///
-/// Dropping it joins the threads, as dropping [`Background`] does, and blocks until they have ended.
-#[must_use = "streams do nothing unless they are polled"]
-pub struct BackgroundStream<T>(Background<T>);
-
-/// Nothing in it is pinned: its receivers are boxed.
-impl<T> Unpin for BackgroundStream<T> {}
 
 type StartThreads<T> = Box<dyn FnOnce(usize) -> Result<ThreadedQueue<T>> + Send>;
 
@@ -127,8 +121,8 @@ impl<T> Background<T> {
     /// assert_eq!(block_on(numbers.try_collect::<Vec<_>>())?, [0, 1, 2]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn into_stream(self) -> BackgroundStream<T> {
-        BackgroundStream(self)
+    pub fn into_stream(self) -> IntoStream<Self> {
+        IntoStream::new(self)
     }
 
     /// Whether the next item, or the end, is ready: then asking for it does not wait. Behind `par_map`, an
@@ -188,43 +182,23 @@ impl<T> Iterator for Background<T> {
 
 impl<T> FusedIterator for Background<T> {}
 
-impl<T> BackgroundStream<T> {
-    /// As [`Background::start`].
-    pub fn start(&mut self) {
-        self.0.start();
-    }
-
-    /// As [`Background::is_ready`].
-    pub(crate) fn is_ready(&self) -> bool {
-        self.0.is_ready()
-    }
-}
-
-impl<T> Stream for BackgroundStream<T> {
-    type Item = Result<T>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
-        let item = match self.0.queue() {
+impl<T> PollItem for Background<T> {
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T>>> {
+        let item = match self.queue() {
             Ok(Some(_)) if wait::poll_interrupted(context) => {
-                return Poll::Ready(self.0.interrupted(ErrorKind::Stopped.into()));
+                return Poll::Ready(self.interrupted(ErrorKind::Stopped.into()));
             }
             Ok(Some(queue)) => ready!(queue.poll_next(context)),
             Ok(None) => None,
             Err(error) => Some(Err(error)),
         };
-        Poll::Ready(self.0.received(item))
+        Poll::Ready(self.received(item))
     }
 }
 
-impl<T> fmt::Debug for BackgroundStream<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BackgroundStream").field(&self.0).finish()
-    }
-}
-
-impl<T> FusedStream for BackgroundStream<T> {
+impl<T> FusedStream for IntoStream<Background<T>> {
     fn is_terminated(&self) -> bool {
-        matches!(self.0.state, BackgroundState::Ended)
+        matches!(self.get_ref().state, BackgroundState::Ended)
     }
 }
 

@@ -12,6 +12,7 @@
 use super::maker::BatchMaker;
 use super::progress::{Place, RankProgress};
 use crate::adapters::{pad_to, reserve};
+use crate::collate::Step;
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::loader::event::{BatchEnd, LoaderEvent, SampleFault};
 use crate::loader::policy::{Counts, OnError, Verdict};
@@ -172,7 +173,8 @@ impl<R, B> BatchCollector<R, B> {
                     Ok(state) => state,
                     Err(error) => return self.end_with(error),
                 };
-                let batch = (self.make.with_state)(batch, state.clone());
+                let step = Step { valid, bucket: end.bucket, state: Some(state.clone()) };
+                let batch = (self.make.with_step)(batch, step);
                 self.outputs.push_back(Ok(RunOutput::Batch(batch, (items, self.progress.fill), state)));
             }
             Err(error) if valid == 0 => self.end_with(error),

@@ -1,9 +1,8 @@
 //! Makes the rows of a batch into the batch: a list, or tensors.
 
 use crate::adapters::Batch;
-use crate::collate::{Collator, Row, TensorBatch};
+use crate::collate::{Collator, Row, Step, TensorBatch};
 use crate::error::{ErrorKind, Result};
-use crate::state::State;
 use std::sync::Arc;
 
 /// Clones an item to pad a batch; none if batches are not padded.
@@ -19,7 +18,7 @@ pub(in crate::loader) struct BatchMaker<R, B> {
     pub(in crate::loader) blank: Option<BlankRow<R>>,
     /// Makes a batch of rows, of which the first ones (a number) are real, in this shape.
     pub(in crate::loader) batch: MakeBatch<R, B>,
-    pub(in crate::loader) with_state: fn(B, State) -> B,
+    pub(in crate::loader) with_step: fn(B, Step) -> B,
 }
 
 type BlankRow<R> = Arc<dyn Fn(Option<usize>) -> R + Send + Sync>;
@@ -41,13 +40,12 @@ impl<R, B> BatchMaker<R, B> {
 impl<T: 'static> BatchMaker<T, Batch<T>> {
     /// Batches that are lists of the items.
     pub(in crate::loader) fn items(pad: PadFn<T>) -> Self {
-        let batch = |rows: Vec<T>, valid, bucket| Ok(Batch::padded(rows, valid).in_bucket(bucket));
         BatchMaker {
             collators: Arc::default(),
             pad,
             blank: None,
-            batch: Arc::new(batch),
-            with_state: Batch::at,
+            batch: Arc::new(|rows, _, _| Ok(Batch::from(rows))),
+            with_step: Batch::at,
         }
     }
 }
@@ -58,7 +56,7 @@ impl BatchMaker<Row, TensorBatch> {
         let (of_shapes, blanks) = (Arc::clone(&collators), Arc::clone(&collators));
         let batch = move |rows, valid, bucket: Option<usize>| match of_shapes.get(bucket.unwrap_or_default())
         {
-            Some(collator) => Ok(collator.batch(rows, valid)?.in_bucket(bucket)),
+            Some(collator) => collator.batch(rows, valid),
             None => Err(ErrorKind::Config("a batch has a shape without columns".into()).into()),
         };
         let blank = move |bucket: Option<usize>| {
@@ -69,7 +67,7 @@ impl BatchMaker<Row, TensorBatch> {
             pad: pads.then_some(Row::clone),
             blank: Some(Arc::new(blank)),
             batch: Arc::new(batch),
-            with_state: TensorBatch::at,
+            with_step: TensorBatch::at,
         }
     }
 }
@@ -81,7 +79,7 @@ impl<R, B> Clone for BatchMaker<R, B> {
             pad: self.pad,
             blank: self.blank.clone(),
             batch: Arc::clone(&self.batch),
-            with_state: self.with_state,
+            with_step: self.with_step,
         }
     }
 }

@@ -19,15 +19,13 @@ pub(super) use progress::{PromisedItems, RankProgress};
 
 use super::report::Report;
 use super::watch::{Diagnosis, Reporter, RunMonitor};
-use crate::adapters::{Background, BackgroundStream, prefetch};
+use crate::adapters::{Background, IntoStream, PollItem, prefetch};
 use crate::dataset::StopHandle;
 use crate::error::{Error, Result};
 use crate::state::{RunEnd, State};
 use crate::telemetry::span;
-use futures::Stream;
 use std::fmt;
 use std::iter::{self, FusedIterator};
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// The outputs of a run, before the trainer's side unpacks them.
@@ -37,16 +35,8 @@ pub(super) type Collected<B> = Box<dyn Iterator<Item = Result<RunOutput<B>>> + S
 /// [`Loader::epochs`](super::Loader::epochs) or [`Loader::restore`](super::Loader::restore).
 #[must_use = "batches are lazy: nothing is read unless they are asked for or started"]
 pub struct Batches<B> {
-    stop: StopOnDrop,
-    batches: BatchSource<B>,
-    run: RunMonitor,
-}
-
-/// The batches of one epoch or of many, as a [`Stream`]; from [`Batches::into_stream`].
-#[must_use = "streams do nothing unless they are polled"]
-pub struct BatchesStream<B> {
     _stop: StopOnDrop,
-    batches: BackgroundStream<RunOutput<B>>,
+    batches: BatchSource<B>,
     run: RunMonitor,
 }
 
@@ -110,7 +100,7 @@ impl<B: Send + 'static> Batches<B> {
             Some(ahead) => BatchSource::Ahead(prefetch(batches, ahead)),
             None => BatchSource::Inline(batches),
         };
-        Batches { stop: StopOnDrop(stop, run.clone()), batches, run }
+        Batches { _stop: StopOnDrop(stop, run.clone()), batches, run }
     }
 
     /// A run that consists of one error.
@@ -153,13 +143,13 @@ impl<B: Send + 'static> Batches<B> {
     /// The same batches as a stream, for any executor.
     ///
     /// Dropping it joins the threads, as dropping the iterator does, and blocks until they have ended.
-    pub fn into_stream(self) -> BatchesStream<B> {
+    pub fn into_stream(self) -> IntoStream<Self> {
         let batches = match self.batches {
-            BatchSource::Ahead(batches) => batches,
             // Collecting blocks, which an executor must not.
-            BatchSource::Inline(batches) => prefetch(batches, 1),
+            BatchSource::Inline(batches) => BatchSource::Ahead(prefetch(batches, 1)),
+            ahead => ahead,
         };
-        BatchesStream { _stop: self.stop, batches: batches.into_stream(), run: self.run }
+        IntoStream::new(Batches { batches, ..self })
     }
 }
 
@@ -203,43 +193,6 @@ impl<B> Batches<B> {
     }
 }
 
-impl<B> BatchesStream<B> {
-    /// As [`Batches::start`]; also with no threads, since a stream has one to collect its batches.
-    pub fn start(&mut self) {
-        self.batches.start();
-    }
-
-    /// As [`Batches::state`].
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.run.state()
-    }
-
-    /// As [`Batches::report`].
-    #[must_use]
-    pub fn report(&self) -> Report {
-        self.run.report()
-    }
-
-    /// As [`Batches::steps_left`].
-    #[must_use]
-    pub fn steps_left(&self) -> Option<u64> {
-        self.run.steps_left()
-    }
-
-    /// As [`Batches::diagnose`].
-    #[must_use]
-    pub fn diagnose(&self) -> Diagnosis {
-        self.run.diagnose()
-    }
-
-    /// As [`Batches::reporter`].
-    #[must_use]
-    pub fn reporter(&self) -> Reporter {
-        Reporter::new(self.run.clone())
-    }
-}
-
 impl<B> Iterator for Batches<B> {
     type Item = Result<B>;
 
@@ -267,12 +220,11 @@ impl<B> Iterator for Batches<B> {
 
 impl<B> FusedIterator for Batches<B> {}
 
-impl<B> Stream for BatchesStream<B> {
-    type Item = Result<B>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.run.batch_requested(self.batches.is_ready());
-        let item = ready!(Pin::new(&mut self.batches).poll_next(cx));
+impl<B> PollItem for Batches<B> {
+    fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let BatchSource::Ahead(batches) = &mut self.batches else { return Poll::Ready(self.next()) };
+        self.run.batch_requested(batches.is_ready());
+        let item = ready!(batches.poll_item(context));
         Poll::Ready(unpack(&self.run, item))
     }
 }
@@ -284,12 +236,6 @@ impl<B> fmt::Debug for Batches<B> {
             shown.field("ahead", batches);
         }
         shown.field("run", &self.run).finish_non_exhaustive()
-    }
-}
-
-impl<B> fmt::Debug for BatchesStream<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BatchesStream").field(&self.batches).finish()
     }
 }
 

@@ -21,7 +21,7 @@ pub(in crate::loader) struct RankProgress {
     /// Number of batches collected.
     pub(super) batches: u64,
     /// Indexed by `dataset * streams_per_dataset + stream`, the number of the source, as the next ones are.
-    streams: Vec<StreamState>,
+    streams: Vec<Arc<StreamState>>,
     /// The sources whose cursors are older than their last event.
     behind: Vec<usize>,
     is_behind: Vec<bool>,
@@ -103,7 +103,7 @@ impl RankProgress {
             streams_per_dataset,
             reached,
             batches,
-            streams,
+            streams: streams.into_iter().map(Arc::new).collect(),
             behind,
             is_behind,
             in_a_row,
@@ -130,14 +130,17 @@ impl RankProgress {
             }
             for (local_stream, items) in items.into_iter().enumerate() {
                 let of_stream = self.streams.iter().skip(local_stream).step_by(count);
-                let with_row = |stream: &StreamState| stream.items_and_gaps().saturating_sub(stream.empty);
+                let with_row =
+                    |stream: &Arc<StreamState>| stream.items_and_gaps().saturating_sub(stream.empty);
                 let taken: u64 = of_stream.map(with_row).sum();
                 let Some(stream) = self.streams.get_mut(local_stream) else { continue };
                 // A stream may be ahead of the other ranks' streams since a restore. What it had then, or
                 // what was padded for it, counts once.
                 let covered = taken.saturating_sub(items).saturating_add(stream.ledger.padded());
                 let places = promised.places(stream.stream, self.reached.next_number, slots, covered);
-                stream.ledger.pad(places.saturating_sub(items));
+                if places > items {
+                    Arc::make_mut(stream).ledger.pad(places - items);
+                }
             }
         }
         self.reached = self.reached.at(slots);
@@ -152,7 +155,7 @@ impl RankProgress {
     fn count(&mut self, place: &Place) {
         let Place { sequence_number, source, position, fill: (used, capacity), has_row, .. } = *place;
         let number = self.number_of(&source);
-        let Some(stream) = self.streams.get_mut(number) else { return };
+        let Some(stream) = self.streams.get_mut(number).map(Arc::make_mut) else { return };
         self.fill.capacity = self.fill.capacity.saturating_add(capacity);
         if !has_row {
             stream.empty += 1;
@@ -197,7 +200,7 @@ impl RankProgress {
     pub(super) fn set_cursors(&mut self, mut cursor: impl FnMut(usize) -> Result<Cursor>) -> Result<()> {
         for number in self.behind.drain(..) {
             self.is_behind[number] = false;
-            self.streams[number].cursor = cursor(number)?;
+            Arc::make_mut(&mut self.streams[number]).cursor = cursor(number)?;
         }
         Ok(())
     }
@@ -236,7 +239,7 @@ impl RankProgress {
             error = format_args!("{:#}", Shown(error))
         );
         let number = self.number_of(from);
-        if let Some(stream) = self.streams.get_mut(number) {
+        if let Some(stream) = self.streams.get_mut(number).map(Arc::make_mut) {
             stream.skip(epoch, error);
         }
     }
@@ -254,5 +257,25 @@ impl RankProgress {
                 epoch.saturating_mul(repeats).saturating_add(from.pass.min(repeats - 1))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_share_the_streams_that_gave_nothing_in_between() {
+        let (run, datasets, schedule) = (EpochRange::Epoch(0), Vec::new(), Vec::new());
+        let header = Arc::new(JobHeader { streams: 3, run, datasets, schedule, origin: None });
+        let reached = Reached { next_number: 0, furthest: 0, step: None };
+        let streams = (0..3).map(|stream| StreamState::new(0, stream)).collect();
+        let mut progress = RankProgress::new(header, (reached, 0), 3, streams);
+        let before = progress.state();
+        let source = SourcePass { local_stream: 1, ..SourcePass::default() };
+        progress.deliver(&[Place::new(Tag { source, ..Tag::default() }, true)], 3, false);
+        let after = progress.state();
+        let stream = |state: &State, stream| std::ptr::from_ref(state.stream(0, stream).unwrap());
+        assert_eq!([0, 1, 2].map(|at| stream(&before, at) == stream(&after, at)), [true, false, true]);
     }
 }

@@ -12,6 +12,9 @@ impl<T, B> LoaderBuilder<T, B> {
     /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
     /// stream. Default: 0, no shuffle.
     ///
+    /// The buffers of all streams that a rank reads hold as many samples as they are stored: `samples` times
+    /// the streams times the mean size of a sample. The [report](crate::loader::MemoryReport) has the bytes.
+    ///
     /// ```
     /// use shardstream::adapters::Batch;
     /// use shardstream::prelude::*;
@@ -29,14 +32,6 @@ impl<T, B> LoaderBuilder<T, B> {
     /// ```
     pub fn shuffle(self, samples: usize) -> Self {
         self.each(|part, _| part.shuffle = samples)
-    }
-
-    /// Bounds the bytes in the shuffle buffer of each stream. Default: no bound.
-    ///
-    /// The order then depends on the sizes of the samples, and a [restore](crate::Loader::restore) reads the
-    /// epoch again from its beginning.
-    pub fn shuffle_bytes(self, bytes: usize) -> Self {
-        self.each(|part, _| part.shuffle_bytes = bytes)
     }
 
     /// Fixes the number of threads that read the streams and run the stages. In a [mix](crate::Loader::mix)

@@ -405,7 +405,7 @@ impl<N: Clone + Send + Sync + 'static> LoaderBuilder<Vec<N>> {
         }
         self.stages(|stages| {
             let separator = separator.clone();
-            let make = move |_: &StreamStart| Chunked::with(length, separator.clone());
+            let make = move |_: &StreamStart| Chunked::new(length, separator.clone());
             stages.stateful(name.clone(), Arc::new(make))
         })
     }

@@ -1,27 +1,15 @@
 //! A chunk: some consecutive samples of a source, and what the stages made of them.
 
-use crate::error::Error;
-use crate::loader::event::{StageInput, StreamEvent, StreamFault};
+use crate::loader::event::{StageInput, StreamEvent};
 use crate::panic::catch;
 use crate::store::ReadAheadMemory;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// What a chunk contains: samples (or later what the stages made of them), and the events between them.
-#[derive(Debug)]
-pub(super) enum ChunkItem<T> {
-    Input(T),
-    Fault(StreamFault),
-    /// A failure after which the stream cannot continue.
-    Fatal(Error),
-    /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
-    End,
-}
-
 /// What the stages made of consecutive samples of one source.
 #[derive(Debug)]
 pub(super) struct Chunk<T> {
-    pub(super) items: Vec<ChunkItem<T>>,
+    pub(super) items: Vec<StreamEvent<T>>,
     /// Number of items in them.
     pub(super) outputs: usize,
     /// Their memory in the budget, held until all of them have been given out.
@@ -64,7 +52,7 @@ pub(super) fn read_chunk<T>(
     limits: ChunkLimits,
     cx: &mut Context<'_>,
     mut map: impl FnMut(StageInput) -> T,
-) -> (Vec<ChunkItem<T>>, usize, SourceStatus) {
+) -> (Vec<StreamEvent<T>>, usize, SourceStatus) {
     let (mut items, mut bytes, start) = (Vec::with_capacity(limits.samples), 0_usize, Instant::now());
     // One `catch` for all samples: with one for each, every sample would be moved once more.
     let status = catch(|| {
@@ -73,7 +61,7 @@ pub(super) fn read_chunk<T>(
                 Poll::Pending => return SourceStatus::Pending,
                 Poll::Ready(Some(StreamEvent::Input(input))) => {
                     bytes = bytes.saturating_add(input.bytes());
-                    items.push(ChunkItem::Input(map(input)));
+                    items.push(StreamEvent::Input(map(input)));
                     // Most samples may have been filtered out, or a disk may be slow.
                     if items.len() % 8 == 0 && start.elapsed() > LONG {
                         break;
@@ -82,22 +70,22 @@ pub(super) fn read_chunk<T>(
                 Poll::Ready(Some(StreamEvent::Fault(fault))) => {
                     // Consecutive errors are given out one by one: an unreadable stream must not read on
                     // before the caller has seen why.
-                    let in_a_row = matches!(items.last(), None | Some(ChunkItem::Fault(..)));
-                    items.push(ChunkItem::Fault(fault));
+                    let in_a_row = matches!(items.last(), None | Some(StreamEvent::Fault(..)));
+                    items.push(StreamEvent::Fault(fault));
                     if in_a_row {
                         break;
                     }
                 }
                 Poll::Ready(Some(StreamEvent::Fatal(error))) => {
-                    items.push(ChunkItem::Fatal(error));
+                    items.push(StreamEvent::Fatal(error));
                     return SourceStatus::Ended;
                 }
                 Poll::Ready(Some(StreamEvent::End)) => {
-                    items.push(ChunkItem::End);
+                    items.push(StreamEvent::End);
                     break;
                 }
                 Poll::Ready(None) => {
-                    items.push(ChunkItem::End);
+                    items.push(StreamEvent::End);
                     return SourceStatus::Ended;
                 }
             }
@@ -105,7 +93,7 @@ pub(super) fn read_chunk<T>(
         SourceStatus::Ready
     });
     let status = status.unwrap_or_else(|panic| {
-        items.push(ChunkItem::Fatal(panic));
+        items.push(StreamEvent::Fatal(panic));
         SourceStatus::Ended
     });
     (items, bytes, status)
@@ -115,7 +103,7 @@ pub(super) fn read_chunk<T>(
 mod tests {
     use super::*;
     use crate::ErrorKind;
-    use crate::loader::event::InputOrigin;
+    use crate::loader::event::{InputOrigin, StreamFault};
     use crate::sample::Sample;
     use std::task::Waker;
 
@@ -153,10 +141,10 @@ mod tests {
             let (items, _, status) =
                 read_chunk(&mut source, limits, &mut Context::from_waker(Waker::noop()), |input| input);
             let shown = items.iter().map(|item| match item {
-                ChunkItem::Input(input) => input.sample.key().to_owned(),
-                ChunkItem::Fault(..) => "fault".into(),
-                ChunkItem::Fatal(error) => error.to_string(),
-                ChunkItem::End => "end".into(),
+                StreamEvent::Input(input) => input.sample.key().to_owned(),
+                StreamEvent::Fault(..) => "fault".into(),
+                StreamEvent::Fatal(error) => error.to_string(),
+                StreamEvent::End => "end".into(),
             });
             found.push(shown.collect::<Vec<_>>().join(" "));
             if status == SourceStatus::Ended {

@@ -52,22 +52,14 @@ impl<T: 'static> SourceOutputs for InlineOutputs<T> {
                 let _parsing = activity::during(Activity::Parse);
                 source.next()
             };
-            match read.unwrap_or(StreamEvent::End) {
-                StreamEvent::Input(input) => {
-                    let _mapping = activity::during(Activity::Map);
-                    activity::on_sample(input.origin.position.shard, input.origin.position.sample);
-                    let slots = self.allocator.as_mut().map(SlotAllocator::next_row).unwrap_or_default();
-                    if let Some(event) = outputs.push(stages.run(input, slots)) {
-                        return Some(event);
-                    }
-                }
-                StreamEvent::Fault(fault) => {
-                    if let Some(event) = outputs.failed(fault) {
-                        return Some(event);
-                    }
-                }
-                StreamEvent::Fatal(error) => return Some(LoaderEvent::Fatal(error)),
-                StreamEvent::End => outputs.end(),
+            let mapped = read.unwrap_or(StreamEvent::End).map(|input| {
+                let _mapping = activity::during(Activity::Map);
+                activity::on_sample(input.origin.position.shard, input.origin.position.sample);
+                let slots = self.allocator.as_mut().map(SlotAllocator::next_row).unwrap_or_default();
+                stages.run(input, slots)
+            });
+            if let Some(event) = outputs.take(mapped) {
+                return Some(event);
             }
         }
     }

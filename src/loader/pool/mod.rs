@@ -27,7 +27,7 @@ pub(super) use inline::InlineOutputs;
 pub(super) use row_outputs::{IntoRows, ItemsAsRows, SamplesToRows};
 pub(super) use sources::Sources;
 
-use super::event::{LoaderEvent, SharedWork};
+use super::event::{LoaderEvent, SharedWork, StreamEvent};
 use super::sequence::{MixedStream, SequenceConfig, SourceOutputs};
 use super::stages::{MappedInput, TaggedOutputs};
 use super::stream::Gate;
@@ -38,7 +38,7 @@ use crate::dataset::StopHandle;
 use crate::error::Result;
 use crate::state::Cursor;
 use crate::store::ReadAheadMemory;
-use chunk::{Chunk, ChunkItem};
+use chunk::Chunk;
 use std::sync::Arc;
 use std::vec;
 use workers::Workers;
@@ -57,7 +57,7 @@ struct SourceOutput<T> {
     outputs: TaggedOutputs<T>,
     gate: Option<Gate>,
     /// The rest of the current chunk, and its memory in the budget.
-    items: vec::IntoIter<ChunkItem<MappedInput<T>>>,
+    items: vec::IntoIter<StreamEvent<MappedInput<T>>>,
     memory: Option<ReadAheadMemory>,
 }
 
@@ -101,7 +101,7 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
             if source.outputs.has_ended() {
                 return None;
             }
-            let Some(fed) = source.items.next() else {
+            let Some(event) = source.items.next() else {
                 source.memory = None;
                 if let Some(threads) = &mut self.threads {
                     self.workers.follow(&self.tuning, threads);
@@ -115,19 +115,8 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
                     Err(error) => return Some(LoaderEvent::Fatal(error)),
                 }
             };
-            match fed {
-                ChunkItem::Input(mapped) => {
-                    if let Some(event) = source.outputs.push(mapped) {
-                        return Some(event);
-                    }
-                }
-                ChunkItem::Fault(fault) => {
-                    if let Some(event) = source.outputs.failed(fault) {
-                        return Some(event);
-                    }
-                }
-                ChunkItem::Fatal(error) => return Some(LoaderEvent::Fatal(error)),
-                ChunkItem::End => source.outputs.end(),
+            if let Some(event) = source.outputs.take(event) {
+                return Some(event);
             }
         }
     }

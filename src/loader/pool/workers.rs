@@ -3,7 +3,7 @@
 
 mod threads;
 
-use super::chunk::{Chunk, ChunkItem, PollSamples, SourceStatus, read_chunk};
+use super::chunk::{Chunk, PollSamples, SourceStatus, read_chunk};
 use super::read_schedule::{ChunkId, NextChunk, ReadSchedule, ReadTask};
 use super::slot_predictor::SlotPredictor;
 use super::sources::Sources;
@@ -192,9 +192,9 @@ impl<T: Send + 'static> Workers<T> {
                 drop(reading);
                 let _mapping = span!("map", stream = source);
                 let items = catch(|| self.map_all(source, items, row_slots));
-                (id, items.unwrap_or_else(|panic| vec![ChunkItem::Fatal(panic)]), summary.samples)
+                (id, items.unwrap_or_else(|panic| vec![StreamEvent::Fatal(panic)]), summary.samples)
             };
-            let outputs = items.iter().map(ChunkItem::len).sum();
+            let outputs = items.iter().map(StreamEvent::len).sum();
             let cpu = cpu_time_since(&mut clock);
             self.finish(id, Chunk { items, outputs, memory }, samples, (start.elapsed(), cpu));
         }
@@ -216,22 +216,16 @@ impl<T: Send + 'static> Workers<T> {
     fn map_all(
         &self,
         source: usize,
-        items: Vec<ChunkItem<StageInput>>,
+        items: Vec<StreamEvent<StageInput>>,
         mut row_slots: VecDeque<RowSlots>,
-    ) -> Vec<ChunkItem<MappedInput<T>>> {
-        let stages = self.stages_of(source);
-        let map = |item| match (item, stages) {
-            (ChunkItem::Input(input), Some(stages)) => {
-                ChunkItem::Input(self.map(stages, input, row_slots.pop_front().unwrap_or_default()))
-            }
-            (ChunkItem::Input(_), None) => {
-                ChunkItem::Fatal(ErrorKind::Config("a dataset that is not in the mix".into()).into())
-            }
-            (ChunkItem::Fault(fault), _) => ChunkItem::Fault(fault),
-            (ChunkItem::Fatal(error), _) => ChunkItem::Fatal(error),
-            (ChunkItem::End, _) => ChunkItem::End,
+    ) -> Vec<StreamEvent<MappedInput<T>>> {
+        let Some(stages) = self.stages_of(source) else {
+            return vec![StreamEvent::Fatal(
+                ErrorKind::Config("a dataset that is not in the mix".into()).into(),
+            )];
         };
-        items.into_iter().map(map).collect()
+        let mut map = |input| self.map(stages, input, row_slots.pop_front().unwrap_or_default());
+        items.into_iter().map(|event| event.map(&mut map)).collect()
     }
 
     /// Does some work on the threads that are free, and on this one.
@@ -408,18 +402,18 @@ struct ReadSummary {
 }
 
 impl ReadSummary {
-    fn of<T>(items: &[ChunkItem<T>], bytes: usize) -> Self {
-        let samples = items.iter().filter(|item| matches!(item, ChunkItem::Input(_))).count();
-        let ended = matches!(items.last(), Some(ChunkItem::End | ChunkItem::Fatal(_)));
+    fn of<T>(items: &[StreamEvent<T>], bytes: usize) -> Self {
+        let samples = items.iter().filter(|item| matches!(item, StreamEvent::Input(_))).count();
+        let ended = matches!(items.last(), Some(StreamEvent::End | StreamEvent::Fatal(_)));
         ReadSummary { samples, bytes, is_chunk: !items.is_empty(), ended }
     }
 }
 
-impl<T> ChunkItem<MappedInput<T>> {
+impl<T> StreamEvent<MappedInput<T>> {
     /// Number of items in it.
     fn len(&self) -> usize {
         match self {
-            ChunkItem::Input(mapped) => mapped.len(),
+            StreamEvent::Input(mapped) => mapped.len(),
             _ => 0,
         }
     }

@@ -34,7 +34,7 @@
 //!
 //! An item of a stage has the position of the last sample with an input of the stage. So the log starts at
 //! that sample at the latest, even if the stage needs nothing: a restored stage may give an item before its
-//! first new input.
+//! first new input, and is asked for it once the `past` outputs have been met again.
 //!
 //! The log keeps a mark of each sample that a restore may start at. Beyond [`MAX_MARKS`] it drops every
 //! second one, and a restore may read some samples more than the stage needs.
@@ -125,7 +125,7 @@ impl InputLog {
         }
     }
 
-    /// Whether outputs of the next sample were given before a restore.
+    /// Whether outputs that nothing holds are still to be met again after a restore.
     pub(super) fn skips(&self) -> bool {
         self.repeated.past > 0
     }

@@ -1,7 +1,8 @@
 //! Gives the outputs of a source one by one, each tagged with its place, and says where a restore starts.
 
 use super::super::event::{
-    FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamFault, StreamStart, Tag,
+    FailedStep, InputOrigin, LoaderEvent, SampleFault, SourcePass, StageInput, StreamEvent, StreamFault,
+    StreamStart, Tag,
 };
 use super::input_log::InputLog;
 use super::pipe::{PipeOutput, SampleOutputs};
@@ -188,9 +189,22 @@ impl<T: 'static> TaggedOutputs<T> {
         Ok(cursor)
     }
 
-    /// Pushes the next input of the source, and returns its first event. All events of the previous input
-    /// must have been taken.
-    pub(in crate::loader) fn push(&mut self, mapped: MappedInput<T>) -> Option<LoaderEvent<T>> {
+    /// Takes the next event of the source, and returns the first event that follows from it. All events of
+    /// the previous one must have been taken.
+    pub(in crate::loader) fn take(&mut self, event: StreamEvent<MappedInput<T>>) -> Option<LoaderEvent<T>> {
+        match event {
+            StreamEvent::Input(mapped) => self.push(mapped),
+            StreamEvent::Fault(fault) => self.failed(fault),
+            StreamEvent::Fatal(error) => Some(LoaderEvent::Fatal(error)),
+            StreamEvent::End => {
+                self.end();
+                None
+            }
+        }
+    }
+
+    /// Pushes the next input of the source, and returns its first event.
+    fn push(&mut self, mapped: MappedInput<T>) -> Option<LoaderEvent<T>> {
         let spans = self.stage.as_ref().is_some_and(|stage| stage.spans_passes());
         if self.pass != mapped.origin.pass && !spans && self.drain() {
             self.next_pass = Some(mapped);
@@ -242,7 +256,7 @@ impl<T: 'static> TaggedOutputs<T> {
     }
 
     /// Says that the source has ended: what is left in the stream stage comes next.
-    pub(in crate::loader) fn end(&mut self) {
+    fn end(&mut self) {
         self.drain();
         self.ended = true;
     }
@@ -264,7 +278,7 @@ impl<T: 'static> TaggedOutputs<T> {
     }
 
     /// A failure between two inputs. Returns no event if it was reported before a restore.
-    pub(in crate::loader) fn failed(&mut self, fault: StreamFault) -> Option<LoaderEvent<T>> {
+    fn failed(&mut self, fault: StreamFault) -> Option<LoaderEvent<T>> {
         let StreamFault { pass, after_success, error } = fault;
         // The error that ends a stream is reported again by a restore that comes to that end.
         let is_new = matches!(error.kind(), ErrorKind::NoShards(_)) || self.log.fail_between(pass);
@@ -309,7 +323,8 @@ impl<T: 'static> TaggedOutputs<T> {
 
     /// The next event of the stream stage that needs no further output.
     fn next_of_stage(&mut self) -> Option<LoaderEvent<T>> {
-        let stage = self.stage.as_mut()?;
+        // Until the last sample with an output is read again, the log does not know the place of an item.
+        let stage = self.stage.as_mut().filter(|_| !self.log.skips())?;
         let pulled = match (stage.pull()?, stage.is_broken()) {
             (Ok(pulled), _) => pulled,
             (Err(failed), true) => return Some(LoaderEvent::Fatal(failed.error)),

@@ -25,9 +25,8 @@ pub(in crate::loader) struct StreamConfig {
     pub(in crate::loader) select: Option<SelectFn>,
     /// Which failures are skipped.
     pub(in crate::loader) policy: Arc<OnError>,
-    /// Number of samples in the shuffle buffer, and its maximum size in bytes.
+    /// Number of samples in the shuffle buffer.
     pub(in crate::loader) shuffle: usize,
-    pub(in crate::loader) shuffle_bytes: usize,
     /// Bytes in the shuffle buffer.
     pub(in crate::loader) shuffled: Gauge,
     pub(in crate::loader) epochs: StreamEpochs,
@@ -99,11 +98,6 @@ impl StreamConfig {
     /// be joined. Then the number of a sample does not say where it is.
     pub(super) fn drops_samples(&self) -> bool {
         self.select.is_some() || self.dataset.is_joined()
-    }
-
-    /// Whether the content of the shuffle buffer depends on the sizes of the samples.
-    pub(super) fn is_bounded(&self) -> bool {
-        self.shuffle > 1 && self.shuffle_bytes != usize::MAX
     }
 }
 

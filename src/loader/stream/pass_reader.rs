@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::StreamNote;
 use crate::rng::Rng;
 use crate::sample::Sample;
-use crate::state::{Cursor, OpenSlice};
+use crate::state::OpenSlice;
 use std::task::{Context, Poll, ready};
 
 /// A sample with its number in the pass.
@@ -36,8 +36,6 @@ pub(super) struct PassReader {
     pub(super) inputs: u64,
     /// The slice of the last of them.
     pub(super) slice: Option<usize>,
-    /// Where the pass resumes, if it does.
-    pub(super) resumed: Option<Cursor>,
     /// Whether a sample was read, and selected or not, since the last failure.
     pub(super) has_read: bool,
     /// Whether all samples were read.
@@ -53,7 +51,6 @@ impl StreamConfig {
             buffer: self.buffer(self.rng(epoch)),
             inputs: 0,
             slice: None,
-            resumed: None,
             has_read: false,
             ended: false,
             note: None,
@@ -66,9 +63,7 @@ impl StreamConfig {
             numbered.sample.compact();
             numbered.sample.size()
         };
-        let new =
-            || Shuffle::new(self.shuffle, rng, admit).bounded(self.shuffle_bytes).counted(&self.shuffled);
-        (self.shuffle > 1).then(new)
+        (self.shuffle > 1).then(|| Shuffle::new(self.shuffle, rng, admit).counted(&self.shuffled))
     }
 }
 
@@ -134,17 +129,6 @@ impl PassReader {
     /// contradicts its index, an uninterrupted run met the same error and continued.
     pub(super) fn is_replaced(&self, error: &Error) -> bool {
         matches!(error.kind(), ErrorKind::Stale { .. }) && self.reader.is_replaced()
-    }
-
-    /// Whether the samples up to the state were read again as before: from the same open slices, which start
-    /// at the same numbers.
-    pub(super) fn is_resumed(&mut self) -> bool {
-        let (Some(from), Some(note)) = (&self.resumed, self.note.take()) else { return false };
-        let same =
-            |(before, now): (&OpenSlice, &OpenSlice)| (before.slice, before.start) == (now.slice, now.start);
-        note.length == from.length
-            && note.opened.len() >= from.open.len()
-            && from.open.iter().rev().zip(note.opened.iter().rev()).all(same)
     }
 
     /// Notes the slice of the sample that enters the buffer, if it is a new one.

@@ -2,13 +2,14 @@
 
 use super::config::{StreamConfig, StreamEpochs};
 use super::gate::Gate;
-use super::pass_reader::{NumberedSample, PassReader, SampleError};
-use super::resume;
+use super::pass_reader::{PassReader, SampleError};
+use super::resume::resumed_pass;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{InputOrigin, StageInput, StreamEvent, StreamFault, StreamNote, StreamStart};
 use crate::loader::policy::is_outage;
 use crate::panic::catch;
-use crate::state::{Cursor, StreamState, misfit};
+use crate::sample::Sample;
+use crate::state::{Cursor, StreamState};
 use crate::store::Budget;
 use crate::telemetry::log;
 use crate::wait;
@@ -30,10 +31,6 @@ pub(in crate::loader) struct StreamReader {
     following: Option<PassReader>,
     /// Where the first pass resumes, until it has started.
     resume_from: Option<Cursor>,
-    /// Number of samples that are read again, only to get to those after them.
-    to_replay: u64,
-    /// The last error among the samples that are read again.
-    replay_error: Option<Error>,
     /// Number of consecutive passes without a sample.
     empty_passes: u64,
     /// Whether a sample was read since the last failure, in an earlier pass.
@@ -74,8 +71,6 @@ impl StreamReader {
             current: None,
             following: None,
             resume_from: Some(start.clone()).filter(|start| start.taken > 0),
-            to_replay: 0,
-            replay_error: None,
             empty_passes: 0,
             has_read: false,
             pass_yield: PassYield::Nothing,
@@ -130,19 +125,8 @@ impl StreamReader {
             None => Ok(following.unwrap_or_else(|| self.stream.fresh(epoch))),
             Some(from) => {
                 // The pass has given samples before the restore, even if none is left.
-                self.pass_yield = PassYield::Samples;
-                if self.stream.is_bounded() {
-                    self.to_replay = from.taken;
-                    let mut replayed = self.stream.fresh(epoch);
-                    for opened in from.open.iter() {
-                        replayed.reader = replayed.reader.expecting(opened.slice, resume::version(opened));
-                    }
-                    replayed.resumed = Some(from);
-                    Ok(replayed)
-                } else {
-                    self.taken = from.taken;
-                    resume::resumed_pass(&self.stream, epoch, &from)
-                }
+                (self.pass_yield, self.taken) = (PassYield::Samples, from.taken);
+                resumed_pass(&self.stream, epoch, &from)
             }
         };
         let followed = self.next_epoch(self.pass).is_some();
@@ -180,9 +164,6 @@ impl StreamReader {
     /// Ends the pass. Returns an event if that is an error.
     fn end_pass(&mut self) -> Option<StreamEvent> {
         self.has_read |= self.current.take().is_some_and(|current| current.has_read);
-        if self.to_replay > 0 {
-            return Some(self.replay_differs());
-        }
         self.pass += 1;
         let failed = match self.pass_yield {
             PassYield::Samples => {
@@ -217,16 +198,6 @@ impl StreamReader {
         let what = format!("stream {} had no sample in {MAX_EMPTY_PASSES} epochs: {why}", self.stream.stream);
         let (pass, error) = (self.pass, ErrorKind::NoShards(what).into());
         Some(StreamEvent::Fault(StreamFault { pass, after_success: true, error }))
-    }
-
-    /// The error if samples that are read again differ from those before the restore.
-    fn replay_differs(&mut self) -> StreamEvent {
-        let why = self.replay_error.take().map_or("without an error".into(), |error| error.to_string());
-        let stream = self.stream.stream;
-        let why = format!(
-            "stream {stream} could not be read again as before the state was taken: {why}; restore it again"
-        );
-        self.fatal(misfit(why))
     }
 
     /// Ends the stream with an error.
@@ -271,8 +242,7 @@ impl StreamReader {
         }
     }
 
-    fn event(&mut self, numbered: NumberedSample, note: Option<Box<StreamNote>>) -> StreamEvent {
-        let NumberedSample { number: _, sample } = numbered;
+    fn event(&mut self, sample: Sample, note: Option<Box<StreamNote>>) -> StreamEvent {
         let position = sample.position();
         let origin = InputOrigin { pass: self.pass, position, taken: self.taken, note };
         StreamEvent::Input(StageInput { origin, sample })
@@ -317,18 +287,11 @@ impl StreamReader {
                 },
             };
             match ready!(current.poll_next(&self.stream, self.blocks, cx)) {
-                Some(Ok(_)) if self.to_replay > 0 => {
-                    self.to_replay -= 1;
-                    self.taken += 1;
-                    if self.to_replay == 0 && !current.is_resumed() {
-                        return Poll::Ready(Some(self.replay_differs()));
-                    }
-                }
                 Some(Ok(numbered)) => {
                     self.pass_yield = PassYield::Samples;
                     self.taken += 1;
                     let note = current.note.take();
-                    return Poll::Ready(Some(self.event(numbered, note)));
+                    return Poll::Ready(Some(self.event(numbered.sample, note)));
                 }
                 Some(Err(SampleError::Read(error))) if current.is_replaced(&error) => {
                     return Poll::Ready(Some(self.fatal(error)));
@@ -336,10 +299,6 @@ impl StreamReader {
                 // An outage is no damage of the data: without the missing samples, the sequence would be
                 // another one.
                 Some(Err(SampleError::Read(error))) if is_outage(error.kind()) => {
-                    return Poll::Ready(Some(self.fatal(error)));
-                }
-                // Nor may a sample be dropped now that was selected before the restore.
-                Some(Err(SampleError::Select(error))) if self.to_replay > 0 && is_outage(error.kind()) => {
                     return Poll::Ready(Some(self.fatal(error)));
                 }
                 Some(Err(error)) => {
@@ -351,12 +310,6 @@ impl StreamReader {
                         }
                         SampleError::Select(error) => error,
                     };
-                    // An error among samples that are read again was reported before the restore. If it is a
-                    // new one, the samples differ, which is noticed at the end.
-                    if self.to_replay > 0 {
-                        self.replay_error = Some(error);
-                        continue;
-                    }
                     if self.pass_yield == PassYield::Nothing {
                         self.pass_yield = PassYield::Errors;
                     }

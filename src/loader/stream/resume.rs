@@ -68,7 +68,6 @@ pub(super) fn resumed_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> 
         buffer: stream.buffer(rng).map(|buffer| buffer.holding(held_samples)),
         inputs,
         slice: Some(current.slice),
-        resumed: Some(from.clone()),
         has_read: false,
         ended: from.length.is_some(),
         note: None,
@@ -82,7 +81,6 @@ fn finished_pass(stream: &StreamConfig, epoch: u64, from: &Cursor) -> PassReader
         buffer: None,
         inputs: from.taken,
         slice: None,
-        resumed: Some(from.clone()),
         has_read: false,
         ended: true,
         note: None,
@@ -246,7 +244,7 @@ impl<'a> Refill<'a> {
 }
 
 /// The version of the shard when the state was taken.
-pub(super) fn version(opened: &OpenSlice) -> ObjectVersion {
+fn version(opened: &OpenSlice) -> ObjectVersion {
     ObjectVersion::new(opened.size, opened.version.as_deref())
 }
 

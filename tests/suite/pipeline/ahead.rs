@@ -294,7 +294,6 @@ fn steps_that_cannot_be_skipped_are_refused() {
         config,
         "no stage that changes the number of items",
     );
-    refused(at(counted().shuffle(3).shuffle_bytes(99), 1), config, "bound the buffer by `shuffle` alone");
     refused(at(counted(), 10), state, "10 steps are to be skipped, and the epoch has 9 more");
     refused(at(counted(), u64::MAX), state, "");
     // Skipping no steps needs no index.

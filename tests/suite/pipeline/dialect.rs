@@ -96,7 +96,6 @@ fn a_shuffle_is_the_same_in_a_pipeline() {
     let shuffled = same!(.shuffle(6).map(keys).batch(4));
     assert_ne!(shuffled, same!(.map(keys).batch(4)));
     same!(.filter(|sample| !sample.key().ends_with('2')).shuffle(6).map(keys).batch(4));
-    same!(.shuffle(6).shuffle_bytes(500).map(keys).batch(4));
 }
 
 #[test]

@@ -40,7 +40,6 @@ pub(super) struct Job {
     /// What the index knows: nothing, the sample counts, or also the offsets.
     pub(super) known: Known,
     pub(super) shuffle: usize,
-    pub(super) shuffle_bytes: Option<usize>,
     /// Selects samples whose remainder by the first number is not the second.
     pub(super) select: Option<(u64, u64)>,
     pub(super) ops: Vec<Op>,
@@ -83,7 +82,6 @@ fn document(item: u64) -> Vec<u64> {
 impl Job {
     pub(super) fn builder(&self, source: &Arc<VersionedSource>, topology: Topology) -> LoaderBuilder<Item> {
         let items = Loader::builder(self.dataset(source, topology)).shuffle(self.shuffle);
-        let items = self.shuffle_bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let items = match self.select {
             Some((by, rest)) => items.filter(move |sample| number(sample) % by != rest),
             None => items,
@@ -124,7 +122,6 @@ impl Job {
         let chosen = |sample: &Sample| self.select.is_none_or(|(by, rest)| number(sample) % by != rest);
         let selected = samples.filter(|sample| chosen(sample.as_ref().unwrap()));
         let shuffled = selected.pipeline().seed(self.seed, epoch, stream as u64).shuffle(self.shuffle);
-        let shuffled = shuffled.shuffle_bytes(self.shuffle_bytes.unwrap_or(usize::MAX));
         let mut items: Vec<std::result::Result<u64, String>> =
             shuffled.results().map(|sample| Ok(number(&sample.unwrap()))).collect();
         for op in &self.ops {
@@ -243,7 +240,7 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
     let rows = (1usize..9, prop::option::of(Just(7u64)), 2u64..9);
     let last = prop_oneof![Just(LastBatch::Keep), Just(LastBatch::Drop), Just(LastBatch::Pad)];
     let known = prop_oneof![2 => Just(Known::Nothing), 1 => Just(Known::Counts), 2 => Just(Known::Places)];
-    let shuffle = (prop_oneof![Just(0usize), 2usize..20], prop::option::weighted(0.2, 100usize..3000));
+    let shuffle = prop_oneof![Just(0usize), 2usize..20];
     (
         (prop::collection::vec(0usize..14, 4..9), prop::sample::select(vec![1usize, 2, 4]), 0u64..1000),
         (known, shuffle, prop::option::weighted(0.4, (2u64..5, 0u64..2))),
@@ -252,7 +249,7 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
     )
         .prop_map(
             |((sizes, streams, seed), (known, shuffle, select), (ops, rows), (last, endless, epoch))| {
-                let ((shuffle, bytes), counted) = (shuffle, known != Known::Nothing);
+                let counted = known != Known::Nothing;
                 let is_counting = |op: &Op| !matches!(op, Op::Add(_) | Op::Fail(..));
                 // Where the lengths of streams are known, epochs end differently, which `steps` tests.
                 let unknown = rows.is_some() || select.is_some() || ops.iter().any(is_counting);
@@ -260,21 +257,7 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
                 // Every stream needs a sample.
                 let enough = !counted || sizes.iter().sum::<usize>() >= streams;
                 let sizes = if enough { sizes } else { vec![5; 4] };
-                let shuffle_bytes = bytes.filter(|_| shuffle > 1);
-                Job {
-                    sizes,
-                    streams,
-                    seed,
-                    known,
-                    shuffle,
-                    shuffle_bytes,
-                    select,
-                    ops,
-                    rows,
-                    last,
-                    endless,
-                    epoch,
-                }
+                Job { sizes, streams, seed, known, shuffle, select, ops, rows, last, endless, epoch }
             },
         )
 }

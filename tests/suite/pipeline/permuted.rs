@@ -16,7 +16,6 @@ const SIZES: [usize; 3] = [5, 9, 7];
 #[derive(Debug, Clone)]
 enum Setting {
     Shuffle(usize),
-    ShuffleBytes(usize),
     Threads(usize),
     Cores(usize),
     Size(usize),
@@ -38,13 +37,12 @@ use Setting::*;
 impl Setting {
     /// Whether it is an option of a dataset, which is set before [`Loader::mix`].
     fn is_of_dataset(&self) -> bool {
-        matches!(self, Shuffle(_) | ShuffleBytes(_) | Name(_) | Weight(_) | Passes(_))
+        matches!(self, Shuffle(_) | Name(_) | Weight(_) | Passes(_))
     }
 
     fn set<T, B>(&self, builder: LoaderBuilder<T, B>) -> LoaderBuilder<T, B> {
         match self {
             Shuffle(size) => builder.shuffle(*size),
-            ShuffleBytes(bytes) => builder.shuffle_bytes(*bytes),
             Threads(threads) => builder.threads(*threads),
             Cores(cores) => builder.cores(*cores),
             Size(size) => builder.batch(*size),
@@ -152,7 +150,6 @@ fn setting() -> impl Strategy<Value = Setting> {
     use LastBatch::{Drop, Keep, Pad, Repeat};
     prop_oneof![
         (0usize..6).prop_map(Shuffle),
-        prop_oneof![Just(0), Just(100)].prop_map(ShuffleBytes),
         (0usize..3).prop_map(Threads),
         (1usize..3).prop_map(Cores),
         (0usize..5).prop_map(Size),

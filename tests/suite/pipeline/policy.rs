@@ -320,9 +320,8 @@ fn the_rest_of_a_damaged_shard_is_skipped_on_request() {
 fn an_abandoned_shard_stays_abandoned_after_a_restore() {
     let source = source();
     let policy = || OnError::skip(Failures::all()).rest_of_shard(true);
-    for (shuffle, bytes) in [(0, None), (6, None), (6, Some(3000))] {
+    for shuffle in [0, 6] {
         let items = numbers(dataset(&source, rank(0, 1))).on_error(policy()).shuffle(shuffle).threads(0);
-        let items = bytes.into_iter().fold(items, LoaderBuilder::shuffle_bytes);
         let loader = items.batch(2).build().unwrap();
         let whole = all(loader.epoch(0), usize::MAX);
         for (at, (_, state)) in whole.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::{VersionedSource, all, cause, errors, failing, good, next, number, nu
 use crate::support::Every;
 use crate::support::versioned_source::counts;
 use proptest::prelude::*;
-use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, Stage};
+use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, SavedStage, Stage};
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result, State};
@@ -116,6 +116,47 @@ fn groups_resume_anywhere() {
         };
         resumes(loader, &format!("groups of {most} {partial:?} {adjacent}"));
     }
+}
+
+/// Gives each input several times, from its numbers alone: it needs no input again.
+#[derive(Debug, Default)]
+struct Repeated {
+    item: u64,
+    left: u64,
+}
+
+impl Stage<u64> for Repeated {
+    type Out = u64;
+
+    fn push(&mut self, item: u64) -> Option<Result<u64>> {
+        (self.item, self.left) = (item, item % 7);
+        None
+    }
+
+    fn pull(&mut self) -> Option<Result<u64>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(Ok(10 * self.item + self.left))
+    }
+
+    fn save(&self) -> Option<SavedStage> {
+        Some(SavedStage { inputs: 0, numbers: vec![self.item, self.left] })
+    }
+
+    fn restore(&mut self, saved: &SavedStage) -> Result<()> {
+        (self.item, self.left) = (saved.numbers[0], saved.numbers[1]);
+        Ok(())
+    }
+}
+
+/// The digest covers the position of each item: that of the sample of its input.
+#[test]
+fn items_that_a_restored_stage_gives_before_an_input_keep_their_positions() {
+    let source = VersionedSource::of(&SIZES);
+    let loader = |topology, batch, threads, indexed| {
+        let items = items(&source, topology, indexed).stage("repeated", Repeated::default);
+        items.threads(threads).on_error(policy()).batch(batch).build().unwrap()
+    };
+    resumes(loader, "repeated");
 }
 
 #[test]

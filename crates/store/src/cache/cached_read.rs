@@ -1,7 +1,7 @@
 //! The face of a read through the cache: begins it, and turns it into a stream.
 
 use super::prefetch;
-use super::reader::CacheReader;
+use super::reader::{CacheReader, is_small};
 use super::room::Eviction;
 use super::state::CacheState;
 use crate::fetch::FetchTarget;
@@ -59,7 +59,8 @@ impl CachedRead {
     /// when the budget allows it. Later calls do nothing. The fetch stops when this, or the stream that it
     /// becomes, is dropped.
     pub(crate) fn begin_ahead(&mut self) -> Result<()> {
-        if self.opening.is_none() && self.cache.prefetch.max_bytes() > 0 && !self.is_scattered {
+        let is_part = self.is_scattered || is_small(&self.cache, &self.target, self.known.as_ref());
+        if self.opening.is_none() && self.cache.prefetch.max_bytes() > 0 && !is_part {
             let (reader, known) = (self.reader(), self.known.take());
             let (sender, reader_comes) = oneshot::channel();
             self.opening = Some(runtime::spawn(prefetch::open_ahead(reader, known, reader_comes))?);

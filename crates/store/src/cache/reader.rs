@@ -104,8 +104,8 @@ impl CacheReader {
         known: Option<ObjectVersion>,
         is_scattered: bool,
     ) -> Result<CacheReader> {
-        let (block_size, Range { start, end }) = (self.cache.block_size, self.target.wanted.clone());
-        let is_small = known.is_none() && end - start <= block_size / SMALL_DIVISOR;
+        let (block_size, start) = (self.cache.block_size, self.target.wanted.start);
+        let is_small = is_small(&self.cache, &self.target, known.as_ref());
         let known = self.target.expected.clone().or(known);
         // Of a short range, the version is no cheaper than the bytes.
         if !is_small || known.is_some() || !self.cache.revalidate {
@@ -423,6 +423,12 @@ impl CacheReader {
         *self = CacheReader { key: self.key.take(), may_block, eviction, ..reader };
         Ok(())
     }
+}
+
+/// Whether this part of an object is not worth fetching its blocks.
+pub(super) fn is_small(cache: &CacheState, target: &FetchTarget, known: Option<&ObjectVersion>) -> bool {
+    let Range { start, end } = target.wanted;
+    known.is_none() && end - start <= cache.block_size / SMALL_DIVISOR
 }
 
 /// Asks the source for the current version of the object.

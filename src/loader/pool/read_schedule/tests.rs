@@ -1,5 +1,5 @@
 use super::*;
-use crate::loader::pool::chunk::ChunkItem;
+use crate::loader::event::StreamEvent;
 use crate::loader::pool::chunk_length::{
     FIRST_SAMPLES, LONG, MAX_BYTES_WITHOUT_MEMORY, MAX_ROW_BYTES, QUICK, SHORT,
 };
@@ -35,7 +35,7 @@ fn begin(schedule: &mut ReadSchedule<char, u64>, samples: usize) -> Option<Chunk
 }
 
 fn end(schedule: &mut ReadSchedule<char, u64>, id: ChunkId, samples: usize) {
-    let items = (0..samples).map(|_| ChunkItem::Input(id.number)).collect();
+    let items = (0..samples).map(|_| StreamEvent::Input(id.number)).collect();
     let chunk = Chunk { items, outputs: samples, memory: roomy().reserve(0, &Gauge::default()) };
     schedule.finish(id, chunk, samples, Duration::ZERO);
 }
@@ -43,7 +43,7 @@ fn end(schedule: &mut ReadSchedule<char, u64>, id: ChunkId, samples: usize) {
 fn taken(schedule: &mut ReadSchedule<char, u64>, source: usize) -> Option<u64> {
     match schedule.take(source) {
         NextChunk::Ready(chunk) => match chunk.items.first() {
-            Some(ChunkItem::Input(number)) => Some(*number),
+            Some(StreamEvent::Input(number)) => Some(*number),
             _ => None,
         },
         NextChunk::Pending | NextChunk::Ended => None,

@@ -60,6 +60,22 @@ fn a_short_range_is_requested_as_it_is() {
     }
 }
 
+#[test]
+fn a_short_range_that_is_opened_ahead_is_requested_as_it_is() {
+    for prefetch in [0, 1 << 20] {
+        let fixture = CacheFixture::with(|cache| cache.revalidate(false).prefetch(prefetch));
+        let mut body = fixture.store.open_range(URL, 2010..2050, &ObjectVersion::any()).unwrap();
+        body.begin();
+        while fixture.source.0.lock().unwrap().requested.is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(body.read_all().unwrap() == fixture.content[2010..2050]);
+        fixture.cache.flush();
+        assert_only(fixture.source.requested(), 2010..2050);
+        assert_eq!(fixture.numbers(), [0; 0]);
+    }
+}
+
 /// Several runs of missing blocks: each is fetched once, whatever lies between them.
 #[test]
 fn what_is_missing_is_fetched_between_what_is_there() {
