@@ -53,10 +53,13 @@ impl Selection {
 
     /// Whether the sample of this number in the archive was selected.
     pub(super) fn contains(&self, stored: u64) -> bool {
-        let next = self.runs.partition_point(|run| run.stored <= stored);
-        next.checked_sub(1)
-            .and_then(|last| self.runs.get(last))
-            .is_some_and(|run| stored - run.stored < run.count)
+        self.number_of(stored).is_some()
+    }
+
+    /// The number among the selected samples of a sample of the archive.
+    pub(super) fn number_of(&self, stored: u64) -> Option<u64> {
+        let run = self.runs.get(self.runs.partition_point(|run| run.stored <= stored).checked_sub(1)?)?;
+        (stored - run.stored < run.count).then(|| run.selected + (stored - run.stored))
     }
 
     /// The stored numbers from the first to the last of some selected samples.

@@ -93,6 +93,16 @@ impl ShardIndex {
         }
     }
 
+    /// The number of a sample among those of the index, by its number in the archive: the inverse of
+    /// [`position_of`](ShardIndex::position_of). `None` if the index has no such sample.
+    #[must_use]
+    pub fn number_of(&self, position: u64) -> Option<u64> {
+        match &self.selection {
+            Some(selection) => selection.number_of(position),
+            None => (position < self.samples).then_some(position),
+        }
+    }
+
     /// The size of the stored object in bytes, if known.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {

@@ -36,6 +36,7 @@ mod promises;
 mod refill;
 mod replicas;
 mod restore;
+mod samplers;
 mod secrets;
 mod sequence;
 mod state_format;
