@@ -3,7 +3,8 @@
 //! `cargo bench --bench single -- DIRECTORY [COUNT]` reads the shards of a directory by its `index.json` and
 //! `index.json.shkeys`, which `shardstream index build --keys` writes, and prints a line for each way: its
 //! name, the microseconds of the first sample, with everything that is opened before it, and those of each of
-//! COUNT random ones. `benches/compare/single.py` writes such a directory, and runs this beside Python's `wids`.
+//! COUNT random ones. `benches/compare/single.py` writes such a directory, and runs this beside Python's
+//! `wids`.
 
 use shardstream::index::KeyIndex;
 use shardstream::prelude::*;

@@ -46,7 +46,7 @@ def read_wids(directory, count):
 
     index = f"{directory}/index.json"
     start = time.perf_counter()
-    dataset = wids.ShardListDataset(index, keep=True, cache_size=1 << 40, transformations=[])
+    dataset = wids.ShardListDataset(index, keep=True, lru_size=200, transformations=[])
     numbers = [random.Random(0).randrange(len(dataset)) for _ in range(count)]
     dataset[numbers[0]][".bin"].read()
     first = time.perf_counter() - start

@@ -5,8 +5,8 @@ use shardstream::index::KeyIndex;
 
 /// A document with the right checksums for its parts: otherwise few inputs would pass the checks.
 ///
-/// The first byte is the number of bits that choose a block, the next one the length of a sample's number, and
-/// the third the number of keys. Two bytes for each block say where it ends. The rest are entries.
+/// The first byte is the number of bits that choose a block, the next one the length of a sample's number,
+/// and the third the number of keys. Two bytes for each block say where it ends. The rest are entries.
 fn document(bytes: &[u8]) -> Option<Vec<u8>> {
     let ([bits, length, keys], rest) = bytes.split_first_chunk::<3>()?;
     let (bits, each) = (bits % 4, 8 + usize::from(*length));

@@ -5,7 +5,7 @@ use super::side::ResolvedSide;
 use super::versions::Versions;
 use super::{Dataset, DatasetState, Shards, Side};
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{AutoIndex, Index, ShardIndex};
+use crate::index::{AutoIndex, DatasetPart, Index, ShardIndex};
 use crate::plan::{Plan, Sampler, check_enough};
 use crate::store::Store;
 use crate::tar::Limits;
@@ -144,6 +144,35 @@ impl DatasetBuilder {
         self
     }
 
+    /// Reads only this part of the samples: a fraction for experiments, or one side of a split into training
+    /// and validation. It needs an [index](DatasetBuilder::index), and nothing is read to choose it, so that
+    /// lengths, steps and each rank's share are exact. Default: all.
+    ///
+    /// The samples keep their [positions](crate::Sample::position), and with them their random numbers. With
+    /// [`only`](DatasetBuilder::only), it is a part of those shards.
+    ///
+    /// ```
+    /// use shardstream::index::{AutoIndex, DatasetPart};
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(20).build()?;
+    /// # (0..40).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+    /// # writer.finish()?;
+    /// # let pattern = format!("{}/train-*.tar", dir.path().display());
+    /// // let pattern = "gs://bucket/train-*.tar";
+    /// let dataset = Dataset::builder(pattern).auto_index(AutoIndex::beside());
+    /// let train = dataset.clone().part(DatasetPart::fraction(0.0..0.9)).build()?;
+    /// let val = dataset.part(DatasetPart::fraction(0.9..1.0)).build()?;
+    /// assert_eq!((train.len(), val.len()), (Some(36), Some(4)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn part(mut self, part: DatasetPart) -> Self {
+        self.shards.part = Some(part);
+        self
+    }
+
     /// Compares each sample with its CRC-32C in the [index](DatasetBuilder::index). A difference is
     /// [an error](ErrorKind::SampleChecksum). Default: no.
     ///
@@ -264,14 +293,16 @@ impl DatasetBuilder {
     /// Expands the pattern (which lists a directory or bucket where it has wildcards, and blocks) and deals
     /// the shards.
     ///
-    /// # Errors A pattern that is malformed or matches nothing, fewer shards than streams, a number of
-    /// streams that the ranks cannot share evenly, a missing topology in a job of several ranks,
+    /// # Errors
+    /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
+    /// the ranks cannot share evenly, a missing topology in a job of several ranks,
     /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0 or with
     /// [`unsorted`](Limits::unsorted), [`checksums`](DatasetBuilder::checksums) without an index that has
     /// them, two indexes, [`keep_shards`](DatasetBuilder::keep_shards) of shards that are
-    /// [drawn](DatasetBuilder::resample_shards), a [sampler](DatasetBuilder::sampler) with an order of shards,
-    /// without an index or with another number of samples, a [side](DatasetBuilder::join) with another number of shards
-    /// or options that make no sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// [drawn](DatasetBuilder::resample_shards), a [sampler](DatasetBuilder::sampler) with an order of
+    /// shards, without an index or with another number of samples, a [side](DatasetBuilder::join) with
+    /// another number of shards or options that make no sense, or what
+    /// [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
@@ -350,8 +381,8 @@ fn check_places(index: &Index) -> Result<()> {
         return Ok(());
     };
     let what = "`sampler`: the index does not say where the samples of this shard are, so that it would be \
-                read from its beginning for each sample; give an index with layouts (not `Index::counts`), and \
-                write compressed shards without compression";
+                read from its beginning for each sample; give an index with layouts (not `Index::counts`), \
+                and write compressed shards without compression";
     Err(Error::from(ErrorKind::Config(what.into())).in_shard(shard.url()))
 }
 

@@ -3,7 +3,7 @@
 use super::reader::ShardReader;
 use super::{Dataset, Versions};
 use crate::error::{Error, ErrorKind, FailureClass, Result};
-use crate::index::KeyIndex;
+use crate::index::{KeyIndex, outdated};
 use crate::plan::Slice;
 use crate::sample::{Position, Sample};
 use crate::secret_url::SecretUrl;
@@ -16,7 +16,7 @@ const GAP: u64 = 1 << 20;
 const LOCAL_GAP: u64 = 64 << 10;
 
 /// A sample of a shard of the plan, by its number in the index.
-type Place = (usize, u64);
+type PlannedSample = (usize, u64);
 
 impl Dataset {
     /// Reads one sample again, by the [position](Sample::position) that it had: to look at what a loss, an
@@ -146,7 +146,7 @@ impl Dataset {
         Ok(Position { shard: here as u64, sample, ..Position::default() })
     }
 
-    fn place_of(&self, position: Position) -> Result<Place> {
+    fn place_of(&self, position: Position) -> Result<PlannedSample> {
         let config = |what: String| Error::from(ErrorKind::Config(what));
         let Position { shard, sample, .. } = position;
         let planned = usize::try_from(shard).ok().and_then(|shard| self.0.shards.numbers.planned(shard));
@@ -165,7 +165,7 @@ impl Dataset {
         Ok((planned, number))
     }
 
-    fn read_place(&self, place: Place, position: Position) -> Result<Sample> {
+    fn read_place(&self, place: PlannedSample, position: Position) -> Result<Sample> {
         let mut found = None;
         self.read_places(&[place], position, |_, sample| found = Some(sample))?;
         found.ok_or_else(|| ErrorKind::Stopped.into())
@@ -174,13 +174,15 @@ impl Dataset {
     /// Reads the samples at these places, which are sorted and distinct. Those near each other are one range.
     fn read_places(
         &self,
-        places: &[Place],
+        places: &[PlannedSample],
         Position { epoch, dataset, .. }: Position,
         mut take: impl FnMut(usize, Sample),
     ) -> Result<()> {
-        let near = |one: &Place, next: &Place| one.0 == next.0 && self.is_near(one.0, one.1 + 1..next.1);
-        let runs: Vec<&[Place]> = places.chunk_by(near).collect();
-        let slice = |run: &&[Place]| {
+        let near = |one: &PlannedSample, next: &PlannedSample| {
+            one.0 == next.0 && self.is_near(one.0, one.1 + 1..next.1)
+        };
+        let runs: Vec<&[PlannedSample]> = places.chunk_by(near).collect();
+        let slice = |run: &&[PlannedSample]| {
             let ((shard, first), (_, last)) = (run.first()?, run.last()?);
             Some(Slice { shard: *shard, samples: *first..last + 1 })
         };
@@ -307,7 +309,8 @@ impl IndexedDataset {
     /// # Errors
     /// Those of [`get`](IndexedDataset::get), of one of the samples.
     pub fn get_many(&self, numbers: &[u64]) -> Result<Vec<Sample>> {
-        let asked = numbers.iter().map(|number| self.place(*number)).collect::<Result<Vec<Place>>>()?;
+        let asked =
+            numbers.iter().map(|number| self.place(*number)).collect::<Result<Vec<PlannedSample>>>()?;
         let mut places = asked.clone();
         places.sort_unstable();
         places.dedup();
@@ -321,12 +324,12 @@ impl IndexedDataset {
             }
             Err(error) => return Err(error),
         }
-        let sample = |place: &Place| found.get(places.binary_search(place).ok()?).cloned();
+        let sample = |place: &PlannedSample| found.get(places.binary_search(place).ok()?).cloned();
         asked.iter().map(|place| sample(place).ok_or_else(|| ErrorKind::Stopped.into())).collect()
     }
 
     /// The shard of the plan that has the sample of this number, and its number there.
-    fn place(&self, number: u64) -> Result<Place> {
+    fn place(&self, number: u64) -> Result<PlannedSample> {
         if number >= self.len() {
             let what = format!("there is no sample {number}: the dataset has {}, counted from 0", self.len());
             return Err(ErrorKind::Config(what).into());
@@ -334,9 +337,4 @@ impl IndexedDataset {
         let shard = self.starts.partition_point(|start| *start <= number).saturating_sub(1);
         Ok((shard, number - self.starts.get(shard).copied().unwrap_or_default()))
     }
-}
-
-fn outdated(what: &str, shard: &SecretUrl) -> Error {
-    let what = format!("the key index {what}: build it again (`shardstream index build --keys`)");
-    Error::from(ErrorKind::Index(what)).in_shard(shard)
 }

@@ -3,9 +3,9 @@
 //! ```text
 //! 89 53 48 4b 45 59 0d 0a   magic number
 //! 01                        version of the form
-//! head                      26 bytes: the number of keys (8) and the length of `shards` (8), the number of
-//!                           bits that choose a block (1), the length of a sample's number (1), the CRC-32C of
-//!                           `blocks` (4), and that of everything before it (4)
+//! head                      26 bytes: the number of keys (8) and the length of `shards` (8), the number
+//!                           of bits that choose a block (1), the length of a sample's number (1), the
+//!                           CRC-32C of `blocks` (4), and that of everything before it (4)
 //! shards                    the shards as a compact index, without layouts
 //! blocks                    for each block the number of entries up to its end (8), and their CRC-32C (4)
 //! entries                   for each key its hash (8), and the number of its sample in all shards
@@ -247,6 +247,17 @@ impl KeyTable {
         }
         let entries = self.layout.read_entries(block.get(first * each..).unwrap_or_default());
         let numbers: Vec<u64> = entries.take_while(|(of, _)| *of == hash).map(|(_, number)| number).collect();
+        self.checked(numbers)
+    }
+
+    /// The numbers of the samples whose keys have a hash of which `is_wanted` is true.
+    pub(super) fn numbers_of(&self, is_wanted: impl Fn(u64) -> bool) -> Result<Vec<u64>> {
+        let entries = self.entries(0..self.layout.keys)?;
+        let entries = self.layout.read_entries(&entries).filter(|(hash, _)| is_wanted(*hash));
+        self.checked(entries.map(|(_, number)| number).collect())
+    }
+
+    fn checked(&self, numbers: Vec<u64>) -> Result<Vec<u64>> {
         match numbers.iter().any(|number| *number >= self.layout.keys) {
             true => damaged("a number is greater than that of samples"),
             false => Ok(numbers),

@@ -5,12 +5,13 @@ use super::key_table::{KeyTable, TableLayout, damaged};
 use super::relative_url::directory;
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
-use crate::secret_url::without_secrets;
+use crate::secret_url::{SecretUrl, without_secrets};
 use crate::state::hash_texts;
 use crate::store::{ObjectVersion, Store, write_to};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Suffix of the names of saved key indexes.
@@ -78,7 +79,8 @@ impl KeyIndex {
     }
 
     /// Opens a key index that was [saved](KeyIndex::save). Reads the list of shards and a table of 12 bytes
-    /// for some 500 keys; a look-up then reads 5 to 12 KB more. A document of up to 16 MiB is read as a whole.
+    /// for some 500 keys; a look-up then reads 5 to 12 KB more. A document of up to 16 MiB is read as a
+    /// whole.
     ///
     /// # Errors
     /// [`ErrorKind::Index`] if the document is no key index, or is damaged, and the errors of
@@ -195,8 +197,8 @@ impl KeyIndex {
         let ((first, at), (shard, sample)) = (keys.place(first), keys.place(later));
         let url = |shard: usize| keys.index().at(shard).map(|shard| &shard.url);
         let what = format!(
-            "its sample {sample} has the key of sample {at} of {}, or one of the same hash: keys must be unique \
-             across all shards",
+            "its sample {sample} has the key of sample {at} of {}, or one of the same hash: keys must be \
+             unique across all shards",
             url(first).map_or_else(|| "".into(), |url| url.shown())
         );
         let error = Error::from(ErrorKind::Index(what));
@@ -204,6 +206,46 @@ impl KeyIndex {
             Some(url) => error.in_shard(url),
             None => error,
         })
+    }
+
+    /// The numbers of the samples whose keys have a hash in this part of all hashes, by shard.
+    pub(super) fn numbers_between(&self, part: &Range<f64>) -> Result<Vec<Vec<u64>>> {
+        let bound = |part: f64| (part * 2.0_f64.powi(64)) as u128;
+        let hashes = bound(part.start)..bound(part.end);
+        let mut found = vec![Vec::new(); self.index().len()];
+        for number in self.0.table.numbers_of(|hash| hashes.contains(&u128::from(hash)))? {
+            let (shard, sample) = self.place(number);
+            found[shard].push(sample);
+        }
+        Ok(found)
+    }
+
+    /// The numbers in `shard`, the entry of this number in another index, of its samples among `by_shard`,
+    /// sorted.
+    pub(super) fn numbers_in(
+        &self,
+        shard: &ShardIndex,
+        number: usize,
+        by_shard: &[Vec<u64>],
+    ) -> Result<Vec<u64>> {
+        let known = self.index().get(shard.url());
+        let is_known = |at: &usize| match (known, self.index().at(*at)) {
+            (Some(known), Some(entry)) => std::ptr::eq(known, entry),
+            _ => false,
+        };
+        let at = std::iter::once(number).chain(0..self.index().len()).find(is_known);
+        let (Some(known), Some(numbers)) = (known, at.and_then(|at| by_shard.get(at))) else {
+            return Err(outdated("does not know this shard", &shard.url));
+        };
+        if known.stored_samples() != shard.stored_samples()
+            || known.object().compare(&shard.object()).is_different()
+        {
+            return Err(outdated("is older than this shard or its index", &shard.url));
+        }
+        let here = |number: &u64| shard.number_of(known.position_of(*number)?);
+        let mut numbers: Vec<u64> = numbers.iter().filter_map(here).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
     }
 
     /// The shard of a sample, and its number there, by its number in all shards.
@@ -269,6 +311,12 @@ impl KeyIndexBuilder {
         let samples = self.hashes.len() as u64;
         KeyIndex::new(self.shards.into_iter().collect(), KeyTable::new(self.hashes, samples))
     }
+}
+
+/// The error of a key index that is not of this shard as it is now.
+pub(crate) fn outdated(what: &str, shard: &SecretUrl) -> Error {
+    let what = format!("the key index {what}: build it again (`shardstream index build --keys`)");
+    Error::from(ErrorKind::Index(what)).in_shard(shard)
 }
 
 /// The hash of a key.

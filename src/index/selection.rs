@@ -30,6 +30,35 @@ struct SelectionRun {
 }
 
 impl Selection {
+    /// The samples in these ranges, which ascend, of the selected samples of `of`, or of all `stored` samples
+    /// of an archive.
+    pub(super) fn narrowed(
+        name: Arc<str>,
+        of: Option<&Selection>,
+        stored: u64,
+        ranges: &[Range<u64>],
+    ) -> Self {
+        let all = [SelectionRun { stored: 0, selected: 0, count: stored }];
+        let of = of.map_or(&all[..], |selection| &selection.runs);
+        let (mut runs, mut selected): (Vec<SelectionRun>, u64) = (Vec::new(), 0);
+        for range in ranges {
+            let first = of.partition_point(|run| run.selected + run.count <= range.start);
+            let inside = of.get(first..).unwrap_or_default().iter();
+            for run in inside.take_while(|run| run.selected < range.end) {
+                let start = range.start.max(run.selected);
+                let count = range.end.min(run.selected + run.count) - start;
+                let stored = run.stored + (start - run.selected);
+                match runs.last_mut() {
+                    Some(last) if last.stored + last.count == stored => last.count += count,
+                    _ if count > 0 => runs.push(SelectionRun { stored, selected, count }),
+                    _ => {}
+                }
+                selected += count;
+            }
+        }
+        Selection { name, runs, stored, selected }
+    }
+
     /// The name of the filter.
     pub(super) fn name(&self) -> &str {
         &self.name

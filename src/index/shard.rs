@@ -45,6 +45,16 @@ impl ShardIndex {
         }
     }
 
+    /// The same shard with only the samples in these ranges, which ascend. `name` says which they are.
+    pub(super) fn narrowed(&self, name: Arc<str>, ranges: &[Range<u64>]) -> Self {
+        if ranges.len() == 1 && ranges.first() == Some(&(0..self.samples)) {
+            return self.clone();
+        }
+        let stored = self.stored_samples();
+        let selection = Selection::narrowed(name, self.selection.as_deref(), stored, ranges);
+        self.clone().with_selection(selection)
+    }
+
     /// The same shard with only the selected samples.
     pub(super) fn with_selection(self, selection: Selection) -> Self {
         ShardIndex { samples: selection.selected(), selection: Some(Arc::new(selection)), ..self }

@@ -192,9 +192,8 @@ mod tests {
             counts in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5], 0..300),
             shuffled: bool, start in 0u64..700, length in 0u64..700,
         ) {
-            let order = EpochOrder::new(
-                counts.len(), shuffled.then_some(OrderKey { purpose: Purpose::Shards, dataset: 3, seed: 1, epoch: 2 }), Some(&counts),
-            );
+            let key = OrderKey { purpose: Purpose::Shards, dataset: 3, seed: 1, epoch: 2 };
+            let order = EpochOrder::new(counts.len(), shuffled.then_some(key), Some(&counts));
             let row = (0..order.len()).map(|number| order.at(number));
             let row = row.flat_map(|shard| (0..counts[shard]).map(move |sample| (shard, sample)));
             let expected: Vec<_> = row.skip(start as usize).take(length as usize).collect();

@@ -20,10 +20,10 @@ use std::sync::Arc;
 /// An epoch takes 24 bytes of memory for each sample that a process reads, and a permutation 4 more for each
 /// sample of the dataset.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Sampler(Choice);
+pub struct Sampler(SampleChoice);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Choice {
+enum SampleChoice {
     Permuted,
     Weighted {
         /// The sums of the weights up to each sample, in units of the last one's 2⁻⁵³.
@@ -40,13 +40,14 @@ impl Sampler {
     /// Every sample once in each epoch, in a random order of the seed and the epoch.
     #[must_use]
     pub fn permuted() -> Self {
-        Sampler(Choice::Permuted)
+        Sampler(SampleChoice::Permuted)
     }
 
     /// `draws` samples in each epoch, drawn with replacement with probabilities that are proportional to
     /// these weights, one for each sample of the dataset.
     ///
-    /// If a sample is drawn twice in an epoch, it has the same [random numbers](crate::Sample::rng) both times.
+    /// If a sample is drawn twice in an epoch, it has the same [random numbers](crate::Sample::rng) both
+    /// times.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] for a weight that is negative or no number, for weights whose sum is 0 or too
@@ -69,38 +70,38 @@ impl Sampler {
             return config("`Sampler::weighted`: 0 draws give no samples".into());
         }
         let sums = sums.into_iter().map(|upto| (upto / sum * WHOLE) as u64).collect();
-        Ok(Sampler(Choice::Weighted { sums, draws }))
+        Ok(Sampler(SampleChoice::Weighted { sums, draws }))
     }
 
     /// The samples with these numbers, in this order in each epoch: a part of a dataset, a curriculum, or the
     /// result of a sampler of your own. A number may occur more than once.
     #[must_use]
     pub fn listed(samples: impl Into<Arc<[u64]>>) -> Self {
-        Sampler(Choice::Listed(samples.into()))
+        Sampler(SampleChoice::Listed(samples.into()))
     }
 
     /// Number of positions of an epoch, of a dataset of `samples` samples.
     #[must_use]
     pub fn positions(&self, samples: u64) -> u64 {
         match &self.0 {
-            Choice::Permuted => samples,
-            Choice::Weighted { draws, .. } => *draws,
-            Choice::Listed(list) => list.len() as u64,
+            SampleChoice::Permuted => samples,
+            SampleChoice::Weighted { draws, .. } => *draws,
+            SampleChoice::Listed(list) => list.len() as u64,
         }
     }
 
     /// Whether each epoch has every sample once.
     pub(crate) fn is_permutation(&self) -> bool {
-        self.0 == Choice::Permuted
+        self.0 == SampleChoice::Permuted
     }
 
     /// Checks that the sampler is of a dataset of `samples` samples.
     pub(super) fn check(&self, samples: u64) -> Result<()> {
         let what = match &self.0 {
-            Choice::Weighted { sums, .. } if sums.len() as u64 != samples => {
+            SampleChoice::Weighted { sums, .. } if sums.len() as u64 != samples => {
                 format!("there are {} weights for {samples} samples", sums.len())
             }
-            Choice::Listed(list) => match list.iter().find(|sample| **sample >= samples) {
+            SampleChoice::Listed(list) => match list.iter().find(|sample| **sample >= samples) {
                 Some(sample) => format!("it lists sample {sample}, and there are {samples}, counted from 0"),
                 None => return Ok(()),
             },
@@ -123,13 +124,13 @@ impl Sampler {
         });
         let OrderKey { dataset, seed, epoch, .. } = key;
         (first..self.positions(samples)).step_by(step.max(1)).map(move |position| match (&self.0, &order) {
-            (Choice::Listed(list), _) => list[position as usize],
-            (Choice::Weighted { sums, .. }, _) => {
+            (SampleChoice::Listed(list), _) => list[position as usize],
+            (SampleChoice::Weighted { sums, .. }, _) => {
                 let drawn = Rng::of_dataset(dataset, Purpose::Samples, seed, epoch, position)
                     .below(sums.last().copied().unwrap_or_default());
                 sums.partition_point(|sum| *sum <= drawn) as u64
             }
-            (Choice::Permuted, order) => {
+            (SampleChoice::Permuted, order) => {
                 order.as_ref().map_or(position, |order| order.at(position as usize) as u64)
             }
         })
@@ -138,9 +139,9 @@ impl Sampler {
     /// A text that differs for samplers that choose other samples. `hash` hashes numbers.
     pub(crate) fn fingerprint(&self, hash: impl Fn(&[u64]) -> u64) -> String {
         match &self.0 {
-            Choice::Permuted => "permuted".into(),
-            Choice::Weighted { sums, draws } => format!("weighted {draws} {:016x}", hash(sums)),
-            Choice::Listed(list) => format!("listed {} {:016x}", list.len(), hash(list)),
+            SampleChoice::Permuted => "permuted".into(),
+            SampleChoice::Weighted { sums, draws } => format!("weighted {draws} {:016x}", hash(sums)),
+            SampleChoice::Listed(list) => format!("listed {} {:016x}", list.len(), hash(list)),
         }
     }
 }
@@ -148,11 +149,11 @@ impl Sampler {
 impl fmt::Debug for Sampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Choice::Permuted => f.write_str("Sampler::permuted()"),
-            Choice::Weighted { sums, draws } => {
+            SampleChoice::Permuted => f.write_str("Sampler::permuted()"),
+            SampleChoice::Weighted { sums, draws } => {
                 write!(f, "Sampler::weighted({} weights, {draws})", sums.len())
             }
-            Choice::Listed(list) => write!(f, "Sampler::listed({} samples)", list.len()),
+            SampleChoice::Listed(list) => write!(f, "Sampler::listed({} samples)", list.len()),
         }
     }
 }

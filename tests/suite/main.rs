@@ -30,6 +30,7 @@ mod mixture;
 #[cfg(all(unix, feature = "gzip", feature = "zstd"))]
 mod not_archives;
 mod options;
+mod parts;
 mod pipeline;
 mod promises;
 #[cfg(feature = "http")]

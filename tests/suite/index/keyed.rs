@@ -236,7 +236,8 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
     // The index is as old as the keys: the shard is not the one of the index.
     assert_eq!(error(dataset(&store, &shards, Some(old)).by_key(&keys, "1/000")).0, "stale");
     let less = keys_of(&store, &ShardList::from_urls(["noted://d/00.tar"]));
-    let (kind, text) = error(dataset(&store, &shards, Some(index_of(&store, &shards))).by_key(&less, "1/000"));
+    let (kind, text) =
+        error(dataset(&store, &shards, Some(index_of(&store, &shards))).by_key(&less, "1/000"));
     assert!(kind == "index" && text.contains("does not know this shard") && text.contains(advice), "{text}");
 }
 
