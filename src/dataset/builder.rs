@@ -336,7 +336,8 @@ impl DatasetBuilder {
             Some(index) => {
                 let counts: Vec<u64> = index.iter().map(ShardIndex::samples).collect();
                 let samples = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
-                let samples = self.sampler.as_ref().map_or(samples, |sampler| sampler.positions(samples));
+                let chosen = self.sampler.as_ref().map_or(samples, |sampler| sampler.positions(samples));
+                let samples = samples.min(chosen);
                 let samples = usize::try_from(samples).unwrap_or(usize::MAX);
                 let streams = self.streams.unwrap_or_else(|| default_streams(readers, samples, random));
                 Plan::counted(counts, streams, self.seed)?
