@@ -17,6 +17,7 @@ mod memory;
 mod npy;
 mod pickle;
 mod shidx;
+mod shkeys;
 mod stages;
 mod state;
 mod tar;
@@ -26,7 +27,7 @@ mod urls;
 pub type Target = fn(&[u8]);
 
 /// The targets by their names, which are those of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("braces", braces::run),
     ("columns", columns::run),
     ("image", image::run),
@@ -36,6 +37,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("npy", npy::run),
     ("pickle", pickle::run),
     ("shidx", shidx::run),
+    ("shkeys", shkeys::run),
     ("stages", stages::run),
     ("state", state::run),
     ("tar", tar::run),

@@ -123,6 +123,11 @@ fn shidx() {
 }
 
 #[test]
+fn shkeys() {
+    check("shkeys", 20_000);
+}
+
+#[test]
 fn stages() {
     check("stages", 10_000);
 }

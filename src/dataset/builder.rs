@@ -4,9 +4,9 @@ use super::shard_set::ShardSetOptions;
 use super::side::ResolvedSide;
 use super::versions::Versions;
 use super::{Dataset, DatasetState, Shards, Side};
-use crate::error::{ErrorKind, Result};
-use crate::index::{AutoIndex, Index, ShardIndex};
-use crate::plan::{Plan, check_enough};
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{AutoIndex, DatasetPart, Index, ShardIndex};
+use crate::plan::{Plan, Sampler, check_enough};
 use crate::store::Store;
 use crate::tar::Limits;
 use crate::topology::Topology;
@@ -31,6 +31,7 @@ pub struct DatasetBuilder {
     shuffle: bool,
     keep: bool,
     resample: bool,
+    sampler: Option<Sampler>,
     seed: u64,
     sides: Vec<Side>,
 }
@@ -44,6 +45,7 @@ impl DatasetBuilder {
             shuffle: false,
             keep: false,
             resample: false,
+            sampler: None,
             seed: 0,
             sides: Vec::new(),
         }
@@ -142,6 +144,35 @@ impl DatasetBuilder {
         self
     }
 
+    /// Reads only this part of the samples: a fraction for experiments, or one side of a split into training
+    /// and validation. It needs an [index](DatasetBuilder::index), and nothing is read to choose it, so that
+    /// lengths, steps and each rank's share are exact. Default: all.
+    ///
+    /// The samples keep their [positions](crate::Sample::position), and with them their random numbers. With
+    /// [`only`](DatasetBuilder::only), it is a part of those shards.
+    ///
+    /// ```
+    /// use shardstream::index::{AutoIndex, DatasetPart};
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(20).build()?;
+    /// # (0..40).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+    /// # writer.finish()?;
+    /// # let pattern = format!("{}/train-*.tar", dir.path().display());
+    /// // let pattern = "gs://bucket/train-*.tar";
+    /// let dataset = Dataset::builder(pattern).auto_index(AutoIndex::beside());
+    /// let train = dataset.clone().part(DatasetPart::fraction(0.0..0.9)).build()?;
+    /// let val = dataset.part(DatasetPart::fraction(0.9..1.0)).build()?;
+    /// assert_eq!((train.len(), val.len()), (Some(36), Some(4)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn part(mut self, part: DatasetPart) -> Self {
+        self.shards.part = Some(part);
+        self
+    }
+
     /// Compares each sample with its CRC-32C in the [index](DatasetBuilder::index). A difference is
     /// [an error](ErrorKind::SampleChecksum). Default: no.
     ///
@@ -207,6 +238,34 @@ impl DatasetBuilder {
         self
     }
 
+    /// Chooses the samples of an epoch one by one, in place of the order of the shards: all in random order,
+    /// a weighted draw, or a list. See [`Sampler`] for the guarantees, and for what it costs. It needs an
+    /// [index](DatasetBuilder::index) that says where each sample is, so no compressed shards. Default: none.
+    ///
+    /// ```
+    /// use shardstream::index::AutoIndex;
+    /// use shardstream::plan::Sampler;
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
+    /// # (0..5).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+    /// # writer.finish()?;
+    /// # let pattern = format!("{}/train-*.tar", dir.path().display());
+    /// let builder = Dataset::builder(pattern).auto_index(AutoIndex::beside()); // "/data/train-*.tar"
+    /// let rare = Sampler::weighted([1.0, 1.0, 1.0, 1.0, 96.0], 1000)?;
+    /// let dataset = builder.sampler(rare).build()?;
+    /// assert_eq!(dataset.len(), Some(1000));
+    /// let of_the_last = dataset.samples(0).results().filter(|it| it.as_ref().unwrap().key() == "0004");
+    /// assert!((900..1000).contains(&of_the_last.count()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sampler(mut self, sampler: Sampler) -> Self {
+        self.sampler = Some(sampler);
+        self
+    }
+
     /// The seed of the order. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -234,13 +293,16 @@ impl DatasetBuilder {
     /// Expands the pattern (which lists a directory or bucket where it has wildcards, and blocks) and deals
     /// the shards.
     ///
-    /// # Errors A pattern that is malformed or matches nothing, fewer shards than streams, a number of
-    /// streams that the ranks cannot share evenly, a missing topology in a job of several ranks,
+    /// # Errors
+    /// A pattern that is malformed or matches nothing, fewer shards than streams, a number of streams that
+    /// the ranks cannot share evenly, a missing topology in a job of several ranks,
     /// [`only`](DatasetBuilder::only) with a number that no shard has, [limits](Limits) of 0 or with
     /// [`unsorted`](Limits::unsorted), [`checksums`](DatasetBuilder::checksums) without an index that has
     /// them, two indexes, [`keep_shards`](DatasetBuilder::keep_shards) of shards that are
-    /// [drawn](DatasetBuilder::resample_shards), a [side](DatasetBuilder::join) with another number of shards
-    /// or options that make no sense, or what [`auto_index`](DatasetBuilder::auto_index) meets.
+    /// [drawn](DatasetBuilder::resample_shards), a [sampler](DatasetBuilder::sampler) with an order of
+    /// shards, without an index or with another number of samples, a [side](DatasetBuilder::join) with
+    /// another number of shards or options that make no sense, or what
+    /// [`auto_index`](DatasetBuilder::auto_index) meets.
     pub fn build(self) -> Result<Dataset> {
         let topology = match self.topology {
             Some(topology) => topology,
@@ -252,20 +314,30 @@ impl DatasetBuilder {
                         shards from all of them keeps none, so set only one of the two";
             return Err(ErrorKind::Config(what.into()).into());
         }
+        if self.sampler.is_some() && (self.shuffle || self.keep || self.resample) {
+            let what = "`sampler` chooses each sample, so that there is no order of shards: leave out \
+                        `shuffle_shards`, `keep_shards` and `resample_shards`";
+            return Err(ErrorKind::Config(what.into()).into());
+        }
         if let Some(streams) = self.streams {
             Plan::new(streams, streams, self.seed)?.streams_of(&topology).map(drop)?;
         }
-        let is_repeated = !self.resample && (self.keep || !self.shuffle);
+        let is_repeated = !self.resample && self.sampler.is_none() && (self.keep || !self.shuffle);
         let shards = ShardSetOptions { is_repeated, ..self.shards }.build()?;
         let (index, numbers) = (&shards.index, &shards.numbers);
         let readers = topology.readers();
-        let random = self.shuffle || self.resample;
+        let random = self.shuffle || self.resample || self.sampler.is_some();
+        if let Some(index) = index.as_ref().filter(|_| self.sampler.is_some()) {
+            check_places(index)?;
+        }
         let join = |side: Side| side.build(&shards.store, shards.list.len(), is_repeated).map(Arc::new);
         let sides = self.sides.into_iter().map(join).collect::<Result<Vec<Arc<ResolvedSide>>>>()?;
         let plan = match index {
             Some(index) => {
                 let counts: Vec<u64> = index.iter().map(ShardIndex::samples).collect();
                 let samples = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+                let chosen = self.sampler.as_ref().map_or(samples, |sampler| sampler.positions(samples));
+                let samples = samples.min(chosen);
                 let samples = usize::try_from(samples).unwrap_or(usize::MAX);
                 let streams = self.streams.unwrap_or_else(|| default_streams(readers, samples, random));
                 Plan::counted(counts, streams, self.seed)?
@@ -283,8 +355,12 @@ impl DatasetBuilder {
             }
         };
         let plan = plan.shuffled(self.shuffle).kept(self.keep).resampled(self.resample);
+        let plan = match self.sampler {
+            Some(sampler) => plan.sampled(sampler)?,
+            None => plan,
+        };
         let streams = plan.streams_of(&topology)?.collect();
-        let counts = plan.counts().filter(|_| !plan.is_resampled()).unwrap_or_default();
+        let counts = plan.counts().filter(|_| plan.is_complete()).unwrap_or_default();
         let empty = (0..counts.len()).filter(|planned| counts[*planned] == 0).collect();
         Ok(Dataset(Arc::new(DatasetState {
             shards: Arc::new(shards),
@@ -298,6 +374,17 @@ impl DatasetBuilder {
             versions: Versions::default(),
         })))
     }
+}
+
+/// Checks that each sample can be read by itself.
+fn check_places(index: &Index) -> Result<()> {
+    let Some(shard) = index.iter().find(|shard| shard.range(0..shard.samples()).is_none()) else {
+        return Ok(());
+    };
+    let what = "`sampler`: the index does not say where the samples of this shard are, so that it would be \
+                read from its beginning for each sample; give an index with layouts (not `Index::counts`), \
+                and write compressed shards without compression";
+    Err(Error::from(ErrorKind::Config(what.into())).in_shard(shard.url()))
 }
 
 /// The default number of streams.

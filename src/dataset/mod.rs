@@ -2,6 +2,7 @@
 
 mod builder;
 mod current_shard;
+mod indexed_dataset;
 mod opener;
 mod pairing;
 mod reader;
@@ -20,6 +21,7 @@ mod versions;
 
 pub use builder::DatasetBuilder;
 pub(crate) use current_shard::CurrentShard;
+pub use indexed_dataset::IndexedDataset;
 pub use reader::{ShardReader, ShardReaderStream};
 use shard_set::ShardSet;
 pub use shards::Shards;
@@ -36,7 +38,7 @@ use crate::rng::{Purpose, Rng};
 use crate::sample::{Position, Sample};
 use crate::secret_url::SecretUrl;
 use crate::shards::ShardList;
-use crate::state::{DatasetHeader, Digest, ShardOrder};
+use crate::state::{DatasetHeader, Digest, ShardOrder, hash_texts};
 use crate::store::Store;
 use crate::topology::Topology;
 use std::fmt;
@@ -150,11 +152,12 @@ impl Dataset {
     }
 
     /// The digest of an epoch in which all ranks together see each sample once, to compare
-    /// [contents](Digest::content). `None` if [`len`](Dataset::len) is. Takes time in proportion to the
-    /// number of samples.
+    /// [contents](Digest::content). `None` if [`len`](Dataset::len) is, and if a
+    /// [sampler](DatasetBuilder::sampler) chooses other samples. Takes time in proportion to the number of
+    /// samples.
     #[must_use]
     pub fn digest(&self, epoch: u64) -> Option<Digest> {
-        self.len()?;
+        self.len().filter(|_| self.0.plan.is_complete())?;
         let mut digest = Digest::default();
         for (planned, count) in self.0.plan.counts()?.iter().enumerate() {
             let shard = self.0.shards.numbers.get(planned)? as u64;
@@ -198,8 +201,10 @@ impl Dataset {
 
     /// Reads slices of shards, which are numbered as in the plan.
     pub(crate) fn read_slices(&self, epoch: u64, slices: Vec<Slice>, versions: &Versions) -> ShardReader {
-        ShardReader::new(Arc::clone(&self.0.shards), &self.0.sides, epoch, slices, versions)
-            .of_dataset(self.0.number)
+        let shards = Arc::clone(&self.0.shards);
+        let reader =
+            ShardReader::new(shards, &self.0.sides, epoch, slices, versions).of_dataset(self.0.number);
+        if self.0.plan.sampler().is_some() { reader.scattered() } else { reader }
     }
 
     /// The number in the list, and the URL, of a shard of the plan.
@@ -210,7 +215,11 @@ impl Dataset {
     /// What a state records of the dataset. The loader fills in what it does with the samples.
     pub(crate) fn header(&self) -> DatasetHeader {
         let plan = &self.0.plan;
-        let order = if plan.is_resampled() {
+        let hash = |numbers: &[u64]| hash_texts(numbers.iter().map(u64::to_string));
+        let sampler = plan.sampler().map(|sampler| sampler.fingerprint(hash));
+        let order = if sampler.is_some() {
+            ShardOrder::Sampled
+        } else if plan.is_resampled() {
             ShardOrder::Resampled
         } else if plan.is_kept() {
             ShardOrder::Kept
@@ -226,6 +235,7 @@ impl Dataset {
             names: self.0.shards.names,
             index: self.0.shards.fingerprint.clone(),
             order,
+            sampler,
             shuffle: 0,
             weight: 1,
             repeats: 1,

@@ -12,7 +12,7 @@ use super::slice_samples::SliceSamples;
 use super::stop_handle::{ReaderNumber, StopHandle};
 use super::versions::Versions;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::hash_of;
+use crate::index::{KeyIndex, hash_of};
 use crate::plan::Slice;
 use crate::sample::Sample;
 use crate::store::Body;
@@ -146,7 +146,7 @@ impl<C> Pairing<C> {
         F: FnMut(&mut SliceSamples<C>) -> Poll<Option<Result<Sample>>>,
     {
         if let Some(keys) = &self.side.keys {
-            let Some((shard, _)) = keys.find(key) else { return Poll::Ready(KeyMatch::Missing) };
+            let Some((shard, _)) = only(keys, key) else { return Poll::Ready(KeyMatch::Missing) };
             if self.shard.number != Some(shard) {
                 self.shard = SideShard::new(Some(shard), self.side.buffer_bytes);
             }
@@ -231,7 +231,7 @@ impl<C> Pairing<C> {
     /// The number in the shard of the sample of this key, if it is known.
     fn number(&self, key: &str) -> Option<u64> {
         match &self.side.keys {
-            Some(keys) => keys.find(key).map(|(_, number)| number),
+            Some(keys) => only(keys, key).map(|(_, number)| number),
             None => self.shard.seen.get(key).map(|(number, _)| *number),
         }
     }
@@ -395,4 +395,10 @@ impl<C> Pairing<C> {
             self.shard.unread.push(range.next..range.end);
         }
     }
+}
+
+/// The place of the only sample whose key has this hash, of a [unique](KeyIndex::unique) index, which is in
+/// memory and so has no errors of reading.
+fn only(keys: &KeyIndex, key: &str) -> Option<(usize, u64)> {
+    keys.find(key).ok()?.into_iter().next()
 }

@@ -31,6 +31,14 @@ impl ShardNumbers {
         }
     }
 
+    /// The number in the plan of a shard of the list, if it is read.
+    pub(super) fn planned(&self, number: usize) -> Option<usize> {
+        match self {
+            ShardNumbers::All(count) => (number < *count).then_some(number),
+            ShardNumbers::Only(only) => only.iter().position(|of| *of == number),
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> + Clone {
         (0..self.len()).filter_map(|planned| self.get(planned))
     }
@@ -47,7 +55,10 @@ mod tests {
             let numbers = ShardNumbers::new(only, 3);
             assert_eq!(matches!(numbers, ShardNumbers::All(3)), all);
             assert_eq!((numbers.len(), numbers.iter().collect::<Vec<_>>()), (3, expected));
-            assert_eq!(numbers.get(3), None);
+            assert_eq!((numbers.get(3), numbers.planned(3)), (None, None));
+            assert!(
+                numbers.iter().enumerate().all(|(planned, number)| numbers.planned(number) == Some(planned))
+            );
         }
         assert_eq!(ShardNumbers::new(Some(vec![0, 1]), 3).len(), 2, "a part, though it is the first one");
     }

@@ -3,7 +3,7 @@
 use super::shard_numbers::ShardNumbers;
 use super::shards::Shards;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{AutoIndex, Index, ShardIndex};
+use crate::index::{AutoIndex, DatasetPart, Index, ShardIndex};
 use crate::secret_url::{SecretUrl, shown};
 use crate::shards::ShardList;
 use crate::state::hash_texts;
@@ -59,6 +59,8 @@ pub(super) struct ShardSetOptions {
     pub(super) only: Option<Vec<usize>>,
     pub(super) index: Option<Index>,
     pub(super) auto_index: Option<AutoIndex>,
+    /// The part of the samples that is read; all if none.
+    pub(super) part: Option<DatasetPart>,
     pub(super) store: Option<Store>,
     pub(super) limits: Limits,
     pub(super) checksums: bool,
@@ -73,6 +75,7 @@ impl ShardSetOptions {
             only: None,
             index: None,
             auto_index: None,
+            part: None,
             store: None,
             limits: Limits::default(),
             checksums: false,
@@ -111,6 +114,10 @@ impl ShardSetOptions {
             None => self.index,
         };
         let index = index.map(|index| entries(&index, &list, &numbers)).transpose()?;
+        let (index, numbers) = match self.part {
+            Some(part) => part_of(&part, index.as_ref(), &numbers)?,
+            None => (index, numbers),
+        };
         // An index of the same URLs shares their memory.
         let same = index.as_ref().filter(|index| is_pattern && index.is_of(list.iter()));
         let list = same.map_or(list, Index::shards);
@@ -129,6 +136,24 @@ impl ShardSetOptions {
             is_repeated: self.is_repeated,
         })
     }
+}
+
+/// The index and the numbers of the shards that have samples of a part.
+fn part_of(
+    part: &DatasetPart,
+    index: Option<&Index>,
+    numbers: &ShardNumbers,
+) -> Result<(Option<Index>, ShardNumbers)> {
+    let config = |what: String| Error::from(ErrorKind::Config(what));
+    let index =
+        index.ok_or_else(|| config("`part` chooses samples by an index: give the dataset one".into()))?;
+    let index = part.of(index)?;
+    let kept = || numbers.iter().zip(&index).filter(|(_, shard)| shard.samples() > 0);
+    if kept().next().is_none() {
+        return Err(config(format!("the part of the dataset has no sample: {part:?}")));
+    }
+    let only = kept().map(|(number, _)| number).collect();
+    Ok((Some(kept().map(|(_, shard)| shard.clone()).collect()), ShardNumbers::new(Some(only), usize::MAX)))
 }
 
 /// The index entries of the shards that are read, in their order.

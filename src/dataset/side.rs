@@ -127,8 +127,10 @@ impl Side {
     }
 
     /// An index of the side's keys, so that its shards need not be paired with those of the dataset: a sample
-    /// is found in any shard of the side. The index must be of the shards of the side, in their order. It
-    /// serves as the [index](Side::index) of the side as well. Default: none; shards are paired.
+    /// is found in any shard of the side. The index must be of the shards of the side, in their order, and no
+    /// key may occur twice. It serves as the [index](Side::index) of the side as well; one that was
+    /// [opened](KeyIndex::open) does not say where samples are, so give the side its index too, or a shard is
+    /// read from its beginning to each sample. Default: none; shards are paired.
     ///
     /// A missing key then costs nothing. Where the side is in the order of the dataset (with shards of
     /// another size, say), it is read in lockstep as usual. In any other order, each sample is a request of
@@ -205,8 +207,9 @@ impl Side {
         let Side { mut options, keys, missing, prefix, buffer_bytes, key_bytes } = self;
         options.store.get_or_insert_with(|| store.clone());
         options.is_repeated = is_repeated;
-        if let Some(keys) = &keys {
-            options.index = Some(keys.index().clone());
+        let keys = keys.map(|keys| keys.unique()).transpose()?;
+        if let Some(keys) = keys.as_ref().filter(|_| options.auto_index.is_none()) {
+            options.index.get_or_insert_with(|| keys.index().clone());
         }
         options.check()?;
         let shards = options.build()?;

@@ -216,9 +216,14 @@ impl IndexBuilder {
     /// ```
     ///
     /// # Errors
-    /// Those of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] if a key occurs twice.
+    /// Those of [`build`](IndexBuilder::build), and [`ErrorKind::Index`] if a key occurs twice: see
+    /// [`KeyIndex::builder`] for such keys.
     pub fn build_keys(mut self, shards: &ShardList) -> Result<KeyIndex> {
-        KeyIndex::new(self.indexed(shards, Some(hash_of))?)
+        let mut keys = KeyIndex::builder();
+        for (shard, hashes) in self.indexed(shards, Some(hash_of))? {
+            keys.add_hashes(shard, hashes)?;
+        }
+        keys.build().unique()
     }
 
     /// Indexes the shards and lists the keys of their samples, in the order of the list and of each shard,

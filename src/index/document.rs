@@ -220,9 +220,7 @@ impl Index {
     /// The same as [`save`](Index::save). If `private`, a local file is readable by its owner only.
     pub(super) fn save_for(&self, store: &Store, url: &str, private: bool) -> Result<()> {
         let write = || {
-            let named =
-                |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
-            let index = self.iter().map(named).collect::<Index>().consistent()?;
+            let index = self.named_in(url)?;
             let mut object = store.create_plain(url, private)?;
             let name = ObjectUrl::parse(url).file_name();
             if name.ends_with(compact::SUFFIX) {
@@ -252,10 +250,16 @@ impl Index {
         };
         write().map_err(|error: Error| error.in_shard(url))
     }
+
+    /// The index with the URLs that a document at `url` has for its shards.
+    pub(super) fn named_in(&self, url: &str) -> Result<Self> {
+        let named = |shard: &ShardIndex| shard.at(relative(directory(url), &without_secrets(shard.url())));
+        self.iter().map(named).collect::<Index>().consistent()
+    }
 }
 
 /// The shard with the URL that its entry means in a document in `directory`.
-fn resolve_shard(directory: &str, shard: ShardIndex) -> ShardIndex {
+pub(super) fn resolve_shard(directory: &str, shard: ShardIndex) -> ShardIndex {
     match resolved(directory, shard.url()) {
         Cow::Borrowed(url) if url == shard.url() => shard,
         url => shard.at(url),

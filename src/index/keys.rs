@@ -1,57 +1,164 @@
 //! An index of the keys of many shards.
 
+use super::document::resolve_shard;
+use super::key_table::{KeyTable, TableLayout, damaged};
+use super::relative_url::directory;
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
+use crate::secret_url::{SecretUrl, without_secrets};
 use crate::state::hash_texts;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use crate::store::{ObjectVersion, Store, write_to};
+use bytes::Bytes;
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// An [`Index`] with the key of each sample, for [sides](crate::dataset::Side::keys) whose shards are not
-/// paired with those of a dataset. [Built](super::IndexBuilder::build_keys) from headers. Cheap to clone.
-///
-/// Each key takes 20 to 40 bytes of memory, for a hash of 64 bits and the place of its sample. A key index
-/// cannot be saved: build it at the start of a job.
-#[derive(Clone)]
-pub struct KeyIndex(Arc<KeyTable>);
+/// Suffix of the names of saved key indexes.
+pub(super) const SUFFIX: &str = ".shkeys";
 
-struct KeyTable {
+/// Number of bytes that are read of a saved key index before its layout is known.
+const FIRST_READ: u64 = 64 << 10;
+
+/// Largest saved key index that [`KeyIndex::open`] reads as a whole.
+const MAX_LOADED: u64 = 16 << 20;
+
+/// The shard and the number of each sample by its key: for [`Dataset::by_key`](crate::Dataset::by_key), and
+/// for [sides](crate::dataset::Side::keys) whose shards are not paired with those of a dataset. Built from
+/// headers by [`IndexBuilder::build_keys`](super::IndexBuilder::build_keys), by a [`KeyIndexBuilder`], or by
+/// `shardstream index build --keys`. Cheap to clone.
+///
+/// A key takes 9 to 12 bytes, in memory and on disk: a hash of 64 bits, and the number of its sample. The
+/// keys are not in it: a look-up reads the samples with the hash, mostly one, and compares their keys.
+///
+/// A [saved](KeyIndex::save) key index has the sizes and versions of its shards, but not the places of their
+/// samples, which are in their [`Index`].
+///
+/// ```
+/// use shardstream::index::KeyIndex;
+/// use shardstream::prelude::*;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let pattern = format!("{}/%d.tar", dir.path().display());
+/// # let place = format!("{}/train.shkeys", dir.path().display());
+/// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
+/// # (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+/// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+/// let keys = Index::builder().build_keys(&shards)?;
+/// keys.save(&Store::default(), &place)?; // such as "gs://bucket/train.shkeys"
+///
+/// let keys = KeyIndex::open(&Store::default(), &place)?;
+/// let dataset = Dataset::builder(shards).index(Index::builder().build(&keys.index().shards())?).build()?;
+/// assert_eq!(dataset.by_key(&keys, "0007")?.get("cls").unwrap().as_bytes().unwrap(), "7");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct KeyIndex(Arc<KeyedShards>);
+
+struct KeyedShards {
     index: Index,
-    /// The shard and the number of each sample, by the hash of its key.
-    places: HashMap<u64, (u32, u32)>,
+    /// The number of samples before each shard.
+    starts: Vec<u64>,
+    table: KeyTable,
 }
 
 impl KeyIndex {
-    /// A key index of these shards, with the hashes of the keys of all their samples.
-    pub(super) fn new(shards: Vec<(ShardIndex, Vec<u64>)>) -> Result<Self> {
-        let mut places = HashMap::with_capacity(shards.iter().map(|(_, keys)| keys.len()).sum());
-        for (number, (shard, keys)) in shards.iter().enumerate() {
-            for (sample, key) in keys.iter().enumerate() {
-                let (Ok(number), Ok(sample)) = (u32::try_from(number), u32::try_from(sample)) else {
-                    return Err(refused(shard, "there are more samples or shards than 32 bits count".into()));
-                };
-                match places.entry(*key) {
-                    Entry::Vacant(place) => drop(place.insert((number, sample))),
-                    Entry::Occupied(other) => {
-                        let (first, at): (u32, u32) = *other.get();
-                        let first = shards
-                            .get(first as usize)
-                            .map_or_else(|| "".into(), |(shard, _)| shard.url.shown());
-                        let what = format!(
-                            "its sample {sample} has the key of sample {at} of {first}, or one of the same \
-                             hash: keys must be unique across all shards"
-                        );
-                        return Err(refused(shard, what));
-                    }
-                }
-            }
+    fn new(index: Index, table: KeyTable) -> Self {
+        let mut starts = Vec::with_capacity(index.len());
+        let mut sum = 0u64;
+        for shard in &index {
+            starts.push(sum);
+            sum = sum.saturating_add(shard.samples());
         }
-        let index = shards.into_iter().map(|(shard, _)| shard).collect();
-        Ok(KeyIndex(Arc::new(KeyTable { index, places })))
+        KeyIndex(Arc::new(KeyedShards { index, starts, table }))
     }
 
-    /// The index of the shards.
+    /// Begins a key index of shards whose keys are known, for keys that may occur more than once.
+    pub fn builder() -> KeyIndexBuilder {
+        KeyIndexBuilder::default()
+    }
+
+    /// Opens a key index that was [saved](KeyIndex::save). Reads the list of shards and a table of 12 bytes
+    /// for some 500 keys; a look-up then reads 5 to 12 KB more. A document of up to 16 MiB is read as a
+    /// whole.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`] if the document is no key index, or is damaged, and the errors of
+    /// [`Store::open_range`] and of reading.
+    pub fn open(store: &Store, url: &str) -> Result<Self> {
+        Self::open_up_to(MAX_LOADED, store, url)
+    }
+
+    /// [`open`](KeyIndex::open), which reads a document of up to `max_loaded` bytes as a whole.
+    fn open_up_to(max_loaded: u64, store: &Store, url: &str) -> Result<Self> {
+        let open = || {
+            let body = store.open_range(url, 0..FIRST_READ, &ObjectVersion::any())?;
+            let object = body.object_cell();
+            let mut document = body.read_at_most(FIRST_READ)?;
+            let object = object.get().unwrap_or_default();
+            let layout = TableLayout::read(&document)?;
+            if object.size.is_some_and(|size| size != layout.end) {
+                return damaged("its length is not the one in its head");
+            }
+            let whole = layout.end <= max_loaded;
+            let wanted = if whole { layout.end } else { layout.entries_at };
+            let have = document.len() as u64;
+            if wanted > have {
+                let rest = store.open_range(url, have..wanted, &object)?.read_at_most(wanted - have)?;
+                document = [document, rest].concat().into();
+            }
+            let stored = (!whole).then(|| (store.clone(), url.to_owned(), object));
+            Self::read(layout, &document, stored, directory(url))
+        };
+        open().map_err(|error: Error| error.in_shard(url))
+    }
+
+    /// Reads a key index from the bytes of a document, as [`open`](KeyIndex::open) reads one in `directory`:
+    /// the beginning of URLs or a path, or empty for the working directory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`] if the document is no key index, or is damaged.
+    pub fn from_bytes(document: impl Into<Bytes>, directory: &str) -> Result<Self> {
+        let document = document.into();
+        Self::read(TableLayout::read(&document)?, &document, None, directory)
+    }
+
+    fn read(
+        layout: TableLayout,
+        document: &Bytes,
+        stored: Option<(Store, String, ObjectVersion)>,
+        directory: &str,
+    ) -> Result<Self> {
+        let resolve = |shard| resolve_shard(directory, shard);
+        let (table, index) = KeyTable::read(layout, document, stored, resolve)?;
+        Ok(KeyIndex::new(index, table))
+    }
+
+    /// Saves the key index, under a name that ends in `.shkeys` by custom. As by
+    /// [`Index::save`](super::Index::save), shards below its directory are named relative to it, and secrets
+    /// of URLs are left out.
+    ///
+    /// # Errors
+    /// Those of [`Store::create`] and of writing.
+    pub fn save(&self, store: &Store, url: &str) -> Result<()> {
+        let write = || {
+            let index = self.index().counts().named_in(url)?;
+            let mut object = store.create_plain(url, false)?;
+            self.0.table.write(&index, |bytes| write_to(&mut *object, bytes))?;
+            object.finish().map(drop)
+        };
+        write().map_err(|error: Error| error.in_shard(url))
+    }
+
+    /// The URL of the key index beside the index at `url`; none if the URL has a query.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn beside(url: &str) -> Option<String> {
+        matches!(without_secrets(url), Cow::Borrowed(_)).then(|| format!("{url}{SUFFIX}"))
+    }
+
+    /// The index of the shards. Of a key index that was [opened](KeyIndex::open), only their sizes, versions
+    /// and numbers of samples.
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.0.index
@@ -60,21 +167,156 @@ impl KeyIndex {
     /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.places.len()
+        usize::try_from(self.0.table.len()).unwrap_or(usize::MAX)
     }
 
     /// Whether there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.places.is_empty()
+        self.len() == 0
     }
 
-    /// The number of the shard, and of the sample in it, of this key. The caller must compare the sample's
-    /// key, since another key may have the same hash.
-    pub(crate) fn find(&self, key: &str) -> Option<(usize, u64)> {
-        let (shard, sample) = self.0.places.get(&hash_of(key))?;
-        Some((*shard as usize, u64::from(*sample)))
+    /// The number of the shard, and of the sample in it, of each sample whose key has the hash of this one.
+    /// The caller must compare the samples' keys. May block, to read a block of the table.
+    #[doc(hidden)]
+    pub fn find(&self, key: &str) -> Result<Vec<(usize, u64)>> {
+        Ok(self.0.table.find(hash_of(key))?.into_iter().map(|number| self.place(number)).collect())
     }
+
+    /// The same key index with all hashes in memory, so that [`find`](Self::find) does not block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`] if a key occurs twice, and the errors of reading.
+    pub(crate) fn unique(&self) -> Result<Self> {
+        let keys = match self.0.table.is_loaded() {
+            true => self.clone(),
+            false => KeyIndex::new(self.index().clone(), self.0.table.loaded()?),
+        };
+        let repeated = keys.0.table.repeated()?.into_iter().min_by_key(|(_, later)| *later);
+        let Some((first, later)) = repeated else { return Ok(keys) };
+        let ((first, at), (shard, sample)) = (keys.place(first), keys.place(later));
+        let url = |shard: usize| keys.index().at(shard).map(|shard| &shard.url);
+        let what = format!(
+            "its sample {sample} has the key of sample {at} of {}, or one of the same hash: keys must be \
+             unique across all shards",
+            url(first).map_or_else(|| "".into(), |url| url.shown())
+        );
+        let error = Error::from(ErrorKind::Index(what));
+        Err(match url(shard) {
+            Some(url) => error.in_shard(url),
+            None => error,
+        })
+    }
+
+    /// The numbers of the samples whose keys have a hash in this part of all hashes, by shard.
+    pub(super) fn numbers_between(&self, part: &Range<f64>) -> Result<Vec<Vec<u64>>> {
+        let bound = |part: f64| (part * 2.0_f64.powi(64)) as u128;
+        let hashes = bound(part.start)..bound(part.end);
+        let mut found = vec![Vec::new(); self.index().len()];
+        for number in self.0.table.numbers_of(|hash| hashes.contains(&u128::from(hash)))? {
+            let (shard, sample) = self.place(number);
+            found[shard].push(sample);
+        }
+        Ok(found)
+    }
+
+    /// The numbers in `shard`, the entry of this number in another index, of its samples among `by_shard`,
+    /// sorted.
+    pub(super) fn numbers_in(
+        &self,
+        shard: &ShardIndex,
+        number: usize,
+        by_shard: &[Vec<u64>],
+    ) -> Result<Vec<u64>> {
+        let known = self.index().get(shard.url());
+        let is_known = |at: &usize| match (known, self.index().at(*at)) {
+            (Some(known), Some(entry)) => std::ptr::eq(known, entry),
+            _ => false,
+        };
+        let at = std::iter::once(number).chain(0..self.index().len()).find(is_known);
+        let (Some(known), Some(numbers)) = (known, at.and_then(|at| by_shard.get(at))) else {
+            return Err(outdated("does not know this shard", &shard.url));
+        };
+        if known.stored_samples() != shard.stored_samples()
+            || known.object().compare(&shard.object()).is_different()
+        {
+            return Err(outdated("is older than this shard or its index", &shard.url));
+        }
+        let here = |number: &u64| shard.number_of(known.position_of(*number)?);
+        let mut numbers: Vec<u64> = numbers.iter().filter_map(here).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The shard of a sample, and its number there, by its number in all shards.
+    fn place(&self, number: u64) -> (usize, u64) {
+        let starts = &self.0.starts;
+        let shard = starts.partition_point(|start| *start <= number).saturating_sub(1);
+        (shard, number - starts.get(shard).copied().unwrap_or_default())
+    }
+}
+
+/// Builds a [`KeyIndex`] shard by shard.
+///
+/// ```
+/// use shardstream::index::KeyIndex;
+/// use shardstream::prelude::*;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let pattern = format!("{}/%d.tar", dir.path().display());
+/// # let mut writer = ShardWriter::builder(pattern).max_count(2).build()?;
+/// # ["a", "b", "a"].iter().try_for_each(|key| writer.write(&Sample::new(key).with("txt", "text")))?;
+/// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+/// let mut keys = KeyIndex::builder();
+/// for (shard, keys_of_shard) in Index::builder().build_with_keys(&shards)? {
+///     keys.add(shard, keys_of_shard)?;
+/// }
+/// assert_eq!(keys.build().len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct KeyIndexBuilder {
+    shards: Vec<ShardIndex>,
+    hashes: Vec<(u64, u64)>,
+}
+
+impl KeyIndexBuilder {
+    /// Adds a shard with the keys of all its samples, in their order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Index`] if the shard has another number of samples.
+    pub fn add<K: AsRef<str>>(&mut self, shard: ShardIndex, keys: impl IntoIterator<Item = K>) -> Result<()> {
+        self.add_hashes(shard, keys.into_iter().map(|key| hash_of(key.as_ref())))
+    }
+
+    pub(super) fn add_hashes(
+        &mut self,
+        shard: ShardIndex,
+        hashes: impl IntoIterator<Item = u64>,
+    ) -> Result<()> {
+        let first = self.hashes.len() as u64;
+        self.hashes.extend(hashes.into_iter().zip(first..));
+        let keys = self.hashes.len() as u64 - first;
+        if keys != shard.samples() {
+            let what = format!("there are {keys} keys for its {} samples", shard.samples());
+            return Err(Error::from(ErrorKind::Index(what)).in_shard(shard.url()));
+        }
+        self.shards.push(shard);
+        Ok(())
+    }
+
+    /// The key index.
+    pub fn build(self) -> KeyIndex {
+        let samples = self.hashes.len() as u64;
+        KeyIndex::new(self.shards.into_iter().collect(), KeyTable::new(self.hashes, samples))
+    }
+}
+
+/// The error of a key index that is not of this shard as it is now.
+pub(crate) fn outdated(what: &str, shard: &SecretUrl) -> Error {
+    let what = format!("the key index {what}: build it again (`shardstream index build --keys`)");
+    Error::from(ErrorKind::Index(what)).in_shard(shard)
 }
 
 /// The hash of a key.
@@ -82,12 +324,51 @@ pub(crate) fn hash_of(key: &str) -> u64 {
     hash_texts([key])
 }
 
-fn refused(shard: &ShardIndex, what: String) -> Error {
-    Error::from(ErrorKind::Index(what)).in_shard(shard.url())
-}
-
 impl fmt::Debug for KeyIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyIndex").field("index", &self.0.index).field("keys", &self.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_look_up_in_a_large_key_index_reads_one_block() {
+        let index = br#"{"wids_version":1,"shardlist":[{"url":"0.tar","nsamples":4000},
+            {"url":"1.tar","nsamples":0},{"url":"2.tar","nsamples":5000}]}"#;
+        let index = Index::from_json(index, "/d").unwrap();
+        let mut keys = KeyIndex::builder();
+        let mut first = 0;
+        for shard in &index {
+            let key = |number: u64| format!("{number:05}");
+            keys.add(shard.clone(), (first..first + shard.samples()).map(key)).unwrap();
+            first += shard.samples();
+        }
+        let (whole, store, dir) = (keys.build(), Store::default(), tempfile::tempdir().unwrap());
+        let path = dir.path().join("k.shkeys");
+        whole.save(&store, path.to_str().unwrap()).unwrap();
+        let open = |max| KeyIndex::open_up_to(max, &store, path.to_str().unwrap()).unwrap();
+        let (stored, loaded) = (open(0), open(u64::MAX));
+        assert!(!stored.0.table.is_loaded() && loaded.0.table.is_loaded());
+        for number in 0..9000 {
+            let place = if number < 4000 { (0, number) } else { (2, number - 4000) };
+            for keys in [&whole, &stored, &loaded] {
+                assert_eq!(keys.find(&format!("{number:05}")).unwrap(), [place]);
+            }
+        }
+        assert!(stored.find("none").unwrap().is_empty());
+        assert_eq!(stored.index(), &index);
+        assert!(stored.unique().unwrap().0.table.is_loaded());
+        // The file has changed since it was opened: another size, or the same size and a flipped bit.
+        let mut bytes = fs::read(&path).unwrap();
+        let last = bytes.len() - 4;
+        bytes[last] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        assert!((0..9000).any(|number| stored.find(&format!("{number:05}")).is_err()));
+        fs::write(&path, &bytes[..last]).unwrap();
+        assert!(stored.find("00000").is_err() && KeyIndex::open(&store, path.to_str().unwrap()).is_err());
     }
 }

@@ -30,6 +30,35 @@ struct SelectionRun {
 }
 
 impl Selection {
+    /// The samples in these ranges, which ascend, of the selected samples of `of`, or of all `stored` samples
+    /// of an archive.
+    pub(super) fn narrowed(
+        name: Arc<str>,
+        of: Option<&Selection>,
+        stored: u64,
+        ranges: &[Range<u64>],
+    ) -> Self {
+        let all = [SelectionRun { stored: 0, selected: 0, count: stored }];
+        let of = of.map_or(&all[..], |selection| &selection.runs);
+        let (mut runs, mut selected): (Vec<SelectionRun>, u64) = (Vec::new(), 0);
+        for range in ranges {
+            let first = of.partition_point(|run| run.selected + run.count <= range.start);
+            let inside = of.get(first..).unwrap_or_default().iter();
+            for run in inside.take_while(|run| run.selected < range.end) {
+                let start = range.start.max(run.selected);
+                let count = range.end.min(run.selected + run.count) - start;
+                let stored = run.stored + (start - run.selected);
+                match runs.last_mut() {
+                    Some(last) if last.stored + last.count == stored => last.count += count,
+                    _ if count > 0 => runs.push(SelectionRun { stored, selected, count }),
+                    _ => {}
+                }
+                selected += count;
+            }
+        }
+        Selection { name, runs, stored, selected }
+    }
+
     /// The name of the filter.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -53,10 +82,13 @@ impl Selection {
 
     /// Whether the sample of this number in the archive was selected.
     pub(super) fn contains(&self, stored: u64) -> bool {
-        let next = self.runs.partition_point(|run| run.stored <= stored);
-        next.checked_sub(1)
-            .and_then(|last| self.runs.get(last))
-            .is_some_and(|run| stored - run.stored < run.count)
+        self.number_of(stored).is_some()
+    }
+
+    /// The number among the selected samples of a sample of the archive.
+    pub(super) fn number_of(&self, stored: u64) -> Option<u64> {
+        let run = self.runs.get(self.runs.partition_point(|run| run.stored <= stored).checked_sub(1)?)?;
+        (stored - run.stored < run.count).then(|| run.selected + (stored - run.stored))
     }
 
     /// The stored numbers from the first to the last of some selected samples.

@@ -45,6 +45,16 @@ impl ShardIndex {
         }
     }
 
+    /// The same shard with only the samples in these ranges, which ascend. `name` says which they are.
+    pub(super) fn narrowed(&self, name: Arc<str>, ranges: &[Range<u64>]) -> Self {
+        if ranges.len() == 1 && ranges.first() == Some(&(0..self.samples)) {
+            return self.clone();
+        }
+        let stored = self.stored_samples();
+        let selection = Selection::narrowed(name, self.selection.as_deref(), stored, ranges);
+        self.clone().with_selection(selection)
+    }
+
     /// The same shard with only the selected samples.
     pub(super) fn with_selection(self, selection: Selection) -> Self {
         ShardIndex { samples: selection.selected(), selection: Some(Arc::new(selection)), ..self }
@@ -90,6 +100,16 @@ impl ShardIndex {
         match &self.selection {
             Some(selection) => selection.position_of(sample),
             None => (sample < self.samples).then_some(sample),
+        }
+    }
+
+    /// The number of a sample among those of the index, by its number in the archive: the inverse of
+    /// [`position_of`](ShardIndex::position_of). `None` if the index has no such sample.
+    #[must_use]
+    pub fn number_of(&self, position: u64) -> Option<u64> {
+        match &self.selection {
+            Some(selection) => selection.number_of(position),
+            None => (position < self.samples).then_some(position),
         }
     }
 

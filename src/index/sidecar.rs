@@ -2,6 +2,7 @@
 
 use super::compact;
 use super::document::{read_entry, write_entry};
+use super::keys;
 use super::shard::ShardIndex;
 use crate::error::Result;
 use crate::secret_url::without_secrets;
@@ -29,7 +30,7 @@ pub(super) fn canonical(url: &str) -> Cow<'_, str> {
 
 /// Whether `url` is named as an index that is saved beside shards.
 pub(crate) fn is_index_name(url: &str) -> bool {
-    url.ends_with(SUFFIX) || url.ends_with(compact::SUFFIX)
+    [SUFFIX, compact::SUFFIX, keys::SUFFIX].iter().any(|suffix| url.ends_with(suffix))
 }
 
 /// The path in a local directory of the index of the shard at `url`. Its name is readable, is the same on

@@ -240,7 +240,8 @@ impl Settings {
     pub(super) fn repeats_first_shards(&self) -> bool {
         self.parts.iter().any(|part| {
             let plan = part.dataset.plan();
-            part.shuffle > 1 && plan.shards() > 1 && !plan.is_shuffled() && !plan.is_resampled()
+            let is_ordered = !plan.is_shuffled() && !plan.is_resampled() && plan.sampler().is_none();
+            part.shuffle > 1 && plan.shards() > 1 && is_ordered
         })
     }
 

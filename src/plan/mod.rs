@@ -16,6 +16,7 @@
 
 mod dataset_order;
 mod order;
+mod sampler;
 mod shapes;
 mod split;
 mod stream_lengths;
@@ -24,6 +25,7 @@ mod tests;
 mod window;
 
 pub(crate) use dataset_order::{DatasetOrder, WeightChange};
+pub use sampler::Sampler;
 pub(crate) use shapes::Shapes;
 pub(crate) use split::check_enough;
 pub use split::{split_by, split_by_node, split_by_worker};
@@ -87,6 +89,7 @@ pub struct Plan {
     shuffled: bool,
     kept: bool,
     resampled: bool,
+    sampler: Option<Sampler>,
     /// The orders of recent epochs.
     orders: OrderCache,
 }
@@ -130,7 +133,8 @@ impl Plan {
         }
         let orders = OrderCache::default();
         let (dataset, shuffled, kept, resampled) = (0, true, false, false);
-        Ok(Plan { shards, counts, total, streams, seed, dataset, shuffled, kept, resampled, orders })
+        let sampler = None;
+        Ok(Plan { shards, counts, total, streams, seed, dataset, shuffled, kept, resampled, sampler, orders })
     }
 
     /// The plan with the random numbers of the dataset of this number in a mixture.
@@ -175,6 +179,37 @@ impl Plan {
         Plan { resampled, ..self }
     }
 
+    /// The samples that this sampler chooses, in place of the order of the shards: position `p` of an epoch
+    /// belongs to stream `p % streams`.
+    ///
+    /// ```
+    /// use shardstream::plan::{Plan, Sampler};
+    ///
+    /// let plan = Plan::counted([3, 4], 2, 42)?.sampled(Sampler::listed([6, 0, 3, 5]))?;
+    /// let chosen = |stream| plan.stream(0, stream).into_iter().map(|slice| (slice.shard, slice.samples));
+    /// assert!(chosen(0).eq([(1, 3..4), (1, 0..1)])); // the samples 6 and 3
+    /// assert!(chosen(1).eq([(0, 0..1), (1, 2..3)])); // the samples 0 and 5
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the plan is not [counted](Plan::counted), if the sampler is of another number
+    /// of samples, or if there are fewer positions than streams.
+    pub fn sampled(self, sampler: Sampler) -> Result<Self> {
+        let config = |what: String| Err(ErrorKind::Config(what).into());
+        if self.counts.is_none() {
+            return config(
+                "a sampler needs to know the number of samples of each shard: give an index".into(),
+            );
+        }
+        sampler.check(self.total)?;
+        let positions = sampler.positions(self.total);
+        if positions < self.streams as u64 {
+            return config(format!("{} streams for {positions} samples", self.streams));
+        }
+        Ok(Plan { sampler: Some(sampler), orders: OrderCache::default(), ..self })
+    }
+
     /// The number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
@@ -211,11 +246,26 @@ impl Plan {
         self.resampled
     }
 
+    /// The sampler that chooses the samples, if there is one.
+    #[must_use]
+    pub fn sampler(&self) -> Option<&Sampler> {
+        self.sampler.as_ref()
+    }
+
+    /// Whether each epoch has all samples of all shards once.
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.resampled && self.sampler.as_ref().is_none_or(Sampler::is_permutation)
+    }
+
     /// Number of samples of a stream in every epoch. `None` if the plan is not [counted](Plan::counted), or
     /// draws with replacement.
     #[must_use]
     pub fn samples(&self, stream: usize) -> Option<u64> {
         self.counts.as_ref().filter(|_| !self.resampled)?;
+        if let Some(sampler) = &self.sampler {
+            let behind = sampler.positions(self.total).saturating_sub(stream as u64);
+            return Some(if stream < self.streams { behind.div_ceil(self.streams as u64) } else { 0 });
+        }
         let share = self.share(stream);
         Some(share.end - share.start)
     }
@@ -223,8 +273,12 @@ impl Plan {
     /// All shards of an epoch in order: the first is dealt to stream 0, the next to stream 1, and so on in
     /// turn. In a [counted](Plan::counted) plan, the order in which their samples are cut into shares. If
     /// streams [keep their shards](Plan::kept), the order in which they were dealt, the same in each epoch.
+    /// With a [sampler](Plan::sampled), the order in which it numbers their samples.
     #[must_use]
     pub fn order(&self, epoch: u64) -> Vec<usize> {
+        if self.sampler.is_some() {
+            return (0..self.shards).collect();
+        }
         let order = self.ordered(epoch);
         (0..order.len()).map(|number| order.at(number)).collect()
     }
@@ -240,6 +294,9 @@ impl Plan {
         }
         if self.resampled {
             return self.drawn(epoch, stream);
+        }
+        if let (Some(sampler), Some(counts)) = (&self.sampler, &self.counts) {
+            return self.chosen(sampler, counts, epoch, stream);
         }
         let order = self.ordered(epoch);
         let mut slices: Vec<Slice> = match &self.counts {
@@ -259,9 +316,29 @@ impl Plan {
         slices
     }
 
+    /// The samples of a stream that a sampler chooses. Neighbours in a shard are one slice.
+    fn chosen(&self, sampler: &Sampler, counts: &[u64], epoch: u64, stream: usize) -> Vec<Slice> {
+        let listed = EpochOrder::new(self.shards, None, Some(counts));
+        let key = OrderKey { purpose: Purpose::Samples, dataset: self.dataset, seed: self.seed, epoch };
+        let from = (stream as u64, self.streams);
+        let mut slices: Vec<Slice> = Vec::new();
+        for sample in sampler.choose(self.total, key, &self.orders, from) {
+            for (shard, samples) in listed.slices(counts, sample..sample + 1) {
+                match slices.last_mut() {
+                    Some(last) if last.shard == shard && last.samples.end == samples.start => {
+                        last.samples.end = samples.end;
+                    }
+                    _ => slices.push(Slice { shard, samples }),
+                }
+            }
+        }
+        slices
+    }
+
     fn ordered(&self, epoch: u64) -> Arc<EpochOrder> {
         let epoch = if self.shuffled && !self.kept { epoch } else { 0 };
-        let key = self.shuffled.then_some(OrderKey { dataset: self.dataset, seed: self.seed, epoch });
+        let (purpose, dataset, seed) = (Purpose::Shards, self.dataset, self.seed);
+        let key = self.shuffled.then_some(OrderKey { purpose, dataset, seed, epoch });
         self.orders.get_or_make(epoch, || EpochOrder::new(self.shards, key, self.counts.as_deref()))
     }
 

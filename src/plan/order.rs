@@ -92,14 +92,15 @@ impl EpochOrder {
 /// What the order of an epoch depends on, apart from the number of shards.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderKey {
+    pub(super) purpose: Purpose,
     pub(super) dataset: u64,
     pub(super) seed: u64,
     pub(super) epoch: u64,
 }
 
 fn shuffle<T>(mut shards: Box<[T]>, key: OrderKey) -> Box<[T]> {
-    let OrderKey { dataset, seed, epoch } = key;
-    Rng::of_dataset(dataset, Purpose::Shards, seed, epoch, 0).shuffle(&mut shards);
+    let OrderKey { purpose, dataset, seed, epoch } = key;
+    Rng::of_dataset(dataset, purpose, seed, epoch, 0).shuffle(&mut shards);
     shards
 }
 
@@ -156,7 +157,11 @@ mod tests {
         let ask = |epoch| {
             orders.get_or_make(epoch, || {
                 made.set(made.get() + 1);
-                EpochOrder::new(9, Some(OrderKey { dataset: 0, seed: 42, epoch }), None)
+                EpochOrder::new(
+                    9,
+                    Some(OrderKey { purpose: Purpose::Shards, dataset: 0, seed: 42, epoch }),
+                    None,
+                )
             })
         };
         // Streams go from epoch to epoch at different times.
@@ -175,7 +180,7 @@ mod tests {
 
     #[test]
     fn numbers_of_any_width_are_shuffled_alike() {
-        let key = OrderKey { dataset: 0, seed: 42, epoch: 7 };
+        let key = OrderKey { purpose: Purpose::Shards, dataset: 0, seed: 42, epoch: 7 };
         let narrow: Box<[u32]> = shuffle((0..1000).collect(), key);
         let wide: Box<[usize]> = shuffle((0..1000).collect(), key);
         assert!(narrow.iter().map(|shard| *shard as usize).eq(wide.iter().copied()));
@@ -187,9 +192,8 @@ mod tests {
             counts in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5], 0..300),
             shuffled: bool, start in 0u64..700, length in 0u64..700,
         ) {
-            let order = EpochOrder::new(
-                counts.len(), shuffled.then_some(OrderKey { dataset: 3, seed: 1, epoch: 2 }), Some(&counts),
-            );
+            let key = OrderKey { purpose: Purpose::Shards, dataset: 3, seed: 1, epoch: 2 };
+            let order = EpochOrder::new(counts.len(), shuffled.then_some(key), Some(&counts));
             let row = (0..order.len()).map(|number| order.at(number));
             let row = row.flat_map(|shard| (0..counts[shard]).map(move |sample| (shard, sample)));
             let expected: Vec<_> = row.skip(start as usize).take(length as usize).collect();

@@ -69,6 +69,9 @@ pub(crate) struct DatasetHeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index: Option<String>,
     pub(crate) order: ShardOrder,
+    /// The sampler that chooses the samples, with a hash of its weights or numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sampler: Option<String>,
     /// The size of the shuffle buffer of each stream.
     pub(crate) shuffle: usize,
     pub(crate) weight: u32,
@@ -116,6 +119,8 @@ pub(crate) enum ShardOrder {
     /// Shuffled within each stream, which keeps its shards in all epochs.
     Kept,
     Resampled,
+    /// Samples are chosen one by one.
+    Sampled,
 }
 
 impl fmt::Display for ShardOrder {
@@ -125,6 +130,7 @@ impl fmt::Display for ShardOrder {
             ShardOrder::Shuffled => "shuffled",
             ShardOrder::Kept => "shuffled within each stream",
             ShardOrder::Resampled => "resampled",
+            ShardOrder::Sampled => "that of a sampler",
         })
     }
 }
@@ -197,7 +203,7 @@ pub(crate) fn shown(schedule: &[WeightChange]) -> String {
 impl DatasetHeader {
     fn order_difference(&self, here: &DatasetHeader) -> Option<String> {
         let (there, here) = (self.order, here.order);
-        let options = "`shuffle_shards`, `keep_shards`, `resample_shards`";
+        let options = "`shuffle_shards`, `keep_shards`, `resample_shards`, `sampler`";
         (there != here)
             .then(|| format!("the order of shards ({options}) is {there} in the state, and {here} here"))
     }
@@ -225,6 +231,11 @@ impl DatasetHeader {
         }
         if let Some(order) = self.order_difference(here) {
             return Some(order);
+        }
+        if let (Some(there), Some(here)) = (&self.sampler, &here.sampler)
+            && there != here
+        {
+            return differs("the sampler is", there, here);
         }
         if self.shuffle != here.shuffle {
             return differs("the shuffle buffer is", &self.shuffle, &here.shuffle);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 use shardstream::adapters::{Stage, random_mix};
 use shardstream::dataset::DatasetBuilder;
 use shardstream::loader::{Batches, LastBatch, LoaderBuilder};
-use shardstream::plan::{Plan, Slice};
+use shardstream::plan::{Plan, Sampler, Slice};
 use shardstream::prelude::*;
 use shardstream::{Result, Rng, State};
 use std::fs;
@@ -95,6 +95,13 @@ fn plans() {
     pin("6 counted shards, 4 streams", &counted);
     pin("6 counted shards, 4 streams, resampled", &counted.clone().resampled(true));
     pin("6 counted shards, 4 streams, kept", &counted.clone().kept(true));
+    pin(
+        "6 counted shards, 4 streams, permuted samples",
+        &counted.clone().sampled(Sampler::permuted()).unwrap(),
+    );
+    let weights = (0..47).map(|sample| f64::from(sample % 5) + 0.1);
+    let weighted = Sampler::weighted(weights, 30).unwrap();
+    pin("6 counted shards, 4 streams, a weighted draw", &counted.clone().sampled(weighted).unwrap());
     pin("6 counted shards, 4 streams, as listed", &counted.shuffled(false));
     golden.pin("order of 1000 shards", [joined(Plan::new(1000, 1, 3).unwrap().order(5))]);
     golden.check("plans.json");
@@ -193,6 +200,9 @@ fn jobs(threads: usize) -> Vec<Job> {
     let twice = |items: LoaderBuilder<Sample>| {
         items.flat_map(|sample| Ok(["a", "b"].map(|side| format!("{}{side}", sample.key()))))
     };
+    let shards = dataset().build().unwrap().shards().clone();
+    let located = Index::builder().store(source.store()).build(&shards).unwrap();
+    let sampled = dataset().streams(4).index(located).sampler(Sampler::permuted());
     let text = |row: Vec<u8>| Ok(String::from_utf8(row).unwrap().replace(' ', ","));
     vec![
         epoch("in_order", named(items(dataset()), 4), 3),
@@ -231,6 +241,7 @@ fn jobs(threads: usize) -> Vec<Job> {
             stop: Some(30),
             saved: 21,
         },
+        epoch("sampled", named(items(sampled), 6), 4),
         epoch("flat", twice(items(shuffled()).shuffle(6)).batch(7), 3),
         epoch(
             "rows",

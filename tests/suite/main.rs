@@ -30,12 +30,14 @@ mod mixture;
 #[cfg(all(unix, feature = "gzip", feature = "zstd"))]
 mod not_archives;
 mod options;
+mod parts;
 mod pipeline;
 mod promises;
 #[cfg(feature = "http")]
 mod refill;
 mod replicas;
 mod restore;
+mod samplers;
 mod secrets;
 mod sequence;
 mod state_format;

@@ -302,6 +302,23 @@ pub enum ErrorKind {
         /// Whether the side's shard is damaged, so that the sample may be in the part that cannot be read.
         damaged: bool,
     },
+    /// No sample has the key that was looked up.
+    #[error("no sample has this key: {searched} were searched")]
+    NoSuchKey {
+        /// The keys that were searched.
+        searched: String,
+    },
+    /// Several samples have the key that was looked up.
+    #[error(
+        "the key is not unique: {first} has it, and so has {second}; look the sample up by its position, or \
+         write the shards with keys that are unique (`shardstream reshard --rekey`)"
+    )]
+    RepeatedKey {
+        /// The first sample with the key.
+        first: String,
+        /// The next one.
+        second: String,
+    },
     /// A sample and the joined sample of a `dataset::Side` have a field of the same name.
     #[error("the sample that is joined has a field {field:?} too: give the side a `Side::prefix`")]
     FieldConflict {

@@ -32,6 +32,8 @@ pub enum Purpose {
     KeptShards = 9,
     /// The numbers that the caller's own code draws.
     Caller = 10,
+    /// The samples that a sampler chooses.
+    Samples = 11,
 }
 
 /// A random number generator that gives the same numbers on every platform and in every release.

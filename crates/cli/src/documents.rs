@@ -10,7 +10,7 @@ use crate::write_options::WriteOptions;
 use shardstream::store::ObjectUrl;
 use shardstream::{ErrorKind, Index, SecretUrl};
 
-/// Refuses to replace a file or object, unless `force` is set and it is a JSON document.
+/// Refuses to replace a file or object, unless `force` is set and it is a JSON document or a compact index.
 ///
 /// `instead` tells the user, in the error, what else to do.
 pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Context) -> Result<(), Failure> {
@@ -21,6 +21,7 @@ pub(crate) fn check_new(place: &str, force: bool, instead: &str, context: &Conte
     match force {
         // A mistyped name must not destroy a shard or a list.
         true if is_document(place, &context.store)? => Ok(()),
+        true if place.ends_with(".shidx") && Index::load(&context.store, place).is_ok() => Ok(()),
         true => Err(Failure::Failed(format!(
             "{shown} already exists, and is not a JSON document: --force does not replace it, give another \
              name"

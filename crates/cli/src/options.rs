@@ -137,6 +137,11 @@ pub(crate) struct IndexedPatterns {
 }
 
 impl IndexedPatterns {
+    /// The place of the index, if one was given.
+    pub(crate) fn index_place(&self) -> Option<&str> {
+        self.index.index.as_deref()
+    }
+
     /// The shards, in the order of the patterns or else of the index, and the index if one was given.
     pub(crate) fn shards(&self, context: &Context) -> Result<(ShardList, Option<Index>), Failure> {
         let index = self.index.load(context)?;

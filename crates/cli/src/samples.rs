@@ -3,10 +3,11 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::progress::{Progress, Unit};
-use shardstream::index::ShardIndex;
+use crate::shard_reader::ShardReader;
+use shardstream::index::{KeyIndex, ShardIndex};
 use shardstream::store::ObjectVersion;
 use shardstream::tar::read;
-use shardstream::{Index, Sample, SecretUrl, ShardList};
+use shardstream::{Dataset, ErrorKind, Index, Sample, SecretUrl, ShardList, Topology};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +95,28 @@ pub(crate) fn nth(
         return Ok(sample);
     }
     Ok(None)
+}
+
+/// Reads the sample of this key, if there is a key index beside the index at this place. Only its bytes are
+/// read. `None` if there is no key index, or if the limits do not allow ranges.
+///
+/// # Errors
+/// As of [`Dataset::by_key`].
+pub(crate) fn by_key(
+    shards: &ShardList,
+    (index, place): (&Index, &str),
+    key: &str,
+    context: &Context,
+) -> Result<Option<Sample>, Failure> {
+    let ShardReader { store, limits } = &context.reader;
+    let Some(place) = KeyIndex::beside(place).filter(|_| limits.unsorted == 0) else { return Ok(None) };
+    let keys = match KeyIndex::open(store, &place) {
+        Ok(keys) => keys,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let dataset = Dataset::builder(shards.clone()).index(index.clone()).store(store.clone()).limits(*limits);
+    Ok(Some(dataset.topology(Topology::single()).build()?.by_key(&keys, key)?))
 }
 
 /// The index of a shard, and the object that it is of.

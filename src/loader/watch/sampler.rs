@@ -16,14 +16,14 @@ pub(super) trait Sampled: Send + Sync {
 }
 
 /// The runs that are sampled, and whether the thread runs.
-struct Sampler {
+struct ActivitySampler {
     runs: Vec<Weak<dyn Sampled>>,
     is_running: bool,
 }
 
-static SAMPLER: Mutex<Sampler> = Mutex::new(Sampler { runs: Vec::new(), is_running: false });
+static SAMPLER: Mutex<ActivitySampler> = Mutex::new(ActivitySampler { runs: Vec::new(), is_running: false });
 
-fn sampler() -> MutexGuard<'static, Sampler> {
+fn sampler() -> MutexGuard<'static, ActivitySampler> {
     SAMPLER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

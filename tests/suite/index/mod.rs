@@ -4,6 +4,7 @@ mod auto;
 mod checksums;
 mod documents;
 mod keeping;
+mod keyed;
 mod logged;
 mod places;
 mod reading;

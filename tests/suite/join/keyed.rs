@@ -169,7 +169,7 @@ fn mixed(number: u64) -> u64 {
 }
 
 /// Two keys of 16 letters and digits that have the same hash.
-fn alike() -> [String; 2] {
+pub(crate) fn alike() -> [String; 2] {
     let begin = mixed(mixed(0) ^ 16);
     let behind =
         |word: &str| mixed(mixed(mixed(begin) ^ u64::from_le_bytes(word.as_bytes().try_into().unwrap())));

@@ -8,7 +8,7 @@
 //! ```
 
 mod failures;
-mod keyed;
+pub(crate) mod keyed;
 mod pairs;
 mod resuming;
 

@@ -59,6 +59,8 @@ impl ErrorKind {
             | ErrorKind::Config(_)
             | ErrorKind::State(_)
             | ErrorKind::Index(_)
+            | ErrorKind::NoSuchKey { .. }
+            | ErrorKind::RepeatedKey { .. }
             | ErrorKind::NotAnArchive { .. }
             | ErrorKind::UnsupportedScheme { .. }
             | ErrorKind::Unsupported(_)

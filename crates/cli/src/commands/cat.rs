@@ -19,7 +19,8 @@ pub(crate) struct Options {
     /// The field; alternatives are separated by ;, as in "jpg;png".
     #[arg(long, value_name = "FIELD")]
     field: String,
-    /// Only the sample with this key.
+    /// Only the sample with this key. With an --index that was built with `index build --keys`, only its
+    /// bytes are read.
     #[arg(long, value_name = "KEY", conflicts_with = "nth")]
     key: Option<String>,
     /// Only the sample with this number, counted from 0 in the order of the shards. With --index, only its
@@ -35,6 +36,11 @@ pub(crate) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             Some(sample) => write(&sample, &options.field, true, context),
             None => Err(Failure::Failed(format!("there is no sample {nth} in the index, counted from 0"))),
         };
+    }
+    if let (Some(index), Some(place), Some(key)) = (&index, options.patterns.index_place(), &options.key)
+        && let Some(sample) = samples::by_key(&shards, (index, place), key, context)?
+    {
+        return write(&sample, &options.field, true, context);
     }
     let is_one = options.key.is_some() || options.nth.is_some();
     let (mut number, mut found) = (0, false);

@@ -119,6 +119,57 @@ fn missing_fields_and_samples_are_named() {
 }
 
 #[test]
+fn a_sample_is_found_by_its_key_without_reading_the_others() {
+    let dir = demo();
+    let said = output(dir.path(), &["index", "build", "data", "--to", "i.shidx", "--keys"]);
+    assert_eq!(said, "i.shidx: 3 shards of 12 samples\ni.shidx.shkeys: 12 keys\n");
+    let cat = |key| ["cat", "--field", "txt", "--key", key, "--index", "i.shidx"];
+    assert_eq!(output(dir.path(), &cat("000007")), "a dog on a lawn");
+    let missing = failure(dir.path(), &cat("x"), 1);
+    assert!(missing.contains("no sample has this key: the 12 keys of 3 shards"), "{missing}");
+    // A scan would meet the damage of the first shard.
+    let shard = dir.path().join("data/train-000000.tar");
+    let (whole, time) = (fs::read(&shard).unwrap(), fs::metadata(&shard).unwrap().modified().unwrap());
+    let mut bytes = whole.clone();
+    bytes[10] ^= 1;
+    fs::write(&shard, &bytes).unwrap();
+    fs::File::options().write(true).open(&shard).unwrap().set_modified(time).unwrap();
+    assert_eq!(output(dir.path(), &cat("000007")), "a dog on a lawn");
+    fs::rename(dir.path().join("i.shidx.shkeys"), dir.path().join("k")).unwrap();
+    failure(dir.path(), &cat("000007"), 1);
+    fs::write(dir.path().join("i.shidx.shkeys"), "no keys").unwrap();
+    let damaged = failure(dir.path(), &cat("000007"), 1);
+    assert!(damaged.contains("shkeys") && damaged.contains("index"), "{damaged}");
+    let build = ["index", "build", "data", "--to", "i.shidx", "--keys"];
+    fs::write(&shard, &whole).unwrap();
+    fs::remove_file(dir.path().join("i.shidx")).unwrap();
+    assert!(failure(dir.path(), &build, 1).contains("i.shidx.shkeys already exists: --force replaces it"));
+    output(dir.path(), &[&build[..], &["--force"]].concat());
+    assert_eq!(output(dir.path(), &cat("000000")), "a cat");
+}
+
+#[test]
+fn keys_that_are_older_than_a_shard_or_not_unique_are_reported() {
+    let dir = demo();
+    let build = ["index", "build", "data", "--to", "i.json", "--force"];
+    let cat = |key| ["cat", "--field", "txt", "--key", key, "--index", "i.json"];
+    output(dir.path(), &[&build[..], &["--keys"]].concat());
+    // The same samples twice.
+    fs::copy(dir.path().join("data/train-000000.tar"), dir.path().join("data/train-000001.tar")).unwrap();
+    let stale = failure(dir.path(), &cat("000004"), 1);
+    assert!(stale.contains("build the index again"), "{stale}");
+    output(dir.path(), &build);
+    let stale = failure(dir.path(), &cat("000004"), 1);
+    assert!(stale.contains("the key index is older") && stale.contains("index build --keys"), "{stale}");
+    output(dir.path(), &[&build[..], &["--keys"]].concat());
+    let repeated = failure(dir.path(), &cat("000001"), 1);
+    for shard in ["data/train-000000.tar", "data/train-000001.tar"] {
+        assert!(repeated.contains(&format!("sample 1 of {shard}")), "{repeated}");
+    }
+    failure(dir.path(), &[&build[..], &["--keys", "--update"]].concat(), 2);
+}
+
+#[test]
 fn a_closed_pipe_ends_the_program_quietly() {
     let dir = demo();
     let big = dir.path().join("big.tar");

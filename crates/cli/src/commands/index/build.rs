@@ -3,11 +3,12 @@
 use crate::context::Context;
 use crate::documents::check_new;
 use crate::failure::Failure;
+use crate::files::exists;
 use crate::options::Patterns;
 use crate::parallel::for_each_shard;
 use crate::samples::ShardProgress;
 use crate::shard_reader::ShardReader;
-use shardstream::index::ShardIndex;
+use shardstream::index::{KeyIndex, KeyIndexBuilder, ShardIndex};
 use shardstream::store::Store;
 use shardstream::{ErrorKind, Index, Result, SecretUrl, ShardList};
 
@@ -24,6 +25,9 @@ pub(crate) struct Options {
     /// Record a checksum of each sample, for which the whole shards are read.
     #[arg(long)]
     checksums: bool,
+    /// Also write the keys of the samples to INDEX.shkeys, by which `cat --key` finds a sample.
+    #[arg(long, conflicts_with = "update")]
+    keys: bool,
     /// Keep the entries of an existing index for shards that have not changed.
     #[arg(long)]
     update: bool,
@@ -42,6 +46,13 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     }
     let instead = "--update keeps the entries of unchanged shards, ";
     check_new(&options.to, options.update || options.force.force, instead, context)?;
+    let keys = options.keys.then(|| keys_beside(&options.to)).transpose()?;
+    if let Some(place) = keys.as_ref().filter(|_| !options.force.force)
+        && exists(&context.store, place)?
+    {
+        let place = SecretUrl::from(place);
+        return Err(Failure::Failed(format!("{place} already exists: --force replaces it")));
+    }
     let shards = options.patterns.shards(context)?;
     let old = match options.update {
         true => match Index::load(&context.store, &options.to) {
@@ -51,27 +62,47 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         },
         false => None,
     };
-    let index = index_shards(&shards, old, options.checksums, options.threads.into(), context)?;
-    super::save::save(&index, &options.to, context)
+    let mut builder = keys.is_some().then(KeyIndex::builder);
+    let index =
+        index_shards(&shards, old, options.checksums, options.threads.into(), builder.as_mut(), context)?;
+    super::save::save(&index, &options.to, context)?;
+    let (Some(place), Some(builder)) = (keys, builder) else { return Ok(()) };
+    let keys = builder.build();
+    keys.save(&context.store, &place)?;
+    let (place, count) = (SecretUrl::from(place), crate::text::counted(keys.len() as u64, "key"));
+    context.output.line(format_args!("{place}: {count}"))
 }
 
-/// Indexes shards, with progress. The entry in `old` of a shard that has not changed is reused.
+/// Where the keys of the index at this place are.
+fn keys_beside(place: &str) -> Result<String, Failure> {
+    let what = "--keys: the URL of the index has a query, and so there is no place beside it";
+    KeyIndex::beside(place).ok_or_else(|| Failure::Usage(what.into()))
+}
+
+/// Indexes shards, with progress. The entry in `old` of a shard that has not changed is reused. The keys of
+/// their samples go into `keys`.
 pub(super) fn index_shards(
     shards: &ShardList,
     old: Option<Index>,
     checksums: bool,
     threads: usize,
+    mut keys: Option<&mut KeyIndexBuilder>,
     context: &Context,
 ) -> Result<Index, Failure> {
     let progress = ShardProgress::start(context, "index", shards.len());
     let mut indexed: Vec<ShardIndex> = Vec::with_capacity(shards.len());
-    let reader = context.reader.clone();
+    let (reader, wants_keys) = (context.reader.clone(), keys.is_some());
     let work =
         move |_: usize, url: &SecretUrl| match old.as_ref().and_then(|old| old.get(url.expose_secret())) {
-            Some(known) if is_current(known, url, checksums, &reader.store)? => Ok(known.clone()),
-            _ => index_shard(url, checksums, &reader),
+            Some(known) if is_current(known, url, checksums, &reader.store)? => {
+                Ok((known.clone(), Vec::new()))
+            }
+            _ => index_shard(url, checksums, wants_keys, &reader),
         };
-    for_each_shard(shards, threads, &context.interrupt, work, |_, shard| {
+    for_each_shard(shards, threads, &context.interrupt, work, |_, (shard, of_shard)| {
+        if let Some(keys) = &mut keys {
+            keys.add(shard.clone(), of_shard)?;
+        }
         progress.add_samples(shard.samples());
         progress.add_shard();
         indexed.push(shard);
@@ -80,10 +111,19 @@ pub(super) fn index_shards(
     Ok(indexed.into_iter().collect())
 }
 
-fn index_shard(url: &SecretUrl, checksums: bool, reader: &ShardReader) -> Result<ShardIndex> {
+/// The index of a shard, and the keys of its samples if they are wanted.
+fn index_shard(
+    url: &SecretUrl,
+    checksums: bool,
+    keys: bool,
+    reader: &ShardReader,
+) -> Result<(ShardIndex, Vec<Box<str>>)> {
     let list = ShardList::from_urls([url.clone()]);
-    let index = reader.index_builder().threads(1).checksums(checksums).build(&list)?;
-    let indexed = index.iter().next().cloned();
+    let builder = reader.index_builder().threads(1).checksums(checksums);
+    let indexed = match keys {
+        true => builder.build_with_keys(&list)?.pop(),
+        false => builder.build(&list)?.iter().next().map(|shard| (shard.clone(), Vec::new())),
+    };
     indexed.ok_or_else(|| ErrorKind::NoShards("nothing was indexed".into()).into())
 }
 

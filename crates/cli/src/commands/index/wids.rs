@@ -43,7 +43,7 @@ pub(super) struct ExportOptions {
 pub(super) fn import(options: ImportOptions, context: &Context) -> Result<(), Failure> {
     check_new(&options.to, options.force.force, "", context)?;
     let wids = Index::load(&context.store, &options.wids)?;
-    let index = build::index_shards(&wids.shards(), None, options.checksums, 16, context)?;
+    let index = build::index_shards(&wids.shards(), None, options.checksums, 16, None, context)?;
     for (then, now) in wids.iter().zip(&index) {
         if then.samples() != now.samples() {
             return Err(Failure::Failed(format!(

@@ -1,0 +1,96 @@
+"""Single samples of local shards: shardstream by number and by key beside `wids` by number, in interleaved rounds.
+
+    pip install webdataset torch numpy
+    python benches/compare/single.py [--rounds 9] [--shards 16] [--samples 1000] [--size 20000] [--count 1000]
+
+The first sample includes what is opened before it: the index here; in `wids` the headers of the sample's shard.
+`wids` has no look-up by key. Run it on an idle machine; all shards are in the page cache.
+"""
+
+import argparse
+import io
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def built(*target):
+    command = ["cargo", "build", "--message-format=json", *target]
+    process = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    messages = map(json.loads, process.stdout.splitlines())
+    return [path for message in messages if (path := message.get("executable"))][-1]
+
+
+def write_shards(directory, shards, samples, size):
+    for shard in range(shards):
+        with tarfile.open(f"{directory}/{shard:04}.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+            for sample in range(samples):
+                for field, content in [("cls", b"7"), ("bin", os.urandom(size))]:
+                    member = tarfile.TarInfo(f"{shard * samples + sample:08}.{field}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+
+
+def read_wids(directory, count):
+    """Microseconds of the first sample, and of each random one, in a process of its own."""
+    import wids
+
+    index = f"{directory}/index.json"
+    start = time.perf_counter()
+    dataset = wids.ShardListDataset(index, keep=True, lru_size=200, transformations=[])
+    numbers = [random.Random(0).randrange(len(dataset)) for _ in range(count)]
+    dataset[numbers[0]][".bin"].read()
+    first = time.perf_counter() - start
+    for number in range(0, len(dataset), len(dataset) // 64):
+        dataset[number]  # every shard's headers are read once
+    start = time.perf_counter()
+    for number in numbers:
+        dataset[number][".bin"].read()
+    each = (time.perf_counter() - start) / count
+    print(f"wids by number\t{first * 1e6:.0f}\t{each * 1e6:.1f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in [("rounds", 9), ("shards", 16), ("samples", 1000), ("size", 20_000), ("count", 1000)]:
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--wids", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.wids:
+        read_wids(options.wids, options.count)
+        return
+    program = built("--release", "-p", "shardstream-cli")
+    bench = built("--bench", "single")
+    with tempfile.TemporaryDirectory() as directory:
+        write_shards(directory, options.shards, options.samples, options.size)
+        index = f"{directory}/index.json"
+        subprocess.run([program, "index", "build", directory, "--to", index, "--keys"], check=True)
+        print(f"key index: {os.path.getsize(index + '.shkeys') / options.shards / options.samples:.1f} B a key")
+        commands = [
+            [bench, directory, str(options.count)],
+            [sys.executable, __file__, "--wids", directory, "--count", str(options.count)],
+        ]
+        times = {}
+        for _ in range(options.rounds):
+            for command in commands:
+                lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                for line in lines.splitlines():
+                    name, first, each = line.split("\t")
+                    times.setdefault(name, []).append((float(first), float(each)))
+        print("| way | first sample, µs | each of many, µs |\n|---|--:|--:|")
+        for name, rounds in times.items():
+            first, each = (statistics.median(values) for values in zip(*rounds))
+            print(f"| {name} | {first:.0f} | {each:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+//! The cost of single samples: by number and by key, one by one and many together.
+//!
+//! `cargo bench --bench single -- DIRECTORY [COUNT]` reads the shards of a directory by its `index.json` and
+//! `index.json.shkeys`, which `shardstream index build --keys` writes, and prints a line for each way: its
+//! name, the microseconds of the first sample, with everything that is opened before it, and those of each of
+//! COUNT random ones. `benches/compare/single.py` writes such a directory, and runs this beside Python's
+//! `wids`.
+
+use shardstream::index::KeyIndex;
+use shardstream::prelude::*;
+use shardstream::{Result, Rng};
+use std::hint::black_box;
+use std::time::Instant;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    // Tests run this program too, without a directory.
+    let Some(directory) = arguments.first() else { return Ok(()) };
+    let count = arguments.get(1).map_or(1000, |count| count.parse().expect("a number"));
+    let (store, place) = (Store::default(), format!("{directory}/index.json"));
+    let open = || {
+        let index = Index::load(&store, &place)?;
+        Dataset::builder(index.shards()).store(store.clone()).index(index).build()
+    };
+    let samples = open()?.indexed_view()?;
+    let mut rng = Rng::new(0, 0, 0);
+    let numbers: Vec<u64> = (0..count).map(|_| rng.below(samples.len())).collect();
+    let keys: Vec<String> =
+        numbers.iter().map(|number| Ok(samples.get(*number)?.key().to_owned())).collect::<Result<_>>()?;
+
+    let start = Instant::now();
+    black_box(open()?.indexed_view()?.get(numbers[0])?);
+    let first = start.elapsed();
+    let start = Instant::now();
+    for number in &numbers {
+        black_box(samples.get(*number)?);
+    }
+    report("by number", first, start, count);
+
+    let start = Instant::now();
+    black_box(open()?.indexed_view()?.get_many(&numbers[..1])?);
+    let first = start.elapsed();
+    let start = Instant::now();
+    black_box(samples.get_many(&numbers)?);
+    report("many together", first, start, count);
+
+    let start = Instant::now();
+    let table = KeyIndex::open(&store, &format!("{place}.shkeys"))?;
+    black_box(open()?.by_key(&table, &keys[0])?);
+    let first = start.elapsed();
+    let start = Instant::now();
+    for key in &keys {
+        black_box(samples.dataset().by_key(&table, key)?);
+    }
+    report("by key", first, start, count);
+    Ok(())
+}
+
+fn report(name: &str, first: std::time::Duration, start: Instant, count: usize) {
+    let each = start.elapsed().as_secs_f64() * 1e6 / count as f64;
+    println!("{name}\t{:.0}\t{each:.1}", first.as_secs_f64() * 1e6);
+}

@@ -1,0 +1,340 @@
+//! Single samples: by position, by number and by key.
+
+use super::reader::ShardReader;
+use super::{Dataset, Versions};
+use crate::error::{Error, ErrorKind, FailureClass, Result};
+use crate::index::{KeyIndex, outdated};
+use crate::plan::Slice;
+use crate::sample::{Position, Sample};
+use crate::secret_url::SecretUrl;
+use crate::store::ObjectUrl;
+use std::sync::Arc;
+
+/// Two samples of a shard with fewer bytes between them are one range: a new request takes no less time than
+/// these bytes, and neither does opening a local file.
+const GAP: u64 = 1 << 20;
+const LOCAL_GAP: u64 = 64 << 10;
+
+/// A sample of a shard of the plan, by its number in the index.
+type PlannedSample = (usize, u64);
+
+impl Dataset {
+    /// Reads one sample again, by the [position](Sample::position) that it had: to look at what a loss, an
+    /// error or a log names. Blocks.
+    ///
+    /// With an [index](super::DatasetBuilder::index) only the bytes of the sample are read; without one, or
+    /// in a compressed shard, the shard up to the sample. The sample is as it was read, with its joined
+    /// fields and its [random numbers](Sample::rng), and without what stages did to it.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let pattern = format!("{}/%d.tar", dir.path().display());
+    /// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
+    /// # (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+    /// # let shards: ShardList = writer.finish()?.into_iter().map(|shard| shard.url).collect();
+    /// let dataset = Dataset::builder(shards).build()?;
+    /// let seen = dataset.samples(3).nth(6).unwrap()?;
+    /// assert_eq!(dataset.sample(seen.position())?.key(), seen.key());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if the dataset has no such sample, [`ErrorKind::Stale`] if the shard has changed
+    /// since it was indexed, and the errors of reading the sample.
+    pub fn sample(&self, position: Position) -> Result<Sample> {
+        self.read_place(self.place_of(position)?, position)
+    }
+
+    /// Reads the sample of this key, which `keys` finds. Blocks. See [`sample`](Dataset::sample) for what is
+    /// read; the position of the sample is in epoch 0.
+    ///
+    /// Each sample whose key has the same hash is read, and its key is compared: mostly there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchKey`] if no sample has the key, [`ErrorKind::RepeatedKey`] if several have,
+    /// [`ErrorKind::Index`] if the key index is older than the dataset's index or than a shard, or does not
+    /// know its shards, and the errors of [`sample`](Dataset::sample).
+    pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
+        let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
+        let mut found: Option<Sample> = None;
+        for (shard, number) in keys.find(key).map_err(|error| error.with_key(key))? {
+            let sample = self.sample(self.keyed_position(keys, shard, number)?)?;
+            if sample.key() != key {
+                self.check_current(keys, sample.position().shard as usize)?;
+                continue;
+            }
+            if let Some(first) = &found {
+                let (first, second) = (shown(first), shown(&sample));
+                return Err(Error::from(ErrorKind::RepeatedKey { first, second }).with_key(key));
+            }
+            found = Some(sample);
+        }
+        if let Some(sample) = found {
+            return Ok(sample);
+        }
+        if self.0.shards.index.is_some() {
+            // The key may be in a shard that was indexed again, and its keys were not.
+            self.0.shards.numbers.iter().try_for_each(|number| self.check_current(keys, number))?;
+        }
+        let (count, shards) = (keys.len(), keys.index().len());
+        let searched =
+            format!("the {count} keys of {shards} shards, as they were when their keys were indexed,");
+        Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
+    }
+
+    /// Checks that the keys of a shard of the list are of the version that the dataset reads.
+    fn check_current(&self, keys: &KeyIndex, number: usize) -> Result<()> {
+        let Some(url) = self.0.shards.list.get(number) else { return Ok(()) };
+        let planned = self.0.shards.numbers.planned(number);
+        let now = match planned.and_then(|planned| self.indexed(planned)) {
+            Some(index) => index.object_at(url.expose_secret()),
+            None => self.store().stat(url.expose_secret())?,
+        };
+        match keys.index().get(url.expose_secret()) {
+            None => Err(outdated("does not know this shard", url)),
+            Some(known) if known.object_at(url.expose_secret()).compare(&now).is_different() => {
+                Err(outdated("is older than this shard or its index", url))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A view of the samples by number, as of a list. Needs an [index](super::DatasetBuilder::index).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] without an index.
+    pub fn indexed_view(&self) -> Result<IndexedDataset> {
+        let Some(counts) = self.0.plan.counts() else {
+            let what = "samples have numbers by an index: give the dataset one (`index`, `auto_index`)";
+            return Err(ErrorKind::Config(what.into()).into());
+        };
+        let mut sum = 0u64;
+        let starts = std::iter::once(0).chain(counts.iter().map(|count| {
+            sum = sum.saturating_add(*count);
+            sum
+        }));
+        Ok(IndexedDataset { starts: starts.collect(), dataset: self.clone(), epoch: 0 })
+    }
+
+    /// The position of a sample of the shards of `keys`.
+    fn keyed_position(&self, keys: &KeyIndex, shard: usize, number: u64) -> Result<Position> {
+        let known = keys.index().at(shard);
+        let is_known = |url: &SecretUrl| match (known, keys.index().get(url.expose_secret())) {
+            (Some(known), Some(found)) => std::ptr::eq(known, found),
+            _ => false,
+        };
+        let list = &self.0.shards.list;
+        // Mostly both lists are the same.
+        let mut here = std::iter::once(shard).chain(0..list.len());
+        let here = here.find(|number| list.get(*number).is_some_and(is_known));
+        let (Some(here), Some(known)) = (here, known) else {
+            let what = match known {
+                Some(shard) => format!(
+                    "the key is in {}, which is not in the list of shards",
+                    SecretUrl::from(shard.url())
+                ),
+                None => "the key index has no such shard".into(),
+            };
+            return Err(ErrorKind::Config(what).into());
+        };
+        if self.0.shards.index.is_some() {
+            self.check_current(keys, here)?;
+        }
+        let sample = known.position_of(number).unwrap_or(number);
+        Ok(Position { shard: here as u64, sample, ..Position::default() })
+    }
+
+    fn place_of(&self, position: Position) -> Result<PlannedSample> {
+        let config = |what: String| Error::from(ErrorKind::Config(what));
+        let Position { shard, sample, .. } = position;
+        let planned = usize::try_from(shard).ok().and_then(|shard| self.0.shards.numbers.planned(shard));
+        let planned = planned.ok_or_else(|| config(format!("the dataset reads no shard {shard}")))?;
+        let number = match self.indexed(planned) {
+            Some(index) => index.number_of(sample),
+            None => Some(sample),
+        };
+        let number = number.filter(|number| *number < u64::MAX - 1).ok_or_else(|| {
+            let error = config(format!("there is no sample {sample} in this shard, counted from 0"));
+            match self.shard(planned) {
+                Ok((_, url)) => error.in_shard(url),
+                Err(_) => error,
+            }
+        })?;
+        Ok((planned, number))
+    }
+
+    fn read_place(&self, place: PlannedSample, position: Position) -> Result<Sample> {
+        let mut found = None;
+        self.read_places(&[place], position, |_, sample| found = Some(sample))?;
+        found.ok_or_else(|| ErrorKind::Stopped.into())
+    }
+
+    /// Reads the samples at these places, which are sorted and distinct. Those near each other are one range.
+    fn read_places(
+        &self,
+        places: &[PlannedSample],
+        Position { epoch, dataset, .. }: Position,
+        mut take: impl FnMut(usize, Sample),
+    ) -> Result<()> {
+        let near = |one: &PlannedSample, next: &PlannedSample| {
+            one.0 == next.0 && self.is_near(one.0, one.1 + 1..next.1)
+        };
+        let runs: Vec<&[PlannedSample]> = places.chunk_by(near).collect();
+        let slice = |run: &&[PlannedSample]| {
+            let ((shard, first), (_, last)) = (run.first()?, run.last()?);
+            Some(Slice { shard: *shard, samples: *first..last + 1 })
+        };
+        let (shards, slices) = (Arc::clone(&self.0.shards), runs.iter().filter_map(slice).collect());
+        let reader = ShardReader::new(shards, &self.0.sides, epoch, slices, &Versions::default());
+        let (mut reader, mut taken) = (reader.of_dataset(dataset).scattered(), 0);
+        for (number, run) in runs.into_iter().enumerate() {
+            for &(shard, place) in run {
+                let position =
+                    self.indexed(shard).and_then(|index| index.position_of(place)).unwrap_or(place);
+                loop {
+                    let sample = match reader.next() {
+                        Some(Ok(sample)) if reader.slice() == number => sample,
+                        Some(Err(error)) => return Err(error),
+                        _ => return Err(self.missing(shard)),
+                    };
+                    if sample.position().sample == position {
+                        take(taken, sample);
+                        taken += 1;
+                        break;
+                    }
+                }
+            }
+            reader.give_up();
+        }
+        Ok(())
+    }
+
+    /// The error for a sample that is left out, because a side lacks it.
+    fn missing(&self, planned: usize) -> Error {
+        let error = Error::from(ErrorKind::MissingSample { damaged: false });
+        match self.shard(planned) {
+            Ok((_, url)) => error.in_shard(url),
+            Err(error) => error,
+        }
+    }
+
+    /// Whether the samples between two are read rather than left out.
+    fn is_near(&self, planned: usize, between: std::ops::Range<u64>) -> bool {
+        let Ok((_, url)) = self.shard(planned) else { return false };
+        let gap = if ObjectUrl::from(url).is_local() { LOCAL_GAP } else { GAP };
+        let bytes = self.indexed(planned).and_then(|index| index.range(between));
+        // Without ranges, the shard is read from its beginning in any case.
+        bytes.is_none_or(|bytes| bytes.end - bytes.start < gap)
+    }
+}
+
+/// The samples of a [`Dataset`] by number, as of a list: all samples of its shards in the order of the list,
+/// whatever order it reads them in. Cheap to clone, and may be used on several threads.
+///
+/// ```
+/// use shardstream::index::AutoIndex;
+/// use shardstream::prelude::*;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let pattern = format!("{}/val-%06d.tar", dir.path().display());
+/// # let mut writer = ShardWriter::builder(pattern).max_count(4).build()?;
+/// # (0..10).try_for_each(|i| writer.write(&Sample::new(format!("{i:04}")).with("cls", i)))?;
+/// # writer.finish()?;
+/// # let pattern = format!("{}/val-*.tar", dir.path().display());
+/// // let pattern = "gs://bucket/val-*.tar";
+/// let samples = Dataset::builder(pattern).auto_index(AutoIndex::beside()).build()?.indexed_view()?;
+/// assert_eq!((samples.len(), samples.get(7)?.key()), (10, "0007"));
+/// let some = samples.get_many(&[9, 2, 3])?; // two requests
+/// assert!(some.iter().map(Sample::key).eq(["0009", "0002", "0003"]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[doc(alias = "ShardListDataset")]
+#[doc(alias = "wids")]
+pub struct IndexedDataset {
+    dataset: Dataset,
+    /// The number of samples before each shard, and of all.
+    starts: Arc<[u64]>,
+    epoch: u64,
+}
+
+impl IndexedDataset {
+    /// The same samples with the [random numbers](Sample::rng) of this epoch. Default: 0.
+    #[must_use]
+    pub fn of_epoch(self, epoch: u64) -> Self {
+        IndexedDataset { epoch, ..self }
+    }
+
+    /// The number of samples.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.starts.last().copied().unwrap_or_default()
+    }
+
+    /// Whether there is no sample.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The dataset.
+    #[must_use]
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// The position of the sample of this number; `None` if there are fewer samples.
+    #[must_use]
+    pub fn position(&self, number: u64) -> Option<Position> {
+        let (planned, number) = self.place(number).ok()?;
+        let (shard, _) = self.dataset.shard(planned).ok()?;
+        let sample = self.dataset.indexed(planned)?.position_of(number)?;
+        Some(Position { epoch: self.epoch, shard: shard as u64, sample, ..Position::default() })
+    }
+
+    /// Reads the sample of this number. Blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if there are fewer samples, and the errors of [`Dataset::sample`].
+    pub fn get(&self, number: u64) -> Result<Sample> {
+        let position = Position { epoch: self.epoch, ..Position::default() };
+        self.dataset.read_place(self.place(number)?, position)
+    }
+
+    /// Reads the samples of these numbers, and returns them in this order. Blocks. Samples that are near each
+    /// other in a shard are read by one request, and many requests are sent together.
+    ///
+    /// # Errors
+    /// Those of [`get`](IndexedDataset::get), of one of the samples.
+    pub fn get_many(&self, numbers: &[u64]) -> Result<Vec<Sample>> {
+        let asked =
+            numbers.iter().map(|number| self.place(*number)).collect::<Result<Vec<PlannedSample>>>()?;
+        let mut places = asked.clone();
+        places.sort_unstable();
+        places.dedup();
+        let position = Position { epoch: self.epoch, ..Position::default() };
+        let mut found = Vec::with_capacity(places.len());
+        match self.dataset.read_places(&places, position, |_, sample| found.push(sample)) {
+            Ok(()) => {}
+            // The damage may be in a sample between those that were asked for.
+            Err(error) if error.kind().failure_class() == Some(FailureClass::Damage) => {
+                return numbers.iter().map(|number| self.get(*number)).collect();
+            }
+            Err(error) => return Err(error),
+        }
+        let sample = |place: &PlannedSample| found.get(places.binary_search(place).ok()?).cloned();
+        asked.iter().map(|place| sample(place).ok_or_else(|| ErrorKind::Stopped.into())).collect()
+    }
+
+    /// The shard of the plan that has the sample of this number, and its number there.
+    fn place(&self, number: u64) -> Result<PlannedSample> {
+        if number >= self.len() {
+            let what = format!("there is no sample {number}: the dataset has {}, counted from 0", self.len());
+            return Err(ErrorKind::Config(what).into());
+        }
+        let shard = self.starts.partition_point(|start| *start <= number).saturating_sub(1);
+        Ok((shard, number - self.starts.get(shard).copied().unwrap_or_default()))
+    }
+}

@@ -1,0 +1,329 @@
+//! The hashes of the keys of many shards, with the numbers of their samples, in memory or on disk.
+//!
+//! ```text
+//! 89 53 48 4b 45 59 0d 0a   magic number
+//! 01                        version of the form
+//! head                      26 bytes: the number of keys (8) and the length of `shards` (8), the number
+//!                           of bits that choose a block (1), the length of a sample's number (1), the
+//!                           CRC-32C of `blocks` (4), and that of everything before it (4)
+//! shards                    the shards as a compact index, without layouts
+//! blocks                    for each block the number of entries up to its end (8), and their CRC-32C (4)
+//! entries                   for each key its hash (8), and the number of its sample in all shards
+//! ```
+//!
+//! All numbers are little-endian. The first bits of a hash say in which block its entry is, so that a look-up
+//! reads one block of some kilobytes. Entries are sorted by hash and number. Keys of equal hashes have an
+//! entry each, and whoever looks one up compares the keys of the samples.
+
+use super::compact::{self, CompactReader};
+use super::shard_entry::ShardEntry;
+use super::{Index, ShardIndex};
+use crate::error::{ErrorKind, Result};
+use crate::json;
+use crate::store::{ObjectVersion, Store};
+use bytes::Bytes;
+
+const MAGIC: &[u8] = b"\x89SHKEY\r\n";
+const VERSION: u8 = 1;
+
+/// Length of everything before the shards.
+const HEAD: usize = MAGIC.len() + 1 + 26;
+/// Lengths of a block's entry in `blocks`, and of a hash.
+const BLOCK: usize = 12;
+const HASH: usize = 8;
+/// Smallest number of keys for which there is another block.
+const KEYS_PER_BLOCK: usize = 512;
+
+/// The table, without the shards.
+pub(super) struct KeyTable {
+    layout: TableLayout,
+    /// The number of entries up to the end of each block, and the checksum of the block.
+    blocks: Vec<(u64, u32)>,
+    entries: Entries,
+}
+
+enum Entries {
+    Loaded(Bytes),
+    /// Read from this object, block by block.
+    Stored {
+        store: Store,
+        url: String,
+        object: ObjectVersion,
+    },
+}
+
+/// The numbers in the head.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TableLayout {
+    keys: u64,
+    shards_length: u64,
+    bits: u8,
+    number_length: u8,
+    blocks_checksum: u32,
+    /// The offset of the entries, and the length of the document.
+    pub(super) entries_at: u64,
+    pub(super) end: u64,
+}
+
+impl TableLayout {
+    /// Reads the head from the beginning of a document.
+    pub(super) fn read(document: &[u8]) -> Result<Self> {
+        let Some(head) = document.first_chunk::<HEAD>() else { return damaged("it ends too early") };
+        match head.strip_prefix(MAGIC) {
+            Some([VERSION, ..]) => {}
+            Some([version, ..]) => {
+                let what =
+                    format!("it is a key index of version {version}, and this release knows {VERSION}");
+                return Err(ErrorKind::Index(what).into());
+            }
+            _ => return Err(ErrorKind::Index("this is no key index".into()).into()),
+        }
+        let (checked, sum) = head.split_at(HEAD - 4);
+        if crc32c::crc32c(checked) != u32_at(sum, 0) {
+            return damaged("the checksum of its head differs");
+        }
+        let at = MAGIC.len() + 1;
+        let (bits, number_length) = (head[at + 16], head[at + 17]);
+        TableLayout::new(u64_at(head, at), u64_at(head, at + 8), bits, number_length, u32_at(head, at + 18))
+            .map_or_else(|| damaged("its head makes no sense"), Ok)
+    }
+
+    fn new(keys: u64, shards_length: u64, bits: u8, number_length: u8, blocks_checksum: u32) -> Option<Self> {
+        if bits > 40 || !(1..=8).contains(&number_length) {
+            return None;
+        }
+        let entries_at = (HEAD as u64).checked_add(shards_length)?.checked_add((BLOCK as u64) << bits)?;
+        let end = keys.checked_mul((HASH + usize::from(number_length)) as u64)?.checked_add(entries_at)?;
+        Some(TableLayout { keys, shards_length, bits, number_length, blocks_checksum, entries_at, end })
+    }
+
+    fn head(&self) -> Vec<u8> {
+        let mut head =
+            [MAGIC, &[VERSION], &self.keys.to_le_bytes(), &self.shards_length.to_le_bytes()].concat();
+        head.extend([self.bits, self.number_length]);
+        head.extend(self.blocks_checksum.to_le_bytes());
+        head.extend(crc32c::crc32c(&head).to_le_bytes());
+        head
+    }
+
+    fn block_of(&self, hash: u64) -> usize {
+        hash.checked_shr(64 - u32::from(self.bits)).unwrap_or(0) as usize
+    }
+
+    fn entry_length(&self) -> u64 {
+        HASH as u64 + u64::from(self.number_length)
+    }
+
+    /// The hash and the number in each entry.
+    fn read_entries<'a>(&self, entries: &'a [u8]) -> impl Iterator<Item = (u64, u64)> + 'a {
+        entries.chunks_exact(self.entry_length() as usize).map(|entry| {
+            let (hash, number) = entry.split_at(HASH);
+            let mut bytes = [0; 8];
+            bytes[..number.len()].copy_from_slice(number);
+            (u64_at(hash, 0), u64::from_le_bytes(bytes))
+        })
+    }
+}
+
+impl KeyTable {
+    /// A table of these hashes and numbers. The numbers are less than `samples`.
+    pub(super) fn new(mut entries: Vec<(u64, u64)>, samples: u64) -> Self {
+        entries.sort_unstable();
+        let bits = (entries.len() / KEYS_PER_BLOCK).checked_ilog2().unwrap_or(0) as u8;
+        let number_length = (8 - samples.leading_zeros() as u8 / 8).max(1);
+        let mut layout = TableLayout {
+            keys: entries.len() as u64,
+            shards_length: 0,
+            bits,
+            number_length,
+            blocks_checksum: 0,
+            entries_at: 0,
+            end: 0,
+        };
+        let mut bytes = Vec::with_capacity(entries.len() * layout.entry_length() as usize);
+        let (mut blocks, mut begin) = (Vec::with_capacity(1 << bits), 0);
+        let mut entries = entries.into_iter().peekable();
+        let mut end = 0;
+        for block in 0..1usize << bits {
+            while let Some((hash, number)) = entries.next_if(|(hash, _)| layout.block_of(*hash) == block) {
+                bytes.extend(hash.to_le_bytes());
+                bytes.extend(&number.to_le_bytes()[..number_length.into()]);
+                end += 1;
+            }
+            blocks.push((end, crc32c::crc32c(&bytes[begin..])));
+            begin = bytes.len();
+        }
+        layout.blocks_checksum = crc32c::crc32c(&encoded(&blocks));
+        KeyTable { layout, blocks, entries: Entries::Loaded(bytes.into()) }
+    }
+
+    /// Number of keys.
+    pub(super) fn len(&self) -> u64 {
+        self.layout.keys
+    }
+
+    /// Reads the shards and the table from the bytes of a document before its entries, or from the whole
+    /// document. `stored` says where entries are read that are not in `document`. `resolve` gives a shard the
+    /// URL that its entry means.
+    pub(super) fn read(
+        layout: TableLayout,
+        document: &Bytes,
+        stored: Option<(Store, String, ObjectVersion)>,
+        resolve: impl Fn(ShardIndex) -> ShardIndex,
+    ) -> Result<(Self, Index)> {
+        let length = document.len() as u64;
+        if length < layout.entries_at || stored.is_none() && length != layout.end {
+            return damaged("its length is not the one in its head");
+        }
+        let shards_end = HEAD + layout.shards_length as usize;
+        let mut reader = CompactReader::new();
+        reader.push(&document[HEAD..shards_end], json::limit_of(length), resolve)?;
+        let index: Index = reader.finish()?.into_iter().collect();
+        let blocks = &document[shards_end..layout.entries_at as usize];
+        if crc32c::crc32c(blocks) != layout.blocks_checksum {
+            return damaged("the checksum of its blocks differs");
+        }
+        let blocks: Vec<(u64, u32)> =
+            blocks.chunks_exact(BLOCK).map(|block| (u64_at(block, 0), u32_at(block, 8))).collect();
+        let ends = blocks.last().map(|(end, _)| *end) == Some(layout.keys);
+        if !ends || !blocks.is_sorted_by(|(one, _), (next, _)| one <= next) || index.samples() != layout.keys
+        {
+            return damaged("its numbers of keys, samples and entries differ");
+        }
+        let entries = match stored {
+            None => Entries::Loaded(document.slice(layout.entries_at as usize..)),
+            Some((store, url, object)) => Entries::Stored { store, url, object },
+        };
+        let table = KeyTable { layout, blocks, entries };
+        if matches!(table.entries, Entries::Loaded(_)) {
+            (0..table.blocks.len())
+                .try_for_each(|block| table.block(block).and_then(|bytes| table.check(block, &bytes)))?;
+        }
+        Ok((table, index))
+    }
+
+    /// The table with all entries in memory.
+    pub(super) fn loaded(&self) -> Result<Self> {
+        let entries = self.entries(0..self.layout.keys)?;
+        let table =
+            KeyTable { layout: self.layout, blocks: self.blocks.clone(), entries: Entries::Loaded(entries) };
+        for block in 0..table.blocks.len() {
+            table.check(block, &table.block(block)?)?;
+        }
+        Ok(table)
+    }
+
+    /// Whether all entries are in memory.
+    pub(super) fn is_loaded(&self) -> bool {
+        matches!(self.entries, Entries::Loaded(_))
+    }
+
+    /// Writes the document in pieces.
+    pub(super) fn write(&self, index: &Index, mut out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut shards = Vec::new();
+        compact::write(index.len(), index.iter().cloned().map(ShardEntry::from), |bytes| {
+            shards.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        let layout = TableLayout { shards_length: shards.len() as u64, ..self.layout };
+        for part in [layout.head(), shards, encoded(&self.blocks)] {
+            out(&part)?;
+        }
+        out(&self.entries(0..self.layout.keys)?)
+    }
+
+    /// The numbers of the samples whose keys have this hash.
+    pub(super) fn find(&self, hash: u64) -> Result<Vec<u64>> {
+        let number = self.layout.block_of(hash);
+        let block = self.block(number)?;
+        if !self.is_loaded() {
+            self.check(number, &block)?;
+        }
+        let each = self.layout.entry_length() as usize;
+        let (mut first, mut end) = (0, block.len() / each);
+        while first < end {
+            let middle = first + (end - first) / 2;
+            if u64_at(&block, middle * each) < hash { first = middle + 1 } else { end = middle }
+        }
+        let entries = self.layout.read_entries(block.get(first * each..).unwrap_or_default());
+        let numbers: Vec<u64> = entries.take_while(|(of, _)| *of == hash).map(|(_, number)| number).collect();
+        self.checked(numbers)
+    }
+
+    /// The numbers of the samples whose keys have a hash of which `is_wanted` is true.
+    pub(super) fn numbers_of(&self, is_wanted: impl Fn(u64) -> bool) -> Result<Vec<u64>> {
+        let entries = self.entries(0..self.layout.keys)?;
+        let entries = self.layout.read_entries(&entries).filter(|(hash, _)| is_wanted(*hash));
+        self.checked(entries.map(|(_, number)| number).collect())
+    }
+
+    fn checked(&self, numbers: Vec<u64>) -> Result<Vec<u64>> {
+        match numbers.iter().any(|number| *number >= self.layout.keys) {
+            true => damaged("a number is greater than that of samples"),
+            false => Ok(numbers),
+        }
+    }
+
+    /// The numbers of each two neighbours whose keys have the same hash.
+    pub(super) fn repeated(&self) -> Result<Vec<(u64, u64)>> {
+        let entries = self.entries(0..self.layout.keys)?;
+        let next = self.layout.read_entries(&entries).skip(1);
+        let pairs = self.layout.read_entries(&entries).zip(next);
+        Ok(pairs.filter(|(one, next)| one.0 == next.0).map(|(one, next)| (one.1, next.1)).collect())
+    }
+
+    fn block(&self, block: usize) -> Result<Bytes> {
+        let end = |block: usize| self.blocks.get(block).map_or(0, |(end, _)| *end);
+        let begin = block.checked_sub(1).map_or(0, end);
+        self.entries(begin..end(block))
+    }
+
+    fn check(&self, block: usize, entries: &[u8]) -> Result<()> {
+        match self.blocks.get(block).is_some_and(|(_, sum)| crc32c::crc32c(entries) == *sum) {
+            true => Ok(()),
+            false => damaged("the checksum of a block differs"),
+        }
+    }
+
+    /// The bytes of the entries with these numbers.
+    fn entries(&self, entries: std::ops::Range<u64>) -> Result<Bytes> {
+        let each = self.layout.entry_length();
+        let range = entries.start * each..entries.end * each;
+        match &self.entries {
+            Entries::Loaded(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            Entries::Stored { .. } if range.is_empty() => Ok(Bytes::new()),
+            Entries::Stored { store, url, object } => {
+                let at = self.layout.entries_at;
+                let body = store.open_range(url, at + range.start..at + range.end, object)?;
+                let bytes = body.read_at_most(range.end - range.start)?;
+                match bytes.len() as u64 == range.end - range.start {
+                    true => Ok(bytes),
+                    false => damaged("it ends too early"),
+                }
+            }
+        }
+    }
+}
+
+fn encoded(blocks: &[(u64, u32)]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(blocks.len() * BLOCK);
+    for (end, sum) in blocks {
+        bytes.extend(end.to_le_bytes());
+        bytes.extend(sum.to_le_bytes());
+    }
+    bytes
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
+}
+
+/// The error of a document that cannot be used.
+pub(super) fn damaged<T>(what: &str) -> Result<T> {
+    let what = format!("the key index is damaged: {what}; build it again (`shardstream index build --keys`)");
+    Err(ErrorKind::Index(what).into())
+}

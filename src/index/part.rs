@@ -1,0 +1,112 @@
+//! Parts of a dataset, chosen by numbers or by keys, without reading a sample.
+
+use super::keys::KeyIndex;
+use super::{Index, ShardIndex};
+use crate::error::{Error, ErrorKind, Result};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A part of the samples of a dataset: for [`DatasetBuilder::part`](crate::dataset::DatasetBuilder::part).
+///
+/// Parts of one kind whose bounds follow each other, such as `0.0..0.9` and `0.9..1.0`, have no sample in
+/// common, and together all samples. A smaller part of one beginning is within a larger one.
+#[derive(Clone)]
+pub struct DatasetPart(PartBounds);
+
+#[derive(Clone)]
+enum PartBounds {
+    Fraction(Range<f64>),
+    Range(Range<u64>),
+    Keys(KeyIndex, Range<f64>),
+}
+
+impl DatasetPart {
+    /// The same fraction of each shard: `0.0..0.1` are the first tenth of its samples. Only their bytes are
+    /// read. The samples of a shard should be in random order.
+    #[must_use]
+    pub fn fraction(of_each_shard: Range<f64>) -> Self {
+        DatasetPart(PartBounds::Fraction(of_each_shard))
+    }
+
+    /// The samples with these numbers, counted over all shards in the order of the list. Other shards are not
+    /// opened.
+    #[must_use]
+    pub fn range(samples: Range<u64>) -> Self {
+        DatasetPart(PartBounds::Range(samples))
+    }
+
+    /// The samples whose keys have a hash in this part of all hashes: `0.0..0.1` are about a tenth. A sample
+    /// is in the same part whatever other samples or shards there are, and so are samples of one key in
+    /// several datasets. The chosen samples are scattered over all shards, whose bytes are mostly read.
+    #[must_use]
+    pub fn by_key(keys: KeyIndex, of_all_hashes: Range<f64>) -> Self {
+        DatasetPart(PartBounds::Keys(keys, of_all_hashes))
+    }
+
+    /// The index of this part.
+    pub(crate) fn of(&self, index: &Index) -> Result<Index> {
+        self.check(index)?;
+        let name = |shard: &ShardIndex| -> Arc<str> {
+            match shard.selection() {
+                Some(selection) => format!("{selection}, {self:?}").into(),
+                None => format!("{self:?}").into(),
+            }
+        };
+        let by_key = match &self.0 {
+            PartBounds::Keys(keys, part) => keys.numbers_between(part)?,
+            _ => Vec::new(),
+        };
+        let mut before = 0u64;
+        let part = |(number, shard): (usize, &ShardIndex)| {
+            let count = shard.samples();
+            let ranges = match &self.0 {
+                PartBounds::Fraction(part) => {
+                    let at = |bound: f64| ((bound * count as f64) as u64).min(count);
+                    vec![at(part.start)..at(part.end)]
+                }
+                PartBounds::Range(range) => {
+                    let at = |bound: u64| bound.clamp(before, before.saturating_add(count)) - before;
+                    vec![at(range.start)..at(range.end)]
+                }
+                PartBounds::Keys(keys, _) => ranges(keys.numbers_in(shard, number, &by_key)?),
+            };
+            before = before.saturating_add(count);
+            Ok(shard.narrowed(name(shard), &ranges))
+        };
+        index.iter().enumerate().map(part).collect()
+    }
+
+    /// Checks the bounds.
+    fn check(&self, index: &Index) -> Result<()> {
+        let is_part = |part: &Range<f64>| 0.0 <= part.start && part.start < part.end && part.end <= 1.0;
+        let fits = match &self.0 {
+            PartBounds::Fraction(part) | PartBounds::Keys(_, part) => is_part(part),
+            PartBounds::Range(range) => range.start < range.end && range.end <= index.samples(),
+        };
+        if fits {
+            return Ok(());
+        }
+        let what = match &self.0 {
+            PartBounds::Range(_) => format!("of {} samples", index.samples()),
+            _ => "which is no part of 0.0..1.0".into(),
+        };
+        Err(Error::from(ErrorKind::Config(format!("the part of the dataset is {self:?}, {what}"))))
+    }
+}
+
+/// Sorted numbers as ranges.
+fn ranges(numbers: Vec<u64>) -> Vec<Range<u64>> {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    runs.filter_map(|run| Some(*run.first()?..run.last()? + 1)).collect()
+}
+
+impl fmt::Debug for DatasetPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            PartBounds::Fraction(part) => write!(f, "fraction {part:?}"),
+            PartBounds::Range(range) => write!(f, "range {range:?}"),
+            PartBounds::Keys(_, part) => write!(f, "by key {part:?}"),
+        }
+    }
+}

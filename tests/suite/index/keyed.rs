@@ -1,0 +1,269 @@
+//! Single samples by number, by position and by key, and key indexes.
+
+use super::*;
+use crate::join::keyed::alike;
+use crate::support::archive;
+use proptest::prelude::*;
+use shardstream::index::{KeyIndex, KeyIndexBuilder};
+use shardstream::{Dataset, Error, Position, Topology};
+
+/// Shards of samples with these keys, and bodies of up to some kilobytes.
+fn shelf(shards: &[Vec<String>]) -> (Arc<CountingSource>, ShardList) {
+    let noted = Arc::new(CountingSource::default());
+    let urls = ShardList::from_urls((0..shards.len()).map(|shard| format!("noted://d/{shard:02}.tar")));
+    for (url, keys) in urls.iter().zip(shards) {
+        let sample = |key: &String| {
+            let size = key.bytes().fold(7, |sum, byte| (sum * 31 + usize::from(byte)) % 5000);
+            Sample::new(key.as_str()).with("bin", vec![7; size]).with("txt", format!("of {key}"))
+        };
+        noted.put(url.expose_secret(), archive(&keys.iter().map(sample).collect::<Vec<_>>()));
+    }
+    (noted, urls)
+}
+
+fn numbered(sizes: &[usize]) -> Vec<Vec<String>> {
+    let keys = |(shard, size): (usize, &usize)| (0..*size).map(|n| format!("{shard}/{n:03}")).collect();
+    sizes.iter().enumerate().map(keys).collect()
+}
+
+fn keys_of(store: &Store, shards: &ShardList) -> KeyIndex {
+    let mut keys = KeyIndexBuilder::default();
+    for (shard, of_shard) in Index::builder().store(store.clone()).build_with_keys(shards).unwrap() {
+        keys.add(shard, of_shard).unwrap();
+    }
+    keys.build()
+}
+
+fn dataset(store: &Store, shards: &ShardList, index: Option<Index>) -> Dataset {
+    let builder = Dataset::builder(shards.clone()).store(store.clone()).topology(Topology::single());
+    match index {
+        Some(index) => builder.index(index).build().unwrap(),
+        None => builder.build().unwrap(),
+    }
+}
+
+fn index_of(store: &Store, shards: &ShardList) -> Index {
+    Index::builder().store(store.clone()).checksums(true).build(shards).unwrap()
+}
+
+fn shown(sample: &Sample) -> (String, Position, Vec<Vec<u8>>) {
+    let fields = sample.fields().map(|(_, value)| value.as_bytes().unwrap().to_vec()).collect();
+    (sample.key().to_owned(), sample.position(), fields)
+}
+
+/// The document of a key index of shards in `noted://d/`.
+fn document(keys: &KeyIndex) -> Vec<u8> {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path().join("k.shkeys");
+    keys.save(&Store::default(), place.to_str().unwrap()).unwrap();
+    std::fs::read(place).unwrap()
+}
+
+fn error<T: std::fmt::Debug>(found: Result<T>) -> (&'static str, String) {
+    let error: Error = found.unwrap_err();
+    (error.kind().name(), error.to_string())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_way_to_one_sample_gives_what_reading_in_order_gives(
+        sizes in prop::collection::vec(0usize..9, 1..5),
+        (indexed, selected) in any::<(bool, bool)>(),
+        asked in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        // A sample whose number is odd.
+        prop_assume!(sizes.iter().any(|size| *size > 1));
+        let (noted, shards) = shelf(&numbered(&sizes));
+        let store = noted.store();
+        let odd = |sample: &Sample| sample.key().as_bytes().last().is_some_and(|last| last % 2 == 1);
+        let index = match selected {
+            true => Index::builder().store(store.clone()).select("odd", odd).build(&shards).unwrap(),
+            false => index_of(&store, &shards),
+        };
+        let dataset = dataset(&store, &shards, indexed.then_some(index));
+        let whole: Vec<Sample> = dataset.samples(0).collect::<Result<_>>().unwrap();
+        let keys = keys_of(&store, &shards);
+        let keys = [KeyIndex::from_bytes(document(&keys), "").unwrap(), keys];
+        for sample in &whole {
+            prop_assert_eq!(shown(&dataset.sample(sample.position()).unwrap()), shown(sample));
+            for keys in &keys {
+                prop_assert_eq!(shown(&dataset.by_key(keys, sample.key()).unwrap()), shown(sample));
+            }
+        }
+        if indexed && !whole.is_empty() {
+            let view = dataset.indexed_view().unwrap();
+            prop_assert_eq!((view.len(), view.is_empty()), (whole.len() as u64, false));
+            for (number, sample) in (0..).zip(&whole) {
+                prop_assert_eq!(shown(&view.get(number).unwrap()), shown(sample));
+                prop_assert_eq!(view.position(number), Some(sample.position()));
+            }
+            let asked: Vec<usize> = asked.iter().map(|asked| asked.index(whole.len())).collect();
+            let numbers: Vec<u64> = asked.iter().map(|asked| *asked as u64).collect();
+            let found = view.get_many(&numbers).unwrap();
+            let expected: Vec<_> = asked.iter().map(|asked| shown(&whole[*asked])).collect();
+            prop_assert_eq!(found.iter().map(shown).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn a_damaged_key_index_is_an_error(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<Option<u8>>()), 1..4),
+    ) {
+        let (noted, shards) = shelf(&numbered(&[300, 400, 7]));
+        let sound = document(&keys_of(&noted.store(), &shards));
+        let mut bytes = sound.clone();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            match byte {
+                Some(byte) => bytes[at] = byte,
+                None => bytes.truncate(at.max(1)),
+            }
+        }
+        match KeyIndex::from_bytes(bytes.clone(), "") {
+            Ok(_) => prop_assert_eq!(bytes, sound),
+            Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::Index(_)), "{}", error),
+        }
+    }
+}
+
+#[test]
+fn one_sample_takes_one_request_for_its_bytes() {
+    let (noted, shards) = shelf(&numbered(&[50, 50, 50]));
+    let (store, urls) = (noted.store(), ShardList::clone(&shards));
+    let index = index_of(&store, &shards);
+    let saved = document(&keys_of(&store, &shards));
+    noted.put("noted://d/k.shkeys", saved.clone());
+    noted.noted();
+    let keys = KeyIndex::open(&store, "noted://d/k.shkeys").unwrap();
+    assert_eq!(noted.noted(), (1, saved.len()), "a small key index is read at once");
+    let dataset = dataset(&store, &urls, Some(index.clone()));
+    let range = index.at(1).range(30..31).unwrap();
+    assert_eq!(dataset.by_key(&keys, "1/030").unwrap().key(), "1/030");
+    assert_eq!(noted.noted(), (1, (range.end - range.start) as usize));
+    // Three samples that are neighbours, and one in another shard.
+    let view = dataset.indexed_view().unwrap();
+    assert_eq!(view.get_many(&[81, 3, 80, 82]).unwrap().len(), 4);
+    let bytes =
+        |shard: usize, samples| index.at(shard).range(samples).map_or(0, |r| (r.end - r.start) as usize);
+    assert_eq!(noted.noted(), (2, bytes(0, 3..4) + bytes(1, 30..33)));
+    assert!(dataset.by_key(&keys, "1/03").is_err());
+    assert_eq!(noted.noted(), (0, 0), "a key that is not there costs no request");
+}
+
+/// The entry of a shard, by its number.
+trait At {
+    fn at(&self, shard: usize) -> &ShardIndex;
+}
+
+impl At for Index {
+    fn at(&self, shard: usize) -> &ShardIndex {
+        self.iter().nth(shard).unwrap()
+    }
+}
+
+#[test]
+fn keys_that_are_missing_or_not_unique_are_named_with_what_was_searched() {
+    let shards = [vec!["a".to_owned(), "b".into()], vec!["c".into(), "a".into()]];
+    let (noted, shards) = shelf(&shards);
+    let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
+    for index in [None, Some(index_of(&store, &shards))] {
+        let dataset = dataset(&store, &shards, index);
+        let (kind, text) = error(dataset.by_key(&keys, "x"));
+        assert!(kind == "no_such_key" && text.contains("the 4 keys of 2 shards"), "{kind}: {text}");
+        let (kind, text) = error(dataset.by_key(&keys, "a"));
+        assert_eq!(kind, "repeated_key");
+        assert!(text.contains("sample 0 of noted://d/00.tar"), "{text}");
+        assert!(text.contains("sample 1 of noted://d/01.tar"), "{text}");
+        assert_eq!(dataset.by_key(&keys, "c").unwrap().position().shard, 1);
+    }
+    let part = Dataset::builder(shards.clone()).store(store.clone()).topology(Topology::single()).only([1]);
+    let part = part.build().unwrap();
+    assert_eq!(error(part.by_key(&keys, "b")).0, "config");
+    let mut position = Position::default();
+    position.shard = 9;
+    let (kind, text) = error(part.sample(position));
+    assert!(kind == "config" && text.contains("reads no shard 9"), "{text}");
+    assert!(error(part.indexed_view()).1.contains("auto_index"));
+    let view = dataset(&store, &shards, Some(index_of(&store, &shards))).indexed_view().unwrap();
+    for found in [view.get(4).map(|_| ()), view.get_many(&[0, 4]).map(|_| ())] {
+        assert!(error(found).1.contains("no sample 4: the dataset has 4"));
+    }
+}
+
+#[test]
+fn two_keys_of_one_hash_are_told_apart() {
+    let [one, other] = alike();
+    let (noted, shards) = shelf(&[vec![one.clone()], vec!["between".into(), other.clone()]]);
+    let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
+    let dataset = dataset(&store, &shards, Some(index_of(&store, &shards)));
+    for key in [&one, &other] {
+        assert_eq!(dataset.by_key(&keys, key).unwrap().key(), key);
+    }
+    // The same with only one of them in the shards.
+    let (noted, shards) = shelf(&[vec![one], vec!["between".into()]]);
+    let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
+    for index in [None, Some(index_of(&store, &shards))] {
+        assert_eq!(error(self::dataset(&store, &shards, index).by_key(&keys, &other)).0, "no_such_key");
+    }
+}
+
+#[test]
+fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
+    let before = numbered(&[3, 3]);
+    let (noted, shards) = shelf(&before);
+    let (store, keys) = (noted.store(), keys_of(&noted.store(), &shards));
+    let old = index_of(&store, &shards);
+    // The second shard has the same keys in another order.
+    let turned: Vec<String> = before[1].iter().rev().cloned().collect();
+    let (other, _) = shelf(&[before[0].clone(), turned]);
+    let bytes = other.objects.lock().unwrap().get("noted://d/01.tar").cloned().unwrap().0;
+    noted.put("noted://d/01.tar", bytes);
+    let advice = "`shardstream index build --keys`";
+    for index in [None, Some(index_of(&store, &shards))] {
+        let dataset = dataset(&store, &shards, index);
+        for key in ["1/000", "new"] {
+            let (kind, text) = error(dataset.by_key(&keys, key));
+            // Without an index, a key that was never there costs no request, and is just not found.
+            let is_known = key != "new" || dataset.len().is_some();
+            assert_eq!(kind, if is_known { "index" } else { "no_such_key" }, "{text}");
+            assert!(!is_known || text.contains(advice) && text.contains("noted://d/01.tar"), "{text}");
+        }
+        assert_eq!(dataset.by_key(&keys, "0/002").unwrap().key(), "0/002");
+        assert_eq!(dataset.by_key(&keys_of(&store, &shards), "1/000").unwrap().position().sample, 2);
+    }
+    // The index is as old as the keys: the shard is not the one of the index.
+    assert_eq!(error(dataset(&store, &shards, Some(old)).by_key(&keys, "1/000")).0, "stale");
+    let less = keys_of(&store, &ShardList::from_urls(["noted://d/00.tar"]));
+    let (kind, text) =
+        error(dataset(&store, &shards, Some(index_of(&store, &shards))).by_key(&less, "1/000"));
+    assert!(kind == "index" && text.contains("does not know this shard") && text.contains(advice), "{text}");
+}
+
+/// Damage between two samples that are read together costs neither of them.
+#[test]
+fn damage_between_samples_costs_none_of_them() {
+    let (noted, shards) = shelf(&numbered(&[9]));
+    let store = noted.store();
+    let index = index_of(&store, &shards);
+    let (bytes, _) = noted.objects.lock().unwrap().get("noted://d/00.tar").cloned().unwrap();
+    let mut bytes = bytes.to_vec();
+    bytes[index.at(0).range(4..5).unwrap().start as usize + 3] ^= 1;
+    noted.put("noted://d/00.tar", bytes);
+    let view = dataset(&store, &shards, Some(index)).indexed_view().unwrap();
+    let found = view.get_many(&[5, 3]).unwrap();
+    assert!(found.iter().map(Sample::key).eq(["0/005", "0/003"]));
+    assert_eq!(error(view.get_many(&[3, 4, 5])).0, "checksum");
+}
+
+#[test]
+fn keys_must_be_as_many_as_samples() {
+    let (noted, shards) = shelf(&numbered(&[2]));
+    let shard = index_of(&noted.store(), &shards).at(0).clone();
+    let (kind, text) = error(KeyIndex::builder().add(shard, ["only one"]));
+    assert!(kind == "index" && text.contains("there are 1 keys for its 2 samples"), "{text}");
+    for not_one in [&b""[..], b"PK\x03\x04", &[b'x'; 4000]] {
+        assert_eq!(error(KeyIndex::from_bytes(not_one.to_vec(), "")).0, "index");
+    }
+}
