@@ -17,6 +17,7 @@ pages! {
     pipelines: "pipelines.md",
     batches: "batches.md",
     trainers: "trainers.md",
+    python: "python.md",
     network: "network.md",
     determinism: "determinism.md",
     reliability: "reliability.md",
