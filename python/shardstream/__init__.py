@@ -1,7 +1,7 @@
 """Streams WebDataset tar shards into PyTorch, JAX and NumPy.
 
-A `Loader` reads, shuffles, decodes and batches shards on threads of its own, outside of the interpreter. Its batches are
-dictionaries of tensors in memory that NumPy, torch and JAX share without a copy.
+A `Loader` reads, shuffles, decodes and batches shards on threads of its own, outside of the interpreter.
+Its batches are dictionaries of tensors in memory that NumPy, torch and JAX share without a copy.
 """
 
 from . import errors
@@ -52,4 +52,55 @@ from .transforms import (
     TrivialAugmentWide,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]
+__all__ = [
+    "Array",
+    "Batches",
+    "Blob",
+    "Boxes",
+    "Cache",
+    "CenterCrop",
+    "ColorJitter",
+    "Column",
+    "ConfigError",
+    "DamageError",
+    "DecodeError",
+    "Error",
+    "ForkedError",
+    "Image",
+    "Index",
+    "Key",
+    "Loader",
+    "Mask",
+    "NotFoundError",
+    "Optional",
+    "PackedTokens",
+    "Position",
+    "Ragged",
+    "RaggedImages",
+    "RandAugment",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomGrayscale",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Report",
+    "Resize",
+    "Scalar",
+    "Shard",
+    "Skip",
+    "Stack",
+    "StateError",
+    "StoreError",
+    "Tensor",
+    "Text",
+    "Tokens",
+    "TooManySkippedError",
+    "Transform",
+    "TrivialAugmentWide",
+    "__version__",
+    "errors",
+    "merge_states",
+    "numpy_batch",
+    "pieces",
+    "strings",
+]

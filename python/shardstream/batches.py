@@ -17,7 +17,8 @@ def numpy_batch(batch: Mapping[str, Tensor]) -> dict[str, numpy.ndarray[Any, Any
 
 
 def pieces(batch: Mapping[str, Tensor], name: str) -> list[memoryview]:
-    """The bytes or numbers of each sample in a tensor of samples of any length: of `Blob`, `Text` or `Ragged`."""
+    """The bytes or numbers of each sample in a tensor of samples of any length: of `Blob`, `Text` or
+    `Ragged`."""
     whole, offsets = memoryview(batch[name]), memoryview(batch[f"{name}.offsets"]).tolist()
     return [whole[begin:end] for begin, end in zip(offsets, offsets[1:])]
 

@@ -1,7 +1,8 @@
 """The tensors of a batch: each column reads a field of a sample into one or more of them.
 
-A field is named by its extension, such as `"jpg"`; of alternatives that are separated by semicolons, `"jpg;png"`, the
-first one that a sample has is read. Types of numbers are names, or types of NumPy, torch or JAX.
+A field is named by its extension, such as `"jpg"`; of alternatives that are separated by semicolons,
+`"jpg;png"`, the first one that a sample has is read. Types of numbers are names, or types of NumPy, torch
+or JAX.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Boxes:
-    """The boxes of a picture, which are cropped, flipped and resized with it: tensors with the suffixes `.boxes` and, if
-    there are labels, `.labels`, for all samples one after the other, and `.boxes.offsets`, where those of each begin.
-    `fixed` makes tensors of a fixed shape instead, and `.boxes.present`."""
+    """The boxes of a picture, which are cropped, flipped and resized with it: tensors with the suffixes
+    `.boxes` and, if there are labels, `.labels`, for all samples one after the other, and
+    `.boxes.offsets`, where those of each begin. `fixed` makes tensors of a fixed shape instead, and
+    `.boxes.present`."""
 
     field: str
     raw: DType | None = None
@@ -43,7 +45,8 @@ class Boxes:
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """The label image of a picture, which is cropped, flipped and resized with it: a tensor with the suffix `.mask`."""
+    """The label image of a picture, which is cropped, flipped and resized with it: a tensor with the
+    suffix `.mask`."""
 
     field: str
     dtype: DType = "uint8"
@@ -54,11 +57,11 @@ class Mask:
 class Image(Column):
     """Pictures: JPEG, PNG, WebP or PNM files, decoded, transformed and written into the batch.
 
-    `size` is that after the `transforms`; a picture of another size is an error. `dtype` is `uint8`, 0 to 255, or
-    `float32`, `bfloat16` or `float16`, 0 to 1, of which `normalize=(mean, std)` subtracts the mean of each channel and
-    divides by its deviation. `layout` is `hwc` or `chw`. `mode` is `rgb8` or `l8`, or `l16` or `rgb16` for files of 16
-    bits. Random numbers depend on the seed, the epoch, the sample and the name of the column; `same_as` takes those
-    of another column."""
+    `size` is that after the `transforms`; a picture of another size is an error. `dtype` is `uint8`, 0 to
+    255, or `float32`, `bfloat16` or `float16`, 0 to 1, of which `normalize=(mean, std)` subtracts the mean
+    of each channel and divides by its deviation. `layout` is `hwc` or `chw`. `mode` is `rgb8` or `l8`, or
+    `l16` or `rgb16` for files of 16 bits. Random numbers depend on the seed, the epoch, the sample and the
+    name of the column; `same_as` takes those of another column."""
 
     size: Size
     field: str = "jpg;jpeg;png;webp"
@@ -79,8 +82,8 @@ class Image(Column):
 
 @dataclass(frozen=True)
 class RaggedImages(Column):
-    """All pictures of a sample, such as `0.jpg`, `1.jpg`: the field of `image` may have a `*`. A tensor of all pictures,
-    and `.offsets`, where those of each sample begin."""
+    """All pictures of a sample, such as `0.jpg`, `1.jpg`: the field of `image` may have a `*`. A tensor of
+    all pictures, and `.offsets`, where those of each sample begin."""
 
     image: Image
     max: int | None = None
@@ -88,8 +91,8 @@ class RaggedImages(Column):
 
 @dataclass(frozen=True)
 class Scalar(Column):
-    """One number for each sample: a class label, an age. The field is text with a number in it, or with `at` a JSON
-    document and the pointer to the number, such as `/person/age`."""
+    """One number for each sample: a class label, an age. The field is text with a number in it, or with
+    `at` a JSON document and the pointer to the number, such as `/person/age`."""
 
     field: str
     dtype: DType = "int64"
@@ -98,8 +101,8 @@ class Scalar(Column):
 
 @dataclass(frozen=True)
 class Array(Column):
-    """An array of one shape and type: an npy file, a JSON list, with `raw` bytes and nothing else, or with `named` a
-    tensor of a safetensors file."""
+    """An array of one shape and type: an npy file, a JSON list, with `raw` bytes and nothing else, or with
+    `named` a tensor of a safetensors file."""
 
     field: str
     dtype: DType
@@ -111,10 +114,10 @@ class Array(Column):
 
 @dataclass(frozen=True)
 class Tokens(Column):
-    """Sequences of whole numbers, padded to `length`, and their `.lengths`; with `mask`, also `.mask`, which is true where
-    a number is not padding. The field is an npy file or a JSON list; with `raw` bytes of that type; with `named` a
-    tensor of a safetensors file; with `at` a list in a JSON document. A longer sequence is an error, or is
-    truncated."""
+    """Sequences of whole numbers, padded to `length`, and their `.lengths`; with `mask`, also `.mask`,
+    which is true where a number is not padding. The field is an npy file or a JSON list; with `raw` bytes
+    of that type; with `named` a tensor of a safetensors file; with `at` a list in a JSON document. A
+    longer sequence is an error, or is truncated."""
 
     field: str
     length: int
@@ -130,9 +133,9 @@ class Tokens(Column):
 
 @dataclass(frozen=True)
 class PackedTokens(Column):
-    """The sequences of a batch, packed into `rows` rows of `length`: the numbers, `.segments` (1, 2, … in each row, 0
-    for padding) and `.positions`. The options are those of `Tokens`; `drop_rest` drops sequences for which there is no
-    room, and counts them in `.dropped`."""
+    """The sequences of a batch, packed into `rows` rows of `length`: the numbers, `.segments` (1, 2, … in
+    each row, 0 for padding) and `.positions`. The options are those of `Tokens`; `drop_rest` drops
+    sequences for which there is no room, and counts them in `.dropped`."""
 
     field: str
     rows: int
@@ -161,8 +164,8 @@ class Ragged(Column):
 
 @dataclass(frozen=True)
 class Text(Column):
-    """Text as UTF-8 bytes of all samples, and `.offsets`: see `shardstream.strings`. With `at`, a text of a JSON
-    document."""
+    """Text as UTF-8 bytes of all samples, and `.offsets`: see `shardstream.strings`. With `at`, a text of
+    a JSON document."""
 
     field: str
     at: str | None = None
@@ -192,8 +195,8 @@ class Position(Column):
 
 @dataclass(frozen=True)
 class Optional(Column):
-    """A column of a field that samples may lack. They get zeros, or what the column makes of `default`; `.present` says
-    which samples have the field."""
+    """A column of a field that samples may lack. They get zeros, or what the column makes of `default`;
+    `.present` says which samples have the field."""
 
     column: Column
     default: Any = None
@@ -201,8 +204,8 @@ class Optional(Column):
 
 @dataclass(frozen=True)
 class Stack(Column):
-    """Several fields of a sample in one tensor, `[samples, fields, …]`, each read as `column` says, and `.present`. The
-    fields draw the same random numbers unless they are `independent`."""
+    """Several fields of a sample in one tensor, `[samples, fields, …]`, each read as `column` says, and
+    `.present`. The fields draw the same random numbers unless they are `independent`."""
 
     fields: Sequence[str]
     column: Column
@@ -227,4 +230,3 @@ def column(name: str, value: Column | str) -> Column:
         f"Scalar({value!r}) or Blob({value!r})",
         kind="config",
     )
-

@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Error(Exception):
-    """Something went wrong. `kind` is the name of the reason in snake case, such as `checksum`, and does not change
-    between releases. `shard`, `offset` (in bytes, in the uncompressed shard), `member` and `key` (of the sample) say
-    where, as far as it is known."""
+    """Something went wrong. `kind` is the name of the reason in snake case, such as `checksum`, and does
+    not change between releases. `shard`, `offset` (in bytes, in the uncompressed shard), `member` and
+    `key` (of the sample) say where, as far as it is known."""
 
     kind: str
     shard: str | None
@@ -43,7 +43,8 @@ class StateError(Error, ValueError):
 
 
 class StoreError(Error):
-    """The network, a store or a disk failed, or an object has changed. The batches end after it: restore the state."""
+    """The network, a store or a disk failed, or an object has changed. The batches end after it: restore
+    the state."""
 
 
 class NotFoundError(StoreError):

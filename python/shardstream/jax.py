@@ -13,9 +13,9 @@ from .loader import Batches, Loader
 
 
 def global_batch(batch: Mapping[str, Tensor], sharding: jax.sharding.Sharding) -> dict[str, jax.Array]:
-    """The batch of all processes, of which `batch` is this one's part. Its tensors must have a fixed shape: those of ragged
-    columns differ between processes."""
-    make = jax.make_array_from_process_local_data
+    """The batch of all processes, of which `batch` is this one's part. Its tensors must have a fixed
+    shape: those of ragged columns differ between processes."""
+    make: Any = jax.make_array_from_process_local_data
     return {name: make(sharding, tensor.numpy()) for name, tensor in batch.items()}
 
 

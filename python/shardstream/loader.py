@@ -22,9 +22,9 @@ _STATE = "shardstream"
 
 @dataclass(frozen=True)
 class Skip:
-    """Which failures are skipped, `"damage"`, `"decode"`, `"step"`, `"missing_shards"` or `"all"`, and how many: `in_a_row`
-    (100 unless set) and in `total`, and the largest `share` among at least as many samples, such as `(0.001, 10_000)`.
-    With `rest_of_shard`, damage skips the rest of its shard."""
+    """Which failures are skipped, `"damage"`, `"decode"`, `"step"`, `"missing_shards"` or `"all"`, and how
+    many: `in_a_row` (100 unless set) and in `total`, and the largest `share` among at least as many
+    samples, such as `(0.001, 10_000)`. With `rest_of_shard`, damage skips the rest of its shard."""
 
     failures: Sequence[str]
     in_a_row: int | None = None
@@ -47,8 +47,9 @@ class Skip:
 
 @dataclass(frozen=True)
 class Cache:
-    """A directory that keeps what was read from the network, for later epochs and jobs. It has at most `max_bytes`, 16 GiB
-    unless set. `prefetch` is the number of bytes that are fetched before they are needed."""
+    """A directory that keeps what was read from the network, for later epochs and jobs. It has at most
+    `max_bytes`, 16 GiB unless set. `prefetch` is the number of bytes that are fetched before they are
+    needed."""
 
     directory: str | os.PathLike[str]
     max_bytes: int | None = None
@@ -59,9 +60,10 @@ class Cache:
 
 @dataclass(frozen=True)
 class Index:
-    """Where the index of the shards is saved: beside them, `at` a URL or path of its own, or `in_directory`, a local one.
-    It is built if it is missing or outdated. `or_in_directory` is for shards beside which nothing can be written.
-    With an index, the number of steps is known and the same on all ranks, and a resume reads only what it needs."""
+    """Where the index of the shards is saved: beside them, `at` a URL or path of its own, or
+    `in_directory`, a local one. It is built if it is missing or outdated. `or_in_directory` is for shards
+    beside which nothing can be written. With an index, the number of steps is known and the same on all
+    ranks, and a resume reads only what it needs."""
 
     at: str | os.PathLike[str] | None = None
     in_directory: str | os.PathLike[str] | None = None
@@ -70,7 +72,8 @@ class Index:
 
 
 class Report(dict[str, Any]):
-    """What a run has consumed, where its time went and what limits it. As text, it is a few lines for a log."""
+    """What a run has consumed, where its time went and what limits it. As text, it is a few lines for a
+    log."""
 
     text: str
 
@@ -85,22 +88,24 @@ class Report(dict[str, Any]):
 class Loader:
     """Batches of shards.
 
-    `urls` is a pattern, such as `"gs://bucket/train-{000000..000146}.tar"` or `"/data/*.tar"`, or a list. `columns` says
-    which tensors a batch has, by name. `batch` is the number of samples in a batch of this rank.
+    `urls` is a pattern, such as `"gs://bucket/train-{000000..000146}.tar"` or `"/data/*.tar"`, or a list.
+    `columns` says which tensors a batch has, by name. `batch` is the number of samples in a batch of this
+    rank.
 
-    `shuffle` is the number of samples in the shuffle buffer of each stream; 0 keeps their order. `shuffle_shards` permutes
-    the shards in each epoch: by default, if `shuffle` is set. The order depends on the `seed`, the epoch and the number
-    of `streams`, never on threads or on the number of ranks.
+    `shuffle` is the number of samples in the shuffle buffer of each stream; 0 keeps their order.
+    `shuffle_shards` permutes the shards in each epoch: by default, if `shuffle` is set. The order depends on
+    the `seed`, the epoch and the number of `streams`, never on threads or on the number of ranks.
 
-    `rank` of `world` reads its part; by default the environment of the launcher says (torchrun, Slurm, Open MPI, Cloud
-    TPU and others). `last_batch` is `"keep"`, `"drop"`, `"pad"` (with a tensor `"mask"` that says which rows are samples) or
-    `"repeat"`.
+    `rank` of `world` reads its part; by default the environment of the launcher says (torchrun, Slurm, Open
+    MPI, Cloud TPU and others). `last_batch` is `"keep"`, `"drop"`, `"pad"` (with a tensor `"mask"` that says
+    which rows are samples) or `"repeat"`.
 
-    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them. With `epochs=None` there
-    is one iteration without an end, which each `iter` continues.
+    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them. With
+    `epochs=None` there is one iteration without an end, which each `iter` continues.
 
-    `threads` and `prefetch` (batches ahead) are tuned while it runs unless they are set; `cores` is for hosts that several
-    ranks share. `cache` is a directory or a `Cache`; `index` is `True` or an `Index`; `on_error` is a `Skip`.
+    `threads` and `prefetch` (batches ahead) are tuned while it runs unless they are set; `cores` is for
+    hosts that several ranks share. `cache` is a directory or a `Cache`; `index` is `True` or an `Index`;
+    `on_error` is a `Skip`.
     """
 
     def __init__(
@@ -183,7 +188,7 @@ class Loader:
 
     def __len__(self) -> int:
         if self._epochs is None or self.steps is None:
-            raise TypeError("the number of batches is not known: it has an end with `epochs`, and is known with `index=True`")
+            raise TypeError("the number of batches is not known: set `epochs`, and `index=True`")
         return self._epochs * self.steps
 
     def __bool__(self) -> bool:
@@ -212,13 +217,17 @@ class Loader:
         epoch, endless, end = _core.inspect_state(state)
         if endless != (self._epochs is None):
             taken = "without an end" if endless else "of epochs"
-            raise StateError(f"the state is of an iteration {taken}, and the loader has epochs={self._epochs}", kind="state")
+            raise StateError(
+                f"the state is of an iteration {taken}, and the loader has epochs={self._epochs}",
+                kind="state",
+            )
         if end == "ended":
             return Batches(self, self._started(epoch + 1), epoch + 1)
         return Batches(self, self._core.restore(state), epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was returned, for `load_state_dict`. Each rank has its own."""
+        """The position after the last batch that was returned, for `load_state_dict`. Each rank has its
+        own."""
         if self._resume is not None:
             return {_STATE: self._resume}
         if self._current is None:
@@ -226,13 +235,13 @@ class Loader:
         return self._current.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Continues after a state in the next iteration. On another number of ranks, or of a rank whose own state is not at
-        hand: give the states of all ranks."""
+        """Continues after a state in the next iteration. On another number of ranks, or of a rank whose
+        own state is not at hand: give the states of all ranks."""
         self._resume = _text(state)
 
     def get_state(self) -> bytes:
         """As `state_dict`, as Grain's iterators and its checkpoint handler for Orbax have it."""
-        return self.state_dict()[_STATE].encode()
+        return str(self.state_dict()[_STATE]).encode()
 
     def set_state(self, state: bytes | str | Mapping[str, Any] | Sequence[Any]) -> None:
         """As `load_state_dict`."""

@@ -8,7 +8,8 @@ from typing import Any
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a type of numbers: of `"float32"`, `numpy.float32`, `torch.float32`, `jax.numpy.float32`."""
+    """The name of a type of numbers: of `"float32"`, `numpy.float32`, `torch.float32`,
+    `jax.numpy.float32`."""
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, type) and dtype.__module__ in ("numpy", "ml_dtypes"):

@@ -1,5 +1,5 @@
-"""Batches for PyTorch: an iterable dataset for `torch.utils.data.DataLoader(dataset, batch_size=None)`, Lightning and
-torch-tpu."""
+"""Batches for PyTorch: an iterable dataset for `torch.utils.data.DataLoader(dataset, batch_size=None)`,
+Lightning and torch-tpu."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def torch_batch(batch: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
 
 
 class StreamDataset(IterableDataset[dict[str, torch.Tensor]]):
-    """The batches of a `Loader` as a dataset: `StreamDataset(urls, columns=…, batch=…)`, with the loader's options, or
-    `StreamDataset(loader)`.
+    """The batches of a `Loader` as a dataset: `StreamDataset(urls, columns=…, batch=…)`, with the loader's
+    options, or `StreamDataset(loader)`.
 
-    Use it with `DataLoader(dataset, batch_size=None, num_workers=0)`: the loader has threads of its own, and batches are
-    made. `state_dict` is that of the last batch which the `DataLoader` has returned.
+    Use it with `DataLoader(dataset, batch_size=None, num_workers=0)`: the loader has threads of its own,
+    and batches are made. `state_dict` is that of the last batch which the `DataLoader` has returned.
     """
 
     def __init__(self, loader: Any, *args: Any, **options: Any) -> None:
@@ -33,8 +33,8 @@ class StreamDataset(IterableDataset[dict[str, torch.Tensor]]):
     def __iter__(self) -> TorchBatches:
         if get_worker_info() is not None:
             raise ConfigError(
-                "a StreamDataset in a worker process: use DataLoader(dataset, batch_size=None, num_workers=0), since "
-                "the loader has threads of its own",
+                "a StreamDataset in a worker process: use DataLoader(dataset, batch_size=None, "
+                "num_workers=0), since the loader has threads of its own",
                 kind="config",
             )
         return TorchBatches(iter(self.loader))

@@ -1,4 +1,5 @@
-"""What is done to pictures, named as in torchvision. Sizes are `(height, width)`, or a number for a square."""
+"""What is done to pictures, named as in torchvision. Sizes are `(height, width)`, or a number for a
+square."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class RandomHorizontalFlip(Transform):
 
 @dataclass(frozen=True)
 class ColorJitter(Transform):
-    """Changes brightness, contrast, saturation and hue, each by a random factor; a number, or a range of factors."""
+    """Changes brightness, contrast, saturation and hue, each by a random factor; a number, or a range of
+    factors."""
 
     brightness: float | tuple[float, float] = 0
     contrast: float | tuple[float, float] = 0

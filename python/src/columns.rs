@@ -215,8 +215,8 @@ impl Column for AnyColumn {
 /// Compiles the same code for each type of whole numbers, and for the other types as well if there are any.
 macro_rules! for_dtype {
     ($dtype:expr, $number:ident => $work:expr, whole $(, $variant:ident: $type:ty)*) => {
-        for_dtype!(@ $dtype, $number => $work, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32,
-            U64: u64 $(, $variant: $type)*)
+        for_dtype!(@ $dtype, $number => $work, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16,
+            U32: u32, U64: u64 $(, $variant: $type)*)
     };
     (@ $dtype:expr, $number:ident => $work:expr, $($variant:ident: $type:ty),*) => {
         match $dtype {
@@ -284,7 +284,8 @@ impl ColumnSpec {
             }
             ColumnSpec::Tokens { field, length, dtype, raw, named, at, pad, mask, truncate } => {
                 for_dtype!(dtype.0, T => {
-                    let mut column = in_form!(Tokens::<T>::new(&field, length), raw, named, at).pad(padding(pad)?);
+                    let column = Tokens::<T>::new(&field, length);
+                    let mut column = in_form!(column, raw, named, at).pad(padding(pad)?);
                     if mask {
                         column = column.mask();
                     }

@@ -23,17 +23,17 @@ pub(crate) fn to_python(error: Error) -> PyErr {
 /// The error of a loader that is used in a child of the process that made it.
 pub(crate) fn forked(owner: u32) -> PyErr {
     let message = format!(
-        "process {owner} was forked after it had used shardstream, and threads are not copied: start processes by \
-         `spawn` (`multiprocessing.get_context(\"spawn\")`), or make the first loader in the child; a torch \
-         `DataLoader` needs `num_workers=0`, since a loader has threads of its own"
+        "process {owner} was forked after it had used shardstream, and threads are not copied: start \
+         processes by `spawn` (`multiprocessing.get_context(\"spawn\")`), or make the first loader in the \
+         child; a torch `DataLoader` needs `num_workers=0`, since a loader has threads of its own"
     );
     with_kind("ForkedError", "forked", &message)
 }
 
 /// The error of two threads that ask one iterator for a batch.
 pub(crate) fn in_use() -> PyErr {
-    let message = "another thread waits for a batch of this iterator: give each thread an iterator of its own, or \
-                   let one thread ask for all batches";
+    let message = "another thread waits for a batch of this iterator: give each thread an iterator of its \
+                   own, or let one thread ask for all batches";
     with_kind("Error", "in_use", message)
 }
 

@@ -11,8 +11,8 @@
 //! process     waits that Ctrl-C ends, and what a fork leaves behind
 //! ```
 //!
-//! No thread of the library ever runs Python code or waits for the interpreter: threads that are joined cannot
-//! wait for a lock that the joining thread holds, and neither can the end of the interpreter.
+//! No thread of the library ever runs Python code or waits for the interpreter: threads that are joined
+//! cannot wait for a lock that the joining thread holds, and neither can the end of the interpreter.
 
 mod columns;
 mod error;

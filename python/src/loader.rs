@@ -208,8 +208,8 @@ pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
     Ok(merged.to_string())
 }
 
-/// The epoch of a state; whether its batches are those of all epochs from that one on; and whether their run has
-/// `ended`, has `failed`, or is `open`.
+/// The epoch of a state; whether its batches are those of all epochs from that one on; and whether their run
+/// has `ended`, has `failed`, or is `open`.
 #[pyfunction]
 pub(crate) fn inspect_state(state: &str) -> PyResult<(u64, bool, &'static str)> {
     let state: State = state.parse().map_err(error::to_python)?;

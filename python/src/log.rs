@@ -1,7 +1,7 @@
 //! Events of the library for Python's `logging`, logger `shardstream`.
 //!
-//! Threads of the library queue their events. A thread that has the interpreter passes them on: in the next call of
-//! a loader, and every few milliseconds while it waits for a batch.
+//! Threads of the library queue their events. A thread that has the interpreter passes them on: in the next
+//! call of a loader, and every few milliseconds while it waits for a batch.
 
 use pyo3::prelude::*;
 use std::collections::VecDeque;

@@ -110,8 +110,8 @@ impl Options {
     /// Lists the shards, and checks all options. Blocks.
     pub(crate) fn build(self) -> Result<Loader<TensorBatch>> {
         if self.pads() && self.columns.iter().any(|(name, _)| name == MASK) {
-            let what = "padded batches have a tensor \"mask\" that says which rows are samples: give the column \
-                        another name";
+            let what = "padded batches have a tensor \"mask\" that says which rows are samples: give the \
+                        column another name";
             return Err(config(what));
         }
         let topology = match (self.rank, self.world) {
@@ -213,7 +213,8 @@ impl SkipSpec {
             "missing_shards" => Ok(Failures::missing_shards()),
             "all" => Ok(Failures::all()),
             other => Err(config(format!(
-                "`Skip` of {other:?}: known are \"damage\", \"decode\", \"step\", \"missing_shards\" and \"all\""
+                "`Skip` of {other:?}: known are \"damage\", \"decode\", \"step\", \"missing_shards\" and \
+                 \"all\""
             ))),
         };
         let classes = self.failures.iter().map(class).collect::<Result<Vec<Failures>>>()?;

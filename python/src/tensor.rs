@@ -1,11 +1,11 @@
 //! Tensors of batches for Python, by DLPack and by the buffer protocol, both without a copy.
 //!
-//! A tensor's memory is owned by an `Arc<Memory>`. Each DLPack capsule has a clone of it, and each buffer holds the
-//! Python object, which has one. When the last of them is gone, the memory returns to the loader's pool, on
-//! whatever thread that happens.
+//! A tensor's memory is owned by an `Arc<Memory>`. Each DLPack capsule has a clone of it, and each buffer
+//! holds the Python object, which has one. When the last of them is gone, the memory returns to the loader's
+//! pool, on whatever thread that happens.
 //!
-//! Consumers may write to the memory, and several may share it: that is so with every array of Python's. Rust makes no
-//! reference to it while a consumer can reach it: it keeps the address alone.
+//! Consumers may write to the memory, and several may share it: that is so with every array of Python's. Rust
+//! makes no reference to it while a consumer can reach it: it keeps the address alone.
 #![allow(unsafe_code, reason = "the protocols pass addresses")]
 
 use crate::process::Owned;
@@ -36,8 +36,9 @@ unsafe impl Sync for Memory {}
 
 /// A tensor of a batch: numbers of one type in row-major order, for NumPy, PyTorch and JAX without a copy.
 ///
-/// `numpy.asarray(tensor)`, `torch.from_dlpack(tensor)`, `jax.numpy.from_dlpack(tensor)` and `memoryview(tensor)` share
-/// its memory. The loader uses it again when the tensor and everything that shares it is gone.
+/// `numpy.asarray(tensor)`, `torch.from_dlpack(tensor)`, `jax.numpy.from_dlpack(tensor)` and
+/// `memoryview(tensor)` share its memory. The loader uses it again when the tensor and everything that shares
+/// it is gone.
 #[pyclass(frozen, module = "shardstream", weakref)]
 pub(crate) struct Tensor {
     memory: Arc<Memory>,
@@ -69,9 +70,9 @@ impl Tensor {
         let made = Dynamic::compact(&self.shape[..]).initialize_as::<M>(Arc::clone(&self.memory));
         let mut made = made.map_err(|error| PyBufferError::new_err(error.to_string()))?;
         made.set_data(self.memory.data.cast()).set_device(DLDevice::CPU).set_dtype(data_type(self.dtype));
-        // SAFETY: `data` is the address of the tensor's memory, which stays there until the last owner drops its
-        // `Arc`, of which the deleter that `initialize_as` installed is one. The memory has as many numbers as type
-        // and shape say, in row-major order, and begins at a multiple of 256.
+        // SAFETY: `data` is the address of the tensor's memory, which stays there until the last owner drops
+        // its `Arc`, of which the deleter that `initialize_as` installed is one. The memory has as many
+        // numbers as type and shape say, in row-major order, and begins at a multiple of 256.
         Ok(unsafe { made.finish() })
     }
 }
@@ -229,8 +230,8 @@ impl Tensor {
         view.readonly = 0;
         view.itemsize = tensor.dtype.size() as isize;
         view.format = format;
-        // Without a shape, a buffer is a row of bytes. Shape and strides are not changed through these addresses, and
-        // stay there as long as `obj`.
+        // Without a shape, a buffer is a row of bytes. Shape and strides are not changed through these
+        // addresses, and stay there as long as `obj`.
         let shaped = asked(ffi::PyBUF_ND);
         view.ndim = if shaped { tensor.shape.len() as c_int } else { 1 };
         view.shape = if shaped { tensor.shape.as_ptr().cast_mut() } else { ptr::null_mut() };

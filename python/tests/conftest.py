@@ -57,5 +57,24 @@ def labels(shards):
     return make
 
 
+def picture(number):
+    """A picture whose class is where its bright half is."""
+    import numpy as np
+    from PIL import Image
+
+    rng, label = np.random.default_rng(number), number % 4
+    pixels = rng.integers(0, 120, (16, 16, 3), np.uint8)
+    part = [np.s_[:8], np.s_[8:], np.s_[:, :8], np.s_[:, 8:]][label]
+    pixels[part] += 100
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return {"png": file.getvalue(), "cls": str(label).encode()}
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    return write_shards(tmp_path_factory.mktemp("pictures"), map(picture, range(512)), 64)
+
+
 def numbers(batch, name="label"):
     return batch[name].numpy().tolist()

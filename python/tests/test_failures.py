@@ -12,7 +12,9 @@ import shardstream
 @pytest.fixture
 def damaged(tmp_path):
     """64 samples in 2 shards, of which number 5 has no number as its label."""
-    return write_shards(tmp_path, ({**labelled(n), "cls": b"five" if n == 5 else b"%d" % n} for n in range(64)))
+    return write_shards(
+        tmp_path, ({**labelled(n), "cls": b"five" if n == 5 else b"%d" % n} for n in range(64))
+    )
 
 
 def test_a_sample_that_fails_is_an_exception_and_iteration_continues(damaged):
@@ -59,7 +61,9 @@ def test_a_missing_shard(tmp_path):
     pattern = f"{tmp_path}/train-{{000000..000002}}.tar"
     with pytest.raises(shardstream.NotFoundError) as caught:
         list(shardstream.Loader(pattern, {"label": "cls"}, 8))
-    assert isinstance(caught.value, shardstream.StoreError) and caught.value.shard.endswith("train-000002.tar")
+    assert isinstance(caught.value, shardstream.StoreError) and caught.value.shard.endswith(
+        "train-000002.tar"
+    )
     loader = shardstream.Loader(pattern, {"label": "cls"}, 8, on_error=shardstream.Skip("missing_shards"))
     assert sum(len(batch["label"]) for batch in loader) == 64
 

@@ -1,6 +1,5 @@
 """Training in JAX on the CPU."""
 
-import io
 import os
 import struct
 
@@ -17,24 +16,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 import shardstream  # noqa: E402
 from shardstream.jax import DeviceBatches, global_batch  # noqa: E402
-
-
-def picture(number):
-    """A picture whose class is where its bright half is."""
-    from PIL import Image
-
-    rng, label = np.random.default_rng(number), number % 4
-    pixels = rng.integers(0, 120, (16, 16, 3), np.uint8)
-    part = [np.s_[:8], np.s_[8:], np.s_[:, :8], np.s_[:, 8:]][label]
-    pixels[part] += 100
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return {"png": file.getvalue(), "cls": str(label).encode()}
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return write_shards(tmp_path_factory.mktemp("pictures"), map(picture, range(512)), 64)
 
 
 @pytest.fixture
@@ -100,6 +81,21 @@ def test_a_resumed_training_has_the_same_losses(pictures, sharding):
     assert np.array_equal(next(batches)["label"], next(iter_after(pictures, state))["label"].numpy())
 
 
+def test_orbax_saves_a_state_and_restores_it(pictures, tmp_path):
+    ocp = pytest.importorskip("orbax.checkpoint")
+    loader = image_loader(pictures)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    with ocp.CheckpointManager(tmp_path / "checkpoints") as manager:
+        manager.save(3, args=ocp.args.Composite(data=ocp.args.JsonSave(loader.state_dict())))
+        manager.wait_until_finished()
+        restored = manager.restore(3, args=ocp.args.Composite(data=ocp.args.JsonRestore()))
+    again = image_loader(pictures)
+    again.load_state_dict(restored["data"])
+    assert np.array_equal(next(iter(again))["image"].numpy(), next(batches)["image"].numpy())
+
+
 def iter_after(pictures, state):
     loader = image_loader(pictures, epochs=None)
     loader.set_state(state)
@@ -109,7 +105,10 @@ def iter_after(pictures, state):
 def test_jax_keeps_what_it_reads(pictures, sharding):
     loader = image_loader(pictures, epochs=None, prefetch=1, threads=1)
     batches = iter(loader)
-    expected = [batch["image"].numpy().copy() for batch, _ in zip(iter(image_loader(pictures, epochs=None)), range(30))]
+    expected = [
+        batch["image"].numpy().copy()
+        for batch, _ in zip(iter(image_loader(pictures, epochs=None)), range(30))
+    ]
     arrays = [global_batch(next(batches), sharding)["image"] for _ in range(30)]
     assert all(np.array_equal(array, pixels) for array, pixels in zip(arrays, expected))
 
@@ -128,5 +127,7 @@ def test_dlpack_and_bfloat16(tmp_path):
 
 def test_a_batch_is_a_tree(pictures):
     batch = next(iter(image_loader(pictures)))
-    shapes = jax.tree.map(lambda tensor: tensor.shape, shardstream.numpy_batch(batch), is_leaf=lambda x: hasattr(x, "shape"))
+    shapes = jax.tree.map(
+        lambda tensor: tensor.shape, shardstream.numpy_batch(batch), is_leaf=lambda x: hasattr(x, "shape")
+    )
     assert shapes == {"image": (32, 16, 16, 3), "label": (32,)}

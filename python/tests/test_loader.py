@@ -39,7 +39,9 @@ def test_each_column_has_what_is_in_its_field(shards):
     assert [piece.tolist() for piece in shardstream.pieces(batch, "ragged")][:3] == [[], [0], [0, 1]]
     assert shardstream.strings(batch, "text")[15] == "text 15 é"
     assert shardstream.strings(batch, "key")[15] == "000015"
-    assert [bytes(piece) for piece in shardstream.pieces(batch, "bytes")] == [labelled(n)["bin"] for n in range(16)]
+    assert [bytes(piece) for piece in shardstream.pieces(batch, "bytes")] == [
+        labelled(n)["bin"] for n in range(16)
+    ]
     assert numbers(batch, "missing") == [-7] * 16 and not any(numbers(batch, "missing.present"))
     assert numbers(batch, "pair")[5] == [5, 0] and numbers(batch, "pair.present")[5] == [True, False]
 
@@ -112,7 +114,9 @@ def test_the_number_of_threads_changes_nothing(labels):
 
 def test_a_list_of_paths_and_a_cache(tmp_path, shards):
     paths = sorted(tmp_path.glob("*.tar"))
-    loader = shardstream.Loader(paths, {"label": "cls"}, 8, cache=shardstream.Cache(tmp_path / "cache", max_bytes=1 << 20))
+    loader = shardstream.Loader(
+        paths, {"label": "cls"}, 8, cache=shardstream.Cache(tmp_path / "cache", max_bytes=1 << 20)
+    )
     assert sum(len(batch["label"]) for batch in loader) == 256
 
 
@@ -129,7 +133,11 @@ def test_pictures_are_cropped_and_normalised(tmp_path):
     shards = write_shards(tmp_path, map(picture, range(8)))
     image = shardstream.Image(
         16,
-        transforms=[shardstream.RandomResizedCrop(16), shardstream.RandomHorizontalFlip(), shardstream.ColorJitter()],
+        transforms=[
+            shardstream.RandomResizedCrop(16),
+            shardstream.RandomHorizontalFlip(),
+            shardstream.ColorJitter(),
+        ],
         layout="chw",
         dtype=np.float32,
         normalize=([0.5, 0.5, 0.5], [0.25, 0.25, 0.25]),
@@ -149,7 +157,7 @@ def test_a_bad_option_is_an_error_with_its_name(shards, tmp_path):
 
     error("batch", shards, {"label": "cls"}, 0)
     error("Scalar\\('jpg'\\)", shards, {"image": "jpg"}, 8)
-    error("unknown dtype \"int\"", shards, {"label": shardstream.Scalar("cls", "int")}, 8)
+    error('unknown dtype "int"', shards, {"label": shardstream.Scalar("cls", "int")}, 8)
     error("without `world`", shards, {"label": "cls"}, 8, rank=1)
     error("exclude each other", shards, {"x": shardstream.Tokens("json", 4, raw="int16", at="/tokens")}, 8)
     error("Skip", shards, {"label": "cls"}, 8, on_error=shardstream.Skip("everything"))

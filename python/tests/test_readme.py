@@ -17,7 +17,9 @@ def example(heading):
 
 
 def run(program, directory):
-    done = subprocess.run([sys.executable, "-c", program], cwd=directory, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=directory, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,7 +44,12 @@ def test_jax(data):
     assert len([line for line in program.splitlines() if line]) <= 45
     half = run(program.replace("201", "101"), data)
     rest = run(program, data)
-    assert [line.split()[1] for line in (half + rest).splitlines() if line.startswith("step")] == ["50", "100", "150", "200"]
+    assert [line.split()[1] for line in (half + rest).splitlines() if line.startswith("step")] == [
+        "50",
+        "100",
+        "150",
+        "200",
+    ]
     for name in ("checkpoint.npz", "checkpoint-0.json"):
         (data / name).unlink()
     whole = run(program, data)

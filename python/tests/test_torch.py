@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from conftest import numbers, write_shards
+from conftest import numbers
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -14,30 +14,14 @@ import shardstream  # noqa: E402
 from shardstream.torch import StreamDataset, torch_batch  # noqa: E402
 
 
-def picture(number):
-    """A picture whose class is where its bright half is."""
-    from PIL import Image
-
-    rng, label = np.random.default_rng(number), number % 4
-    pixels = rng.integers(0, 120, (16, 16, 3), np.uint8)
-    part = [np.s_[:8], np.s_[8:], np.s_[:, :8], np.s_[:, 8:]][label]
-    pixels[part] += 100
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return {"png": file.getvalue(), "cls": str(label).encode()}
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return write_shards(tmp_path_factory.mktemp("pictures"), map(picture, range(512)), 64)
-
-
 def dataset(shards, **options):
     image = shardstream.Image(
         16, transforms=[shardstream.RandomCrop(16, padding=1)], layout="chw", dtype=torch.float32
     )
     columns = {"image": image, "label": "cls"}
-    return StreamDataset(shards, columns=columns, batch=32, shuffle=100, last_batch="drop", index=True, **options)
+    return StreamDataset(
+        shards, columns=columns, batch=32, shuffle=100, last_batch="drop", index=True, **options
+    )
 
 
 def model():
@@ -64,7 +48,10 @@ def test_a_small_model_learns_from_a_data_loader(pictures):
         train(net, loader, losses)
     assert len(loader) == 16 and len(losses) == 64
     with torch.no_grad():
-        right = [(net(batch["image"]).argmax(1) == batch["label"]).float().mean().item() for batch in dataset(pictures)]
+        right = [
+            (net(batch["image"]).argmax(1) == batch["label"]).float().mean().item()
+            for batch in dataset(pictures)
+        ]
     assert np.mean(right) > 0.95
     assert data.report()["batches"] == 16
 
@@ -92,7 +79,9 @@ def test_a_resumed_training_has_the_same_losses(pictures):
 
 
 def test_tensors_share_the_memory(shards):
-    batch = next(iter(shardstream.Loader(shards, {"label": "cls", "b": shardstream.Scalar("cls", torch.bfloat16)}, 8)))
+    batch = next(
+        iter(shardstream.Loader(shards, {"label": "cls", "b": shardstream.Scalar("cls", torch.bfloat16)}, 8))
+    )
     tensors = torch_batch(batch)
     assert tensors["label"].data_ptr() == batch["label"].numpy().__array_interface__["data"][0]
     assert tensors["b"].dtype == torch.bfloat16 and tensors["b"].tolist() == list(range(8))
