@@ -72,6 +72,8 @@ pub(crate) fn wait<T: Send>(
 ) -> PyResult<T> {
     let waker = Arc::new(Unpark(thread::current())).into();
     loop {
+        // Logging runs Python code, which a signal may end: before a result is there that could be lost.
+        log::flush(py)?;
         let polled = py.detach(|| {
             let polled = poll(&mut Context::from_waker(&waker));
             if polled.is_pending() {
@@ -79,7 +81,6 @@ pub(crate) fn wait<T: Send>(
             }
             polled
         });
-        log::flush(py)?;
         if let Poll::Ready(output) = polled {
             return Ok(output);
         }

@@ -20,27 +20,29 @@ def python(program, *arguments, **options):
 
 WAITS = """
 import shardstream, sys
-loader = shardstream.Loader(sys.argv[1], {"image": shardstream.Image(4000, mode="l8")}, 500, threads=1)
-batches = iter(loader)
-print("waits", flush=True)
+small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
+columns = {"image": small, "key": shardstream.Key()}
+batches = iter(shardstream.Loader(sys.argv[1], columns, 20, threads=1))
 try:
+    print("waits", flush=True)
     next(batches)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
+print(shardstream.strings(next(batches), "key")[0])
 """
 
 
-def test_ctrl_c_ends_a_wait(tmp_path):
+def test_ctrl_c_ends_a_wait_and_loses_no_batch(tmp_path):
     from PIL import Image
 
     file = io.BytesIO()
     Image.new("L", (4000, 4000)).save(file, "PNG")
-    # The batch takes a minute.
-    shards = write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(500)), 500)
+    # A batch takes seconds.
+    shards = write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(40)), 40)
     waiting = python(WAITS, shards)
     assert waiting.stdout.readline() == "waits\n"
     waiting.send_signal(signal.SIGINT)
-    assert waiting.communicate() == ("interrupted\n", "")
+    assert waiting.communicate() == ("interrupted\n000000\n", "")
 
 
 def child(loader, shards, results):
