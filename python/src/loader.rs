@@ -4,7 +4,7 @@ use crate::options::{MASK, Options};
 use crate::process::{self, Owned, check_not_forked};
 use crate::tensor::Tensor;
 use crate::{error, log};
-use futures_core::Stream;
+use futures_core::Stream as _;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value as Json;
@@ -32,9 +32,11 @@ pub(crate) struct Batches {
     pads: bool,
 }
 
+type Stream = Owned<BatchesStream<TensorBatch>>;
+
 /// Where the stream of the batches is.
 enum Slot {
-    Here(Owned<BatchesStream<TensorBatch>>),
+    Here(Box<Stream>),
     /// A thread that waits for a batch has it.
     InUse,
     Closed,
@@ -90,7 +92,7 @@ impl Loader {
         let Some(loader) = self.loader.get().cloned() else { return Err(error::in_use()) };
         let batches = process::run(py, move || run(&loader))?.map_err(error::to_python)?;
         let reporter = Owned::new(batches.reporter());
-        let stream = Mutex::new(Slot::Here(Owned::new(batches.into_stream())));
+        let stream = Mutex::new(Slot::Here(Box::new(Owned::new(batches.into_stream()))));
         Ok(Batches { stream, reporter, pads: self.pads })
     }
 }
@@ -139,7 +141,7 @@ impl Batches {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_stream(&self) -> PyResult<Owned<BatchesStream<TensorBatch>>> {
+    fn take_stream(&self) -> PyResult<Box<Stream>> {
         let mut slot = self.slot();
         match mem::replace(&mut *slot, Slot::InUse) {
             Slot::Here(stream) => Ok(stream),
@@ -151,7 +153,7 @@ impl Batches {
         }
     }
 
-    fn give_back(&self, py: Python<'_>, stream: Owned<BatchesStream<TensorBatch>>) {
+    fn give_back(&self, py: Python<'_>, stream: Box<Stream>) {
         let mut slot = self.slot();
         match *slot {
             Slot::InUse => *slot = Slot::Here(stream),
