@@ -6,8 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is not in the package: links to it work in the repository alone.
-const NOT_PACKAGED: [&str; 6] =
-    ["crates/pjrt", "examples/jax", "examples/make_shards", "examples/resnet", "examples/train_pjrt", "python"];
+const NOT_PACKAGED: [&str; 6] = [
+    "crates/pjrt",
+    "examples/jax",
+    "examples/make_shards",
+    "examples/resnet",
+    "examples/train_pjrt",
+    "python/",
+];
 /// Of which the library has none.
 const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
 
