@@ -18,6 +18,7 @@ pages! {
     random_access: "random-access.md",
     batches: "batches.md",
     trainers: "trainers.md",
+    python: "python.md",
     network: "network.md",
     determinism: "determinism.md",
     reliability: "reliability.md",

@@ -3,6 +3,7 @@ rounds.
 
     apt install g++ pkg-config libopencv-dev libturbojpeg0-dev ffmpeg     # for FFCV, which is built, and SPDL
     pip install -r benches/compare/pixels-requirements.txt                # 8 GB with what torch brings
+    pip install ./python                                                  # this crate as a trainer in Python sees it
     python benches/compare/pixels.py [--rounds 3] [--data DIRECTORY] [--plot FILE.svg]
     python benches/compare/pixels.py --limits [--data DIRECTORY]          # what decoders reach alone
     python benches/compare/pixels.py --threads 1 2 4 8 16 --seconds 1 --save cores.json --scaling cores.svg
@@ -38,6 +39,7 @@ import pixels_peers as peers
 ROOT = Path(__file__).resolve().parents[2]
 # Name: the function, and its tasks.
 PEERS = {
+    "shardstream from Python": (peers.wheel, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "Python webdataset": (peers.webdataset, ["imagenet", "cifar", "json", "tokens", "raw"]),
     "tf.data": (peers.tf_data, ["imagenet", "cifar", "json", "tokens"]),
     "DALI": (peers.dali, ["imagenet", "cifar", "json", "tokens", "raw"]),

@@ -53,6 +53,25 @@ def webdataset(task, directory, threads):
         yield batch if task in BYTES else batch[0]
 
 
+def wheel(task, directory, threads):
+    """This crate from Python, the package in python/: for what a trainer in Python sees of it."""
+    import shardstream as ss
+
+    crop = ss.RandomResizedCrop(224, AREA, RATIO) if task == "imagenet" else ss.RandomCrop(32, padding=4)
+    column = {
+        "json": lambda: ss.Blob("json"),
+        "raw": lambda: ss.Blob("jpg"),
+        "tokens": lambda: ss.Tokens("npy", data.TOKENS, "uint16"),
+    }.get(task, lambda: ss.Image(
+        SHAPE[task][-1], data.FIELD[task], transforms=[crop, ss.RandomHorizontalFlip()], layout="chw", dtype="float32",
+        normalize=(MEAN, STD),
+    ))
+    columns = {"x": column()} | ({"label": "cls"} if task in ("imagenet", "cifar") else {})
+    loader = ss.Loader(data.pattern(directory, task), columns, BATCH[task], epochs=None, threads=threads, rank=0, world=1)
+    for batch in loader:
+        yield ss.pieces(batch, "x") if task in BYTES else batch["x"].numpy()
+
+
 def tf_data(task, directory, threads):
     """tf.data, from one TFRecord file: decodes only the crop of a JPEG."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

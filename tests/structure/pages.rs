@@ -6,13 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is not in the package: links to it work in the repository alone.
-const NOT_PACKAGED: [&str; 6] = [
+const NOT_PACKAGED: [&str; 7] = [
     "crates/cuda",
     "crates/pjrt",
     "examples/jax",
     "examples/make_shards",
     "examples/resnet",
     "examples/train_pjrt",
+    "python/",
 ];
 /// Of which the library has none.
 const PRIVATE_FEATURES: [&str; 3] = ["cloud", "default", "transport"];
@@ -35,7 +36,7 @@ fn present(folders: &[&str]) -> Vec<PathBuf> {
 fn pages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).into();
-    let mut folders = present(&["docs", "examples", "crates"]);
+    let mut folders = present(&["docs", "examples", "crates", "python"]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = folder.join(entry.unwrap().file_name());
@@ -207,7 +208,7 @@ fn the_features_of_the_readme_are_those_of_the_manifest() {
 #[test]
 fn files_that_pages_name_exist() {
     let mut files = Vec::new();
-    let mut folders = present(&["src", "crates", "tests", "benches", "examples", "fuzz"]);
+    let mut folders = present(&["src", "crates", "tests", "benches", "examples", "fuzz", "python"]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
             let path = folder.join(entry.unwrap().file_name());

@@ -36,7 +36,7 @@ const OF_FOLDERS: [(&str, &str, &str); 4] = [
     ("src/plan/", "places", "positions, numbers"),
 ];
 /// Names of other crates, with the files that use them.
-const FOREIGN: [(&str, &str); 1] = [("src/tensor/dlpack.rs", "lanes")];
+const FOREIGN: [(&str, &str); 2] = [("python/src/tensor.rs", "lanes"), ("src/tensor/dlpack.rs", "lanes")];
 /// The number of characters in a line.
 const WIDTH: usize = 110;
 
@@ -59,7 +59,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for folder in ["src", "crates", "tests", "docs", "benches", "examples", "fuzz"] {
+    for folder in ["src", "crates", "tests", "docs", "benches", "examples", "fuzz", "python"] {
         if root.join(folder).exists() {
             find(&root.join(folder), endings, &mut found);
         }

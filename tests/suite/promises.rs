@@ -18,7 +18,7 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
 
 /// The references in a text, `FILE` or `FILE: TEST, TEST`.
 fn references(text: &str) -> Vec<&str> {
-    let roots = ["src/", "crates/", "tests/", "fuzz/", "examples/", ".ci/"];
+    let roots = ["src/", "crates/", "tests/", "fuzz/", "examples/", "python/", ".ci/"];
     let code = text.split('`').skip(1).step_by(2);
     code.filter(|code| roots.iter().any(|root| code.starts_with(root))).collect()
 }
@@ -32,6 +32,7 @@ fn fault(reference: &str) -> Option<String> {
             .then(|| format!("{file} is a directory, and {tests} must be in one of its files"));
     }
     let Ok(text) = fs::read_to_string(&path) else { return Some(format!("there is no {file}")) };
+    let is_test = if file.ends_with(".py") { is_python_test } else { is_test };
     let missing = |test: &&str| !test.is_empty() && !is_test(&text, test);
     let test = tests.split(", ").find(missing)?;
     Some(format!("{file} has no test {test}"))
@@ -44,6 +45,11 @@ fn is_test(text: &str, name: &str) -> bool {
     above
         .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
         .any(|line| line.contains("test]"))
+}
+
+/// The same of a file for pytest.
+fn is_python_test(text: &str, name: &str) -> bool {
+    name.starts_with("test_") && text.contains(&format!("\ndef {name}("))
 }
 
 #[test]
@@ -68,5 +74,8 @@ fn a_missing_test_is_detected() {
     assert!(fault("tests/suite/promises.rs: nothing").is_some_and(|fault| fault.ends_with("nothing")));
     assert!(fault("tests/suite/promises.rs: rows").is_some_and(|fault| fault.ends_with("rows")));
     assert!(fault("tests/suite/nowhere.rs").is_some());
+    assert_eq!(fault("python/tests/test_state.py: test_a_state_at_any_step"), None);
+    assert!(fault("python/tests/test_state.py: test_nothing").is_some());
+    assert!(fault("python/tests/test_state.py: rest").is_some());
     assert_eq!(rows("| a | b |\n|---|---|\n| c | d |\n"), [["c", "d"]]);
 }

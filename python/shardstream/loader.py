@@ -1,0 +1,336 @@
+"""The loader, and the batches of its epochs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from . import _core
+from .columns import Column, column
+from .errors import StateError
+from .spec import document
+
+Batch = dict[str, _core.Tensor]
+"""The tensors of a step by name."""
+
+#: The key of a state in the dictionaries of `state_dict`.
+_STATE = "shardstream"
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Which failures are skipped, `"damage"`, `"decode"`, `"step"`, `"missing_shards"` or `"all"`, and how
+    many: `in_a_row` (100 unless set) and in `total`, and the largest `share` among at least as many
+    samples, such as `(0.001, 10_000)`. With `rest_of_shard`, damage skips the rest of its shard."""
+
+    failures: Sequence[str]
+    in_a_row: int | None = None
+    total: int | None = None
+    share: tuple[float, int] | None = None
+    rest_of_shard: bool = False
+
+    def __init__(
+        self,
+        *failures: str,
+        in_a_row: int | None = None,
+        total: int | None = None,
+        share: tuple[float, int] | None = None,
+        rest_of_shard: bool = False,
+    ) -> None:
+        for name, value in locals().items():
+            if name != "self":
+                object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A directory that keeps what was read from the network, for later epochs and jobs. It has at most
+    `max_bytes`, 16 GiB unless set. `prefetch` is the number of bytes that are fetched before they are
+    needed."""
+
+    directory: str | os.PathLike[str]
+    max_bytes: int | None = None
+    prefetch: int | None = None
+    revalidate: bool = True
+    block_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Index:
+    """Where the index of the shards is saved: beside them, `at` a URL or path of its own, or
+    `in_directory`, a local one. It is built if it is missing or outdated. `or_in_directory` is for shards
+    beside which nothing can be written. With an index, the number of steps is known and the same on all
+    ranks, and a resume reads only what it needs."""
+
+    at: str | os.PathLike[str] | None = None
+    in_directory: str | os.PathLike[str] | None = None
+    or_in_directory: str | os.PathLike[str] | None = None
+    checksums: bool = False
+
+
+class Report(dict[str, Any]):
+    """What a run has consumed, where its time went and what limits it. As text, it is a few lines for a
+    log."""
+
+    text: str
+
+    def __init__(self, core: _core.Batches) -> None:
+        values, self.text = core.report()
+        super().__init__(json.loads(values))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Loader:
+    """Batches of shards.
+
+    `urls` is a pattern, such as `"gs://bucket/train-{000000..000146}.tar"` or `"/data/*.tar"`, or a list.
+    `columns` says which tensors a batch has, by name. `batch` is the number of samples in a batch of this
+    rank.
+
+    `shuffle` is the number of samples in the shuffle buffer of each stream; 0 keeps their order.
+    `shuffle_shards` permutes the shards in each epoch: by default, if `shuffle` is set. The order depends on
+    the `seed`, the epoch and the number of `streams`, never on threads or on the number of ranks.
+
+    `rank` of `world` reads its part; by default the environment of the launcher says (torchrun, Slurm, Open
+    MPI, Cloud TPU and others). `last_batch` is `"keep"`, `"drop"`, `"pad"` (with a tensor `"mask"` that says
+    which rows are samples) or `"repeat"`.
+
+    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them. With
+    `epochs=None` there is one iteration without an end, which each `iter` continues.
+
+    `threads` and `prefetch` (batches ahead) are tuned while it runs unless they are set; `cores` is for
+    hosts that several ranks share. `cache` is a directory or a `Cache`; `index` is `True` or an `Index`;
+    `on_error` is a `Skip`.
+    """
+
+    def __init__(
+        self,
+        urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        columns: Mapping[str, Column | str],
+        batch: int,
+        *,
+        shuffle: int = 0,
+        shuffle_shards: bool | None = None,
+        keep_shards: bool = False,
+        resample_shards: bool = False,
+        seed: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+        streams: int | None = None,
+        last_batch: Literal["keep", "drop", "pad", "repeat"] = "keep",
+        uneven_steps: bool = False,
+        epochs: int | None = 1,
+        threads: int | None = None,
+        cores: int | None = None,
+        prefetch: int | None = None,
+        cache: str | os.PathLike[str] | Cache | None = None,
+        index: bool | Index = False,
+        checksums: bool = False,
+        on_error: Skip | None = None,
+        stall_after: float | None = None,
+    ) -> None:
+        if epochs is not None and epochs < 1:
+            raise ValueError(f"epochs={epochs}: give at least 1, or None for no end")
+        options = {
+            "urls": urls,
+            "columns": [(name, column(name, value)) for name, value in columns.items()],
+            "batch": batch,
+            "shuffle": shuffle,
+            "shuffle_shards": shuffle > 0 if shuffle_shards is None else shuffle_shards,
+            "keep_shards": keep_shards,
+            "resample_shards": resample_shards,
+            "seed": seed,
+            "rank": rank,
+            "world": world,
+            "streams": streams,
+            "last_batch": last_batch,
+            "uneven_steps": uneven_steps,
+            "threads": threads,
+            "cores": cores,
+            "prefetch": prefetch,
+            "cache": Cache(cache) if isinstance(cache, (str, os.PathLike)) else cache,
+            "index": Index() if index is True else index or None,
+            "checksums": checksums,
+            "on_error": on_error,
+            "stall_after": stall_after,
+        }
+        self._begin(json.dumps({name: document(value) for name, value in options.items()}), epochs)
+
+    def _begin(self, options: str, epochs: int | None) -> None:
+        self._options, self._epochs = options, epochs
+        self._core = _core.Loader(options)
+        self._next_epoch = 0
+        self._current: Batches | None = None
+        self._resume: str | None = None
+
+    def __reduce__(self) -> Any:
+        # Without its threads and its position: for processes that are spawned.
+        return _unpickled, (self._options, self._epochs)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the current batches, or that of the first ones."""
+        return self._current.epoch if self._current is not None else self._next_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch with which the next iteration begins."""
+        self._next_epoch, self._resume, self._current = epoch, None, None
+
+    @property
+    def steps(self) -> int | None:
+        """Number of batches of an epoch on this rank; `None` if it is not known, as without an index."""
+        return self._core.steps()
+
+    def __len__(self) -> int:
+        if self._epochs is None or self.steps is None:
+            raise TypeError("the number of batches is not known: set `epochs`, and `index=True`")
+        return self._epochs * self.steps
+
+    def __bool__(self) -> bool:
+        # Not by the length, which may be unknown.
+        return True
+
+    def __iter__(self) -> Batches:
+        if self._resume is None and self._current is not None and self._current._end() == "failed":
+            # After an outage, which an exception has told of.
+            self._resume = self._current._core.state()
+        if self._resume is not None:
+            if self._current is not None:
+                self._current.close()
+            self._current, self._resume = self._restored(self._resume), None
+        elif self._current is None or self._epochs is not None:
+            if self._current is not None:
+                self._next_epoch = max(self._next_epoch, self._current.epoch + 1)
+                self._current.close()
+            self._current = Batches(self, self._started(self._next_epoch), self._next_epoch)
+        return self._current
+
+    def _started(self, epoch: int) -> _core.Batches:
+        return self._core.epochs(epoch) if self._epochs is None else self._core.epoch(epoch)
+
+    def _restored(self, state: str) -> Batches:
+        epoch, endless, end = _core.inspect_state(state)
+        if endless != (self._epochs is None):
+            taken = "without an end" if endless else "of epochs"
+            raise StateError(
+                f"the state is of an iteration {taken}, and the loader has epochs={self._epochs}",
+                kind="state",
+            )
+        if end == "ended":
+            return Batches(self, self._started(epoch + 1), epoch + 1)
+        return Batches(self, self._core.restore(state), epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch that was returned, for `load_state_dict`. Each rank has its
+        own."""
+        if self._resume is not None:
+            return {_STATE: self._resume}
+        if self._current is None:
+            return {_STATE: self._started(self._next_epoch).state()}
+        return self._current.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Continues after a state in the next iteration. On another number of ranks, or of a rank whose
+        own state is not at hand: give the states of all ranks."""
+        self._resume = _text(state)
+
+    def get_state(self) -> bytes:
+        """As `state_dict`, as Grain's iterators and its checkpoint handler for Orbax have it."""
+        return str(self.state_dict()[_STATE]).encode()
+
+    def set_state(self, state: bytes | str | Mapping[str, Any] | Sequence[Any]) -> None:
+        """As `load_state_dict`."""
+        self.load_state_dict(state)  # type: ignore[arg-type]
+
+    def report(self) -> Report | None:
+        """What the current iteration has consumed; `None` before the first one."""
+        return self._current.report() if self._current is not None else None
+
+    def close(self) -> None:
+        """Ends the threads of the current iteration. Batches stay valid."""
+        if self._current is not None:
+            self._current.close()
+
+
+class Batches(Iterator[Batch]):
+    """The batches of an iteration, and their state. From `iter(loader)`."""
+
+    def __init__(self, loader: Loader, core: _core.Batches, epoch: int) -> None:
+        self._loader, self._core, self.epoch = loader, core, epoch
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self._core.next()
+        while batch is None:
+            if self._end() != "ended":
+                raise StopIteration
+            epochs = self._loader._epochs
+            if epochs is None or (self.epoch + 1) % epochs == 0:
+                self._loader._next_epoch = self.epoch + 1
+                raise StopIteration
+            self.epoch += 1
+            self._core = self._loader._started(self.epoch)
+            batch = self._core.next()
+        return batch
+
+    def _end(self) -> str:
+        return _core.inspect_state(self._core.state())[2]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch that was returned."""
+        return {_STATE: self._core.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Continues after a state with the next batch."""
+        restored = self._loader._restored(_text(state))
+        self._core.close()
+        self._core, self.epoch = restored._core, restored.epoch
+
+    def get_state(self) -> bytes:
+        """As `state_dict`, as Grain's iterators have it."""
+        return self._core.state().encode()
+
+    def set_state(self, state: bytes | str | Mapping[str, Any] | Sequence[Any]) -> None:
+        """As `load_state_dict`."""
+        self.load_state_dict(state)  # type: ignore[arg-type]
+
+    def report(self) -> Report:
+        """What this epoch has consumed so far, where its time went and what limits it."""
+        return Report(self._core)
+
+    def close(self) -> None:
+        """Ends the threads. Batches stay valid."""
+        self._core.close()
+
+
+def merge_states(states: Sequence[Any]) -> dict[str, Any]:
+    """The state of a job, of the states of all its ranks after the same step: for any number of ranks."""
+    return {_STATE: _core.merge_states([_text(state) for state in states])}
+
+
+def _text(state: Any) -> str:
+    """The document of a state in any of the forms that it is given in."""
+    if isinstance(state, (bytes, bytearray)):
+        return bytes(state).decode()
+    if isinstance(state, str):
+        return state
+    if isinstance(state, Mapping):
+        if _STATE not in state:
+            raise StateError(f"the state has no {_STATE!r}: give what `state_dict` returned", kind="state")
+        return _text(state[_STATE])
+    if isinstance(state, Sequence) and len(state) > 0:
+        return _text(merge_states(state)) if len(state) > 1 else _text(state[0])
+    raise StateError(f"{type(state).__name__} is no state: give what `state_dict` returned", kind="state")
+
+
+def _unpickled(options: str, epochs: int | None) -> Loader:
+    loader = Loader.__new__(Loader)
+    loader._begin(options, epochs)
+    return loader

@@ -1,0 +1,32 @@
+"""Options as a document that the extension module reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a type of numbers: of `"float32"`, `numpy.float32`, `torch.float32`,
+    `jax.numpy.float32`."""
+    if isinstance(dtype, str):
+        return dtype
+    if isinstance(dtype, type) and dtype.__module__ in ("numpy", "ml_dtypes"):
+        return dtype.__name__
+    # jax.numpy's types have a dtype, which has a name; so have numpy's.
+    found = getattr(dtype, "dtype", dtype)
+    return str(getattr(found, "name", found)).removeprefix("torch.")
+
+
+def document(value: Any) -> Any:
+    """The value as JSON has it. Classes of options become objects with their class as `type`."""
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        for name in ("dtype", "raw"):
+            if not isinstance(fields.get(name), (bool, type(None))):
+                fields[name] = dtype_name(fields[name])
+        return {"type": type(value).__name__, **{name: document(field) for name, field in fields.items()}}
+    if isinstance(value, (list, tuple)):
+        return [document(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

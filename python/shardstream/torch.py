@@ -1,0 +1,77 @@
+"""Batches for PyTorch: an iterable dataset for `torch.utils.data.DataLoader(dataset, batch_size=None)`,
+Lightning and torch-tpu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from ._core import Tensor
+from .errors import ConfigError
+from .loader import Batches, Loader, Report
+
+
+def torch_batch(batch: Mapping[str, Tensor]) -> dict[str, torch.Tensor]:
+    """The batch as torch's tensors, which share its memory."""
+    return {name: torch.from_dlpack(tensor) for name, tensor in batch.items()}
+
+
+class StreamDataset(IterableDataset[dict[str, torch.Tensor]]):
+    """The batches of a `Loader` as a dataset: `StreamDataset(urls, columns=…, batch=…)`, with the loader's
+    options, or `StreamDataset(loader)`.
+
+    Use it with `DataLoader(dataset, batch_size=None, num_workers=0)`: the loader has threads of its own,
+    and batches are made. `state_dict` is that of the last batch which the `DataLoader` has returned.
+    """
+
+    def __init__(self, loader: Any, *args: Any, **options: Any) -> None:
+        self.loader = loader if isinstance(loader, Loader) else Loader(loader, *args, **options)
+
+    def __iter__(self) -> TorchBatches:
+        if get_worker_info() is not None:
+            raise ConfigError(
+                "a StreamDataset in a worker process: use DataLoader(dataset, batch_size=None, "
+                "num_workers=0), since the loader has threads of its own",
+                kind="config",
+            )
+        return TorchBatches(iter(self.loader))
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """As that of the loader."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As that of the loader."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        """As that of the loader."""
+        self.loader.load_state_dict(state)
+
+    def report(self) -> Report | None:
+        """As that of the loader."""
+        return self.loader.report()
+
+
+class TorchBatches(Iterator[dict[str, torch.Tensor]]):
+    """The batches of an iteration as torch's tensors, and their state."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+
+    def __next__(self) -> dict[str, torch.Tensor]:
+        return torch_batch(next(self.batches))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch that was returned."""
+        return self.batches.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continues after a state with the next batch."""
+        self.batches.load_state_dict(state)

@@ -1,0 +1,226 @@
+//! Loaders, and the batches of a run.
+
+use crate::options::{MASK, Options};
+use crate::process::{self, Owned, check_not_forked};
+use crate::tensor::Tensor;
+use crate::{error, log};
+use futures_core::Stream as _;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::Value as Json;
+use shardstream::State;
+use shardstream::codec::DType;
+use shardstream::collate::TensorBatch;
+use shardstream::loader::{BatchesStream, Reporter};
+use shardstream::tensor::Tensor as BatchTensor;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A loader with checked options.
+#[pyclass(frozen, module = "shardstream._core")]
+pub(crate) struct Loader {
+    loader: Owned<shardstream::Loader<TensorBatch>>,
+    pads: bool,
+}
+
+/// The batches of one epoch, or of all epochs from one on.
+#[pyclass(frozen, module = "shardstream._core")]
+pub(crate) struct Batches {
+    stream: Mutex<Slot>,
+    reporter: Owned<Reporter>,
+    pads: bool,
+}
+
+type Stream = Owned<BatchesStream<TensorBatch>>;
+
+/// Where the stream of the batches is.
+enum Slot {
+    Here(Box<Stream>),
+    /// A thread that waits for a batch has it.
+    InUse,
+    Closed,
+}
+
+#[pymethods]
+impl Loader {
+    /// Lists the shards, and checks all options.
+    #[new]
+    fn new(py: Python<'_>, options: &str) -> PyResult<Self> {
+        check_not_forked()?;
+        log::update_level(py)?;
+        let options = Options::parse(options).map_err(error::to_python)?;
+        let pads = options.pads();
+        let loader = process::run(py, move || options.build())?.map_err(error::to_python)?;
+        Ok(Loader { loader: Owned::new(loader), pads })
+    }
+
+    /// Number of batches of an epoch on this rank, if it is known.
+    fn steps(&self) -> Option<u64> {
+        self.loader.get()?.steps()
+    }
+
+    /// The batches of an epoch.
+    fn epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<Batches> {
+        self.start(py, move |loader| Ok(loader.epoch(epoch)))
+    }
+
+    /// The batches of all epochs from `first` on, without end.
+    fn epochs(&self, py: Python<'_>, first: u64) -> PyResult<Batches> {
+        self.start(py, move |loader| Ok(loader.epochs(first)))
+    }
+
+    /// The batches after a state: this rank's own, or that of the job.
+    fn restore(&self, py: Python<'_>, state: &str) -> PyResult<Batches> {
+        let state: State = state.parse().map_err(error::to_python)?;
+        self.start(py, move |loader| loader.restore(&state))
+    }
+}
+
+impl Loader {
+    fn start(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(
+            &shardstream::Loader<TensorBatch>,
+        ) -> shardstream::Result<shardstream::loader::Batches<TensorBatch>>
+        + Send
+        + 'static,
+    ) -> PyResult<Batches> {
+        check_not_forked()?;
+        log::update_level(py)?;
+        let Some(loader) = self.loader.get().cloned() else { return Err(error::in_use()) };
+        let batches = process::run(py, move || run(&loader))?.map_err(error::to_python)?;
+        let reporter = Owned::new(batches.reporter());
+        let stream = Mutex::new(Slot::Here(Box::new(Owned::new(batches.into_stream()))));
+        Ok(Batches { stream, reporter, pads: self.pads })
+    }
+}
+
+#[pymethods]
+impl Batches {
+    /// The next batch; `None` at the end.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        check_not_forked()?;
+        let mut stream = self.take_stream()?;
+        // Nothing is lost if the wait is interrupted: the stream stays as it is.
+        let item = match stream.get_mut() {
+            Some(batches) => process::wait(py, |context| Pin::new(&mut *batches).poll_next(context)),
+            None => Ok(None),
+        };
+        self.give_back(py, stream);
+        match item? {
+            Some(Ok(batch)) => self.tensors(py, batch).map(Some),
+            Some(Err(failure)) => Err(error::to_python(failure)),
+            None => Ok(None),
+        }
+    }
+
+    /// The state after the last batch that was returned, as a JSON document.
+    fn state(&self) -> PyResult<String> {
+        Ok(self.reporter()?.state().to_string())
+    }
+
+    /// The report as a JSON document, and as lines for a log.
+    fn report(&self) -> PyResult<(String, String)> {
+        let report = self.reporter()?.report();
+        Ok((report.to_json(), report.to_string()))
+    }
+
+    /// Ends the threads.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let stream = mem::replace(&mut *self.slot(), Slot::Closed);
+        py.detach(|| drop(stream));
+        log::flush(py)
+    }
+}
+
+impl Batches {
+    /// It is never locked for longer than it takes to move the stream.
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_stream(&self) -> PyResult<Box<Stream>> {
+        let mut slot = self.slot();
+        match mem::replace(&mut *slot, Slot::InUse) {
+            Slot::Here(stream) => Ok(stream),
+            Slot::InUse => Err(error::in_use()),
+            Slot::Closed => {
+                *slot = Slot::Closed;
+                Err(error::closed())
+            }
+        }
+    }
+
+    fn give_back(&self, py: Python<'_>, stream: Box<Stream>) {
+        let mut slot = self.slot();
+        match *slot {
+            Slot::InUse => *slot = Slot::Here(stream),
+            // Another thread closed it meanwhile.
+            Slot::Here(_) | Slot::Closed => {
+                drop(slot);
+                py.detach(|| drop(stream));
+            }
+        }
+    }
+
+    fn reporter(&self) -> PyResult<&Reporter> {
+        check_not_forked()?;
+        self.reporter.get().ok_or_else(error::in_use)
+    }
+
+    /// The tensors by name, in the order of the columns.
+    fn tensors<'py>(&self, py: Python<'py>, mut batch: TensorBatch) -> PyResult<Bound<'py, PyDict>> {
+        let names: Vec<String> = batch.iter().map(|(name, _)| name.to_owned()).collect();
+        let tensors = PyDict::new(py);
+        for name in names {
+            let tensor = batch.take(&name).map_err(error::to_python)?;
+            tensors.set_item(name, Tensor::new(tensor))?;
+        }
+        if self.pads {
+            let mask = mask(&batch).map_err(error::to_python)?;
+            tensors.set_item(MASK, Tensor::new(mask))?;
+        }
+        Ok(tensors)
+    }
+}
+
+/// Which rows are samples.
+fn mask(batch: &TensorBatch) -> shardstream::Result<BatchTensor> {
+    let mut mask = BatchTensor::zeros(DType::Bool, [batch.len()])?;
+    mask.as_mut_slice::<bool>()?[..batch.valid()].fill(true);
+    Ok(mask)
+}
+
+impl Drop for Batches {
+    /// Threads that are joined must not be waited for with the interpreter.
+    fn drop(&mut self) {
+        let mut stream = Some(mem::replace(&mut *self.slot(), Slot::Closed));
+        // There may be no interpreter any more.
+        let _ = Python::try_attach(|py| py.detach(|| drop(stream.take())));
+    }
+}
+
+/// The state of a job, of the states of all its ranks.
+#[pyfunction]
+pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
+    let parsed = states.iter().map(|state| state.parse()).collect::<shardstream::Result<Vec<State>>>();
+    let merged = parsed.and_then(State::merge).map_err(error::to_python)?;
+    Ok(merged.to_string())
+}
+
+/// The epoch of a state; whether its batches are those of all epochs from that one on; and whether their run
+/// has `ended`, has `failed`, or is `open`.
+#[pyfunction]
+pub(crate) fn inspect_state(state: &str) -> PyResult<(u64, bool, &'static str)> {
+    let state: State = state.parse().map_err(error::to_python)?;
+    let document = serde_json::to_value(&state).unwrap_or_default();
+    let is_endless = document["of"]["read"]["epochs_from"].is_u64();
+    let end = match (&document["ended"], &document["failed"]) {
+        (Json::Bool(true), _) => "ended",
+        (_, Json::Bool(true)) => "failed",
+        _ => "open",
+    };
+    Ok((state.epoch(), is_endless, end))
+}

@@ -1,0 +1,151 @@
+//! What is done to pictures, as `shardstream.transforms` writes it.
+
+use crate::error::config;
+use serde::Deserialize;
+use shardstream::Result;
+use shardstream::image::{
+    CenterCrop, ColorJitter, Filter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale,
+    RandomHorizontalFlip, RandomResizedCrop, Resize, Size, Transforms, TrivialAugmentWide,
+};
+use std::ops::RangeInclusive;
+
+/// A number for a square, or height and width.
+#[derive(Deserialize, Clone, Copy)]
+#[serde(untagged)]
+pub(crate) enum Extent {
+    Side(u32),
+    Sides(u32, u32),
+}
+
+impl From<Extent> for Size {
+    fn from(extent: Extent) -> Self {
+        match extent {
+            Extent::Side(side) => side.into(),
+            Extent::Sides(height, width) => (height, width).into(),
+        }
+    }
+}
+
+/// A number, or a range.
+#[derive(Deserialize, Clone, Copy)]
+#[serde(untagged)]
+pub(crate) enum Amount {
+    Number(f64),
+    Range(f64, f64),
+}
+
+/// A colour, or `"random"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum EraseValue {
+    Color([u8; 3]),
+    Named(String),
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FilterName {
+    Nearest,
+    #[default]
+    Bilinear,
+    Bicubic,
+    Lanczos,
+}
+
+impl From<FilterName> for Filter {
+    fn from(name: FilterName) -> Self {
+        match name {
+            FilterName::Nearest => Filter::Nearest,
+            FilterName::Bilinear => Filter::Bilinear,
+            FilterName::Bicubic => Filter::Bicubic,
+            FilterName::Lanczos => Filter::Lanczos,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", deny_unknown_fields)]
+pub(crate) enum TransformSpec {
+    Resize { size: Extent, max_size: Option<u32>, filter: FilterName },
+    CenterCrop { size: Extent },
+    RandomCrop { size: Extent, padding: Extent, pad_if_needed: bool, fill: [u8; 3] },
+    RandomResizedCrop { size: Extent, scale: (f64, f64), ratio: (f64, f64), filter: FilterName },
+    RandomHorizontalFlip { p: f64 },
+    ColorJitter { brightness: Amount, contrast: Amount, saturation: Amount, hue: Amount },
+    RandomGrayscale { p: f64 },
+    RandomErasing { p: f64, scale: (f64, f64), ratio: (f64, f64), value: EraseValue },
+    RandAugment { num_ops: u32, magnitude: u32, num_magnitude_bins: u32, filter: FilterName, fill: [u8; 3] },
+    TrivialAugmentWide { num_magnitude_bins: u32, filter: FilterName, fill: [u8; 3] },
+}
+
+/// The transforms, in their order.
+pub(crate) fn transforms(specs: Vec<TransformSpec>) -> Result<Transforms> {
+    specs.into_iter().try_fold(Transforms::new(), |all, spec| spec.append(all))
+}
+
+impl TransformSpec {
+    fn append(self, all: Transforms) -> Result<Transforms> {
+        Ok(match self {
+            TransformSpec::Resize { size, max_size, filter } => {
+                let resize = match size {
+                    Extent::Side(side) => Resize::new(side)?,
+                    sides @ Extent::Sides(..) => Resize::exact(sides)?,
+                };
+                let resize = max_size.map_or(Ok(resize.clone()), |longest| resize.max_size(longest))?;
+                all.then(resize.filter(filter.into()))
+            }
+            TransformSpec::CenterCrop { size } => all.then(CenterCrop::new(size)?),
+            TransformSpec::RandomCrop { size, padding, pad_if_needed, fill } => {
+                all.then(RandomCrop::new(size)?.padding(padding).pad_if_needed(pad_if_needed).fill(fill))
+            }
+            TransformSpec::RandomResizedCrop { size, scale, ratio, filter } => {
+                let crop = RandomResizedCrop::new(size)?.scale(range(scale))?.ratio(range(ratio))?;
+                all.then(crop.filter(filter.into()))
+            }
+            TransformSpec::RandomHorizontalFlip { p } => all.then(RandomHorizontalFlip::new(p)?),
+            TransformSpec::ColorJitter { brightness, contrast, saturation, hue } => {
+                let number = |amount: Amount| if let Amount::Number(number) = amount { number } else { 0.0 };
+                let [b, c, s, h] = [brightness, contrast, saturation, hue].map(number);
+                let mut jitter = ColorJitter::new(b, c, s, h)?;
+                if let Amount::Range(from, to) = brightness {
+                    jitter = jitter.brightness(from..=to)?;
+                }
+                if let Amount::Range(from, to) = contrast {
+                    jitter = jitter.contrast(from..=to)?;
+                }
+                if let Amount::Range(from, to) = saturation {
+                    jitter = jitter.saturation(from..=to)?;
+                }
+                if let Amount::Range(from, to) = hue {
+                    jitter = jitter.hue(from..=to)?;
+                }
+                all.then(jitter)
+            }
+            TransformSpec::RandomGrayscale { p } => all.then(RandomGrayscale::new(p)?),
+            TransformSpec::RandomErasing { p, scale, ratio, value } => {
+                let erasing = RandomErasing::new(p)?.scale(range(scale))?.ratio(range(ratio))?;
+                all.then(match value {
+                    EraseValue::Color(color) => erasing.value(color),
+                    EraseValue::Named(name) if name == "random" => erasing.random(),
+                    EraseValue::Named(name) => {
+                        let what =
+                            format!("RandomErasing with the value {name:?}: give a colour, or \"random\"");
+                        return Err(config(what));
+                    }
+                })
+            }
+            TransformSpec::RandAugment { num_ops, magnitude, num_magnitude_bins, filter, fill } => {
+                let augment = RandAugment::new(num_ops, magnitude)?.num_magnitude_bins(num_magnitude_bins)?;
+                all.then(augment.filter(filter.into())?.fill(fill))
+            }
+            TransformSpec::TrivialAugmentWide { num_magnitude_bins, filter, fill } => {
+                let augment = TrivialAugmentWide::new().num_magnitude_bins(num_magnitude_bins)?;
+                all.then(augment.filter(filter.into())?.fill(fill))
+            }
+        })
+    }
+}
+
+fn range((from, to): (f64, f64)) -> RangeInclusive<f64> {
+    from..=to
+}

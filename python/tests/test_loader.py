@@ -1,0 +1,216 @@
+"""What a loader gives, and in which order."""
+
+import gc
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import labelled, numbers, write_shards
+
+import shardstream
+
+
+def test_each_column_has_what_is_in_its_field(shards):
+    columns = {
+        "label": "cls",
+        "small": shardstream.Scalar("cls", "float32"),
+        "age": shardstream.Scalar("json", np.float64, at="/age"),
+        "row": shardstream.Array("raw", np.float32, [2, 2], raw=True),
+        "tokens": shardstream.Tokens("json", 8, at="/tokens", pad=-1, mask=True),
+        "ragged": shardstream.Ragged("json", "int16", at="/tokens"),
+        "text": "txt",
+        "bytes": shardstream.Blob("bin"),
+        "key": shardstream.Key(),
+        "missing": shardstream.Optional(shardstream.Scalar("none"), default=-7),
+        "pair": shardstream.Stack(["cls", "none"], shardstream.Scalar("cls", "int32")),
+    }
+    batch = next(iter(shardstream.Loader(shards, columns, batch=16)))
+    assert list(batch)[:3] == ["label", "small", "age"]
+    assert numbers(batch) == list(range(16))
+    assert batch["small"].dtype == "float32" and batch["small"].shape == (16,)
+    assert numbers(batch, "age") == [number / 2 for number in range(16)]
+    assert batch["row"].numpy()[3].tolist() == [[3, 4], [5, 6]]
+    assert batch["tokens"].numpy()[3].tolist() == [0, 1, 2, -1, -1, -1, -1, -1]
+    assert batch["tokens.mask"].numpy()[3].tolist() == [True] * 3 + [False] * 5
+    assert numbers(batch, "tokens.lengths")[:4] == [0, 1, 2, 3]
+    assert [piece.tolist() for piece in shardstream.pieces(batch, "ragged")][:3] == [[], [0], [0, 1]]
+    assert shardstream.strings(batch, "text")[15] == "text 15 é"
+    assert shardstream.strings(batch, "key")[15] == "000015"
+    assert [bytes(piece) for piece in shardstream.pieces(batch, "bytes")] == [
+        labelled(n)["bin"] for n in range(16)
+    ]
+    assert numbers(batch, "missing") == [-7] * 16 and not any(numbers(batch, "missing.present"))
+    assert numbers(batch, "pair")[5] == [5, 0] and numbers(batch, "pair.present")[5] == [True, False]
+
+
+def test_an_epoch_has_each_sample_once_and_the_next_one_another_order(labels):
+    loader = labels(shuffle=50, seed=7)
+    epochs = [[number for batch in loader for number in numbers(batch)] for _ in range(3)]
+    assert all(sorted(epoch) == list(range(256)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert loader.epoch == 2
+    loader.set_epoch(1)
+    assert [number for batch in loader for number in numbers(batch)] == epochs[1]
+
+
+def test_ranks_read_disjoint_parts(labels):
+    parts = [labels(rank=rank, world=2, streams=4, shuffle=10, uneven_steps=True) for rank in range(2)]
+    seen = [[number for batch in loader for number in numbers(batch)] for loader in parts]
+    assert sorted(seen[0] + seen[1]) == list(range(256)) and len(seen[0]) == 128
+
+
+def test_the_environment_of_a_launcher_says_which_rank_it_is(labels, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    seen = [number for batch in labels(uneven_steps=True) for number in numbers(batch)]
+    assert len(seen) == 128
+
+
+def test_the_length_is_known_with_an_index(labels):
+    with pytest.raises(TypeError, match="index"):
+        len(labels())
+    assert len(labels(index=True)) == 32 == sum(1 for _ in labels(index=True))
+    assert len(labels(index=True, epochs=3)) == 96 == sum(1 for _ in labels(index=True, epochs=3))
+    with pytest.raises(TypeError):
+        len(labels(index=True, epochs=None))
+
+
+def test_iterations_of_several_epochs_and_without_an_end(labels):
+    loader = labels(epochs=2)
+    assert sum(1 for _ in loader) == 64
+    assert loader.epoch == 1
+    assert sum(1 for _ in loader) == 64
+    assert loader.epoch == 3
+    endless = labels(epochs=None, shuffle=20)
+    first = [numbers(batch) for batch, _ in zip(endless, range(40))]
+    more = [numbers(batch) for batch, _ in zip(endless, range(10))]
+    again = [numbers(batch) for batch, _ in zip(labels(epochs=None, shuffle=20), range(60))]
+    # `zip` takes one batch more than it gives.
+    assert first == again[:40] and more == again[41:51]
+
+
+def test_last_batches(shards):
+    def sizes(last, **options):
+        loader = shardstream.Loader(shards, {"label": "cls"}, batch=100, last_batch=last, **options)
+        return [len(batch["label"]) for batch in loader]
+
+    assert sizes("keep") == [100, 100, 56]
+    assert sizes("drop") == [100, 100]
+    assert sizes("repeat", index=True) == [100, 100, 100]
+    *_, padded = shardstream.Loader(shards, {"label": "cls"}, batch=100, last_batch="pad")
+    assert padded["mask"].numpy().tolist() == [True] * 56 + [False] * 44
+    with pytest.raises(shardstream.ConfigError, match="mask"):
+        shardstream.Loader(shards, {"mask": "cls"}, batch=100, last_batch="pad")
+
+
+def test_the_number_of_threads_changes_nothing(labels):
+    expected = [numbers(batch) for batch in labels(shuffle=30, threads=0)]
+    for threads in (1, 3):
+        assert [numbers(batch) for batch in labels(shuffle=30, threads=threads, prefetch=3)] == expected
+
+
+def test_a_list_of_paths_and_a_cache(tmp_path, shards):
+    paths = sorted(tmp_path.glob("*.tar"))
+    loader = shardstream.Loader(
+        paths, {"label": "cls"}, 8, cache=shardstream.Cache(tmp_path / "cache", max_bytes=1 << 20)
+    )
+    assert sum(len(batch["label"]) for batch in loader) == 256
+
+
+def test_pictures_are_cropped_and_normalised(tmp_path):
+    from io import BytesIO
+
+    from PIL import Image
+
+    def picture(number):
+        file = BytesIO()
+        Image.new("RGB", (40, 30), (number, 100, 200)).save(file, "PNG")
+        return {"png": file.getvalue(), "cls": str(number).encode()}
+
+    shards = write_shards(tmp_path, map(picture, range(8)))
+    image = shardstream.Image(
+        16,
+        transforms=[
+            shardstream.RandomResizedCrop(16),
+            shardstream.RandomHorizontalFlip(),
+            shardstream.ColorJitter(),
+        ],
+        layout="chw",
+        dtype=np.float32,
+        normalize=([0.5, 0.5, 0.5], [0.25, 0.25, 0.25]),
+    )
+    plain = shardstream.Image((30, 40), "png")
+    batch = next(iter(shardstream.Loader(shards, {"image": image, "plain": plain}, 8)))
+    assert batch["image"].shape == (8, 3, 16, 16) and batch["plain"].shape == (8, 30, 40, 3)
+    assert batch["plain"].numpy()[5, 0, 0].tolist() == [5, 100, 200]
+    assert np.allclose(batch["image"].numpy()[:, 1], (100 / 255 - 0.5) / 0.25, atol=1e-5)
+
+
+def test_a_bad_option_is_an_error_with_its_name(shards, tmp_path):
+    def error(match, *args, **options):
+        with pytest.raises(shardstream.ConfigError, match=match) as caught:
+            shardstream.Loader(*args, **options)
+        assert caught.value.kind and isinstance(caught.value, ValueError)
+
+    error("batch", shards, {"label": "cls"}, 0)
+    error("Scalar\\('jpg'\\)", shards, {"image": "jpg"}, 8)
+    error('unknown dtype "int"', shards, {"label": shardstream.Scalar("cls", "int")}, 8)
+    error("without `world`", shards, {"label": "cls"}, 8, rank=1)
+    error("exclude each other", shards, {"x": shardstream.Tokens("json", 4, raw="int16", at="/tokens")}, 8)
+    error("Skip", shards, {"label": "cls"}, 8, on_error=shardstream.Skip("everything"))
+    error("pattern", f"{tmp_path}/train-{{1..", {"label": "cls"}, 8)
+    with pytest.raises(shardstream.Error):
+        shardstream.Loader(f"{tmp_path}/none-*.tar", {"label": "cls"}, 8)
+
+
+def test_a_report_is_a_dictionary_and_lines_for_a_log(labels):
+    loader = labels()
+    assert loader.report() is None
+    assert sum(1 for _ in loader) == 32
+    report = loader.report()
+    assert (report["items"], report["batches"]) == (256, 32)
+    assert str(report).startswith("256 items in 32 batches")
+    json.dumps(report)
+
+
+def test_a_loader_is_pickled_without_its_position(labels):
+    loader = labels(shuffle=20)
+    batches = iter(loader)
+    first = [numbers(next(batches)) for _ in range(3)]
+    copy = pickle.loads(pickle.dumps(loader))
+    assert [numbers(batch) for batch, _ in zip(copy, range(3))] == first
+
+
+def test_columns_are_values():
+    crop = shardstream.RandomResizedCrop(224, scale=(0.5, 1.0))
+    assert shardstream.Image(224, transforms=[crop]) == shardstream.Image(224, transforms=[crop])
+    assert "RandomResizedCrop(size=224" in repr(shardstream.Image(224, transforms=[crop]))
+
+
+def test_an_iterator_that_is_dropped_or_closed_ends_its_threads(labels):
+    loader = labels(epochs=None)
+    for _ in range(20):
+        batches = iter(labels(epochs=None))
+        next(batches)
+    del batches
+    gc.collect()
+    batches = iter(loader)
+    batch = next(batches)
+    loader.close()
+    with pytest.raises(shardstream.Error, match="closed"):
+        next(batches)
+    assert numbers(batch) == list(range(8))
+
+
+def test_the_interpreter_ends_while_batches_are_read(shards):
+    program = (
+        "import shardstream, sys\n"
+        "loader = shardstream.Loader(sys.argv[1], {'label': 'cls'}, 8, epochs=None)\n"
+        "batches = iter(loader)\n"
+        "print(next(batches)['label'].numpy().sum())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program, shards], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "28\n", "")

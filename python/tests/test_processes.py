@@ -1,0 +1,141 @@
+"""Signals, forks and kills."""
+
+import io
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from conftest import write_shards
+
+import shardstream
+
+
+def python(program, *arguments, **options):
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+WAITS = """
+import shardstream, sys
+small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
+columns = {"image": small, "key": shardstream.Key()}
+batches = iter(shardstream.Loader(sys.argv[1], columns, 20, threads=1))
+try:
+    print("waits", flush=True)
+    next(batches)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(shardstream.strings(next(batches), "key")[0])
+"""
+
+
+def test_ctrl_c_ends_a_wait_and_loses_no_batch(tmp_path):
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("L", (4000, 4000)).save(file, "PNG")
+    # A batch takes seconds.
+    shards = write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(40)), 40)
+    waiting = python(WAITS, shards)
+    assert waiting.stdout.readline() == "waits\n"
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.communicate() == ("interrupted\n000000\n", "")
+
+
+def child(loader, shards, results):
+    try:
+        loader = loader or shardstream.Loader(shards, {"label": "cls"}, 8)
+        results.put(sum(len(batch["label"]) for batch in loader))
+    except Exception as error:
+        results.put((type(error).__name__, str(error)))
+
+
+def in_child(method, loader, shards):
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    process = context.Process(target=child, args=(loader, shards, results))
+    process.start()
+    result = results.get(timeout=60)
+    process.join(60)
+    assert process.exitcode == 0
+    return result
+
+
+def test_a_forked_child_gets_an_error_and_not_a_wait_without_an_end(labels, shards):
+    loader = labels()
+    next(iter(loader))
+    for given in (loader, None):
+        kind, message = in_child("fork", given, shards)
+        assert kind == "ForkedError" and "spawn" in message
+    assert sum(len(batch["label"]) for batch in loader) == 256, "the parent continues"
+
+
+def test_a_spawned_child_reads_by_itself(labels, shards):
+    loader = labels()
+    next(iter(loader))
+    assert in_child("spawn", None, shards) == 256
+    assert in_child("spawn", loader, shards) == 256
+
+
+FORKS_FIRST = """
+import os, shardstream, sys
+if os.fork() == 0:
+    loader = shardstream.Loader(sys.argv[1], {"label": "cls"}, 8)
+    print(sum(len(batch["label"]) for batch in loader), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_child_that_was_forked_before_the_first_loader_reads(shards):
+    forked = python(FORKS_FIRST, shards)
+    out, error = forked.communicate(timeout=60)
+    assert (out, error) == ("256\n", "")
+
+
+TRAINS = """
+import json, os, sys
+import shardstream
+
+shards, log, checkpoint, steps = sys.argv[1:5]
+loader = shardstream.Loader(shards, {"label": "cls"}, 8, shuffle=40, epochs=None)
+weight, step = 0.0, 0
+if os.path.exists(checkpoint):
+    with open(checkpoint) as file:
+        weight, step, state = json.load(file)
+    loader.load_state_dict(state)
+with open(log, "a") as losses:
+    for batch in loader:
+        weight = 0.9 * weight + float((batch["label"].numpy() * range(8)).sum())
+        step += 1
+        print(step, weight, file=losses, flush=True)
+        if step % 7 == 0:
+            with open(checkpoint + ".partial", "w") as file:
+                json.dump([weight, step, loader.state_dict()], file)
+            os.replace(file.name, checkpoint)
+        if step == int(steps):
+            break
+"""
+
+
+def test_a_training_that_is_killed_has_the_same_losses_after_a_resume(tmp_path, shards):
+    def losses(name):
+        with open(tmp_path / name) as file:
+            return dict(line.split() for line in file if line.endswith("\n"))
+
+    def start(name):
+        return python(TRAINS, shards, str(tmp_path / name), str(tmp_path / f"{name}.json"), "200")
+
+    assert start("whole").wait(120) == 0
+    for kill_at in (3, 40, 80, 120):
+        training = start("killed")
+        while not (tmp_path / "killed").exists() or str(kill_at) not in losses("killed"):
+            assert training.poll() is None, training.stderr.read()
+            time.sleep(0.005)
+        os.kill(training.pid, signal.SIGKILL)
+        training.wait()
+    assert start("killed").wait(120) == 0
+    assert losses("killed") == losses("whole") and len(losses("whole")) == 200

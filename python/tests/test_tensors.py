@@ -1,0 +1,177 @@
+"""Tensors share their memory, and give it back."""
+
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from conftest import numbers, write_shards
+
+import shardstream
+
+DTYPES = [
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
+
+
+@pytest.fixture
+def batch(shards):
+    columns = {name: shardstream.Scalar("cls", name) for name in DTYPES + ["bfloat16"]}
+    columns["row"] = shardstream.Array("raw", "float32", [2, 2], raw=True)
+    columns["flag"] = shardstream.Tokens("json", 8, at="/tokens", mask=True)
+    return next(iter(shardstream.Loader(shards, columns, batch=8)))
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_numpy_shares_the_memory_in_each_way(batch, name):
+    tensor = batch[name]
+    arrays = [tensor.numpy(), np.asarray(tensor), np.from_dlpack(tensor), np.asarray(memoryview(tensor))]
+    for array in arrays:
+        assert array.dtype == np.dtype(name) and array.tolist() == list(range(8))
+        assert address(array) == address(arrays[0])
+    arrays[0][3] = 99
+    assert arrays[2].tolist() == [0, 1, 2, 99, 4, 5, 6, 7]
+    copy = np.array(tensor, copy=True)
+    assert address(copy) != address(arrays[0])
+
+
+def test_shapes_and_truth_values(batch):
+    assert memoryview(batch["row"]).shape == (8, 2, 2) and batch["row"].numpy()[1, 1, 1] == 4
+    assert batch["flag.mask"].numpy().dtype == np.bool_
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # Before, from_dlpack had no truth values.
+        assert np.from_dlpack(batch["flag.mask"])[2].tolist() == [True, True] + [False] * 6
+    assert batch["row"].nbytes == 128 and len(batch["row"]) == 8
+    assert repr(batch["row"]) == "shardstream.Tensor(float32[8, 2, 2])"
+    assert batch["row"].__dlpack_device__() == (1, 0)
+    with pytest.raises(BufferError):
+        batch["row"].__dlpack__(copy=True)
+    with pytest.raises(BufferError):
+        batch["row"].__dlpack__(dl_device=(2, 0))
+
+
+def test_bfloat16_has_no_buffer_format_and_is_shared_all_the_same(batch):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(BufferError, match="bfloat16"):
+        memoryview(batch["bfloat16"])
+    arrays = [batch["bfloat16"].numpy(), np.asarray(batch["bfloat16"])]
+    assert all(
+        array.dtype == ml_dtypes.bfloat16 and array.astype(int).tolist() == list(range(8)) for array in arrays
+    )
+
+
+def test_empty_tensors(shards):
+    columns = {"ragged": shardstream.Ragged("json", "int16", at="/tokens")}
+    batch = next(iter(shardstream.Loader(shards, columns, batch=1)))
+    assert batch["ragged"].shape == (0,) and batch["ragged"].numpy().tolist() == []
+    assert (
+        np.from_dlpack(batch["ragged"]).shape == (0,)
+        and shardstream.pieces(batch, "ragged")[0].tolist() == []
+    )
+
+
+def test_the_memory_returns_when_the_last_view_dies(labels):
+    batches = iter(labels(epochs=None, prefetch=1, threads=1))
+    seen = set()
+    for _ in range(200):
+        seen.add(address(next(batches)["label"].numpy()))
+    assert len(seen) < 20, "memory of dropped batches is used again"
+
+    view = np.from_dlpack(next(batches)["label"])[2:4]
+    before, at = view.tolist(), address(view)
+    for _ in range(200):
+        assert address(next(batches)["label"].numpy()) != at - 16
+    assert view.tolist() == before
+    del view
+    assert any(address(next(batches)["label"].numpy()) == at - 16 for _ in range(200))
+
+
+def test_a_thousand_batches_are_held_at_once(labels):
+    batches = iter(labels(epochs=None, shuffle=40))
+    held = [next(batches) for _ in range(1000)]
+    arrays = [np.from_dlpack(batch["label"]) for batch in held]
+    assert len({address(array) for array in arrays}) == 1000
+    del held
+    again = iter(labels(epochs=None, shuffle=40))
+    assert all(array.tolist() == numbers(next(again)) for array in arrays)
+
+
+def test_views_may_die_on_other_threads_and_in_cycles(labels):
+    batches = iter(labels(epochs=None))
+
+    class Node:
+        pass
+
+    def hold(batch):
+        node = Node()
+        node.itself, node.array = node, np.from_dlpack(batch["label"])
+        return weakref.ref(node), node.array.tolist()
+
+    nodes = []
+    for _ in range(100):
+        node, values = hold(next(batches))
+        nodes.append(node)
+        threading.Thread(
+            target=lambda batch: np.from_dlpack(batch["label"]).sum(), args=(next(batches),)
+        ).start()
+        assert len(set(values)) == 8
+    gc.collect()
+    assert all(node() is None for node in nodes)
+    batches.close()
+    assert len(numbers(next(iter(labels())))) == 8
+
+
+def test_several_threads_have_an_iterator_each(labels):
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append([numbers(batch) for batch in labels(shuffle=30)]))
+        for _ in range(4)
+    ]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(results) == 4 and all(result == results[0] for result in results)
+
+
+def test_one_iterator_in_two_threads_is_an_error_or_each_batch_once(labels):
+    batches, seen, errors = iter(labels()), [], []
+
+    def take():
+        while True:
+            try:
+                batch = next(batches, None)
+            except shardstream.Error as error:
+                errors.append(error.kind)
+                time.sleep(0.001)
+                continue
+            if batch is None:
+                return
+            seen.extend(numbers(batch))
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert sorted(seen) == list(range(256)) and set(errors) <= {"in_use"}
+
+
+def test_large_images_of_one_batch_outlive_the_loader(tmp_path):
+    shards = write_shards(tmp_path, ({"bin": bytes([n]) * 300_000} for n in range(8)))
+    loader = shardstream.Loader(shards, {"x": shardstream.Array("bin", "uint8", [300_000], raw=True)}, 8)
+    array = np.from_dlpack(next(iter(loader))["x"])
+    del loader
+    gc.collect()
+    assert (array == np.arange(8)[:, None]).all()
