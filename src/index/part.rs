@@ -4,6 +4,7 @@ use super::keys::KeyIndex;
 use super::{Index, ShardIndex};
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -63,11 +64,11 @@ impl DatasetPart {
             let ranges = match &self.0 {
                 PartBounds::Fraction(part) => {
                     let at = |bound: f64| ((bound * count as f64) as u64).min(count);
-                    vec![at(part.start)..at(part.end)]
+                    iter::once(at(part.start)..at(part.end)).collect()
                 }
                 PartBounds::Range(range) => {
                     let at = |bound: u64| bound.clamp(before, before.saturating_add(count)) - before;
-                    vec![at(range.start)..at(range.end)]
+                    iter::once(at(range.start)..at(range.end)).collect()
                 }
                 PartBounds::Keys(keys, _) => ranges(keys.numbers_in(shard, number, &by_key)?),
             };
