@@ -22,7 +22,8 @@ def global_batch(batch: Mapping[str, Tensor], sharding: jax.sharding.Sharding) -
 class DeviceBatches(Iterator[dict[str, jax.Array]]):
     """The batches of a loader on the devices of a job, transferred up to `depth` steps ahead.
 
-    Its state is that of the last batch which it has returned, whatever was transferred ahead.
+    Its state is that of the last batch which it has returned, whatever was transferred ahead. Use one for
+    all steps: another one of the same loader begins after what this one has transferred.
     """
 
     def __init__(self, loader: Loader | Batches, sharding: jax.sharding.Sharding, depth: int = 2) -> None:

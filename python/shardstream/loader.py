@@ -163,7 +163,7 @@ class Loader:
 
     def _begin(self, options: str, epochs: int | None) -> None:
         self._options, self._epochs = options, epochs
-        self._core = _core.Loader(options)
+        self._runs = _Runs(_core.Loader(options), epochs)
         self._next_epoch = 0
         self._current: Batches | None = None
         self._resume: str | None = None
@@ -184,7 +184,7 @@ class Loader:
     @property
     def steps(self) -> int | None:
         """Number of batches of an epoch on this rank; `None` if it is not known, as without an index."""
-        return self._core.steps()
+        return self._runs.loader.steps()
 
     def __len__(self) -> int:
         if self._epochs is None or self.steps is None:
@@ -202,28 +202,15 @@ class Loader:
         if self._resume is not None:
             if self._current is not None:
                 self._current.close()
-            self._current, self._resume = self._restored(self._resume), None
+            core, epoch = self._runs.restored(self._resume)
+            self._current, self._resume = Batches(self._runs, core, epoch), None
         elif self._current is None or self._epochs is not None:
             if self._current is not None:
                 self._next_epoch = max(self._next_epoch, self._current.epoch + 1)
                 self._current.close()
-            self._current = Batches(self, self._started(self._next_epoch), self._next_epoch)
+            epoch = self._next_epoch
+            self._current = Batches(self._runs, self._runs.started(epoch), epoch)
         return self._current
-
-    def _started(self, epoch: int) -> _core.Batches:
-        return self._core.epochs(epoch) if self._epochs is None else self._core.epoch(epoch)
-
-    def _restored(self, state: str) -> Batches:
-        epoch, endless, end = _core.inspect_state(state)
-        if endless != (self._epochs is None):
-            taken = "without an end" if endless else "of epochs"
-            raise StateError(
-                f"the state is of an iteration {taken}, and the loader has epochs={self._epochs}",
-                kind="state",
-            )
-        if end == "ended":
-            return Batches(self, self._started(epoch + 1), epoch + 1)
-        return Batches(self, self._core.restore(state), epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch that was returned, for `load_state_dict`. Each rank has its
@@ -231,7 +218,7 @@ class Loader:
         if self._resume is not None:
             return {_STATE: self._resume}
         if self._current is None:
-            return {_STATE: self._started(self._next_epoch).state()}
+            return {_STATE: self._runs.started(self._next_epoch).state()}
         return self._current.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -252,16 +239,43 @@ class Loader:
         return self._current.report() if self._current is not None else None
 
     def close(self) -> None:
-        """Ends the threads of the current iteration. Batches stay valid."""
+        """Ends the threads of the current iteration. Batches stay valid. One without an end continues with
+        the next `iter`."""
         if self._current is not None:
+            if self._epochs is None:
+                self._resume = self._current._core.state()
             self._current.close()
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Starts the runs of a loader. Iterators have it, and not the loader, which has the current one of them:
+    a circle would keep the threads until the next garbage collection."""
+
+    loader: _core.Loader
+    epochs: int | None
+
+    def started(self, epoch: int) -> _core.Batches:
+        return self.loader.epochs(epoch) if self.epochs is None else self.loader.epoch(epoch)
+
+    def restored(self, state: str) -> tuple[_core.Batches, int]:
+        """The batches after a state, and their epoch."""
+        epoch, endless, end = _core.inspect_state(state)
+        if endless != (self.epochs is None):
+            taken = "without an end" if endless else "of epochs"
+            raise StateError(
+                f"the state is of an iteration {taken}, and the loader has epochs={self.epochs}", kind="state"
+            )
+        if end == "ended":
+            return self.started(epoch + 1), epoch + 1
+        return self.loader.restore(state), epoch
 
 
 class Batches(Iterator[Batch]):
     """The batches of an iteration, and their state. From `iter(loader)`."""
 
-    def __init__(self, loader: Loader, core: _core.Batches, epoch: int) -> None:
-        self._loader, self._core, self.epoch = loader, core, epoch
+    def __init__(self, runs: _Runs, core: _core.Batches, epoch: int) -> None:
+        self._runs, self._core, self.epoch = runs, core, epoch
 
     def __iter__(self) -> Batches:
         return self
@@ -271,12 +285,11 @@ class Batches(Iterator[Batch]):
         while batch is None:
             if self._end() != "ended":
                 raise StopIteration
-            epochs = self._loader._epochs
+            epochs = self._runs.epochs
             if epochs is None or (self.epoch + 1) % epochs == 0:
-                self._loader._next_epoch = self.epoch + 1
                 raise StopIteration
             self.epoch += 1
-            self._core = self._loader._started(self.epoch)
+            self._core = self._runs.started(self.epoch)
             batch = self._core.next()
         return batch
 
@@ -289,9 +302,9 @@ class Batches(Iterator[Batch]):
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Continues after a state with the next batch."""
-        restored = self._loader._restored(_text(state))
+        core, epoch = self._runs.restored(_text(state))
         self._core.close()
-        self._core, self.epoch = restored._core, restored.epoch
+        self._core, self.epoch = core, epoch
 
     def get_state(self) -> bytes:
         """As `state_dict`, as Grain's iterators have it."""

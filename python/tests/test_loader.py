@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -190,19 +191,44 @@ def test_columns_are_values():
     assert "RandomResizedCrop(size=224" in repr(shardstream.Image(224, transforms=[crop]))
 
 
+def threads():
+    """The number of threads that belong to an iteration: others of the library are the process's."""
+    names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
+    return sum(name.startswith(("shardstream-map", "shardstream-pre")) for name in names)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc")
 def test_an_iterator_that_is_dropped_or_closed_ends_its_threads(labels):
-    loader = labels(epochs=None)
-    for _ in range(20):
+    gc.disable()
+    try:
+        before = threads()
+        for _ in range(5):
+            batches = iter(labels(epochs=None))
+            batch = next(batches)
+            assert threads() > before
+            del batches
+            assert threads() == before, "without the garbage collector"
+        for batch in labels():
+            break
+        assert threads() == before
         batches = iter(labels(epochs=None))
         next(batches)
-    del batches
-    gc.collect()
-    batches = iter(loader)
-    batch = next(batches)
-    loader.close()
+        batches.close()
+        assert threads() == before
+    finally:
+        gc.enable()
+    assert numbers(batch) == list(range(8))
     with pytest.raises(shardstream.Error, match="closed"):
         next(batches)
-    assert numbers(batch) == list(range(8))
+
+
+def test_a_closed_loader_without_an_end_continues(labels):
+    loader = labels(epochs=None)
+    first = [numbers(batch) for batch, _ in zip(loader, range(3))]
+    loader.close()
+    more = numbers(next(iter(loader)))
+    # `zip` takes one batch more than it gives.
+    assert [*first, more] == [list(range(n, n + 8)) for n in (0, 8, 16, 32)]
 
 
 def test_the_interpreter_ends_while_batches_are_read(shards):
