@@ -78,7 +78,7 @@ fn a_slow_trainer_is_named() {
 }
 
 #[test]
-fn a_slow_selection_is_named() {
+fn a_slow_filter_is_named() {
     let slow = |_: &Sample| {
         thread::sleep(PAUSE);
         true
@@ -91,7 +91,7 @@ fn a_slow_selection_is_named() {
         batches.report()
     };
     let report = run(4, 2);
-    assert_eq!(report.limit(), Limit::Select, "{report}");
+    assert_eq!(report.limit(), Limit::Filter, "{report}");
     // One stream is read by one thread at a time.
     let report = run(1, 4);
     assert_eq!(report.limit(), Limit::Streams, "{report}");
