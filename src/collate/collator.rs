@@ -20,7 +20,7 @@ pub(super) const INLINE: usize = 4;
 /// A sample that is written into its slots of a future batch. It cannot be read before it is in a
 /// [`TensorBatch`].
 #[derive(Debug, Default)]
-pub struct Row {
+pub(crate) struct Row {
     contents: SmallVec<[CellContent; INLINE]>,
 }
 

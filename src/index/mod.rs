@@ -84,7 +84,6 @@ pub(crate) use checksum::{checksum_of, sample_checksum};
 pub use keys::KeyIndex;
 pub(crate) use keys::hash_of;
 pub(crate) use layout::LayoutBuilder;
-pub use layout::Member;
 pub use shard::ShardIndex;
 pub(crate) use sidecar::{beside, is_index_name, save_sidecar};
 

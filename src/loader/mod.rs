@@ -42,9 +42,7 @@ pub use builder::LoaderBuilder;
 pub use headspace::Headspace;
 pub use policy::{Failures, OnError};
 pub use report::{Fill, Limit, MemoryReport, Queues, Report, Times};
-pub use watch::{Diagnosis, Reporter, Stall, StreamActivity, StreamStatus, ThreadStatus};
-
-pub use crate::activity::Activity;
+pub use watch::{Diagnosis, Reporter};
 
 use crate::dataset::Dataset;
 use crate::error::Result;

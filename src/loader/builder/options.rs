@@ -4,7 +4,7 @@ use super::LoaderBuilder;
 use crate::adapters::LastBatch;
 use crate::error::Result;
 use crate::loader::policy::OnError;
-use crate::loader::watch::Stall;
+use crate::loader::watch::Diagnosis;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,9 +230,10 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
         self
     }
 
-    /// Sets a callback for the [warning](LoaderBuilder::stall_after) of a long wait. It is called on a thread
+    /// Sets a callback for the [warning](LoaderBuilder::stall_after) of a long wait, which gets what the run
+    /// does or waits for at that time. It is called on a thread
     /// that serves all loaders of the process, and should return quickly.
-    pub fn on_stall(mut self, warn: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+    pub fn on_stall(mut self, warn: impl Fn(&Diagnosis) + Send + Sync + 'static) -> Self {
         self.options.on_stall.callback = Some(Arc::new(warn));
         self
     }

@@ -436,7 +436,7 @@ fn tensors_have_the_shape_of_their_bucket() {
     let source = VersionedSource::of(&SIZES);
     let columns = |length: usize| {
         let columns = Columns::new().with("ids", Tokens::<u8>::new("ids", length).raw(DType::U8));
-        columns.with("at", PositionColumn::new())
+        columns.with("at", Origin::position())
     };
     let buckets = || Buckets::lengths([3, 8]).shares([1, 2]).batches([4, 2]);
     let loader = |threads, fails: u64| {
