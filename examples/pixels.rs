@@ -15,6 +15,7 @@
 //! It prints a line of JSON. `benches/compare/pixels.py` runs it beside other loaders.
 
 use clap::Parser;
+use shardstream::collate::Blob;
 use shardstream::prelude::*;
 use std::error::Error;
 use std::time::{Duration, Instant};

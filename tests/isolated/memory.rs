@@ -7,6 +7,8 @@ use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
 use shardstream::loader::Batches;
+use shardstream::codec::Array;
+use shardstream::collate::ArrayColumn;
 use shardstream::prelude::*;
 use shardstream::store::{Budget, GetOptions, GetResponse, Source, Store};
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::interrupt::{Interrupt, interrupted};
 use serde::Serialize;
 use shardstream::loader::Report;
+use shardstream::image::Transforms;
 use shardstream::prelude::*;
 use shardstream::store::Compression;
 use shardstream::tar::{SampleParser, read};

@@ -6,6 +6,7 @@
 
 use shardstream::collate::TensorBatch;
 use shardstream::loader::Batches;
+use shardstream::codec::Array;
 use shardstream::prelude::*;
 use shardstream::{Error, Rng};
 use shardstream_pjrt::{

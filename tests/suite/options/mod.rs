@@ -10,6 +10,7 @@ use shardstream::collate::{
     ArrayColumn, Blob, Cell, Column, Columns, Mixup, Optional, Origin, Output, PackedTokens, Ragged,
     Scalar, Stack, Text, Tokens,
 };
+use shardstream::codec::Encoder;
 use shardstream::prelude::*;
 use shardstream::store::object_store::memory::InMemory;
 use shardstream::store::{Budget, Cache, StoreBuilder};

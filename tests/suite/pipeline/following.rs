@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
 use shardstream::Result;
+use shardstream::store::Budget;
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
 use std::sync::{Arc, Mutex};

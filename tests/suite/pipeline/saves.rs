@@ -6,6 +6,7 @@ use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, Stage};
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
+use shardstream::collate::Origin;
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result, State};
 use std::fmt::Debug;

@@ -4,6 +4,7 @@ use super::fixture::{ControlledSource, VERSION, files};
 use crate::store::conformance::small_ranges;
 use crate::support::{archive, content, noise};
 use shardstream::dataset::DatasetBuilder;
+use shardstream::store::Cache;
 use shardstream::prelude::*;
 use shardstream::store::{Budget, CacheBuilder, Store, StoreReport};
 use shardstream::{Index, Result, ShardList};
