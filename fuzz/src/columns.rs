@@ -3,8 +3,8 @@
 use shardstream::Sample;
 use shardstream::codec::DType;
 use shardstream::collate::{
-    ArrayColumn, Boxes, Column, Columns, ImageColumn, Mask, Optional, Origin, PackedTokens,
-    Ragged, RaggedImages, Scalar, Stack, TensorBatch, Text, Tokens,
+    ArrayColumn, Boxes, Column, Columns, ImageColumn, Mask, Optional, Origin, PackedTokens, Ragged,
+    RaggedImages, Scalar, Stack, TensorBatch, Text, Tokens,
 };
 use shardstream::image::{Filter, Image, ImageMode, RandomHorizontalFlip, RandomResizedCrop, Resize};
 use std::sync::LazyLock;

@@ -113,7 +113,6 @@ impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
     }
 }
 
-
 impl<T> Stage<T> for Batched<T> {
     type Out = Batch<T>;
 

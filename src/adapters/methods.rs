@@ -1,9 +1,8 @@
 //! The stages of a `Pipeline` as methods: their names, arguments and meaning are those of `LoaderBuilder`.
 
 use super::{
-    Background, BackgroundStream, Batch, Batched, Chunked, FilterMap, Filtered, FlatMap, FromFields,
-    GroupBy, Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched,
-    parallel,
+    Background, BackgroundStream, Batch, Batched, Chunked, FilterMap, Filtered, FlatMap, FromFields, GroupBy,
+    Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched, parallel,
 };
 use crate::codec::Decoder;
 use crate::{PredicateResult, Result, Sample};
@@ -115,10 +114,7 @@ impl<S, T> Pipeline<S, T> {
     /// assert_eq!(twice.collect::<shardstream::Result<Vec<_>>>()?, [0, 0, 1, 10, 2, 20]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn flat_map<I, F>(
-        self,
-        f: F,
-    ) -> Pipeline<Staged<S, impl Stage<T, Out = I::Item> + Debug>, I::Item>
+    pub fn flat_map<I, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = I::Item> + Debug>, I::Item>
     where
         I: IntoIterator,
         F: FnMut(T) -> Result<I>,
@@ -235,10 +231,7 @@ impl<S, T> Pipeline<S, T> {
     /// # Ok::<_, shardstream::Error>(())
     /// ```
     #[doc(alias = "with_epoch")]
-    pub fn epoch(
-        &mut self,
-        length: usize,
-    ) -> Pipeline<Staged<&mut S, impl Stage<T, Out = T> + Debug>, T> {
+    pub fn epoch(&mut self, length: usize) -> Pipeline<Staged<&mut S, impl Stage<T, Out = T> + Debug>, T> {
         self.by_mut().then(Sliced::new(..length))
     }
 }

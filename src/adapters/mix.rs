@@ -1,7 +1,7 @@
 //! `round_robin` and `random_mix`: mix several sources into one.
 
-use super::stage::config_text;
 use super::Stage;
+use super::stage::config_text;
 use crate::plan::DatasetOrder;
 use crate::{ErrorKind, Result};
 use futures::Stream;
@@ -147,9 +147,10 @@ impl<S> Mix<S> {
         let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();
         match MixOrder::by_weights(&weights, seed, stream as usize) {
             Ok(order) => (Mix::new(sources, order).longest(), CheckedMix(None)),
-            Err(error) => {
-                (Mix::new(Vec::new(), MixOrder::RoundRobin { next: 0 }), CheckedMix(Some(config_text(&error))))
-            }
+            Err(error) => (
+                Mix::new(Vec::new(), MixOrder::RoundRobin { next: 0 }),
+                CheckedMix(Some(config_text(&error))),
+            ),
         }
     }
 

@@ -64,7 +64,7 @@ pin_project! {
         #[pin]
         source: S,
         seed: ShuffleSeed,
-        /// Its weight in a mix.
+        // Its weight in a mix.
         weight: u32,
         items: PhantomData<fn() -> T>,
     }

@@ -2,8 +2,8 @@
 
 use super::stage::config_text;
 use super::{BucketPlan, BucketQueues, Buckets, Measured, Taken};
-use crate::plan::Shapes;
 use crate::Result;
+use crate::plan::Shapes;
 use std::fmt;
 use std::sync::Arc;
 

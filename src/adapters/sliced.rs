@@ -6,7 +6,7 @@ use std::ops::{Bound, RangeBounds};
 
 /// The stage of [`slice`](super::Pipeline::slice).
 #[derive(Debug, Clone)]
-pub struct Sliced {
+pub(crate) struct Sliced {
     skip: usize,
     left: Option<usize>,
 }

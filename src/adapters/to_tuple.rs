@@ -21,7 +21,7 @@ mod sealed {
 }
 
 /// The stage of [`to_tuple`](super::Pipeline::to_tuple).
-pub struct ToTuple<R> {
+pub(crate) struct ToTuple<R> {
     specs: Vec<ByteString>,
     makes: PhantomData<fn() -> R>,
 }

@@ -2,10 +2,10 @@
 
 use crate::alone;
 use bytes::Bytes;
+use shardstream::codec::Array;
 use shardstream::codec::DType;
 use shardstream::collate::{ArrayColumn, Blob, Columns, Ragged, Scalar, Tokens};
 use shardstream::plan::Plan;
-use shardstream::codec::Array;
 use shardstream::prelude::*;
 use shardstream::tar::{Event, Limits, SampleParser, Walker, read};
 use shardstream::{Index, SecretUrl, Topology};

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use shardstream::codec::{Array, DType};
 use shardstream::collate::{
-    ArrayColumn, Blob, Columns, Mixup, Optional, Origin, PackedTokens, Ragged, Scalar, Stack,
-    TensorBatch, Text, Tokens,
+    ArrayColumn, Blob, Columns, Mixup, Optional, Origin, PackedTokens, Ragged, Scalar, Stack, TensorBatch,
+    Text, Tokens,
 };
 use shardstream::loader::LastBatch;
 use shardstream::prelude::*;

@@ -6,11 +6,11 @@ mod images;
 
 use bytes::Bytes;
 use shardstream::codec::DType;
-use shardstream::collate::{
-    ArrayColumn, Blob, Cell, Column, Columns, Mixup, Optional, Origin, Output, PackedTokens, Ragged,
-    Scalar, Stack, Text, Tokens,
-};
 use shardstream::codec::Encoder;
+use shardstream::collate::{
+    ArrayColumn, Blob, Cell, Column, Columns, Mixup, Optional, Origin, Output, PackedTokens, Ragged, Scalar,
+    Stack, Text, Tokens,
+};
 use shardstream::prelude::*;
 use shardstream::store::object_store::memory::InMemory;
 use shardstream::store::{Budget, Cache, StoreBuilder};

@@ -136,9 +136,8 @@ fn a_mix_is_the_same_in_a_pipeline() {
     let [first, second] = [11, 12].map(|seed| source.dataset(4).streams(1).seed(seed).build().unwrap());
     let named = |name: &'static str| move |sample: Sample| Ok((name, number(&sample)));
     for weights in [[1, 1], [3, 1], [2, 5]] {
-        let loaders = [(&first, "a", weights[0]), (&second, "b", weights[1])].map(|(dataset, name, weight)| {
-            Loader::builder(dataset.clone()).map(named(name)).weight(weight)
-        });
+        let loaders = [(&first, "a", weights[0]), (&second, "b", weights[1])]
+            .map(|(dataset, name, weight)| Loader::builder(dataset.clone()).map(named(name)).weight(weight));
         let loader = Loader::mix(loaders).batch(4).build().unwrap();
         let pipelines = [(&first, "a", weights[0]), (&second, "b", weights[1])]
             .map(|(dataset, name, weight)| dataset.samples(EPOCH).map(named(name)).weight(weight));
