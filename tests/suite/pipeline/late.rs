@@ -37,7 +37,7 @@ impl Fragile {
         Err(Error::step(what.to_owned()))
     }
 
-    fn check(self, numbers: &Tensor, valid: usize) -> Result<()> {
+    fn judge(self, numbers: &Tensor, valid: usize) -> Result<()> {
         let numbers = &numbers.as_slice::<u64>()?[..valid];
         if numbers.iter().any(|number| is_in(self.batches, *number)) { self.fails("a batch") } else { Ok(()) }
     }
@@ -59,7 +59,7 @@ impl Column for Fragile {
     }
 
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
-        self.check(&tensors[0], valid)?;
+        self.judge(&tensors[0], valid)?;
         Ok(tensors)
     }
 }
@@ -120,7 +120,7 @@ impl Job {
             true => loader.map_batch(move |batch| {
                 // The random numbers of a batch depend on its place in the job: they are there already.
                 assert!(batch.state().is_some());
-                column.check(&batch["n"], batch.valid())?;
+                column.judge(&batch["n"], batch.valid())?;
                 Ok(batch)
             }),
             false => loader,
