@@ -66,6 +66,7 @@ impl RunOptions {
 
 impl Loader<()> {
     /// A builder of a loader of `dataset`.
+    #[doc(alias = "new")]
     pub fn builder(dataset: Dataset) -> LoaderBuilder<Sample> {
         LoaderBuilder::new(dataset)
     }
