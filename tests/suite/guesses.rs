@@ -62,7 +62,8 @@ fn reads_pixels_of_sixteen_bits(shards: &str) -> Done {
     use shardstream::half::f16;
 
     let dataset = Dataset::builder(shards).build()?;
-    let columns = Columns::new().with("image", ImageColumn::new("png", 4).dtype(DType::F16));
+    let image = ImageColumn::new("png", 4).then(RandomResizedCrop::new(4)?).dtype(DType::F16);
+    let columns = Columns::new().with("image", image);
     let loader = Loader::builder(dataset).collate(columns).batch(6).build()?;
     for batch in loader.epoch(0) {
         let batch = batch?;
