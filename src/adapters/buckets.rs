@@ -12,8 +12,9 @@ const LOOK_AHEAD: usize = 256;
 const MARGIN: f64 = 0.03;
 
 /// Why no batch is dropped if batches have several shapes.
-pub(crate) const NOT_DROPPED: &str = "`LastBatch::Drop` with `buckets`: the last places of an epoch may be empty on some ranks only; take the \
-     same number of steps on all ranks from `epochs`";
+pub(crate) const NOT_DROPPED: &str = "`LastBatch::Drop` with `buckets`: the last places of an epoch may be \
+                                      empty on some ranks only; take the same number of steps on all ranks \
+                                      from `epochs`";
 
 /// The sum of the shares that [`Buckets::count`] sets.
 const COUNTED_SUM: u32 = 64;

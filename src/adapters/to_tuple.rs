@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 /// that are [`FromValue`], or an array of one such type.
 #[diagnostic::on_unimplemented(
     message = "samples cannot be converted to `{Self}`",
-    note = "`to_tuple` makes tuples of up to six types, such as `(String, i64)` or `(i64,)`, or an array of one"
+    note = "`to_tuple` makes tuples of up to six types, such as `(String, i64)` or `(i64,)`, or an array"
 )]
 pub trait FromFields: sealed::Sealed + Sized {
     /// The names of the fields, one for each element of the tuple.

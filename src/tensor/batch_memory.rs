@@ -51,8 +51,8 @@ const PAGE: usize = 64 << 10;
 /// ```
 pub trait BatchMemory: Send + Sync {
     /// Pins `memory`, which is whole pages, and returns a value that unpins it when it is dropped. The memory
-    /// stays allocated at this address until then, and threads of this process write to it meanwhile. The value is dropped once the tensor and
-    /// all bytes and rows made from it are no longer in use.
+    /// stays allocated at this address until then, and threads of this process write to it meanwhile. The
+    /// value is dropped once the tensor and all bytes and rows made from it are no longer in use.
     ///
     /// # Errors
     /// Any error of the driver. The first one is logged as a warning, and no more memory is pinned after it.

@@ -85,11 +85,11 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// [column](crate::collate::Columns::with_fn). It can be called several times. Stages on items come
     /// before it; options may follow.
     ///
-    /// The batch has the state after it already, and with it its random numbers
-    /// ([`TensorBatch::rng`](crate::collate::TensorBatch::rng)); [`Batches::state`](crate::loader::Batches::state)
-    /// is the state whatever the function returns. If the function fails, or panics, all samples of the batch
-    /// have failed: [`on_error`](LoaderBuilder::on_error) applies, and the next samples are made into the
-    /// batch of this step.
+    /// The batch has the state after it already, and with it its [random
+    /// numbers](crate::collate::TensorBatch::rng). [`Batches::state`](crate::loader::Batches::state) is the
+    /// state whatever the function returns. If the function fails, or panics, all samples of the batch have
+    /// failed: [`on_error`](LoaderBuilder::on_error) applies, and the next samples are made into the batch of
+    /// this step.
     ///
     /// ```
     /// use shardstream::prelude::*;

@@ -133,8 +133,8 @@ impl Limit {
                  stage, and cheaper functions behind it"
             }
             Limit::Collect => {
-                "larger batches; a cheaper `map_batch`, and a cheaper `finish` of the columns; and if batches \
-                 are lists, tensors by `collate`, whose rows other threads write"
+                "larger batches; a cheaper `map_batch`, and a cheaper `finish` of the columns; and if \
+                 batches are lists, tensors by `collate`, whose rows other threads write"
             }
             Limit::Streams => "more `streams`, at least as many as `threads`; fewer threads do as well",
             Limit::SlowestStream => {

@@ -96,7 +96,8 @@ fn batches_of_several_shapes_are_the_same_in_a_pipeline() {
     let found = same!(.map(numbers).batch(3).buckets(Buckets::lengths([3, 9]).shares([1, 2]), length));
     assert!(found.iter().any(|batch| batch.starts_with('1') || batch.starts_with('2')), "{found:?}");
     same!(.map(numbers).batch(3).buckets(Buckets::lengths([9, 3]).look_ahead(2), length));
-    same!(.map(numbers).batch(4).buckets(Buckets::lengths([2, 5, 9]).batches([4, 2, 1]).look_ahead(4), length));
+    let several = || Buckets::lengths([2, 5, 9]).batches([4, 2, 1]).look_ahead(4);
+    same!(.map(numbers).batch(4).buckets(several(), length));
     same!(.map(numbers).batch(2).buckets(Buckets::lengths([9]).look_ahead(1), length));
     same!(.map(numbers).batch(4).buckets(Buckets::lengths([3, 9]), length).last_batch(LastBatch::Pad));
 }
