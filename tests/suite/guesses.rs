@@ -237,8 +237,8 @@ fn reads_on_an_executor(shards: &str) -> Done {
     })
 }
 
-/// First guess: `.shuffle(true).batch_size(64).num_workers(8).drop_last(true)`. The compiler names the methods
-/// that there are.
+/// First guess: `.shuffle(true).batch_size(64).num_workers(8).drop_last(true)`. The compiler names the
+/// methods that there are.
 fn trains_for_some_epochs(shards: &str) -> Done {
     let dataset = Dataset::builder(shards).shuffle_shards(true).build()?;
     let loader =

@@ -5,9 +5,9 @@
 //!
 //! *One rule for failures.* Whatever fails is a failure of samples: of one that could not be read, mapped or
 //! written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made (a column's
-//! `finish`, a clone that pads, or `map_batch`). The policy judges it here. Skipped, each of the samples is in
-//! the ledger. In any case the next samples of their streams take their places, so that no rank misses a step.
-//! An outage ends the run, also while a sample to pad with is read.
+//! `finish`, a clone that pads, or `map_batch`). The policy judges it here. Skipped, each of the samples is
+//! in the ledger. In any case the next samples of their streams take their places, so that no rank misses a
+//! step. An outage ends the run, also while a sample to pad with is read.
 
 use super::maker::{BatchMaker, FinishBatch};
 use super::progress::{Place, RankProgress};
