@@ -3,6 +3,7 @@
 //! Each line does one step more than the line before; those "not verified" decode only what they need.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use shardstream::image::{Filter, Frame};
 use shardstream::prelude::*;
 use shardstream::{Result, Rng};
 use std::hint::black_box;

@@ -16,6 +16,7 @@
 //! epochs follow each other without a gap until the time is over, and the line includes the loader's report.
 
 use clap::Parser;
+use shardstream::collate::Blob;
 use shardstream::loader::Report;
 use shardstream::prelude::*;
 use std::error::Error;

@@ -73,32 +73,28 @@ pub use topology::Topology;
 
 /// The names that most programs use: `use shardstream::prelude::*;`.
 ///
-/// The prelude has everything to read, decode, batch, write and resume, all columns, and all image
-/// transforms. It has neither [`Result`] and [`Error`], which would hide others of these names, nor traits to
-/// implement ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)), nor names that few
-/// programs use. [`StreamExt`](crate::adapters::StreamExt) is imported as `_`, so that it does not clash with
-/// that of `futures`.
+/// The prelude has what it takes to read, decode, batch, write and resume, the usual columns and transforms,
+/// and the traits whose methods programs call. Import other names from their modules, as the examples do. It
+/// has neither [`Result`] and [`Error`], which would hide others of these names, nor traits to implement
+/// ([`Column`](crate::collate::Column), [`Stage`](crate::adapters::Stage)).
+/// [`StreamExt`](crate::adapters::StreamExt) is imported as `_`, so that it does not clash with that of
+/// `futures`.
 pub mod prelude {
-    pub use crate::adapters::{Batch, IteratorExt, Partial, StreamExt as _, random_mix, round_robin};
+    pub use crate::adapters::{Batch, IteratorExt, Pipeline, StreamExt as _};
     #[doc(no_inline)]
-    pub use crate::codec::{Array, DType, Decoder, Encoder};
-    pub use crate::collate::{
-        ArrayColumn, Blob, Columns, KeyColumn, Mixup, Optional, PackedTokens, PositionColumn, Ragged, Scalar,
-        ShardColumn, Stack, TensorBatch, Text, Tokens,
-    };
+    pub use crate::codec::{DType, Decoder};
     #[cfg(feature = "image")]
-    pub use crate::collate::{BoxFormat, Boxes, CutMix, ImageColumn, Mask, RaggedImages};
+    pub use crate::collate::ImageColumn;
+    pub use crate::collate::{Columns, PackedTokens, Scalar, TensorBatch, Text, Tokens};
     #[cfg(feature = "image")]
     #[doc(no_inline)]
     pub use crate::image::{
-        CenterCrop, ColorJitter, Filter, Frame, Image, ImageMode, Layout, Pixels, RandAugment, RandomCrop,
-        RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Transforms,
-        TrivialAugmentWide,
+        Image, ImageMode, Layout, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize,
     };
     pub use crate::index::AutoIndex;
     pub use crate::loader::{Failures, LastBatch, OnError};
     #[doc(no_inline)]
-    pub use crate::store::{Budget, Cache, Store};
+    pub use crate::store::Store;
     pub use crate::write::ShardWriter;
-    pub use crate::{Dataset, Digest, Feed, Index, Loader, Sample, ShardList, State, Topology, Value};
+    pub use crate::{Dataset, Feed, Index, Loader, Sample, ShardList, State, Topology, Value};
 }

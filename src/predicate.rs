@@ -25,6 +25,10 @@ use crate::error::Result;
 /// assert_eq!(batches.next().unwrap().unwrap_err().location().key(), Some("1"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a predicate returns `bool` or `shardstream::Result<bool>`, and not `{Self}`",
+    note = "to use `?` in it, return `Ok(…)`"
+)]
 pub trait PredicateResult {
     /// Whether the predicate is true.
     ///

@@ -3,8 +3,8 @@
 use shardstream::Sample;
 use shardstream::codec::DType;
 use shardstream::collate::{
-    ArrayColumn, Boxes, Column, Columns, ImageColumn, KeyColumn, Mask, Optional, PackedTokens,
-    PositionColumn, Ragged, RaggedImages, Scalar, ShardColumn, Stack, TensorBatch, Text, Tokens,
+    ArrayColumn, Boxes, Column, Columns, ImageColumn, Mask, Optional, Origin, PackedTokens, Ragged,
+    RaggedImages, Scalar, Stack, TensorBatch, Text, Tokens,
 };
 use shardstream::image::{Filter, Image, ImageMode, RandomHorizontalFlip, RandomResizedCrop, Resize};
 use std::sync::LazyLock;
@@ -71,9 +71,9 @@ pub fn run(data: &[u8]) {
     }
     if let Ok(key) = std::str::from_utf8(data) {
         let columns = Columns::new()
-            .with("key", KeyColumn::new())
-            .with("shard", ShardColumn::new())
-            .with("at", PositionColumn::new());
+            .with("key", Origin::key())
+            .with("shard", Origin::shard())
+            .with("at", Origin::position());
         let batch = columns.collate([Sample::new(key)]).unwrap();
         assert!(batch.strings("key").unwrap().eq([key]) && batch.strings("shard").unwrap().eq([""]));
         assert_eq!(batch["at"].as_slice::<i64>().unwrap(), [0; 4]);

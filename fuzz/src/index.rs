@@ -21,10 +21,10 @@ pub fn run(text: &[u8]) {
             if let Some(members) = shard.members(sample) {
                 let mut at = shard.range(sample..sample).expect("a sample has a place").start;
                 let mut size = 0;
-                for member in members {
-                    assert!(member.offset >= at);
-                    at = member.offset + member.size;
-                    size += member.size;
+                for (_, content) in members {
+                    assert!(at <= content.start);
+                    at = content.end;
+                    size += content.end - content.start;
                 }
                 assert_eq!(shard.size_of(sample), Some(size));
             }

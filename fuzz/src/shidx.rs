@@ -26,7 +26,7 @@ pub fn run(bytes: &[u8]) {
             for sample in 0..=samples {
                 assert_eq!(shard.position_of(sample).is_some(), sample < shard.samples());
                 if let Some(members) = shard.members(sample) {
-                    assert_eq!(shard.size_of(sample), Some(members.map(|member| member.size).sum()));
+                    assert_eq!(shard.size_of(sample), Some(members.map(|(_, at)| at.end - at.start).sum()));
                 }
                 if let Some(range) = shard.range(sample..samples) {
                     let bytes = shard.bytes().expect("places have a size");

@@ -2,7 +2,8 @@
 //! alone.
 
 use bytes::Bytes;
-use shardstream::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
+use shardstream::tar::{Limits, Outline, Parsed, SampleParser};
+use std::ops::Range;
 
 /// All that the parser gives: samples with their fields and numbers, and errors with their places.
 fn parse(limits: Limits, chunks: impl Iterator<Item = Bytes>) -> Vec<String> {
@@ -34,7 +35,7 @@ fn outline(limits: Limits, archive: &Bytes, most: usize) -> Vec<String> {
     let (mut at, mut found) = (0, Vec::new());
     loop {
         match outline.next() {
-            Ok(Outlined::NeedInput) => {
+            Ok(Parsed::NeedInput) => {
                 at = at.max(outline.wanted()).min(archive.len() as u64);
                 outline.skip_to(at);
                 let end = archive.len().min(at as usize + most);
@@ -44,15 +45,14 @@ fn outline(limits: Limits, archive: &Bytes, most: usize) -> Vec<String> {
                 }
                 at = end as u64;
             }
-            Ok(Outlined::Sample(sample)) => {
+            Ok(Parsed::Sample(sample)) => {
                 let content =
-                    |offset: u64, size: u64| Some(archive.slice(offset as usize..(offset + size) as usize));
-                let fields =
-                    sample.fields.iter().map(|(name, field)| (&**name, content(field.offset, field.size)));
+                    |field: &Range<u64>| Some(archive.slice(field.start as usize..field.end as usize));
+                let fields = sample.fields.iter().map(|(name, field)| (&**name, content(field)));
                 let fields: Vec<_> = fields.collect();
                 found.push((sample.number, format!("{:?} {fields:?}", &*sample.key)));
             }
-            Ok(Outlined::End) => break,
+            Ok(Parsed::End) => break,
             Ok(other) => panic!("{other:?}"),
             Err(error) => found.push((u64::MAX, format!("{error:?}"))),
         }

@@ -1,6 +1,7 @@
 //! `batch`: collects items into batches.
 
-use super::{Batch, LastBatch, Pipeline, Stage, Staged, reserve};
+use super::shaped_items::ShapedItems;
+use super::{Batch, Buckets, LastBatch, NOT_DROPPED, Pipeline, Stage, Staged, reserve};
 use crate::{ErrorKind, Result};
 use std::fmt;
 
@@ -11,6 +12,8 @@ pub struct Batched<T> {
     /// The function that clones an item, to pad the last batch.
     clone: Option<fn(&T) -> T>,
     items: Vec<T>,
+    /// The items that wait for a batch of their shape, if batches have several; or a bad option of it.
+    shaped: Option<Result<Box<ShapedItems<T>>, String>>,
 }
 
 /// What happens to the last items if they don't fill a row or group.
@@ -26,11 +29,32 @@ pub enum Partial {
 
 impl<T> Batched<T> {
     pub(super) fn new(size: usize) -> Self {
-        Batched { size, last: LastBatch::Keep, clone: None, items: Vec::new() }
+        Batched { size, last: LastBatch::Keep, clone: None, items: Vec::new(), shaped: None }
     }
 
+    /// The shapes of batches, if there are several.
+    fn shaped(&mut self) -> Option<&mut ShapedItems<T>> {
+        self.shaped.as_mut()?.as_deref_mut().ok()
+    }
+
+    /// The next batch of several shapes that needs no further item.
+    fn shaped_batch(&mut self) -> Option<Result<Batch<T>>> {
+        let Some(Ok(shaped)) = &mut self.shaped else { return None };
+        shaped.fill(&mut self.items).then(|| Ok(self.take()))
+    }
+
+    /// The items as a batch, which is padded if that is wanted.
     fn take(&mut self) -> Batch<T> {
-        Batch::from(std::mem::take(&mut self.items))
+        let mut batch = Batch::from(std::mem::take(&mut self.items));
+        let mut size = self.size;
+        if let Some(Ok(shaped)) = &self.shaped {
+            let (bucket, of_shape) = shaped.shape();
+            (batch, size) = (batch.in_bucket(Some(bucket)), of_shape);
+        }
+        if let (LastBatch::Pad, Some(clone)) = (self.last, self.clone) {
+            batch.pad(size, clone);
+        }
+        batch
     }
 }
 
@@ -57,39 +81,93 @@ impl<S, T> Pipeline<Staged<S, Batched<T>>, Batch<T>> {
     {
         self.with(|stage| (stage.last, stage.clone) = (last, Some(T::clone as fn(&T) -> T)))
     }
+
+    /// Makes each batch of items of one of a few [shapes](Buckets), by the length of sequences or the height
+    /// and width of pictures, which `size` returns. [`Batch::bucket`] is the number of the shape.
+    ///
+    /// It is an option of [`batch`](Pipeline::batch). The batches are those of a
+    /// [`Loader`](crate::loader::LoaderBuilder::buckets) with one logical stream and the pipeline's
+    /// [seed](Pipeline::seed); see there for which shape a batch has, and when it has fewer items.
+    ///
+    /// ```
+    /// use shardstream::adapters::{Buckets, IteratorExt};
+    ///
+    /// let texts = ["a", "bb", "long", "c", "longer"].into_iter().map(Ok).pipeline();
+    /// let mut batches = texts.batch(2).buckets(Buckets::lengths([2, 6]), |text| Ok([text.len()]));
+    /// let longest = [2, 6];
+    /// while let Some(batch) = batches.next().transpose()? {
+    ///     let room = longest[batch.bucket().unwrap_or_default()];
+    ///     assert!(batch.iter().all(|text| text.len() <= room));
+    /// }
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    pub fn buckets<const N: usize>(
+        self,
+        buckets: Buckets<N>,
+        size: impl Fn(&T) -> Result<[usize; N]> + Send + Sync + 'static,
+    ) -> Self {
+        let seed = self.dataset_seed();
+        self.with(|stage| {
+            stage.shaped = Some(ShapedItems::new(stage.size, buckets, size, seed).map(Box::new));
+        })
+    }
 }
 
 impl<T> Stage<T> for Batched<T> {
     type Out = Batch<T>;
 
     fn push(&mut self, item: T) -> Option<Result<Batch<T>>> {
+        if let Some(shaped) = self.shaped() {
+            if let Err(error) = shaped.push(item) {
+                return Some(Err(error));
+            }
+            return self.shaped_batch();
+        }
         reserve(&mut self.items, self.size);
         self.items.push(item);
         (self.items.len() >= self.size).then(|| Ok(self.take()))
     }
 
+    fn pull(&mut self) -> Option<Result<Batch<T>>> {
+        self.shaped_batch()
+    }
+
     fn drain(&mut self) -> Option<Result<Batch<T>>> {
-        let mut batch = self.take();
-        match (self.last, self.clone) {
-            (LastBatch::Drop, _) => return None,
-            (LastBatch::Pad, Some(clone)) => batch.pad(self.size, clone),
-            _ => {}
+        if let Some(shaped) = self.shaped() {
+            shaped.drain();
+            if let Some(batch) = self.shaped_batch() {
+                return Some(batch);
+            }
         }
-        (!batch.is_empty()).then_some(Ok(batch))
+        if self.items.is_empty() || self.last == LastBatch::Drop {
+            return None;
+        }
+        Some(Ok(self.take()))
     }
 
     fn check(&self) -> Result<()> {
+        if let Some(Err(what)) = &self.shaped {
+            return Err(ErrorKind::Config(what.clone()).into());
+        }
         match self.size {
             0 => Err(ErrorKind::Config("batches of 0 items: the size must be at least 1".into()).into()),
             _ if self.last == LastBatch::Repeat => {
                 let what = "`LastBatch::Repeat` of a pipeline: only a `Loader` reads the first items again";
                 Err(ErrorKind::Config(what.into()).into())
             }
+            _ if self.last == LastBatch::Drop && self.shaped.is_some() => {
+                Err(ErrorKind::Config(NOT_DROPPED.into()).into())
+            }
             _ => Ok(()),
         }
     }
 
     fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
+        if let Some(Ok(shaped)) = &self.shaped {
+            // A batch has at least one item.
+            let waiting = self.items.len().saturating_add(shaped.waiting());
+            return (0, upstream.1.and_then(|most| most.checked_add(waiting)));
+        }
         // Most outputs come if every item is an error, fewest if none is.
         let (waiting, size) = (self.items.len(), self.size.max(1));
         let least = waiting.saturating_add(upstream.0);

@@ -11,6 +11,11 @@ const LOOK_AHEAD: usize = 256;
 /// them.
 const MARGIN: f64 = 0.03;
 
+/// Why no batch is dropped if batches have several shapes.
+pub(crate) const NOT_DROPPED: &str = "`LastBatch::Drop` with `buckets`: the last places of an epoch may be \
+                                      empty on some ranks only; take the same number of steps on all ranks \
+                                      from `epochs`";
+
 /// The sum of the shares that [`Buckets::count`] sets.
 const COUNTED_SUM: u32 = 64;
 
@@ -18,7 +23,8 @@ const COUNTED_SUM: u32 = 64;
 /// that is compiled for fixed shapes, as XLA's are, is then compiled once for each of these.
 ///
 /// An item goes into the smallest shape in which it fits in each dimension, and is padded to it.
-/// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) makes batches of one shape each.
+/// [`LoaderBuilder::buckets`](crate::loader::LoaderBuilder::buckets) and
+/// [`Pipeline::buckets`](super::Pipeline::buckets) make batches of one shape each.
 ///
 /// ```
 /// use shardstream::adapters::Buckets;
@@ -161,6 +167,12 @@ impl<const N: usize> Buckets<N> {
             let what = format!("an item of the size {size:?} is larger than every bucket: {:?}", self.shapes);
             Error::step(what)
         })
+    }
+
+    /// The bucket of an item of this size, and how much of its shape the item fills.
+    pub(crate) fn measure(&self, size: [usize; N]) -> Result<(usize, u64)> {
+        let used = size.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64));
+        Ok((self.bucket_of(size)?, used))
     }
 
     /// The shape of this number.

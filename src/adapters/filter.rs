@@ -6,7 +6,7 @@ use crate::predicate::PredicateResult;
 use std::fmt;
 
 /// The stage of [`filter`](super::Pipeline::filter).
-pub struct Filtered<F>(pub(super) F);
+pub(crate) struct Filtered<F>(pub(super) F);
 
 impl<T, R: PredicateResult, F: FnMut(&T) -> R> Stage<T> for Filtered<F> {
     type Out = T;

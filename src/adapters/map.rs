@@ -5,7 +5,7 @@ use crate::Result;
 use std::fmt;
 
 /// The stage of [`map`](super::Pipeline::map).
-pub struct Map<F>(pub(super) F);
+pub(crate) struct Map<F>(pub(super) F);
 
 impl<T, U, F: FnMut(T) -> Result<U>> Stage<T> for Map<F> {
     type Out = U;
@@ -20,7 +20,7 @@ impl<T, U, F: FnMut(T) -> Result<U>> Stage<T> for Map<F> {
 }
 
 /// The stage of [`filter_map`](super::Pipeline::filter_map).
-pub struct FilterMap<F>(pub(super) F);
+pub(crate) struct FilterMap<F>(pub(super) F);
 
 impl<T, U, F: FnMut(T) -> Result<Option<U>>> Stage<T> for FilterMap<F> {
     type Out = U;
@@ -35,7 +35,7 @@ impl<T, U, F: FnMut(T) -> Result<Option<U>>> Stage<T> for FilterMap<F> {
 }
 
 /// The stage of [`flat_map`](super::Pipeline::flat_map).
-pub struct FlatMap<F, I> {
+pub(crate) struct FlatMap<F, I> {
     f: F,
     /// What is left of the last item's outputs.
     outputs: Option<I>,

@@ -1,13 +1,13 @@
 //! The stages of a `Pipeline` as methods: their names, arguments and meaning are those of `LoaderBuilder`.
 
 use super::{
-    Background, Batch, Batched, Chunked, Epochs, FilterMap, Filtered, FlatMap, FromFields, GroupBy,
-    IntoStream, Map, Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched,
-    parallel,
+    Background, Batch, Batched, Chunked, FilterMap, Filtered, FlatMap, FromFields, GroupBy, IntoStream, Map,
+    Pack, PackedRow, Pipeline, Rename, Shuffle, Sliced, Stage, Staged, ToTuple, Unbatched, parallel,
 };
 use crate::codec::Decoder;
 use crate::{PredicateResult, Result, Sample};
 use bytestring::ByteString;
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::ops::RangeBounds;
 
@@ -43,8 +43,31 @@ impl<S, T> Pipeline<S, T> {
     /// assert!(numbers.next().unwrap().is_err());
     /// # Ok::<_, Error>(())
     /// ```
-    pub fn map<U, F: FnMut(T) -> Result<U>>(self, f: F) -> Pipeline<Staged<S, Map<F>>, U> {
+    pub fn map<U, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = U> + Debug>, U>
+    where
+        F: FnMut(T) -> Result<U>,
+    {
         self.then(Map(f))
+    }
+
+    /// Maps each batch to another one, or to anything else: to mix its pictures, or to convert it for a
+    /// framework. It is a [`map`](Pipeline::map), under the name that it has in a
+    /// [`Loader`](crate::loader::LoaderBuilder::map_batch).
+    ///
+    /// ```
+    /// use shardstream::adapters::IteratorExt;
+    ///
+    /// let batches = (1..7).map(Ok).pipeline().batch(3);
+    /// let sums = batches.map_batch(|batch| Ok(batch.iter().sum::<i32>()));
+    /// assert_eq!(sums.collect::<shardstream::Result<Vec<_>>>()?, [6, 15]);
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    #[doc(alias = "collate_fn")]
+    pub fn map_batch<U, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = U> + Debug>, U>
+    where
+        F: FnMut(T) -> Result<U>,
+    {
+        self.map(f)
     }
 
     /// Keeps only the items for which the predicate is true, and all errors, those of the
@@ -58,7 +81,7 @@ impl<S, T> Pipeline<S, T> {
     /// # Ok::<_, shardstream::Error>(())
     /// ```
     #[doc(alias = "select")]
-    pub fn filter<R, F>(self, predicate: F) -> Pipeline<Staged<S, Filtered<F>>, T>
+    pub fn filter<R, F>(self, predicate: F) -> Pipeline<Staged<S, impl Stage<T, Out = T> + Debug>, T>
     where
         R: PredicateResult,
         F: FnMut(&T) -> R,
@@ -75,7 +98,7 @@ impl<S, T> Pipeline<S, T> {
     /// assert_eq!(halves.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn filter_map<U, F>(self, f: F) -> Pipeline<Staged<S, FilterMap<F>>, U>
+    pub fn filter_map<U, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = U> + Debug>, U>
     where
         F: FnMut(T) -> Result<Option<U>>,
     {
@@ -91,8 +114,7 @@ impl<S, T> Pipeline<S, T> {
     /// assert_eq!(twice.collect::<shardstream::Result<Vec<_>>>()?, [0, 0, 1, 10, 2, 20]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    #[expect(clippy::type_complexity, reason = "an alias would hide which stage it is")]
-    pub fn flat_map<I, F>(self, f: F) -> Pipeline<Staged<S, FlatMap<F, I::IntoIter>>, I::Item>
+    pub fn flat_map<I, F>(self, f: F) -> Pipeline<Staged<S, impl Stage<T, Out = I::Item> + Debug>, I::Item>
     where
         I: IntoIterator,
         F: FnMut(T) -> Result<I>,
@@ -180,28 +202,36 @@ impl<S, T> Pipeline<S, T> {
     /// ```
     #[doc(alias = "take")]
     #[doc(alias = "skip")]
-    pub fn slice(self, range: impl RangeBounds<usize>) -> Pipeline<Staged<S, Sliced>, T> {
+    pub fn slice(
+        self,
+        range: impl RangeBounds<usize>,
+    ) -> Pipeline<Staged<S, impl Stage<T, Out = T> + Debug>, T> {
         self.then(Sliced::new(range))
     }
 
-    /// Cuts a source, usually an endless one, into epochs of `length` items. Each epoch resumes where the
-    /// last one stopped: see [`Epochs`].
+    /// An epoch of `length` items, after which the next call continues: cuts a source, usually an endless
+    /// one, into epochs. It is shorter if the source ends. Errors are returned in addition.
+    ///
+    /// If an epoch is dropped before its end, the next one continues after the last item that was returned,
+    /// and has its full length. An epoch is a stream only if the source is `Unpin`: put any other source into
+    /// a `Box::pin`.
     ///
     /// ```
     /// use shardstream::adapters::IteratorExt;
     ///
-    /// let mut epochs = (0..).map(Ok).pipeline().with_epoch(3);
-    /// assert_eq!(epochs.epoch().collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2]);
-    /// assert_eq!(epochs.epoch().collect::<shardstream::Result<Vec<_>>>()?, [3, 4, 5]);
+    /// let mut numbers = (0..).map(Ok).pipeline();
+    /// assert_eq!(numbers.epoch(3).collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2]);
+    /// assert_eq!(numbers.epoch(3).collect::<shardstream::Result<Vec<_>>>()?, [3, 4, 5]);
     ///
     /// // Each epoch is shuffled with other random numbers.
-    /// let mut epochs = (0..9).cycle().map(Ok).pipeline().with_epoch(9);
-    /// let mut order = || epochs.epoch().shuffle(9).collect::<shardstream::Result<Vec<u32>>>();
+    /// let mut numbers = (0..9).cycle().map(Ok).pipeline();
+    /// let mut order = || numbers.epoch(9).shuffle(9).collect::<shardstream::Result<Vec<u32>>>();
     /// assert_ne!(order()?, order()?);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn with_epoch(self, length: usize) -> Epochs<S, T> {
-        Epochs::new(self, length)
+    #[doc(alias = "with_epoch")]
+    pub fn epoch(&mut self, length: usize) -> Pipeline<Staged<&mut S, impl Stage<T, Out = T> + Debug>, T> {
+        self.by_mut().then(Sliced::new(..length))
     }
 }
 
@@ -242,7 +272,10 @@ impl<S> Pipeline<S, Sample> {
     /// assert!(sample.get("image").is_some() && sample.get("png").is_none());
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn rename<N, O>(self, names: impl IntoIterator<Item = (N, O)>) -> Pipeline<Staged<S, Rename>, Sample>
+    pub fn rename<N, O>(
+        self,
+        names: impl IntoIterator<Item = (N, O)>,
+    ) -> Pipeline<Staged<S, impl Stage<Sample, Out = Sample> + Debug>, Sample>
     where
         N: Into<ByteString>,
         O: Into<ByteString>,
@@ -264,7 +297,7 @@ impl<S> Pipeline<S, Sample> {
     pub fn rename_only<N, O>(
         self,
         names: impl IntoIterator<Item = (N, O)>,
-    ) -> Pipeline<Staged<S, Rename>, Sample>
+    ) -> Pipeline<Staged<S, impl Stage<Sample, Out = Sample> + Debug>, Sample>
     where
         N: Into<ByteString>,
         O: Into<ByteString>,
@@ -288,7 +321,10 @@ impl<S> Pipeline<S, Sample> {
     /// assert_eq!((&*text, class), ("a cat", 7));
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn to_tuple<R: FromFields>(self, names: R::Specs<'_>) -> Pipeline<Staged<S, ToTuple<R>>, R> {
+    pub fn to_tuple<R: FromFields>(
+        self,
+        names: R::Specs<'_>,
+    ) -> Pipeline<Staged<S, impl Stage<Sample, Out = R> + Debug>, R> {
         self.then(ToTuple::new(names))
     }
 }
@@ -346,7 +382,7 @@ impl<S, T> Pipeline<S, Batch<T>> {
     /// assert_eq!(items.collect::<shardstream::Result<Vec<_>>>()?, [0, 1, 2, 3, 4]);
     /// # Ok::<_, shardstream::Error>(())
     /// ```
-    pub fn unbatch(self) -> Pipeline<Staged<S, Unbatched<T>>, T> {
+    pub fn unbatch(self) -> Pipeline<Staged<S, impl Stage<Batch<T>, Out = T> + Debug>, T> {
         self.then(Unbatched::new())
     }
 }

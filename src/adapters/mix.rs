@@ -1,5 +1,7 @@
 //! `round_robin` and `random_mix`: mix several sources into one.
 
+use super::Stage;
+use super::stage::config_text;
 use crate::plan::DatasetOrder;
 use crate::{ErrorKind, Result};
 use futures::Stream;
@@ -42,12 +44,7 @@ pub fn round_robin<S>(sources: impl IntoIterator<Item = S>) -> Mix<S> {
 /// ```
 pub fn random_mix<S>(sources: impl IntoIterator<Item = (S, u32)>, seed: u64) -> Result<Mix<S>> {
     let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();
-    if sources.is_empty() {
-        return Err(ErrorKind::Config("a mix of no sources: give it at least one".into()).into());
-    }
-    let order = DatasetOrder::new(&weights, seed, 0)?;
-    let weighted = WeightedOrder { order, index: 0, running: (0..sources.len()).collect() };
-    Ok(Mix::new(sources, MixOrder::Random(Box::new(weighted))))
+    Ok(Mix::new(sources, MixOrder::by_weights(&weights, seed, 0)?))
 }
 
 /// Several sources mixed into one: an [`Iterator`] or a [`Stream`], as the sources are.
@@ -79,7 +76,37 @@ struct WeightedOrder {
     running: Vec<usize>,
 }
 
+/// The stage behind a mix of pipelines: returns a bad option of it, or else its items as they are.
+#[derive(Debug)]
+pub(super) struct CheckedMix(Option<String>);
+
+impl<T> Stage<T> for CheckedMix {
+    type Out = T;
+
+    fn push(&mut self, item: T) -> Option<Result<T>> {
+        Some(Ok(item))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), |what| Err(ErrorKind::Config(what.clone()).into()))
+    }
+
+    fn size_hint(&self, upstream: (usize, Option<usize>)) -> (usize, Option<usize>) {
+        upstream
+    }
+}
+
 impl MixOrder {
+    /// In random order, in proportion to these weights.
+    fn by_weights(weights: &[u32], seed: u64, stream: usize) -> Result<Self> {
+        if weights.is_empty() {
+            return Err(ErrorKind::Config("a mix of no sources: give it at least one".into()).into());
+        }
+        let order = DatasetOrder::new(weights, seed, stream)?;
+        let weighted = WeightedOrder { order, index: 0, running: (0..weights.len()).collect() };
+        Ok(MixOrder::Random(Box::new(weighted)))
+    }
+
     /// Chooses the source of the next item among `count` sources.
     fn choose(&mut self, count: usize) -> Option<usize> {
         match self {
@@ -114,6 +141,19 @@ impl MixOrder {
 }
 
 impl<S> Mix<S> {
+    /// Sources in the order of a mix of datasets, until all have ended; and the stage that reports bad
+    /// weights.
+    pub(super) fn of_pipelines(sources: Vec<(S, u32)>, seed: u64, stream: u64) -> (Self, CheckedMix) {
+        let (sources, weights): (Vec<S>, Vec<u32>) = sources.into_iter().unzip();
+        match MixOrder::by_weights(&weights, seed, stream as usize) {
+            Ok(order) => (Mix::new(sources, order).longest(), CheckedMix(None)),
+            Err(error) => (
+                Mix::new(Vec::new(), MixOrder::RoundRobin { next: 0 }),
+                CheckedMix(Some(config_text(&error))),
+            ),
+        }
+    }
+
     fn new(sources: Vec<S>, order: MixOrder) -> Self {
         Mix { sources, order, current: None, longest: false }
     }

@@ -16,6 +16,10 @@
 //! | [`rename`](Pipeline::rename), [`rename_only`](Pipeline::rename_only) | rename fields |
 //! | [`to_tuple`](Pipeline::to_tuple) | convert samples to tuples of Rust types |
 //! | [`batch`](Pipeline::batch), [`last_batch`](Pipeline::last_batch) | collect items into batches |
+//! | [`buckets`](Pipeline::buckets) | make batches of a few shapes |
+//! | [`collate`](Pipeline::collate) | make tensors of batches of samples |
+//! | [`map_batch`](Pipeline::map_batch) | map each batch to another one |
+//! | [`mix`](Pipeline::mix), [`weight`](Pipeline::weight) | mix several sources by weights |
 //! | [`chunked`](Pipeline::chunked) | cut documents of tokens into rows of one length |
 //! | [`pack`](Pipeline::pack) | pack whole documents into rows |
 //! | [`group_by`](Pipeline::group_by) | group items by class, speaker or video |
@@ -27,10 +31,10 @@
 //! |---|---|
 //! | [`unbatch`](Pipeline::unbatch) | split batches into items |
 //! | [`slice`](Pipeline::slice) | take a range of the items |
-//! | [`with_epoch`](Pipeline::with_epoch) | cut an endless source into epochs |
+//! | [`epoch`](Pipeline::epoch) | cut an endless source into epochs |
 //! | [`par_map`](Pipeline::par_map) | `map` on several threads, in the same order |
 //! | [`prefetch`](Pipeline::prefetch) | run everything before it ahead on a thread |
-//! | [`round_robin`], [`random_mix`] | mix several sources |
+//! | [`round_robin`], [`random_mix`] | mix several iterators or streams of any items |
 //!
 //! `par_map` and `prefetch` are for iterators; [`into_stream`](Pipeline::into_stream) turns their result into
 //! a stream, and `futures::executor::block_on_stream` a stream into an iterator.
@@ -59,10 +63,11 @@
 
 mod batch;
 mod batched;
+mod bucket_queues;
 mod buckets;
 mod chunked;
+mod collated;
 mod decode;
-mod epochs;
 mod fields;
 mod filter;
 mod group_by;
@@ -74,6 +79,7 @@ mod pack;
 mod parallel;
 mod pipeline;
 mod rename;
+mod shaped_items;
 mod shuffle;
 mod sliced;
 mod stage;
@@ -87,24 +93,25 @@ mod unbatched;
 pub use batch::Batch;
 pub(crate) use batch::{pad_to, reserve};
 pub use batched::{Batched, Partial};
-pub(crate) use buckets::BucketPlan;
+pub(crate) use bucket_queues::{BucketQueues, Measured, Taken};
 pub use buckets::Buckets;
+pub(crate) use buckets::{BucketPlan, NOT_DROPPED};
 pub use chunked::Chunked;
-pub use epochs::{Epoch, Epochs};
-pub use filter::Filtered;
+pub(crate) use filter::Filtered;
 pub use group_by::GroupBy;
 pub use last_batch::LastBatch;
-pub use map::{FilterMap, FlatMap, Map};
+pub(crate) use map::{FilterMap, FlatMap, Map};
 pub use mix::{Mix, random_mix, round_robin};
 pub use pack::{Fit, Pack, PackedRow};
 pub use parallel::{Background, IntoStream};
 pub(crate) use parallel::{PollItem, Threads, prefetch};
 pub use pipeline::{IteratorExt, Pipeline, StreamExt};
-pub use rename::Rename;
+pub(crate) use rename::Rename;
 pub use shuffle::Shuffle;
 pub(crate) use shuffle::{ReplayedBuffer, replay};
-pub use sliced::Sliced;
+pub(crate) use sliced::Sliced;
 pub(crate) use stage::bad_option;
 pub use stage::{SavedStage, Stage, Staged};
-pub use to_tuple::{FromFields, ToTuple};
-pub use unbatched::Unbatched;
+pub use to_tuple::FromFields;
+pub(crate) use to_tuple::ToTuple;
+pub(crate) use unbatched::Unbatched;

@@ -1,6 +1,6 @@
 //! `Pipeline`: an iterator or a stream of results, with the stages of a loader as methods.
 
-use super::{Stage, Staged};
+use super::{Mix, Stage, Staged};
 use crate::Result;
 use crate::rng::{Purpose, Rng};
 use futures::Stream;
@@ -64,6 +64,8 @@ pin_project! {
         #[pin]
         source: S,
         seed: ShuffleSeed,
+        // Its weight in a mix.
+        weight: u32,
         items: PhantomData<fn() -> T>,
     }
 }
@@ -81,7 +83,7 @@ struct ShuffleSeed {
 
 impl<S, T> Pipeline<S, T> {
     pub(crate) fn new(source: S) -> Self {
-        Pipeline { source, seed: ShuffleSeed::default(), items: PhantomData }
+        Pipeline { source, seed: ShuffleSeed::default(), weight: 1, items: PhantomData }
     }
 
     /// Sets the random numbers of [`shuffle`](Pipeline::shuffle): those of the shuffle buffer of a
@@ -106,12 +108,23 @@ impl<S, T> Pipeline<S, T> {
         Pipeline { seed: ShuffleSeed { dataset, ..self.seed }, ..self }
     }
 
+    /// The seed of the dataset, for whatever a loader draws by it.
+    pub(super) fn dataset_seed(&self) -> u64 {
+        self.seed.seed
+    }
+
     /// The random numbers of the next shuffle. Each shuffle has others.
     pub(super) fn next_rng(&mut self) -> Rng {
         let ShuffleSeed { dataset, seed, epoch, stream, number } = self.seed;
         self.seed.number += 1;
         let seed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Rng::of_dataset(dataset, Purpose::Shuffle, seed, epoch, stream)
+    }
+
+    /// This pipeline's relative weight in a [mix](Pipeline::mix): of `weight(3)` beside `weight(1)`, three
+    /// items in four. Default: 1.
+    pub fn weight(self, weight: u32) -> Self {
+        Pipeline { weight, ..self }
     }
 
     /// The same items without the pipeline: an iterator or a stream of [`Result`]s, for the methods of the
@@ -137,11 +150,7 @@ impl<S, T> Pipeline<S, T> {
     pub(super) fn by_mut(&mut self) -> Pipeline<&mut S, T> {
         let seed = self.seed;
         self.seed.epoch = seed.epoch.wrapping_add(1);
-        Pipeline { source: &mut self.source, seed, items: PhantomData }
-    }
-
-    pub(super) fn source(&self) -> &S {
-        &self.source
+        Pipeline { source: &mut self.source, seed, weight: self.weight, items: PhantomData }
     }
 
     pub(super) fn source_mut(&mut self) -> &mut S {
@@ -150,7 +159,43 @@ impl<S, T> Pipeline<S, T> {
 
     /// Changes the source.
     pub(super) fn over<R, U>(self, change: impl FnOnce(S) -> R) -> Pipeline<R, U> {
-        Pipeline { source: change(self.source), seed: self.seed, items: PhantomData }
+        Pipeline { source: change(self.source), seed: self.seed, weight: self.weight, items: PhantomData }
+    }
+}
+
+impl Pipeline<(), ()> {
+    /// Mixes pipelines item by item, each with its own stages and [weight](Pipeline::weight). Sources of
+    /// several types must be boxed: `let web = web.results()` gives the source of a pipeline, and
+    /// `(Box::new(web) as Box<dyn Iterator<Item = _>>).pipeline()` one of the boxed source.
+    ///
+    /// The order is that of [`Loader::mix`](crate::Loader::mix) in a stream, by the [seed](Pipeline::seed) of
+    /// the first pipeline: of as many items as the weights add up to, every pipeline gives exactly as many as
+    /// its weight. When one has ended, the next one takes its place, until all have ended. An error counts
+    /// as an item, unlike in a loader.
+    ///
+    /// ```
+    /// use shardstream::adapters::{IteratorExt, Pipeline};
+    ///
+    /// let source = |name| std::iter::repeat_n(name, 30).map(Ok).pipeline();
+    /// let mixed = Pipeline::mix([source("web").weight(3), source("books")]);
+    /// for batch in mixed.batch(4).slice(..9) {
+    ///     assert_eq!(batch?.iter().filter(|name| **name == "books").count(), 1);
+    /// }
+    /// # Ok::<_, shardstream::Error>(())
+    /// ```
+    #[doc(alias = "RandomMix")]
+    pub fn mix<S, T>(
+        pipelines: impl IntoIterator<Item = Pipeline<S, T>>,
+    ) -> Pipeline<Staged<Mix<S>, impl Stage<T, Out = T> + fmt::Debug>, T> {
+        let mut seed = None;
+        let weighted = pipelines.into_iter().map(|pipeline| {
+            seed.get_or_insert(pipeline.seed);
+            (pipeline.source, pipeline.weight)
+        });
+        let weighted: Vec<(S, u32)> = weighted.collect();
+        let seed: ShuffleSeed = seed.unwrap_or_default();
+        let (mix, checked) = Mix::of_pipelines(weighted, seed.seed, seed.stream);
+        Pipeline { source: Staged::new(mix, checked), seed, weight: 1, items: PhantomData }
     }
 }
 

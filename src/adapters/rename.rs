@@ -6,7 +6,7 @@ use bytestring::ByteString;
 
 /// The stage of [`rename`](super::Pipeline::rename).
 #[derive(Debug, Clone)]
-pub struct Rename {
+pub(crate) struct Rename {
     /// The new name of each field, and the spec of its old one.
     new: Vec<ByteString>,
     old: Vec<ByteString>,

@@ -1,4 +1,4 @@
-//! `slice`: takes a range of the items.
+//! `slice` and `epoch`: take a range of the items.
 
 use super::Stage;
 use crate::Result;
@@ -6,7 +6,7 @@ use std::ops::{Bound, RangeBounds};
 
 /// The stage of [`slice`](super::Pipeline::slice).
 #[derive(Debug, Clone)]
-pub struct Sliced {
+pub(crate) struct Sliced {
     skip: usize,
     left: Option<usize>,
 }
@@ -55,8 +55,8 @@ impl<T> Stage<T> for Sliced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::IteratorExt;
-    use crate::adapters::testing::{both, fault, oks};
+    use crate::adapters::testing::{Hesitant, both, fault, oks, show, show_stream};
+    use crate::adapters::{IteratorExt, StreamExt};
 
     #[test]
     fn takes_any_range() {
@@ -87,5 +87,32 @@ mod tests {
         assert_eq!(source.next().unwrap().unwrap(), 3);
         assert_eq!(source.by_ref().pipeline().slice(..0).count(), 0);
         assert_eq!(source.next().unwrap().unwrap(), 4);
+    }
+
+    fn items() -> Vec<crate::Result<i32>> {
+        [oks(0..3), vec![fault("bad")], oks(3..7)].into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn an_epoch_resumes_where_the_last_one_stopped() {
+        let mut iterated = IteratorExt::pipeline(items().into_iter());
+        let mut streamed = StreamExt::pipeline(Hesitant::new(items()));
+        let mut epochs = Vec::new();
+        for _ in 0..4 {
+            let epoch = show(iterated.epoch(3));
+            assert_eq!(epoch, show_stream(streamed.epoch(3)));
+            epochs.push(epoch);
+        }
+        assert_eq!(epochs[0], [Ok(0), Ok(1), Ok(2)]);
+        assert_eq!(epochs[1], [Err("bad".into()), Ok(3), Ok(4), Ok(5)]);
+        assert_eq!(epochs[2], [Ok(6)]);
+        assert_eq!(epochs[3], []);
+    }
+
+    #[test]
+    fn an_epoch_that_is_dropped_loses_nothing() {
+        let mut numbers = oks(0..9).into_iter().pipeline();
+        assert_eq!(numbers.epoch(4).next().unwrap().unwrap(), 0);
+        assert_eq!(show(numbers.epoch(4)), [Ok(1), Ok(2), Ok(3), Ok(4)]);
     }
 }

@@ -125,9 +125,14 @@ pub struct SavedStage {
 
 /// Says which stage has a bad option.
 pub(crate) fn bad_option(name: &str, error: &Error) -> String {
+    format!("the stage `{name}`: {}", config_text(error))
+}
+
+/// The text of an error of an option.
+pub(super) fn config_text(error: &Error) -> String {
     match error.kind() {
-        ErrorKind::Config(what) => format!("the stage `{name}`: {what}"),
-        _ => format!("the stage `{name}`: {error}"),
+        ErrorKind::Config(what) => what.clone(),
+        _ => error.to_string(),
     }
 }
 

@@ -41,8 +41,6 @@ fn adapters_are_send_if_the_source_is() {
     is_send::<Pipeline<Numbers, std::rc::Rc<i32>>>();
     is_send::<Staged<Staged<Numbers, Batched<i32>>, Unbatched<i32>>>();
     is_send::<Staged<Numbers, Sliced>>();
-    is_send::<Epochs<Numbers, i32>>();
-    is_send::<Epoch<'_, Numbers, i32>>();
     is_send::<Mix<Numbers>>();
     is_send::<Background<i32>>();
     is_send::<IntoStream<Background<i32>>>();

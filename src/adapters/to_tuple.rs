@@ -8,6 +8,10 @@ use std::marker::PhantomData;
 
 /// A type that [`to_tuple`](super::Pipeline::to_tuple) converts samples to: a tuple of up to six types
 /// that are [`FromValue`], or an array of one such type.
+#[diagnostic::on_unimplemented(
+    message = "samples cannot be converted to `{Self}`",
+    note = "`to_tuple` makes tuples of up to six types, such as `(String, i64)` or `(i64,)`, or an array"
+)]
 pub trait FromFields: sealed::Sealed + Sized {
     /// The names of the fields, one for each element of the tuple.
     type Specs<'a>: IntoIterator<Item = &'a str>;
@@ -21,7 +25,7 @@ mod sealed {
 }
 
 /// The stage of [`to_tuple`](super::Pipeline::to_tuple).
-pub struct ToTuple<R> {
+pub(crate) struct ToTuple<R> {
     specs: Vec<ByteString>,
     makes: PhantomData<fn() -> R>,
 }

@@ -5,7 +5,7 @@ use crate::Result;
 use std::fmt;
 
 /// The stage of [`unbatch`](super::Pipeline::unbatch).
-pub struct Unbatched<T> {
+pub(crate) struct Unbatched<T> {
     items: std::vec::IntoIter<T>,
 }
 

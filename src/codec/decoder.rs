@@ -57,12 +57,12 @@ impl Decoder {
             .set(TEXT, |bytes, _| scalar::read_text(bytes))
             .set(INT, |bytes, _| scalar::read_int(bytes))
             .set(JSON, scalar::read_json)
-            .set("npy", |bytes, _| Array::from_npy(bytes).map(Value::Array).map_err(array_error))
+            .set("npy", |bytes, _| Array::read_npy(bytes).map(Value::Array).map_err(array_error))
             .set(PICKLE, |_, _| Err(IsPickle.into()));
         #[cfg(feature = "npz")]
         let decoder = decoder.set("npz", |bytes, max_size| {
             super::npz::read(bytes, max_size).map(Value::Arrays).map_err(|error| match error {
-                super::NpzError::Array { source: NpyError::Pickle, .. } => IsPickle.into(),
+                super::npz::NpzError::Array { source: NpyError::Pickle, .. } => IsPickle.into(),
                 other => other.into(),
             })
         });

@@ -39,15 +39,12 @@ mod npz;
 mod registry;
 mod scalar;
 
-pub(crate) use npy::NpyView;
+pub(crate) use npy::{NpyError, NpyView};
 pub(crate) use scalar::{excerpt, parse_int, parse_json};
 
 pub use crate::sample::{Array, ArrayError, DType, Element};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
-pub use npy::NpyError;
-#[cfg(feature = "npz")]
-pub use npz::NpzError;
 
 /// The error of a decoder or encoder that the caller supplies: any error, or a text.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

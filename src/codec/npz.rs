@@ -10,8 +10,7 @@ use zip::{ZipArchive, ZipWriter};
 
 /// Why bytes are not an npz file that can be read.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NpzError {
+pub(crate) enum NpzError {
     /// The zip archive is damaged, contradicts itself, or is of an unsupported kind.
     #[error("bad npz archive")]
     Archive(#[from] ZipError),
@@ -55,7 +54,7 @@ pub(super) fn read(file: &[u8], limit: usize) -> Result<BTreeMap<String, Array>,
         let read = member.take((left as u64).saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(|source| NpzError::Read { name: name.clone(), source })?;
         left = left.checked_sub(bytes.len()).ok_or(NpzError::TooLarge(limit))?;
-        let array = Array::from_npy(&bytes.into())
+        let array = Array::read_npy(&bytes.into())
             .map_err(|source| NpzError::Array { name: name.clone(), source })?;
         if arrays.insert(name.clone(), array).is_some() {
             return Err(NpzError::Duplicate(name));

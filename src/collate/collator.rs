@@ -20,7 +20,7 @@ pub(super) const INLINE: usize = 4;
 /// A sample that is written into its slots of a future batch. It cannot be read before it is in a
 /// [`TensorBatch`].
 #[derive(Debug, Default)]
-pub struct Row {
+pub(crate) struct Row {
     contents: SmallVec<[CellContent; INLINE]>,
 }
 
@@ -63,11 +63,7 @@ impl Columns {
     pub fn collate(&self, samples: impl IntoIterator<Item = Sample>) -> Result<TensorBatch> {
         self.check()?;
         let samples: Vec<Sample> = samples.into_iter().collect();
-        let collator = Collator::new(self.clone(), samples.len());
-        let mut allocator = collator.slots();
-        let row = |sample: &Sample| collator.row(sample, self.seed.unwrap_or(0), allocator.next_row());
-        let rows = samples.iter().map(row).collect::<Result<_>>()?;
-        collator.batch(rows, samples.len())
+        Collator::new(self.clone(), samples.len()).collate(&samples, samples.len(), 0)
     }
 }
 
@@ -103,6 +99,19 @@ impl Collator {
             return Err(ErrorKind::Config(what).into());
         }
         Ok(())
+    }
+
+    /// The largest number of samples in a batch.
+    pub(crate) fn rows(&self) -> usize {
+        self.0.rows
+    }
+
+    /// Makes a batch of samples on this thread, of which the first `valid` are real.
+    pub(crate) fn collate(&self, samples: &[Sample], valid: usize, seed: u64) -> Result<TensorBatch> {
+        let mut allocator = self.slots();
+        let row = |sample: &Sample| self.row(sample, seed, allocator.next_row());
+        let rows = samples.iter().map(row).collect::<Result<_>>()?;
+        self.batch(rows, valid)
     }
 
     /// Whether making a batch of rows calls the caller's code: [`Column::finish`](super::Column::finish), or

@@ -198,7 +198,7 @@ fn npy(file: &Bytes) -> Result<FieldArray<'_>, BoxError> {
     let NpyView { dtype, big_endian, fortran, shape, data } = NpyView::new(file)?;
     let data = match big_endian || fortran {
         false => ArrayData::Part(data, file),
-        true => ArrayData::Own(Array::from_npy(file)?.data().clone()),
+        true => ArrayData::Own(Array::read_npy(file)?.data().clone()),
     };
     Ok(FieldArray { dtype, shape, data })
 }

@@ -14,7 +14,7 @@
 //! | [`Ragged`], [`Text`], [`Blob`] | numbers, text and bytes of any length |
 //! | `ImageColumn::boxes` and `mask` | boxes and label images that follow the picture's crop and flip |
 //! | `RaggedImages` (feature `image`) | any number of pictures of a sample |
-//! | [`KeyColumn`], [`ShardColumn`], [`PositionColumn`] | where a sample comes from |
+//! | [`Origin`] | where a sample comes from: its key, shard or position |
 //! | [`Optional`] | what another column makes, if samples may lack its field |
 //! | [`Stack`] | several columns of one shape in one tensor, such as several pictures |
 //! | [`Columns::with_fn`] | what a function writes |
@@ -83,8 +83,7 @@ pub use batch::TensorBatch;
 #[cfg(feature = "image")]
 pub use boxes::{BoxFormat, Boxes};
 pub use cell::{Cell, Output, Shape};
-pub use collator::Row;
-pub(crate) use collator::{Collator, RowSlots, SlotAllocator};
+pub(crate) use collator::{Collator, Row, RowSlots, SlotAllocator};
 pub use column::{Column, Columns};
 #[cfg(feature = "image")]
 pub use cutmix::CutMix;
@@ -95,7 +94,7 @@ pub use image::ImageColumn;
 pub use mask::Mask;
 pub use mixup::Mixup;
 pub use optional::Optional;
-pub use origin::{KeyColumn, PositionColumn, ShardColumn};
+pub use origin::Origin;
 pub use packed::PackedTokens;
 pub use ragged::{Blob, Ragged, Text};
 #[cfg(feature = "image")]

@@ -168,7 +168,7 @@ impl<C: Column> Column for Optional<C> {
 mod tests {
     use super::*;
     use crate::collate::{
-        ArrayColumn, Blob, Columns, KeyColumn, PackedTokens, Ragged, Scalar, TensorBatch, Text, Tokens,
+        ArrayColumn, Blob, Columns, Origin, PackedTokens, Ragged, Scalar, TensorBatch, Text, Tokens,
     };
     use crate::sample::Array;
 
@@ -257,7 +257,7 @@ mod tests {
             assert!(text.contains(wanted) && text.contains("\"x\""), "{text}");
         };
         refused(&|c| c.with("x", Optional::new(Blob::new(""))), "the field \"\"");
-        refused(&|c| c.with("x", Optional::new(KeyColumn::new())), "leave `Optional` out");
+        refused(&|c| c.with("x", Optional::new(Origin::key())), "leave `Optional` out");
         refused(&|c| c.with("x", Optional::new(Optional::new(Blob::new("x")))), "leave `Optional` out");
         let number = || Optional::new(Scalar::<u8>::new("x"));
         refused(&|c| c.with("x", number().default_value(-1)), "`default_value`");

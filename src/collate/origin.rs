@@ -1,4 +1,4 @@
-//! Columns of where a sample comes from: its key, its shard and its position.
+//! `Origin`: a column of where a sample comes from.
 
 use super::cell::{Cell, Output};
 use super::check::{self, config_error};
@@ -8,139 +8,89 @@ use crate::error::Result;
 use crate::sample::{DType, Position, Sample};
 use bytes::Bytes;
 
-/// A column of the keys of samples: the bytes of all keys of a batch (`uint8`), and `.offsets`, as in
-/// [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings) returns the keys.
-///
-/// The key of a sample that a stage made is the one that the stage gave it.
+/// A column of where a sample comes from: its key, the URL of its shard, or its position in the dataset.
 ///
 /// ```
 /// use shardstream::Sample;
-/// use shardstream::collate::{Columns, KeyColumn};
+/// use shardstream::collate::{Columns, Origin};
 ///
-/// let samples = [Sample::new("a/0001"), Sample::new("a/0002")];
-/// let batch = Columns::new().with("key", KeyColumn::new()).collate(samples)?;
-/// assert!(batch.strings("key")?.eq(["a/0001", "a/0002"]));
-/// # Ok::<(), shardstream::Error>(())
-/// ```
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct KeyColumn;
-
-impl KeyColumn {
-    /// Writes the sample's [key](Sample::key).
-    #[must_use]
-    pub fn new() -> Self {
-        KeyColumn
-    }
-}
-
-impl Column for KeyColumn {
-    fn outputs(&self) -> Vec<Output> {
-        vec![Output::ragged(DType::U8)]
-    }
-
-    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        // A slice of the key would keep in memory the chunk that the sample was read from.
-        put_all(cells, Bytes::copy_from_slice(sample.key().as_bytes()))
-    }
-}
-
-/// A column of the URLs of the shards that samples come from, without their secrets, as in [`Sample::shard`]:
-/// the bytes of all URLs of a batch (`uint8`), and `.offsets`, as in [`Text`](super::Text).
-/// [`TensorBatch::strings`](super::TensorBatch::strings) returns the URLs.
-///
-/// The URL of a sample that was made by hand is empty. If a number is enough, [`PositionColumn`] has that of
-/// the shard in fewer bytes.
-///
-/// ```
-/// use shardstream::prelude::*;
-///
-/// # fn main() -> shardstream::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pattern = format!("{}/%06d.tar", dir.path().display());
-/// # let mut writer = ShardWriter::builder(&pattern).build()?;
-/// # writer.write(&Sample::new("a").with("cls", 1))?;
-/// # writer.finish()?;
-/// # let shards = pattern.replace("%06d", "000000");
-/// let columns = Columns::new().with("shard", ShardColumn::new());
-/// let loader = Loader::builder(Dataset::builder(shards).build()?).collate(columns).batch(1).build()?;
-/// for batch in loader.epoch(0) {
-///     assert!(batch?.strings("shard")?.all(|shard| shard.ends_with("000000.tar")));
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct ShardColumn;
-
-impl ShardColumn {
-    /// Writes the sample's [shard](Sample::shard).
-    #[must_use]
-    pub fn new() -> Self {
-        ShardColumn
-    }
-}
-
-impl Column for ShardColumn {
-    fn outputs(&self) -> Vec<Output> {
-        vec![Output::ragged(DType::U8)]
-    }
-
-    fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        put_all(cells, Bytes::copy_from_slice(sample.shard().as_bytes()))
-    }
-}
-
-/// A column of the [positions](Position) of samples in their dataset: `int64[samples, 4]`, for each sample
-/// its epoch, the number of its shard in the shard list, its number in the shard, and its number among the
-/// outputs of a stage, all from 0.
-///
-/// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key. The
-/// position of a sample that was made by hand is 0, 0, 0, 0, unless it was [set](Sample::with_position). A
-/// number that does not fit `int64`, which no shard has, is an error,
-/// [`ErrorKind::Config`](crate::ErrorKind::Config).
-///
-/// ```
-/// use shardstream::Sample;
-/// use shardstream::collate::{Columns, PositionColumn};
-///
-/// let columns = Columns::new().with("at", PositionColumn::new());
-/// let samples = [Sample::new("a").with_position(2, 7), Sample::new("b").with_position(2, 8)];
+/// let samples = [Sample::new("a/0001").with_position(2, 7), Sample::new("a/0002").with_position(2, 8)];
+/// let columns = Columns::new().with("key", Origin::key()).with("at", Origin::position());
 /// let batch = columns.collate(samples)?;
+/// assert!(batch.strings("key")?.eq(["a/0001", "a/0002"]));
 /// assert_eq!(batch["at"].shape(), [2, 4]);
 /// assert_eq!(batch["at"].as_slice::<i64>()?, [2, 0, 7, 0, 2, 0, 8, 0]);
 /// # Ok::<(), shardstream::Error>(())
 /// ```
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct PositionColumn;
+#[derive(Debug, Clone, Copy)]
+pub struct Origin(OriginPart);
 
-impl PositionColumn {
-    /// Writes the sample's [position](Sample::position).
+#[derive(Debug, Clone, Copy)]
+enum OriginPart {
+    Key,
+    Shard,
+    Position,
+}
+
+impl Origin {
+    /// The [keys](Sample::key) of the samples: the bytes of all keys of a batch (`uint8`), and `.offsets`, as
+    /// in [`Text`](super::Text). [`TensorBatch::strings`](super::TensorBatch::strings) returns the keys. The
+    /// key of a sample that a stage made is the one that the stage gave it.
     #[must_use]
-    pub fn new() -> Self {
-        PositionColumn
+    pub fn key() -> Self {
+        Origin(OriginPart::Key)
+    }
+
+    /// The URLs of the samples' [shards](Sample::shard), without their secrets, in the form of
+    /// [keys](Origin::key). The URL of a sample that was made by hand is empty. If a number is enough, the
+    /// [position](Origin::position) has that of the shard in fewer bytes.
+    #[must_use]
+    pub fn shard() -> Self {
+        Origin(OriginPart::Shard)
+    }
+
+    /// The [positions](Position) of the samples in their dataset: `int64[samples, 4]`, for each sample its
+    /// epoch, the number of its shard in the shard list, its number in the shard, and its number among the
+    /// outputs of a stage, all from 0.
+    ///
+    /// They are the same on every run, rank and thread, and identify a sample in fewer bytes than its key.
+    /// The position of a sample that was made by hand is 0, 0, 0, 0, unless it was
+    /// [set](Sample::with_position). A number that does not fit `int64`, which no shard has, is an error,
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config).
+    #[must_use]
+    pub fn position() -> Self {
+        Origin(OriginPart::Position)
     }
 }
 
-impl Column for PositionColumn {
+impl Column for Origin {
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::fixed(DType::I64, [4])]
+        match self.0 {
+            OriginPart::Key | OriginPart::Shard => vec![Output::ragged(DType::U8)],
+            OriginPart::Position => vec![Output::fixed(DType::I64, [4])],
+        }
     }
 
     fn write(&self, sample: &Sample, _: u64, cells: &mut [Cell]) -> Result<()> {
-        let Position { epoch, shard, sample, part, .. } = sample.position();
-        let [cell] = cells else {
-            return Err(check::wrong_cells());
-        };
-        let numbers = [("epoch", epoch), ("shard", shard), ("sample", sample), ("part", part)];
-        for (to, (what, number)) in cell.numbers::<i64>()?.iter_mut().zip(numbers) {
-            *to = i64::try_from(number)
-                .map_err(|_| config_error(format!("the {what} {number} of a position does not fit int64")))?;
+        // A slice of the text would keep in memory the chunk that the sample was read from.
+        let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        match self.0 {
+            OriginPart::Key => put_all(cells, copy(sample.key())),
+            OriginPart::Shard => put_all(cells, copy(sample.shard())),
+            OriginPart::Position => put_position(cells, sample.position()),
         }
-        Ok(())
     }
+}
+
+fn put_position(cells: &mut [Cell], position: Position) -> Result<()> {
+    let Position { epoch, shard, sample, part, .. } = position;
+    let [cell] = cells else { return Err(check::wrong_cells()) };
+    let numbers = [("epoch", epoch), ("shard", shard), ("sample", sample), ("part", part)];
+    for (to, (what, number)) in cell.numbers::<i64>()?.iter_mut().zip(numbers) {
+        *to = i64::try_from(number)
+            .map_err(|_| config_error(format!("the {what} {number} of a position does not fit int64")))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -150,10 +100,8 @@ mod tests {
     use crate::error::ErrorKind;
 
     fn columns() -> Columns {
-        Columns::new()
-            .with("key", KeyColumn::new())
-            .with("shard", ShardColumn::new())
-            .with("at", PositionColumn::new())
+        let columns = Columns::new().with("key", Origin::key()).with("shard", Origin::shard());
+        columns.with("at", Origin::position())
     }
 
     #[test]

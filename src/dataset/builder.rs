@@ -16,6 +16,7 @@ use std::sync::Arc;
 impl Dataset {
     /// Begins a dataset of `shards`: a pattern such as `gs://bucket/train-{000000..000146}.tar` or
     /// `/data/**/*.tar`, or a [`ShardList`](crate::ShardList).
+    #[doc(alias = "new")]
     pub fn builder(shards: impl Into<Shards>) -> DatasetBuilder {
         DatasetBuilder::new(shards.into())
     }

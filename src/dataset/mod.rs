@@ -282,6 +282,8 @@ impl Dataset {
     /// The result is a [`Pipeline`], whose [shuffle](Pipeline::shuffle) has the random numbers of this epoch
     /// and of the first stream. Its methods `map` and `filter` get samples: for those of [`Iterator`], call
     /// [`results`](Pipeline::results) first.
+    #[doc(alias = "iter")]
+    #[doc(alias = "epoch")]
     pub fn samples(&self, epoch: u64) -> Pipeline<Mix<ShardReader>, Sample> {
         self.pipeline(epoch, round_robin(self.readers(epoch)).longest())
     }

@@ -291,7 +291,8 @@ pub(super) mod tests {
             let last = shard.samples().min(1000);
             for sample in 0..=last {
                 assert_eq!(shard.position_of(sample).is_some(), sample < shard.samples());
-                let members = shard.members(sample).map(|members| members.map(|member| member.size).sum());
+                let members =
+                    shard.members(sample).map(|members| members.map(|(_, at)| at.end - at.start).sum());
                 assert!(members.is_none() || members == shard.size_of(sample));
                 assert!(shard.checksum_of(sample).is_none() || sample < last);
                 if let Some(range) = shard.range(sample..last) {

@@ -86,7 +86,6 @@ pub(crate) use checksum::{checksum_of, sample_checksum};
 pub use keys::{KeyIndex, KeyIndexBuilder};
 pub(crate) use keys::{hash_of, outdated};
 pub(crate) use layout::LayoutBuilder;
-pub use layout::Member;
 pub use part::DatasetPart;
 pub use shard::ShardIndex;
 pub(crate) use sidecar::{beside, is_index_name, save_sidecar};

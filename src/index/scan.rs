@@ -10,7 +10,7 @@ use super::selection::SelectionBuilder;
 use super::{LayoutBuilder, ShardIndex, checksum_of};
 use crate::error::{Error, ErrorKind, FailureClass, Result};
 use crate::store::{Body, ObjectVersion, Store};
-use crate::tar::{Limits, Outline, Outlined, Parsed, SampleParser};
+use crate::tar::{Limits, Outline, Parsed, SampleParser};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -89,14 +89,14 @@ pub(super) fn scan(
             outlined => outlined?,
         };
         match outlined {
-            Outlined::NeedInput => match windows.feed(&mut parsers) {
+            Parsed::NeedInput => match windows.feed(&mut parsers) {
                 Err(error) if wanted.leaves_out(&error) => {
                     lost.any = true;
                     break;
                 }
                 fed => fed?,
             },
-            Outlined::Sample(sample) => {
+            Parsed::Sample(sample) => {
                 lost.before(sample.number, &mut layout);
                 layout.push_outline(&sample);
                 let note = parsers.note()?;
@@ -111,7 +111,7 @@ pub(super) fn scan(
                     }
                 }
             }
-            Outlined::End => break,
+            Parsed::End => break,
         }
     }
     lost.at_end(&mut layout);

@@ -1,7 +1,7 @@
 //! The index of one shard.
 
 use super::checksum::checksum_of;
-use super::layout::{Member, ShardLayout};
+use super::layout::ShardLayout;
 use super::selection::Selection;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sample::Sample;
@@ -168,10 +168,10 @@ impl ShardIndex {
         self.layout.as_ref()?.fields_of(self.position_of(sample)?)
     }
 
-    /// The fields of a sample in the order of the shard, with their offsets in the archive. `None` where
-    /// [`range`](ShardIndex::range) is.
+    /// The fields of a sample in the order of the shard, each with the offsets in the archive of its content.
+    /// `None` where [`range`](ShardIndex::range) is.
     #[must_use]
-    pub fn members(&self, sample: u64) -> Option<impl Iterator<Item = Member<'_>>> {
+    pub fn members(&self, sample: u64) -> Option<impl Iterator<Item = (&str, Range<u64>)>> {
         self.seekable()?.members(self.position_of(sample)?)
     }
 

@@ -15,6 +15,7 @@ mod samples;
 mod stages;
 
 use super::Loader;
+use super::batches::MapBatch;
 use super::policy::OnError;
 use super::settings::DatasetSettings;
 use super::stages::{Stages, identity};
@@ -27,18 +28,18 @@ use crate::dataset::Dataset;
 use crate::plan::WeightChange;
 use crate::sample::Sample;
 use std::fmt;
-use std::marker::PhantomData;
 
 /// The options of a [`Loader`]: the stages of its samples, and how they are batched.
 ///
-/// `T` is the type of the items that are batched, and `B` that of the batches. A bad option is an error of
+/// `T` is the type of the items that are batched, `B` that of the batches, and `C` what
+/// [`map_batch`](LoaderBuilder::map_batch) makes of each. A bad option is an error of
 /// [`build`](LoaderBuilder::build).
 #[must_use = "a builder does nothing until `build` makes a loader of it"]
-pub struct LoaderBuilder<T, B = Batch<T>> {
+pub struct LoaderBuilder<T, B = Batch<T>, C = B> {
     /// The datasets, each with its stages.
     parts: Vec<(DatasetSettings, Stages<T>)>,
     options: RunOptions,
-    batches: PhantomData<fn() -> B>,
+    map_batch: MapBatch<B, C>,
 }
 
 /// The options that depend neither on a dataset nor on the type of its items.
@@ -65,6 +66,7 @@ impl RunOptions {
 
 impl Loader<()> {
     /// A builder of a loader of `dataset`.
+    #[doc(alias = "new")]
     pub fn builder(dataset: Dataset) -> LoaderBuilder<Sample> {
         LoaderBuilder::new(dataset)
     }
@@ -118,12 +120,14 @@ impl LoaderBuilder<Sample> {
     }
 }
 
-impl<T, B> LoaderBuilder<T, B> {
+impl<T, B: 'static> LoaderBuilder<T, B> {
     /// A builder with these datasets and options.
     fn of(parts: Vec<(DatasetSettings, Stages<T>)>, options: RunOptions) -> Self {
-        LoaderBuilder { parts, options, batches: PhantomData }
+        LoaderBuilder { parts, options, map_batch: MapBatch::identity() }
     }
+}
 
+impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Sets an option of each dataset.
     fn each(mut self, option: impl Fn(&mut DatasetSettings, &mut Stages<T>)) -> Self {
         self.parts.iter_mut().for_each(|(part, stages)| option(part, stages));
@@ -131,13 +135,14 @@ impl<T, B> LoaderBuilder<T, B> {
     }
 }
 
-impl<T, B> Clone for LoaderBuilder<T, B> {
+impl<T, B, C> Clone for LoaderBuilder<T, B, C> {
     fn clone(&self) -> Self {
-        LoaderBuilder::of(self.parts.clone(), self.options.clone())
+        let LoaderBuilder { parts, options, map_batch } = self;
+        LoaderBuilder { parts: parts.clone(), options: options.clone(), map_batch: map_batch.clone() }
     }
 }
 
-impl<T, B> fmt::Debug for LoaderBuilder<T, B> {
+impl<T, B, C> fmt::Debug for LoaderBuilder<T, B, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RunOptions { schedule, resources, batch, last, policy, .. } = &self.options;
         f.debug_struct("LoaderBuilder")

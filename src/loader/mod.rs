@@ -42,9 +42,7 @@ pub use builder::LoaderBuilder;
 pub use headspace::Headspace;
 pub use policy::{Failures, OnError};
 pub use report::{Fill, Limit, MemoryReport, Queues, Report, Times};
-pub use watch::{Diagnosis, Reporter, Stall, StreamActivity, StreamStatus, ThreadStatus};
-
-pub use crate::activity::Activity;
+pub use watch::{Diagnosis, Reporter};
 
 use crate::dataset::Dataset;
 use crate::error::Result;
@@ -104,10 +102,10 @@ use tuning::LearnedTuning;
 /// stage is the error [`ErrorKind::Panicked`](crate::ErrorKind::Panicked) of one sample.
 ///
 /// A batch may fail as a whole while it is made: in the [`finish`](crate::collate::Column::finish) of a
-/// column, or if a clone that pads it panics. Then all its samples have failed: the policy judges the error,
-/// which names the first of them; skipped, each is an entry of the ledger, with its own shard and key; and
-/// the next samples of the streams are made into the batch of this step. A batch counts (in the state, its
-/// digest and the ledger) once it exists.
+/// column, in [`map_batch`](LoaderBuilder::map_batch), or if a clone that pads it panics. Then all its
+/// samples have failed: the policy judges the error, which names the first of them; skipped, each is an entry
+/// of the ledger, with its own shard and key; and the next samples of the streams are made into the batch of
+/// this step. A batch counts (in the state, its digest and the ledger) once it exists.
 ///
 /// An outage of the network, the store or the disk while a shard is read (`Denied`, `Io`, `Store`, `Busy`,
 /// `Length`, `DamagedCache`) ends the batches after its error, because the sequence cannot continue without

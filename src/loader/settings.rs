@@ -6,8 +6,7 @@ use super::report::MemoryGauges;
 use super::stream::SelectFn;
 use super::tuning::{Resources, Tuning};
 use super::watch::{OnStall, RunMonitor, StreamId};
-use crate::adapters::BucketPlan;
-use crate::adapters::LastBatch;
+use crate::adapters::{BucketPlan, LastBatch, NOT_DROPPED};
 use crate::dataset::Dataset;
 use crate::error::{ErrorKind, Result};
 use crate::plan::{DatasetOrder, Shapes, StreamLengths, WeightChange};
@@ -118,10 +117,7 @@ impl Settings {
             return config("`buckets` of a mix: the shapes of its datasets are not known together yet");
         }
         if self.buckets.is_some() && self.last == LastBatch::Drop {
-            return config(
-                "`LastBatch::Drop` with `buckets`: the last places of an epoch may be empty on some ranks \
-                 only; take the same number of steps on all ranks from `epochs`",
-            );
+            return config(NOT_DROPPED);
         }
         self.shapes()?;
         if self.last == LastBatch::Repeat && self.lengths().is_none() {

@@ -158,6 +158,12 @@ impl fmt::Debug for Value {
 }
 
 /// A type that a field's value can be taken as.
+#[diagnostic::on_unimplemented(
+    message = "a field cannot be read as `{Self}`",
+    label = "not a type of a field's value",
+    note = "for JSON as a type of your own, derive `serde::Deserialize` and call `sample.json(\"json\")?`",
+    note = "a value of your own that a decoder made is read as `Arc<{Self}>`"
+)]
 pub trait FromValue: Sized {
     /// The name of the type, for messages.
     const NAME: &'static str;

@@ -235,8 +235,8 @@ fn every_difference_between_jobs_is_named() {
         ),
         (
             format!("{dataset}/stages"),
-            json!(["select"]),
-            "change the number of items are select in the state, and none",
+            json!(["filter"]),
+            "change the number of items are filter in the state, and none",
         ),
     ];
     for (path, value, expected) in cases {

@@ -29,7 +29,7 @@ pub use header::EntryKind;
 pub use limits::Limits;
 pub(crate) use name::is_meta;
 pub use name::split_name;
-pub use outline::{FieldOutline, Outline, Outlined, SampleOutline};
+pub use outline::{Outline, SampleOutline};
 pub use parser::{Parsed, SampleParser};
 pub use read::{Read, read};
 pub use walker::Walker;

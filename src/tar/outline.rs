@@ -3,22 +3,12 @@
 use super::event::Entry;
 use super::grouper::{FieldContent, GroupEvent, Grouper};
 use super::limits::Limits;
+use super::parser::Parsed;
 use crate::error::{Error, Result};
 use crate::secret_url::SecretUrl;
 use bytes::Bytes;
 use bytestring::ByteString;
-
-/// What the [`Outline`] found next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outlined {
-    /// Nothing, until more bytes are [pushed](Outline::push) or the input is [finished](Outline::finish).
-    NeedInput,
-    /// A whole sample.
-    Sample(SampleOutline),
-    /// The shard has ended.
-    End,
-}
+use std::ops::Range;
 
 /// The place of a sample in its archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,23 +20,13 @@ pub struct SampleOutline {
     pub number: u64,
     /// The offset in the archive of the first header of the first member, including extension headers.
     pub offset: u64,
-    /// The fields by name, in the order of the shard.
-    pub fields: Vec<(ByteString, FieldOutline)>,
+    /// The fields by name, in the order of the shard, each with the offsets in the archive of its content.
+    pub fields: Vec<(ByteString, Range<u64>)>,
 }
 
-/// The place of a field's content in the archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FieldOutline {
-    /// The offset of the first byte.
-    pub offset: u64,
-    /// The number of bytes.
-    pub size: u64,
-}
-
-impl FieldContent for FieldOutline {
+impl FieldContent for Range<u64> {
     fn of_header(entry: &Entry) -> Option<Self> {
-        Some(FieldOutline { offset: entry.data_offset, size: entry.size })
+        Some(entry.data_offset..entry.data_offset.saturating_add(entry.size))
     }
 
     fn of_body(_: Bytes) -> Option<Self> {
@@ -61,7 +41,7 @@ impl FieldContent for FieldOutline {
 /// before [`wanted`](Outline::wanted); [`skip_to`](Outline::skip_to) says which bytes are left out.
 ///
 /// ```
-/// use shardstream::tar::{Outline, Outlined};
+/// use shardstream::tar::{Outline, Parsed};
 ///
 /// # fn main() -> shardstream::Result<()> {
 /// # let (mut t, mut h) = (tar::Builder::new(vec![]), tar::Header::new_ustar());
@@ -72,7 +52,7 @@ impl FieldContent for FieldOutline {
 /// let (mut at, mut read) = (0, 0);
 /// loop {
 ///     match outline.next()? {
-///         Outlined::NeedInput => {
+///         Parsed::NeedInput => {
 ///             at = at.max(outline.wanted() as usize).min(archive.len());
 ///             outline.skip_to(at as u64);
 ///             match &archive[at..archive.len().min(at + 512)] {
@@ -81,9 +61,9 @@ impl FieldContent for FieldOutline {
 ///             }
 ///             (at, read) = (archive.len().min(at + 512), read + 512);
 ///         }
-///         Outlined::Sample(sample) => {
+///         Parsed::Sample(sample) => {
 ///             let (name, field) = &sample.fields[0];
-///             assert_eq!((&**name, field.offset, field.size), ("jpg", 512, 100_000));
+///             assert_eq!((&**name, field), ("jpg", &(512..100_512)));
 ///         }
 ///         _ => break,
 ///     }
@@ -93,7 +73,7 @@ impl FieldContent for FieldOutline {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Outline(Grouper<FieldOutline>);
+pub struct Outline(Grouper<Range<u64>>);
 
 impl Outline {
     /// An outline from the beginning of a shard. Errors contain the shard's URL or name without
@@ -148,11 +128,11 @@ impl Outline {
     /// # Errors
     /// As [`SampleParser::next`](super::SampleParser::next).
     #[allow(clippy::should_implement_trait)] // It asks for input in between, which no iterator can.
-    pub fn next(&mut self) -> Result<Outlined> {
+    pub fn next(&mut self) -> Result<Parsed<SampleOutline>> {
         Ok(match self.0.next()? {
-            GroupEvent::NeedInput => Outlined::NeedInput,
-            GroupEvent::End => Outlined::End,
-            GroupEvent::Sample(found) => Outlined::Sample(SampleOutline {
+            GroupEvent::NeedInput => Parsed::NeedInput,
+            GroupEvent::End => Parsed::End,
+            GroupEvent::Sample(found) => Parsed::Sample(SampleOutline {
                 key: String::from(found.key).into(),
                 number: found.position.sample,
                 offset: found.offset,

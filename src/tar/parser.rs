@@ -9,15 +9,15 @@ use crate::secret_url::SecretUrl;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// What the [`SampleParser`] found next.
-#[derive(Debug)]
+/// What the [`SampleParser`] found next; of an [`Outline`](super::Outline), samples without their content.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Parsed {
+pub enum Parsed<S = Sample> {
     /// Nothing, until more bytes are [pushed](SampleParser::push) or the input is
     /// [finished](SampleParser::finish).
     NeedInput,
     /// A whole sample.
-    Sample(Sample),
+    Sample(S),
     /// The shard has ended.
     End,
 }

@@ -21,7 +21,8 @@ const PAGE: usize = 64 << 10;
 ///
 /// ```
 /// use shardstream::collate::{Columns, Scalar};
-/// use shardstream::tensor::{BatchMemory, Pinned};
+/// use shardstream::tensor::BatchMemory;
+/// use std::any::Any;
 /// use std::error::Error;
 /// use std::sync::Arc;
 ///
@@ -37,7 +38,7 @@ const PAGE: usize = 64 << 10;
 /// }
 ///
 /// impl BatchMemory for Driver {
-///     fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn Error + Send + Sync>> {
+///     fn pin(&self, memory: &[u8]) -> Result<Box<dyn Any + Send + Sync>, Box<dyn Error + Send + Sync>> {
 ///         println!("pin {} bytes at {:p}", memory.len(), memory.as_ptr()); // cudaHostRegister
 ///         Ok(Box::new(Registered(memory.as_ptr().addr())))
 ///     }
@@ -49,15 +50,18 @@ const PAGE: usize = 64 << 10;
 /// # Ok::<(), shardstream::Error>(())
 /// ```
 pub trait BatchMemory: Send + Sync {
-    /// Pins `memory`, which is whole pages. It stays allocated at this address until the returned value is
-    /// dropped, and threads of this process write to it meanwhile. The value is dropped once the tensor and
-    /// all bytes and rows made from it are no longer in use.
+    /// Pins `memory`, which is whole pages, and returns a value that unpins it when it is dropped. The memory
+    /// stays allocated at this address until then, and threads of this process write to it meanwhile. The
+    /// value is dropped once the tensor and all bytes and rows made from it are no longer in use.
     ///
     /// # Errors
     /// Any error of the driver. No more memory is pinned after the first one, which is logged as a warning,
     /// or is the error of the batches if pinning [is required](BatchMemory::is_required). A panic counts as
     /// an error; a panic while memory is unpinned is logged too.
-    fn pin(&self, memory: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>>;
+    fn pin(
+        &self,
+        memory: &[u8],
+    ) -> std::result::Result<Box<dyn Any + Send + Sync>, Box<dyn std::error::Error + Send + Sync>>;
 
     /// Whether batches must be pinned. If so, a batch whose memory cannot be pinned is an error of the kind
     /// [`Config`](ErrorKind::Config), which no policy skips. By default, such batches are in ordinary memory.
@@ -67,7 +71,7 @@ pub trait BatchMemory: Send + Sync {
 }
 
 /// A value that unpins memory when it is dropped.
-pub type Pinned = Box<dyn Any + Send + Sync>;
+type Pinned = Box<dyn Any + Send + Sync>;
 
 /// The pinned slabs of a pool.
 pub(super) struct Slabs {

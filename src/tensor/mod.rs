@@ -14,7 +14,7 @@ mod dlpack;
 mod ndarray;
 mod pool;
 
-pub use batch_memory::{BatchMemory, Pinned};
+pub use batch_memory::BatchMemory;
 #[cfg(feature = "dlpack")]
 pub use dlpark;
 pub(crate) use pool::{TensorBuffer, TensorPool};

@@ -106,6 +106,7 @@ impl ShardWriter {
     /// Begins a series of shards named by `pattern`, a path or a URL of an object store. The number of the
     /// shard replaces `%06d` (at least six digits) or `%d`; `%%` is a percent sign. The suffix says the
     /// compression: `.tar`, `.tar.gz` or `.tgz` (feature `gzip`), `.tar.zst` or `.tzst` (feature `zstd`).
+    #[doc(alias = "new")]
     pub fn builder(pattern: impl Into<String>) -> ShardWriterBuilder {
         ShardWriterBuilder {
             pattern: pattern.into().into(),

@@ -40,7 +40,7 @@ impl ArchiveSize {
 
     /// Adds a member whose name is unknown by the length of its headers: 512 bytes, or more with a long name.
     /// In an [`Index`](crate::Index), the headers of a member are the bytes before its
-    /// [`offset`](crate::index::Member::offset).
+    /// [content](crate::index::ShardIndex::members).
     pub fn add_member(&mut self, headers: u64, bytes: u64) {
         let round = |bytes: u64| bytes.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.members = self.members.saturating_add(round(headers)).saturating_add(round(bytes));

@@ -2,6 +2,7 @@
 
 use crate::alone;
 use bytes::Bytes;
+use shardstream::codec::Array;
 use shardstream::codec::DType;
 use shardstream::collate::{ArrayColumn, Blob, Columns, Ragged, Scalar, Tokens};
 use shardstream::plan::Plan;

@@ -6,6 +6,8 @@ use crate::support::archive;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
+use shardstream::codec::Array;
+use shardstream::collate::ArrayColumn;
 use shardstream::loader::Batches;
 use shardstream::prelude::*;
 use shardstream::store::{Budget, GetOptions, GetResponse, Source, Store};

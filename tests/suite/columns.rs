@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use shardstream::codec::{Array, DType};
 use shardstream::collate::{
-    ArrayColumn, Blob, Columns, KeyColumn, Mixup, Optional, PackedTokens, PositionColumn, Ragged, Scalar,
-    ShardColumn, Stack, TensorBatch, Text, Tokens,
+    ArrayColumn, Blob, Columns, Mixup, Optional, Origin, PackedTokens, Ragged, Scalar, Stack, TensorBatch,
+    Text, Tokens,
 };
 use shardstream::loader::LastBatch;
 use shardstream::prelude::*;
@@ -37,9 +37,9 @@ fn columns() -> Columns {
         .with("text", Text::new("txt"))
         .with("file", Blob::new("npy"))
         .with("packed", PackedTokens::<i32>::new("bin", 8, 8).raw(DType::U16))
-        .with("key", KeyColumn::new())
-        .with("shard", ShardColumn::new())
-        .with("position", PositionColumn::new())
+        .with("key", Origin::key())
+        .with("shard", Origin::shard())
+        .with("position", Origin::position())
         .with("optional", Optional::new(Scalar::<i32>::new("0.cls")).default_value(-1))
         .with("optional text", Optional::new(Text::new("1.cls")))
         .with("stack", Stack::new(["0.cls", "1.cls"], Scalar::<i32>::new))

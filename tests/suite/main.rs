@@ -14,6 +14,7 @@ mod differences;
 mod differential;
 mod format;
 mod golden;
+mod guesses;
 #[cfg(feature = "image")]
 mod hostile_images;
 #[cfg(feature = "image")]

@@ -3,7 +3,7 @@
 use crate::support::archive;
 use crate::support::shards::{dataset, memory, url, write};
 use shardstream::adapters::Stage;
-use shardstream::loader::{Limit, LoaderBuilder, Stall};
+use shardstream::loader::{Diagnosis, Limit, LoaderBuilder};
 use shardstream::prelude::*;
 use shardstream::store::{GetOptions, GetResponse, Source};
 use std::sync::mpsc::{Receiver, channel};
@@ -78,7 +78,7 @@ fn a_slow_trainer_is_named() {
 }
 
 #[test]
-fn a_slow_selection_is_named() {
+fn a_slow_filter_is_named() {
     let slow = |_: &Sample| {
         thread::sleep(PAUSE);
         true
@@ -91,7 +91,7 @@ fn a_slow_selection_is_named() {
         batches.report()
     };
     let report = run(4, 2);
-    assert_eq!(report.limit(), Limit::Select, "{report}");
+    assert_eq!(report.limit(), Limit::Filter, "{report}");
     // One stream is read by one thread at a time.
     let report = run(1, 4);
     assert_eq!(report.limit(), Limit::Streams, "{report}");
@@ -156,7 +156,7 @@ fn a_slow_network_is_named() {
 }
 
 /// The first warning with this text; on a busy machine others may come before.
-fn stall_with(stalls: &Receiver<Stall>, part: &str) -> Stall {
+fn stall_with(stalls: &Receiver<Diagnosis>, part: &str) -> Diagnosis {
     loop {
         let stall =
             stalls.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("no stall with {part}"));
@@ -167,10 +167,10 @@ fn stall_with(stalls: &Receiver<Stall>, part: &str) -> Stall {
     }
 }
 
-fn warned(builder: LoaderBuilder<Sample>) -> (LoaderBuilder<Sample>, Receiver<Stall>) {
+fn warned(builder: LoaderBuilder<Sample>) -> (LoaderBuilder<Sample>, Receiver<Diagnosis>) {
     let (sender, receiver) = channel();
     let sender = Mutex::new(sender);
-    let tell = move |stall: &Stall| drop(sender.lock().unwrap().send(stall.clone()));
+    let tell = move |stall: &Diagnosis| drop(sender.lock().unwrap().send(stall.clone()));
     (builder.stall_after(Duration::from_millis(500)).on_stall(tell), receiver)
 }
 
@@ -189,7 +189,7 @@ fn a_request_without_a_response_is_named() {
         let shard = url(1).replace("mem:", "slow:");
         let stall = stall_with(&stalls, &shard);
         let text = stall.to_string();
-        assert!(stall.waited >= Duration::from_millis(500));
+        assert!(stall.waited >= Some(Duration::from_millis(500)));
         for part in ["no batch for ", "stream 1", &*format!("shard {shard}"), "bytes 0-", "no response yet"] {
             assert!(text.contains(part), "{threads} threads: no `{part}` in: {text}");
         }
@@ -398,8 +398,10 @@ fn a_restore_starts_few_threads() {
     let trainer = thread::spawn(move || batches.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
     let mut most = 0;
     while !trainer.is_finished() {
-        let threads = reporter.diagnose().threads;
-        most = most.max(threads.iter().filter(|thread| thread.name.contains("-resume-")).count());
+        let diagnosis = serde_json::to_value(reporter.diagnose()).unwrap();
+        let threads = diagnosis["threads"].as_array().unwrap().iter();
+        let names = threads.map(|thread| thread["name"].as_str().unwrap());
+        most = most.max(names.filter(|name| name.contains("-resume-")).count());
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(trainer.join().unwrap(), expected);

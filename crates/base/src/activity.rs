@@ -24,7 +24,7 @@ pub enum Activity {
     /// It turns bytes into samples.
     Parse,
     /// It runs the functions before the shuffle buffer.
-    Select,
+    Filter,
     /// It puts samples into a shuffle buffer.
     Shuffle,
     /// It runs the stages of a pipeline, and writes samples into tensors.
@@ -53,7 +53,7 @@ impl Activity {
         Activity::Other,
         Activity::ReadFile,
         Activity::Parse,
-        Activity::Select,
+        Activity::Filter,
         Activity::Shuffle,
         Activity::Map,
         Activity::Stage,
@@ -74,7 +74,7 @@ impl fmt::Display for Activity {
             Activity::Other => "outside the pipeline",
             Activity::ReadFile => "reading a local file",
             Activity::Parse => "parsing samples",
-            Activity::Select => "selecting samples",
+            Activity::Filter => "filtering samples",
             Activity::Shuffle => "shuffling samples",
             Activity::Map => "mapping a sample",
             Activity::Stage => "running a stage on the collecting thread",

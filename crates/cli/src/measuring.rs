@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::{Interrupt, interrupted};
 use serde::Serialize;
+use shardstream::image::Transforms;
 use shardstream::loader::Report;
 use shardstream::prelude::*;
 use shardstream::store::Compression;

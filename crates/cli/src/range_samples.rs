@@ -9,7 +9,7 @@ use crate::open_readers::OpenReaders;
 use crate::shard_reader::ShardReader;
 use crate::write_job::SampleSource;
 use shardstream::error::FailureClass;
-use shardstream::index::{Member, ShardIndex};
+use shardstream::index::ShardIndex;
 use shardstream::prelude::*;
 use shardstream::store::{Body, ObjectVersion};
 use shardstream::tar::{Read, SampleParser, read};
@@ -199,9 +199,9 @@ impl RangeReader {
     fn headers(&self, shard: u32, sample: u32) -> Option<Vec<u64>> {
         let (shard, sample) = (self.shard(shard)?, u64::from(sample));
         let mut before = shard.range(sample..sample + 1)?.start;
-        let header = |member: Member<'_>| {
-            let headers = member.offset.saturating_sub(before);
-            before = member.offset.saturating_add(member.size).checked_next_multiple_of(BLOCK)?;
+        let header = |(_, content): (&str, Range<u64>)| {
+            let headers = content.start.saturating_sub(before);
+            before = content.end.checked_next_multiple_of(BLOCK)?;
             Some(headers)
         };
         shard.members(sample)?.map(header).collect()

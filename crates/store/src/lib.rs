@@ -78,7 +78,7 @@ pub use object_sums::{ObjectSums, RunningSums};
 pub use object_url::ObjectUrl;
 pub use object_version::{ObjectVersion, VersionComparison};
 pub use put_condition::PutCondition;
-pub use recording::{RecordedRequest, RequestOutcome, RequestRecording};
+pub use recording::RequestRecording;
 pub use report::{FileReport, SourceReport, StoreReport};
 pub use requests::{RequestPhase, RequestReport};
 /// For tests over TLS.

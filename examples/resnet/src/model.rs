@@ -6,8 +6,9 @@ use crate::data::HostBatch;
 use crate::error::{Error, Result};
 use crate::report::EvalCounts;
 use shardstream::State;
-use shardstream::tensor::{BatchMemory, Pinned};
+use shardstream::tensor::BatchMemory;
 use shardstream_pjrt::{Buffer, Client, CompileOptions, Executable, PjrtError, Span};
+use std::any::Any;
 use std::io::Write;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +136,10 @@ impl DeviceMemory {
 }
 
 impl BatchMemory for DeviceMemory {
-    fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+    fn pin(
+        &self,
+        memory: &[u8],
+    ) -> Result<Box<dyn Any + Send + Sync>, Box<dyn std::error::Error + Send + Sync>> {
         // SAFETY: the pool keeps the memory in place until the mapping is dropped, and drops the mapping only
         // when nobody holds the batch; an upload holds it until its transfer is done.
         let mapped = unsafe { self.client.dma_map(NonNull::from(memory)) };

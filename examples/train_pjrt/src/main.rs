@@ -4,6 +4,7 @@
 //! vertical ones and from a checkerboard. The step is a StableHLO program, `step.mlir`, which a PJRT plugin
 //! compiles for its device. The device is the CPU, or that of the plugin in `PJRT_PLUGIN`.
 
+use shardstream::codec::Array;
 use shardstream::collate::TensorBatch;
 use shardstream::loader::Batches;
 use shardstream::prelude::*;

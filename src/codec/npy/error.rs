@@ -5,8 +5,7 @@ pub(super) const MAX_HEADER: usize = 10_000;
 
 /// Why bytes are not an npy file that can be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NpyError {
+pub(crate) enum NpyError {
     /// The bytes do not begin as an npy file does.
     #[error("not an npy file")]
     Magic,

@@ -6,8 +6,9 @@
 mod error;
 mod header;
 
-pub use error::NpyError;
+pub(crate) use error::NpyError;
 
+use crate::error::{Error, ErrorKind};
 use crate::sample::array::byte_len;
 use crate::sample::{Array, DType};
 use bytes::Bytes;
@@ -71,8 +72,16 @@ impl Array {
     /// Reads an npy file. Little-endian data in C order is not copied; anything else is converted to it.
     ///
     /// # Errors
-    /// See [`NpyError`]. The data must be exactly as long as the header says.
-    pub fn from_npy(file: &Bytes) -> Result<Self, NpyError> {
+    /// [`ErrorKind::Decode`] with the reason: the data must be exactly as long as the header says.
+    /// [`ErrorKind::Pickle`] for an array of Python objects.
+    pub fn from_npy(file: &Bytes) -> crate::Result<Self> {
+        Array::read_npy(file).map_err(|error| match error {
+            NpyError::Pickle => ErrorKind::Pickle { field: "npy".into() }.into(),
+            other => Error::decode("npy", other),
+        })
+    }
+
+    pub(crate) fn read_npy(file: &Bytes) -> Result<Self, NpyError> {
         let NpyView { dtype, big_endian, fortran, shape, data } = NpyView::new(file)?;
         let mut data = file.slice_ref(data);
         if big_endian {
@@ -158,7 +167,7 @@ mod tests {
     }
 
     fn read(header: &str, data: &[u8]) -> Result<Array, NpyError> {
-        Array::from_npy(&file(header, data))
+        Array::read_npy(&file(header, data))
     }
 
     #[test]
@@ -177,21 +186,21 @@ mod tests {
 
     #[test]
     fn versions_and_headers() {
-        assert_eq!(Array::from_npy(&Bytes::from_static(b"PK")), Err(NpyError::Magic));
-        assert_eq!(Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x01")), Err(NpyError::Truncated));
-        assert_eq!(Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x01\x01")), Err(NpyError::Version(1, 1)));
+        assert_eq!(Array::read_npy(&Bytes::from_static(b"PK")), Err(NpyError::Magic));
+        assert_eq!(Array::read_npy(&Bytes::from_static(b"\x93NUMPY\x01")), Err(NpyError::Truncated));
+        assert_eq!(Array::read_npy(&Bytes::from_static(b"\x93NUMPY\x01\x01")), Err(NpyError::Version(1, 1)));
         assert_eq!(
-            Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x04\0\0\0")),
+            Array::read_npy(&Bytes::from_static(b"\x93NUMPY\x04\0\0\0")),
             Err(NpyError::Version(4, 0))
         );
         assert_eq!(
-            Array::from_npy(&Bytes::from_static(b"\x93NUMPY\x02\0\xff\xff\xff\xff")),
+            Array::read_npy(&Bytes::from_static(b"\x93NUMPY\x02\0\xff\xff\xff\xff")),
             Err(NpyError::HeaderTooLarge(u32::MAX.into()))
         );
         let header = b"{'descr': '|u1', 'fortran_order': False, 'shape': ()}";
         for version in [2, 3] {
             let file = [MAGIC, &[version, 0], &[53, 0, 0, 0], &header[..], b"x"].concat();
-            assert_eq!(Array::from_npy(&file.into()).unwrap().data(), "x");
+            assert_eq!(Array::read_npy(&file.into()).unwrap().data(), "x");
         }
     }
 
@@ -222,13 +231,13 @@ mod tests {
             let array = Array::from_vec(axes, elements).unwrap();
             let file = array.to_npy();
             prop_assert_eq!((file.len() - array.size()) % ALIGN, 0);
-            prop_assert_eq!(Array::from_npy(&file).unwrap(), array);
+            prop_assert_eq!(Array::read_npy(&file).unwrap(), array);
         }
 
         #[test]
         fn no_bytes_make_it_panic(bytes: Vec<u8>) {
-            let _ = Array::from_npy(&bytes.clone().into());
-            let _ = Array::from_npy(&[MAGIC, &[1, 0], &bytes].concat().into());
+            let _ = Array::read_npy(&bytes.clone().into());
+            let _ = Array::read_npy(&[MAGIC, &[1, 0], &bytes].concat().into());
             let _ = read(&String::from_utf8_lossy(&bytes), &bytes);
         }
 
@@ -242,9 +251,9 @@ mod tests {
             for (at, byte) in damage {
                 file[at] = byte;
             }
-            let _ = Array::from_npy(&file.clone().into());
+            let _ = Array::read_npy(&file.clone().into());
             file.truncate(cut);
-            prop_assert!(Array::from_npy(&file.into()).is_err());
+            prop_assert!(Array::read_npy(&file.into()).is_err());
         }
     }
 }

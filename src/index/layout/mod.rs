@@ -52,18 +52,6 @@ struct ShapeRun {
     size: usize,
 }
 
-/// A field of a sample in its archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Member<'a> {
-    /// The name of the field.
-    pub field: &'a str,
-    /// The offset in the archive of the first byte of its content.
-    pub offset: u64,
-    /// The number of bytes.
-    pub size: u64,
-}
-
 impl ShardLayout {
     pub(super) fn samples(&self) -> u64 {
         self.offsets.len() as u64
@@ -94,13 +82,13 @@ impl ShardLayout {
         Some(sizes.iter().fold(0, |sum, size| sum.saturating_add(*size)))
     }
 
-    pub(super) fn members(&self, sample: u64) -> Option<impl Iterator<Item = Member<'_>>> {
+    pub(super) fn members(&self, sample: u64) -> Option<impl Iterator<Item = (&str, Range<u64>)>> {
         let (shape, sizes, mut at) = self.find(sample)?;
         Some(shape.members.iter().zip(sizes).map(move |(&(field, gap), &size)| {
             // All sums were checked when the layout was made.
             let offset = at.saturating_add(gap);
             at = padded(offset, size).unwrap_or(u64::MAX);
-            Member { field: self.fields.get(field).map_or("", |name| name), offset, size }
+            (self.fields.get(field).map_or("", |name| name), offset..offset.saturating_add(size))
         }))
     }
 
@@ -228,7 +216,8 @@ impl LayoutBuilder {
     }
 
     pub(super) fn push_outline(&mut self, sample: &SampleOutline) {
-        let members = sample.fields.iter().map(|(name, field)| (&**name, field.offset, field.size));
+        let members =
+            sample.fields.iter().map(|(name, field)| (&**name, field.start, field.end - field.start));
         self.push(sample.offset, members);
     }
 
@@ -291,7 +280,7 @@ mod tests {
             prop_assert_eq!(layout.samples(), samples.len() as u64);
             for (number, expected) in members.iter().enumerate() {
                 let found = layout.members(number as u64).unwrap();
-                let found: Vec<_> = found.map(|m| (m.field, m.offset, m.size)).collect();
+                let found: Vec<_> = found.map(|(field, at)| (field, at.start, at.end - at.start)).collect();
                 prop_assert_eq!(&found, expected);
                 let size = expected.iter().map(|member| member.2).sum();
                 prop_assert_eq!(layout.size_of(number as u64), Some(size));
@@ -341,7 +330,7 @@ mod tests {
             let document = LayoutDocument { seekable: true, fields, shapes, runs, sizes, crc32c: None };
             if let Ok(layout) = ShardLayout::try_from(document) {
                 for sample in 0..layout.samples() {
-                    prop_assert!(layout.members(sample).unwrap().all(|m| m.offset + m.size <= layout.end()));
+                    prop_assert!(layout.members(sample).unwrap().all(|(_, at)| at.end <= layout.end()));
                     prop_assert!(layout.size_of(sample).is_some());
                 }
             }

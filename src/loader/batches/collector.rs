@@ -5,11 +5,11 @@
 //!
 //! *One rule for failures.* Whatever fails is a failure of samples: of one that could not be read, mapped or
 //! written as a row ([`LoaderEvent::Fault`]), or of all samples of a batch that could not be made (a column's
-//! `finish`, or a clone that pads). The policy judges it here. Skipped, each of the samples is in the ledger.
-//! In any case the next samples of their streams take their places, so that no rank misses a step. An outage
-//! ends the run, also while a sample to pad with is read.
+//! `finish`, a clone that pads, or `map_batch`). The policy judges it here. Skipped, each of the samples is
+//! in the ledger. In any case the next samples of their streams take their places, so that no rank misses a
+//! step. An outage ends the run, also while a sample to pad with is read.
 
-use super::maker::BatchMaker;
+use super::maker::{BatchMaker, FinishBatch};
 use super::progress::{Place, RankProgress};
 use crate::adapters::{pad_to, reserve};
 use crate::collate::Step;
@@ -165,26 +165,37 @@ impl<R, B> BatchCollector<R, B> {
         {
             return self.end_with(error);
         }
-        match self.make_batch(rows, end) {
-            Ok((batch, items)) => {
-                self.failed_batches = 0;
+        // A function of the caller gets the batch with the state after it, and may fail.
+        let before = self.make.maps.then(|| self.progress.clone());
+        let error = match self.make_batch(rows, end) {
+            Ok((finish, items)) => {
                 self.progress.deliver(&places, end.next_number, self.make.pad.is_some());
                 let state = match self.state() {
                     Ok(state) => state,
                     Err(error) => return self.end_with(error),
                 };
                 let step = Step { valid, bucket: end.bucket, state: Some(state.clone()) };
-                let batch = (self.make.with_step)(batch, step);
-                self.outputs.push_back(Ok(RunOutput::Batch(batch, (items, self.progress.fill), state)));
+                match catch(|| finish(step)).and_then(|batch| batch) {
+                    Ok(batch) => {
+                        self.failed_batches = 0;
+                        let fill = self.progress.fill;
+                        return self.outputs.push_back(Ok(RunOutput::Batch(batch, (items, fill), state)));
+                    }
+                    Err(error) => error,
+                }
             }
-            Err(error) if valid == 0 => self.end_with(error),
-            Err(error) => {
-                let start = self.fail_batch(error, &places);
-                // Gaps of batches before it, which were left out because they had no item, stay gaps.
-                places.retain(|place| place.sequence_number < start);
-                self.places = places;
-            }
+            Err(error) => error,
+        };
+        if let Some(before) = before {
+            self.progress = before;
         }
+        if valid == 0 {
+            return self.end_with(error);
+        }
+        let start = self.fail_batch(error, &places);
+        // Gaps of batches before it, which were left out because they had no item, stay gaps.
+        places.retain(|place| place.sequence_number < start);
+        self.places = places;
     }
 
     /// The state after the last batch.
@@ -195,7 +206,7 @@ impl<R, B> BatchCollector<R, B> {
     }
 
     /// Pads and makes a batch, and returns its number of items. That calls the caller's own code.
-    fn make_batch(&self, mut rows: Vec<R>, end: BatchEnd) -> Result<(B, usize)> {
+    fn make_batch(&self, mut rows: Vec<R>, end: BatchEnd) -> Result<(FinishBatch<B>, usize)> {
         let valid = rows.len();
         let spare = self.spares.get(&end.bucket).and_then(Option::as_ref);
         let made = catch(|| {

@@ -18,11 +18,44 @@ pub(in crate::loader) struct BatchMaker<R, B> {
     pub(in crate::loader) blank: Option<BlankRow<R>>,
     /// Makes a batch of rows, of which the first ones (a number) are real, in this shape.
     pub(in crate::loader) batch: MakeBatch<R, B>,
-    pub(in crate::loader) with_step: fn(B, Step) -> B,
+    /// Whether [`FinishBatch`] calls a function of the caller.
+    pub(in crate::loader) maps: bool,
 }
 
 type BlankRow<R> = Arc<dyn Fn(Option<usize>) -> R + Send + Sync>;
-type MakeBatch<R, B> = Arc<dyn Fn(Vec<R>, usize, Option<usize>) -> Result<B> + Send + Sync>;
+type MakeBatch<R, B> = Arc<dyn Fn(Vec<R>, usize, Option<usize>) -> Result<FinishBatch<B>> + Send + Sync>;
+
+/// Finishes a batch with what it says of its step.
+pub(in crate::loader) type FinishBatch<B> = Box<dyn FnOnce(Step) -> Result<B>>;
+
+/// What is done with each batch, once it has its state.
+pub(in crate::loader) struct MapBatch<B, C> {
+    map: Arc<dyn Fn(B) -> Result<C> + Send + Sync>,
+    is_identity: bool,
+}
+
+impl<B: 'static> MapBatch<B, B> {
+    pub(in crate::loader) fn identity() -> Self {
+        MapBatch { map: Arc::new(Ok), is_identity: true }
+    }
+}
+
+impl<B: 'static, C: 'static> MapBatch<B, C> {
+    /// With another function after it.
+    pub(in crate::loader) fn then<D>(
+        self,
+        after: impl Fn(C) -> Result<D> + Send + Sync + 'static,
+    ) -> MapBatch<B, D> {
+        let map = self.map;
+        MapBatch { map: Arc::new(move |batch| after(map(batch)?)), is_identity: false }
+    }
+}
+
+impl<B, C> Clone for MapBatch<B, C> {
+    fn clone(&self) -> Self {
+        MapBatch { map: Arc::clone(&self.map), is_identity: self.is_identity }
+    }
+}
 
 impl<R, B> BatchMaker<R, B> {
     /// Bytes of the largest batch, if they are known before it is made.
@@ -33,31 +66,38 @@ impl<R, B> BatchMaker<R, B> {
 
     /// Whether making a batch calls the caller's code, so that it may fail.
     pub(in crate::loader) fn may_fail(&self) -> bool {
-        self.pad.is_some() || self.collators.iter().any(Collator::may_fail)
+        self.maps || self.pad.is_some() || self.collators.iter().any(Collator::may_fail)
     }
 }
 
-impl<T: 'static> BatchMaker<T, Batch<T>> {
+impl<T: 'static, C: 'static> BatchMaker<T, C> {
     /// Batches that are lists of the items.
-    pub(in crate::loader) fn items(pad: PadFn<T>) -> Self {
-        BatchMaker {
-            collators: Arc::default(),
-            pad,
-            blank: None,
-            batch: Arc::new(|rows, _, _| Ok(Batch::from(rows))),
-            with_step: Batch::at,
-        }
+    pub(in crate::loader) fn items(pad: PadFn<T>, then: MapBatch<Batch<T>, C>) -> Self {
+        let MapBatch { map, is_identity } = then;
+        let batch = move |rows: Vec<T>, _, _| -> Result<FinishBatch<C>> {
+            let (batch, map) = (Batch::from(rows), Arc::clone(&map));
+            Ok(Box::new(move |step| map(batch.at(step))))
+        };
+        let (collators, blank, batch) = (Arc::default(), None, Arc::new(batch));
+        BatchMaker { collators, pad, blank, batch, maps: !is_identity }
     }
 }
 
-impl BatchMaker<Row, TensorBatch> {
+impl<C: 'static> BatchMaker<Row, C> {
     /// Batches of tensors of each shape. With `pads`, they are padded to their size.
-    pub(in crate::loader) fn tensors(collators: Arc<[Collator]>, pads: bool) -> Self {
+    pub(in crate::loader) fn tensors(
+        collators: Arc<[Collator]>,
+        pads: bool,
+        then: MapBatch<TensorBatch, C>,
+    ) -> Self {
         let (of_shapes, blanks) = (Arc::clone(&collators), Arc::clone(&collators));
-        let batch = move |rows, valid, bucket: Option<usize>| match of_shapes.get(bucket.unwrap_or_default())
-        {
-            Some(collator) => collator.batch(rows, valid),
-            None => Err(ErrorKind::Config("a batch has a shape without columns".into()).into()),
+        let MapBatch { map, is_identity } = then;
+        let batch = move |rows, valid, bucket: Option<usize>| -> Result<FinishBatch<C>> {
+            let Some(collator) = of_shapes.get(bucket.unwrap_or_default()) else {
+                return Err(ErrorKind::Config("a batch has a shape without columns".into()).into());
+            };
+            let (batch, map) = (collator.batch(rows, valid)?, Arc::clone(&map));
+            Ok(Box::new(move |step| map(batch.at(step))))
         };
         let blank = move |bucket: Option<usize>| {
             blanks.get(bucket.unwrap_or_default()).map_or_else(Row::default, Collator::blank_row)
@@ -67,7 +107,7 @@ impl BatchMaker<Row, TensorBatch> {
             pad: pads.then_some(Row::clone),
             blank: Some(Arc::new(blank)),
             batch: Arc::new(batch),
-            with_step: TensorBatch::at,
+            maps: !is_identity,
         }
     }
 }
@@ -79,7 +119,7 @@ impl<R, B> Clone for BatchMaker<R, B> {
             pad: self.pad,
             blank: self.blank.clone(),
             batch: Arc::clone(&self.batch),
-            with_step: self.with_step,
+            maps: self.maps,
         }
     }
 }

@@ -13,7 +13,7 @@ mod monitored;
 mod progress;
 
 pub(super) use collector::{BatchCollector, FirstRow, FoundRow, RunOutput};
-pub(super) use maker::BatchMaker;
+pub(super) use maker::{BatchMaker, MapBatch};
 pub(super) use monitored::MonitoredCollector;
 pub(super) use progress::{PromisedItems, RankProgress};
 

@@ -14,12 +14,13 @@ use crate::loader::start::{loader, write_rows};
 use crate::sample::Sample;
 use std::sync::Arc;
 
-impl LoaderBuilder<Sample, TensorBatch> {
+impl<C: Send + 'static> LoaderBuilder<Sample, TensorBatch, C> {
     /// Checks all options, and builds the loader.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with the bad option, and what to do.
-    pub fn build(self) -> Result<Loader<TensorBatch>> {
+    pub fn build(self) -> Result<Loader<C>> {
+        let then = self.map_batch.clone();
         let CheckedOptions { settings, stages, columns, .. } = self.checked()?;
         let seeds: Vec<u64> = settings.parts.iter().map(|part| part.dataset.seed()).collect();
         let shapes = settings.buckets.as_ref().map_or(1, |plan| plan.sizes.len());
@@ -36,7 +37,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
         let collators: Arc<[Collator]> =
             columns.into_iter().zip(sizes).map(|(columns, size)| Collator::new(columns, size)).collect();
         collators.iter().try_for_each(Collator::check)?;
-        let make = BatchMaker::tensors(Arc::clone(&collators), pads);
+        let make = BatchMaker::tensors(Arc::clone(&collators), pads, then);
         if stages.iter().any(|stages| stages.stream_stage.is_some()) {
             let located = stages.into_iter().map(|stages| Stages { locates: true, ..stages }).collect();
             let rows = SamplesToRows { collators, seeds: seeds.into() };
@@ -50,7 +51,7 @@ impl LoaderBuilder<Sample, TensorBatch> {
     }
 }
 
-impl<T: Clone + Send + 'static> LoaderBuilder<T> {
+impl<T: Clone + Send + 'static, C: Send + 'static> LoaderBuilder<T, Batch<T>, C> {
     /// Checks all options, and builds the loader. Put items that cannot be cloned, which [padding] needs,
     /// into an [`Arc`].
     ///
@@ -58,15 +59,16 @@ impl<T: Clone + Send + 'static> LoaderBuilder<T> {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with the bad option, and what to do.
-    pub fn build(self) -> Result<Loader<Batch<T>>> {
+    pub fn build(self) -> Result<Loader<C>> {
+        let then = self.map_batch.clone();
         let CheckedOptions { settings, stages, .. } = self.checked()?;
         let clone: fn(&T) -> T = T::clone;
         let pad = (settings.last == LastBatch::Pad).then_some(clone);
-        Ok(loader(settings, stages, None, ItemsAsRows, BatchMaker::items(pad)))
+        Ok(loader(settings, stages, None, ItemsAsRows, BatchMaker::items(pad, then)))
     }
 }
 
-impl<T, B> LoaderBuilder<T, B> {
+impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Checks the options.
     fn checked(self) -> Result<CheckedOptions<T>> {
         let RunOptions {

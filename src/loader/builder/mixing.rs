@@ -44,7 +44,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 }
 
 /// Options of a [mix](crate::Loader::mix), and of the datasets in it.
-impl<T, B> LoaderBuilder<T, B> {
+impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Names the dataset in a [mix](crate::Loader::mix), for a [restore onto another
     /// mixture](crate::Loader::restore_changed). The name is part of a state; the order does not depend on
     /// it, but on the number of the dataset in the mix.

@@ -2,13 +2,14 @@
 
 use super::LoaderBuilder;
 use crate::adapters::LastBatch;
+use crate::error::Result;
 use crate::loader::policy::OnError;
-use crate::loader::watch::Stall;
+use crate::loader::watch::Diagnosis;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Options. For a [mix](crate::Loader::mix), options of a stream are set for all of its datasets.
-impl<T, B> LoaderBuilder<T, B> {
+impl<T, B, C> LoaderBuilder<T, B, C> {
     /// Shuffles the samples of each stream in a buffer of `samples`, by the dataset's seed, the epoch and the
     /// stream. Default: 0, no shuffle.
     ///
@@ -71,6 +72,45 @@ impl<T, B> LoaderBuilder<T, B> {
     pub fn batch(mut self, size: usize) -> Self {
         self.options.batch = Some(size);
         self
+    }
+
+    /// Maps each batch to another one, or to anything else, on the thread that collects batches, ahead of the
+    /// trainer: to mix its pictures, or to convert it for a framework. Batches are mapped one after the
+    /// other; what can be done for each item alone is faster in a [`map`](LoaderBuilder::map) or a
+    /// [column](crate::collate::Columns::with_fn). It can be called several times. Stages on items come
+    /// before it; options may follow.
+    ///
+    /// The batch has the state after it already, and with it its [random
+    /// numbers](crate::collate::TensorBatch::rng). [`Batches::state`](crate::loader::Batches::state) is the
+    /// state whatever the function returns. If the function fails, or panics, all samples of the batch have
+    /// failed: [`on_error`](LoaderBuilder::on_error) applies, and the next samples are made into the batch of
+    /// this step.
+    ///
+    /// ```
+    /// use shardstream::prelude::*;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let mut writer = ShardWriter::builder(format!("{}/%d.tar", dir.path().display())).build()?;
+    /// # (0..6).try_for_each(|n| writer.write(&Sample::new(n.to_string()).with("cls", n)))?;
+    /// # let shards = ShardList::from_urls(writer.finish()?.into_iter().map(|shard| shard.url));
+    /// # let dataset = Dataset::builder(shards).build()?;
+    /// let loader = Loader::builder(dataset)
+    ///     .decode(Decoder::new())
+    ///     .map(|mut sample| sample.take::<i64>("cls"))
+    ///     .batch(3)
+    ///     .map_batch(|batch| Ok(batch.iter().sum::<i64>()))
+    ///     .build()?;
+    /// assert_eq!(loader.epoch(0).collect::<shardstream::Result<Vec<_>>>()?, [3, 12]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "collate_fn")]
+    pub fn map_batch<D>(self, f: impl Fn(C) -> Result<D> + Send + Sync + 'static) -> LoaderBuilder<T, B, D>
+    where
+        B: 'static,
+        C: 'static,
+    {
+        let LoaderBuilder { parts, options, map_batch } = self;
+        LoaderBuilder { parts, options, map_batch: map_batch.then(f) }
     }
 
     /// What happens to the last batches of an epoch. Default: [`LastBatch::Keep`].
@@ -185,9 +225,10 @@ impl<T, B> LoaderBuilder<T, B> {
         self
     }
 
-    /// Sets a callback for the [warning](LoaderBuilder::stall_after) of a long wait. It is called on a thread
+    /// Sets a callback for the [warning](LoaderBuilder::stall_after) of a long wait, which gets what the run
+    /// does or waits for at that time. It is called on a thread
     /// that serves all loaders of the process, and should return quickly.
-    pub fn on_stall(mut self, warn: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+    pub fn on_stall(mut self, warn: impl Fn(&Diagnosis) + Send + Sync + 'static) -> Self {
         self.options.on_stall.callback = Some(Arc::new(warn));
         self
     }

@@ -325,11 +325,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             }
         };
         let of = buckets.clone();
-        let measure = Arc::new(move |item: &T| {
-            let size = size(item)?;
-            let used = size.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64));
-            Ok((of.bucket_of(size)?, used))
-        });
+        let measure = Arc::new(move |item: &T| of.measure(size(item)?));
         let mut made = self.stages(|stages| stages.bucketed(Arc::clone(&plan), Arc::clone(&measure)));
         let plan: MakeBucketPlan = Arc::new(move |batch| buckets.plan(batch));
         made.parts.iter_mut().for_each(|(part, _)| part.buckets = Some(Arc::clone(&plan)));
@@ -337,7 +333,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     }
 
     /// Appends a stage to those of each dataset.
-    fn stages<U>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
+    fn stages<U: 'static>(self, with: impl Fn(Stages<T>) -> Stages<U>) -> LoaderBuilder<U> {
         let parts = self.parts.into_iter().map(|(part, stages)| (part, with(stages)));
         LoaderBuilder::of(parts.collect(), self.options)
     }

@@ -24,7 +24,7 @@ pub enum Limit {
     /// Parsing shards: decompression, tar and checks.
     Parse,
     /// The functions before the shuffle buffer: `filter` and `before_shuffle`.
-    Select,
+    Filter,
     /// Shuffle buffers.
     Shuffle,
     /// The stages of the loader: decoding, maps, augmentation, rows of tensors.
@@ -83,7 +83,7 @@ impl Limit {
             _ if time > work => wait,
             WorkKind::ReadFiles => Limit::Files,
             WorkKind::Parse => Limit::Parse,
-            WorkKind::Select => Limit::Select,
+            WorkKind::Filter => Limit::Filter,
             WorkKind::Shuffle => Limit::Shuffle,
             WorkKind::Map => Limit::Map,
         }
@@ -113,7 +113,7 @@ impl Limit {
                 "more cores, or more `threads` where their number is fixed; shards without compression, or \
                  with fewer and larger samples"
             }
-            Limit::Select => {
+            Limit::Filter => {
                 "more cores, or more `threads` where their number is fixed; keep the selection with an index \
                  (`AutoIndex::select`)"
             }
@@ -133,8 +133,8 @@ impl Limit {
                  stage, and cheaper functions behind it"
             }
             Limit::Collect => {
-                "larger batches; a cheaper `finish` of the columns; and if batches are lists, tensors by \
-                 `collate`, whose rows other threads write"
+                "larger batches; a cheaper `map_batch`, and a cheaper `finish` of the columns; and if \
+                 batches are lists, tensors by `collate`, whose rows other threads write"
             }
             Limit::Streams => "more `streams`, at least as many as `threads`; fewer threads do as well",
             Limit::SlowestStream => {
@@ -151,7 +151,7 @@ impl Limit {
             Limit::Network => "the network",
             Limit::Files => "local files",
             Limit::Parse => "parsing shards",
-            Limit::Select => "`filter`",
+            Limit::Filter => "`filter`",
             Limit::Shuffle => "the shuffle buffers",
             Limit::Map => "the stages of the loader (decode, map, …)",
             Limit::Stage => "a stage on the thread that collects batches",

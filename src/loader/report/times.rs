@@ -24,7 +24,7 @@ pub struct Times {
     pub parse: Duration,
     /// The workers ran the functions before the shuffle buffer.
     #[serde(serialize_with = "crate::seconds::serialize")]
-    pub select: Duration,
+    pub filter: Duration,
     /// The workers put samples into shuffle buffers.
     #[serde(serialize_with = "crate::seconds::serialize")]
     pub shuffle: Duration,
@@ -61,7 +61,7 @@ impl Times {
         [
             ("read files", self.read_files),
             ("parse", self.parse),
-            ("filter", self.select),
+            ("filter", self.filter),
             ("shuffle", self.shuffle),
             ("map", self.map),
             ("await bytes", self.await_bytes),
@@ -80,7 +80,7 @@ impl Times {
         Some(match activity {
             Activity::ReadFile => &mut self.read_files,
             Activity::Parse => &mut self.parse,
-            Activity::Select => &mut self.select,
+            Activity::Filter => &mut self.filter,
             Activity::Shuffle => &mut self.shuffle,
             Activity::Map => &mut self.map,
             Activity::AwaitBytes => &mut self.await_bytes,
@@ -110,7 +110,7 @@ impl Times {
         let all = [
             (WorkKind::ReadFiles, self.read_files),
             (WorkKind::Parse, self.parse),
-            (WorkKind::Select, self.select),
+            (WorkKind::Filter, self.filter),
             (WorkKind::Shuffle, self.shuffle),
             (WorkKind::Map, self.map),
         ];
@@ -119,7 +119,7 @@ impl Times {
 
     /// The time that the workers were busy.
     pub(in crate::loader) fn work(&self) -> Duration {
-        self.read_files + self.parse + self.select + self.shuffle + self.map
+        self.read_files + self.parse + self.filter + self.shuffle + self.map
     }
 }
 
@@ -128,7 +128,7 @@ impl Times {
 pub(super) enum WorkKind {
     ReadFiles,
     Parse,
-    Select,
+    Filter,
     Shuffle,
     Map,
 }

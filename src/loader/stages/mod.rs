@@ -5,7 +5,7 @@
 //! pipe            the stages on the threads: from a sample to any number of outputs
 //! stream_stage    the trait of a stage behind the threads
 //! stateful        a stage of any kind as a stream stage
-//! buckets         queues items until a step of their shape comes
+//! buckets         gives each step items of its shape
 //! rerun           a stage that cannot say what it needs is run again by a restore
 //! input_log       the oldest sample that is held: where a restore starts to read
 //! tagged_outputs  outputs one by one, each tagged with its place
@@ -25,7 +25,7 @@ pub(super) use tagged_outputs::{MappedInput, TaggedOutputs};
 
 use self::stream_stage::ErasedItem;
 use super::event::{StageInput, StreamStart};
-use crate::adapters::BucketPlan;
+use crate::adapters::{BucketPlan, Measured};
 use crate::collate::RowSlots;
 use crate::error::Result;
 use std::sync::Arc;
@@ -114,10 +114,10 @@ impl<T: 'static> Stages<T> {
     {
         let measured = self.map(Arc::new(move |item: T| {
             let (bucket, used) = measure(&item)?;
-            Ok(buckets::Measured { item, bucket, used })
+            Ok(Measured { item, bucket, used })
         }));
         let stream_stage = move |start: &StreamStart| -> Box<dyn StreamStage<T>> {
-            Box::new(buckets::BucketQueues::new(Arc::clone(&plan), start))
+            Box::new(buckets::BucketStage::new(Arc::clone(&plan), start))
         };
         let names = measured.names.clone();
         Stages { names, ..measured.with_stream_stage(String::new(), stream_stage) }

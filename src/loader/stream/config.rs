@@ -85,7 +85,7 @@ impl StreamConfig {
     /// The sample after selection, or none if it is dropped. A panic is an error of the sample.
     pub(super) fn select(&self, sample: Sample) -> Result<Option<Sample>> {
         let Some(select) = &self.select else { return Ok(Some(sample)) };
-        let _selecting = activity::during(Activity::Select);
+        let _filtering = activity::during(Activity::Filter);
         let (location, position) = (sample.location(), sample.position());
         let selected = catch(|| select(sample)).and_then(|selected| selected);
         match selected {

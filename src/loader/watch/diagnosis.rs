@@ -13,7 +13,8 @@ use std::time::Duration;
 /// [`Batches::diagnose`](crate::loader::Batches::diagnose) or a [`Reporter`](super::Reporter), also while the
 /// run hangs.
 ///
-/// Its `Display` starts with the cause of the wait, and has a line for each thread, stream and request.
+/// Its `Display` is such as `no batch for 30.0 s: …` with the cause of the wait, and has a line for each
+/// thread, stream and request. It implements `Serialize` of `serde`, with `threads` and `streams`.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Diagnosis {
@@ -25,9 +26,9 @@ pub struct Diagnosis {
     /// The cause of the wait, as a sentence.
     pub cause: String,
     /// The threads of the run.
-    pub threads: Vec<ThreadStatus>,
+    pub(in crate::loader) threads: Vec<ThreadStatus>,
     /// The streams of the run, by dataset and stream.
-    pub streams: Vec<StreamStatus>,
+    streams: Vec<StreamStatus>,
     /// The requests of the run's stores under way, the oldest first. Some may be of other runs.
     pub requests: Vec<RequestReport>,
     /// Whether this is a debug build in which the library itself is not optimised.
@@ -36,40 +37,38 @@ pub struct Diagnosis {
 
 /// What a thread of a run does.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct ThreadStatus {
+pub(in crate::loader) struct ThreadStatus {
     /// The thread's name.
-    pub name: String,
+    pub(in crate::loader) name: String,
     /// What it does.
-    pub activity: Activity,
+    activity: Activity,
     /// How long it has done that, accurate to about ten milliseconds.
     #[serde(serialize_with = "crate::seconds::serialize")]
-    pub time: Duration,
+    time: Duration,
     /// The number of the dataset that it works on or waits for.
-    pub dataset: Option<usize>,
+    dataset: Option<usize>,
     /// The number of the stream in that dataset.
-    pub stream: Option<usize>,
+    stream: Option<usize>,
     /// The number of the shard, while it maps a sample.
-    pub shard: Option<u64>,
+    shard: Option<u64>,
     /// The number of the sample in the shard, while it maps it.
-    pub sample: Option<u64>,
+    sample: Option<u64>,
 }
 
 /// What happens to a stream of a run, and where it is.
 #[derive(Debug, Clone, Serialize)]
-#[non_exhaustive]
-pub struct StreamStatus {
+struct StreamStatus {
     /// The number of the dataset, from 0.
-    pub dataset: usize,
+    dataset: usize,
     /// The number of the stream in the dataset.
-    pub stream: usize,
+    stream: usize,
     /// What happens to it.
-    pub status: StreamActivity,
+    status: StreamActivity,
     /// The shard that is being read; its URL is shown without secrets.
     #[serde(serialize_with = "shown")]
-    pub shard: Option<SecretUrl>,
+    shard: Option<SecretUrl>,
     /// Number of items that wait for their batch.
-    pub items: usize,
+    items: usize,
 }
 
 fn seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -82,9 +81,8 @@ fn shown<S: Serializer>(url: &Option<SecretUrl>, serializer: S) -> Result<S::Ok,
 
 /// What happens to a stream of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 #[serde(rename_all = "snake_case")]
-pub enum StreamActivity {
+enum StreamActivity {
     /// It is read when the trainer asks for a batch: there are no threads.
     OnDemand,
     /// A thread reads it.
@@ -243,12 +241,15 @@ fn describe_stream(diagnosis: &Diagnosis, number: Option<usize>) -> String {
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(waited) = self.waited {
+            write!(f, "no batch for {:.1} s: ", waited.as_secs_f64())?;
+        }
         f.write_str(&self.cause)?;
         if self.debug_build {
             write!(f, "\n  {DEBUG_BUILD}")?;
         }
-        if let Some(waited) = self.waited {
-            write!(f, "\n  batch {} has been waited for since {:.1} s", self.batches, waited.as_secs_f64())?;
+        if self.waited.is_some() {
+            write!(f, "\n  {} batches were returned before", self.batches)?;
         }
         for thread in &self.threads {
             write!(f, "\n  {}: {} since {:.1} s", thread.name, thread.activity, thread.time.as_secs_f64())?;

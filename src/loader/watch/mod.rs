@@ -23,9 +23,8 @@ mod stall;
 mod status;
 mod threads;
 
-pub use diagnosis::{Diagnosis, StreamActivity, StreamStatus, ThreadStatus};
+pub use diagnosis::Diagnosis;
 pub(super) use monitor::RunMonitor;
 pub use reporter::Reporter;
 pub(super) use stall::OnStall;
-pub use stall::Stall;
 pub(super) use status::{PoolStatus, Role, StreamId, StreamProgress, WorkDone};

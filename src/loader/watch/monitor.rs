@@ -3,7 +3,7 @@
 use super::consumed::Consumed;
 use super::diagnosis::{Diagnosis, diagnose};
 use super::sampler::{self, Sampled};
-use super::stall::{OnStall, Stall};
+use super::stall::OnStall;
 use super::status::{PoolStatus, Role, StreamId, ThreadSnapshot, WorkDone};
 use super::threads::WatchedThreads;
 use crate::activity::Activity;
@@ -280,7 +280,10 @@ impl RunMonitor {
             waited
         };
         if let Some(waited) = waited {
-            self.0.on_stall.warn(&Stall { waited, diagnosis: self.diagnose() });
+            let mut diagnosis = self.diagnose();
+            // The wait may have ended meanwhile.
+            diagnosis.waited.get_or_insert(waited);
+            self.0.on_stall.warn(&diagnosis);
         }
     }
 

@@ -1,4 +1,4 @@
-//! `Stall` and `OnStall`: the warning that the trainer has waited for long.
+//! `OnStall`: the warning that the trainer has waited for long.
 
 use super::diagnosis::Diagnosis;
 use crate::panic::catch;
@@ -8,25 +8,7 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A wait for a batch that is longer than [`stall_after`](crate::loader::LoaderBuilder::stall_after); passed
-/// to [`on_stall`](crate::loader::LoaderBuilder::on_stall).
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Stall {
-    /// The time that the trainer has waited so far.
-    pub waited: Duration,
-    /// What each thread, stream and request does or waits for.
-    pub diagnosis: Diagnosis,
-}
-
-/// Such as `no batch for 30.0 s: …`, followed by the [`Diagnosis`].
-impl fmt::Display for Stall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no batch for {:.1} s: {}", self.waited.as_secs_f64(), self.diagnosis)
-    }
-}
-
-type Callback = dyn Fn(&Stall) + Send + Sync;
+type Callback = dyn Fn(&Diagnosis) + Send + Sync;
 
 /// When to warn, and the callback.
 #[derive(Clone)]
@@ -49,14 +31,14 @@ impl OnStall {
 
     /// Logs the warning and calls the callback. Without a callback or a subscriber, writes it to standard
     /// error.
-    pub(super) fn warn(&self, stall: &Stall) {
-        log!(WARN, "the trainer waits for a batch", stall = stall);
+    pub(super) fn warn(&self, diagnosis: &Diagnosis) {
+        log!(WARN, "the trainer waits for a batch", stall = diagnosis);
         match &self.callback {
             // A panic of the callback must not end the warnings of other runs.
-            Some(callback) => drop(catch(|| callback(stall))),
+            Some(callback) => drop(catch(|| callback(diagnosis))),
             None if is_logged() => {}
             // Standard error may be closed.
-            None => drop(writeln!(io::stderr(), "shardstream: {stall}")),
+            None => drop(writeln!(io::stderr(), "shardstream: {diagnosis}")),
         }
     }
 }

@@ -13,7 +13,7 @@ fn too_large(limits: Limits, bytes: &[u8]) -> Vec<Result<Sample>> {
     let mut outlined = Vec::new();
     loop {
         match outline.next() {
-            Ok(Outlined::Sample(sample)) => outlined.push(sample.key.to_string()),
+            Ok(Parsed::Sample(sample)) => outlined.push(sample.key.to_string()),
             Err(error) => outlined.push(error.to_string()),
             Ok(_) => break,
         }
@@ -57,7 +57,7 @@ fn by_default_a_sample_has_up_to_a_gibibyte() {
             let name = format!("film.{at}");
             outline.push(raw(&header(&name, EntryType::Regular, size), b"").into());
             match outline.next() {
-                Ok(Outlined::NeedInput) => outline.skip_to(outline.wanted()),
+                Ok(Parsed::NeedInput) => outline.skip_to(outline.wanted()),
                 other => return other.map(drop),
             }
         }

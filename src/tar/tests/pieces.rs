@@ -3,6 +3,7 @@
 use super::properties::{built, chunks, members};
 use super::*;
 use proptest::prelude::*;
+use std::ops::Range;
 
 /// The outline, read in steps of these sizes, skipping unwanted bytes where `jumps` is true.
 fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<SampleOutline>>, bool) {
@@ -11,7 +12,7 @@ fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<Sample
     let (mut at, mut found) = (0, Vec::new());
     loop {
         match outline.next() {
-            Ok(Outlined::NeedInput) => {
+            Ok(Parsed::NeedInput) => {
                 if *jumps.next().unwrap() {
                     at = outline.wanted().min(bytes.len() as u64) as usize;
                     outline.skip_to(at as u64);
@@ -23,8 +24,8 @@ fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<Sample
                 }
                 at = end;
             }
-            Ok(Outlined::Sample(sample)) => found.push(Ok(sample)),
-            Ok(Outlined::End) => return (found, outline.seekable()),
+            Ok(Parsed::Sample(sample)) => found.push(Ok(sample)),
+            Ok(Parsed::End) => return (found, outline.seekable()),
             Err(error) => found.push(Err(error)),
         }
     }
@@ -33,8 +34,7 @@ fn outlined(bytes: &[u8], steps: &[usize], jumps: &[bool]) -> (Vec<Result<Sample
 /// The samples that an outline describes.
 fn filled(bytes: &[u8], found: &[Result<SampleOutline>]) -> Vec<String> {
     let sample = |outline: &SampleOutline| {
-        let content =
-            |field: &FieldOutline| &bytes[field.offset as usize..(field.offset + field.size) as usize];
+        let content = |field: &Range<u64>| &bytes[field.start as usize..field.end as usize];
         let fields: Vec<_> = outline.fields.iter().map(|(name, field)| (&**name, content(field))).collect();
         format!("{} {} {fields:?}", outline.number, outline.key)
     };

@@ -29,13 +29,13 @@ fn outlined(chunks: &[Bytes]) -> Vec<String> {
     let (mut chunks, mut found) = (chunks.iter(), Vec::new());
     loop {
         match outline.next() {
-            Ok(Outlined::Sample(sample)) => found.push(sample.key.to_string()),
+            Ok(Parsed::Sample(sample)) => found.push(sample.key.to_string()),
             Err(error) => found.push(error.to_string()),
-            Ok(Outlined::NeedInput) => match chunks.next() {
+            Ok(Parsed::NeedInput) => match chunks.next() {
                 Some(chunk) => outline.push(chunk.clone()),
                 None => outline.finish(),
             },
-            Ok(Outlined::End) => return found,
+            Ok(Parsed::End) => return found,
         }
     }
 }

@@ -31,13 +31,13 @@ fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, bool) {
     let mut found = Vec::new();
     loop {
         match outline.next() {
-            Ok(Outlined::Sample(sample)) => {
+            Ok(Parsed::Sample(sample)) => {
                 let fields: Vec<_> =
-                    sample.fields.iter().map(|(name, field)| (&**name, field.size)).collect();
+                    sample.fields.iter().map(|(name, field)| (&**name, field.end - field.start)).collect();
                 found.push(format!("{} {} {fields:?}", sample.number, sample.key));
             }
-            Ok(Outlined::End) => return (found, outline.seekable()),
-            Ok(Outlined::NeedInput) => unreachable!(),
+            Ok(Parsed::End) => return (found, outline.seekable()),
+            Ok(Parsed::NeedInput) => unreachable!(),
             Err(error) => found.push(error.to_string()),
         }
     }

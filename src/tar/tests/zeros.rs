@@ -55,7 +55,7 @@ fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
     let mut found = Vec::new();
     loop {
         match outline.next() {
-            Ok(Outlined::NeedInput) => {
+            Ok(Parsed::NeedInput) => {
                 let at = outline.wanted().min(bytes.len() as u64) as usize;
                 outline.skip_to(at as u64);
                 let end = bytes.len().min(at + 2 * BLOCK);
@@ -65,8 +65,8 @@ fn outlined(limits: Limits, bytes: &[u8]) -> (Vec<String>, Option<String>) {
                     outline.finish();
                 }
             }
-            Ok(Outlined::Sample(sample)) => found.push(format!("{} {}", sample.number, sample.key)),
-            Ok(Outlined::End) => return (found, None),
+            Ok(Parsed::Sample(sample)) => found.push(format!("{} {}", sample.number, sample.key)),
+            Ok(Parsed::End) => return (found, None),
             Err(error) => return (found, Some(format!("{error:?}"))),
         }
     }

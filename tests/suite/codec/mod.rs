@@ -9,7 +9,7 @@ mod npy;
 
 use bytes::Bytes;
 use serde_json::json;
-use shardstream::codec::{Array, DType, Decoder, Encoder, NpyError};
+use shardstream::codec::{Array, DType, Decoder, Encoder};
 use shardstream::{ErrorKind, Sample, Value};
 use std::error::Error as _;
 use std::path::{Path, PathBuf};

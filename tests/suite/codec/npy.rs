@@ -40,7 +40,7 @@ fn memory_orders_and_format_versions_decode_alike() {
 #[test]
 fn object_arrays_are_refused_as_pickles() {
     let file = read(&data("npy/pickle-objects.npy"));
-    assert_eq!(Array::from_npy(&file).unwrap_err(), NpyError::Pickle);
+    assert!(matches!(Array::from_npy(&file).unwrap_err().kind(), ErrorKind::Pickle { .. }));
     let error = Decoder::new().decode_field("a.npy", &file).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Pickle { field } if field == "a.npy"), "{error}");
 }
@@ -51,7 +51,9 @@ fn unsupported_dtypes_are_typed_errors() {
     assert_eq!(files.len(), 5);
     for path in files {
         let error = Array::from_npy(&read(&path)).unwrap_err();
-        assert!(matches!(error, NpyError::Unsupported(_)), "{}: {error}", path.display());
+        let is_decode = matches!(error.kind(), ErrorKind::Decode { .. });
+        let text = format!("{error:#}");
+        assert!(is_decode && text.contains(" are not supported: use bool"), "{}: {text}", path.display());
     }
 }
 

@@ -100,7 +100,8 @@ fn check(bytes: &[u8], index: &ShardIndex) {
         assert_eq!(index.size_of(number), Some(sample.size() as u64));
         let content = |offset: u64, size: u64| &bytes[offset as usize..(offset + size) as usize];
         let members = index.members(number).unwrap();
-        let members: Vec<_> = members.map(|m| (m.field.to_owned(), content(m.offset, m.size))).collect();
+        let members: Vec<_> =
+            members.map(|(field, at)| (field.to_owned(), content(at.start, at.end - at.start))).collect();
         let fields = sample.fields().map(|(name, value)| (name.to_owned(), &**value.as_bytes().unwrap()));
         assert_eq!(members, fields.collect::<Vec<_>>());
 

@@ -110,7 +110,7 @@ proptest! {
                 prop_assert_eq!(shard.size_of(number), Some(sample.size() as u64));
                 prop_assert_eq!(shard.checksum_of(number).is_some(), checksums);
                 let members = shard.members(number).unwrap();
-                let fields: Vec<_> = members.map(|member| member.field.to_owned()).collect();
+                let fields: Vec<_> = members.map(|(field, _)| field.to_owned()).collect();
                 prop_assert_eq!(fields, sample.fields().map(|(name, _)| name.to_owned()).collect::<Vec<_>>());
             }
         }
@@ -220,7 +220,7 @@ fn damage_in_one_range_ends_its_slice() {
     assert_eq!(whole.len(), 5);
     for (number, expected) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)] {
         let mut damaged = archive.clone();
-        damaged[shard.members(number).unwrap().last().unwrap().offset as usize] ^= 1;
+        damaged[shard.members(number).unwrap().last().unwrap().1.start as usize] ^= 1;
         noted.put(url, damaged);
         for streamed in [false, true] {
             let reader = dataset().read(0, 0);
@@ -248,7 +248,7 @@ fn damage_to_unselected_samples_costs_nothing() {
     let urls = ShardList::from_urls([url]);
     let builder = || Index::builder().store(noted.store()).checksums(true);
     let whole = builder().build(&urls).unwrap();
-    archive[whole.get(url).unwrap().members(1).unwrap().last().unwrap().offset as usize] ^= 1;
+    archive[whole.get(url).unwrap().members(1).unwrap().last().unwrap().1.start as usize] ^= 1;
     let index = builder().select("without the second", |sample| sample.key() != "0-1").build(&urls).unwrap();
     noted.put(url, archive);
     for (index, good, errors) in [(whole, 1, 1), (index, 2, 0)] {

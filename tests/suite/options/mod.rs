@@ -6,9 +6,10 @@ mod images;
 
 use bytes::Bytes;
 use shardstream::codec::DType;
+use shardstream::codec::Encoder;
 use shardstream::collate::{
-    ArrayColumn, Blob, Cell, Column, Columns, KeyColumn, Mixup, Optional, Output, PackedTokens, Ragged,
-    Scalar, Stack, Text, Tokens,
+    ArrayColumn, Blob, Cell, Column, Columns, Mixup, Optional, Origin, Output, PackedTokens, Ragged, Scalar,
+    Stack, Text, Tokens,
 };
 use shardstream::prelude::*;
 use shardstream::store::object_store::memory::InMemory;
@@ -83,7 +84,7 @@ fn bad_options_of_columns_are_errors() {
     column(number(""), &["the field"]);
     column(number("cls").default_value(300), &["`default_value`", "300 does not fit uint8"]);
     column(Optional::new(number("cls")), &["`Optional`", "leave `Optional` out"]);
-    column(Optional::new(KeyColumn::new()), &["`Optional`", "leave `Optional` out"]);
+    column(Optional::new(Origin::key()), &["`Optional`", "leave `Optional` out"]);
     column(Stack::new([""; 0], Scalar::<u8>::new), &["`Stack`", "at least one"]);
     column(Stack::new(["a", ""], Scalar::<u8>::new), &["the field"]);
     column(Stack::new(["a", "b"], number), &["`Stack`", "leave `Optional` out"]);

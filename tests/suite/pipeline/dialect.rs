@@ -3,7 +3,7 @@
 
 use super::{VersionedSource, number};
 use futures::StreamExt as _;
-use shardstream::adapters::{Fit, GroupBy, Pack, PackedRow};
+use shardstream::adapters::{Buckets, Fit, GroupBy, Pack, PackedRow};
 use shardstream::loader::LastBatch;
 use shardstream::prelude::*;
 use shardstream::{Error, Result};
@@ -89,6 +89,64 @@ fn stages_of_a_loader_are_those_of_a_pipeline() {
     same!(.map(numbers).stage("pairs", Pairs::default).batch(3));
 }
 
+#[test]
+fn batches_of_several_shapes_are_the_same_in_a_pipeline() {
+    let numbers = |sample: Sample| Ok(number(&sample));
+    let length = |number: &u64| Ok([1 + *number as usize % 9]);
+    let found = same!(.map(numbers).batch(3).buckets(Buckets::lengths([3, 9]).shares([1, 2]), length));
+    assert!(found.iter().any(|batch| batch.starts_with('1') || batch.starts_with('2')), "{found:?}");
+    same!(.map(numbers).batch(3).buckets(Buckets::lengths([9, 3]).look_ahead(2), length));
+    let several = || Buckets::lengths([2, 5, 9]).batches([4, 2, 1]).look_ahead(4);
+    same!(.map(numbers).batch(4).buckets(several(), length));
+    same!(.map(numbers).batch(2).buckets(Buckets::lengths([9]).look_ahead(1), length));
+    same!(.map(numbers).batch(4).buckets(Buckets::lengths([3, 9]), length).last_batch(LastBatch::Pad));
+}
+
+#[test]
+fn a_function_of_batches_is_the_same_in_a_pipeline() {
+    let numbers = |sample: Sample| Ok(number(&sample));
+    let sums = |batch: Batch<u64>| Ok(Batch::from(vec![batch.iter().sum::<u64>()]));
+    same!(.map(numbers).batch(4).map_batch(sums));
+    same!(.map(numbers).batch(4).last_batch(LastBatch::Pad).map_batch(sums).map_batch(Ok));
+}
+
+#[test]
+fn tensors_are_the_same_in_a_pipeline() {
+    let draws = |sample: &Sample, out: &mut [u64]| {
+        out[0] = sample.rng(5).below(1 << 40);
+        Ok(())
+    };
+    let columns = || Columns::new().with("cls", Scalar::<i64>::new("cls")).with_fn("random", [1], draws);
+    let tensors = |batch: TensorBatch| {
+        let bytes = ["cls", "random"].map(|name| batch[name].as_bytes().to_vec());
+        Ok(Batch::from(vec![(batch.bucket(), batch.valid(), bytes)]))
+    };
+    let found = same!(.shuffle(5).batch(4).collate(columns()).map_batch(tensors));
+    assert_eq!(found.len(), 7);
+    same!(.batch(4).last_batch(LastBatch::Pad).collate(columns()).map_batch(tensors));
+    same!(.batch(4).last_batch(LastBatch::Drop).collate(columns()).map_batch(tensors));
+    let length = |sample: &Sample| Ok([1 + number(sample) as usize % 9]);
+    let buckets = || Buckets::lengths([3, 9]);
+    same!(.batch(4).buckets(buckets(), length).collate_each([columns(), columns()]).map_batch(tensors));
+}
+
+/// Datasets of a mix have random numbers of their own; without them, the orders are the same.
+#[test]
+fn a_mix_is_the_same_in_a_pipeline() {
+    let source = VersionedSource::of(&[5, 9, 7, 4]);
+    let [first, second] = [11, 12].map(|seed| source.dataset(4).streams(1).seed(seed).build().unwrap());
+    let named = |name: &'static str| move |sample: Sample| Ok((name, number(&sample)));
+    for weights in [[1, 1], [3, 1], [2, 5]] {
+        let loaders = [(&first, "a", weights[0]), (&second, "b", weights[1])]
+            .map(|(dataset, name, weight)| Loader::builder(dataset.clone()).map(named(name)).weight(weight));
+        let loader = Loader::mix(loaders).batch(4).build().unwrap();
+        let pipelines = [(&first, "a", weights[0]), (&second, "b", weights[1])]
+            .map(|(dataset, name, weight)| dataset.samples(EPOCH).map(named(name)).weight(weight));
+        let mixed = Pipeline::mix(pipelines).batch(4);
+        assert_eq!(shown(loader.epoch(EPOCH).collect()), shown(mixed.collect()), "{weights:?}");
+    }
+}
+
 /// The samples of a dataset with one stream are shuffled by the same random numbers.
 #[test]
 fn a_shuffle_is_the_same_in_a_pipeline() {
@@ -141,4 +199,18 @@ fn bad_options_are_the_same_in_a_pipeline() {
     let pairs = || GroupBy::new(1, |sample: &Sample| Ok(number(sample))).max_waiting(0);
     refused!(.stage("pairs", pairs).batch(2));
     refused!(.rename([("a", "cls"), ("a", "bin")]).batch(2));
+    let size = |sample: &Sample| Ok([sample.size()]);
+    refused!(.batch(2).buckets(Buckets::lengths([]), size));
+    refused!(.batch(2).buckets(Buckets::lengths([4, 8]).shares([1, 0]), size));
+    refused!(.batch(2).buckets(Buckets::lengths([4, 8]), size).last_batch(LastBatch::Drop));
+    let columns = || Columns::new().with("n", Scalar::<i64>::new("cls"));
+    refused!(.batch(2).collate(columns().with("n", Scalar::<i64>::new("cls"))));
+    let numbers = |sample: Sample| Ok(number(&sample));
+    let weights = [70_000, 0].map(|weight| {
+        let loader = Loader::mix([Loader::builder(dataset()).map(numbers).weight(weight)]);
+        let mixed = Pipeline::mix([dataset().samples(EPOCH).map(numbers).weight(weight)]);
+        let built = loader.batch(2).build().map(drop).unwrap_err();
+        (built.to_string(), mixed.batch(2).next().unwrap().map(drop).unwrap_err().to_string())
+    });
+    assert!(weights.iter().all(|(built, first)| built == first), "{weights:?}");
 }

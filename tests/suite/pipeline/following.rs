@@ -8,6 +8,7 @@ use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt};
 use shardstream::Result;
 use shardstream::prelude::*;
+use shardstream::store::Budget;
 use shardstream::store::{GetOptions, GetResponse, Source};
 use std::sync::{Arc, Mutex};
 use std::thread;

@@ -8,8 +8,9 @@ use shardstream::adapters::GroupBy;
 use shardstream::collate::{Columns, Scalar, TensorBatch};
 use shardstream::loader::{Failures, LastBatch, OnError};
 use shardstream::prelude::*;
-use shardstream::tensor::{BatchMemory, Pinned};
+use shardstream::tensor::BatchMemory;
 use shardstream::{Error, ErrorKind};
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -63,7 +64,10 @@ impl Drop for Registered {
 struct Pins(PanicAt, AtomicUsize);
 
 impl BatchMemory for Pins {
-    fn pin(&self, _: &[u8]) -> std::result::Result<Pinned, Box<dyn std::error::Error + Send + Sync>> {
+    fn pin(
+        &self,
+        _: &[u8],
+    ) -> std::result::Result<Box<dyn Any + Send + Sync>, Box<dyn std::error::Error + Send + Sync>> {
         let before = self.1.fetch_add(1, Relaxed);
         let panics = matches!((self.0, before), (PanicAt::FirstPin, _) | (PanicAt::LaterPin, 2..));
         assert!(!panics, "pinning on purpose");

@@ -36,6 +36,11 @@ impl Fragile {
         assert!(!self.panics, "{what} on purpose");
         Err(Error::step(what.to_owned()))
     }
+
+    fn judge(self, numbers: &Tensor, valid: usize) -> Result<()> {
+        let numbers = &numbers.as_slice::<u64>()?[..valid];
+        if numbers.iter().any(|number| is_in(self.batches, *number)) { self.fails("a batch") } else { Ok(()) }
+    }
 }
 
 impl Column for Fragile {
@@ -54,10 +59,7 @@ impl Column for Fragile {
     }
 
     fn finish(&self, tensors: Vec<Tensor>, valid: usize) -> Result<Vec<Tensor>> {
-        let numbers = tensors[0].as_slice::<u64>()?;
-        if numbers[..valid].iter().any(|number| is_in(self.batches, *number)) {
-            self.fails("a batch")?;
-        }
+        self.judge(&tensors[0], valid)?;
         Ok(tensors)
     }
 }
@@ -84,6 +86,8 @@ struct Job {
     /// Samples that fail before they get to their batch.
     early: Class,
     column: Fragile,
+    /// Whether batches fail in `map_batch`, and not when the column finishes them.
+    maps: bool,
     last: LastBatch,
     batch: usize,
 }
@@ -99,7 +103,9 @@ impl Job {
             false => Ok(sample),
         };
         let samples = Loader::builder(dataset.build().unwrap()).shuffle(self.shuffle).map(fails);
-        let columns = || Columns::new().with("n", self.column);
+        let (column, maps) = (self.column, self.maps);
+        let finished = Fragile { batches: column.batches.filter(|_| !maps), ..column };
+        let columns = || Columns::new().with("n", finished);
         let loader = match self.behind {
             None => samples.collate(columns()),
             Some(Behind::Saving) => staged(samples).collate(columns()),
@@ -109,6 +115,15 @@ impl Job {
                 let length = |sample: &Sample| Ok([number(sample) as usize % 9]);
                 samples.buckets(buckets, length).collate_each([columns(), columns()])
             }
+        };
+        let loader = match maps {
+            true => loader.map_batch(move |batch| {
+                // The random numbers of a batch depend on its place in the job: they are there already.
+                assert!(batch.state().is_some());
+                column.judge(&batch["n"], batch.valid())?;
+                Ok(batch)
+            }),
+            false => loader,
         };
         let loader = loader.threads(threads);
         let policy = OnError::skip(Failures::all()).in_a_row(60);
@@ -175,7 +190,7 @@ fn jobs() -> impl Strategy<Value = Job> {
     let column = column.prop_map(|(rows, batches, panics, early)| (Fragile { rows, batches, panics }, early));
     let stages = vec![Behind::Saving, Behind::RunAgain, Behind::Buckets];
     let behind = prop::option::of(prop::sample::select(stages));
-    let flags = (behind, any::<bool>(), prop::sample::select(vec![0usize, 0, 3, 9]));
+    let flags = (behind, any::<bool>(), prop::sample::select(vec![0usize, 0, 3, 9]), any::<bool>());
     (
         prop::collection::vec(1usize..12, 4..9),
         streams,
@@ -184,10 +199,10 @@ fn jobs() -> impl Strategy<Value = Job> {
         prop::sample::select(vec![Keep, Drop, Pad, Repeat]),
         1usize..4,
     )
-        .prop_map(|(sizes, streams, (behind, indexed, shuffle), (column, early), last, rows)| {
+        .prop_map(|(sizes, streams, (behind, indexed, shuffle, maps), (column, early), last, rows)| {
             let last = if last == Repeat && (behind.is_some() || !indexed) { Drop } else { last };
             let last = if last == Drop && behind == Some(Behind::Buckets) { Keep } else { last };
-            Job { sizes, streams, shuffle, behind, indexed, early, column, last, batch: 4 * rows }
+            Job { sizes, streams, shuffle, behind, indexed, early, column, maps, last, batch: 4 * rows }
         })
 }
 
@@ -294,6 +309,30 @@ fn a_failed_batch_is_an_error_and_takes_no_step() {
         assert_eq!((found.len(), failed), (10, vec![1]), "{behind}");
         assert_eq!(batches.state().digest().samples(), 36, "{behind}");
         assert_eq!(batches.state().batches(), 9, "{behind}");
+    }
+}
+
+/// So is a batch for which the caller's function fails or panics, whatever it makes of the others.
+#[test]
+fn a_batch_that_cannot_be_mapped_has_failed() {
+    for threads in [0, 2] {
+        let items = numbers(VersionedSource::of(&[40]).dataset(1).build().unwrap()).threads(threads);
+        let sums = move |batch: Batch<u64>| {
+            assert!(threads == 0 || !batch.contains(&6), "6 on purpose");
+            if batch.contains(&6) { Err(Error::step("6")) } else { Ok(batch.iter().sum::<u64>()) }
+        };
+        let policy = OnError::skip(Failures::all());
+        let loader = items.batch(4).map_batch(sums).map_batch(|sum| Ok(sum.to_string()));
+        for loader in [loader.clone(), loader.on_error(policy)] {
+            let mut batches = loader.build().unwrap().epoch(0);
+            let found: Vec<_> = batches.by_ref().collect();
+            let failed: Vec<usize> = (0..found.len()).filter(|at| found[*at].is_err()).collect();
+            let skipped = batches.state().ledger().skipped();
+            assert_eq!((found.len(), failed), if skipped > 0 { (9, vec![]) } else { (10, vec![1]) });
+            assert!(skipped == 0 || skipped == 4, "{skipped}");
+            assert_eq!(found[0].as_deref().unwrap(), "6");
+            assert_eq!(batches.state().digest().samples(), 36);
+        }
     }
 }
 

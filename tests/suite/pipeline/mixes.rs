@@ -3,6 +3,7 @@
 use super::{all, good, next, number, rank, saved};
 use crate::support::Every;
 use crate::support::versioned_source::VersionedSource;
+use shardstream::adapters::random_mix;
 use shardstream::loader::{Batches, LoaderBuilder};
 use shardstream::prelude::*;
 use std::sync::Arc;

@@ -5,6 +5,7 @@ use crate::support::Every;
 use crate::support::versioned_source::counts;
 use proptest::prelude::*;
 use shardstream::adapters::{Buckets, Fit, GroupBy, IteratorExt, Pack, Partial, SavedStage, Stage};
+use shardstream::collate::Origin;
 use shardstream::loader::{Failures, LoaderBuilder, OnError};
 use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result, State};
@@ -477,7 +478,7 @@ fn tensors_have_the_shape_of_their_bucket() {
     let source = VersionedSource::of(&SIZES);
     let columns = |length: usize| {
         let columns = Columns::new().with("ids", Tokens::<u8>::new("ids", length).raw(DType::U8));
-        columns.with("at", PositionColumn::new())
+        columns.with("at", Origin::position())
     };
     let buckets = || Buckets::lengths([3, 8]).shares([1, 2]).batches([4, 2]);
     let loader = |threads, fails: u64| {

@@ -231,7 +231,9 @@ fn rows_behind_a_stage_are_written_by_the_threads_of_the_loader() {
         let mut known = HashSet::from([thread::current().name().unwrap().to_owned()]);
         while let Some(batch) = batches.next() {
             assert_eq!(batch.unwrap().len(), 24);
-            known.extend(batches.diagnose().threads.iter().map(|thread| thread.name.clone()));
+            let diagnosis = serde_json::to_value(batches.diagnose()).unwrap();
+            let threads = diagnosis["threads"].as_array().unwrap().iter();
+            known.extend(threads.map(|thread| thread["name"].as_str().unwrap().to_owned()));
         }
         let names = names.lock().unwrap();
         assert!(names.is_subset(&known), "{names:?} of {known:?}");

@@ -91,6 +91,7 @@ pub struct Cache(Arc<CacheState>);
 impl Cache {
     /// Returns a builder of a cache in `directory`, which is created if it does not exist. The directory
     /// should contain nothing else.
+    #[doc(alias = "new")]
     pub fn builder(directory: impl Into<PathBuf>) -> CacheBuilder {
         CacheBuilder {
             directory: directory.into(),

@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::data::tests::options;
     use shardstream::Topology;
+    use shardstream::codec::Encoder;
     use shardstream::prelude::*;
     use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use crate::store::conformance::small_ranges;
 use crate::support::{archive, content, noise};
 use shardstream::dataset::DatasetBuilder;
 use shardstream::prelude::*;
-use shardstream::store::{Budget, CacheBuilder, RequestReport, Store, StoreReport};
+use shardstream::store::{Budget, Cache, CacheBuilder, RequestReport, Store, StoreReport};
 use shardstream::{Index, Result, ShardList};
 use std::ops::Range;
 use std::sync::Arc;

@@ -55,9 +55,9 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
             if sample % 4096 == 0 {
                 context.interrupt.check()?;
             }
-            for member in shard.members(sample).into_iter().flatten() {
-                if !document.fields.contains(member.field) {
-                    document.fields.insert(member.field.to_owned());
+            for (field, _) in shard.members(sample).into_iter().flatten() {
+                if !document.fields.contains(field) {
+                    document.fields.insert(field.to_owned());
                 }
             }
         }
