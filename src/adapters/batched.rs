@@ -2,6 +2,7 @@
 
 use super::shaped_items::ShapedItems;
 use super::{Batch, Buckets, LastBatch, NOT_DROPPED, Pipeline, Stage, Staged, reserve};
+use crate::collate::Step;
 use crate::{ErrorKind, Result};
 use std::fmt;
 
@@ -45,12 +46,15 @@ impl<T> Batched<T> {
 
     /// The items as a batch, which is padded if that is wanted.
     fn take(&mut self) -> Batch<T> {
-        let mut batch = Batch::from(std::mem::take(&mut self.items));
+        let items = std::mem::take(&mut self.items);
+        let mut step = Step::of(items.len());
         let mut size = self.size;
         if let Some(Ok(shaped)) = &self.shaped {
             let (bucket, of_shape) = shaped.shape();
-            (batch, size) = (batch.in_bucket(Some(bucket)), of_shape);
+            step.bucket = Some(bucket);
+            size = of_shape;
         }
+        let mut batch = Batch::from(items).at(step);
         if let (LastBatch::Pad, Some(clone)) = (self.last, self.clone) {
             batch.pad(size, clone);
         }

@@ -1,7 +1,7 @@
 //! `collate`: makes tensors of batches of samples.
 
 use super::{Batch, Pipeline, Stage, Staged};
-use crate::collate::{Collator, Columns, TensorBatch};
+use crate::collate::{Collator, Columns, Step, TensorBatch};
 use crate::{ErrorKind, Result, Sample};
 
 /// The stage of [`collate`](Pipeline::collate).
@@ -76,7 +76,8 @@ impl Collated {
                 outgrown.insert(larger)
             }
         };
-        Ok(collator.collate(batch, batch.valid(), self.seed)?.in_bucket(bucket))
+        let tensors = collator.collate(batch, batch.valid(), self.seed)?;
+        Ok(tensors.at(Step { bucket, ..Step::of(batch.valid()) }))
     }
 }
 

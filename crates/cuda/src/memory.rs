@@ -2,7 +2,8 @@
 
 use crate::device::CudaDevice;
 use crate::driver::Registration;
-use shardstream::tensor::{BatchMemory, Pinned};
+use shardstream::tensor::BatchMemory;
+use std::any::Any;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -45,7 +46,7 @@ impl PinnedMemory {
 }
 
 impl BatchMemory for PinnedMemory {
-    fn pin(&self, memory: &[u8]) -> Result<Pinned, Box<dyn Error + Send + Sync>> {
+    fn pin(&self, memory: &[u8]) -> Result<Box<dyn Any + Send + Sync>, Box<dyn Error + Send + Sync>> {
         let registration = self.device.context().register(memory, self.bytes())?;
         let bytes = registration.bytes;
         self.pinned.fetch_add(bytes, Relaxed);
