@@ -4,10 +4,12 @@
 use super::event::Event;
 use super::plugin::tests::fake_plugin;
 use super::{Buffer, Client, CompileOptions, PjrtError, Plugin, Signature, Spec, sys};
+use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::thread::ThreadId;
 
 type Answer = *mut sys::PJRT_Error;
 
@@ -253,6 +255,41 @@ fn memory_stays_where_nobody_says_when_the_transfer_ends() {
     let result = client.upload_bytes(bytes::Bytes::from_owner(Told(sender, false)), &[2], 0);
     assert!(matches!(result, Err(PjrtError::Nothing { call: "PJRT_Client_BufferFromHostBuffer" })));
     assert!(told.try_recv().is_err());
+}
+
+/// A callback that the plugin has not called yet, with its argument.
+static LATE: Mutex<Option<(unsafe extern "C" fn(Answer, *mut c_void), usize)>> = Mutex::new(None);
+/// Reports on which thread a client was closed.
+static CLOSED: Mutex<Option<Sender<ThreadId>>> = Mutex::new(None);
+
+#[test]
+fn the_end_of_a_transfer_closes_no_client_on_the_thread_of_the_plugin() {
+    let client = open(|api| {
+        api.PJRT_Event_OnReady = answer!(PJRT_Event_OnReady_Args, |args| {
+            *LATE.lock().unwrap() = Some((args.callback.unwrap(), args.user_arg.expose_provenance()));
+        });
+        api.PJRT_Client_Destroy = answer!(PJRT_Client_Destroy_Args, |_args| {
+            let closed = CLOSED.lock().unwrap().take().unwrap();
+            closed.send(std::thread::current().id()).unwrap();
+        });
+    });
+    let (sender, closed) = channel();
+    *CLOSED.lock().unwrap() = Some(sender);
+
+    /// Memory that is mapped for a client keeps it.
+    struct Slab(#[allow(dead_code)] Client);
+    impl AsRef<[u8]> for Slab {
+        fn as_ref(&self) -> &[u8] {
+            &[1, 2]
+        }
+    }
+    let array = client.upload_bytes(bytes::Bytes::from_owner(Slab(client.clone())), &[2], 0).unwrap();
+    drop((array, client));
+    assert!(closed.try_recv().is_err(), "the slab has the last reference");
+    let (callback, kept) = LATE.lock().unwrap().take().unwrap();
+    // SAFETY: the callback's own argument, once.
+    unsafe { callback(null_mut(), std::ptr::with_exposed_provenance_mut(kept)) };
+    assert_ne!(closed.recv().unwrap(), std::thread::current().id());
 }
 
 /// Address and length of each mapping.
