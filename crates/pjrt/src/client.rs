@@ -13,7 +13,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 
-/// The devices that a plugin drives. Clones share them; dropping the last one closes them.
+/// The devices that a plugin drives. Clones share them; dropping the last one closes them, as soon as no
+/// transfer to them is under way.
 ///
 /// In a job of several processes, as on a TPU slice of several hosts, each process sees the devices of all,
 /// and uploads data to its own: the *local* ones. Both are numbered from 0, in the order of their ids.
@@ -77,8 +78,8 @@ impl Drop for ClientInner {
         if !in_callback() {
             return drop(open);
         }
-        // The memory of a batch may hold the last reference, and a thread of the plugin drops it when the
-        // transfer has ended. Closing a client ends these threads, and none can wait for its own end.
+        // A transfer holds the last reference, and a thread of the plugin drops it at the transfer's end.
+        // Closing a client ends these threads, and none can wait for its own end.
         let open = ManuallyDrop::new(open);
         let close = move || drop(ManuallyDrop::into_inner(open));
         // Without a new thread the client stays open.
