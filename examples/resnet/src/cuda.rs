@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The plugin and NVIDIA's libraries, in the versions that `pip install jax-cuda12-plugin[with-cuda]` chose
-/// on the day they were pinned. The plugin finds the libraries, `ptxas` and `libdevice` relative to its own
-/// path, at `../../nvidia`.
+/// The plugin that is downloaded where python3 has none, and NVIDIA's libraries, in the versions that `pip
+/// install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the libraries,
+/// `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
 pub const WHEELS: WheelSet<'_> = WheelSet {
     name: "jax-cuda12-pjrt-0.10.2",
     wheels: &PINS,
