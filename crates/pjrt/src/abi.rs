@@ -145,7 +145,7 @@ pub(super) fn non_null<T>(pointer: *mut T, call: &'static str) -> Result<NonNull
 }
 
 /// The code of a StableHLO program, followed by a zero byte that is not counted: MLIR's parser of text reads
-/// the byte after the code, and goes on if it is not zero.
+/// the byte after the code, and reads on if it is not zero.
 pub(super) struct ProgramCode(Vec<u8>);
 
 impl ProgramCode {

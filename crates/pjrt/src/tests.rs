@@ -169,7 +169,7 @@ fn a_zero_follows_the_code_of_a_program() {
         });
     });
     let options = CompileOptions { replicas: 1, partitions: 4 };
-    // The caller's text goes on behind the code.
+    // The caller's text continues after the code.
     client.compile(&b"function"[..4], Signature::default(), &options).unwrap();
 }
 
