@@ -74,6 +74,7 @@ c_structs!(
     PJRT_Buffer_ElementType_Args,
     PJRT_Buffer_MemoryLayout,
     PJRT_Buffer_MemoryLayout_Tiled,
+    PJRT_Buffer_ReadyEvent_Args,
     PJRT_Buffer_ToHostBuffer_Args,
     PJRT_Buffer_UnsafePointer_Args,
     PJRT_Client_AddressableDevices_Args,
@@ -143,15 +144,26 @@ pub(super) fn non_null<T>(pointer: *mut T, call: &'static str) -> Result<NonNull
     NonNull::new(pointer).ok_or(PjrtError::Nothing { call })
 }
 
-/// A StableHLO program; `code` must outlive every use of the result.
-pub(super) fn program(code: &[u8]) -> Padded<sys::PJRT_Program> {
-    const FORMAT: &[u8] = b"mlir";
-    args!(PJRT_Program {
-        code: code.as_ptr().cast::<c_char>().cast_mut(), // only read
-        code_size: code.len(),
-        format: FORMAT.as_ptr().cast(),
-        format_size: FORMAT.len(),
-    })
+/// The code of a StableHLO program, followed by a zero byte that is not counted: MLIR's parser of text reads
+/// the byte after the code, and reads on if it is not zero.
+pub(super) struct ProgramCode(Vec<u8>);
+
+impl ProgramCode {
+    /// Copies the code.
+    pub(super) fn new(code: &[u8]) -> Self {
+        Self([code, &[0]].concat())
+    }
+
+    /// The program, which the code must outlive.
+    pub(super) fn program(&self) -> Padded<sys::PJRT_Program> {
+        const FORMAT: &[u8] = b"mlir";
+        args!(PJRT_Program {
+            code: self.0.as_ptr().cast::<c_char>().cast_mut(), // only read
+            code_size: self.0.len() - 1,
+            format: FORMAT.as_ptr().cast(),
+            format_size: FORMAT.len(),
+        })
+    }
 }
 
 /// Copies a text of the plugin.

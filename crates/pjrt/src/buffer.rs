@@ -161,6 +161,25 @@ impl Handle {
         Ok(Self { client: client.clone(), buffer: non_null(buffer, call)? })
     }
 
+    /// Keeps the client open until the array is complete, or has failed: a plugin whose client is closed
+    /// during a transfer may drop it, and with it the memory that it reads.
+    pub(super) fn keep_client(&self) {
+        let plugin = self.client.plugin();
+        let mut args = args!(PJRT_Buffer_ReadyEvent_Args { buffer: self.buffer.as_ptr() });
+        // SAFETY: the buffer is alive; the event is handed over.
+        let event = unsafe {
+            match call!(plugin, PJRT_Buffer_ReadyEvent, args) {
+                Ok(()) => Event::from_raw(plugin, args.event),
+                // A plugin without such events has its other means.
+                Err(_) => None,
+            }
+        };
+        if let Some(event) = event {
+            // Without a callback, the transfer has been waited for.
+            let _ = event.keep(self.client.clone());
+        }
+    }
+
     /// Asks the plugin for type and dimensions.
     pub(super) fn spec(&self) -> Result<Spec, PjrtError> {
         let plugin = self.client.plugin();

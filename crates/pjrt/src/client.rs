@@ -3,14 +3,18 @@
 use super::abi::{non_null, slice, text};
 use super::compile_options::{CompileOptions, Span};
 use super::error::PjrtError;
+use super::event::in_callback;
 use super::key_values::{CallbackStore, KeyValues};
 use super::{Plugin, PluginOption, sys};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::thread;
 
-/// The devices that a plugin drives. Clones share them; dropping the last one closes them.
+/// The devices that a plugin drives. Clones share them; dropping the last one closes them, as soon as no
+/// transfer to them is under way.
 ///
 /// In a job of several processes, as on a TPU slice of several hosts, each process sees the devices of all,
 /// and uploads data to its own: the *local* ones. Both are numbered from 0, in the order of their ids.
@@ -18,12 +22,17 @@ use std::sync::Arc;
 pub struct Client(Arc<ClientInner>);
 
 struct ClientInner {
-    plugin: Plugin,
-    client: NonNull<sys::PJRT_Client>,
+    open: ManuallyDrop<OpenClient>,
     /// The devices of the whole job.
     devices: Vec<Device>,
     /// The devices of this process.
     local: Vec<Device>,
+}
+
+/// The plugin's handle of a client; dropping it closes the devices.
+struct OpenClient {
+    plugin: Plugin,
+    client: NonNull<sys::PJRT_Client>,
     /// Connects the plugin with the other processes, as long as the client lives.
     _store: Option<Box<CallbackStore>>,
 }
@@ -44,17 +53,37 @@ pub(super) struct Device {
     pub(super) process: i32,
 }
 
-// SAFETY: clients and devices may be used from any thread at once (the API's contract); the pointers are
-// constant and live until the client is destroyed in `drop`.
+// SAFETY: clients may be used from any thread at once (the API's contract); the pointer is constant and lives
+// until the client is destroyed in `drop`.
+unsafe impl Send for OpenClient {}
+// SAFETY: as above.
+unsafe impl Sync for OpenClient {}
+// SAFETY: as above, and the devices live as long as the client.
 unsafe impl Send for ClientInner {}
 // SAFETY: as above.
 unsafe impl Sync for ClientInner {}
 
-impl Drop for ClientInner {
+impl Drop for OpenClient {
     fn drop(&mut self) {
         let mut args = args!(PJRT_Client_Destroy_Args { client: self.client.as_ptr() });
-        // SAFETY: buffers and executables hold a clone of the `Arc`, so none is left.
+        // SAFETY: buffers and executables hold a clone of the client's `Arc`, so none is left.
         let _ = unsafe { call!(self.plugin, PJRT_Client_Destroy, args) };
+    }
+}
+
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        // SAFETY: it is not used again.
+        let open = unsafe { ManuallyDrop::take(&mut self.open) };
+        if !in_callback() {
+            return drop(open);
+        }
+        // A transfer holds the last reference, and a thread of the plugin drops it at the transfer's end.
+        // Closing a client ends these threads, and none can wait for its own end.
+        let open = ManuallyDrop::new(open);
+        let close = move || drop(ManuallyDrop::into_inner(open));
+        // Without a new thread the client stays open.
+        let _ = thread::Builder::new().name("pjrt-close".into()).spawn(close);
     }
 }
 
@@ -106,7 +135,8 @@ impl Client {
                 });
             }
         };
-        let mut inner = ClientInner { plugin, client, devices: vec![], local: vec![], _store: store };
+        let open = ManuallyDrop::new(OpenClient { plugin, client, _store: store });
+        let mut inner = ClientInner { open, devices: vec![], local: vec![] };
         let mut local = args!(PJRT_Client_AddressableDevices_Args { client: client.as_ptr() });
         let mut all = args!(PJRT_Client_Devices_Args { client: client.as_ptr() });
         // SAFETY: the client is alive; the arrays belong to it and are read at once.
@@ -125,7 +155,7 @@ impl Client {
         let mut args = args!(PJRT_Client_PlatformName_Args { client: self.as_ptr() });
         // SAFETY: the client is alive, and so is its name.
         unsafe {
-            call!(self.0.plugin, PJRT_Client_PlatformName, args)?;
+            call!(self.0.open.plugin, PJRT_Client_PlatformName, args)?;
             Ok(text(args.platform_name, args.platform_name_size))
         }
     }
@@ -149,7 +179,7 @@ impl Client {
     pub fn process_index(&self) -> Result<usize, PjrtError> {
         let mut args = args!(PJRT_Client_ProcessIndex_Args { client: self.as_ptr() });
         // SAFETY: the client is alive.
-        unsafe { call!(self.0.plugin, PJRT_Client_ProcessIndex, args) }?;
+        unsafe { call!(self.0.open.plugin, PJRT_Client_ProcessIndex, args) }?;
         Ok(usize::try_from(args.process_index).unwrap_or(0))
     }
 
@@ -180,7 +210,7 @@ impl Client {
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::PJRT_Client {
-        self.0.client.as_ptr()
+        self.0.open.client.as_ptr()
     }
 
     /// A device of this process.
@@ -193,7 +223,7 @@ impl Client {
 
     /// The plugin that drives the devices.
     pub fn plugin(&self) -> Plugin {
-        self.0.plugin
+        self.0.open.plugin
     }
 
     pub(super) fn same(&self, other: &Self) -> bool {

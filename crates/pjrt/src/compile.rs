@@ -1,6 +1,6 @@
 //! Compiling for the devices of a client.
 
-use super::abi::{non_null, program};
+use super::abi::{ProgramCode, non_null};
 use super::client::Client;
 use super::compile_options::{CompileOptions, Span};
 use super::error::PjrtError;
@@ -41,7 +41,8 @@ impl Client {
         options: &CompileOptions,
     ) -> Result<Executable, PjrtError> {
         let (encoded, here) = self.encode(span, options)?;
-        let mut program = program(code);
+        let code = ProgramCode::new(code);
+        let mut program = code.program();
         let mut args = args!(PJRT_Client_Compile_Args {
             client: self.as_ptr(),
             program: program.as_mut_ptr(),

@@ -2,6 +2,7 @@
 
 use super::error::PjrtError;
 use super::{Plugin, sys};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -57,6 +58,15 @@ impl Event {
     }
 }
 
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is the plugin's, and drops what was [kept](Event::keep).
+pub(super) fn in_callback() -> bool {
+    IN_CALLBACK.get()
+}
+
 /// Drops what was [kept](Event::keep).
 ///
 /// # Safety
@@ -72,10 +82,12 @@ unsafe extern "C" fn drop_kept<T>(error: *mut sys::PJRT_Error, kept: *mut c_void
         }
         drop(kept.value);
     };
+    let before = IN_CALLBACK.replace(true);
     // A panic must not unwind into the caller, which is C++.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_all)) {
         std::mem::forget(panic);
     }
+    IN_CALLBACK.set(before);
 }
 
 impl Drop for Event {

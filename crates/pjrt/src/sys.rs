@@ -1018,6 +1018,14 @@ pub type PJRT_Buffer_Device =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_Device_Args) -> *mut PJRT_Error>;
 pub type PJRT_Buffer_Memory =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_Memory_Args) -> *mut PJRT_Error>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct PJRT_Buffer_ReadyEvent_Args {
+    pub struct_size: usize,
+    pub extension_start: *mut PJRT_Extension_Base,
+    pub buffer: *mut PJRT_Buffer,
+    pub event: *mut PJRT_Event,
+}
 pub type PJRT_Buffer_ReadyEvent =
     ::std::option::Option<unsafe extern "C" fn(args: *mut PJRT_Buffer_ReadyEvent_Args) -> *mut PJRT_Error>;
 #[repr(C)]
@@ -1265,7 +1273,6 @@ pub enum PJRT_Buffer_IsOnCpu_Args {}
 pub enum PJRT_Buffer_Memory_Args {}
 pub enum PJRT_Buffer_OnDeviceSizeInBytes_Args {}
 pub enum PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args {}
-pub enum PJRT_Buffer_ReadyEvent_Args {}
 pub enum PJRT_Buffer_UnpaddedDimensions_Args {}
 pub enum PJRT_Client_AddressableMemories_Args {}
 pub enum PJRT_Client_CreateAliasBuffer_Args {}

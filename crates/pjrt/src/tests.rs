@@ -4,10 +4,12 @@
 use super::event::Event;
 use super::plugin::tests::fake_plugin;
 use super::{Buffer, Client, CompileOptions, PjrtError, Plugin, Signature, Spec, sys};
+use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::thread::ThreadId;
 
 type Answer = *mut sys::PJRT_Error;
 
@@ -154,6 +156,24 @@ fn a_process_runs_its_part_of_a_program_that_spans_several() {
 }
 
 #[test]
+fn a_zero_follows_the_code_of_a_program() {
+    let client = open(|api| {
+        api.PJRT_Client_Compile = answer!(PJRT_Client_Compile_Args, |args| {
+            // SAFETY: the caller's arguments, and the zero, as MLIR's parser reads it.
+            let text = unsafe {
+                let program = &*args.program;
+                std::slice::from_raw_parts(program.code.cast::<u8>(), program.code_size + 1)
+            };
+            assert_eq!(text, b"func\0");
+            args.executable = NonNull::dangling().as_ptr();
+        });
+    });
+    let options = CompileOptions { replicas: 1, partitions: 4 };
+    // The caller's text continues after the code.
+    client.compile(&b"function"[..4], Signature::default(), &options).unwrap();
+}
+
+#[test]
 fn a_plugin_that_orders_the_devices_in_another_way_is_refused() {
     let client = open(|api| {
         api.PJRT_LoadedExecutable_AddressableDevices =
@@ -253,6 +273,42 @@ fn memory_stays_where_nobody_says_when_the_transfer_ends() {
     let result = client.upload_bytes(bytes::Bytes::from_owner(Told(sender, false)), &[2], 0);
     assert!(matches!(result, Err(PjrtError::Nothing { call: "PJRT_Client_BufferFromHostBuffer" })));
     assert!(told.try_recv().is_err());
+}
+
+type Callback = unsafe extern "C" fn(Answer, *mut c_void);
+/// The callbacks that the plugin has not called yet, with their arguments.
+static LATE: Mutex<Vec<(Callback, usize)>> = Mutex::new(Vec::new());
+/// Reports on which thread a client was closed.
+static CLOSED: Mutex<Option<Sender<ThreadId>>> = Mutex::new(None);
+
+#[test]
+fn a_client_is_closed_after_its_transfers_and_on_no_thread_of_the_plugin() {
+    let client = open(|api| {
+        api.PJRT_Event_OnReady = answer!(PJRT_Event_OnReady_Args, |args| {
+            LATE.lock().unwrap().push((args.callback.unwrap(), args.user_arg.expose_provenance()));
+        });
+        api.PJRT_Buffer_ReadyEvent = answer!(PJRT_Buffer_ReadyEvent_Args, |args| {
+            args.event = NonNull::dangling().as_ptr();
+        });
+        api.PJRT_Client_Destroy = answer!(PJRT_Client_Destroy_Args, |_args| {
+            let closed = CLOSED.lock().unwrap().take().unwrap();
+            closed.send(std::thread::current().id()).unwrap();
+        });
+    });
+    let (sender, closed) = channel();
+    *CLOSED.lock().unwrap() = Some(sender);
+
+    let array = client.upload_bytes(bytes::Bytes::from_static(&[1, 2]), &[2], 0).unwrap();
+    drop((array, client));
+    assert!(closed.try_recv().is_err(), "the transfer is under way");
+    let late = std::mem::take(&mut *LATE.lock().unwrap());
+    assert_eq!(late.len(), 2, "of the memory and of the array");
+    for (callback, kept) in late {
+        assert!(closed.try_recv().is_err(), "the transfer is under way");
+        // SAFETY: the callback's own argument, once.
+        unsafe { callback(null_mut(), std::ptr::with_exposed_provenance_mut(kept)) };
+    }
+    assert_ne!(closed.recv().unwrap(), std::thread::current().id());
 }
 
 /// Address and length of each mapping.

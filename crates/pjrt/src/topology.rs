@@ -1,6 +1,6 @@
 //! Compiles for devices that are not present.
 
-use super::abi::{non_null, program};
+use super::abi::{ProgramCode, non_null};
 use super::error::PjrtError;
 use super::{CompileOptions, Plugin, sys};
 use std::ptr::NonNull;
@@ -48,7 +48,8 @@ impl Plugin {
         let topology = TopologyHandle(self, non_null(args.topology, "PJRT_TopologyDescription_Create")?);
 
         let encoded = options.encode(&[]);
-        let mut program = program(code);
+        let code = ProgramCode::new(code);
+        let mut program = code.program();
         let mut args = args!(PJRT_Compile_Args {
             topology: topology.1.as_ptr(),
             program: program.as_mut_ptr(),

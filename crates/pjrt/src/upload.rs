@@ -38,7 +38,8 @@ impl Client {
         // that fails keeps no reference.
         let (handle, done) = unsafe { self.start(bytes.as_ptr().cast(), &spec, device, semantics) }?;
         match done {
-            Some(done) => done.keep(bytes)?,
+            // In this order: the memory may be mapped for the client.
+            Some(done) => done.keep((bytes, self.clone()))?,
             None => {
                 // Nobody says when the transfer ends, so its source must stay.
                 std::mem::forget(bytes);
@@ -74,7 +75,11 @@ impl Client {
         unsafe {
             call!(self.plugin(), PJRT_Client_BufferFromHostBuffer, args)?;
             let done = Event::from_raw(self.plugin(), args.done_with_host_buffer);
-            Ok((Handle::from_raw(self, args.buffer, CALL), done))
+            let handle = Handle::from_raw(self, args.buffer, CALL);
+            if let Ok(handle) = &handle {
+                handle.keep_client();
+            }
+            Ok((handle, done))
         }
     }
 }

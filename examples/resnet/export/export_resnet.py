@@ -93,6 +93,7 @@ CHECKED_IN = [
     Config("resnet50", batch=128, devices=16, dtype=BF16),
     Config("resnet50", batch=128, devices=32, dtype=BF16),
     Config("resnet50", size=224, classes=1000, batch=32),
+    Config("resnet50", size=224, classes=1000, batch=128, dtype=BF16),
     Config("resnet50", size=224, classes=1000, batch=128, devices=8, dtype=BF16),
     Config("resnet50", size=224, classes=1000, batch=128, devices=16, dtype=BF16),
     Config("resnet50", size=224, classes=1000, batch=128, devices=32, dtype=BF16),

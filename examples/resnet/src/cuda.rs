@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// The plugin and NVIDIA's libraries, in the versions that `pip install jax-cuda12-plugin[with-cuda]` chose
-/// on the day they were pinned. The plugin finds the libraries, `ptxas` and `libdevice` relative to its own
-/// path, at `../../nvidia`.
+/// The plugin that is downloaded where python3 has none, and NVIDIA's libraries, in the versions that `pip
+/// install jax-cuda12-plugin[with-cuda]` chose on the day they were pinned. The plugin finds the libraries,
+/// `ptxas` and `libdevice` relative to its own path, at `../../nvidia`.
 pub const WHEELS: WheelSet<'_> = WheelSet {
     name: "jax-cuda12-pjrt-0.10.2",
     wheels: &PINS,
@@ -121,6 +121,23 @@ pub struct Driver([u32; 3]);
 
 /// The oldest driver for CUDA 12, according to the release notes of its first version.
 pub const OLDEST_DRIVER: Driver = Driver([525, 60, 13]);
+
+/// The plugin in a package of python3, in any version: the C API is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PythonPackage {
+    /// The package.
+    pub name: &'static str,
+    /// The module below `jax_plugins` that contains the plugin.
+    pub module: &'static str,
+    /// The oldest driver for its CUDA, according to the release notes.
+    pub oldest_driver: Driver,
+}
+
+/// The packages of each CUDA, the newest first.
+pub const PYTHON_PACKAGES: [PythonPackage; 2] = [
+    PythonPackage { name: "jax-cuda13-pjrt", module: "xla_cuda13", oldest_driver: Driver([580, 65, 6]) },
+    PythonPackage { name: "jax-cuda12-pjrt", module: "xla_cuda12", oldest_driver: OLDEST_DRIVER },
+];
 
 impl FromStr for Driver {
     type Err = ();

@@ -34,6 +34,7 @@ built_in!(
     "resnet50-bf16-x16",
     "resnet50-bf16-x32",
     "resnet50-224",
+    "resnet50-224-bf16",
     "resnet50-224-bf16-x8",
     "resnet50-224-bf16-x16",
     "resnet50-224-bf16-x32"

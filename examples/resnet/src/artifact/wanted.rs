@@ -121,6 +121,10 @@ mod tests {
             (wanted(Some("resnet8"), None, Some(8)), "resnet8-x8"),
             (wanted(Some("resnet18"), None, Some(8)), "resnet18-bf16-x8"),
             (wanted(Some("resnet50"), Some(224), None), "resnet50-224"),
+            (
+                Wanted { dtype: Some(DType::Bfloat16), ..wanted(Some("resnet50"), Some(224), None) },
+                "resnet50-224-bf16",
+            ),
             (wanted(Some("resnet50"), Some(224), Some(8)), "resnet50-224-bf16-x8"),
             (wanted(Some("resnet50"), Some(32), Some(16)), "resnet50-bf16-x16"),
             (wanted(Some("resnet50"), Some(32), Some(32)), "resnet50-bf16-x32"),

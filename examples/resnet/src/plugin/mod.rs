@@ -158,17 +158,17 @@ fn has_numbered_file(dir: &Path, prefix: &str) -> bool {
     })
 }
 
-/// The CUDA plugin: python3's if it has the pinned version, else the cached or downloaded one. `proc` is
-/// `/proc`.
+/// The CUDA plugin: python3's if it has one, else the cached or downloaded one. `proc` is `/proc`.
 fn cuda_plugin(proc: &Path) -> Result<FoundPlugin, PluginError> {
     if !cuda::is_supported() {
         return Err(PluginError::CudaPlatform { platform: platform() });
     }
-    if let Some(found) = cuda::driver(proc).filter(|driver| *driver < cuda::OLDEST_DRIVER) {
+    let driver = cuda::driver(proc);
+    if let Some(found) = driver.filter(|driver| *driver < cuda::OLDEST_DRIVER) {
         return Err(PluginError::Driver { found });
     }
-    if let Some(path) = python_cuda() {
-        return Ok(FoundPlugin { path, how: "CUDA plugin of python3".into() });
+    if let Some(found) = python_cuda(run_python, driver) {
+        return Ok(found);
     }
     let cache = cache_dir()?;
     let path = tasks(|report| cuda::WHEELS.ensure(&cache, report))?;
@@ -227,22 +227,35 @@ fn python_libtpu() -> Option<PathBuf> {
     python_file(LOOK_UP, "libtpu.so")
 }
 
-/// The CUDA plugin of python3, if it has the pinned version and NVIDIA's libraries beside it.
-fn python_cuda() -> Option<PathBuf> {
-    const LOOK_UP: &str = "import importlib.util as u, importlib.metadata as m; \
-                           s = u.find_spec('jax_plugins.xla_cuda12'); \
-                           known = s and m.version('jax-cuda12-pjrt') == '0.10.2'; \
-                           print(next(iter(s.submodule_search_locations)) if known else '')";
-    let path = python_file(LOOK_UP, "xla_cuda_plugin.so")?;
-    path.ancestors().nth(3)?.join("nvidia/cudnn/lib").is_dir().then_some(path)
+/// The CUDA plugin of python3, with NVIDIA's libraries beside it: the newest that the driver can run.
+/// `python` returns the output of a line of Python.
+fn python_cuda(python: impl Fn(&str) -> Option<String>, driver: Option<cuda::Driver>) -> Option<FoundPlugin> {
+    let runs = |package: &&cuda::PythonPackage| driver.is_none_or(|driver| driver >= package.oldest_driver);
+    cuda::PYTHON_PACKAGES.iter().filter(runs).find_map(|cuda::PythonPackage { name, module, .. }| {
+        let look_up = format!(
+            "import importlib.util as u, importlib.metadata as m; s = u.find_spec('jax_plugins.{module}'); \
+             print(next(iter(s.submodule_search_locations))); print(m.version('{name}'))"
+        );
+        let output = python(&look_up)?;
+        let (folder, version) = output.trim().split_once('\n')?;
+        let path = Path::new(folder.trim()).join("xla_cuda_plugin.so");
+        let libraries = path.ancestors().nth(3)?.join("nvidia/cudnn/lib");
+        let how = format!("{name} {} of python3", version.trim()).into();
+        (path.is_file() && libraries.is_dir()).then_some(FoundPlugin { path, how })
+    })
 }
 
 /// A file in the folder that a line of Python prints.
 fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
-    let output = Command::new("python3").args(["-c", look_up]).output().ok()?;
-    let folder = String::from_utf8(output.stdout).ok()?;
+    let folder = run_python(look_up)?;
     let path = Path::new(folder.trim()).join(name);
     (!folder.trim().is_empty() && path.is_file()).then_some(path)
+}
+
+/// The output of a line of Python.
+fn run_python(line: &str) -> Option<String> {
+    let output = Command::new("python3").args(["-c", line]).output().ok()?;
+    String::from_utf8(output.stdout).ok()
 }
 
 #[cfg(test)]
@@ -305,6 +318,34 @@ mod tests {
         .unwrap();
         let error = cuda_plugin(proc.path()).unwrap_err().to_string();
         assert!(error.contains("470.256.02") && error.contains("525.60.13"), "{error}");
+    }
+
+    #[test]
+    fn the_newest_cuda_plugin_of_python_that_the_driver_runs_is_chosen() {
+        let dir = tempfile::tempdir().unwrap();
+        let module = |cuda: u32| dir.path().join(format!("jax_plugins/xla_cuda{cuda}"));
+        let python = |line: &str| {
+            let mut packages = [(12, "0.10.2"), (13, "0.11.2")].into_iter();
+            let (cuda, version) = packages.find(|(cuda, _)| line.contains(&format!("xla_cuda{cuda}")))?;
+            Some(format!("{}\n{version}\n", module(cuda).display()))
+        };
+        let found = |driver: &str| python_cuda(python, driver.parse().ok());
+        for cuda in [12, 13] {
+            std::fs::create_dir_all(module(cuda)).unwrap();
+            std::fs::write(module(cuda).join("xla_cuda_plugin.so"), "").unwrap();
+        }
+        assert_eq!(found("580.159.04"), None, "without NVIDIA's libraries");
+        std::fs::create_dir_all(dir.path().join("nvidia/cudnn/lib")).unwrap();
+        for (driver, cuda, how) in [
+            ("580.159.04", 13, "jax-cuda13-pjrt 0.11.2 of python3"),
+            ("535.183.01", 12, "jax-cuda12-pjrt 0.10.2 of python3"),
+            ("unknown", 13, "jax-cuda13-pjrt 0.11.2 of python3"),
+        ] {
+            let found = found(driver).unwrap();
+            assert_eq!((found.path, &*found.how), (module(cuda).join("xla_cuda_plugin.so"), how), "{driver}");
+        }
+        std::fs::remove_file(module(13).join("xla_cuda_plugin.so")).unwrap();
+        assert_eq!(found("580.159.04").unwrap().path, module(12).join("xla_cuda_plugin.so"));
     }
 
     #[test]
