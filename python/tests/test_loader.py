@@ -1,11 +1,13 @@
 """What a loader gives, and in which order."""
 
+import contextlib
 import gc
 import json
 import os
 import pickle
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -193,8 +195,20 @@ def test_columns_are_values():
 
 def threads():
     """The number of threads that belong to an iteration: others of the library are the process's."""
-    names = [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
-    return sum(name.startswith(("shardstream-map", "shardstream-pre")) for name in names)
+    found = 0
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/comm") as name:
+            found += name.read().startswith(("shardstream-map", "shardstream-pre"))
+    return found
+
+
+def ends(before):
+    """Whether all threads end but these. The system lists one that was joined for a moment longer."""
+    for _ in range(1000):
+        if threads() == before:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc")
@@ -207,14 +221,14 @@ def test_an_iterator_that_is_dropped_or_closed_ends_its_threads(labels):
             batch = next(batches)
             assert threads() > before
             del batches
-            assert threads() == before, "without the garbage collector"
+            assert ends(before), "without the garbage collector"
         for batch in labels():
             break
-        assert threads() == before
+        assert ends(before)
         batches = iter(labels(epochs=None))
         next(batches)
         batches.close()
-        assert threads() == before
+        assert ends(before)
     finally:
         gc.enable()
     assert numbers(batch) == list(range(8))
