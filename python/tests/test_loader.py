@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import io
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import time
 import numpy as np
 import pytest
 from conftest import labelled, numbers, write_shards
+from PIL import Image
 
 import shardstream
 
@@ -124,12 +126,8 @@ def test_a_list_of_paths_and_a_cache(tmp_path, shards):
 
 
 def test_pictures_are_cropped_and_normalised(tmp_path):
-    from io import BytesIO
-
-    from PIL import Image
-
     def picture(number):
-        file = BytesIO()
+        file = io.BytesIO()
         Image.new("RGB", (40, 30), (number, 100, 200)).save(file, "PNG")
         return {"png": file.getvalue(), "cls": str(number).encode()}
 
@@ -150,6 +148,66 @@ def test_pictures_are_cropped_and_normalised(tmp_path):
     assert batch["image"].shape == (8, 3, 16, 16) and batch["plain"].shape == (8, 30, 40, 3)
     assert batch["plain"].numpy()[5, 0, 0].tolist() == [5, 100, 200]
     assert np.allclose(batch["image"].numpy()[:, 1], (100 / 255 - 0.5) / 0.25, atol=1e-5)
+
+
+def test_every_column_and_transform_is_understood(tmp_path):
+    ss = shardstream
+    boxes = {"boxes": [[2, 2, 10, 10]], "labels": [7], "tokens": [1, 2, 3]}
+
+    def sample(number):
+        image, mask = io.BytesIO(), io.BytesIO()
+        Image.new("RGB", (20, 20), (number, 0, 0)).save(image, "PNG")
+        Image.new("L", (20, 20), number).save(mask, "PNG")
+        return {
+            "png": image.getvalue(),
+            "seg.png": mask.getvalue(),
+            "0.png": image.getvalue(),
+            "1.png": image.getvalue(),
+            "json": json.dumps(boxes).encode(),
+        }
+
+    shards = write_shards(tmp_path, map(sample, range(8)))
+    transforms = [
+        ss.Resize(18, max_size=30, filter="bicubic"),
+        ss.RandomCrop((16, 14), padding=(1, 2), pad_if_needed=True, fill=(1, 2, 3)),
+        ss.RandomResizedCrop(15),
+        ss.CenterCrop((12, 10)),
+        ss.RandomHorizontalFlip(0.3),
+        ss.ColorJitter(0.1, (0.5, 1.5), 0.2, (-0.1, 0.1)),
+        ss.RandomGrayscale(),
+        ss.RandomErasing(value="random"),
+        ss.RandomErasing(value=(1, 2, 3)),
+        ss.RandAugment(),
+        ss.TrivialAugmentWide(filter="bilinear"),
+        ss.Resize((8, 6)),
+    ]
+    found = ss.Boxes(field="json", at="/boxes", labels="json", labels_at="/labels", fixed=2)
+    crop = [ss.RandomCrop(16)]
+    columns = {
+        "augmented": ss.Image((8, 6), "png", transforms=transforms),
+        "boxed": ss.Image(
+            16, "png", transforms=crop, boxes=found, mask=ss.Mask(field="seg.png", dtype="int32")
+        ),
+        "alike": ss.Image(16, "png", transforms=crop, same_as="boxed", mode="l8", dtype="bfloat16"),
+        "many": ss.RaggedImages(ss.Image(20, "*.png"), max=2),
+        "packed": ss.PackedTokens("json", 4, 16, "int64", at="/tokens", pad=-1, drop_rest=True),
+        "where": ss.Position(),
+        "shard": ss.Shard(),
+        "views": ss.Stack(["0.png", "1.png"], ss.Image(20, "png"), independent=True),
+    }
+    options = {"index": ss.Index(at=tmp_path / "index.json", checksums=True), "checksums": True, "streams": 1}
+    limits = ss.Skip("damage", "decode", in_a_row=9, total=9, share=(0.5, 10), rest_of_shard=True)
+    loader = ss.Loader(shards, columns, 8, on_error=limits, cores=1, stall_after=9.5, **options)
+    batch = next(iter(loader))
+    assert batch["augmented"].shape == (8, 8, 6, 3)
+    assert batch["boxed.boxes"].shape == (8, 2, 4) and batch["boxed.labels"].numpy()[0].tolist()[:1] in (
+        [7],
+        [0],
+    )
+    assert batch["boxed.mask"].dtype == "int32" and batch["alike"].dtype == "bfloat16"
+    assert batch["many"].shape == (16, 20, 20, 3) and batch["views"].shape == (8, 2, 20, 20, 3)
+    assert batch["packed"].shape == (4, 16) and numbers(batch, "packed.dropped") == [0]
+    assert shardstream.strings(batch, "shard")[0].endswith("train-000000.tar")
 
 
 def test_a_bad_option_is_an_error_with_its_name(shards, tmp_path):
