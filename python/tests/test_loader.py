@@ -219,6 +219,8 @@ def test_a_bad_option_is_an_error_with_its_name(shards, tmp_path):
     error("batch", shards, {"label": "cls"}, 0)
     error("Scalar\\('jpg'\\)", shards, {"image": "jpg"}, 8)
     error('unknown dtype "int"', shards, {"label": shardstream.Scalar("cls", "int")}, 8)
+    error("`seed`: .*-1", shards, {"label": "cls"}, 8, seed=-1)
+    error("`last_batch`: .*`dorp`", shards, {"label": "cls"}, 8, last_batch="dorp")
     error("without `world`", shards, {"label": "cls"}, 8, rank=1)
     error("exclude each other", shards, {"x": shardstream.Tokens("json", 4, raw="int16", at="/tokens")}, 8)
     error("Skip", shards, {"label": "cls"}, 8, on_error=shardstream.Skip("everything"))
