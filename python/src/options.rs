@@ -95,10 +95,12 @@ struct SkipSpec {
 impl Options {
     /// Reads the document.
     pub(crate) fn parse(document: &str) -> Result<Self> {
-        serde_json::from_str(document).map_err(|error| {
-            // The place is one in a document that the caller has never seen.
-            let message = error.to_string();
-            config(message.split(" at line ").next().unwrap_or_default())
+        let mut document = serde_json::Deserializer::from_str(document);
+        serde_path_to_error::deserialize(&mut document).map_err(|error| {
+            // The line and the column are those of a document that the caller has never seen.
+            let message = error.inner().to_string();
+            let message = message.split(" at line ").next().unwrap_or_default();
+            config(format!("`{}`: {message}", error.path()))
         })
     }
 
