@@ -250,21 +250,22 @@ def plot_scaling(results, file):
     tasks = list(dict.fromkeys(task for task, _, _ in results))
     figure, axes = pyplot().subplots(1, len(tasks), figsize=(3.2 * len(tasks), 3.2), layout="constrained", squeeze=False)
     readers = list(dict.fromkeys(reader for _, _, reader in results))
+    labelled = {}
     for axis, task in zip(axes[0], tasks):
         for number, reader in enumerate(readers):
             points = sorted((count, run[0]) for (a, count, b), run in results.items() if (a, b) == (task, reader) and run)
             if not points:
                 continue
-            color = "#2a6f97" if reader in OURS else f"C{number}"
-            axis.plot(*zip(*points), "o-" if reader == "shardstream" else "s--", color=color, label=reader, markersize=4)
+            color, style = ("#2a6f97", "o-") if reader == "shardstream" else (f"C{number}", "s--")
+            labelled[reader], = axis.plot(*zip(*points), style, color=color, markersize=4)
             if reader == "shardstream":
                 (first, rate), last = points[0], points[-1][0]
-                axis.plot([first, last], [rate, rate * last / first], ":", color="#b0b0b0", label="in proportion")
+                labelled["in proportion"], = axis.plot([first, last], [rate, rate * last / first], ":", color="#b0b0b0")
         axis.set(title=task, ylim=0, xticks=sorted({count for a, count, _ in results if a == task}), xlabel="threads")
         axis.yaxis.set_major_formatter(ticker.EngFormatter())
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("samples per second")
-    axes[0][0].legend(fontsize=7, frameon=False)
+    figure.legend(labelled.values(), labelled.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     figure.savefig(file)
 
 
