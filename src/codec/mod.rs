@@ -39,7 +39,7 @@ mod npz;
 mod registry;
 mod scalar;
 
-pub(crate) use npy::{NpyError, NpyView};
+pub(crate) use npy::NpyView;
 pub(crate) use scalar::{excerpt, parse_int, parse_json};
 
 pub use crate::sample::{Array, ArrayError, DType, Element};

@@ -1,6 +1,7 @@
 //! The npz format: npy files in a zip archive, each under the name of its array.
 
-use super::{Array, NpyError};
+use super::Array;
+use super::npy::NpyError;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read, Write};
