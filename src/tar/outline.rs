@@ -3,6 +3,7 @@
 use super::event::Entry;
 use super::grouper::{FieldContent, GroupEvent, Grouper};
 use super::limits::Limits;
+use super::pending::Pending;
 use crate::error::{Error, Result};
 use crate::secret_url::SecretUrl;
 use bytes::Bytes;
@@ -152,11 +153,11 @@ impl Outline {
         Ok(match self.0.next()? {
             GroupEvent::NeedInput => Outlined::NeedInput,
             GroupEvent::End => Outlined::End,
-            GroupEvent::Sample(found) => Outlined::Sample(SampleOutline {
-                key: String::from(found.key).into(),
-                number: found.position.sample,
-                offset: found.offset,
-                fields: found.fields.into_vec(),
+            GroupEvent::Sample(Pending { content, offset, .. }) => Outlined::Sample(SampleOutline {
+                key: String::from(content.key).into(),
+                number: content.position.sample,
+                offset,
+                fields: content.fields.into_vec(),
             }),
         })
     }

@@ -8,13 +8,14 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// What a chunk contains: samples (or later what the stages made of them), and the events between them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum ChunkItem<T> {
     Input(T),
     Fault(StreamFault),
     /// A failure after which the stream cannot continue.
     Fatal(Error),
     /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
+    #[default]
     End,
 }
 
@@ -37,6 +38,13 @@ pub(super) struct ChunkLimits {
     pub(super) samples: usize,
     /// The last sample may exceed it.
     pub(super) bytes: usize,
+}
+
+impl ChunkLimits {
+    /// The smaller of both.
+    pub(super) fn at_most(self, other: ChunkLimits) -> Self {
+        ChunkLimits { samples: self.samples.min(other.samples), bytes: self.bytes.min(other.bytes) }
+    }
 }
 
 /// Whether a source has more to read.

@@ -39,8 +39,8 @@ use crate::error::Result;
 use crate::state::Cursor;
 use crate::store::ReadAheadMemory;
 use chunk::{Chunk, ChunkItem};
+use std::mem::take;
 use std::sync::Arc;
-use std::vec;
 use workers::Workers;
 
 /// The outputs of all sources, computed ahead by threads.
@@ -56,8 +56,9 @@ pub(super) struct WorkerPool<T: Send + 'static> {
 struct SourceOutput<T> {
     outputs: TaggedOutputs<T>,
     gate: Option<Gate>,
-    /// The rest of the current chunk, and its memory in the budget.
-    items: vec::IntoIter<ChunkItem<MappedInput<T>>>,
+    /// The current chunk, the number of its items that were taken, and its memory in the budget.
+    items: Vec<ChunkItem<MappedInput<T>>>,
+    taken: usize,
     memory: Option<ReadAheadMemory>,
 }
 
@@ -73,9 +74,9 @@ impl<T: Send + 'static> WorkerPool<T> {
     ) -> Self {
         let gates: Vec<Option<Gate>> = sources.sources.iter().map(|source| source.gate().cloned()).collect();
         let output =
-            |(outputs, gate)| SourceOutput { outputs, gate, items: Vec::new().into_iter(), memory: None };
+            |(outputs, gate)| SourceOutput { outputs, gate, items: Vec::new(), taken: 0, memory: None };
         let outputs = sources.tagged_outputs().into_iter().zip(gates).map(output).collect();
-        let workers = Workers::new(sources, (streams, sequence), tuning.threads(), stop);
+        let workers = Workers::new(sources, (streams, sequence), &tuning, stop);
         WorkerPool { workers, tuning, threads: None, sources: outputs }
     }
 }
@@ -101,33 +102,35 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
             if source.outputs.has_ended() {
                 return None;
             }
-            let Some(fed) = source.items.next() else {
+            // The item stays where it is: moving it out takes longer than what is done with it.
+            let Some(item) = source.items.get_mut(source.taken) else {
                 source.memory = None;
                 if let Some(threads) = &mut self.threads {
                     self.workers.follow(&self.tuning, threads);
                 }
                 match self.workers.take(number) {
                     Ok(Some(Chunk { items, memory, .. })) => {
-                        (source.items, source.memory) = (items.into_iter(), Some(memory));
+                        (source.items, source.taken, source.memory) = (items, 0, Some(memory));
                         continue;
                     }
                     Ok(None) => return None,
                     Err(error) => return Some(LoaderEvent::Fatal(error)),
                 }
             };
-            match fed {
-                ChunkItem::Input(mapped) => {
-                    if let Some(event) = source.outputs.push(mapped) {
-                        return Some(event);
+            source.taken += 1;
+            let event = match item {
+                ChunkItem::Input(mapped) => source.outputs.push(mapped),
+                other => match take(other) {
+                    ChunkItem::Fault(fault) => source.outputs.failed(fault),
+                    ChunkItem::Fatal(error) => Some(LoaderEvent::Fatal(error)),
+                    ChunkItem::End | ChunkItem::Input(_) => {
+                        source.outputs.end();
+                        None
                     }
-                }
-                ChunkItem::Fault(fault) => {
-                    if let Some(event) = source.outputs.failed(fault) {
-                        return Some(event);
-                    }
-                }
-                ChunkItem::Fatal(error) => return Some(LoaderEvent::Fatal(error)),
-                ChunkItem::End => source.outputs.end(),
+                },
+            };
+            if event.is_some() {
+                return event;
             }
         }
     }
