@@ -236,8 +236,8 @@ fn a_document_in_a_batch_costs_one_allocation() {
     let mut read = || batches.by_ref().take(BATCHES).map(|batch| batch.unwrap().len()).sum::<usize>();
     read();
     let count = allocations(|| assert_eq!(read(), 50 * BATCHES));
-    println!("{count} allocations");
-    assert!(count <= 50 * BATCHES as u64 + 30 * BATCHES as u64, "{count} allocations");
+    // Its tensors, the state and what a shard needs take about twenty for each batch.
+    assert!(count <= (50 + 22) * BATCHES as u64, "{count} allocations");
 }
 
 #[test]

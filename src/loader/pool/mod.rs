@@ -119,6 +119,10 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
             };
             source.taken += 1;
             let event = match item {
+                // The event is returned without another move.
+                ChunkItem::Input(mapped) if source.outputs.gives_at_once(mapped) => {
+                    return source.outputs.push(mapped);
+                }
                 ChunkItem::Input(mapped) => source.outputs.push(mapped),
                 other => match take(other) {
                     ChunkItem::Fault(fault) => source.outputs.failed(fault),

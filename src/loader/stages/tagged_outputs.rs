@@ -196,6 +196,13 @@ impl<T: 'static> TaggedOutputs<T> {
         Ok(cursor)
     }
 
+    /// Whether [`push`](TaggedOutputs::push) returns an event in any case: the usual input has a single item,
+    /// which nothing holds.
+    pub(in crate::loader) fn gives_at_once(&self, mapped: &MappedInput<T>) -> bool {
+        let is_item = matches!(mapped.outputs[..], [Ok(PipeOutput::Item(_))]);
+        is_item && self.stage.is_none() && !self.log.skips()
+    }
+
     /// Pushes the next input of the source, which is taken out of `mapped`, and returns its first event. All
     /// events of the previous input must have been taken.
     pub(in crate::loader) fn push(&mut self, mapped: &mut MappedInput<T>) -> Option<LoaderEvent<T>> {
