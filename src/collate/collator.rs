@@ -24,6 +24,24 @@ pub(crate) struct Row {
     contents: SmallVec<[CellContent; INLINE]>,
 }
 
+impl Row {
+    /// Takes a slot out; none if the output is ragged.
+    fn take_slot(&mut self, output: usize) -> Option<BytesMut> {
+        match self.contents.get_mut(output) {
+            Some(CellContent::Slot(slot)) => Some(std::mem::take(slot)),
+            _ => None,
+        }
+    }
+
+    /// The content of a ragged output.
+    fn piece(&self, output: usize) -> &[u8] {
+        match self.contents.get(output) {
+            Some(CellContent::Piece(piece)) => piece,
+            _ => &[],
+        }
+    }
+}
+
 /// A copy with memory of its own.
 impl Clone for Row {
     fn clone(&self) -> Self {
@@ -148,19 +166,32 @@ impl Collator {
     }
 
     /// Writes a sample into its slots.
-    pub(crate) fn row(&self, sample: &Sample, seed: u64, row_slots: RowSlots) -> Result<Row> {
-        let mut slots = row_slots.into_iter();
+    pub(crate) fn row(&self, sample: &Sample, seed: u64, mut row_slots: RowSlots) -> Result<Row> {
+        let mut slots = row_slots.iter_mut().map(std::mem::take);
         let columns = &self.0.columns;
-        let mut cells: SmallVec<[Cell; INLINE]> = SmallVec::with_capacity(columns.outputs.len());
-        for output in &columns.outputs {
-            cells.push(Cell::new(output, |size| slots.next().unwrap_or_else(|| TensorPool::unpooled(size))));
-        }
         let seed = columns.seed.unwrap_or(seed);
+        let mut cell =
+            |output| Cell::new(output, |size| slots.next().unwrap_or_else(|| TensorPool::unpooled(size)));
+        let mut row = Row { contents: SmallVec::with_capacity(columns.outputs.len()) };
         for (named, salt) in columns.columns.iter().zip(&self.0.salts) {
-            let cells = &mut cells[named.outputs.clone()];
-            named.column.write(sample, seed ^ salt, cells).map_err(|error| sample.locate(error))?;
+            let write = |cells: &mut [Cell]| {
+                named.column.write(sample, seed ^ salt, cells).map_err(|error| sample.locate(error))
+            };
+            match &columns.outputs[named.outputs.clone()] {
+                // The usual case has no list of cells.
+                [output] => {
+                    let mut cell = cell(output);
+                    write(std::slice::from_mut(&mut cell))?;
+                    row.contents.push(cell.content);
+                }
+                outputs => {
+                    let mut cells: SmallVec<[Cell; INLINE]> = outputs.iter().map(&mut cell).collect();
+                    write(&mut cells)?;
+                    row.contents.extend(cells.drain(..).map(|cell| cell.content));
+                }
+            }
         }
-        Ok(Row { contents: cells.into_iter().map(|cell| cell.content).collect() })
+        Ok(row)
     }
 
     /// A row of zeros, and of nothing in ragged tensors, with memory of its own.
@@ -170,29 +201,25 @@ impl Collator {
     }
 
     /// Makes a batch of rows, of which the first `valid` are samples.
-    pub(crate) fn batch(&self, rows: Vec<Row>, valid: usize) -> Result<TensorBatch> {
+    pub(crate) fn batch(&self, mut rows: Vec<Row>, valid: usize) -> Result<TensorBatch> {
         let count = rows.len();
-        let mut columns: Vec<Vec<CellContent>> =
-            self.0.columns.outputs.iter().map(|_| Vec::with_capacity(count)).collect();
-        for row in rows {
-            for (column, content) in columns.iter_mut().zip(row.contents) {
-                column.push(content);
-            }
-        }
         let mut tensors = Vec::with_capacity(self.0.names.len());
-        let mut columns = columns.into_iter().zip(&self.0.columns.outputs).zip(&self.0.pools);
         for named in &self.0.columns.columns {
             let begin = tensors.len();
-            for ((column, output), pool) in columns.by_ref().take(named.outputs.len()) {
-                let (_, pool) = pool;
+            for number in named.outputs.clone() {
+                let (output, (_, pool)) = (&self.0.columns.outputs[number], &self.0.pools[number]);
                 match &output.shape {
                     Shape::Fixed(shape) => {
                         let shape = std::iter::once(count).chain(shape.iter().copied()).collect();
-                        let buffer = TensorBuffer::pooled(joined(column, pool), pool);
+                        let slots = rows.iter_mut().filter_map(|row| row.take_slot(number));
+                        let buffer = TensorBuffer::pooled(joined(slots, pool), pool);
                         pool.check_pinned()?;
                         tensors.push(Tensor::new(output.dtype, shape, buffer)?);
                     }
-                    Shape::Ragged(_) => tensors.extend(concatenated(column, output, pool)?),
+                    Shape::Ragged(_) => {
+                        let pieces = || rows.iter().map(|row| row.piece(number));
+                        tensors.extend(concatenated(pieces, output, pool)?);
+                    }
                 }
             }
             if let Some(names) = &named.finished {
@@ -210,11 +237,7 @@ impl Collator {
 }
 
 /// Joins the slots of a tensor to one buffer, without a copy if each begins where the previous one ends.
-fn joined(cells: Vec<CellContent>, pool: &TensorPool) -> BytesMut {
-    let mut slots = cells.into_iter().filter_map(|content| match content {
-        CellContent::Slot(slot) => Some(slot),
-        CellContent::Piece(_) => None,
-    });
+fn joined(mut slots: impl Iterator<Item = BytesMut>, pool: &TensorPool) -> BytesMut {
     // A tensor without rows must be aligned for numbers as well.
     let Some(mut whole) = slots.next() else { return TensorPool::unpooled(0) };
     let copied = |parts: &mut dyn Iterator<Item = BytesMut>| {
@@ -236,16 +259,14 @@ fn joined(cells: Vec<CellContent>, pool: &TensorPool) -> BytesMut {
 }
 
 /// Concatenates the rows of all pieces. Returns them, and where those of each piece begin.
-fn concatenated(cells: Vec<CellContent>, output: &Output, pool: &Arc<TensorPool>) -> Result<[Tensor; 2]> {
-    let pieces = || {
-        cells.iter().map(|content| match content {
-            CellContent::Piece(piece) => &piece[..],
-            CellContent::Slot(_) => &[],
-        })
-    };
+fn concatenated<'a, P: ExactSizeIterator<Item = &'a [u8]>>(
+    pieces: impl Fn() -> P,
+    output: &Output,
+    pool: &Arc<TensorPool>,
+) -> Result<[Tensor; 2]> {
     // At least 1, as checked by `Columns::check`.
     let row = output.row_size().unwrap_or(0).max(1);
-    let mut offsets = Tensor::zeros(DType::I64, vec![cells.len() + 1])?;
+    let mut offsets = Tensor::zeros(DType::I64, vec![pieces().len() + 1])?;
     let mut end = 0;
     for (offset, piece) in offsets.as_mut_slice::<i64>()?[1..].iter_mut().zip(pieces()) {
         end += piece.len();

@@ -86,7 +86,10 @@ fn prefix(data: &ArrayData<'_>, length: usize) -> Bytes {
 
 /// Sets the content of the only cell.
 pub(super) fn put_all(cells: &mut [Cell], content: Bytes) -> Result<()> {
-    cells.iter_mut().try_for_each(|cell| cell.put(content.clone()))
+    match cells {
+        [cell] => cell.put(content),
+        cells => cells.iter_mut().try_for_each(|cell| cell.put(content.clone())),
+    }
 }
 
 impl<T: Number> Column for Ragged<T> {

@@ -132,6 +132,11 @@ impl ShardReader {
         self.0.poll_sample(&mut |samples| samples.poll_sample(|body| body.poll_here(cx)))
     }
 
+    /// The next sample of which all bytes are in memory, as soon as its shard is open. Reads nothing.
+    pub(crate) fn poll_buffered(&mut self) -> Poll<Option<Result<Sample>>> {
+        self.0.poll_sample(&mut |samples| samples.poll_sample(|_| Poll::Pending))
+    }
+
     /// The same samples as a stream for any executor.
     pub fn into_stream(self) -> ShardReaderStream {
         ShardReaderStream(self.0.into_stream())

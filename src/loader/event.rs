@@ -7,13 +7,14 @@ use crate::state::{Cursor, OpenSlice};
 
 /// What a stream gives: samples (or later what the stages on threads made of them), and the events between
 /// them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum StreamEvent<I = StageInput> {
     Input(I),
     Fault(StreamFault),
     /// A failure after which the stream cannot continue.
     Fatal(Error),
     /// The stream has ended. It may start again if the last batches are filled up with repeated samples.
+    #[default]
     End,
 }
 

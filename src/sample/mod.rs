@@ -35,17 +35,18 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Sample(Box<SampleContent>);
 
-/// The contents of a sample, which are boxed because they are large and are moved often.
-#[derive(Clone)]
-struct SampleContent {
-    key: SmolStr,
-    fields: Fields,
-    shard: Arc<str>,
-    position: Position,
+/// The contents of a sample, which are boxed because they are large and are moved often. A shard's parser
+/// fills the box that the sample has.
+#[derive(Debug, Clone)]
+pub(crate) struct SampleContent<V = Value> {
+    pub(crate) key: SmolStr,
+    pub(crate) fields: Fields<V>,
+    pub(crate) shard: Arc<str>,
+    pub(crate) position: Position,
 }
 
 /// The fields in their order. Up to two need no allocation.
-pub(crate) type Fields = SmallVec<[(ByteString, Value); 2]>;
+pub(crate) type Fields<V = Value> = SmallVec<[(ByteString, V); 2]>;
 
 /// Where in the dataset a sample is: the same on every run, rank and thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -362,7 +363,11 @@ impl Sample {
     }
 
     pub(crate) fn from_parts(key: SmolStr, fields: Fields, shard: Arc<str>, position: Position) -> Self {
-        Sample(Box::new(SampleContent { key, fields, shard, position }))
+        Sample::from_content(Box::new(SampleContent { key, fields, shard, position }))
+    }
+
+    pub(crate) fn from_content(content: Box<SampleContent>) -> Self {
+        Sample(content)
     }
 
     fn find(&self, spec: &str) -> Option<usize> {

@@ -11,10 +11,9 @@ use super::refusal::{MemberRefusal, NameKnown};
 use super::seen_keys::SeenKeys;
 use super::walker::Walker;
 use crate::error::{Error, ErrorKind, Result, SizeLimit};
-use crate::sample::{Position, Value};
+use crate::sample::{Fields, Position, SampleContent, Value};
 use bytes::Bytes;
 use bytestring::ByteString;
-use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -64,7 +63,6 @@ pub(super) struct Grouper<V> {
 }
 
 /// What a [`Grouper`] found next.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each sample")]
 pub(super) enum GroupEvent<V> {
     NeedInput,
     Sample(Pending<V>),
@@ -154,9 +152,9 @@ impl<V: FieldContent> Grouper<V> {
         };
         let mut whole = None;
         let ended = std::mem::take(&mut self.ended);
-        if ended || self.sample.as_ref().is_none_or(|pending| *pending.key != *key) {
+        if ended || self.sample.as_ref().is_none_or(|pending| pending.key() != key) {
             let before = self.sample.take();
-            let likely = before.as_ref().map_or(0, |pending| pending.fields.len().min(MANY_FIELDS));
+            let likely = before.as_ref().map_or(0, |pending| pending.content.fields.len().min(MANY_FIELDS));
             match &mut self.held {
                 None => whole = before,
                 Some(held) => {
@@ -202,15 +200,13 @@ impl<V: FieldContent> Grouper<V> {
 
     /// Begins a sample with its first member.
     fn begin(&mut self, key: &str, likely_fields: usize, entry: &Entry) {
-        self.sample = Some(Pending {
+        let content = Box::new(SampleContent {
             key: SmolStr::new(key),
-            fields: SmallVec::with_capacity(likely_fields),
-            names: None,
-            size: 0,
+            fields: Fields::with_capacity(likely_fields),
+            shard: Arc::clone(&self.shard),
             position: self.position,
-            offset: entry.offset,
-            bad: false,
         });
+        self.sample = Some(Pending { content, names: None, size: 0, offset: entry.offset, bad: false });
         self.position.sample += 1;
         let repeated = match &mut self.held {
             None => (!self.keys.insert(key)).then_some(ErrorKind::ScatteredSample),
@@ -237,7 +233,7 @@ impl<V: FieldContent> Grouper<V> {
     /// may be of that sample, and so is the next one.
     fn unnamed(&mut self, name: Bytes, error: Error) {
         let held = self.held.iter_mut().flat_map(HeldSamples::iter_mut);
-        for pending in self.sample.iter_mut().chain(held).filter(|pending| may_belong(&name, &pending.key)) {
+        for pending in self.sample.iter_mut().chain(held).filter(|pending| may_belong(&name, pending.key())) {
             pending.give_up();
         }
         self.fault = Some(error.in_shard(Arc::clone(&self.shard)));
@@ -252,7 +248,8 @@ impl<V: FieldContent> Grouper<V> {
         if pending.size > limit {
             return Some(ErrorKind::TooLarge { what: SizeLimit::Sample, size: pending.size, limit });
         }
-        (pending.fields.len() as u64 >= members).then_some(ErrorKind::TooManyMembers { limit: members })
+        (pending.content.fields.len() as u64 >= members)
+            .then_some(ErrorKind::TooManyMembers { limit: members })
     }
 
     /// Handles the content of the last member.
@@ -272,7 +269,7 @@ impl<V: FieldContent> Grouper<V> {
             .in_member(String::from_utf8_lossy(&entry.name));
         if let Some(pending) = self.sample.as_mut().filter(|pending| !pending.bad) {
             pending.give_up();
-            self.fault = Some(error.with_key(pending.key.as_str()));
+            self.fault = Some(error.with_key(pending.key()));
         }
     }
 
@@ -299,7 +296,7 @@ impl<V: FieldContent> Grouper<V> {
         }
         let error = error.in_shard(Arc::clone(&self.shard));
         match self.sample.take().filter(|_| is_named) {
-            Some(pending) => error.with_key(pending.key.as_str()),
+            Some(pending) => error.with_key(pending.key()),
             None => error,
         }
     }

@@ -153,15 +153,30 @@ fn size(header: &Header) -> Result<u64> {
 
 /// Octal digits up to a NUL, as nearly all writers write them. The `tar` crate reads all other forms.
 fn plain_octal(field: &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for (at, &byte) in field.iter().enumerate() {
-        match byte {
-            b'0'..=b'7' => number = number << 3 | u64::from(byte - b'0'),
-            0 if at > 0 => break,
-            _ => return None,
-        }
+    // Sizes have 11 digits, and checksums 6.
+    if let Some((digits, [0, ..])) = field.split_first_chunk::<11>()
+        && let Some(number) = octal_digits(digits)
+    {
+        return Some(number);
     }
-    Some(number)
+    if let Some((digits, [0, ..])) = field.split_first_chunk::<6>()
+        && let Some(number) = octal_digits(digits)
+    {
+        return Some(number);
+    }
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    octal_digits(&field[..end]).filter(|_| end > 0)
+}
+
+/// The number of these digits, all of which are looked at.
+fn octal_digits(digits: &[u8]) -> Option<u64> {
+    let (mut number, mut others) = (0, 0);
+    for byte in digits {
+        let digit = byte ^ b'0';
+        others |= digit;
+        number = number << 3 | u64::from(digit);
+    }
+    (others < 8).then_some(number)
 }
 
 /// The sum of a header's bytes, in pieces of a size that compilers vectorise.
@@ -268,9 +283,17 @@ fn pax_records(mut rest: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8])>> 
 
 /// The keyword and value of the first record, and what follows it.
 fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let space = bytes.iter().position(|&byte| byte == b' ')?;
-    let digits = std::str::from_utf8(&bytes[..space]).ok().filter(|digits| !digits.starts_with('+'))?;
-    let length: usize = digits.parse().ok()?;
+    let (mut length, mut space) = (0_usize, 0);
+    loop {
+        match bytes.get(space)? {
+            digit @ b'0'..=b'9' => {
+                length = length.checked_mul(10)?.checked_add(usize::from(digit - b'0'))?;
+            }
+            b' ' if space > 0 => break,
+            _ => return None,
+        }
+        space += 1;
+    }
     let (record, after) = bytes.split_at_checked(length)?;
     let text = record.get(space + 1..)?.strip_suffix(b"\n")?;
     let equals = text.iter().position(|&byte| byte == b'=')?;

@@ -70,7 +70,7 @@ impl<V> HeldSamples<V> {
     /// Takes back the sample of this key, of which a member follows.
     pub(super) fn resume(&mut self, key: &str) -> Option<Pending<V>> {
         let offset = self.offsets.get(&self.hasher.hash_one(key))?;
-        self.held.get(offset).filter(|sample| *sample.key == *key)?;
+        self.held.get(offset).filter(|sample| sample.key() == key)?;
         self.is_mixed = true;
         self.held.remove(offset)
     }

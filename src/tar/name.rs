@@ -16,9 +16,15 @@
 #[must_use]
 pub fn split_name(name: &str) -> Option<(&str, &str)> {
     // Names are short: the setup of a search for long texts would take longer than this loop.
-    let bytes = name.as_bytes();
-    let base = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let dot = base + bytes[base..].iter().position(|&byte| byte == b'.').filter(|&dot| dot > 0)?;
+    let (mut base, mut dot) = (0, None);
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'/' => (base, dot) = (at + 1, None),
+            b'.' if dot.is_none() => dot = Some(at),
+            _ => {}
+        }
+    }
+    let dot = dot.filter(|&dot| dot > base)?;
     Some((&name[..dot], &name[dot + 1..]))
 }
 

@@ -4,6 +4,7 @@ use super::event::Entry;
 use super::grouper::{FieldContent, GroupEvent, Grouper};
 use super::limits::Limits;
 use super::parser::Parsed;
+use super::pending::Pending;
 use crate::error::{Error, Result};
 use crate::secret_url::SecretUrl;
 use bytes::Bytes;
@@ -132,11 +133,11 @@ impl Outline {
         Ok(match self.0.next()? {
             GroupEvent::NeedInput => Parsed::NeedInput,
             GroupEvent::End => Parsed::End,
-            GroupEvent::Sample(found) => Parsed::Sample(SampleOutline {
-                key: String::from(found.key).into(),
-                number: found.position.sample,
-                offset: found.offset,
-                fields: found.fields.into_vec(),
+            GroupEvent::Sample(Pending { content, offset, .. }) => Parsed::Sample(SampleOutline {
+                key: String::from(content.key).into(),
+                number: content.position.sample,
+                offset,
+                fields: content.fields.into_vec(),
             }),
         })
     }

@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::sample::{Position, Sample, Value};
 use crate::secret_url::SecretUrl;
 use bytes::Bytes;
-use std::sync::Arc;
 
 /// What the [`SampleParser`] found next; of an [`Outline`](super::Outline), samples without their content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,9 +120,7 @@ impl SampleParser {
         Ok(match self.0.next()? {
             GroupEvent::NeedInput => Parsed::NeedInput,
             GroupEvent::End => Parsed::End,
-            GroupEvent::Sample(Pending { key, fields, position, .. }) => {
-                Parsed::Sample(Sample::from_parts(key, fields, Arc::clone(&self.0.shard), position))
-            }
+            GroupEvent::Sample(Pending { content, .. }) => Parsed::Sample(Sample::from_content(content)),
         })
     }
 

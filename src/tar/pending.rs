@@ -1,9 +1,7 @@
 //! A sample whose members are being collected.
 
-use crate::sample::Position;
+use crate::sample::{Fields, SampleContent};
 use bytestring::ByteString;
-use smallvec::SmallVec;
-use smol_str::SmolStr;
 use std::collections::HashSet;
 
 /// Number of fields from which on a look-up in a set is faster than a search in the list.
@@ -12,13 +10,12 @@ pub(super) const MANY_FIELDS: usize = 32;
 /// A sample whose members are being collected.
 #[derive(Debug)]
 pub(super) struct Pending<V> {
-    pub(super) key: SmolStr,
-    pub(super) fields: SmallVec<[(ByteString, V); 2]>,
+    pub(super) content: Box<SampleContent<V>>,
     /// The names of the fields, once there are [`MANY_FIELDS`].
-    pub(super) names: Option<HashSet<ByteString>>,
+    #[allow(clippy::box_collection, reason = "few samples have one, and all are moved")]
+    pub(super) names: Option<Box<HashSet<ByteString>>>,
     /// The total size of its members in bytes, according to their headers.
     pub(super) size: u64,
-    pub(super) position: Position,
     /// The offset of the first header of its first member.
     pub(super) offset: u64,
     /// Whether an error of the sample has been reported, so that it is not returned.
@@ -26,26 +23,31 @@ pub(super) struct Pending<V> {
 }
 
 impl<V> Pending<V> {
+    pub(super) fn key(&self) -> &str {
+        &self.content.key
+    }
+
     pub(super) fn has(&self, field: &ByteString) -> bool {
         match &self.names {
-            None => self.fields.iter().any(|(name, _)| name == field),
+            None => self.content.fields.iter().any(|(name, _)| name == field),
             Some(names) => names.contains(field),
         }
     }
 
     pub(super) fn push(&mut self, field: ByteString, value: V) {
-        if self.fields.len() == MANY_FIELDS {
-            self.names = Some(self.fields.iter().map(|(name, _)| name.clone()).collect());
+        let fields = &mut self.content.fields;
+        if fields.len() == MANY_FIELDS {
+            self.names = Some(Box::new(fields.iter().map(|(name, _)| name.clone()).collect()));
         }
         if let Some(names) = &mut self.names {
             names.insert(field.clone());
         }
-        self.fields.push((field, value));
+        fields.push((field, value));
     }
 
     /// Marks the sample as bad, and drops its fields.
     pub(super) fn give_up(&mut self) {
         self.bad = true;
-        (self.fields, self.names) = (SmallVec::new(), None);
+        (self.content.fields, self.names) = (Fields::new(), None);
     }
 }

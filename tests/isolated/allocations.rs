@@ -223,6 +223,24 @@ fn dataset(dir: &std::path::Path, field: &str, file: &[u8]) -> Dataset {
     Dataset::builder(shards).streams(2).shuffle_shards(true).topology(Topology::single()).build().unwrap()
 }
 
+/// Of a document that goes into a batch, only its sample is allocated: rows, tags and what waits for its turn
+/// are in lists that grow for the first batches.
+#[test]
+fn a_document_in_a_batch_costs_one_allocation() {
+    const BATCHES: usize = 40;
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let columns = Columns::new().with("x", Blob::new("bin"));
+    // Without threads, as only allocations of this thread are counted.
+    let loader = Loader::builder(dataset(dir.path(), "bin", &[1; 1000])).threads(0).batch(50);
+    let mut batches = loader.collate(columns).build().unwrap().epochs(0);
+    let mut read = || batches.by_ref().take(BATCHES).map(|batch| batch.unwrap().len()).sum::<usize>();
+    read();
+    let count = allocations(|| assert_eq!(read(), 50 * BATCHES));
+    // Its tensors, the state and what a shard needs take about twenty for each batch.
+    assert!(count <= (50 + 22) * BATCHES as u64, "{count} allocations");
+}
+
 #[test]
 fn memory_is_flat_over_a_hundred_thousand_samples() {
     let _alone = alone();

@@ -9,6 +9,7 @@ use shardstream::prelude::*;
 use shardstream::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime;
@@ -36,6 +37,25 @@ fn collect<T>(batches: impl Iterator<Item = Result<Batch<T>>>) -> Vec<Vec<T>> {
 /// The batches of the asynchronous stream.
 async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Vec<T>> {
     batches.into_stream().map(|batch| batch.unwrap().into_items()).collect().await
+}
+
+/// Without threads, only what follows from bytes in memory is done ahead: samples are parsed, and the caller's
+/// functions are not called.
+#[test]
+fn without_threads_functions_are_called_for_the_batch_that_is_asked_for() {
+    static FILTERED: AtomicUsize = AtomicUsize::new(0);
+    static MAPPED: AtomicUsize = AtomicUsize::new(0);
+    let filter = |_: &Sample| FILTERED.fetch_add(1, Relaxed) < usize::MAX;
+    let map = |sample: Sample| {
+        MAPPED.fetch_add(1, Relaxed);
+        Ok(sample)
+    };
+    let loader = Loader::builder(dataset(&[40; 8]).streams(4).build().unwrap()).filter(filter).map(map);
+    let mut batches = loader.threads(0).batch(10).build().unwrap().epoch(0);
+    for taken in [10, 20, 30] {
+        assert_eq!(batches.next().unwrap().unwrap().len(), 10);
+        assert_eq!((FILTERED.load(Relaxed), MAPPED.load(Relaxed)), (taken, taken));
+    }
 }
 
 #[test]

@@ -112,6 +112,7 @@ impl<R, B> BatchCollector<R, B> {
                     self.progress.touch(&tag.source);
                     reserve(&mut self.rows, self.expected);
                     self.rows.push(row);
+                    reserve(&mut self.places, self.expected);
                     self.places.push(Place::new(tag, true));
                 }
                 Some(LoaderEvent::Gap(tag)) => {

@@ -37,7 +37,10 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
 
     /// Fixes the number of threads that read the streams and run the stages. In a [mix](crate::Loader::mix)
     /// it is the largest number set for one of the datasets or for the mix. With 0 there are no threads, and
-    /// all work is done in [`next`](Iterator::next): for debugging. The batches are the same.
+    /// all work is done in [`next`](Iterator::next): for debugging. With 1, the thread that collects batches
+    /// does it, which hands nothing from one core to another: small samples take the least CPU time so, and
+    /// nothing beyond the batches [ahead](LoaderBuilder::prefetch) is prepared while the trainer computes.
+    /// More are threads beside that one. The batches are the same.
     ///
     /// By default the number is tuned during a run, and starts with one thread for each of the
     /// [`cores`](LoaderBuilder::cores). If the trainer waits for batches and all threads are busy although

@@ -27,6 +27,13 @@ pub(super) struct ChunkLimits {
     pub(super) bytes: usize,
 }
 
+impl ChunkLimits {
+    /// The smaller of both.
+    pub(super) fn at_most(self, other: ChunkLimits) -> Self {
+        ChunkLimits { samples: self.samples.min(other.samples), bytes: self.bytes.min(other.bytes) }
+    }
+}
+
 /// Whether a source has more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceStatus {

@@ -40,7 +40,6 @@ use crate::state::Cursor;
 use crate::store::ReadAheadMemory;
 use chunk::Chunk;
 use std::sync::Arc;
-use std::vec;
 use workers::Workers;
 
 /// The outputs of all sources, computed ahead by threads.
@@ -56,8 +55,9 @@ pub(super) struct WorkerPool<T: Send + 'static> {
 struct SourceOutput<T> {
     outputs: TaggedOutputs<T>,
     gate: Option<Gate>,
-    /// The rest of the current chunk, and its memory in the budget.
-    items: vec::IntoIter<StreamEvent<MappedInput<T>>>,
+    /// The current chunk, the number of its items that were taken, and its memory in the budget.
+    items: Vec<StreamEvent<MappedInput<T>>>,
+    taken: usize,
     memory: Option<ReadAheadMemory>,
 }
 
@@ -73,9 +73,9 @@ impl<T: Send + 'static> WorkerPool<T> {
     ) -> Self {
         let gates: Vec<Option<Gate>> = sources.sources.iter().map(|source| source.gate().cloned()).collect();
         let output =
-            |(outputs, gate)| SourceOutput { outputs, gate, items: Vec::new().into_iter(), memory: None };
+            |(outputs, gate)| SourceOutput { outputs, gate, items: Vec::new(), taken: 0, memory: None };
         let outputs = sources.tagged_outputs().into_iter().zip(gates).map(output).collect();
-        let workers = Workers::new(sources, (streams, sequence), tuning.threads(), stop);
+        let workers = Workers::new(sources, (streams, sequence), &tuning, stop);
         WorkerPool { workers, tuning, threads: None, sources: outputs }
     }
 }
@@ -101,20 +101,28 @@ impl<T: Send + 'static> SourceOutputs for WorkerPool<T> {
             if source.outputs.has_ended() {
                 return None;
             }
-            let Some(event) = source.items.next() else {
+            // The item stays where it is: moving it out takes longer than what is done with it.
+            let Some(event) = source.items.get_mut(source.taken) else {
                 source.memory = None;
                 if let Some(threads) = &mut self.threads {
                     self.workers.follow(&self.tuning, threads);
                 }
                 match self.workers.take(number) {
                     Ok(Some(Chunk { items, memory, .. })) => {
-                        (source.items, source.memory) = (items.into_iter(), Some(memory));
+                        (source.items, source.taken, source.memory) = (items, 0, Some(memory));
                         continue;
                     }
                     Ok(None) => return None,
                     Err(error) => return Some(LoaderEvent::Fatal(error)),
                 }
             };
+            source.taken += 1;
+            // The usual event is returned without another move.
+            if let StreamEvent::Input(mapped) = event
+                && source.outputs.gives_at_once(mapped)
+            {
+                return source.outputs.push(mapped);
+            }
             if let Some(event) = source.outputs.take(event) {
                 return Some(event);
             }

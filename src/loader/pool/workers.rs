@@ -3,7 +3,7 @@
 
 mod threads;
 
-use super::chunk::{Chunk, PollSamples, SourceStatus, read_chunk};
+use super::chunk::{Chunk, ChunkLimits, PollSamples, SourceStatus, read_chunk};
 use super::read_schedule::{ChunkId, NextChunk, ReadSchedule, ReadTask};
 use super::slot_predictor::SlotPredictor;
 use super::sources::Sources;
@@ -16,6 +16,7 @@ use crate::loader::event::{SharedWork, StageInput, StreamEvent};
 use crate::loader::sequence::{MixedStream, SequenceConfig};
 use crate::loader::stages::{MappedInput, Stages};
 use crate::loader::stream::StreamReader;
+use crate::loader::tuning::Tuning;
 use crate::loader::watch::{PoolStatus, Role, RunMonitor, StreamProgress, WorkDone};
 use crate::panic::{catch, drop_caught};
 use crate::telemetry::span;
@@ -26,6 +27,10 @@ use std::future::poll_fn;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+
+/// The limits of a chunk that the thread reads that takes it: short ones stay in the cache until they are
+/// taken, with those of the other sources, and there is no hand-over to save.
+const TAKER_LIMITS: ChunkLimits = ChunkLimits { samples: 64, bytes: 256 << 10 };
 
 impl PollSamples for StreamReader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>> {
@@ -46,6 +51,9 @@ pub(super) struct Workers<T> {
     readable: Condvar,
     /// Wakes the thread that takes the outputs.
     taker: AtomicWaker,
+    /// Whether that thread reads and maps what it takes, and there is no other: then no chunk is handed from
+    /// one thread to another, whose cache it would have to be fetched from.
+    taker_reads: bool,
     /// Records what the threads do.
     run: Option<RunMonitor>,
     /// By source: wakes a thread when the source has something to read.
@@ -71,7 +79,8 @@ impl<T: Send + 'static> PoolStatus for Mutex<WorkersState<T>> {
 }
 
 struct WorkersState<T> {
-    schedule: ReadSchedule<StreamReader, MappedInput<T>>,
+    /// Readers are large, and move with each chunk.
+    schedule: ReadSchedule<Box<StreamReader>, MappedInput<T>>,
     /// Work that any thread may do a piece of, before it reads.
     shared: Option<Arc<dyn SharedWork>>,
     /// The panic of a thread, which ends the run.
@@ -97,9 +106,10 @@ impl<T: Send + 'static> Workers<T> {
     pub(super) fn new(
         sources: Sources<T>,
         sequence: (Vec<MixedStream>, &SequenceConfig),
-        threads: usize,
+        tuning: &Tuning,
         stop: StopHandle,
     ) -> Arc<Self> {
+        let threads = tuning.threads();
         let Sources { sources, streams_per_dataset, stages, collator, samples, run, .. } = sources;
         let row_bytes = collator.as_ref().map_or(0, Collator::row_size);
         let allocator = collator.filter(|_| row_bytes > 0).map(|collator| collator.slots());
@@ -107,7 +117,7 @@ impl<T: Send + 'static> Workers<T> {
             allocator.map(|allocator| SlotPredictor::new(sources.len(), sequence, allocator, row_bytes));
         let sources = sources.into_iter().map(|source| {
             let budget = source.budget().clone();
-            (source, budget)
+            (Box::new(source), budget)
         });
         let schedule = ReadSchedule::new(sources, threads, row_bytes).counted(samples);
         let state = WorkersState {
@@ -132,6 +142,7 @@ impl<T: Send + 'static> Workers<T> {
             state,
             readable: Condvar::new(),
             taker: AtomicWaker::new(),
+            taker_reads: tuning.has_one_thread(),
             run,
             source_wakers: OnceLock::new(),
             slot_predictor: slot_predictor.map(Mutex::new),
@@ -166,38 +177,47 @@ impl<T: Send + 'static> Workers<T> {
             run.register(Role::Worker);
         }
         let mut clock = cpu_time::of_thread();
-        while let Some(ReadTask { source, mut reader, limits, maps_at_once, mut memory }) = self.next_task() {
-            let Some(waker) = wakers.get(source) else { return };
-            let (start, cx) = (Instant::now(), &mut Context::from_waker(waker));
-            activity::on_stream(source);
-            activity::set(Activity::Parse);
-            let reading = span!("read", stream = source);
-            let stages = self.stages_of(source).filter(|_| maps_at_once);
-            let (id, items, samples) = if let Some(stages) = stages {
-                let map = |input| {
-                    let _mapping = activity::during(Activity::Map);
-                    self.map(stages, input, RowSlots::new())
-                };
-                let (items, bytes, status) = read_chunk(&mut reader, limits, cx, map);
-                let summary = ReadSummary::of(&items, bytes);
-                memory.set((bytes + size_of_val(&*items)) as u64);
-                let Some((id, _)) = self.put_back(source, reader, &summary, status) else { continue };
-                (id, items, summary.samples)
-            } else {
-                let (items, bytes, status) = read_chunk(&mut reader, limits, cx, |input| input);
-                let summary = ReadSummary::of(&items, bytes);
-                memory.set((bytes + size_of_val(&*items)) as u64);
-                let Some((id, row_slots)) = self.put_back(source, reader, &summary, status) else { continue };
-                activity::set(Activity::Map);
-                drop(reading);
-                let _mapping = span!("map", stream = source);
-                let items = catch(|| self.map_all(source, items, row_slots));
-                (id, items.unwrap_or_else(|panic| vec![StreamEvent::Fatal(panic)]), summary.samples)
-            };
-            let outputs = items.iter().map(StreamEvent::len).sum();
-            let cpu = cpu_time_since(&mut clock);
-            self.finish(id, Chunk { items, outputs, memory }, samples, (start.elapsed(), cpu));
+        while let Some(task) = self.next_task() {
+            self.read(task, wakers, &mut clock);
         }
+    }
+
+    /// Reads a chunk, runs the stages on it, and stores it. Without a `clock`, its CPU time is not counted.
+    fn read(&self, task: ReadTask<Box<StreamReader>>, wakers: &[Waker], clock: &mut Option<Duration>) {
+        let ReadTask { source, mut reader, limits, maps_at_once, mut memory } = task;
+        let Some(waker) = wakers.get(source) else { return };
+        let limits = if self.taker_reads { limits.at_most(TAKER_LIMITS) } else { limits };
+        let (start, cx) = (Instant::now(), &mut Context::from_waker(waker));
+        activity::on_stream(source);
+        let _working = activity::during(Activity::Parse);
+        let reading = span!("read", stream = source);
+        // A single thread has nobody to release the source for.
+        let maps_at_once = maps_at_once || self.taker_reads && self.slot_predictor.is_none();
+        let stages = self.stages_of(source).filter(|_| maps_at_once);
+        let (id, items, samples) = if let Some(stages) = stages {
+            let map = |input| {
+                let _mapping = activity::during(Activity::Map);
+                self.map(stages, input, RowSlots::new())
+            };
+            let (items, bytes, status) = read_chunk(&mut *reader, limits, cx, map);
+            let summary = ReadSummary::of(&items, bytes);
+            memory.set((bytes + size_of_val(&*items)) as u64);
+            let Some((id, _)) = self.put_back(source, reader, &summary, status) else { return };
+            (id, items, summary.samples)
+        } else {
+            let (items, bytes, status) = read_chunk(&mut *reader, limits, cx, |input| input);
+            let summary = ReadSummary::of(&items, bytes);
+            memory.set((bytes + size_of_val(&*items)) as u64);
+            let Some((id, row_slots)) = self.put_back(source, reader, &summary, status) else { return };
+            activity::set(Activity::Map);
+            drop(reading);
+            let _mapping = span!("map", stream = source);
+            let items = catch(|| self.map_all(source, items, row_slots));
+            (id, items.unwrap_or_else(|panic| vec![StreamEvent::Fatal(panic)]), summary.samples)
+        };
+        let outputs = items.iter().map(StreamEvent::len).sum();
+        let cpu = cpu_time_since(clock);
+        self.finish(id, Chunk { items, outputs, memory }, samples, (start.elapsed(), cpu));
     }
 
     /// The stages of a source's dataset.
@@ -245,7 +265,7 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     /// Waits for a source to read, and does shared work meanwhile. Returns none when this thread is to end.
-    fn next_task(&self) -> Option<ReadTask<StreamReader>> {
+    fn next_task(&self) -> Option<ReadTask<Box<StreamReader>>> {
         let mut state = self.lock();
         loop {
             if state.schedule.is_closed() {
@@ -292,7 +312,7 @@ impl<T: Send + 'static> Workers<T> {
     fn put_back(
         &self,
         source: usize,
-        reader: StreamReader,
+        reader: Box<StreamReader>,
         summary: &ReadSummary,
         status: SourceStatus,
     ) -> Option<(ChunkId, VecDeque<RowSlots>)> {
@@ -362,16 +382,38 @@ impl<T: Send + 'static> Workers<T> {
                 NextChunk::Pending => Poll::Pending,
             }
         };
-        match take() {
-            Poll::Ready(taken) => taken,
-            Poll::Pending => {
-                activity::on_stream(source);
-                let _waiting = activity::during(Activity::AwaitItems);
-                wait::block_on(poll_fn(|cx| {
-                    self.taker.register(cx.waker());
-                    take()
-                }))?
+        loop {
+            if let Poll::Ready(taken) = take() {
+                return taken;
             }
+            let task = self.taker_reads.then(|| self.lock().schedule.next_task()).flatten();
+            if let (Some(task), Some(wakers)) = (task, self.source_wakers.get()) {
+                self.read(task, wakers, &mut None);
+                continue;
+            }
+            activity::on_stream(source);
+            // A taker that reads has nothing to read.
+            let awaited = if self.taker_reads { Activity::AwaitBytes } else { Activity::AwaitItems };
+            let _waiting = activity::during(awaited);
+            let taken = wait::block_on(poll_fn(|cx| {
+                self.taker.register(cx.waker());
+                match take() {
+                    Poll::Pending if self.taker_reads && self.lock().schedule.is_readable() => {
+                        Poll::Ready(None)
+                    }
+                    taken => taken.map(Some),
+                }
+            }))?;
+            if let Some(taken) = taken {
+                return taken;
+            }
+        }
+    }
+
+    /// Says that a source may have something to read, to a taker that reads.
+    fn wake_taker(&self) {
+        if self.taker_reads {
+            self.taker.wake();
         }
     }
 
@@ -383,8 +425,11 @@ impl<T: Send + 'static> Workers<T> {
     }
 }
 
-/// The CPU time of this thread since the last call.
+/// The CPU time of this thread since the last call; none without a clock.
 fn cpu_time_since(clock: &mut Option<Duration>) -> Duration {
+    if clock.is_none() {
+        return Duration::ZERO;
+    }
     let now = cpu_time::of_thread();
     let before = std::mem::replace(clock, now);
     now.zip(before).map_or(Duration::ZERO, |(now, before)| now.saturating_sub(before))

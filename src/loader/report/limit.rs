@@ -63,10 +63,10 @@ impl Limit {
             return Limit::Trainer;
         }
         let times = &report.times;
-        // Is the collecting thread busy rather than waiting?
+        // Is the collecting thread busy rather than waiting? As the only one, it reads and maps too.
         let busy = times.collect + times.stage;
         let collector = if times.stage > times.collect { Limit::Stage } else { Limit::Collect };
-        if times.threads > 0 && busy > times.await_items && busy > times.await_trainer {
+        if times.threads > 1 && busy > times.await_items && busy > times.await_trainer {
             return collector;
         }
         let (largest, _) = times.largest_work();
@@ -78,7 +78,7 @@ impl Limit {
         ];
         let (wait, time) = waits.into_iter().max_by_key(|(_, time)| *time).unwrap_or((Limit::Unknown, work));
         match largest {
-            _ if times.threads == 0 && busy > work.max(time) => collector,
+            _ if times.threads <= 1 && busy > work.max(time) => collector,
             _ if work.is_zero() && time.is_zero() => Limit::Unknown,
             _ if time > work => wait,
             WorkKind::ReadFiles => Limit::Files,

@@ -71,21 +71,25 @@ impl MixedStream {
         while !self.is_ended() {
             let at = self.dataset_at(0);
             let (source, ended) = self.sources.get_mut(at)?;
-            match outputs.next(*source) {
-                Some(LoaderEvent::Item(mut tag, item)) => {
+            // The event is changed in its place: moving it takes longer than anything else here.
+            let mut event = outputs.next(*source);
+            match &mut event {
+                Some(LoaderEvent::Item(tag, _)) => {
                     tag.source.dataset = at;
                     self.taken += 1;
                     self.had_item = true;
-                    return Some(LoaderEvent::Item(tag, item));
                 }
-                Some(LoaderEvent::Gap(mut tag)) => {
+                Some(LoaderEvent::Gap(tag)) => {
                     tag.source.dataset = at;
                     self.taken += 1;
-                    return Some(LoaderEvent::Gap(tag));
                 }
-                Some(event) => return Some(event),
-                None => *ended = true,
+                Some(_) => {}
+                None => {
+                    *ended = true;
+                    continue;
+                }
             }
+            return event;
         }
         None
     }

@@ -375,44 +375,43 @@ impl<O: SourceOutputs> Iterator for Sequencer<O> {
             if self.local_number >= self.announced && self.sources.looks_ahead() {
                 self.announce();
             }
-            match self.streams[at].next(&mut self.sources) {
-                Some(LoaderEvent::Item(mut tag, item)) => {
+            // The event is changed in its place, and not moved.
+            let mut event = self.streams[at].next(&mut self.sources);
+            match &mut event {
+                Some(LoaderEvent::Item(tag, _)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
                     tag.bucket = self.shapes.as_ref().map(Shapes::bucket);
                     self.given.push(at);
                     self.advance();
                     self.filled += 1;
-                    return Some(LoaderEvent::Item(tag, item));
                 }
-                Some(LoaderEvent::Gap(mut tag)) => {
+                Some(LoaderEvent::Gap(tag)) => {
                     (tag.sequence_number, tag.source.local_stream) = (self.sequence_number(), at);
                     self.given.push(at);
                     self.advance();
                     self.had_gap = true;
-                    return Some(LoaderEvent::Gap(tag));
                 }
-                Some(LoaderEvent::Fault(mut fault)) => {
+                Some(LoaderEvent::Fault(fault)) => {
                     fault.source.local_stream = at;
                     self.failed[at] = Some(fault.error.location().clone());
-                    return Some(LoaderEvent::Fault(fault));
                 }
-                Some(LoaderEvent::Fatal(error)) => {
-                    self.batching = Batching::Steps(0);
-                    return Some(LoaderEvent::Fatal(error));
-                }
-                Some(event) => return Some(event),
+                Some(LoaderEvent::Fatal(_)) => self.batching = Batching::Steps(0),
+                Some(LoaderEvent::BatchEnd(_)) => {}
                 None if self.repeat_streams => {
                     if !self.streams[at].repeat(&mut self.sources) {
                         self.batching = Batching::Steps(0);
                         return Some(LoaderEvent::Fatal(self.no_sample_error(at)));
                     }
+                    continue;
                 }
                 None => {
                     // A stream that has ended is met again at each of its gaps.
                     self.live_streams -= usize::from(was_live);
                     self.advance();
+                    continue;
                 }
             }
+            return event;
         }
     }
 }

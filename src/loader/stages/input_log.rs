@@ -256,6 +256,10 @@ impl InputLog {
 
     /// Makes a mark of the sample that was pushed last.
     fn mark(&mut self) {
+        // Taking nothing out would move as many bytes as taking something.
+        if self.pending.is_none() {
+            return;
+        }
         let Some((mark, position)) = self.pending.take() else { return };
         if self.marks.is_empty() {
             self.start.move_to(mark.pass, mark.taken);
@@ -280,6 +284,9 @@ impl InputLog {
 
     /// Forgets a sample without an output: the mark before it covers it.
     fn drop_pending(&mut self) {
+        if self.pending.is_none() {
+            return;
+        }
         let Some((dropped, _)) = self.pending.take() else { return };
         if let Some(last) = self.marks.back_mut() {
             append(&mut last.note, dropped.note);

@@ -5,7 +5,7 @@ use crate::collate::RowSlots;
 use crate::error::Result;
 use crate::panic::catch;
 use crate::sample::Sample;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// An output of the threads: an item, or an input of the stream stage.
@@ -98,26 +98,33 @@ impl<T> Pipe<T> {
     pub(super) fn run(&self, sample: Sample, slots: RowSlots) -> SampleOutputs<T> {
         // Most pipelines are one of the first two, which do not consume the sample: its location is copied
         // only for the others.
+        let mut outputs = SampleOutputs::new();
         match self {
-            Pipe::Identity(same) => smallvec![Ok(same(sample))],
+            Pipe::Identity(same) => outputs.push(Ok(same(sample))),
             Pipe::ByRef(pipe) => {
-                let output = catch(|| pipe(&sample, slots)).and_then(|output| output);
-                smallvec![output.map_err(|error| sample.locate(error))]
+                let located = |error| Err(sample.locate(error));
+                let ended = catch(|| outputs.push(pipe(&sample, slots).or_else(located)));
+                if let Err(panic) = ended {
+                    outputs.push(located(panic));
+                }
             }
             Pipe::One(pipe) => {
                 let location = sample.location();
-                let output = catch(|| pipe(sample, slots)).and_then(|output| output);
-                smallvec![output.map_err(|error| location.locate(error))]
+                let located = |error| Err(location.locate(error));
+                let ended = catch(|| outputs.push(pipe(sample, slots).or_else(located)));
+                if let Err(panic) = ended {
+                    outputs.push(located(panic));
+                }
             }
             Pipe::Many(pipe) => {
                 let location = sample.location();
-                let mut outputs = SampleOutputs::new();
                 let ended = catch(|| pipe(sample, slots, &mut |output| outputs.push(output)));
                 outputs.extend(ended.err().map(Err));
                 let located = |output: Result<T>| output.map_err(|error| location.locate(error));
-                outputs.into_iter().map(located).collect()
+                outputs = outputs.into_iter().map(located).collect();
             }
         }
+        outputs
     }
 }
 

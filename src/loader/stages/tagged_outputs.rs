@@ -39,6 +39,14 @@ impl<T> MappedInput<T> {
         MappedInput { origin: input.origin, outputs: SampleOutputs::new(), location: None }
     }
 
+    fn take(&mut self) -> Self {
+        MappedInput {
+            origin: take(&mut self.origin),
+            outputs: take(&mut self.outputs),
+            location: self.location.take(),
+        }
+    }
+
     /// Number of items that it gives.
     pub(in crate::loader) fn len(&self) -> usize {
         self.outputs.iter().filter(|output| output.is_ok()).count()
@@ -71,7 +79,7 @@ pub(in crate::loader) struct TaggedOutputs<T> {
     /// Why the stage could not be restored.
     start_error: Option<Error>,
     /// The first input of the next pass, while the stage drains.
-    next_pass: Option<MappedInput<T>>,
+    next_pass: Option<Box<MappedInput<T>>>,
     current: Option<Current<T>>,
     pass: u64,
     /// The first pass since the last item.
@@ -191,50 +199,63 @@ impl<T: 'static> TaggedOutputs<T> {
 
     /// Takes the next event of the source, and returns the first event that follows from it. All events of
     /// the previous one must have been taken.
-    pub(in crate::loader) fn take(&mut self, event: StreamEvent<MappedInput<T>>) -> Option<LoaderEvent<T>> {
-        match event {
-            StreamEvent::Input(mapped) => self.push(mapped),
+    pub(in crate::loader) fn take(
+        &mut self,
+        event: &mut StreamEvent<MappedInput<T>>,
+    ) -> Option<LoaderEvent<T>> {
+        if let StreamEvent::Input(mapped) = event {
+            return self.push(mapped);
+        }
+        match take(event) {
             StreamEvent::Fault(fault) => self.failed(fault),
             StreamEvent::Fatal(error) => Some(LoaderEvent::Fatal(error)),
-            StreamEvent::End => {
+            StreamEvent::End | StreamEvent::Input(_) => {
                 self.end();
                 None
             }
         }
     }
 
-    /// Pushes the next input of the source, and returns its first event.
-    fn push(&mut self, mapped: MappedInput<T>) -> Option<LoaderEvent<T>> {
+    /// Whether [`push`](TaggedOutputs::push) returns an event in any case: the usual input has a single item,
+    /// which nothing holds.
+    pub(in crate::loader) fn gives_at_once(&self, mapped: &MappedInput<T>) -> bool {
+        let is_item = matches!(mapped.outputs[..], [Ok(PipeOutput::Item(_))]);
+        is_item && self.stage.is_none() && !self.log.skips()
+    }
+
+    /// Pushes the next input of the source, which is taken out of `mapped`, and returns its first event.
+    pub(in crate::loader) fn push(&mut self, mapped: &mut MappedInput<T>) -> Option<LoaderEvent<T>> {
         let spans = self.stage.as_ref().is_some_and(|stage| stage.spans_passes());
-        if self.pass != mapped.origin.pass && !spans && self.drain() {
-            self.next_pass = Some(mapped);
+        let pass = mapped.origin.pass;
+        if self.pass != pass && !spans && self.drain() {
+            self.next_pass = Some(Box::new(mapped.take()));
             return self.next();
         }
-        let MappedInput { mut origin, mut outputs, location } = mapped;
-        if self.pass != origin.pass {
-            self.pass = origin.pass;
+        if self.pass != pass {
+            self.pass = pass;
             // A stage that was restored belongs to the pass of its first input.
             if let Some(stage) = self.stage.as_mut().filter(|_| self.started && !spans) {
                 stage.end();
             }
         }
         self.started = true;
-        let empty_passes = origin.pass - *self.first_empty_pass.get_or_insert(origin.pass);
+        let empty_passes = pass - *self.first_empty_pass.get_or_insert(pass);
         self.too_many_empty_passes = self.endless && empty_passes >= MAX_EMPTY_PASSES;
         // A sample that gives nothing was left out, not lost.
-        self.has_mapped |= outputs.iter().all(|output| output.is_ok());
+        self.has_mapped |= mapped.outputs.iter().all(|output| output.is_ok());
         match &self.stage {
             // The usual case: a single item.
-            None if !self.too_many_empty_passes && outputs.len() == 1 && !self.log.skips() => {
-                match outputs.pop() {
+            None if !self.too_many_empty_passes && mapped.outputs.len() == 1 && !self.log.skips() => {
+                match mapped.outputs.pop() {
                     Some(Ok(PipeOutput::Item(item))) => {
                         self.first_empty_pass = Some(self.pass);
-                        self.log.pass_sample(&mut origin);
-                        let (source, position) = (self.source(), origin.position);
-                        let tag = Tag { source, position, location, ..Tag::default() };
+                        self.log.pass_sample(&mut mapped.origin);
+                        let (source, position) = (self.source(), mapped.origin.position);
+                        let tag =
+                            Tag { source, position, location: mapped.location.take(), ..Tag::default() };
                         return Some(LoaderEvent::Item(tag, item));
                     }
-                    other => outputs.extend(other),
+                    other => mapped.outputs.extend(other),
                 }
                 self.log.release_all();
             }
@@ -244,6 +265,7 @@ impl<T: 'static> TaggedOutputs<T> {
             }
             Some(_) => {}
         }
+        let MappedInput { mut origin, outputs, location } = mapped.take();
         self.log.push_sample(&mut origin);
         let at = OutputOrigin {
             location: location.map(|location| *location),
@@ -373,8 +395,8 @@ impl<T: 'static> TaggedOutputs<T> {
             if let Some(event) = self.next_of_stage() {
                 return Some(event);
             }
-            if let Some(mapped) = self.next_pass.take() {
-                return self.push(mapped);
+            if let Some(mut mapped) = self.next_pass.take() {
+                return self.push(&mut mapped);
             }
             if self.ended && self.stage.is_some() && self.log.is_repeating() {
                 let what = "a stateful stage gets less than it got before: the stages before it must depend \

@@ -27,6 +27,17 @@ pub(super) enum SampleError {
     Select(Error),
 }
 
+/// How a sample is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadMode {
+    /// Waits on this thread.
+    Blocking,
+    /// Returns `Pending` instead of waiting.
+    Polled,
+    /// Returns `Pending` instead of reading, once the bytes in memory are parsed.
+    Buffered,
+}
+
 /// Reads one pass of a stream.
 #[derive(Debug)]
 pub(super) struct PassReader {
@@ -68,12 +79,11 @@ impl StreamConfig {
 }
 
 impl PassReader {
-    /// The next sample, or a failure; none at the end of the pass. With `blocks`, waits on this thread
-    /// instead of returning `Pending`.
+    /// The next sample, or a failure; none at the end of the pass.
     pub(super) fn poll_next(
         &mut self,
         stream: &StreamConfig,
-        blocks: bool,
+        mode: ReadMode,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<NumberedSample, SampleError>>> {
         loop {
@@ -86,7 +96,11 @@ impl PassReader {
             if self.ended {
                 return Poll::Ready(None);
             }
-            let read = if blocks { Poll::Ready(self.reader.next()) } else { self.reader.poll_sample(cx) };
+            let read = match mode {
+                ReadMode::Blocking => Poll::Ready(self.reader.next()),
+                ReadMode::Polled => self.reader.poll_sample(cx),
+                ReadMode::Buffered => self.reader.poll_buffered(),
+            };
             match ready!(read) {
                 Some(Ok(sample)) => {
                     let sample = match &stream.select {

@@ -2,7 +2,7 @@
 
 use super::config::{StreamConfig, StreamEpochs};
 use super::gate::Gate;
-use super::pass_reader::{PassReader, SampleError};
+use super::pass_reader::{PassReader, ReadMode, SampleError};
 use super::resume::resumed_pass;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::event::{InputOrigin, StageInput, StreamEvent, StreamFault, StreamNote, StreamStart};
@@ -47,8 +47,7 @@ pub(in crate::loader) struct StreamReader {
     end_reported: bool,
     /// Why the stream could not resume.
     start_error: Option<Error>,
-    /// Whether reads block, instead of returning `Pending`.
-    blocks: bool,
+    mode: ReadMode,
     ended: bool,
 }
 
@@ -79,7 +78,7 @@ impl StreamReader {
             first_index,
             end_reported: false,
             start_error: None,
-            blocks: false,
+            mode: ReadMode::Polled,
             ended: false,
         }
     }
@@ -254,7 +253,7 @@ impl Iterator for StreamReader {
 
     /// Blocks, and reads on this thread.
     fn next(&mut self) -> Option<StreamEvent> {
-        self.blocks = true;
+        self.mode = ReadMode::Blocking;
         match self.poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(read) => read,
             Poll::Pending => {
@@ -266,6 +265,19 @@ impl Iterator for StreamReader {
 }
 
 impl StreamReader {
+    /// The next event that follows from bytes in memory alone, behind one that [`next`](Iterator::next)
+    /// returned. None if there is no such event, or if it would call the caller's functions.
+    pub(in crate::loader) fn next_buffered(&mut self) -> Option<StreamEvent> {
+        if self.stream.select.is_some() || self.current.is_none() {
+            return None;
+        }
+        self.mode = ReadMode::Buffered;
+        match self.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(read) => read,
+            Poll::Pending => None,
+        }
+    }
+
     /// The next event, without blocking.
     pub(in crate::loader) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>> {
         while !self.ended {
@@ -286,7 +298,7 @@ impl StreamReader {
                     None => return Poll::Ready(None),
                 },
             };
-            match ready!(current.poll_next(&self.stream, self.blocks, cx)) {
+            match ready!(current.poll_next(&self.stream, self.mode, cx)) {
                 Some(Ok(numbered)) => {
                     self.pass_yield = PassYield::Samples;
                     self.taken += 1;
@@ -316,6 +328,8 @@ impl StreamReader {
                     let fault = StreamFault { pass: self.pass, after_success, error };
                     return Poll::Ready(Some(StreamEvent::Fault(fault)));
                 }
+                // The next pass may have to wait.
+                None if self.mode == ReadMode::Buffered => return Poll::Pending,
                 None => {
                     if let Some(read) = self.end_pass() {
                         return Poll::Ready(Some(read));

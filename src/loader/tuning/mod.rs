@@ -62,6 +62,7 @@ impl LearnedTuning {
         Arc::new(Tuning {
             threads: AtomicUsize::new(threads),
             min_threads: if tunes_threads { threads.min(1) } else { threads },
+            has_one_thread: threads == 1 && !tunes_threads,
             prefetch: AtomicUsize::new(prefetch),
             max_prefetch,
             room: (max_prefetch > prefetch).then(|| Semaphore::new(prefetch)),
@@ -75,6 +76,7 @@ impl LearnedTuning {
 pub(super) struct Tuning {
     threads: AtomicUsize,
     min_threads: usize,
+    has_one_thread: bool,
     prefetch: AtomicUsize,
     max_prefetch: usize,
     /// One permit for each further batch that may be ready, if their number can change.
@@ -87,6 +89,11 @@ impl Tuning {
     /// Number of worker threads: 0 if the trainer's own thread reads and maps.
     pub(super) fn threads(&self) -> usize {
         self.threads.load(Relaxed)
+    }
+
+    /// Whether the number of worker threads is fixed to 1.
+    pub(super) fn has_one_thread(&self) -> bool {
+        self.has_one_thread
     }
 
     /// Number of threads without which a run cannot start.

@@ -182,10 +182,11 @@ fn describe_cause(diagnosis: &Diagnosis, snapshots: &[ThreadSnapshot]) -> String
     let Some(collector) = snapshots.iter().find(|thread| thread.role == Role::Collector) else {
         return "the threads have not begun".into();
     };
-    if collector.activity == Activity::Stage {
+    // It runs a stage or, as the only thread, reads and maps.
+    if collector.activity != Activity::AwaitItems && has_stream(collector.activity) {
         return describe_thread(diagnosis, collector, collector.mark.stream());
     }
-    if collector.activity != Activity::AwaitItems {
+    if !matches!(collector.activity, Activity::AwaitItems | Activity::AwaitBytes) {
         let time = collector.time.as_secs_f64();
         return format!("{} is {} since {time:.1} s", collector.mark.name(), collector.activity);
     }

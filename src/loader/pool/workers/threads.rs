@@ -26,7 +26,7 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     fn start_all(self: &Arc<Self>, tuning: &Tuning, started: &mut Threads) -> Result<()> {
-        let resuming = self.lock().schedule.take_out(StreamReader::resumes);
+        let resuming = self.lock().schedule.take_out(|reader| reader.resumes());
         let threads = resuming.len().min(MAX_RESUMING);
         let resuming = Arc::new(Mutex::new(VecDeque::from(resuming)));
         for number in 0..threads {
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Workers<T> {
     }
 
     /// Resumes one source after the other.
-    fn resume(&self, resuming: &Mutex<VecDeque<(usize, StreamReader)>>) {
+    fn resume(&self, resuming: &Mutex<VecDeque<(usize, Box<StreamReader>)>>) {
         if let Some(run) = &self.run {
             run.register(Role::Worker);
         }
@@ -56,6 +56,7 @@ impl<T: Send + 'static> Workers<T> {
                 reader.prepare();
             }
             self.put_back(source, reader, &ReadSummary::default(), SourceStatus::Ready);
+            self.wake_taker();
         }
     }
 
@@ -90,6 +91,7 @@ impl<T: Send + 'static> Workers<T> {
         let sources = self.lock().schedule.sources();
         let waker = |source| Waker::from(Arc::new(SourceWaker { workers: Arc::downgrade(self), source }));
         let wakers = self.source_wakers.get_or_init(|| (0..sources).map(waker).collect());
+        let threads = if self.taker_reads { 0 } else { threads };
         for _ in 0..threads {
             let (workers, wakers) = (Arc::clone(self), Arc::clone(wakers));
             let number = {
@@ -119,6 +121,7 @@ impl<T: Send + 'static> Wake for SourceWaker<T> {
             let mut state = workers.lock();
             state.schedule.wake(self.source);
             workers.notify_idle(state);
+            workers.wake_taker();
         }
     }
 }
