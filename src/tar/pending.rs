@@ -12,7 +12,7 @@ pub(super) const MANY_FIELDS: usize = 32;
 pub(super) struct Pending<V> {
     pub(super) content: Box<SampleContent<V>>,
     /// The names of the fields, once there are [`MANY_FIELDS`].
-    #[allow(clippy::box_collection, reason = "few samples have one, and all are moved")]
+    #[expect(clippy::box_collection, reason = "it is seldom present, and moves with each sample")]
     pub(super) names: Option<Box<HashSet<ByteString>>>,
     /// The total size of its members in bytes, according to their headers.
     pub(super) size: u64,

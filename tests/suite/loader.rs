@@ -39,8 +39,8 @@ async fn collect_stream<T: Send + 'static>(batches: Batches<Batch<T>>) -> Vec<Ve
     batches.into_stream().map(|batch| batch.unwrap().into_items()).collect().await
 }
 
-/// Without threads, only what follows from bytes in memory is done ahead: samples are parsed, and the caller's
-/// functions are not called.
+/// Without threads, only what follows from bytes in memory is done ahead: samples are parsed, and the
+/// caller's functions are not called.
 #[test]
 fn without_threads_functions_are_called_for_the_batch_that_is_asked_for() {
     static FILTERED: AtomicUsize = AtomicUsize::new(0);
