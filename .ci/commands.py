@@ -28,7 +28,7 @@ from io import BytesIO
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "crates/*/README.md", "examples/**/README.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "crates/*/README.md", "examples/**/README.md", "python/README.md"]
 PROGRAMS = r"cargo|python3?|pip|npm|apt|gcloud|tensorboard|on_all|make_\w+_shards|(?:\./|target/|venv/)\S+"
 SECONDS = 300
 
@@ -108,6 +108,9 @@ RULES = [
     Run(r"cargo build --release -p jax_feed$"),
     Ci(r"python3 -m venv venv && venv/bin/pip install jax$", VENV + "requirements-jax.txt"),
     Run(r"venv/bin/python examples/jax/train.py ", "accuracy", ["venv"]),
+    # The Python package.
+    Not(r"pip install \./python$", "a release build; CI builds and tests the wheel without optimisation"),
+    Not(r"pip install maturin ", "CI has them"),
     # The programs that make shards.
     Not(r"cargo build --release -p make_shards --features gcs$", "minutes; CI builds it without --release"),
     Test(r"(target/release/)?make_cifar_shards ", WRITTEN),

@@ -189,6 +189,10 @@ impl<'a> Refill<'a> {
                 reader.begin_before(next);
             }
             self.pick(&mut reader, number, begun..numbers.end, behind)?;
+            if number == last {
+                // Nothing was begun if the run had more pieces left than are open at a time.
+                reader.begin_before(next);
+            }
             // Whatever follows in the slice is not needed.
             reader.give_up();
         }

@@ -17,6 +17,7 @@ use async_channel::Sender;
 pub use queue::ReadQueue;
 pub(super) use queue::{QueuedObject, WaitingReader};
 pub use read_ahead::ReadAheadMemory;
+pub(crate) use schedule::ObjectRangeSizes;
 use schedule::{ObjectId, RangeSchedule, ScheduleLimits};
 use std::collections::HashMap;
 use std::fmt;

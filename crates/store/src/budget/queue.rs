@@ -1,6 +1,6 @@
 //! The queue of one reader: the objects that it reads, in order.
 
-use super::schedule::ObjectId;
+use super::schedule::{ObjectId, ObjectRangeSizes};
 use super::{Budget, Grant};
 use crate::memory::Gauge;
 use async_channel::Receiver;
@@ -110,21 +110,21 @@ impl QueuedObject {
     pub(crate) fn request(
         &self,
         ahead: Range<u64>,
-        range_size: Option<u64>,
+        sizes: impl Into<ObjectRangeSizes>,
         max_ranges: usize,
     ) -> Receiver<Grant> {
         let (sender, grants) = async_channel::unbounded();
         self.budget.change(|state| {
             state.recipients.insert(self.id, (sender, self.owner.clone()));
-            state.schedule.add(self.id, ahead, range_size, max_ranges);
+            state.schedule.add(self.id, ahead, sizes, max_ranges);
             state.schedule.set_remaining(self.id.queue, self.remaining);
         });
         grants
     }
 
     /// Replaces the bytes that have not been requested yet by `ahead`, and the maximum number of ranges.
-    pub(crate) fn extend(&self, ahead: Range<u64>, range_size: Option<u64>, max_ranges: usize) {
-        self.budget.change(|state| state.schedule.extend(self.id, ahead, range_size, max_ranges));
+    pub(crate) fn extend(&self, ahead: Range<u64>, max_ranges: usize) {
+        self.budget.change(|state| state.schedule.extend(self.id, ahead, max_ranges));
     }
 
     /// Records that the reader waits for more bytes of a range, until the guard is dropped.

@@ -204,7 +204,7 @@ impl<'a> Replay<'a> {
         self.state.record_first_byte(Duration::from_secs_f64(wait.time));
         if range.start == 0 {
             // The first response has the size of the object.
-            self.state.schedule.extend(id, range.end..OBJECT, None, usize::MAX);
+            self.state.schedule.extend(id, range.end..OBJECT, usize::MAX);
         }
     }
 

@@ -85,7 +85,7 @@ struct ScheduledQueue {
 struct ScheduledObject {
     /// Bytes that have not been requested yet.
     ahead: Range<u64>,
-    range_size: Option<u64>,
+    sizes: ObjectRangeSizes,
     /// Maximum number of ranges that are in flight or unread.
     max_ranges: usize,
     /// Number of ranges that are in flight or unread.
@@ -110,6 +110,21 @@ const MIN_AT_END: u64 = 2 << 20;
 /// Largest object in bytes that is requested whole even then: a second round trip would take longer.
 const MAX_WHOLE: u64 = 4 << 20;
 
+/// Bytes of the ranges of an object, where they are not those of the budget.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ObjectRangeSizes {
+    /// Of each range.
+    pub(crate) all: Option<u64>,
+    /// Of the first one, unless the object is probably so small that one request gets all of it.
+    pub(crate) first: Option<u64>,
+}
+
+impl From<Option<u64>> for ObjectRangeSizes {
+    fn from(all: Option<u64>) -> Self {
+        ObjectRangeSizes { all, first: None }
+    }
+}
+
 /// Length of the next range in bytes, unless the object sets its own.
 #[derive(Debug, Clone, Copy)]
 struct RangeSizes {
@@ -130,31 +145,26 @@ impl RangeSchedule {
         &mut self,
         id: ObjectId,
         ahead: Range<u64>,
-        range_size: Option<u64>,
+        sizes: impl Into<ObjectRangeSizes>,
         max_ranges: usize,
     ) {
-        let object = ScheduledObject { ahead, range_size, max_ranges, ranges: 0, awaited: false };
+        let sizes = sizes.into();
+        let object = ScheduledObject { ahead, sizes, max_ranges, ranges: 0, awaited: false };
         let queue = self.queues.entry(id.queue);
         let queue =
             queue.or_insert_with(|| ScheduledQueue { read_at: self.reads, ..ScheduledQueue::default() });
         queue.objects.insert(id.number, object);
     }
 
-    /// Replaces the bytes of an object that have not been requested yet, the bytes of each range, and the
-    /// maximum number of ranges.
-    pub(super) fn extend(
-        &mut self,
-        id: ObjectId,
-        ahead: Range<u64>,
-        range_size: Option<u64>,
-        max_ranges: usize,
-    ) {
+    /// Replaces the bytes of an object that have not been requested yet, and its maximum number of ranges.
+    pub(super) fn extend(&mut self, id: ObjectId, ahead: Range<u64>, max_ranges: usize) {
         let Some(queue) = self.queues.get_mut(&id.queue) else { return };
         if let Some(object) = queue.objects.get_mut(&id.number) {
             if object.has_unknown_size() {
                 queue.usual_size = Some(ahead.end);
             }
-            (object.ahead, object.range_size, object.max_ranges) = (ahead, range_size, max_ranges);
+            (object.ahead, object.max_ranges) = (ahead, max_ranges);
+            object.sizes.first = None;
         }
     }
 
@@ -341,9 +351,12 @@ impl ScheduledObject {
 
     fn next_length(&self, sizes: RangeSizes, usual_size: Option<u64>) -> u64 {
         let is_small = self.has_unknown_size() && usual_size.is_some_and(|size| size <= MAX_WHOLE);
-        self.range_size
-            .unwrap_or(if is_small { sizes.whole } else { sizes.usual })
-            .min(self.ahead.end - self.ahead.start)
+        let length = match self.sizes {
+            ObjectRangeSizes { all: Some(size), .. } => size,
+            _ if is_small => sizes.whole,
+            ObjectRangeSizes { first, .. } => first.unwrap_or(sizes.usual),
+        };
+        length.min(self.ahead.end - self.ahead.start)
     }
 }
 

@@ -126,7 +126,7 @@ impl OrderedRanges {
     fn begin(target: FetchTarget) -> Result<Self> {
         let target = Arc::new(QueuedTarget { queued: target.queue.next_object(), target });
         // Only one range at first: the size of the object is unknown before the first response.
-        let grants = target.queued.request(target.wanted.clone(), target.first_size(), 1);
+        let grants = target.queued.request(target.wanted.clone(), target.range_sizes(), 1);
         let (sender, ranges) = async_channel::unbounded();
         let requests = runtime::spawn(send_requests(Arc::clone(&target), grants, sender))?;
         let waited = Arc::default();
@@ -223,7 +223,10 @@ async fn send_requests(
     let grants = grants;
     let requested = grant.range.end;
     let first = target.get_first(Some(grant.range.clone())).await?;
-    let Some(held) = &first.range else { return receive_in_one(target, first, None, grant, &ranges) };
+    let Some(held) = &first.range else {
+        let Some(grant) = usual_grant(&target, grant, &grants).await else { return Ok(None) };
+        return receive_in_one(target, first, None, grant, &ranges);
+    };
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
     let object = first.object();
     // Ranges of an object of unknown size, or without a strong version, could come from different objects.
@@ -231,6 +234,7 @@ async fn send_requests(
     if held.end < end && (object.size.is_none() || !object.is_strong()) {
         drop(first);
         let range = object.size.filter(|size| (start, end) != (0, *size)).map(|_| start..end);
+        let Some(grant) = usual_grant(&target, grant, &grants).await else { return Ok(None) };
         let response = target.get_first(range.clone()).await?;
         return receive_in_one(target, response, range, grant, &ranges);
     }
@@ -242,7 +246,7 @@ async fn send_requests(
     let pinned = Arc::new(object);
     target.set_object(&first);
     let mut requested = requested.min(end);
-    target.queued.extend(requested..end, target.limits.range_size, target.limits.ranges_in_flight);
+    target.queued.extend(requested..end, target.limits.ranges_in_flight);
     let checksum = target.checksum(&first, first.size.unwrap_or(u64::MAX));
     let begin = |range: Range<u64>, first, grant: Grant, checksum| {
         // Unbounded: the length of the range bounds the chunks in it.
@@ -258,6 +262,17 @@ async fn send_requests(
         begin(grant.range.clone(), None, grant, None)?;
     }
     Ok(Some(end - start))
+}
+
+/// A grant of the usual size, which bounds the unread bytes of a response, in place of that of a small first
+/// request.
+async fn usual_grant(target: &QueuedTarget, grant: Grant, grants: &Receiver<Grant>) -> Option<Grant> {
+    if target.range_sizes().first.is_none() {
+        return Some(grant);
+    }
+    drop(grant);
+    target.queued.extend(target.wanted.clone(), 1);
+    grants.recv().await.ok()
 }
 
 /// Reads the wanted bytes from one response, as fast as the reader takes them. `requested` is the range that

@@ -3,7 +3,7 @@
 use super::limits::FetchLimits;
 use super::retry::RequestContext;
 use crate::Result;
-use crate::budget::{QueuedObject, ReadQueue};
+use crate::budget::{ObjectRangeSizes, QueuedObject, ReadQueue};
 use crate::checksum::Checksum;
 use crate::meter::SourceMeter;
 use crate::object_cell::ObjectCell;
@@ -40,10 +40,9 @@ pub(crate) struct FetchTarget {
 const FIRST_ON_NEW_CONNECTION: u64 = 64 << 10;
 
 impl FetchTarget {
-    /// Bytes of the first request; measured if `None`.
-    pub(super) fn first_size(&self) -> Option<u64> {
-        let is_slow = self.opens_connections && !self.expected.as_ref().is_some_and(ObjectVersion::is_strong);
-        self.limits.range_size.or(is_slow.then_some(FIRST_ON_NEW_CONNECTION))
+    pub(super) fn range_sizes(&self) -> ObjectRangeSizes {
+        let is_new = self.opens_connections && !self.expected.as_ref().is_some_and(ObjectVersion::is_strong);
+        ObjectRangeSizes { all: self.limits.range_size, first: is_new.then_some(FIRST_ON_NEW_CONNECTION) }
     }
 }
 

@@ -113,7 +113,7 @@ fn sizes(schedule: &mut RangeSchedule) -> Vec<u64> {
 fn ranges_shrink_when_few_bytes_are_left() {
     let mut schedule = RangeSchedule::default();
     schedule.add(id(0, 0), 0..u64::MAX, None, 1);
-    schedule.extend(id(0, 0), 0..160 * MIB, None, usize::MAX);
+    schedule.extend(id(0, 0), 0..160 * MIB, usize::MAX);
     let sizes = sizes(&mut schedule);
     assert_eq!(sizes.iter().sum::<u64>(), 160);
     assert_eq!(sizes[..6], [8, 8, 8, 8, 8, 7], "a sixteenth of the bytes left");
@@ -127,7 +127,7 @@ fn ranges_do_not_shrink_while_more_objects_will_follow() {
         let mut schedule = RangeSchedule::default();
         schedule.add(id(0, 0), 0..u64::MAX, None, 1);
         schedule.set_remaining(0, remaining);
-        schedule.extend(id(0, 0), 0..16 * MIB, None, usize::MAX);
+        schedule.extend(id(0, 0), 0..16 * MIB, usize::MAX);
         let sizes = sizes(&mut schedule);
         assert_eq!(sizes == [8, 8], large, "{remaining}: {sizes:?}");
         assert_eq!(schedule.is_ending(), !large);
@@ -140,10 +140,10 @@ fn an_unknown_size_is_assumed_to_be_the_usual_one() {
     schedule.add(id(0, 0), 0..u64::MAX, None, 1);
     schedule.add(id(1, 0), 0..u64::MAX, None, 1);
     assert_eq!(schedule.next(LARGE).unwrap().1, 0..8 * MIB, "no size is known");
-    schedule.extend(id(0, 0), 8 * MIB..24 * MIB, None, usize::MAX);
+    schedule.extend(id(0, 0), 8 * MIB..24 * MIB, usize::MAX);
     assert_eq!(schedule.next(LARGE).unwrap(), (id(1, 0), 0..8 * MIB), "nothing is known of the other queue");
     assert!(!schedule.is_ending());
-    schedule.extend(id(1, 0), 8 * MIB..24 * MIB, None, usize::MAX);
+    schedule.extend(id(1, 0), 8 * MIB..24 * MIB, usize::MAX);
     assert_eq!(schedule.next(LARGE).unwrap().1, 8 * MIB..10 * MIB);
 }
 
@@ -153,7 +153,7 @@ fn an_object_that_is_probably_small_is_requested_whole() {
         let mut schedule = RangeSchedule::default();
         (0..2).for_each(|number| schedule.add(id(0, number), 0..u64::MAX, None, 1));
         schedule.next(LARGE).unwrap();
-        schedule.extend(id(0, 0), size..size, None, usize::MAX);
+        schedule.extend(id(0, 0), size..size, usize::MAX);
         assert_eq!(schedule.next(LARGE).unwrap(), (id(0, 1), 0..first), "{size}");
         assert!(schedule.is_ending());
     }
@@ -167,8 +167,8 @@ fn the_first_object_may_use_a_few_more_connections() {
         |schedule: &mut RangeSchedule| std::iter::from_fn(|| schedule.next(LARGE)).collect::<Vec<_>>();
     assert_eq!(taken(&mut schedule).len(), 16);
     schedule.set_remaining(0, u64::MAX);
-    schedule.extend(id(0, 0), 8 * MIB..80 * MIB, None, usize::MAX);
-    schedule.extend(id(0, 1), 8 * MIB..80 * MIB, None, usize::MAX);
+    schedule.extend(id(0, 0), 8 * MIB..80 * MIB, usize::MAX);
+    schedule.extend(id(0, 1), 8 * MIB..80 * MIB, usize::MAX);
     let more: Vec<_> = taken(&mut schedule).into_iter().map(|(id, _)| id.number).collect();
     assert_eq!(more, [0, 0]);
 }
