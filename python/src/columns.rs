@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value as Json;
 use shardstream::codec::DType;
 use shardstream::collate::{
-    ArrayColumn, Blob, BoxFormat, Boxes, Cell, Column, Columns, ImageColumn, KeyColumn, Mask, Optional,
-    Output, PackedTokens, PositionColumn, Ragged, RaggedImages, Scalar, ShardColumn, Stack, Text, Tokens,
+    ArrayColumn, Blob, BoxFormat, Boxes, Cell, Column, Columns, ImageColumn, Mask, Optional, Origin, Output,
+    PackedTokens, Ragged, RaggedImages, Scalar, Stack, Text, Tokens,
 };
 use shardstream::image::Layout;
 use shardstream::tensor::Tensor;
@@ -322,9 +322,9 @@ impl ColumnSpec {
                 AnyColumn::of(if let Some(pointer) = at { column.at(&pointer) } else { column })
             }
             ColumnSpec::Blob { field } => AnyColumn::of(Blob::new(&field)),
-            ColumnSpec::Key {} => AnyColumn::of(KeyColumn::new()),
-            ColumnSpec::Shard {} => AnyColumn::of(ShardColumn::new()),
-            ColumnSpec::Position {} => AnyColumn::of(PositionColumn::new()),
+            ColumnSpec::Key {} => AnyColumn::of(Origin::key()),
+            ColumnSpec::Shard {} => AnyColumn::of(Origin::shard()),
+            ColumnSpec::Position {} => AnyColumn::of(Origin::position()),
             ColumnSpec::Optional { column, default } => {
                 let column = Optional::new(column.column()?);
                 AnyColumn::of(if let Some(json) = default {
@@ -337,7 +337,7 @@ impl ColumnSpec {
                 let made = fields.iter().map(|field| of_field(&column, field)).collect::<Result<Vec<_>>>()?;
                 let mut made = made.into_iter();
                 // There is one for each field.
-                let next = |_: &str| made.next().unwrap_or_else(|| AnyColumn::of(KeyColumn::new()));
+                let next = |_: &str| made.next().unwrap_or_else(|| AnyColumn::of(Origin::key()));
                 let stack = Stack::new(&fields, next);
                 AnyColumn::of(if independent { stack.independent() } else { stack })
             }

@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value as Json;
 use shardstream::State;
+use shardstream::adapters::IntoStream;
 use shardstream::codec::DType;
 use shardstream::collate::TensorBatch;
-use shardstream::loader::{BatchesStream, Reporter};
+use shardstream::loader::{Batches as LoaderBatches, Reporter};
 use shardstream::tensor::Tensor as BatchTensor;
 use std::mem;
 use std::pin::Pin;
@@ -32,7 +33,7 @@ pub(crate) struct Batches {
     pads: bool,
 }
 
-type Stream = Owned<BatchesStream<TensorBatch>>;
+type Stream = Owned<IntoStream<LoaderBatches<TensorBatch>>>;
 
 /// Where the stream of the batches is.
 enum Slot {

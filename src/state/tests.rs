@@ -222,7 +222,7 @@ fn every_difference_between_jobs_is_named() {
         (
             format!("{dataset}/order"),
             json!("listed"),
-            "(`shuffle_shards`, `keep_shards`, `resample_shards`, `sampler`) is listed in the state, and shuffled here",
+            "`resample_shards`, `sampler`) is listed in the state, and shuffled here",
         ),
         (format!("{dataset}/order"), json!("kept"), "is shuffled within each stream in the state"),
         (format!("{dataset}/shuffle"), json!(6), "the shuffle buffer is 6"),

@@ -162,8 +162,8 @@ fn scattered(loader: &Loader<Batch<Sample>>, rest: &[ReadBatch]) -> usize {
     left
 }
 
-/// Waits until `left` requests have no answer and some time has passed. Returns those for shards behind the one
-/// that was being read, and lets all be answered.
+/// Waits until `left` requests have no answer and some time has passed. Returns those for shards behind the
+/// one that was being read, and lets all be answered.
 fn requested_behind(loader: &Loader<Batch<Sample>>, shelf: &Shelf, left: usize) -> Vec<String> {
     let plan = loader.datasets().next().unwrap().plan().stream(0, 0);
     let behind: Vec<_> =

@@ -35,8 +35,8 @@ pub(crate) struct FetchTarget {
     pub(crate) opens_connections: bool,
 }
 
-/// Bytes of a request that has a connection of its own. TCP sends as much in some three round trips, and 8 MiB
-/// in nine. What follows comes over connections that are fast already, one round trip later.
+/// Bytes of a request that has a connection of its own. TCP sends as much in some three round trips, and
+/// 8 MiB in nine. What follows comes over connections that are fast already, one round trip later.
 const FIRST_ON_NEW_CONNECTION: u64 = 64 << 10;
 
 impl FetchTarget {

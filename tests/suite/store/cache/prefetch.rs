@@ -313,8 +313,8 @@ fn a_job_is_restored_with_what_was_prefetched() -> Result<()> {
 #[test]
 fn prefetching_ends_when_the_reader_is_dropped() -> Result<()> {
     let fixture = PrefetchFixture::new(|cache| cache);
-    // More than the reader requests by itself. Bytes behind these are withheld: the requests of the prefetch do
-    // not end by themselves.
+    // More than the reader requests by itself. Bytes behind these are withheld: the requests of the prefetch
+    // do not end by themselves.
     fixture.source.hold(Some(30_000));
     let mut reader = fixture.dataset().read(0, 0);
     reader.next().unwrap()?;
