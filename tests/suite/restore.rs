@@ -49,7 +49,7 @@ fn a_state_of_another_job_is_refused_with_the_difference() {
         (here(dataset(&source).shuffle_shards(false).streams(1)), "shuffled in the state, and listed here"),
         (
             here(dataset(&source).keep_shards(true)),
-            "`resample_shards`) is shuffled in the state, and shuffled within each stream here",
+            "`resample_shards`, `sampler`) is shuffled in the state, and shuffled within each stream here",
         ),
         (here(dataset(&source).resample_shards(true)), "shuffled in the state, and resampled here"),
         (here(dataset(&source).index(counts(&SIZES))), "without an index, and here is one"),
