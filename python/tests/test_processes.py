@@ -22,7 +22,7 @@ WAITS = """
 import shardstream, sys
 small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
 columns = {"image": small, "key": shardstream.Key()}
-batches = iter(shardstream.Loader(sys.argv[1], columns, 20, threads=1))
+batches = iter(shardstream.Loader(sys.argv[1], columns, 10, threads=1))
 try:
     print("waits", flush=True)
     next(batches)
@@ -38,7 +38,7 @@ def test_ctrl_c_ends_a_wait_and_loses_no_batch(tmp_path):
     file = io.BytesIO()
     Image.new("L", (4000, 4000)).save(file, "PNG")
     # A batch takes seconds.
-    shards = write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(40)), 40)
+    shards = write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(20)), 20)
     waiting = python(WAITS, shards)
     assert waiting.stdout.readline() == "waits\n"
     waiting.send_signal(signal.SIGINT)
