@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from conftest import write_shards
 
 import shardstream
@@ -32,14 +33,18 @@ print(shardstream.strings(next(batches), "key")[0])
 """
 
 
-def test_ctrl_c_ends_a_wait_and_loses_no_batch(tmp_path):
+@pytest.fixture
+def large_pictures(tmp_path):
+    """Shards of which a batch takes seconds."""
     from PIL import Image
 
     file = io.BytesIO()
     Image.new("L", (4000, 4000)).save(file, "PNG")
-    # A batch takes seconds.
-    shards = write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(20)), 20)
-    waiting = python(WAITS, shards)
+    return write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(20)), 20)
+
+
+def test_ctrl_c_ends_a_wait_and_loses_no_batch(large_pictures):
+    waiting = python(WAITS, large_pictures)
     assert waiting.stdout.readline() == "waits\n"
     waiting.send_signal(signal.SIGINT)
     assert waiting.communicate() == ("interrupted\n000000\n", "")
@@ -139,3 +144,49 @@ def test_a_training_that_is_killed_has_the_same_losses_after_a_resume(tmp_path, 
         training.wait()
     assert start("killed").wait(120) == 0
     assert losses("killed") == losses("whole") and len(losses("whole")) == 200
+
+
+CLOSES_FORKED = """
+import logging, os, shardstream, sys
+logging.basicConfig(format="%(message)s")
+# The warning about shards that are not shuffled waits until the next call.
+loader = shardstream.Loader(sys.argv[1], {"label": "cls"}, 8, shuffle=20, shuffle_shards=False, epochs=None)
+batches = iter(loader)
+if os.fork() == 0:
+    batches.close()
+    del batches, loader
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+next(batches)
+"""
+
+
+def test_a_forked_child_closes_an_iterator_and_logs_nothing_of_its_parent(shards):
+    forked = python(CLOSES_FORKED, shards)
+    out, error = forked.communicate(timeout=60)
+    assert out == "0\n" and error.count("every epoch begins with the same shards") == 1
+
+
+CLOSES_WAITING = """
+import shardstream, sys, threading, time
+small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
+batches = iter(shardstream.Loader(sys.argv[1], {"image": small}, 20, threads=1))
+
+def wait():
+    print("waits", flush=True)
+    try:
+        next(batches)
+    except shardstream.Error as error:
+        print(error.kind, flush=True)
+
+thread = threading.Thread(target=wait)
+thread.start()
+time.sleep(0.3)
+batches.close()
+thread.join()
+"""
+
+
+def test_closing_ends_the_wait_of_another_thread(large_pictures):
+    out, error = python(CLOSES_WAITING, large_pictures).communicate(timeout=120)
+    assert (out, error) == ("waits\nclosed\n", "")

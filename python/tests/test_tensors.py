@@ -1,5 +1,6 @@
 """Tensors share their memory, and give it back."""
 
+import ctypes
 import gc
 import threading
 import time
@@ -75,6 +76,20 @@ def test_bfloat16_has_no_buffer_format_and_is_shared_all_the_same(batch):
     )
 
 
+def test_a_buffer_in_columns_is_refused_unless_the_order_is_the_same(batch):
+    def ask(tensor, flags):
+        view = (ctypes.c_byte * 256)()
+        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(tensor), view, flags)
+        ctypes.pythonapi.PyBuffer_Release(view)
+
+    strides, c, f, either = 0x18, 0x20, 0x40, 0x80
+    with pytest.raises(BufferError, match="row-major"):
+        ask(batch["row"], f | strides)
+    for flags in (strides, c | strides, either | strides):
+        ask(batch["row"], flags)
+    ask(batch["int32"], f | strides)
+
+
 def test_empty_tensors(shards):
     columns = {"ragged": shardstream.Ragged("json", "int16", at="/tokens")}
     batch = next(iter(shardstream.Loader(shards, columns, batch=1)))
@@ -122,14 +137,17 @@ def test_views_may_die_on_other_threads_and_in_cycles(labels):
         node.itself, node.array = node, np.from_dlpack(batch["label"])
         return weakref.ref(node), node.array.tolist()
 
-    nodes = []
+    nodes, threads = [], []
     for _ in range(100):
         node, values = hold(next(batches))
         nodes.append(node)
-        threading.Thread(
+        thread = threading.Thread(
             target=lambda batch: np.from_dlpack(batch["label"]).sum(), args=(next(batches),)
-        ).start()
+        )
+        thread.start()
+        threads.append(thread)
         assert len(set(values)) == 8
+    [thread.join() for thread in threads]
     gc.collect()
     assert all(node() is None for node in nodes)
     batches.close()
