@@ -6,6 +6,8 @@ import dataclasses
 import os
 from typing import Any
 
+from .errors import ConfigError
+
 
 def dtype_name(dtype: Any) -> str:
     """The name of a type of numbers: of `"float32"`, `numpy.float32`, `torch.float32`,
@@ -16,6 +18,8 @@ def dtype_name(dtype: Any) -> str:
         return dtype.__name__
     # jax.numpy's types have a dtype, which has a name; so have numpy's.
     found = getattr(dtype, "dtype", dtype)
+    if not getattr(found, "isnative", True):
+        raise ConfigError(f"dtype {found.str!r}: numbers are little-endian, as on this host", kind="config")
     return str(getattr(found, "name", found)).removeprefix("torch.")
 
 
@@ -29,4 +33,6 @@ def document(value: Any) -> Any:
         return {"type": type(value).__name__, **{name: document(field) for name, field in fields.items()}}
     if isinstance(value, (list, tuple)):
         return [document(item) for item in value]
+    if hasattr(value, "tolist"):  # An array, or a number of NumPy's types.
+        return value.tolist()
     return os.fspath(value) if isinstance(value, os.PathLike) else value
