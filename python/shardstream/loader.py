@@ -101,8 +101,8 @@ class Loader:
     MPI, Cloud TPU and others). `last_batch` is `"keep"`, `"drop"`, `"pad"` (with a tensor `"mask"` that says
     which rows are samples) or `"repeat"`.
 
-    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them. With
-    `epochs=None` there is one iteration without an end, which each `iter` continues.
+    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them, even if a
+    loop is left early. With `epochs=None` there is one iteration without an end, which each `iter` continues.
 
     `threads` and `prefetch` (batches ahead) are tuned while it runs unless they are set; `cores` is for
     hosts that several ranks share. `cache` is a directory or a `Cache`; `index` is `True` or an `Index`;
