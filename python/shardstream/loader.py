@@ -12,7 +12,7 @@ from typing import Any, Literal
 from . import _core
 from .columns import Column, column
 from .errors import ConfigError, StateError, StoreError
-from .spec import document
+from .spec import document_of
 
 Batch = dict[str, _core.Tensor]
 """The tensors of a step by name."""
@@ -160,7 +160,7 @@ class Loader:
             "on_error": on_error,
             "stall_after": stall_after,
         }
-        self._begin(json.dumps({name: document(value) for name, value in options.items()}), epochs)
+        self._begin(document_of(options), epochs)
 
     def _begin(self, options: str, epochs: int | None) -> None:
         self._options, self._epochs = options, epochs

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from .errors import ConfigError
@@ -21,6 +23,17 @@ def dtype_name(dtype: Any) -> str:
     if not getattr(found, "isnative", True):
         raise ConfigError(f"dtype {found.str!r}: numbers are little-endian, as on this host", kind="config")
     return str(getattr(found, "name", found)).removeprefix("torch.")
+
+
+def document_of(options: Mapping[str, Any]) -> str:
+    """The options as a JSON object."""
+    texts = []
+    for name, value in options.items():
+        try:
+            texts.append(f"{json.dumps(name)}: {json.dumps(document(value))}")
+        except TypeError as error:
+            raise ConfigError(f"`{name}`: {error}", kind="config") from error
+    return f"{{{', '.join(texts)}}}"
 
 
 def document(value: Any) -> Any:

@@ -225,6 +225,8 @@ def test_a_bad_option_is_an_error_with_its_name(shards, tmp_path):
     error('unknown dtype "int"', shards, {"label": shardstream.Scalar("cls", "int")}, 8)
     error("`seed`: .*-1", shards, {"label": "cls"}, 8, seed=-1)
     error("`last_batch`: .*`dorp`", shards, {"label": "cls"}, 8, last_batch="dorp")
+    error('`batch`: .*"8"', shards, {"label": "cls"}, "8")
+    error("`seed`: .*set", shards, {"label": "cls"}, 8, seed={1})
     error("`stall_after`: -1", shards, {"label": "cls"}, 8, stall_after=-1)
     error("stall_after", shards, {"label": "cls"}, 8, stall_after=float("nan"))
     error("without `world`", shards, {"label": "cls"}, 8, rank=1)

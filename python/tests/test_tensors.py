@@ -1,5 +1,6 @@
 """Tensors share their memory, and give it back."""
 
+import contextlib
 import ctypes
 import gc
 import threading
@@ -184,6 +185,27 @@ def test_one_iterator_in_two_threads_is_an_error_or_each_batch_once(labels):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert sorted(seen) == list(range(256)) and set(errors) <= {"in_use"}
+
+
+def test_two_threads_at_the_end_of_an_epoch_leave_none_out(labels, monkeypatch):
+    batches = iter(labels(epochs=3))
+    seen = [numbers(next(batches)) for _ in range(32)]
+    started = type(batches._runs).started
+
+    def slowly(*args):
+        time.sleep(0.3)
+        return started(*args)
+
+    def take():
+        with contextlib.suppress(shardstream.Error):  # The other one waits.
+            seen.append(numbers(next(batches)))
+
+    monkeypatch.setattr(type(batches._runs), "started", slowly)
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    seen += [numbers(batch) for batch in batches]
+    assert len(seen) == 96
 
 
 def test_large_images_of_one_batch_outlive_the_loader(tmp_path):
