@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from . import _core
 from .columns import Column, column
-from .errors import StateError
-from .spec import document
+from .errors import ConfigError, StateError, StoreError
+from .spec import document_of
 
 Batch = dict[str, _core.Tensor]
 """The tensors of a step by name."""
@@ -100,8 +101,8 @@ class Loader:
     MPI, Cloud TPU and others). `last_batch` is `"keep"`, `"drop"`, `"pad"` (with a tensor `"mask"` that says
     which rows are samples) or `"repeat"`.
 
-    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them. With
-    `epochs=None` there is one iteration without an end, which each `iter` continues.
+    An iteration goes through `epochs` epochs, and the next one begins with the epoch after them, even if a
+    loop is left early. With `epochs=None` there is one iteration without an end, which each `iter` continues.
 
     `threads` and `prefetch` (batches ahead) are tuned while it runs unless they are set; `cores` is for
     hosts that several ranks share. `cache` is a directory or a `Cache`; `index` is `True` or an `Index`;
@@ -159,7 +160,7 @@ class Loader:
             "on_error": on_error,
             "stall_after": stall_after,
         }
-        self._begin(json.dumps({name: document(value) for name, value in options.items()}), epochs)
+        self._begin(document_of(options), epochs)
 
     def _begin(self, options: str, epochs: int | None) -> None:
         self._options, self._epochs = options, epochs
@@ -178,8 +179,22 @@ class Loader:
         return self._current.epoch if self._current is not None else self._next_epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch with which the next iteration begins."""
-        self._next_epoch, self._resume, self._current = epoch, None, None
+        """Sets the epoch with which the next iteration begins, a multiple of `epochs`.
+
+        A position in that iteration that was loaded, or at which an outage ended it, is kept, for trainers
+        that call this before each iteration. With `epochs=None`, such a position is kept in any case."""
+        if self._epochs is not None and epoch % self._epochs != 0:
+            raise ConfigError(
+                f"set_epoch({epoch}) with epochs={self._epochs}: iterations begin with the multiples of it",
+                kind="config",
+            )
+        resume = self._resume_state()
+        if resume is not None and self._epochs is not None:
+            at, _, end = _core.inspect_state(resume)
+            at += end == "ended"
+            if at - at % self._epochs != epoch:
+                resume = None
+        self._next_epoch, self._resume, self._current = epoch, resume, None
 
     @property
     def steps(self) -> int | None:
@@ -196,21 +211,31 @@ class Loader:
         return True
 
     def __iter__(self) -> Batches:
-        if self._resume is None and self._current is not None and self._current._end() == "failed":
-            # After an outage, which an exception has told of.
-            self._resume = self._current._core.state()
-        if self._resume is not None:
-            if self._current is not None:
-                self._current.close()
-            core, epoch = self._runs.restored(self._resume)
-            self._current, self._resume = Batches(self._runs, core, epoch), None
-        elif self._current is None or self._epochs is not None:
-            if self._current is not None:
-                self._next_epoch = max(self._next_epoch, self._current.epoch + 1)
-                self._current.close()
+        resume, before = self._resume_state(), self._current
+        if resume is not None:
+            core, epoch = self._runs.restored(resume)
+        elif before is not None and self._epochs is None:
+            return before
+        else:
             epoch = self._next_epoch
-            self._current = Batches(self._runs, self._runs.started(epoch), epoch)
-        return self._current
+            if before is not None and self._epochs is not None:
+                # Not of an iteration that ended early: its epochs are left out.
+                epoch = before.epoch - before.epoch % self._epochs + self._epochs
+            core = self._runs.started(epoch)
+        current = Batches(self._runs, core, epoch)
+        self._current, self._resume = current, None
+        if before is not None:
+            before.close()
+        return current
+
+    def _resume_state(self) -> str | None:
+        """The state after which the next iteration continues: one that was loaded, that of an outage, which
+        an exception has reported, or that of a closed iteration without an end."""
+        current = self._current
+        if self._resume is None and current is not None:
+            if current._end() == "failed" or (self._epochs is None and current._closed):
+                return current._core.state()
+        return self._resume
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch that was returned, for `load_state_dict`. Each rank has its
@@ -242,9 +267,11 @@ class Loader:
         """Ends the threads of the current iteration. Batches stay valid. One without an end continues with
         the next `iter`."""
         if self._current is not None:
-            if self._epochs is None:
-                self._resume = self._current._core.state()
             self._current.close()
+
+
+_Run = tuple[_core.Batches, int]
+"""Batches, and the epoch in which they begin."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +285,7 @@ class _Runs:
     def started(self, epoch: int) -> _core.Batches:
         return self.loader.epochs(epoch) if self.epochs is None else self.loader.epoch(epoch)
 
-    def restored(self, state: str) -> tuple[_core.Batches, int]:
+    def restored(self, state: str) -> _Run:
         """The batches after a state, and their epoch."""
         epoch, endless, end = _core.inspect_state(state)
         if endless != (self.epochs is None):
@@ -266,32 +293,60 @@ class _Runs:
             raise StateError(
                 f"the state is of an iteration {taken}, and the loader has epochs={self.epochs}", kind="state"
             )
+        # That of an ended epoch too, which checks that the state is of this loader.
+        core = self.loader.restore(state)
         if end == "ended":
+            core.close()
             return self.started(epoch + 1), epoch + 1
-        return self.loader.restore(state), epoch
+        return core, epoch
 
 
 class Batches(Iterator[Batch]):
     """The batches of an iteration, and their state. From `iter(loader)`."""
 
     def __init__(self, runs: _Runs, core: _core.Batches, epoch: int) -> None:
-        self._runs, self._core, self.epoch = runs, core, epoch
+        self._runs, self._closed = runs, False
+        # Assigned as one, so that Ctrl-C and other threads never find an epoch with the batches of another.
+        self._run = core, epoch
+        self._lock = threading.Lock()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last batch that was returned."""
+        return self._run[1]
+
+    @property
+    def _core(self) -> _core.Batches:
+        return self._run[0]
 
     def __iter__(self) -> Batches:
         return self
 
     def __next__(self) -> Batch:
-        batch = self._core.next()
+        run = self._run
+        batch = run[0].next()
         while batch is None:
-            if self._end() != "ended":
-                raise StopIteration
-            epochs = self._runs.epochs
-            if epochs is None or (self.epoch + 1) % epochs == 0:
-                raise StopIteration
-            self.epoch += 1
-            self._core = self._runs.started(self.epoch)
-            batch = self._core.next()
+            run = self._run_after(run)
+            batch = run[0].next()
         return batch
+
+    def _run_after(self, run: _Run) -> _Run:
+        """The batches of the epoch after one that gives no more."""
+        core, epoch = run
+        end, epochs = _core.inspect_state(core.state())[2], self._runs.epochs
+        if end == "failed":
+            raise StoreError(
+                "the batches have ended with an error: iterate over the loader again, which continues after "
+                "the last batch",
+                kind="failed",
+            )
+        if end != "ended" or epochs is None or (epoch + 1) % epochs == 0:
+            raise StopIteration
+        with self._lock:
+            # Another thread may have started it.
+            if self._run is run and not self._closed:
+                self._run = self._runs.started(epoch + 1), epoch + 1
+            return self._run
 
     def _end(self) -> str:
         return _core.inspect_state(self._core.state())[2]
@@ -302,9 +357,10 @@ class Batches(Iterator[Batch]):
 
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Continues after a state with the next batch."""
-        core, epoch = self._runs.restored(_text(state))
-        self._core.close()
-        self._core, self.epoch = core, epoch
+        run = self._runs.restored(_text(state))
+        with self._lock:
+            before, self._run, self._closed = self._core, run, False
+        before.close()
 
     def get_state(self) -> bytes:
         """As `state_dict`, as Grain's iterators have it."""
@@ -320,7 +376,9 @@ class Batches(Iterator[Batch]):
 
     def close(self) -> None:
         """Ends the threads. Batches stay valid."""
-        self._core.close()
+        with self._lock:
+            self._closed = True
+            self._core.close()
 
 
 def merge_states(states: Sequence[Any]) -> dict[str, Any]:

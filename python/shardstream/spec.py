@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+from collections.abc import Mapping
 from typing import Any
+
+from .errors import ConfigError
 
 
 def dtype_name(dtype: Any) -> str:
@@ -16,7 +20,20 @@ def dtype_name(dtype: Any) -> str:
         return dtype.__name__
     # jax.numpy's types have a dtype, which has a name; so have numpy's.
     found = getattr(dtype, "dtype", dtype)
+    if not getattr(found, "isnative", True):
+        raise ConfigError(f"dtype {found.str!r}: numbers are little-endian, as on this host", kind="config")
     return str(getattr(found, "name", found)).removeprefix("torch.")
+
+
+def document_of(options: Mapping[str, Any]) -> str:
+    """The options as a JSON object."""
+    texts = []
+    for name, value in options.items():
+        try:
+            texts.append(f"{json.dumps(name)}: {json.dumps(document(value))}")
+        except TypeError as error:
+            raise ConfigError(f"`{name}`: {error}", kind="config") from error
+    return f"{{{', '.join(texts)}}}"
 
 
 def document(value: Any) -> Any:
@@ -29,4 +46,6 @@ def document(value: Any) -> Any:
         return {"type": type(value).__name__, **{name: document(field) for name, field in fields.items()}}
     if isinstance(value, (list, tuple)):
         return [document(item) for item in value]
+    if hasattr(value, "tolist"):  # An array, or a number of NumPy's types.
+        return value.tolist()
     return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -24,7 +24,8 @@ class StreamDataset(IterableDataset[dict[str, torch.Tensor]]):
     options, or `StreamDataset(loader)`.
 
     Use it with `DataLoader(dataset, batch_size=None, num_workers=0)`: the loader has threads of its own,
-    and batches are made. `state_dict` is that of the last batch which the `DataLoader` has returned.
+    and batches are made. `state_dict` is that of the last batch which the `DataLoader` has returned: trainers
+    that fetch a batch ahead, such as Lightning and accelerate, are one batch behind it.
     """
 
     def __init__(self, loader: Any, *args: Any, **options: Any) -> None:

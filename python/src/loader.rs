@@ -17,6 +17,8 @@ use shardstream::tensor::Tensor as BatchTensor;
 use std::mem;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::thread;
 
 /// A loader with checked options.
 #[pyclass(frozen, module = "shardstream._core")]
@@ -41,6 +43,36 @@ enum Slot {
     /// A thread that waits for a batch has it.
     InUse,
     Closed,
+}
+
+/// The result of a wait that `close` has ended.
+struct Closed;
+
+/// The stream while a thread waits for a batch.
+struct Taken<'a> {
+    batches: &'a Batches,
+    stream: Option<Box<Stream>>,
+}
+
+impl Drop for Taken<'_> {
+    /// Returns the stream, unless another thread closed it meanwhile, or a poll of it panicked.
+    fn drop(&mut self) {
+        let mut slot = self.batches.slot();
+        if matches!(*slot, Slot::InUse) && !thread::panicking() {
+            *slot = self.stream.take().map_or(Slot::Closed, Slot::Here);
+            return;
+        }
+        *slot = Slot::Closed;
+        drop(slot);
+        drop_detached(self.stream.take());
+    }
+}
+
+/// Drops a value whose threads are joined, which must not be waited for with the interpreter.
+fn drop_detached<T: Send>(value: T) {
+    let mut value = Some(value);
+    // There may be no interpreter any more.
+    let _ = Python::try_attach(|py| py.detach(|| drop(value.take())));
 }
 
 #[pymethods]
@@ -103,14 +135,15 @@ impl Batches {
     /// The next batch; `None` at the end.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         check_not_forked()?;
-        let mut stream = self.take_stream()?;
         // Nothing is lost if the wait is interrupted: the stream stays as it is.
-        let item = match stream.get_mut() {
-            Some(batches) => process::wait(py, |context| Pin::new(&mut *batches).poll_next(context)),
-            None => Ok(None),
-        };
-        self.give_back(py, stream);
-        match item? {
+        let mut taken = self.take_stream()?;
+        let item = process::wait(py, |context| match taken.stream.as_mut().and_then(|it| it.get_mut()) {
+            Some(_) if self.is_closed() => Poll::Ready(Err(Closed)),
+            Some(batches) => Pin::new(batches).poll_next(context).map(Ok),
+            None => Poll::Ready(Ok(None)),
+        });
+        drop(taken);
+        match item?.map_err(|Closed| error::closed())? {
             Some(Ok(batch)) => self.tensors(py, batch).map(Some),
             Some(Err(failure)) => Err(error::to_python(failure)),
             None => Ok(None),
@@ -128,8 +161,12 @@ impl Batches {
         Ok((report.to_json(), report.to_string()))
     }
 
-    /// Ends the threads.
+    /// Ends the threads, and the wait of another thread. A forked child has no threads to end, and locks may
+    /// be held there for ever.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if process::is_forked() {
+            return Ok(());
+        }
         let stream = mem::replace(&mut *self.slot(), Slot::Closed);
         py.detach(|| drop(stream));
         log::flush(py)
@@ -142,26 +179,18 @@ impl Batches {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_stream(&self) -> PyResult<Box<Stream>> {
+    fn is_closed(&self) -> bool {
+        matches!(*self.slot(), Slot::Closed)
+    }
+
+    fn take_stream(&self) -> PyResult<Taken<'_>> {
         let mut slot = self.slot();
         match mem::replace(&mut *slot, Slot::InUse) {
-            Slot::Here(stream) => Ok(stream),
+            Slot::Here(stream) => Ok(Taken { batches: self, stream: Some(stream) }),
             Slot::InUse => Err(error::in_use()),
             Slot::Closed => {
                 *slot = Slot::Closed;
                 Err(error::closed())
-            }
-        }
-    }
-
-    fn give_back(&self, py: Python<'_>, stream: Box<Stream>) {
-        let mut slot = self.slot();
-        match *slot {
-            Slot::InUse => *slot = Slot::Here(stream),
-            // Another thread closed it meanwhile.
-            Slot::Here(_) | Slot::Closed => {
-                drop(slot);
-                py.detach(|| drop(stream));
             }
         }
     }
@@ -195,11 +224,11 @@ fn mask(batch: &TensorBatch) -> shardstream::Result<BatchTensor> {
 }
 
 impl Drop for Batches {
-    /// Threads that are joined must not be waited for with the interpreter.
     fn drop(&mut self) {
-        let mut stream = Some(mem::replace(&mut *self.slot(), Slot::Closed));
-        // There may be no interpreter any more.
-        let _ = Python::try_attach(|py| py.detach(|| drop(stream.take())));
+        // In a forked child, the lock may be held for ever.
+        if !process::is_forked() {
+            drop_detached(mem::replace(&mut *self.slot(), Slot::Closed));
+        }
     }
 }
 

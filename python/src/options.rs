@@ -167,6 +167,9 @@ impl Options {
             loader = loader.prefetch(prefetch);
         }
         if let Some(seconds) = self.stall_after {
+            if seconds.is_nan() || seconds < 0.0 {
+                return Err(config(format!("`stall_after`: {seconds} seconds: give 0 or more")));
+            }
             loader = loader.stall_after(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         }
         loader.collate(columns(self.columns)?).build()

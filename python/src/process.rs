@@ -26,7 +26,8 @@ pub(crate) fn check_not_forked() -> PyResult<()> {
     }
 }
 
-fn is_forked() -> bool {
+/// Whether this process is a child of the one that has the library's threads.
+pub(crate) fn is_forked() -> bool {
     ![0, process::id()].contains(&OWNER.load(Relaxed))
 }
 

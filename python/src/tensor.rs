@@ -225,6 +225,11 @@ impl Tensor {
             }
             (_, false) => ptr::null_mut(),
         };
+        let row_major = asked(ffi::PyBUF_C_CONTIGUOUS) || asked(ffi::PyBUF_ANY_CONTIGUOUS);
+        let is_both = tensor.size == 0 || tensor.shape.iter().filter(|axis| **axis > 1).count() < 2;
+        if asked(ffi::PyBUF_F_CONTIGUOUS) && !row_major && !is_both {
+            return Err(PyBufferError::new_err("tensors are in row-major order, not in Fortran's: copy it"));
+        }
         view.buf = tensor.memory.data.cast();
         view.len = tensor.size as isize;
         view.readonly = 0;

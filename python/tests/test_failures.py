@@ -82,9 +82,59 @@ def test_an_outage_does_not_pass_for_the_end_of_an_epoch(damaged, tmp_path):
             seen.append(numbers(batch))
     hidden.unlink()
     hidden.write_bytes(content)
-    while len(seen) < len(whole):
-        seen += [numbers(batch) for batch in loader]
+    seen += [numbers(batch) for batch in loader]
     assert seen == whole
+
+
+@pytest.fixture
+def outage(tmp_path):
+    """A loader of two shards, of which the second one is hidden until the function is called."""
+    shards = write_shards(tmp_path, map(labelled, range(64)))
+    hidden = tmp_path / "train-000001.tar"
+    loader = shardstream.Loader(shards, {"label": "cls"}, 8)
+    content = hidden.read_bytes()
+    hidden.unlink()
+    hidden.symlink_to(hidden)
+
+    def ends():
+        hidden.unlink()
+        hidden.write_bytes(content)
+
+    return loader, ends
+
+
+def test_an_iterator_that_an_outage_ended_does_not_seem_complete(outage):
+    loader, ends = outage
+    batches, seen = iter(loader), []
+    with pytest.raises(shardstream.StoreError):
+        for batch in batches:
+            seen.append(numbers(batch))
+    for _ in range(2):
+        with pytest.raises(shardstream.StoreError, match="loader again") as caught:
+            next(batches)
+        assert caught.value.kind == "failed"
+    ends()
+    loader.set_epoch(0)  # As trainers do before each iteration.
+    seen += [numbers(batch) for batch in loader]
+    assert sorted(sum(seen, [])) == list(range(64))
+
+
+def test_an_outage_loses_no_batch_that_was_transferred_ahead(outage):
+    jax = pytest.importorskip("jax")
+    from shardstream.jax import DeviceBatches
+
+    loader, ends = outage
+    one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    batches, seen = DeviceBatches(loader, one, depth=3), []
+    for _ in range(2):
+        with pytest.raises(shardstream.StoreError):
+            for batch in batches:
+                seen += batch["label"].tolist()
+    assert seen == list(range(len(seen))) and len(seen) >= 8
+    ends()
+    for batch in batches:
+        seen += batch["label"].tolist()
+    assert seen == list(range(64))
 
 
 def test_exceptions_are_pickled_with_their_attributes(damaged):

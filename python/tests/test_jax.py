@@ -1,5 +1,6 @@
 """Training in JAX on the CPU."""
 
+import itertools
 import os
 import struct
 
@@ -79,6 +80,34 @@ def test_a_resumed_training_has_the_same_losses(pictures, sharding):
     assert halves == whole
     batches.set_state(state)
     assert np.array_equal(next(batches)["label"], next(iter_after(pictures, state))["label"].numpy())
+
+
+def test_a_batch_that_cannot_be_transferred_is_not_lost(labels, sharding, monkeypatch):
+    batches, seen = DeviceBatches(labels(), sharding), []
+    make, calls, failures = jax.make_array_from_process_local_data, itertools.count(), 0
+
+    def sometimes(*args):
+        if next(calls) in (3, 4, 9):
+            raise RuntimeError("out of memory")
+        return make(*args)
+
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", sometimes)
+    while len(seen) < 32:
+        try:
+            seen.append(next(batches)["label"].tolist())
+        except RuntimeError:
+            failures += 1
+    assert failures == 3 and sum(seen, []) == list(range(256))
+    assert next(batches, None) is None
+
+
+def test_a_last_batch_that_cannot_be_divided_fails_after_the_others(tmp_path, sharding):
+    shards = write_shards(tmp_path, ({"cls": b"%d" % n} for n in range(50)))
+    batches, seen = DeviceBatches(shardstream.Loader(shards, {"label": "cls"}, 20), sharding), []
+    with pytest.raises(ValueError, match="divi"):
+        for batch in batches:
+            seen += batch["label"].tolist()
+    assert seen == list(range(40))
 
 
 def test_orbax_saves_a_state_and_restores_it(pictures, tmp_path):

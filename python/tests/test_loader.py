@@ -55,7 +55,7 @@ def test_an_epoch_has_each_sample_once_and_the_next_one_another_order(labels):
     loader = labels(shuffle=50, seed=7)
     epochs = [[number for batch in loader for number in numbers(batch)] for _ in range(3)]
     assert all(sorted(epoch) == list(range(256)) for epoch in epochs)
-    assert epochs[0] != epochs[1] != epochs[2]
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
     assert loader.epoch == 2
     loader.set_epoch(1)
     assert [number for batch in loader for number in numbers(batch)] == epochs[1]
@@ -89,6 +89,10 @@ def test_iterations_of_several_epochs_and_without_an_end(labels):
     assert loader.epoch == 1
     assert sum(1 for _ in loader) == 64
     assert loader.epoch == 3
+    next(iter(loader))
+    assert sum(1 for _ in loader) == 64 and loader.epoch == 7, "epochs of an iteration that ended early"
+    with pytest.raises(shardstream.ConfigError, match="multiples"):
+        loader.set_epoch(7)
     endless = labels(epochs=None, shuffle=20)
     first = [numbers(batch) for batch, _ in zip(endless, range(40))]
     more = [numbers(batch) for batch, _ in zip(endless, range(10))]
@@ -221,6 +225,10 @@ def test_a_bad_option_is_an_error_with_its_name(shards, tmp_path):
     error('unknown dtype "int"', shards, {"label": shardstream.Scalar("cls", "int")}, 8)
     error("`seed`: .*-1", shards, {"label": "cls"}, 8, seed=-1)
     error("`last_batch`: .*`dorp`", shards, {"label": "cls"}, 8, last_batch="dorp")
+    error('`batch`: .*"8"', shards, {"label": "cls"}, "8")
+    error("`seed`: .*set", shards, {"label": "cls"}, 8, seed={1})
+    error("`stall_after`: -1", shards, {"label": "cls"}, 8, stall_after=-1)
+    error("stall_after", shards, {"label": "cls"}, 8, stall_after=float("nan"))
     error("without `world`", shards, {"label": "cls"}, 8, rank=1)
     error("exclude each other", shards, {"x": shardstream.Tokens("json", 4, raw="int16", at="/tokens")}, 8)
     error("Skip", shards, {"label": "cls"}, 8, on_error=shardstream.Skip("everything"))
@@ -303,6 +311,57 @@ def test_a_closed_loader_without_an_end_continues(labels):
     more = numbers(next(iter(loader)))
     # `zip` takes one batch more than it gives.
     assert [*first, more] == [list(range(n, n + 8)) for n in (0, 8, 16, 32)]
+
+
+def test_an_iterator_without_an_end_that_was_closed_is_continued_by_the_loader(labels):
+    loader = labels(epochs=None)
+    batches = iter(loader)
+    next(batches)
+    batches.close()
+    assert numbers(next(iter(loader))) == list(range(8, 16))
+
+
+def test_a_loader_that_is_closed_keeps_a_loaded_state(labels):
+    loader = labels(epochs=None)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    next(batches), next(batches)
+    loader.load_state_dict(state)
+    loader.close()
+    assert numbers(next(iter(loader))) == list(range(8, 16))
+
+
+def test_an_interrupt_at_the_end_of_an_epoch_leaves_none_out(labels, monkeypatch):
+    loader = labels(epochs=2)
+    batches = iter(loader)
+    seen = [numbers(next(batches)) for _ in range(32)]
+    started = type(batches._runs).started
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(batches._runs), "started", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    monkeypatch.setattr(type(batches._runs), "started", started)
+    seen += [numbers(batch) for batch in batches]
+    assert len(seen) == 64 and batches.epoch == 1
+
+
+def test_types_of_numbers_in_another_byte_order_are_refused(shards):
+    for dtype in (np.dtype(">i2"), np.dtype(">f4")):
+        with pytest.raises(shardstream.ConfigError, match="little-endian"):
+            shardstream.Loader(shards, {"x": shardstream.Array("raw", dtype, [4], raw=True)}, 8)
+        with pytest.raises(shardstream.ConfigError, match="little-endian"):
+            shardstream.Loader(shards, {"x": shardstream.Tokens("raw", 8, "int32", raw=dtype)}, 8)
+
+
+def test_options_may_be_numbers_and_arrays_of_numpy(pictures):
+    mean = np.array([0.5, 0.5, 0.5])
+    image = shardstream.Image(np.int64(16), dtype="float32", normalize=(mean, mean / 2))
+    loader = shardstream.Loader(pictures, {"image": image}, np.int64(8), seed=np.uint32(3))
+    assert next(iter(loader))["image"].shape == (8, 16, 16, 3)
 
 
 def test_the_interpreter_ends_while_batches_are_read(shards):

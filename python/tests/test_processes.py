@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from conftest import write_shards
 
 import shardstream
@@ -22,7 +23,7 @@ WAITS = """
 import shardstream, sys
 small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
 columns = {"image": small, "key": shardstream.Key()}
-batches = iter(shardstream.Loader(sys.argv[1], columns, 20, threads=1))
+batches = iter(shardstream.Loader(sys.argv[1], columns, 10, threads=1))
 try:
     print("waits", flush=True)
     next(batches)
@@ -32,14 +33,18 @@ print(shardstream.strings(next(batches), "key")[0])
 """
 
 
-def test_ctrl_c_ends_a_wait_and_loses_no_batch(tmp_path):
+@pytest.fixture
+def large_pictures(tmp_path):
+    """Shards of which a batch takes seconds."""
     from PIL import Image
 
     file = io.BytesIO()
     Image.new("L", (4000, 4000)).save(file, "PNG")
-    # A batch takes seconds.
-    shards = write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(40)), 40)
-    waiting = python(WAITS, shards)
+    return write_shards(tmp_path, ({"png": file.getvalue()} for _ in range(20)), 20)
+
+
+def test_ctrl_c_ends_a_wait_and_loses_no_batch(large_pictures):
+    waiting = python(WAITS, large_pictures)
     assert waiting.stdout.readline() == "waits\n"
     waiting.send_signal(signal.SIGINT)
     assert waiting.communicate() == ("interrupted\n000000\n", "")
@@ -139,3 +144,49 @@ def test_a_training_that_is_killed_has_the_same_losses_after_a_resume(tmp_path, 
         training.wait()
     assert start("killed").wait(120) == 0
     assert losses("killed") == losses("whole") and len(losses("whole")) == 200
+
+
+CLOSES_FORKED = """
+import logging, os, shardstream, sys, time
+logging.basicConfig(format="%(message)s", level=logging.DEBUG)
+batches = iter(shardstream.Loader(sys.argv[1], {"label": "cls"}, 8, threads=1))
+next(batches)
+# Meanwhile shards are read ahead, of which the next call logs.
+time.sleep(0.5)
+if os.fork() == 0:
+    batches.close()
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+list(batches)
+"""
+
+
+def test_a_forked_child_closes_an_iterator_and_logs_nothing_of_its_parent(shards):
+    out, error = python(CLOSES_FORKED, shards).communicate(timeout=60)
+    read = [line for line in error.splitlines() if line.startswith("a shard is being read")]
+    assert (out, sorted(read)) == ("0\n", sorted(set(read))) and len(read) == 8
+
+
+CLOSES_WAITING = """
+import shardstream, sys, threading, time
+small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
+batches = iter(shardstream.Loader(sys.argv[1], {"image": small}, 20, threads=1))
+
+def wait():
+    print("waits", flush=True)
+    try:
+        next(batches)
+    except shardstream.Error as error:
+        print(error.kind, flush=True)
+
+thread = threading.Thread(target=wait)
+thread.start()
+time.sleep(0.3)
+batches.close()
+thread.join()
+"""
+
+
+def test_closing_ends_the_wait_of_another_thread(large_pictures):
+    out, error = python(CLOSES_WAITING, large_pictures).communicate(timeout=120)
+    assert (out, error) == ("waits\nclosed\n", "")

@@ -122,3 +122,82 @@ def test_a_state_that_does_not_fit_is_an_error(labels):
             loader = labels(shuffle=20)
             loader.load_state_dict(nonsense)
             iter(loader)
+
+
+def part_of_epoch(labels, epoch, steps, **options):
+    """The state after the first steps of an epoch, and what is left of the epoch."""
+    loader = labels(shuffle=40, **options)
+    loader.set_epoch(epoch)
+    batches = iter(loader)
+    for _ in range(steps):
+        next(batches)
+    state = batches.state_dict()
+    return state, [numbers(next(batches)) for _ in range(32 - steps)]
+
+
+@pytest.mark.parametrize("steps", [0, 11, 31])
+def test_a_loaded_state_holds_when_its_epoch_is_set(labels, steps):
+    state, expected = part_of_epoch(labels, 2, steps)
+    loader = labels(shuffle=40)
+    loader.load_state_dict(state)
+    for epoch in range(2, 4):
+        loader.set_epoch(epoch)
+        seen = rest(loader)
+        assert len(seen) == (32 - steps if epoch == 2 else 32)
+        if epoch == 2:
+            assert seen == expected
+    loader.load_state_dict(state)
+    loader.set_epoch(4)
+    assert len(rest(loader)) == 32 and loader.epoch == 4
+
+
+def test_the_state_of_an_ended_epoch_holds_when_the_next_one_is_set(labels):
+    loader = labels(shuffle=40)
+    rest(loader)
+    state, second = loader.state_dict(), rest(loader)
+    again = labels(shuffle=40)
+    again.load_state_dict(state)
+    again.set_epoch(1)
+    assert rest(again) == second
+    again.load_state_dict(state)
+    again.set_epoch(0)
+    assert rest(again) != second and again.epoch == 0
+
+
+def test_a_loaded_state_without_an_end_holds_when_an_epoch_is_set(labels):
+    state, expected = part_of_epoch(labels, 2, 11, epochs=None)
+    loader = labels(shuffle=40, epochs=None)
+    loader.load_state_dict(state)
+    loader.set_epoch(0)
+    assert numbers(next(iter(loader))) == expected[0]
+
+
+def test_a_loader_that_is_set_back_continues_with_the_epoch_after_the_state(labels):
+    loader = labels(shuffle=40)
+    state, epochs = None, []
+    for epoch in range(5):
+        epochs.append(rest(loader))
+        if epoch == 1:
+            state = loader.state_dict()
+    loader.load_state_dict(state)
+    assert [rest(loader) for _ in range(3)] == epochs[2:] and loader.epoch == 4
+
+
+def test_the_state_of_an_ended_epoch_must_fit_too(labels):
+    loader = labels(shuffle=20)
+    rest(loader)
+    state = loader.state_dict()
+    for other in (labels(shuffle=20, seed=1), labels(shuffle=30)):
+        other.load_state_dict(state)
+        with pytest.raises(shardstream.StateError):
+            iter(other)
+
+
+def test_a_state_that_does_not_fit_leaves_the_current_iteration_as_it_is(labels):
+    loader = labels(shuffle=20)
+    batches = iter(loader)
+    first = numbers(next(batches))
+    loader.load_state_dict(labels(shuffle=30).state_dict())
+    with pytest.raises(shardstream.StateError):
+        iter(loader)
+    assert [first, *(numbers(batch) for batch in batches)] == rest(labels(shuffle=20))

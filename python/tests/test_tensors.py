@@ -1,5 +1,7 @@
 """Tensors share their memory, and give it back."""
 
+import contextlib
+import ctypes
 import gc
 import threading
 import time
@@ -75,6 +77,20 @@ def test_bfloat16_has_no_buffer_format_and_is_shared_all_the_same(batch):
     )
 
 
+def test_a_buffer_in_columns_is_refused_unless_the_order_is_the_same(batch):
+    def ask(tensor, flags):
+        view = (ctypes.c_byte * 256)()
+        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(tensor), view, flags)
+        ctypes.pythonapi.PyBuffer_Release(view)
+
+    strides, c, f, either = 0x18, 0x20, 0x40, 0x80
+    with pytest.raises(BufferError, match="row-major"):
+        ask(batch["row"], f | strides)
+    for flags in (strides, c | strides, either | strides):
+        ask(batch["row"], flags)
+    ask(batch["int32"], f | strides)
+
+
 def test_empty_tensors(shards):
     columns = {"ragged": shardstream.Ragged("json", "int16", at="/tokens")}
     batch = next(iter(shardstream.Loader(shards, columns, batch=1)))
@@ -122,14 +138,17 @@ def test_views_may_die_on_other_threads_and_in_cycles(labels):
         node.itself, node.array = node, np.from_dlpack(batch["label"])
         return weakref.ref(node), node.array.tolist()
 
-    nodes = []
+    nodes, threads = [], []
     for _ in range(100):
         node, values = hold(next(batches))
         nodes.append(node)
-        threading.Thread(
+        thread = threading.Thread(
             target=lambda batch: np.from_dlpack(batch["label"]).sum(), args=(next(batches),)
-        ).start()
+        )
+        thread.start()
+        threads.append(thread)
         assert len(set(values)) == 8
+    [thread.join() for thread in threads]
     gc.collect()
     assert all(node() is None for node in nodes)
     batches.close()
@@ -166,6 +185,27 @@ def test_one_iterator_in_two_threads_is_an_error_or_each_batch_once(labels):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert sorted(seen) == list(range(256)) and set(errors) <= {"in_use"}
+
+
+def test_two_threads_at_the_end_of_an_epoch_leave_none_out(labels, monkeypatch):
+    batches = iter(labels(epochs=3))
+    seen = [numbers(next(batches)) for _ in range(32)]
+    started = type(batches._runs).started
+
+    def slowly(*args):
+        time.sleep(0.3)
+        return started(*args)
+
+    def take():
+        with contextlib.suppress(shardstream.Error):  # The other one waits.
+            seen.append(numbers(next(batches)))
+
+    monkeypatch.setattr(type(batches._runs), "started", slowly)
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    seen += [numbers(batch) for batch in batches]
+    assert len(seen) == 96
 
 
 def test_large_images_of_one_batch_outlive_the_loader(tmp_path):
