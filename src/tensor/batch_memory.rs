@@ -54,10 +54,14 @@ pub trait BatchMemory: Send + Sync {
     /// stays allocated at this address until then, and threads of this process write to it meanwhile. The
     /// value is dropped once the tensor and all bytes and rows made from it are no longer in use.
     ///
+    /// Only this library calls it. Other callers must keep the memory allocated at its address until the
+    /// value is dropped: otherwise a device reads pages that are no longer theirs.
+    ///
     /// # Errors
-    /// Any error of the driver. No more memory is pinned after the first one, which is logged as a warning,
-    /// or is the error of the batches if pinning [is required](BatchMemory::is_required). A panic counts as
-    /// an error; a panic while memory is unpinned is logged too.
+    /// Any error of the driver. A loader pins no more memory after the first one, even if there is memory
+    /// again later: make a new loader then. The error is logged as a warning, or is the error of the batches
+    /// if pinning [is required](BatchMemory::is_required). A panic counts as an error; a panic while memory is
+    /// unpinned is logged too.
     fn pin(
         &self,
         memory: &[u8],
@@ -120,6 +124,16 @@ impl Slabs {
         Slabs { memory, slabs: Mutex::default(), failed: OnceLock::new() }
     }
 
+    /// The number of bytes that a slab of `size` bytes takes: whole pages, and one more to begin with a page.
+    pub(super) fn bytes_of(size: usize) -> usize {
+        size.next_multiple_of(PAGE) + PAGE
+    }
+
+    /// Whether a slab begins where `buffer` does.
+    pub(super) fn contain(&self, buffer: &BytesMut) -> bool {
+        self.slabs().contains_key(&buffer.as_ptr().addr())
+    }
+
     fn slabs(&self) -> MutexGuard<'_, HashMap<usize, Slab>> {
         self.slabs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,11 +144,11 @@ impl Slabs {
         let abandoned: Vec<Slab> =
             self.slabs().extract_if(|_, slab| slab.is_abandoned()).map(|(_, slab)| slab).collect();
         drop(abandoned);
-        let pages = size.next_multiple_of(PAGE);
         if size == 0 || self.failed.get().is_some() {
             return None;
         }
-        let mut slab = BytesMut::zeroed(pages + PAGE - 1);
+        let pages = size.next_multiple_of(PAGE);
+        let mut slab = BytesMut::zeroed(Slabs::bytes_of(size));
         let offset = slab.as_ptr().addr().wrapping_neg() % PAGE;
         drop(slab.split_to(offset));
         // The error is the driver's: how it is shown is foreign code too.

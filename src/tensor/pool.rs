@@ -94,7 +94,14 @@ impl TensorPool {
     /// The number of bytes of idle buffers.
     pub(crate) fn bytes_idle(&self) -> u64 {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.iter().map(|buffer| buffer.capacity() as u64).sum()
+        free.iter().map(|buffer| self.bytes_of(buffer)).sum()
+    }
+
+    /// The number of bytes that a buffer takes: those of its slab, if it is pinned.
+    fn bytes_of(&self, buffer: &BytesMut) -> u64 {
+        let is_pinned = self.slabs.as_ref().is_some_and(|slabs| slabs.contain(buffer));
+        let size = if is_pinned { self.size.map(Slabs::bytes_of) } else { None };
+        size.unwrap_or(buffer.capacity()) as u64
     }
 
     /// Whether any memory may have room for `size` bytes, rounded up to the alignment.
@@ -135,7 +142,8 @@ impl TensorPool {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             let room = match self.size {
                 Some(size) => {
-                    free.len() < MAX_IDLE || free.len().saturating_mul(size + OVERHEAD) < MAX_IDLE_BYTES
+                    let each = if pinned.is_some() { Slabs::bytes_of(size) } else { size + OVERHEAD };
+                    free.len() < MAX_IDLE || free.len().saturating_mul(each) < MAX_IDLE_BYTES
                 }
                 None => {
                     let held: usize = free.iter().map(BytesMut::capacity).sum();
@@ -175,7 +183,7 @@ impl TensorBuffer {
 
     /// Wraps memory that was taken from a pool, or the beginning of it.
     pub(crate) fn pooled(data: BytesMut, pool: &Arc<TensorPool>) -> Self {
-        let share = MemoryShare::of(&pool.in_use, data.capacity() as u64);
+        let share = MemoryShare::of(&pool.in_use, pool.bytes_of(&data));
         TensorBuffer { data, pool: Some((Arc::clone(pool), share)) }
     }
 }
@@ -203,6 +211,7 @@ impl AsMut<[u8]> for TensorBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::any::Any;
 
     #[test]
     fn slots_are_joined_without_a_copy_and_the_memory_is_used_again() {
@@ -245,6 +254,30 @@ mod tests {
         written(SMALL * MAX_SPARE * 2);
         assert!(pool.take_empty(1000).capacity() < SMALL, "a far larger buffer is freed");
         written(0);
+    }
+
+    struct Pins;
+
+    impl BatchMemory for Pins {
+        fn pin(
+            &self,
+            _: &[u8],
+        ) -> std::result::Result<Box<dyn Any + Send + Sync>, Box<dyn std::error::Error + Send + Sync>>
+        {
+            Ok(Box::new(()))
+        }
+    }
+
+    #[test]
+    fn small_pinned_buffers_are_counted_and_limited_by_their_slabs() {
+        let pool = TensorPool::pinned(1000, Arc::new(Pins));
+        let slab = Slabs::bytes_of(1000);
+        assert!(slab > 64 << 10);
+        let batches: Vec<_> = (0..600).map(|_| TensorBuffer::pooled(pool.take(), &pool)).collect();
+        assert_eq!((pool.bytes_in_use(), pool.bytes_idle()), (600 * slab as u64, 0));
+        drop(batches);
+        let kept = MAX_IDLE_BYTES.div_ceil(slab) * slab;
+        assert_eq!((pool.bytes_in_use(), pool.bytes_idle()), (0, kept as u64));
     }
 
     #[test]

@@ -5,9 +5,6 @@ use crate::error::CudaError;
 use std::fmt;
 use std::path::Path;
 
-/// The driver's library, as the dynamic linker knows it.
-const DRIVER: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
-
 /// A GPU, through its primary context: the one that CUDA's runtime, PyTorch, `cudarc` and candle use in the
 /// same process.
 ///
@@ -26,17 +23,22 @@ impl CudaDevice {
     /// # Errors
     /// [`CudaError::NoDriver`] and [`CudaError::NoDevice`], which say what to do; an error of the driver.
     pub fn open(ordinal: usize) -> Result<Self, CudaError> {
-        CudaDevice::open_with(DRIVER, ordinal)
+        Ok(CudaDevice { context: Context::open(ordinal)?, ordinal })
     }
 
     /// Opens a device with the driver at a path, where the dynamic linker does not find it.
     ///
-    /// This runs the library's code, so the path must be one that the user trusts.
-    ///
     /// # Errors
     /// As [`open`](CudaDevice::open), and [`CudaError::NotADriver`].
-    pub fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<Self, CudaError> {
-        Ok(CudaDevice { context: Context::open(library.as_ref(), ordinal)?, ordinal })
+    ///
+    /// # Safety
+    /// The library is NVIDIA's driver, or one whose functions of these names do the same. Its code runs when
+    /// it is loaded.
+    #[allow(unsafe_code, reason = "only the caller knows what the library is")]
+    pub unsafe fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<Self, CudaError> {
+        // SAFETY: the caller's promise.
+        let context = unsafe { Context::open_with(library.as_ref(), ordinal) }?;
+        Ok(CudaDevice { context, ordinal })
     }
 
     /// The number of the device.

@@ -1,4 +1,4 @@
-//! The functions of NVIDIA's driver, loaded at run time: the only module with unsafe code. What it hands out
+//! The functions of NVIDIA's driver, loaded at run time: the only module that calls them. What it hands out
 //! can be used from any thread.
 //!
 //! Each call that needs a context makes the device's primary context current on its thread, and then restores
@@ -10,6 +10,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::Arc;
+
+/// The driver's library, as the dynamic linker knows it.
+const DRIVER: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
 /// `CUresult`: 0, or an error.
 type Status = c_int;
@@ -110,9 +113,18 @@ unsafe impl Sync for Retained {}
 
 impl Context {
     /// Loads the driver and retains the primary context of a device.
+    pub(crate) fn open(ordinal: usize) -> Result<Self, CudaError> {
+        // SAFETY: the dynamic linker has NVIDIA's driver by this name.
+        unsafe { Context::open_with(Path::new(DRIVER), ordinal) }
+    }
+
+    /// As [`open`](Context::open), with the library at a path.
     ///
     /// The driver stays loaded until the process ends: it starts threads.
-    pub(crate) fn open(library: &Path, ordinal: usize) -> Result<Self, CudaError> {
+    ///
+    /// # Safety
+    /// The library is the driver, or one whose functions do the same.
+    pub(crate) unsafe fn open_with(library: &Path, ordinal: usize) -> Result<Self, CudaError> {
         // SAFETY: loading runs the library's initialisers; the caller names the driver.
         let loaded = unsafe { Library::new(library) }
             .map_err(|source| CudaError::NoDriver { library: library.into(), source })?;

@@ -39,11 +39,12 @@ pub enum CudaError {
         /// The number of devices that the process sees.
         present: usize,
     },
-    /// The system has no more memory that may be pinned.
+    /// The system has no more memory that may be pinned. A loader that met this error pins nothing later
+    /// either: make a new one.
     #[error(
         "cannot pin {bytes} bytes for batches beside {pinned} that are pinned already ({name}): hold fewer \
          or smaller batches, raise the limit of locked memory (`ulimit -l`, `docker run --ulimit \
-         memlock=-1`), or accept ordinary memory with `PinnedMemory::optional`"
+         memlock=-1`), or accept ordinary memory with `PinnedMemory::optional`; then make a new loader"
     )]
     LockedMemory {
         /// The number of bytes to pin.

@@ -26,6 +26,11 @@ static BUILT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
     (home, path)
 });
 
+fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<CudaDevice, CudaError> {
+    // SAFETY: the fake driver, or a library that is refused before any of its functions is called.
+    unsafe { CudaDevice::open_with(library, ordinal) }
+}
+
 /// A driver of a test's own: each copy of the library has books of its own.
 struct FakeDriver {
     path: PathBuf,
@@ -44,7 +49,7 @@ impl FakeDriver {
     }
 
     fn open(&self) -> CudaDevice {
-        CudaDevice::open_with(&self.path, 0).unwrap()
+        open_with(&self.path, 0).unwrap()
     }
 
     fn report(&self) -> Report {
@@ -213,23 +218,23 @@ fn optional_memory_is_ordinary_where_none_can_be_pinned() {
 
 #[test]
 fn a_machine_without_driver_or_device_is_a_typed_error() {
-    let error = CudaDevice::open_with("no/such/libcuda.so.1", 0).unwrap_err();
+    let error = open_with("no/such/libcuda.so.1", 0).unwrap_err();
     assert!(matches!(error, CudaError::NoDriver { .. }), "{error}");
     #[cfg(target_os = "linux")]
     {
-        let error = CudaDevice::open_with("libc.so.6", 0).unwrap_err();
+        let error = open_with("libc.so.6", 0).unwrap_err();
         assert!(matches!(error, CudaError::NotADriver { function: "cuInit", .. }), "{error}");
     }
     let driver = FakeDriver::new();
     for ordinal in [2, usize::MAX] {
-        let error = CudaDevice::open_with(&driver.path, ordinal).unwrap_err();
+        let error = open_with(&driver.path, ordinal).unwrap_err();
         assert!(matches!(error, CudaError::NoDevice { present: 2, .. }), "{error}");
     }
     driver.fail("cuInit", 100);
-    let error = CudaDevice::open_with(&driver.path, 0).unwrap_err();
+    let error = open_with(&driver.path, 0).unwrap_err();
     assert!(matches!(error, CudaError::NoDevice { present: 0, .. }), "{error}");
     driver.fail("cuInit", 3);
-    let error = CudaDevice::open_with(&driver.path, 0).unwrap_err();
+    let error = open_with(&driver.path, 0).unwrap_err();
     assert_eq!(error.to_string(), "cuInit: the driver has no text (error 3)");
     assert_eq!(driver.report().contexts, 0);
 }
