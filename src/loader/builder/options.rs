@@ -86,9 +86,9 @@ impl<T, B, C> LoaderBuilder<T, B, C> {
     /// The batch has the state after it already, and with it its [random
     /// numbers](crate::collate::TensorBatch::rng). [`Batches::state`](crate::loader::Batches::state) is the
     /// state whatever the function returns. If the function fails, or panics, all samples of the batch have
-    /// failed: [`on_error`](LoaderBuilder::on_error) applies, and the next samples are made into the batch of
-    /// this step. A batch of padding alone (with [`LastBatch::Pad`]) has no sample that could have failed: there
-    /// the error ends the run.
+    /// failed: [`on_error`](LoaderBuilder::on_error) applies, and the next samples are made into the batch
+    /// of this step. A batch of padding alone (with [`LastBatch::Pad`]) has no sample that could have
+    /// failed: there the error ends the run.
     ///
     /// ```
     /// use shardstream::prelude::*;

@@ -16,7 +16,7 @@ fn events_go_to_stderr_and_spans_into_a_timeline() {
     writer.finish().unwrap();
     let run = |options: &[&str]| {
         let mut bench = program(dir.path());
-        bench.args(["bench", ".", "--seconds", "0.1", "--threads", "1"]).args(options);
+        bench.args(["bench", ".", "--seconds", "0.1", "--threads", "2"]).args(options);
         let ran = bench.output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         (String::from_utf8(ran.stdout).unwrap(), String::from_utf8(ran.stderr).unwrap())

@@ -1,9 +1,9 @@
 //! Reads one object, or a range of it, by ranged requests whose bytes are returned in order.
 //!
 //! The first request asks for the first bytes and learns the size and version. If it names no version, it
-//! has a connection of its own, which begins slowly, so it asks for little. The rest follows in ranges of the
-//! same version, as many in flight as the [budget](super::budget) grants. A task for each range receives it as
-//! fast as the network delivers, so that a slow reader never holds a connection open.
+//! has a connection of its own, which begins slowly, so it asks for little. The rest follows in ranges of
+//! the same version, as many in flight as the [budget](super::budget) grants. A task for each range
+//! receives it as fast as the network delivers, so that a slow reader never holds a connection open.
 
 mod download;
 mod hedge;
