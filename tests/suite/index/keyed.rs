@@ -261,8 +261,15 @@ fn damage_between_samples_costs_none_of_them() {
 fn keys_must_be_as_many_as_samples() {
     let (noted, shards) = shelf(&numbered(&[2]));
     let shard = index_of(&noted.store(), &shards).at(0).clone();
-    let (kind, text) = error(KeyIndex::builder().add(shard, ["only one"]));
+    let (kind, text) = error(KeyIndex::builder().add(shard.clone(), ["only one"]));
     assert!(kind == "index" && text.contains("there are 1 keys for its 2 samples"), "{text}");
+    // A shard that was refused leaves nothing.
+    let mut keys = KeyIndex::builder();
+    keys.add(shard.clone(), ["only one"]).unwrap_err();
+    keys.add(shard, ["a", "b"]).unwrap();
+    let keys = keys.build();
+    assert_eq!((keys.len(), keys.index().len(), keys.find("only one").unwrap()), (2, 1, vec![]));
+    assert_eq!(keys.find("b").unwrap(), [(0, 1)]);
     for not_one in [&b""[..], b"PK\x03\x04", &[b'x'; 4000]] {
         assert_eq!(error(KeyIndex::from_bytes(not_one.to_vec(), "")).0, "index");
     }
