@@ -146,8 +146,9 @@ impl DatasetBuilder {
     }
 
     /// Reads only this part of the samples: a fraction for experiments, or one side of a split into training
-    /// and validation. It needs an [index](DatasetBuilder::index), and nothing is read to choose it, so that
-    /// lengths, steps and each rank's share are exact. Default: all.
+    /// and validation. It needs an [index](DatasetBuilder::index), and no sample is read to choose it (only
+    /// the table of an opened key index, [by key](DatasetPart::by_key)), so that lengths, steps and each
+    /// rank's share are exact. Default: all.
     ///
     /// The samples keep their [positions](crate::Sample::position), and with them their random numbers. With
     /// [`only`](DatasetBuilder::only), it is a part of those shards.

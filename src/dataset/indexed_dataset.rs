@@ -3,7 +3,7 @@
 use super::reader::ShardReader;
 use super::{Dataset, Versions};
 use crate::error::{Error, ErrorKind, FailureClass, Result};
-use crate::index::{KeyIndex, outdated};
+use crate::index::{KeyIndex, check_object, outdated};
 use crate::plan::Slice;
 use crate::sample::{Position, Sample};
 use crate::secret_url::SecretUrl;
@@ -53,19 +53,36 @@ impl Dataset {
     /// Each sample whose key has the same hash is read, and its key is compared: mostly there is one.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSuchKey`] if no sample has the key, [`ErrorKind::RepeatedKey`] if several have,
+    /// [`ErrorKind::NoSuchKey`] if no sample that the dataset reads has the key, [`ErrorKind::RepeatedKey`] if several have,
     /// [`ErrorKind::Index`] if the key index is older than the dataset's index or than a shard, or does not
     /// know its shards, and the errors of [`sample`](Dataset::sample).
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
+        let mut outside = None;
         for (shard, number) in keys.find(key).map_err(|error| error.with_key(key))? {
-            let sample = self.sample(self.keyed_position(keys, shard, number)?)?;
+            let Some(position) = self.keyed_position(keys, shard, number)? else {
+                outside = keys.index().at(shard).map(|shard| SecretUrl::from(shard.url()));
+                continue;
+            };
+            let here = position.shard as usize;
+            let sample = match self.sample(position) {
+                Ok(sample) => sample,
+                Err(error) => {
+                    // An older key index may name a sample that the shard has no longer.
+                    self.check_current(keys, here)?;
+                    return Err(error);
+                }
+            };
             if sample.key() != key {
-                self.check_current(keys, sample.position().shard as usize)?;
+                self.check_current(keys, here)?;
                 continue;
             }
             if let Some(first) = &found {
+                // A shard that is listed twice.
+                if first.shard() == sample.shard() && first.position().sample == sample.position().sample {
+                    continue;
+                }
                 let (first, second) = (shown(first), shown(&sample));
                 return Err(Error::from(ErrorKind::RepeatedKey { first, second }).with_key(key));
             }
@@ -79,8 +96,15 @@ impl Dataset {
             self.0.shards.numbers.iter().try_for_each(|number| self.check_current(keys, number))?;
         }
         let (count, shards) = (keys.len(), keys.index().len());
-        let searched =
-            format!("the {count} keys of {shards} shards, as they were when their keys were indexed,");
+        let searched = match outside {
+            Some(url) => format!(
+                "the {count} keys of {shards} shards (a sample of {url} has a key of the same hash, and this \
+                 dataset does not read it)"
+            ),
+            None => {
+                format!("the {count} keys of {shards} shards, as they were when their keys were indexed,")
+            }
+        };
         Err(Error::from(ErrorKind::NoSuchKey { searched }).with_key(key))
     }
 
@@ -92,13 +116,8 @@ impl Dataset {
             Some(index) => index.object_at(url.expose_secret()),
             None => self.store().stat(url.expose_secret())?,
         };
-        match keys.index().get(url.expose_secret()) {
-            None => Err(outdated("does not know this shard", url)),
-            Some(known) if known.object_at(url.expose_secret()).compare(&now).is_different() => {
-                Err(outdated("is older than this shard or its index", url))
-            }
-            Some(_) => Ok(()),
-        }
+        let known = keys.index().get(url.expose_secret());
+        check_object(known.ok_or_else(|| outdated("does not know this shard", url))?, url, &now)
     }
 
     /// A view of the samples by number, as of a list. Needs an [index](super::DatasetBuilder::index).
@@ -118,32 +137,26 @@ impl Dataset {
         Ok(IndexedDataset { starts: starts.collect(), dataset: self.clone(), epoch: 0 })
     }
 
-    /// The position of a sample of the shards of `keys`.
-    fn keyed_position(&self, keys: &KeyIndex, shard: usize, number: u64) -> Result<Position> {
-        let known = keys.index().at(shard);
-        let is_known = |url: &SecretUrl| match (known, keys.index().get(url.expose_secret())) {
-            (Some(known), Some(found)) => std::ptr::eq(known, found),
-            _ => false,
+    /// The position of a sample of the shards of `keys`, if the dataset reads it.
+    fn keyed_position(&self, keys: &KeyIndex, shard: usize, number: u64) -> Result<Option<Position>> {
+        let Some(known) = keys.index().at(shard) else {
+            return Err(ErrorKind::Config("the key index has no such shard".into()).into());
+        };
+        let is_known = |url: &SecretUrl| {
+            keys.index().get(url.expose_secret()).is_some_and(|found| found.url() == known.url())
         };
         let list = &self.0.shards.list;
         // Mostly both lists are the same.
-        let mut here = std::iter::once(shard).chain(0..list.len());
-        let here = here.find(|number| list.get(*number).is_some_and(is_known));
-        let (Some(here), Some(known)) = (here, known) else {
-            let what = match known {
-                Some(shard) => format!(
-                    "the key is in {}, which is not in the list of shards",
-                    SecretUrl::from(shard.url())
-                ),
-                None => "the key index has no such shard".into(),
-            };
-            return Err(ErrorKind::Config(what).into());
-        };
+        let here = std::iter::once(shard).chain(0..list.len());
+        let mut here = here.filter(|number| list.get(*number).is_some_and(is_known));
+        let read = here.find_map(|here| Some((here, self.0.shards.numbers.planned(here)?)));
+        let Some((here, planned)) = read else { return Ok(None) };
         if self.0.shards.index.is_some() {
             self.check_current(keys, here)?;
         }
         let sample = known.position_of(number).unwrap_or(number);
-        Ok(Position { shard: here as u64, sample, ..Position::default() })
+        let is_read = self.indexed(planned).is_none_or(|index| index.number_of(sample).is_some());
+        Ok(is_read.then(|| Position { shard: here as u64, sample, ..Position::default() }))
     }
 
     fn place_of(&self, position: Position) -> Result<PlannedSample> {

@@ -5,14 +5,22 @@
 pub(super) enum ShardNumbers {
     /// All numbers below this one.
     All(usize),
-    Only(Vec<usize>),
+    Only {
+        numbers: Vec<usize>,
+        /// The numbers, each with its number in the plan, sorted.
+        planned: Vec<(usize, usize)>,
+    },
 }
 
 impl ShardNumbers {
     /// The shards named by `only`, or all of `count` shards.
     pub(super) fn new(only: Option<Vec<usize>>, count: usize) -> Self {
         match only {
-            Some(only) if !only.iter().copied().eq(0..count) => ShardNumbers::Only(only),
+            Some(numbers) if !numbers.iter().copied().eq(0..count) => {
+                let mut planned: Vec<(usize, usize)> = numbers.iter().copied().zip(0..).collect();
+                planned.sort_unstable();
+                ShardNumbers::Only { numbers, planned }
+            }
             _ => ShardNumbers::All(count),
         }
     }
@@ -20,14 +28,14 @@ impl ShardNumbers {
     pub(super) fn len(&self) -> usize {
         match self {
             ShardNumbers::All(count) => *count,
-            ShardNumbers::Only(only) => only.len(),
+            ShardNumbers::Only { numbers, .. } => numbers.len(),
         }
     }
 
     pub(super) fn get(&self, planned: usize) -> Option<usize> {
         match self {
             ShardNumbers::All(count) => (planned < *count).then_some(planned),
-            ShardNumbers::Only(only) => only.get(planned).copied(),
+            ShardNumbers::Only { numbers, .. } => numbers.get(planned).copied(),
         }
     }
 
@@ -35,7 +43,10 @@ impl ShardNumbers {
     pub(super) fn planned(&self, number: usize) -> Option<usize> {
         match self {
             ShardNumbers::All(count) => (number < *count).then_some(number),
-            ShardNumbers::Only(only) => only.iter().position(|of| *of == number),
+            ShardNumbers::Only { planned, .. } => {
+                let first = planned.get(planned.partition_point(|(of, _)| *of < number));
+                first.filter(|(of, _)| *of == number).map(|(_, planned)| *planned)
+            }
         }
     }
 

@@ -130,7 +130,8 @@ impl Side {
     /// is found in any shard of the side. The index must be of the shards of the side, in their order, and no
     /// key may occur twice. It serves as the [index](Side::index) of the side as well; one that was
     /// [opened](KeyIndex::open) does not say where samples are, so give the side its index too, or a shard is
-    /// read from its beginning to each sample. Default: none; shards are paired.
+    /// read from its beginning to each sample. Keys that are older than that index are
+    /// [an error](ErrorKind::Index). Default: none; shards are paired.
     ///
     /// A missing key then costs nothing. Where the side is in the order of the dataset (with shards of
     /// another size, say), it is read in lockstep as usual. In any other order, each sample is a request of
@@ -220,6 +221,8 @@ impl Side {
                             build them of its list";
                 return config(what.into());
             }
+            // A sample is read by the number that the keys give it, which the index must mean too.
+            shards.index.as_ref().map_or(Ok(()), |index| keys.check_numbers(index))?;
         } else if shards.list.len() != count {
             return config(format!(
                 "a side has {} shards and the dataset {count}: shard n of a side belongs to shard n of the \

@@ -33,6 +33,8 @@ const BLOCK: usize = 12;
 const HASH: usize = 8;
 /// Smallest number of keys for which there is another block.
 const KEYS_PER_BLOCK: usize = 512;
+/// Number of bytes up to which blocks are read together, where the whole table is read.
+const RUN: u64 = 4 << 20;
 
 /// The table, without the shards.
 pub(super) struct KeyTable {
@@ -229,7 +231,7 @@ impl KeyTable {
         for part in [layout.head(), shards, encoded(&self.blocks)] {
             out(&part)?;
         }
-        out(&self.entries(0..self.layout.keys)?)
+        self.for_each_run(out)
     }
 
     /// The numbers of the samples whose keys have this hash.
@@ -252,9 +254,13 @@ impl KeyTable {
 
     /// The numbers of the samples whose keys have a hash of which `is_wanted` is true.
     pub(super) fn numbers_of(&self, is_wanted: impl Fn(u64) -> bool) -> Result<Vec<u64>> {
-        let entries = self.entries(0..self.layout.keys)?;
-        let entries = self.layout.read_entries(&entries).filter(|(hash, _)| is_wanted(*hash));
-        self.checked(entries.map(|(_, number)| number).collect())
+        let mut numbers = Vec::new();
+        self.for_each_run(|entries| {
+            let entries = self.layout.read_entries(entries).filter(|(hash, _)| is_wanted(*hash));
+            numbers.extend(entries.map(|(_, number)| number));
+            Ok(())
+        })?;
+        self.checked(numbers)
     }
 
     fn checked(&self, numbers: Vec<u64>) -> Result<Vec<u64>> {
@@ -270,6 +276,28 @@ impl KeyTable {
         let next = self.layout.read_entries(&entries).skip(1);
         let pairs = self.layout.read_entries(&entries).zip(next);
         Ok(pairs.filter(|(one, next)| one.0 == next.0).map(|(one, next)| (one.1, next.1)).collect())
+    }
+
+    /// Calls `take` with the bytes of all entries, a run of whole blocks at a time.
+    fn for_each_run(&self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let each = self.layout.entry_length();
+        let (mut first, mut begin) = (0, 0);
+        while let Some(blocks) = self.blocks.get(first..).filter(|blocks| !blocks.is_empty()) {
+            let count = blocks.partition_point(|(end, _)| end - begin <= RUN / each).max(1);
+            let end = blocks.get(count - 1).map_or(begin, |(end, _)| *end);
+            let run = self.entries(begin..end)?;
+            let mut rest = run.clone();
+            for (number, (end, _)) in (first..).zip(blocks).take(count) {
+                let block = rest.split_to(((end - begin) * each) as usize);
+                if !self.is_loaded() {
+                    self.check(number, &block)?;
+                }
+                begin = *end;
+            }
+            take(&run)?;
+            first += count;
+        }
+        Ok(())
     }
 
     fn block(&self, block: usize) -> Result<Bytes> {

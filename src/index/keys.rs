@@ -220,32 +220,34 @@ impl KeyIndex {
         Ok(found)
     }
 
-    /// The numbers in `shard`, the entry of this number in another index, of its samples among `by_shard`,
-    /// sorted.
-    pub(super) fn numbers_in(
-        &self,
-        shard: &ShardIndex,
-        number: usize,
-        by_shard: &[Vec<u64>],
-    ) -> Result<Vec<u64>> {
-        let known = self.index().get(shard.url());
-        let is_known = |at: &usize| match (known, self.index().at(*at)) {
-            (Some(known), Some(entry)) => std::ptr::eq(known, entry),
-            _ => false,
-        };
-        let at = std::iter::once(number).chain(0..self.index().len()).find(is_known);
-        let (Some(known), Some(numbers)) = (known, at.and_then(|at| by_shard.get(at))) else {
-            return Err(outdated("does not know this shard", &shard.url));
-        };
-        if known.stored_samples() != shard.stored_samples()
-            || known.object().compare(&shard.object()).is_different()
+    /// The numbers in `shard`, an entry of another index, of its samples among `by_shard`, sorted.
+    pub(super) fn numbers_in(&self, shard: &ShardIndex, by_shard: &[Vec<u64>]) -> Result<Vec<u64>> {
+        let at = self.index().find(shard.url());
+        let found = at.and_then(|at| Some((self.index().at(at)?, by_shard.get(at)?)));
+        let (known, numbers) = found.ok_or_else(|| outdated("does not know this shard", &shard.url))?;
+        check_entry(known, shard, &shard.url)?;
+        let is_unknown = |position| !known.is_selected(position);
+        if known.selection.is_some()
+            && (0..shard.samples()).filter_map(|n| shard.position_of(n)).any(is_unknown)
         {
-            return Err(outdated("is older than this shard or its index", &shard.url));
+            return Err(outdated("lacks samples of this shard, which a filter left out", &shard.url));
         }
         let here = |number: &u64| shard.number_of(known.position_of(*number)?);
         let mut numbers: Vec<u64> = numbers.iter().filter_map(here).collect();
         numbers.sort_unstable();
         Ok(numbers)
+    }
+
+    /// Checks that the samples of each shard have the same numbers in `index`, which has the same shards in
+    /// the same order.
+    pub(crate) fn check_numbers(&self, index: &Index) -> Result<()> {
+        for (known, shard) in self.index().iter().zip(index) {
+            check_entry(known, shard, &known.url)?;
+            if known.selection != shard.selection {
+                return Err(outdated("is of other samples of this shard than its index", &known.url));
+            }
+        }
+        Ok(())
     }
 
     /// The shard of a sample, and its number there, by its number in all shards.
@@ -299,6 +301,7 @@ impl KeyIndexBuilder {
         self.hashes.extend(hashes.into_iter().zip(first..));
         let keys = self.hashes.len() as u64 - first;
         if keys != shard.samples() {
+            self.hashes.truncate(first as usize);
             let what = format!("there are {keys} keys for its {} samples", shard.samples());
             return Err(Error::from(ErrorKind::Index(what)).in_shard(shard.url()));
         }
@@ -310,6 +313,23 @@ impl KeyIndexBuilder {
     pub fn build(self) -> KeyIndex {
         let samples = self.hashes.len() as u64;
         KeyIndex::new(self.shards.into_iter().collect(), KeyTable::new(self.hashes, samples))
+    }
+}
+
+/// Checks that the entry of a shard in a key index is of the same object as `shard`, its entry in another
+/// index, is at `url`.
+fn check_entry(known: &ShardIndex, shard: &ShardIndex, url: &SecretUrl) -> Result<()> {
+    match known.stored_samples() == shard.stored_samples() {
+        true => check_object(known, url, &shard.object_at(url.expose_secret())),
+        false => Err(outdated("is older than this shard or its index", url)),
+    }
+}
+
+/// Checks that the entry of a shard in a key index is of the object that is now at `url`.
+pub(crate) fn check_object(known: &ShardIndex, url: &SecretUrl, now: &ObjectVersion) -> Result<()> {
+    match known.object_at(url.expose_secret()).compare(now).is_different() {
+        true => Err(outdated("is older than this shard or its index", url)),
+        false => Ok(()),
     }
 }
 
@@ -362,12 +382,22 @@ mod tests {
         assert!(stored.find("none").unwrap().is_empty());
         assert_eq!(stored.index(), &index);
         assert!(stored.unique().unwrap().0.table.is_loaded());
+        let part = &(0.25..0.75);
+        assert_eq!(stored.numbers_between(part).unwrap(), whole.numbers_between(part).unwrap());
+        let copy = dir.path().join("copy.shkeys");
+        stored.save(&store, copy.to_str().unwrap()).unwrap();
+        assert_eq!(fs::read(&copy).unwrap(), fs::read(&path).unwrap());
         // The file has changed since it was opened: another size, or the same size and a flipped bit.
         let mut bytes = fs::read(&path).unwrap();
         let last = bytes.len() - 4;
         bytes[last] ^= 1;
         fs::write(&path, &bytes).unwrap();
         assert!((0..9000).any(|number| stored.find(&format!("{number:05}")).is_err()));
+        // Whoever reads the whole table compares the checksums too.
+        let stored = open(0);
+        assert!(!stored.0.table.is_loaded());
+        assert!(stored.numbers_between(&(0.0..1.0)).is_err(), "a part would lack samples");
+        assert!(stored.save(&store, copy.to_str().unwrap()).is_err(), "the copy would be damaged");
         fs::write(&path, &bytes[..last]).unwrap();
         assert!(stored.find("00000").is_err() && KeyIndex::open(&store, path.to_str().unwrap()).is_err());
     }

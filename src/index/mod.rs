@@ -84,7 +84,7 @@ pub use auto::AutoIndex;
 pub use build::IndexBuilder;
 pub(crate) use checksum::{checksum_of, sample_checksum};
 pub use keys::{KeyIndex, KeyIndexBuilder};
-pub(crate) use keys::{hash_of, outdated};
+pub(crate) use keys::{check_object, hash_of, outdated};
 pub(crate) use layout::LayoutBuilder;
 pub use part::DatasetPart;
 pub use shard::ShardIndex;
@@ -150,6 +150,11 @@ impl Index {
     /// as a dataset does.
     #[must_use]
     pub fn get(&self, url: &str) -> Option<&ShardIndex> {
+        self.at(self.find(url)?)
+    }
+
+    /// The number of the shard that [`get`](Index::get) finds.
+    pub(crate) fn find(&self, url: &str) -> Option<usize> {
         let shards = &*self.0;
         let place = ObjectUrl::parse(url);
         let named = || shards.by_name(&place.file_name()).or_else(|| shards.by_place(&place));
@@ -157,7 +162,7 @@ impl Index {
             Cow::Owned(public) => shards.by_url(&public),
             Cow::Borrowed(_) => None,
         };
-        self.at(shards.by_url(url).or_else(public).or_else(named)?)
+        shards.by_url(url).or_else(public).or_else(named)
     }
 
     /// The shard of this number.

@@ -39,7 +39,9 @@ impl DatasetPart {
 
     /// The samples whose keys have a hash in this part of all hashes: `0.0..0.1` are about a tenth. A sample
     /// is in the same part whatever other samples or shards there are, and so are samples of one key in
-    /// several datasets. The chosen samples are scattered over all shards, whose bytes are mostly read.
+    /// several datasets. The chosen samples are scattered over all shards, whose bytes are mostly read. The
+    /// keys must have all samples of the dataset. Of a key index that was opened, the whole table is read, a
+    /// few MiB at a time.
     #[must_use]
     pub fn by_key(keys: KeyIndex, of_all_hashes: Range<f64>) -> Self {
         DatasetPart(PartBounds::Keys(keys, of_all_hashes))
@@ -59,7 +61,7 @@ impl DatasetPart {
             _ => Vec::new(),
         };
         let mut before = 0u64;
-        let part = |(number, shard): (usize, &ShardIndex)| {
+        let part = |shard: &ShardIndex| {
             let count = shard.samples();
             let ranges = match &self.0 {
                 PartBounds::Fraction(part) => {
@@ -70,12 +72,12 @@ impl DatasetPart {
                     let at = |bound: u64| bound.clamp(before, before.saturating_add(count)) - before;
                     iter::once(at(range.start)..at(range.end)).collect()
                 }
-                PartBounds::Keys(keys, _) => ranges(keys.numbers_in(shard, number, &by_key)?),
+                PartBounds::Keys(keys, _) => ranges(keys.numbers_in(shard, &by_key)?),
             };
             before = before.saturating_add(count);
             Ok(shard.narrowed(name(shard), &ranges))
         };
-        index.iter().enumerate().map(part).collect()
+        index.iter().map(part).collect()
     }
 
     /// Checks the bounds.

@@ -173,10 +173,12 @@ impl Plan {
 
     /// Whether every stream draws its shards at random with replacement in each epoch, instead of being dealt
     /// some. A shard may then occur several times in an epoch, or not at all. An epoch has as many draws as
-    /// it would deal shards. Python's webdataset calls this `resampled`. Default: no.
+    /// it would deal shards. Python's webdataset calls this `resampled`. It takes the place of a
+    /// [sampler](Plan::sampled), as a sampler takes its place: the later one counts. Default: no.
     #[must_use]
     pub fn resampled(self, resampled: bool) -> Self {
-        Plan { resampled, ..self }
+        let sampler = self.sampler.filter(|_| !resampled);
+        Plan { resampled, sampler, ..self }
     }
 
     /// The samples that this sampler chooses, in place of the order of the shards: position `p` of an epoch
@@ -207,7 +209,7 @@ impl Plan {
         if positions < self.streams as u64 {
             return config(format!("{} streams for {positions} samples", self.streams));
         }
-        Ok(Plan { sampler: Some(sampler), orders: OrderCache::default(), ..self })
+        Ok(Plan { sampler: Some(sampler), resampled: false, orders: OrderCache::default(), ..self })
     }
 
     /// The number of shards.

@@ -31,6 +31,17 @@ fn golden() {
 }
 
 #[test]
+fn of_a_sampler_and_a_draw_of_shards_the_later_one_counts() {
+    let plan = Plan::counted([3, 4], 2, 42).unwrap();
+    let listed = || Sampler::listed([6, 0, 3, 5]);
+    let drawn = plan.clone().sampled(listed()).unwrap().resampled(true);
+    assert!(drawn.sampler().is_none() && drawn.is_resampled());
+    let chosen = plan.clone().resampled(true).sampled(listed()).unwrap();
+    assert!(chosen.sampler().is_some() && !chosen.is_resampled());
+    assert_eq!(chosen.stream(0, 0), plan.sampled(listed()).unwrap().stream(0, 0));
+}
+
+#[test]
 fn unshuffled_is_the_list() {
     let plan = Plan::new(7, 3, 42).unwrap().shuffled(false);
     assert_eq!(plan.order(5), [0, 1, 2, 3, 4, 5, 6]);

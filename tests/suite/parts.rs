@@ -139,3 +139,20 @@ fn parts_that_make_no_sense_are_refused() {
     let newer = source.dataset(1).index(index(&source, 1)).part(DatasetPart::by_key(keys, 0.0..0.5));
     assert!(refused(newer).contains("`shardstream index build --keys`"));
 }
+
+/// The opposite case, a part of an index of selected samples by the keys of all, is no error: see above.
+#[test]
+fn keys_of_some_samples_choose_no_part_of_all() {
+    let source = VersionedSource::of(&[10, 20]);
+    let even = |sample: &Sample| sample.key().as_bytes().last().is_some_and(|last| last % 2 == 0);
+    let some = || Index::builder().store(source.store()).select("even", even);
+    let keys = some().build_keys(&list(2)).unwrap();
+    let part =
+        |index: Index, bounds| source.dataset(2).index(index).part(DatasetPart::by_key(keys.clone(), bounds));
+    let error = part(index(&source, 2), 0.0..0.9).build().map(drop).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
+    assert!(error.to_string().contains("lacks samples of this shard"), "{error}");
+    let selected = || some().build(&list(2)).unwrap();
+    let both = [part(selected(), 0.0..0.9), part(selected(), 0.9..1.0)].map(read).concat();
+    assert_eq!(both.len(), 15);
+}

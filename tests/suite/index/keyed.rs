@@ -180,7 +180,12 @@ fn keys_that_are_missing_or_not_unique_are_named_with_what_was_searched() {
     }
     let part = Dataset::builder(shards.clone()).store(store.clone()).topology(Topology::single()).only([1]);
     let part = part.build().unwrap();
-    assert_eq!(error(part.by_key(&keys, "b")).0, "config");
+    let (kind, text) = error(part.by_key(&keys, "b"));
+    assert!(
+        kind == "no_such_key" && text.contains("a sample of noted://d/00.tar has a key"),
+        "{kind}: {text}"
+    );
+    assert_eq!(part.by_key(&keys, "a").unwrap().position().shard, 1, "the other one is not in the dataset");
     let mut position = Position::default();
     position.shard = 9;
     let (kind, text) = error(part.sample(position));
@@ -190,6 +195,26 @@ fn keys_that_are_missing_or_not_unique_are_named_with_what_was_searched() {
     for found in [view.get(4).map(|_| ()), view.get_many(&[0, 4]).map(|_| ())] {
         assert!(error(found).1.contains("no sample 4: the dataset has 4"));
     }
+}
+
+#[test]
+fn a_sample_of_a_shard_that_is_listed_twice_is_one_sample() {
+    let (noted, shards) = shelf(&numbered(&[2, 3]));
+    let store = noted.store();
+    let urls = ["noted://d/00.tar", "noted://d/01.tar", "noted://d/00.tar"];
+    let twice = ShardList::from_urls(urls);
+    let keys = keys_of(&store, &twice);
+    for shards in [&twice, &shards] {
+        for index in [None, Some(index_of(&store, shards))] {
+            let dataset = dataset(&store, shards, index);
+            for key in ["0/001", "1/002"] {
+                assert_eq!(dataset.by_key(&keys, key).unwrap().key(), key);
+            }
+        }
+    }
+    let part = shardstream::index::DatasetPart::by_key(keys, 0.0..1.0);
+    let whole = Dataset::builder(twice.clone()).store(store.clone()).topology(Topology::single());
+    assert_eq!(whole.index(index_of(&store, &twice)).part(part).build().unwrap().len(), Some(2 + 3 + 2));
 }
 
 #[test]
@@ -233,6 +258,12 @@ fn a_key_index_that_is_older_than_a_shard_says_what_to_run() {
         assert_eq!(dataset.by_key(&keys, "0/002").unwrap().key(), "0/002");
         assert_eq!(dataset.by_key(&keys_of(&store, &shards), "1/000").unwrap().position().sample, 2);
     }
+    // The shard has fewer samples than its keys: the number is not there.
+    let (fewer, _) = shelf(&[before[0].clone(), before[1][..1].to_vec()]);
+    let bytes = fewer.objects.lock().unwrap().get("noted://d/01.tar").cloned().unwrap().0;
+    noted.put("noted://d/01.tar", bytes);
+    let (kind, text) = error(dataset(&store, &shards, None).by_key(&keys, "1/002"));
+    assert!(kind == "index" && text.contains(advice), "{kind}: {text}");
     // The index is as old as the keys: the shard is not the one of the index.
     assert_eq!(error(dataset(&store, &shards, Some(old)).by_key(&keys, "1/000")).0, "stale");
     let less = keys_of(&store, &ShardList::from_urls(["noted://d/00.tar"]));
@@ -261,8 +292,15 @@ fn damage_between_samples_costs_none_of_them() {
 fn keys_must_be_as_many_as_samples() {
     let (noted, shards) = shelf(&numbered(&[2]));
     let shard = index_of(&noted.store(), &shards).at(0).clone();
-    let (kind, text) = error(KeyIndex::builder().add(shard, ["only one"]));
+    let (kind, text) = error(KeyIndex::builder().add(shard.clone(), ["only one"]));
     assert!(kind == "index" && text.contains("there are 1 keys for its 2 samples"), "{text}");
+    // A shard that was refused leaves nothing.
+    let mut keys = KeyIndex::builder();
+    keys.add(shard.clone(), ["only one"]).unwrap_err();
+    keys.add(shard, ["a", "b"]).unwrap();
+    let keys = keys.build();
+    assert_eq!((keys.len(), keys.index().len(), keys.find("only one").unwrap()), (2, 1, vec![]));
+    assert_eq!(keys.find("b").unwrap(), [(0, 1)]);
     for not_one in [&b""[..], b"PK\x03\x04", &[b'x'; 4000]] {
         assert_eq!(error(KeyIndex::from_bytes(not_one.to_vec(), "")).0, "index");
     }

@@ -160,6 +160,40 @@ fn a_side_that_has_changed_is_an_error() {
     }
 }
 
+/// Without this, a key that was added would be missing, and its sample left out in silence.
+#[test]
+fn keys_that_are_older_than_the_index_of_the_side_are_an_error() {
+    let sizes = [4];
+    let pair = JoinedPair::new(&sizes, false, |_| Vec::new());
+    let keys = same(&sizes)(0);
+    let shards = cut(&pair, &keys[..3], 5);
+    let old = Index::builder().store(pair.others.clone()).build_keys(&shards).unwrap();
+    let side = |keys| Side::new(shards.clone()).store(pair.others.clone()).keys(keys).missing(Missing::Skip);
+    let refused = |side| {
+        let error = pair.primary().join(side).build().map(drop).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Index(_)), "{error}");
+        error.to_string()
+    };
+    let index = || Index::builder().store(pair.others.clone());
+    let dir = tempfile::tempdir().unwrap();
+    // More samples, and the same ones in another order.
+    let turned: Vec<String> = keys[..3].iter().rev().cloned().collect();
+    for now in [&keys[..], &turned] {
+        cut(&pair, now, 5);
+        let error = refused(side(old.clone()).index(index().build(&shards).unwrap()));
+        assert!(error.contains("is older than this shard or its index"), "{error}");
+        let error = refused(side(old.clone()).auto_index(AutoIndex::in_directory(dir.path())));
+        assert!(error.contains("is older than this shard or its index"), "{error}");
+    }
+    // Keys and index are of the same object, and number its samples in different ways.
+    let all = index().build_keys(&shards).unwrap();
+    let first = keys[0].clone();
+    let some = index().select("some", move |sample: &Sample| sample.key() != first).build(&shards).unwrap();
+    assert!(refused(side(all.clone()).index(some)).contains("is of other samples of this shard"));
+    let whole = side(all).index(index().build(&shards).unwrap());
+    assert_eq!(pair.primary().join(whole).build().unwrap().samples(0).count(), 3);
+}
+
 /// The finalizer of SplitMix64, on which the hashes of keys are based.
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
