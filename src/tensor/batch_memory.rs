@@ -57,10 +57,11 @@ pub trait BatchMemory: Send + Sync {
     /// Only this library calls it. Other callers must keep the memory allocated at its address until the
     /// value is dropped: otherwise a device reads pages that are no longer theirs.
     ///
-    /// # Errors Any error of the driver. A loader pins no more memory after the first one, even if there is
-    /// memory again later: make a new loader then. The error is logged as a warning, or is the error of the
-    /// batches if pinning [is required](BatchMemory::is_required). A panic counts as an error; a panic
-    /// while memory is unpinned is logged too.
+    /// # Errors
+    /// Any error of the driver. A loader pins no more memory after the first one, even if there is memory
+    /// again later: make a new loader then. The error is logged as a warning, or is the error of the batches
+    /// if pinning [is required](BatchMemory::is_required). A panic counts as an error; a panic while memory
+    /// is unpinned is logged too.
     fn pin(
         &self,
         memory: &[u8],

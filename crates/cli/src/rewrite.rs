@@ -46,8 +46,9 @@ impl Rewrite<'_> {
 
     /// Plans the shards for these samples. Writes nothing.
     ///
-    /// # Errors Besides errors of the stores: no samples, samples that a shard cannot hold, and existing
-    /// shards that must be kept.
+    /// # Errors
+    /// Besides errors of the stores: no samples, samples that a shard cannot hold, and existing shards that
+    /// must be kept.
     pub(crate) fn plan(
         &self,
         series: Series,
