@@ -346,6 +346,8 @@ class Batches(Iterator[Batch]):
             # Another thread may have started it.
             if self._run is run and not self._closed:
                 self._run = self._runs.started(epoch + 1), epoch + 1
+                if self._closed:  # By another thread meanwhile.
+                    self._core.close()
             return self._run
 
     def _end(self) -> str:
@@ -376,9 +378,9 @@ class Batches(Iterator[Batch]):
 
     def close(self) -> None:
         """Ends the threads. Batches stay valid."""
-        with self._lock:
-            self._closed = True
-            self._core.close()
+        # Without the lock, which a forked child may have inherited locked.
+        self._closed = True
+        self._core.close()
 
 
 def merge_states(states: Sequence[Any]) -> dict[str, Any]:

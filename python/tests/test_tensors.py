@@ -208,6 +208,23 @@ def test_two_threads_at_the_end_of_an_epoch_leave_none_out(labels, monkeypatch):
     assert len(seen) == 96
 
 
+def test_closing_while_the_next_epoch_begins_closes_that_one(labels, monkeypatch):
+    batches = iter(labels(epochs=2))
+    for _ in range(32):
+        next(batches)
+    started = type(batches._runs).started
+
+    def closed_meanwhile(*args):
+        closing = threading.Thread(target=batches.close)
+        closing.start()
+        closing.join()
+        return started(*args)
+
+    monkeypatch.setattr(type(batches._runs), "started", closed_meanwhile)
+    with pytest.raises(shardstream.Error, match="closed"):
+        next(batches)
+
+
 def test_large_images_of_one_batch_outlive_the_loader(tmp_path):
     shards = write_shards(tmp_path, ({"bin": bytes([n]) * 300_000} for n in range(8)))
     loader = shardstream.Loader(shards, {"x": shardstream.Array("bin", "uint8", [300_000], raw=True)}, 8)
