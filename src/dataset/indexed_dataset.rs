@@ -53,9 +53,10 @@ impl Dataset {
     /// Each sample whose key has the same hash is read, and its key is compared: mostly there is one.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSuchKey`] if no sample that the dataset reads has the key, [`ErrorKind::RepeatedKey`] if several have,
-    /// [`ErrorKind::Index`] if the key index is older than the dataset's index or than a shard, or does not
-    /// know its shards, and the errors of [`sample`](Dataset::sample).
+    /// [`ErrorKind::NoSuchKey`] if no sample that the dataset reads has the key,
+    /// [`ErrorKind::RepeatedKey`] if several have, [`ErrorKind::Index`] if the key index is older than the
+    /// dataset's index or than a shard, or does not know its shards, and the errors of
+    /// [`sample`](Dataset::sample).
     pub fn by_key(&self, keys: &KeyIndex, key: &str) -> Result<Sample> {
         let shown = |sample: &Sample| format!("sample {} of {}", sample.position().sample, sample.shard());
         let mut found: Option<Sample> = None;
