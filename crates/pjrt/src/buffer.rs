@@ -170,12 +170,12 @@ impl Handle {
         let event = unsafe {
             match call!(plugin, PJRT_Buffer_ReadyEvent, args) {
                 Ok(()) => Event::from_raw(plugin, args.event),
-                // A plugin without such events has its other means.
+                // Without the event, the client may be closed during the transfer.
                 Err(_) => None,
             }
         };
         if let Some(event) = event {
-            // Without a callback, the transfer has been waited for.
+            // Where the plugin takes no callback, this waits for the transfer, or leaves the client open.
             let _ = event.keep(self.client.clone());
         }
     }

@@ -425,7 +425,7 @@ impl CacheReader {
     }
 }
 
-/// Whether this part of an object is not worth fetching its blocks.
+/// Whether the range is so short that its bytes alone are fetched, and no whole blocks.
 pub(super) fn is_small(cache: &CacheState, target: &FetchTarget, known: Option<&ObjectVersion>) -> bool {
     let Range { start, end } = target.wanted;
     known.is_none() && end - start <= cache.block_size / SMALL_DIVISOR

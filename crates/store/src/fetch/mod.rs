@@ -223,10 +223,7 @@ async fn send_requests(
     let grants = grants;
     let requested = grant.range.end;
     let first = target.get_first(Some(grant.range.clone())).await?;
-    let Some(held) = &first.range else {
-        let Some(grant) = usual_grant(&target, grant, &grants).await else { return Ok(None) };
-        return receive_in_one(target, first, None, grant, &ranges);
-    };
+    let Some(held) = &first.range else { return receive_in_one(target, first, None, grant, &ranges) };
     let end = end.min(first.size.unwrap_or(u64::MAX)).max(start);
     let object = first.object();
     // Ranges of an object of unknown size, or without a strong version, could come from different objects.
@@ -234,7 +231,6 @@ async fn send_requests(
     if held.end < end && (object.size.is_none() || !object.is_strong()) {
         drop(first);
         let range = object.size.filter(|size| (start, end) != (0, *size)).map(|_| start..end);
-        let Some(grant) = usual_grant(&target, grant, &grants).await else { return Ok(None) };
         let response = target.get_first(range.clone()).await?;
         return receive_in_one(target, response, range, grant, &ranges);
     }
@@ -262,17 +258,6 @@ async fn send_requests(
         begin(grant.range.clone(), None, grant, None)?;
     }
     Ok(Some(end - start))
-}
-
-/// A grant of the usual size, which bounds the unread bytes of a response, in place of that of a small first
-/// request.
-async fn usual_grant(target: &QueuedTarget, grant: Grant, grants: &Receiver<Grant>) -> Option<Grant> {
-    if target.range_sizes().first.is_none() {
-        return Some(grant);
-    }
-    drop(grant);
-    target.queued.extend(target.wanted.clone(), 1);
-    grants.recv().await.ok()
 }
 
 /// Reads the wanted bytes from one response, as fast as the reader takes them. `requested` is the range that

@@ -252,10 +252,11 @@ fn python_file(look_up: &str, name: &str) -> Option<PathBuf> {
     (!folder.trim().is_empty() && path.is_file()).then_some(path)
 }
 
-/// The output of a line of Python.
+/// The output of a line of Python, which imports nothing from the current directory.
 fn run_python(line: &str) -> Option<String> {
-    let output = Command::new("python3").args(["-c", line]).output().ok()?;
-    String::from_utf8(output.stdout).ok()
+    let line = format!("import sys; sys.path[:] = [path for path in sys.path if path]; {line}");
+    let output = Command::new("python3").args(["-c", &line]).output().ok()?;
+    String::from_utf8(output.stdout).ok().filter(|_| output.status.success())
 }
 
 #[cfg(test)]
