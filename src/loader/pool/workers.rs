@@ -386,9 +386,13 @@ impl<T: Send + 'static> Workers<T> {
             if let Poll::Ready(taken) = take() {
                 return taken;
             }
+            // A taker that reads may never wait, where a wait would end.
+            if self.taker_reads && wait::is_interrupted() {
+                return Err(ErrorKind::Stopped.into());
+            }
             let task = self.taker_reads.then(|| self.lock().schedule.next_task()).flatten();
             if let (Some(task), Some(wakers)) = (task, self.source_wakers.get()) {
-                self.read(task, wakers, &mut None);
+                self.caught(|| self.read(task, wakers, &mut None));
                 continue;
             }
             activity::on_stream(source);
