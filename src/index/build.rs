@@ -57,8 +57,8 @@ impl Index {
     ///
     /// let shard = index.get(shards[0].expose_secret()).unwrap();
     /// assert_eq!(shard.range(1..2), Some(2048..10_240)); // up to the end of the shard
-    /// let fields: Vec<_> = shard.members(1).unwrap().map(|member| (member.field, member.size)).collect();
-    /// assert_eq!(fields, [("cls", 1), ("txt", 5)]);
+    /// let members = shard.members(1).unwrap().map(|(field, bytes)| (field, bytes.end - bytes.start));
+    /// assert_eq!(members.collect::<Vec<_>>(), [("cls", 1), ("txt", 5)]);
     ///
     /// # let place = format!("{}/train.json", dir.path().display());
     /// index.save(&Store::default(), &place)?; // such as "gs://bucket/train.json"
