@@ -20,7 +20,9 @@ def python(program, *arguments, **options):
 
 
 WAITS = """
-import shardstream, sys
+import shardstream, signal, sys
+# Where the tests run in the background, a shell has made their children ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 small = shardstream.Image(8, transforms=[shardstream.Resize((8, 8))], mode="l8")
 columns = {"image": small, "key": shardstream.Key()}
 batches = iter(shardstream.Loader(sys.argv[1], columns, 10, threads=1))

@@ -34,7 +34,7 @@ fn open_with(library: impl AsRef<Path>, ordinal: usize) -> Result<CudaDevice, Cu
 /// A driver of a test's own: each copy of the library has books of its own.
 struct FakeDriver {
     path: PathBuf,
-    library: Library,
+    driver: Library,
     _home: TempDir,
 }
 
@@ -44,8 +44,8 @@ impl FakeDriver {
         let path = home.path().join("libcuda.so.1");
         std::fs::copy(&BUILT.1, &path).unwrap();
         // SAFETY: it was built above.
-        let library = unsafe { Library::new(&path) }.unwrap();
-        FakeDriver { path, library, _home: home }
+        let driver = unsafe { Library::new(&path) }.unwrap();
+        FakeDriver { path, driver, _home: home }
     }
 
     fn open(&self) -> CudaDevice {
@@ -55,7 +55,7 @@ impl FakeDriver {
     fn report(&self) -> Report {
         let mut report = Report::default();
         // SAFETY: the function has this type.
-        let read = unsafe { self.library.get::<unsafe extern "C" fn(*mut Report)>(b"made_up_report\0") };
+        let read = unsafe { self.driver.get::<unsafe extern "C" fn(*mut Report)>(b"made_up_report\0") };
         // SAFETY: as above.
         unsafe { read.unwrap()(&mut report) };
         assert_eq!((report.misuses, report.depth), (0, 0), "{report:?}");
@@ -67,7 +67,7 @@ impl FakeDriver {
         let call = CString::new(call).unwrap();
         // SAFETY: the function has this type.
         let fail =
-            unsafe { self.library.get::<unsafe extern "C" fn(*const c_char, c_int)>(b"made_up_fail\0") };
+            unsafe { self.driver.get::<unsafe extern "C" fn(*const c_char, c_int)>(b"made_up_fail\0") };
         // SAFETY: as above.
         unsafe { fail.unwrap()(call.as_ptr(), code) };
     }
@@ -75,7 +75,7 @@ impl FakeDriver {
     fn is_pinned(&self, bytes: &[u8]) -> bool {
         type IsPinned = unsafe extern "C" fn(*const c_void, usize) -> c_int;
         // SAFETY: the function has this type.
-        let is_pinned = unsafe { self.library.get::<IsPinned>(b"made_up_is_pinned\0") };
+        let is_pinned = unsafe { self.driver.get::<IsPinned>(b"made_up_is_pinned\0") };
         // SAFETY: as above.
         unsafe { is_pinned.unwrap()(bytes.as_ptr().cast(), bytes.len()) != 0 }
     }
@@ -83,7 +83,7 @@ impl FakeDriver {
     /// Begins or ends the work of the streams.
     fn work(&self, is_done: bool) {
         // SAFETY: the function has this type.
-        let work = unsafe { self.library.get::<unsafe extern "C" fn(c_int)>(b"made_up_work\0") };
+        let work = unsafe { self.driver.get::<unsafe extern "C" fn(c_int)>(b"made_up_work\0") };
         // SAFETY: as above.
         unsafe { work.unwrap()(c_int::from(is_done)) };
     }
