@@ -53,9 +53,9 @@ api:
 semver REV:
     cargo semver-checks -p shardstream --all-features --baseline-rev {{ REV }}
 
-# Builds what is published from its packed files
+# Builds what is published from its packed files, in the order of their dependencies, and uploads nothing
 package:
-    cargo package -p shardstream-base -p shardstream-image -p shardstream-store -p shardstream -p shardstream-cli
+    cargo publish --workspace --dry-run
 
 # The oldest toolchain that is promised
 oldest:

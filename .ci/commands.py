@@ -28,7 +28,7 @@ from io import BytesIO
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "crates/*/README.md", "examples/**/README.md", "python/README.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/llms.txt", "crates/*/README.md", "examples/**/README.md", "python/README.md"]
 PROGRAMS = r"cargo|python3?|pip|npm|apt|gcloud|tensorboard|on_all|make_\w+_shards|(?:\./|target/|venv/)\S+"
 SECONDS = 300
 
@@ -77,6 +77,7 @@ RULES = [
     Ci(r"cargo test -p shardstream-cli$", r"--test cli"),
     Run(r"cargo tree --workspace ", "shardstream-image"),
     Not(r"cargo install shardstream-cli$", "the crate is not published; tests run the program"),
+    Not(r"cargo install --path crates/cli$", "it changes the user's programs; tests run the program"),
     Not(r"cargo add shardstream --features \w+$", "the crate is not published; that it has the feature is checked"),
     Run(r"cargo run --example index_shards$", "5 shards of 5000 samples"),
     Run(r"cargo run --example index_shards -- 'data/", "10 shards of 640 samples", ["data"]),

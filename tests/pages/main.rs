@@ -13,6 +13,7 @@ page_blocks::pages! {
     "docs/determinism.md"
     "docs/gpu.md"
     "docs/guide.md"
+    "docs/llms.txt"
     "docs/network.md"
     "docs/pipelines.md"
     "docs/recipes.md"

@@ -35,7 +35,9 @@ fn present(folders: &[&str]) -> Vec<PathBuf> {
 /// All pages, relative to the root.
 fn pages() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
-        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).into();
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/llms.txt"]
+            .map(PathBuf::from)
+            .into();
     let mut folders = present(&["docs", "examples", "crates", "python"]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap() {
