@@ -108,6 +108,11 @@ fn json() {
 }
 
 #[test]
+fn mixture() {
+    check("mixture", 20_000);
+}
+
+#[test]
 fn npy() {
     check("npy", 20_000);
 }

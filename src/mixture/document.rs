@@ -2,13 +2,14 @@
 
 use super::names::suggestion;
 use crate::error::{ErrorKind, Result};
+use crate::plan::check_temperature;
 use crate::secret_url::{SecretUrl, redact_text, redact_urls};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A mixture of datasets, as a [document](super) describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Mixture {
@@ -30,6 +31,10 @@ pub struct Mixture {
     /// Name of the stages of the datasets that name none.
     #[serde(default)]
     pub stages: Option<String>,
+    /// The temperature by which the sizes of datasets are part of their weights, as of
+    /// [`temperature_weights`](crate::plan::temperature_weights); none: they are not.
+    #[serde(default)]
+    pub temperature: Option<f64>,
     /// The datasets, in the order of the mix.
     #[serde(rename = "dataset")]
     pub datasets: Vec<MixedDataset>,
@@ -51,12 +56,17 @@ pub struct MixedDataset {
     /// The patterns of its shards, in the order of reading: URLs, or paths relative to the document.
     #[serde(deserialize_with = "one_or_more")]
     pub shards: Vec<SecretUrl>,
-    /// Its weight until the first change.
+    /// Its weight until the first change. With a [`temperature`](Mixture::temperature), it is multiplied by
+    /// the one that follows from the size.
     #[serde(default = "default_one")]
     pub weight: u32,
     /// Number of its epochs in one epoch of the mix.
     #[serde(default = "default_one")]
     pub passes: u64,
+    /// Its size for a [`temperature`](Mixture::temperature), in a unit that all datasets have, such as samples
+    /// or tokens; none: its number of samples, from its index.
+    #[serde(default)]
+    pub size: Option<u64>,
     /// Its seed; none: that of the mixture.
     #[serde(default)]
     pub seed: Option<u64>,
@@ -98,8 +108,43 @@ pub struct WeightsFrom {
     pub weights: BTreeMap<String, u32>,
 }
 
+impl MixedDataset {
+    /// A dataset of these patterns, with the defaults of a document.
+    pub(super) fn new(name: String, shards: Vec<String>) -> Self {
+        MixedDataset {
+            name,
+            shards: shards.into_iter().map(SecretUrl::from).collect(),
+            weight: 1,
+            passes: 1,
+            size: None,
+            seed: None,
+            shuffle_shards: None,
+            keep_shards: None,
+            shuffle: None,
+            index: None,
+            stages: None,
+        }
+    }
+}
+
 impl Mixture {
-    /// Parses a document. Relative paths in it are relative to the working directory.
+    /// A mixture of these datasets, with the defaults of a document.
+    pub(super) fn of(datasets: Vec<MixedDataset>) -> Self {
+        Mixture {
+            streams: None,
+            seed: 0,
+            shuffle_shards: true,
+            keep_shards: false,
+            shuffle: 0,
+            stages: None,
+            temperature: None,
+            datasets,
+            changes: Vec::new(),
+            directory: None,
+        }
+    }
+
+    /// Parses a TOML document. Relative paths in it are relative to the working directory.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] with what is wrong and where; for an unknown key, with the nearest known one.
@@ -122,20 +167,6 @@ impl Mixture {
         Ok(mixture)
     }
 
-    /// Reads a document from a file. Relative paths in it are relative to the directory of the file.
-    ///
-    /// # Errors
-    /// As [`from_toml`](Mixture::from_toml), and [`ErrorKind::Io`] if the file cannot be read.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let what = format!("the mixture {}: {error}", path.display());
-            ErrorKind::Io(std::io::Error::new(error.kind(), what))
-        })?;
-        let directory = path.parent().map(Path::to_owned);
-        Ok(Mixture { directory, ..Mixture::from_toml(&text)? })
-    }
-
     /// The same mixture, with paths relative to this directory.
     #[must_use]
     pub fn in_directory(self, directory: impl Into<PathBuf>) -> Self {
@@ -155,6 +186,9 @@ impl Mixture {
                 .into());
             }
         }
+        if let Some(temperature) = self.temperature {
+            check_temperature(temperature)?;
+        }
         match self.datasets.iter().find(|dataset| dataset.shards.is_empty()) {
             Some(dataset) => {
                 let what = format!("dataset `{}` has no shards: give it a pattern", dataset.name);
@@ -165,7 +199,7 @@ impl Mixture {
     }
 }
 
-fn config(what: String) -> ErrorKind {
+pub(super) fn config(what: String) -> ErrorKind {
     ErrorKind::Config(format!("the mixture: {what}"))
 }
 
@@ -176,13 +210,23 @@ fn located_message(text: &str, error: &toml::de::Error) -> String {
     before.map_or(message.clone(), |before| format!("line {}: {message}", before.matches('\n').count() + 1))
 }
 
-const MIXTURE_KEYS: [&str; 8] =
-    ["streams", "seed", "shuffle_shards", "keep_shards", "shuffle", "stages", "dataset", "change"];
-const DATASET_KEYS: [&str; 10] = [
+const MIXTURE_KEYS: [&str; 9] = [
+    "streams",
+    "seed",
+    "shuffle_shards",
+    "keep_shards",
+    "shuffle",
+    "stages",
+    "temperature",
+    "dataset",
+    "change",
+];
+const DATASET_KEYS: [&str; 11] = [
     "name",
     "shards",
     "weight",
     "passes",
+    "size",
     "seed",
     "shuffle_shards",
     "keep_shards",

@@ -1,4 +1,4 @@
-//! A mixture of datasets as a TOML document: shards, weights, changes of weights, and stages by name.
+//! A mixture of datasets as a document: shards, weights, changes of weights, and stages by name.
 //!
 //! A mixture changes more often than the program that trains on it. So it can be a document beside the
 //! configuration of the model, without secrets and without code:
@@ -9,13 +9,15 @@
 //! shuffle_shards = true  # default: true
 //! keep_shards = false    # whether streams keep their shards in all epochs. Default: false
 //! shuffle = 1000         # samples in the shuffle buffer of each stream. Default: 0
-//! stages = "text"        # the name of stages in the program
+//! stages = "text"        # the name of stages in the program; not needed if there is only one
+//! # temperature = 3.3    # weights also in proportion to `size^(1 / temperature)`. Default: they are not
 //!
 //! [[dataset]]
 //! name = "web"
 //! shards = "web/train-{000000..000999}.tar"  # relative to the document; or a URL, or a list
 //! weight = 3                                 # default: 1
 //! index = true                               # beside the shards; or a path or URL
+//! # size = 1_000_000                         # for a temperature. Default: the samples of the index
 //!
 //! [[dataset]]
 //! name = "books"
@@ -30,6 +32,9 @@
 //! from = 1_000_000
 //! weights = { books = 1 }  # the others keep their weights
 //! ```
+//!
+//! A file whose name ends in `.yaml` or `.yml` is a specification of webdataset (`MultiShardSample`) or a
+//! metadataset of Megatron Energon: [`Mixture::from_yaml`].
 //!
 //! [`Mixture::builder`] returns a [`LoaderBuilder`], as [`Loader::mix`](crate::Loader::mix) does, on which
 //! the size of batches and all their other options are set. Datasets have names, so that a state can be
@@ -84,12 +89,17 @@
 //! ```
 
 mod document;
+mod energon;
+mod load;
 mod names;
+mod webdataset;
+mod yaml;
 
 use crate::dataset::{Dataset, DatasetBuilder, Shards};
 use crate::error::{ErrorKind, Result};
 use crate::index::AutoIndex;
 use crate::loader::{Loader, LoaderBuilder};
+use crate::plan::{temperature_shares, whole_weights};
 use crate::sample::Sample;
 use crate::secret_url::{SecretUrl, shown};
 pub use document::{IndexPlace, MixedDataset, Mixture, WeightsFrom};
@@ -113,20 +123,59 @@ impl Mixture {
         environment: impl Fn(DatasetBuilder) -> DatasetBuilder,
     ) -> Result<LoaderBuilder<T>> {
         self.check()?;
-        let parts = self.datasets.iter().map(|part| self.part(part, stages, &environment));
-        let mut mix = Loader::mix(parts.collect::<Result<Vec<_>>>()?);
-        for (item, weights) in self.schedule() {
-            mix = mix.weights_from(item, weights);
+        let (mut parts, mut sizes) = (Vec::new(), Vec::new());
+        for part in &self.datasets {
+            let (builder, size) = self.part(part, stages, &environment)?;
+            parts.push(builder);
+            sizes.push(size);
+        }
+        let mut weights = self.datasets.iter().map(|dataset| dataset.weight).collect::<Vec<_>>();
+        let parts = parts.into_iter().zip(self.scaled(&weights, &sizes));
+        let mut mix = Loader::mix(parts.map(|(part, weight)| part.weight(weight)));
+        for change in &self.changes {
+            for (dataset, weight) in self.datasets.iter().zip(&mut weights) {
+                *weight = change.weights.get(&dataset.name).copied().unwrap_or(*weight);
+            }
+            mix = mix.weights_from(change.from, self.scaled(&weights, &sizes));
         }
         Ok(mix)
     }
 
+    /// Number of samples, or of other units of size, that an epoch of the mix takes of a dataset. None without
+    /// a temperature, which alone needs it.
+    fn size(&self, part: &MixedDataset, dataset: &Dataset) -> Result<Option<u64>> {
+        if self.temperature.is_none() {
+            return Ok(None);
+        }
+        let plan = dataset.plan();
+        let samples = || (0..plan.streams()).map(|stream| plan.samples(stream)).sum::<Option<u64>>();
+        match part.size.or_else(samples).map(|size| size.saturating_mul(part.passes)) {
+            Some(0) | None => {
+                let what = format!(
+                    "dataset `{}` has no size for a `temperature`: give it an `index` or a `size`",
+                    part.name
+                );
+                Err(ErrorKind::Config(what).into())
+            }
+            size => Ok(size),
+        }
+    }
+
+    /// The weights of the mix: those of the document, with a temperature multiplied by those of the sizes.
+    fn scaled(&self, weights: &[u32], sizes: &[Option<u64>]) -> Vec<u32> {
+        let Some(temperature) = self.temperature else { return weights.to_vec() };
+        let sizes: Vec<u64> = sizes.iter().map(|size| size.unwrap_or(1)).collect();
+        let shares = temperature_shares(&sizes, temperature).into_iter().zip(weights);
+        whole_weights(&shares.map(|(share, weight)| share * f64::from(*weight)).collect::<Vec<_>>())
+    }
+
+    /// A builder of a dataset of the mix without its weight, and its [size](Mixture::size).
     fn part<T: Send + 'static>(
         &self,
         part: &MixedDataset,
         stages: &NamedStages<T>,
         environment: impl Fn(DatasetBuilder) -> DatasetBuilder,
-    ) -> Result<LoaderBuilder<T>> {
+    ) -> Result<(LoaderBuilder<T>, Option<u64>)> {
         let stages = stages.get(part.stages.as_deref().or(self.stages.as_deref()), &part.name)?;
         let shards = part.shards.iter().map(|pattern| self.located(pattern)).collect::<Result<Vec<_>>>()?;
         // `::` separates patterns that are read one after the other.
@@ -144,25 +193,12 @@ impl Mixture {
             });
         }
         let dataset = environment(dataset).build()?;
+        let size = self.size(part, &dataset)?;
         let samples: LoaderBuilder<Sample> = Loader::builder(dataset)
             .name(&part.name)
             .shuffle(part.shuffle.unwrap_or(self.shuffle))
-            .weight(part.weight)
             .passes(part.passes);
-        Ok(stages(samples))
-    }
-
-    /// For each change, its item and the weights of all datasets from there on.
-    fn schedule(&self) -> Vec<(u64, Vec<u32>)> {
-        let mut weights: Vec<u32> = self.datasets.iter().map(|dataset| dataset.weight).collect();
-        let mut schedule = Vec::with_capacity(self.changes.len());
-        for change in &self.changes {
-            for (dataset, weight) in self.datasets.iter().zip(&mut weights) {
-                *weight = change.weights.get(&dataset.name).copied().unwrap_or(*weight);
-            }
-            schedule.push((change.from, weights.clone()));
-        }
-        schedule
+        Ok((stages(samples), size))
     }
 
     /// A pattern or path relative to the working directory; in the document it is relative to its directory.

@@ -50,11 +50,17 @@ impl<T> NamedStages<T> {
         self.0.keys().map(String::as_str)
     }
 
+    /// The name that a dataset need not give, because there is no other.
+    fn only_name(&self) -> Option<&str> {
+        let mut names = self.names();
+        names.next().filter(|_| names.next().is_none())
+    }
+
     /// The stages of a dataset, by the name that it gives.
     pub(super) fn get(&self, name: Option<&str>, dataset: &str) -> Result<&AppendStages<T>> {
         let config = |what: String| Err(ErrorKind::Config(format!("dataset `{dataset}`: {what}")).into());
         let names = self.names().collect::<Vec<_>>().join(", ");
-        let Some(name) = name else {
+        let Some(name) = name.or_else(|| self.only_name()) else {
             return config(format!("it names no `stages`: set it to one of {names}"));
         };
         match self.0.get(name) {

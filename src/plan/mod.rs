@@ -16,6 +16,7 @@
 
 mod dataset_order;
 mod order;
+mod proportions;
 mod sampler;
 mod shapes;
 mod split;
@@ -25,6 +26,9 @@ mod tests;
 mod window;
 
 pub(crate) use dataset_order::{DatasetOrder, WeightChange};
+pub use proportions::temperature_weights;
+#[cfg(feature = "mixture")]
+pub(crate) use proportions::{check_temperature, temperature_shares, whole_weights};
 pub use sampler::Sampler;
 pub(crate) use shapes::Shapes;
 pub(crate) use split::check_enough;

@@ -179,9 +179,17 @@ fn octal_digits(digits: &[u8]) -> Option<u64> {
     (others < 8).then_some(number)
 }
 
-/// The sum of a header's bytes, in pieces of a size that compilers vectorise.
+/// The sum of a header's bytes: eight at a time, in four sums of 16 bits, which 64 words cannot overflow. A byte
+/// at a time took a quarter of the time of tests, which are not optimised.
 fn sum(block: &[u8; BLOCK]) -> u32 {
-    block.chunks_exact(64).map(|piece| piece.iter().map(|&byte| u32::from(byte)).sum::<u32>()).sum()
+    const EVERY_OTHER_BYTE: u64 = 0x00ff_00ff_00ff_00ff;
+    let (words, _) = block.as_chunks::<8>();
+    let mut sums = 0;
+    for word in words {
+        let word = u64::from_ne_bytes(*word);
+        sums += (word & EVERY_OTHER_BYTE) + (word >> 8 & EVERY_OTHER_BYTE);
+    }
+    (0..4).map(|lane| (sums >> (16 * lane)) as u32 & 0xffff).sum()
 }
 
 /// Checks the header's checksum: the sum of its bytes, which some old archivers took as signed.
@@ -334,6 +342,7 @@ mod tests {
         fn the_sum_is_that_of_all_bytes(block in prop::collection::vec(any::<u8>(), BLOCK)) {
             let expected = block.iter().map(|&byte| u32::from(byte)).sum::<u32>();
             prop_assert_eq!(sum(Header::from_byte_slice(&block).as_bytes()), expected);
+            prop_assert_eq!(sum(&[255; BLOCK]), 255 * BLOCK as u32);
         }
     }
 

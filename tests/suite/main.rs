@@ -28,6 +28,8 @@ mod json_memory;
 mod loader;
 #[cfg(feature = "mixture")]
 mod mixture;
+#[cfg(feature = "mixture")]
+mod mixture_files;
 #[cfg(all(unix, feature = "gzip", feature = "zstd"))]
 mod not_archives;
 mod options;

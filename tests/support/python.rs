@@ -79,6 +79,11 @@ impl Python {
         shards.as_array().unwrap().iter().map(shard).collect()
     }
 
+    /// The shards that `webdataset` reads of a YAML specification, sorted.
+    pub fn specification(&self, file: &Path) -> Vec<String> {
+        serde_json::from_value(self.run("specification.py", &[file])).unwrap()
+    }
+
     /// The samples that `webdataset` decodes from a shard, as `decode.py` prints them.
     pub fn decode(&self, shard: &Path) -> Json {
         self.run("decode.py", &[shard])

@@ -170,6 +170,22 @@ fn keys_that_are_older_than_a_shard_or_not_unique_are_reported() {
 }
 
 #[test]
+fn an_update_of_an_index_leaves_no_outdated_keys() {
+    let dir = demo();
+    let build = ["index", "build", "data", "--to", "i.json"];
+    let cat = ["cat", "--field", "txt", "--key", "000007", "--index", "i.json"];
+    output(dir.path(), &[&build[..], &["--keys"]].concat());
+    let update = [&build[..], &["--update"]].concat();
+    assert_eq!(output(dir.path(), &update), "i.json: 3 shards of 12 samples\n");
+    assert!(dir.path().join("i.json.shkeys").exists(), "nothing has changed");
+    fs::copy(dir.path().join("data/train-000000.tar"), dir.path().join("data/train-000003.tar")).unwrap();
+    let said = output(dir.path(), &update);
+    assert!(said.contains("i.json.shkeys: removed") && said.contains("--keys --force"), "{said}");
+    assert!(!dir.path().join("i.json.shkeys").exists());
+    assert_eq!(output(dir.path(), &cat), "a dog on a lawn");
+}
+
+#[test]
 fn a_closed_pipe_ends_the_program_quietly() {
     let dir = demo();
     let big = dir.path().join("big.tar");

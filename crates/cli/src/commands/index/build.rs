@@ -64,13 +64,32 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
     };
     let mut builder = keys.is_some().then(KeyIndex::builder);
     let index =
-        index_shards(&shards, old, options.checksums, options.threads.into(), builder.as_mut(), context)?;
+        index_shards(&shards, old.clone(), options.checksums, options.threads.into(), builder.as_mut(), context)?;
     super::save::save(&index, &options.to, context)?;
-    let (Some(place), Some(builder)) = (keys, builder) else { return Ok(()) };
+    let (Some(place), Some(builder)) = (keys, builder) else {
+        return match old {
+            Some(old) if !old.iter().eq(index.iter()) => remove_keys(&options.to, context),
+            _ => Ok(()),
+        };
+    };
     let keys = builder.build();
     keys.save(&context.store, &place)?;
     let (place, count) = (SecretUrl::from(place), crate::text::counted(keys.len() as u64, "key"));
     context.output.line(format_args!("{place}: {count}"))
+}
+
+/// Removes the keys beside an index that was updated: they are of shards as they were before.
+fn remove_keys(index: &str, context: &Context) -> Result<(), Failure> {
+    let Some(place) = KeyIndex::beside(index) else { return Ok(()) };
+    if !exists(&context.store, &place)? {
+        return Ok(());
+    }
+    context.store.delete(&place)?;
+    let (place, index) = (SecretUrl::from(place), SecretUrl::from(index));
+    context.output.line(format_args!(
+        "{place}: removed, because it has the keys of older shards: write it with index build --to {index} \
+         --keys --force"
+    ))
 }
 
 /// Where the keys of the index at this place are.

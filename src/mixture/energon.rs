@@ -1,0 +1,378 @@
+//! Metadatasets of Megatron Energon, versions 1 and 2: blends of prepared datasets.
+//!
+//! ```yaml
+//! __module__: megatron.energon
+//! __class__: MetadatasetV2
+//! splits:
+//!   train:
+//!     blend:                        # or `blend_epochized`, with `repetitions` for `weight`
+//!     - path: ./coco                # relative to this file: a prepared dataset, or another metadataset
+//!       weight: 5
+//!     - path: ./coyo
+//!       split_part: pretrain
+//!       weight: 2
+//! ```
+//!
+//! Shards of a dataset, and their numbers of samples, are in its directory `.nv-meta`. Its `dataset.yaml` says
+//! how samples are decoded, which the stages of the program do here.
+
+use super::document::{MixedDataset, Mixture};
+use super::names::suggestion;
+use super::yaml::{Yaml, YamlEntry, entry};
+use crate::plan::whole_weights;
+use crate::shards::braces;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Maximum number of files that are read for one mixture. Metadatasets can contain each other several times.
+const MAX_FILES: usize = 10_000;
+/// Maximum number of shards of a dataset.
+const MAX_SHARDS: usize = 1 << 24;
+
+/// The mixture of a split of a metadataset.
+///
+/// # Errors
+/// A message with the line, and the file if it is not that of `root`, of what is wrong or not supported.
+pub(super) fn read(root: &Yaml, file: &Path, split: &str) -> Result<Mixture, String> {
+    let mut reader = MetadatasetReader { open: vec![file.to_owned()], files: 0 };
+    let Blend { mode, parts } = reader.metadataset(root, file, split)?;
+    let weights = whole_weights(&parts.iter().map(|part| part.share).collect::<Vec<_>>());
+    let mut names = BTreeSet::new();
+    let datasets = parts.into_iter().zip(weights).map(|(part, weight)| {
+        let mut dataset = MixedDataset::new(unique_name(&part.directory, &mut names), part.shards);
+        dataset.size = Some(part.samples);
+        match mode {
+            BlendMode::Weights => dataset.weight = weight,
+            BlendMode::Repetitions => dataset.passes = part.repetitions,
+            BlendMode::Single => {}
+        }
+        dataset
+    });
+    let mut mixture = Mixture::of(datasets.collect());
+    // Energon draws the datasets of `blend_epochized` in proportion to their samples, too.
+    mixture.temperature = (mode == BlendMode::Repetitions).then_some(1.0);
+    Ok(mixture)
+}
+
+/// How the datasets of a blend are mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BlendMode {
+    Single,
+    Weights,
+    Repetitions,
+}
+
+struct Blend {
+    mode: BlendMode,
+    parts: Vec<BlendPart>,
+}
+
+/// A prepared dataset of a blend.
+struct BlendPart {
+    directory: PathBuf,
+    shards: Vec<String>,
+    samples: u64,
+    /// Its share of the items of a blend by weights.
+    share: f64,
+    repetitions: u64,
+}
+
+/// Reads metadatasets that refer to others.
+struct MetadatasetReader {
+    /// The metadatasets that contain the one that is read, from the outermost to itself.
+    open: Vec<PathBuf>,
+    /// Number of files that were read.
+    files: usize,
+}
+
+impl MetadatasetReader {
+    fn metadataset(&mut self, root: &Yaml, file: &Path, split: &str) -> Result<Blend, String> {
+        let known = ["__module__", "__class__", "splits"];
+        let entries = root.map("a metadataset")?;
+        if let Some(key) = entries.iter().find(|entry| !known.contains(&entry.key.as_str())) {
+            return Err(key.unknown("a metadataset", &known));
+        }
+        let is_first_version = match entry(entries, "__class__") {
+            None => true,
+            Some(class) => match class.text("`__class__`")? {
+                "Metadataset" => true,
+                "MetadatasetV2" => false,
+                other => {
+                    return Err(class.error(format_args!(
+                        "the class `{other}` is not supported: `Metadataset` and `MetadatasetV2` are"
+                    )));
+                }
+            },
+        };
+        let splits = entry(entries, "splits").ok_or_else(|| root.error("it has no `splits`"))?;
+        let all = splits.map("`splits`")?;
+        let Some(chosen) = entry(all, split) else {
+            let names = || all.iter().map(|entry| entry.key.as_str());
+            let (nearest, known) = (suggestion(split, names()), names().collect::<Vec<_>>().join(", "));
+            return Err(splits.error(format_args!("there is no split `{split}`{nearest}: there are {known}")));
+        };
+        let fields = chosen.map("a split")?;
+        match (is_first_version, fields) {
+            (true, [only]) if only.key == "datasets" => {
+                self.blend(&only.value, BlendMode::Weights, file, split)
+            }
+            (true, _) => Err(chosen.error("a split of a `Metadataset` has `datasets`, and nothing else")),
+            (false, [only]) if only.key == "blend" => {
+                self.blend(&only.value, BlendMode::Weights, file, split)
+            }
+            (false, [only]) if only.key == "blend_epochized" => {
+                self.blend(&only.value, BlendMode::Repetitions, file, split)
+            }
+            (false, _) => {
+                check_reference(fields, None)?;
+                self.reference(chosen, fields, file, split)
+            }
+        }
+    }
+
+    /// The datasets of a blend, with the shares or repetitions of those that are blends themselves multiplied.
+    fn blend(&mut self, list: &Yaml, mode: BlendMode, file: &Path, split: &str) -> Result<Blend, String> {
+        let factor = if mode == BlendMode::Weights { "weight" } else { "repetitions" };
+        let (mut parts, mut sum) = (Vec::new(), 0.0);
+        for reference in list.list("a blend")? {
+            let fields = reference.map("a dataset of a blend")?;
+            check_reference(fields, Some(factor))?;
+            let value = match entry(fields, factor) {
+                None => 1.0,
+                Some(value) => positive(value, factor, mode)?,
+            };
+            sum += value;
+            let inner = self.reference(reference, fields, file, split)?;
+            if inner.mode != BlendMode::Single && inner.mode != mode {
+                return Err(reference.error("a blend by weights and one by repetitions cannot be mixed"));
+            }
+            for part in inner.parts {
+                parts.push(match mode {
+                    BlendMode::Repetitions => {
+                        let repetitions = part.repetitions.saturating_mul(value as u64);
+                        BlendPart { repetitions, ..part }
+                    }
+                    _ => BlendPart { share: part.share * value, ..part },
+                });
+            }
+        }
+        if parts.is_empty() {
+            return Err(list.error("a blend has no datasets"));
+        }
+        if mode == BlendMode::Weights {
+            parts.iter_mut().for_each(|part| part.share /= sum);
+        }
+        Ok(Blend { mode, parts })
+    }
+
+    /// A reference to a dataset, or to another metadataset.
+    fn reference(
+        &mut self,
+        reference: &Yaml,
+        fields: &[YamlEntry],
+        file: &Path,
+        split: &str,
+    ) -> Result<Blend, String> {
+        let at = entry(fields, "path").ok_or_else(|| reference.error("it has no `path`"))?;
+        let path = at.text("`path`")?;
+        if path.contains("://") {
+            return Err(at.error(
+                "a `path` that is a URL is not supported: list the shards of the dataset in a TOML document",
+            ));
+        }
+        let path = file.parent().unwrap_or(Path::new("")).join(path);
+        let split = match entry(fields, "split_part").filter(|part| !part.is_null()) {
+            Some(part) => part.text("`split_part`")?,
+            None => split,
+        };
+        let in_file = |error: String| at.error(format_args!("{}: {error}", path.display()));
+        if path.is_file() {
+            if self.open.contains(&path) {
+                return Err(at.error(format_args!("{} contains itself", path.display())));
+            }
+            let inner = self.load(&path).map_err(in_file)?;
+            self.open.push(path.clone());
+            let blend = self.metadataset(&inner, &path, split).map_err(in_file);
+            self.open.pop();
+            return blend;
+        }
+        let config = entry(fields, "split_config").filter(|config| !config.is_null());
+        let config = config.map(|config| config.text("`split_config`")).transpose()?;
+        let (shards, samples) = self.dataset(&path, config, split).map_err(in_file)?;
+        let part = BlendPart { directory: path, shards, samples, share: 1.0, repetitions: 1 };
+        Ok(Blend { mode: BlendMode::Single, parts: vec![part] })
+    }
+
+    /// The shards of a prepared dataset, and the number of samples in them.
+    fn dataset(
+        &mut self,
+        directory: &Path,
+        split_config: Option<&str>,
+        split: &str,
+    ) -> Result<(Vec<String>, u64), String> {
+        let meta = directory.join(".nv-meta");
+        let Some(info) =
+            [".info.json", ".info.yaml"].map(|name| meta.join(name)).into_iter().find(|path| path.is_file())
+        else {
+            return Err(
+                "there is neither a metadataset nor a dataset that `energon prepare` has prepared, with \
+                        `.nv-meta/.info.json`"
+                    .into(),
+            );
+        };
+        let splits = match split_config {
+            Some(name) => meta.join(name),
+            None => {
+                let (yaml, json) = (meta.join("split.yaml"), meta.join("split.json"));
+                if yaml.is_file() || !json.is_file() { yaml } else { json }
+            }
+        };
+        let in_file = |path: &Path| {
+            let path = path.to_owned();
+            move |error: String| format!("{}: {error}", path.display())
+        };
+        let (info_file, split_file) = (in_file(&info), in_file(&splits));
+        let (names, excluded) = {
+            let document = self.load(&splits).map_err(&split_file)?;
+            shards_of_split(&document, split).map_err(&split_file)?
+        };
+        let document = self.load(&info).map_err(&info_file)?;
+        let samples = samples_of(&document, &names).map_err(&info_file)?;
+        let Some(directory) = directory.to_str().filter(|path| !path.contains(PATTERN_CHARACTERS)) else {
+            return Err("its directory has characters of patterns in its name: move it".into());
+        };
+        if let Some(name) = names.iter().find(|name| name.contains(PATTERN_CHARACTERS)) {
+            return Err(format!("the shard `{name}` has characters of patterns in its name"));
+        }
+        if let Some(sample) = excluded.iter().find(|name| name.contains('/') && !names.contains(name)) {
+            return Err(format!(
+                "{}: excluded samples, such as `{sample}`, are not supported",
+                splits.display()
+            ));
+        }
+        Ok((names.iter().map(|name| format!("{directory}/{name}")).collect(), samples))
+    }
+
+    fn load(&mut self, path: &Path) -> Result<Yaml, String> {
+        self.files += 1;
+        if self.files > MAX_FILES {
+            return Err(format!("more than {MAX_FILES} files are referred to"));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        Yaml::parse(&text)
+    }
+}
+
+/// The characters of a name that mean something in a pattern.
+const PATTERN_CHARACTERS: [char; 8] = ['{', '}', '*', '?', '[', ']', '$', ':'];
+
+/// Checks the keys of a reference to a dataset, one of which is `factor`.
+fn check_reference(fields: &[YamlEntry], factor: Option<&str>) -> Result<(), String> {
+    for field in fields {
+        let unsupported =
+            |instead: &str| Err(field.error(format_args!("`{}` is not supported: {instead}", field.key)));
+        match field.key.as_str() {
+            // How samples are decoded is in the stages of the program.
+            "path" | "split_part" | "split_config" | "dataset_config" => {}
+            key if Some(key) == factor => {}
+            _ if field.value.is_null() => {}
+            "shuffle_over_epochs_multiplier" if field.value.number(&field.key)? == 1.0 => {}
+            "shuffle_over_epochs_multiplier" => unsupported("only 1, its default, is")?,
+            "subflavors" | "subflavor" => unsupported("give the datasets `stages` that add what they need")?,
+            "subset" => unsupported("build the dataset with a `DatasetPart`")?,
+            "join" | "joiner" => unsupported("build the dataset with `DatasetBuilder::join`")?,
+            "aux" => unsupported("read other files in a stage")?,
+            "weight" | "repetitions" => unsupported("it belongs to another kind of blend")?,
+            "blend" | "blend_epochized" => {
+                unsupported("a blend in a blend must be a file of its own, and nothing else in its split")?;
+            }
+            _ => {
+                let known = ["path", "split_part", "split_config", "dataset_config"];
+                let known: Vec<&str> = known.into_iter().chain(factor).collect();
+                return Err(field.unknown("a reference to a dataset", &known));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A weight, or a number of repetitions, which is a whole number.
+fn positive(value: &Yaml, name: &str, mode: BlendMode) -> Result<f64, String> {
+    let number = value.number(&format!("`{name}`"))?;
+    if number <= 0.0 {
+        return Err(value.error(format_args!("a `{name}` of {number}: leave the dataset out")));
+    }
+    if mode == BlendMode::Repetitions && (number.fract() != 0.0 || number > f64::from(u32::MAX)) {
+        return Err(
+            value.error(format_args!("`{name}` of {number} are not supported: only whole numbers are"))
+        );
+    }
+    Ok(number)
+}
+
+/// The shards of a split, without those that are excluded, and all that is excluded.
+fn shards_of_split(document: &Yaml, split: &str) -> Result<(Vec<String>, BTreeSet<String>), String> {
+    let entries = document.map("a split configuration")?;
+    let parts = entry(entries, "split_parts").ok_or_else(|| document.error("it has no `split_parts`"))?;
+    let all = parts.map("`split_parts`")?;
+    let Some(part) = entry(all, split) else {
+        let names = || all.iter().map(|entry| entry.key.as_str());
+        let (nearest, known) = (suggestion(split, names()), names().collect::<Vec<_>>().join(", "));
+        return Err(parts.error(format_args!("there is no split part `{split}`{nearest}: there are {known}")));
+    };
+    let excluded = match entry(entries, "exclude").filter(|exclude| !exclude.is_null()) {
+        Some(exclude) => expanded(exclude, "`exclude`")?.into_iter().collect(),
+        None => BTreeSet::new(),
+    };
+    let mut shards = expanded(part, "shards")?;
+    shards.retain(|shard| !excluded.contains(shard));
+    if shards.is_empty() {
+        return Err(part.error(format_args!("the split part `{split}` has no shards")));
+    }
+    Ok((shards, excluded))
+}
+
+/// The names of a list of patterns.
+fn expanded(list: &Yaml, name: &str) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for (at, pattern) in list.texts(name)? {
+        let left = MAX_SHARDS - names.len();
+        names.extend(braces::expand(pattern, left).map_err(|error| at.error(error))?);
+    }
+    Ok(names)
+}
+
+/// Number of samples in these shards.
+fn samples_of(document: &Yaml, shards: &[String]) -> Result<u64, String> {
+    let counts = document.map("the information about a dataset")?;
+    let counts = entry(counts, "shard_counts").ok_or_else(|| document.error("it has no `shard_counts`"))?;
+    let mut sorted: Vec<&YamlEntry> = counts.map("`shard_counts`")?.iter().collect();
+    sorted.sort_by(|one, other| one.key.cmp(&other.key));
+    let mut samples = 0u64;
+    for shard in shards {
+        let Ok(at) = sorted.binary_search_by(|entry| entry.key.as_str().cmp(shard)) else {
+            return Err(
+                counts.error(format_args!("there is no count of `{shard}`: run `energon prepare` again"))
+            );
+        };
+        let count = &sorted[at].value;
+        let number = count.text("a count")?.parse().ok();
+        let Some(sum) = number.and_then(|number: u64| samples.checked_add(number)) else {
+            return Err(count.error("a count must be a whole number"));
+        };
+        samples = sum;
+    }
+    Ok(samples)
+}
+
+/// The last part of a path, with a number if another dataset has that name.
+fn unique_name(directory: &Path, names: &mut BTreeSet<String>) -> String {
+    let name = directory.file_name().map_or_else(|| "dataset".into(), |name| name.to_string_lossy());
+    // Numbers are the names of datasets without one.
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    let name = if is_number { format!("dataset-{name}") } else { name.into_owned() };
+    let numbered = std::iter::once(name.clone()).chain((2u64..).map(|number| format!("{name}-{number}")));
+    let unique = numbered.into_iter().find(|name| !names.contains(name)).unwrap_or(name);
+    names.insert(unique.clone());
+    unique
+}

@@ -1,0 +1,224 @@
+//! `Yaml`: a YAML document as a tree in which every value has its line.
+
+use super::names::suggestion;
+use saphyr_parser::{Event, Parser, ScalarStyle};
+
+/// Largest depth of lists and maps in each other.
+const MAX_DEPTH: usize = 64;
+
+/// A value with the number of its line, from 1.
+#[derive(Debug)]
+pub(super) struct Yaml {
+    pub(super) line: usize,
+    pub(super) value: YamlValue,
+}
+
+#[derive(Debug)]
+pub(super) enum YamlValue {
+    /// Its text, and whether it is quoted.
+    Scalar(String, bool),
+    List(Vec<Yaml>),
+    Map(Vec<YamlEntry>),
+}
+
+/// A key of a map, and its value.
+#[derive(Debug)]
+pub(super) struct YamlEntry {
+    pub(super) line: usize,
+    pub(super) key: String,
+    pub(super) value: Yaml,
+}
+
+/// A list or map that has not ended.
+enum OpenNode {
+    List(usize, Vec<Yaml>),
+    /// Its entries, and the key and line of the next one.
+    Map(usize, Vec<YamlEntry>, Option<(String, usize)>),
+}
+
+impl Yaml {
+    /// Parses a document.
+    ///
+    /// # Errors
+    /// A message with the line: for texts that are no YAML, that have several documents, a key twice or a key
+    /// that is no text, and for aliases and tags, which a specification of data does not need. An alias could
+    /// make a tree far larger than the text.
+    pub(super) fn parse(text: &str) -> Result<Yaml, String> {
+        let mut parser = Parser::new_from_str(text);
+        let (mut root, mut open) = (None, Vec::new());
+        while let Some(event) = parser.next_event() {
+            let (event, span) =
+                event.map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
+            let line = span.start.line();
+            let unsupported = |what: &str| Err(format!("line {line}: {what}"));
+            let node = match event {
+                Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => continue,
+                Event::DocumentStart(_) if root.is_some() => return unsupported("a second document begins"),
+                Event::DocumentStart(_) => continue,
+                Event::Alias(_) => return unsupported("an alias (`*`) is not supported: repeat the value"),
+                Event::Scalar(_, _, _, Some(tag))
+                | Event::SequenceStart(_, Some(tag))
+                | Event::MappingStart(_, Some(tag)) => {
+                    return unsupported(&format!("the tag `{tag}` is not supported"));
+                }
+                Event::SequenceStart(..) | Event::MappingStart(..) if open.len() >= MAX_DEPTH => {
+                    return unsupported(&format!("values are nested more than {MAX_DEPTH} deep"));
+                }
+                Event::SequenceStart(..) => {
+                    open.push(OpenNode::List(line, Vec::new()));
+                    continue;
+                }
+                Event::MappingStart(..) => {
+                    open.push(OpenNode::Map(line, Vec::new(), None));
+                    continue;
+                }
+                Event::Scalar(text, style, ..) => {
+                    let value = YamlValue::Scalar(text.into_owned(), style != ScalarStyle::Plain);
+                    Yaml { line, value }
+                }
+                Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                    Some(OpenNode::List(line, list)) => Yaml { line, value: YamlValue::List(list) },
+                    Some(OpenNode::Map(line, entries, _)) => {
+                        check_unique(&entries)?;
+                        Yaml { line, value: YamlValue::Map(entries) }
+                    }
+                    None => continue,
+                },
+            };
+            place(node, &mut open, &mut root)?;
+        }
+        root.ok_or_else(|| "it is empty".to_owned())
+    }
+
+    /// An error about this value.
+    pub(super) fn error(&self, what: impl std::fmt::Display) -> String {
+        format!("line {}: {what}", self.line)
+    }
+
+    /// The entries of a map.
+    pub(super) fn map(&self, name: &str) -> Result<&[YamlEntry], String> {
+        match &self.value {
+            YamlValue::Map(entries) => Ok(entries),
+            _ => Err(self.error(format_args!("{name} must be a map"))),
+        }
+    }
+
+    /// The values of a list.
+    pub(super) fn list(&self, name: &str) -> Result<&[Yaml], String> {
+        match &self.value {
+            YamlValue::List(list) => Ok(list),
+            _ => Err(self.error(format_args!("{name} must be a list"))),
+        }
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<&str, String> {
+        match &self.value {
+            YamlValue::Scalar(text, _) => Ok(text),
+            _ => Err(self.error(format_args!("{name} must be a text"))),
+        }
+    }
+
+    /// A list of texts, or one text.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<(&Yaml, &str)>, String> {
+        let values = match &self.value {
+            YamlValue::List(list) => list.as_slice(),
+            _ => std::slice::from_ref(self),
+        };
+        values.iter().map(|value| Ok((value, value.text(name)?))).collect()
+    }
+
+    /// A finite number.
+    pub(super) fn number(&self, name: &str) -> Result<f64, String> {
+        let number = match &self.value {
+            YamlValue::Scalar(text, false) => text.parse().ok().filter(|number: &f64| number.is_finite()),
+            _ => None,
+        };
+        number.ok_or_else(|| self.error(format_args!("{name} must be a number")))
+    }
+
+    /// Whether it is `null`.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(&self.value, YamlValue::Scalar(text, false) if matches!(text.as_str(), "" | "~" | "null"))
+    }
+}
+
+impl YamlEntry {
+    /// An error about this key.
+    pub(super) fn error(&self, what: impl std::fmt::Display) -> String {
+        format!("line {}: {what}", self.line)
+    }
+
+    /// The error for a key that `what` does not have.
+    pub(super) fn unknown(&self, what: &str, known: &[&str]) -> String {
+        let (key, list) = (&self.key, known.join(", "));
+        let nearest = suggestion(key, known.iter().copied());
+        self.error(format_args!("{what} has no key `{key}`{nearest}: it has {list}"))
+    }
+}
+
+/// The value of a key.
+pub(super) fn entry<'a>(entries: &'a [YamlEntry], key: &str) -> Option<&'a Yaml> {
+    entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+}
+
+/// Adds a value to the list or map that is open.
+fn place(node: Yaml, open: &mut [OpenNode], root: &mut Option<Yaml>) -> Result<(), String> {
+    match open.last_mut() {
+        None => *root = Some(node),
+        Some(OpenNode::List(_, list)) => list.push(node),
+        Some(OpenNode::Map(_, entries, next)) => match next.take() {
+            Some((key, line)) => entries.push(YamlEntry { line, key, value: node }),
+            None => *next = Some((node.text("a key")?.to_owned(), node.line)),
+        },
+    }
+    Ok(())
+}
+
+/// Checks that no key is in a map twice.
+fn check_unique(entries: &[YamlEntry]) -> Result<(), String> {
+    let mut sorted: Vec<&YamlEntry> = entries.iter().collect();
+    sorted.sort_by(|one, other| one.key.cmp(&other.key));
+    match sorted.windows(2).find(|pair| pair[0].key == pair[1].key) {
+        Some(pair) => {
+            let (first, key) = (pair[0].line, &pair[1].key);
+            Err(pair[1].error(format_args!("the key `{key}` is also in line {first}")))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_their_lines() {
+        let yaml = Yaml::parse("a:\n- x\n- 'y'\nb: {c: 1.5,\n  d: ~}\n").unwrap();
+        let entries = yaml.map("it").unwrap();
+        let [a, b] = ["a", "b"].map(|key| entry(entries, key).unwrap());
+        let texts: Vec<_> = a.texts("a").unwrap().into_iter().map(|(at, text)| (at.line, text)).collect();
+        assert_eq!(texts, [(2, "x"), (3, "y")]);
+        let inner = b.map("b").unwrap();
+        assert_eq!((inner[0].line, inner[0].value.number("c").unwrap()), (4, 1.5));
+        assert!(inner[1].line == 5 && inner[1].value.is_null());
+    }
+
+    #[test]
+    fn unsupported_documents_are_errors_with_their_line() {
+        let deep = "[".repeat(100);
+        for (text, why) in [
+            ("", "it is empty"),
+            ("a: 1\nb: 2\na: 3", "line 3: the key `a` is also in line 1"),
+            ("a: &x 1\nb: *x", "line 2: an alias"),
+            ("a: !!python/object:os.system x", "line 1: the tag"),
+            ("a: 1\n---\nb: 2", "line 2: a second document begins"),
+            ("[a]: 1", "line 1: a key must be a text"),
+            ("a: [1", "line 2: while parsing a flow sequence"),
+            ("x: 1\n\ty: 2", "line 2"),
+            (&deep, "nested more than 64 deep"),
+        ] {
+            let error = Yaml::parse(text).unwrap_err();
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+}
