@@ -210,7 +210,7 @@ mod tests {
         kept.keep(KeptReason::Small, 1000);
         [&resized, &kept, &resized].into_iter().for_each(|more| sums.add(more));
         let expected = "1,005 pictures: 4 resized, from 6.0 kB to 2.0 kB; 1,000 small enough; \
-                        1 PNG that may be masks";
+                        1 grey or palette PNG, perhaps masks";
         assert_eq!(sums.line(), expected);
         let json = serde_json::to_value(&sums).unwrap();
         assert_eq!(json["reasons"], serde_json::json!({"small": 1000, "labels": 1}));

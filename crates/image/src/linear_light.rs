@@ -93,6 +93,7 @@ pub(super) fn reduce(pixels: &[u8], size: Size, channels: usize, to: Size) -> Re
     }
     let mut reduced = vec![0_u16; row(to.width) * to.height as usize];
     resize(channels, (&mut narrow, Size { width: to.width, ..size }), (&mut reduced, to))?;
+    drop(narrow);
     Ok(curve.encode(&reduced, channels))
 }
 

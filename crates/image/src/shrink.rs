@@ -98,7 +98,7 @@ impl fmt::Display for KeptReason {
             KeptReason::Animated => "animated",
             KeptReason::Cmyk => "in CMYK",
             KeptReason::Wide => "of 16 bits",
-            KeptReason::Labels => "PNG that may be masks",
+            KeptReason::Labels => "grey or palette PNG, perhaps masks",
         })
     }
 }
@@ -148,7 +148,8 @@ impl Shrink {
     /// Makes a file smaller.
     ///
     /// Of a file that is kept, only the headers are read. The memory is that of the decoded picture, which is
-    /// at most 512 MiB, and less than twice as much beside it.
+    /// at most 512 MiB, and beside it at most twice as much if the sides are halved, or less than five times
+    /// as much if they are hardly reduced.
     ///
     /// # Errors
     /// See [`ImageError`]. A picture that has to be resized must be sound to its last byte.

@@ -112,7 +112,7 @@ fn masks_and_other_formats_stay_unless_they_are_named() {
     };
     let (changed, line) = fields("all", &[]);
     assert_eq!(changed, ["jpg"]);
-    assert!(line.ends_with("; 1 neither JPEG nor PNG; 1 PNG that may be masks"), "{line}");
+    assert!(line.ends_with("; 1 neither JPEG nor PNG; 1 grey or palette PNG, perhaps masks"), "{line}");
     assert!(line.starts_with("3 pictures: 1 resized, from "), "{line}");
     assert_eq!(fields("named", &["--shrink-fields", "mask.png"]).0, ["mask.png"]);
     assert_eq!(fields("both", &["--shrink-fields", "mask.png,jpg,gif"]).0, ["jpg", "mask.png"]);
