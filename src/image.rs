@@ -20,9 +20,9 @@
 
 #[doc(inline)]
 pub use shardstream_image::{
-    CenterCrop, ColorJitter, Filter, Frame, Image, ImageError, ImageMode, Layout, Pixels, RandAugment,
-    RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Size,
-    Transform, Transforms, TrivialAugmentWide, functional,
+    CenterCrop, ColorJitter, Filter, Frame, Image, ImageError, ImageMode, KeptReason, Layout, Pixels,
+    RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize,
+    Shrink, Shrunk, Size, Transform, Transforms, TrivialAugmentWide, functional,
 };
 pub(crate) use shardstream_image::{
     Corners, EXTENSIONS, FrameOptions, FrameScratch, Geometry, LabelImage, PixelWriter,

@@ -1,7 +1,7 @@
-//! Any bytes decode to an image of the requested size or an error.
+//! Any bytes decode to an image of the requested size or an error, and are made smaller, kept or an error.
 
 use shardstream::Rng;
-use shardstream::image::{Filter, Frame, ImageMode, Transforms};
+use shardstream::image::{Filter, Frame, Image, ImageMode, Shrink, Shrunk, Transforms};
 
 /// The first six bytes select the crop and the size of the image; the rest is the file.
 pub fn run(data: &[u8]) {
@@ -29,5 +29,10 @@ pub fn run(data: &[u8]) {
         if how & 8 > 0 {
             assert_eq!((image.height(), image.width()), (size / 2 + 1, size - size / 3));
         }
+    }
+    let shrink = Shrink::max_side(size).expect("at least 1").grey_and_palette(how & 32 > 0);
+    if let Ok(Shrunk::Resized(smaller)) = shrink.apply(file) {
+        let image = Image::decode(&smaller, mode).expect("a file that was just written");
+        assert_eq!(image.width().max(image.height()), size);
     }
 }

@@ -43,6 +43,8 @@ mod restore;
 mod samplers;
 mod secrets;
 mod sequence;
+#[cfg(feature = "image")]
+mod shrink;
 mod state_format;
 mod store;
 mod tpu_vm;

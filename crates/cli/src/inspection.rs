@@ -225,7 +225,7 @@ fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&
 }
 
 /// An error with its causes.
-fn causes(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     let causes = iter::successors(Some(error), |error| (**error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

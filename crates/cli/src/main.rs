@@ -42,6 +42,7 @@ mod range_samples;
 mod replacement;
 mod rewrite;
 mod sample_list;
+mod sample_shrinker;
 mod samples;
 mod saved_plan;
 mod series;

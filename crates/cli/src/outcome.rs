@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::options::JsonOption;
+use crate::sample_shrinker::ShrunkPictures;
 use crate::text;
 use serde::Serialize;
 use shardstream::index::ShardIndex;
@@ -35,6 +36,8 @@ pub(crate) struct Outcome {
     shards: Vec<FinishedShard>,
     /// Number of samples that `--skip-bad` left out, of a command that has it.
     left_out: Option<u64>,
+    /// The pictures of the shards that were written, if they were made smaller.
+    pictures: Option<ShrunkPictures>,
 }
 
 /// The document that `--json` writes.
@@ -45,6 +48,9 @@ struct WriteReport {
     /// Number of samples that `--skip-bad` left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<u64>,
+    /// The pictures of the shards that were written, if they were made smaller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pictures: Option<ShrunkPictures>,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<String>,
     shards: Vec<ReportedShard>,
@@ -60,7 +66,12 @@ struct ReportedShard {
 
 impl Outcome {
     pub(crate) fn new(shards: Vec<FinishedShard>) -> Self {
-        Outcome { shards, left_out: None }
+        Outcome { shards, left_out: None, pictures: None }
+    }
+
+    /// Reports the pictures that were made smaller.
+    pub(crate) fn shrinking(self, pictures: Option<ShrunkPictures>) -> Self {
+        Outcome { pictures, ..self }
     }
 
     /// Reports that `--skip-bad` left out this number of samples.
@@ -152,7 +163,10 @@ impl Outcome {
         context: &Context,
     ) -> Result<(), Failure> {
         if !json.json {
-            return outcomes.iter().try_for_each(|outcome| context.output.line(outcome.line()));
+            return outcomes.iter().try_for_each(|outcome| {
+                context.output.line(outcome.line())?;
+                outcome.pictures.iter().try_for_each(|pictures| context.output.line(pictures.line()))
+            });
         }
         let sums = outcomes.iter().map(Outcome::sums);
         let (samples, bytes) = sums.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
@@ -165,7 +179,12 @@ impl Outcome {
         let shards = outcomes.iter().flat_map(|outcome| &outcome.shards).map(reported).collect();
         let index = index.map(|place| SecretUrl::from(place).to_string());
         let left_out = outcomes.iter().filter_map(|outcome| outcome.left_out).reduce(|sum, more| sum + more);
-        context.output.document(&WriteReport { samples, bytes, left_out, index, shards })
+        let pictures =
+            outcomes.iter().filter_map(|outcome| outcome.pictures.clone()).reduce(|mut sum, more| {
+                sum.add(&more);
+                sum
+            });
+        context.output.document(&WriteReport { samples, bytes, left_out, pictures, index, shards })
     }
 }
 

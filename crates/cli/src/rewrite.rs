@@ -112,9 +112,15 @@ impl Rewrite<'_> {
     pub(crate) fn publish(&self, written: WrittenSeries, context: &Context) -> Result<Outcome, Failure> {
         let outcome = written.publish(context)?;
         if let Some((count, largest)) = outcome.larger_than(self.limits.max_size) {
+            let why = match self.write_options.shrink.is_set() {
+                true => "at this --quality, some pictures have more bytes than the larger ones had",
+                false => {
+                    "the index has no keys, and some names need longer headers than planned; without --index, \
+                     keys are known"
+                }
+            };
             note(format_args!(
-                "{} larger than --max-size, up to {}: the index has no keys, and some names need longer \
-                 headers than planned; without --index, keys are known",
+                "{} larger than --max-size, up to {}: {why}",
                 crate::text::counted(count, "shard"),
                 crate::text::bytes(largest)
             ));

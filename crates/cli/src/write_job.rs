@@ -7,6 +7,7 @@ use crate::interrupt::{Stop, interrupted};
 use crate::outcome::{FinishedShard, Outcome, ShardAction};
 use crate::progress::{Progress, Unit};
 use crate::replacement;
+use crate::sample_shrinker::{SampleShrinker, ShrunkPictures};
 use crate::saved_plan::{ExistingShards, NAMES, SavedPlan, ShardChecksum, begin, check, save_checksums};
 use crate::series::Series;
 use crate::shard_reader::ShardReader;
@@ -40,7 +41,7 @@ impl<S: SampleSource> WriteJob<S> {
         write_options: &WriteOptions,
         context: &Context,
     ) -> std::result::Result<(), Failure> {
-        let plan = self.plan.clone().option(NAMES, self.series.names());
+        let plan = planned(self.plan.clone(), &self.series, write_options);
         check(&plan, &self.series, write_options.existing(), &context.store).map(drop)
     }
 
@@ -62,7 +63,8 @@ impl<S: SampleSource> WriteJob<S> {
         let WriteJob { series, plan, shards, samples } = self;
         let rank = write_options.machines.rank()?;
         let existing = write_options.existing();
-        let plan = plan.option(NAMES, series.names());
+        let plan = planned(plan, &series, write_options);
+        let shrinker = write_options.shrink.shrinker()?.map(Arc::new);
         let is_replaced = existing == ExistingShards::Remove;
         // The space of partial files of killed runs may be needed for the new shards.
         series.remove_partial();
@@ -97,6 +99,7 @@ impl<S: SampleSource> WriteJob<S> {
             samples,
             existing,
             reader: context.reader.clone(),
+            shrinker: shrinker.clone(),
             checksums: Arc::clone(&checksums),
             stop: stop.clone(),
             progress,
@@ -119,8 +122,14 @@ impl<S: SampleSource> WriteJob<S> {
         stop.finish()?;
         saved?;
         let plan = checksums.plan();
-        Ok(WrittenSeries { series, plan, staged: directory.zip(staged), shards })
+        let pictures = shrinker.map(|shrinker| shrinker.counts());
+        Ok(WrittenSeries { series, plan, staged: directory.zip(staged), shards, pictures })
     }
+}
+
+/// The plan with all that determines the shards.
+fn planned(plan: SavedPlan, series: &Series, write_options: &WriteOptions) -> SavedPlan {
+    write_options.shrink.planned(plan.option(NAMES, series.names()))
 }
 
 /// A series whose new shards are complete. Those of an older one are still there.
@@ -130,12 +139,14 @@ pub(crate) struct WrittenSeries {
     /// Where the new shards are, if not at their places.
     staged: Option<(PartialDirectory, Series)>,
     shards: Vec<FinishedShard>,
+    /// The pictures that were made smaller, if that was asked for.
+    pictures: Option<ShrunkPictures>,
 }
 
 impl WrittenSeries {
     /// Replaces the older series, if `--force` does so.
     pub(crate) fn publish(self, context: &Context) -> std::result::Result<Outcome, Failure> {
-        let WrittenSeries { series, plan, staged, mut shards } = self;
+        let WrittenSeries { series, plan, staged, mut shards, pictures } = self;
         if let Some((_directory, staged)) = &staged {
             replacement::publish(plan, staged, &series, &context.store)?;
             let published = (0..).zip(shards).map(|(number, shard)| FinishedShard {
@@ -149,7 +160,7 @@ impl WrittenSeries {
             let written = numbered.map(|(number, shard)| (number, version(&shard.index))).collect();
             replacement::finish(plan, &written, &series, &context.store)?;
         }
-        Ok(Outcome::new(shards))
+        Ok(Outcome::new(shards).shrinking(pictures))
     }
 }
 
@@ -241,6 +252,7 @@ struct ShardMaker<S> {
     samples: Arc<S>,
     existing: ExistingShards,
     reader: ShardReader,
+    shrinker: Option<Arc<SampleShrinker>>,
     checksums: Arc<ShardChecksums>,
     stop: Stop,
     progress: Arc<Progress>,
@@ -315,7 +327,13 @@ impl<S: SampleSource> ShardMaker<S> {
             .build()?;
         self.samples.read(samples, &mut |sample| {
             self.stop.check()?;
-            writer.write(&sample)?;
+            match &self.shrinker {
+                Some(shrinker) => {
+                    writer.write(&shrinker.apply(sample)?)?;
+                    self.progress.note(shrinker.counts().progress());
+                }
+                None => writer.write(&sample)?,
+            }
             self.progress.add(1);
             Ok(())
         })?;

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::machine_options::{MachineOptions, MachineRank};
 use crate::options::{JsonOption, ThreadsOption};
 use crate::quantity::size;
+use crate::sample_shrinker::ShrinkOptions;
 use crate::saved_plan::ExistingShards;
 
 /// Options for the size of shards.
@@ -27,6 +28,8 @@ fn at_least_one(text: &str) -> Result<u64, String> {
 /// Options of a command that writes a series of shards.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WriteOptions {
+    #[command(flatten)]
+    pub(crate) shrink: ShrinkOptions,
     /// Resume an interrupted run with the same options: existing shards are kept.
     #[arg(long, conflicts_with = "force")]
     pub(crate) resume: bool,

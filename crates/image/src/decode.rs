@@ -31,20 +31,20 @@ pub struct FrameOptions {
 }
 
 /// The pixels of a file with the file's own channels and numbers.
-struct RawImage {
-    width: u32,
-    height: u32,
-    channels: usize,
-    pixels: RawPixels,
+pub(super) struct RawImage {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) channels: usize,
+    pub(super) pixels: RawPixels,
     /// The EXIF orientation of the file.
-    orientation: Orientation,
+    pub(super) orientation: Orientation,
 }
 
 /// The memory limit of an image, for the pixels of the file as well as for those converted to `mode`.
 #[derive(Clone, Copy)]
-struct MemoryLimit {
-    mode: ImageMode,
-    limit: usize,
+pub(super) struct MemoryLimit {
+    pub(super) mode: ImageMode,
+    pub(super) limit: usize,
 }
 
 impl Image {
@@ -153,7 +153,7 @@ impl MemoryLimit {
 }
 
 /// Reads a whole JPEG.
-fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
+pub(super) fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let headers = jpeg::JpegHeaders::open(file)?;
     let (width, height) = (u32::from(headers.width), u32::from(headers.height));
     memory.check(width, height, 1)?;
@@ -169,7 +169,7 @@ fn read_jpeg(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
 
 /// Reads a PNG with the crate `png` and not through `image`, which skips a damaged transparency palette and
 /// ignores what follows the pixels.
-fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
+pub(super) fn read_png(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     let mut decoder = png_decoder(file, Transformations::EXPAND);
     decoder.set_limits(png::Limits { bytes: memory.limit });
     let (width, height) = decoder.read_header_info().map_err(decode_error)?.size();

@@ -13,11 +13,13 @@ pub mod functional;
 mod geometry;
 mod jpeg;
 mod labels;
+mod linear_light;
 mod mode;
 mod orientation;
 mod raster;
 mod rectangle;
 mod resizer;
+mod shrink;
 mod size;
 mod transform;
 mod webp;
@@ -29,6 +31,7 @@ pub use frame::{FrameScratch, PixelWriter};
 pub use geometry::{Corners, Geometry};
 pub use labels::LabelImage;
 pub use mode::ImageMode;
+pub use shrink::{KeptReason, Shrink, Shrunk};
 pub use size::Size;
 pub use transform::{
     CenterCrop, ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip,

@@ -1,11 +1,11 @@
-//! The resizer: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits.
+//! The resizer: [`fast_image_resize`] for grey and RGB pixels of 8 or 16 bits, and for opacity in 16 bits.
 //!
-//! `fast_image_resize` is generic over pixels and images. One type of image and four of pixels keep small
+//! `fast_image_resize` is generic over pixels and images. One type of image and six of pixels keep small
 //! what is compiled of it.
 
 use crate::ImageError;
 use fast_image_resize::images::TypedImage;
-use fast_image_resize::pixels::{U8, U8x3, U16, U16x3};
+use fast_image_resize::pixels::{U8, U8x3, U16, U16x2, U16x3, U16x4};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions};
 
 /// The kernel of a filter that averages pixels.
@@ -78,7 +78,7 @@ pub(crate) struct Part {
 /// The numbers of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// 1 (grey) or 3 (RGB).
+    /// 1 (grey) or 3 (RGB); with 16 bits also 2 or 4, with opacity, by which the others are multiplied.
     pub(crate) channels: usize,
     /// Whether numbers have 16 bits, in the memory's byte order, and not 8.
     pub(crate) wide: bool,
@@ -102,7 +102,9 @@ pub(crate) fn resize(
         (1, false) => typed::<U8>(from, part, kernel, to),
         (3, false) => typed::<U8x3>(from, part, kernel, to),
         (1, true) => typed::<U16>(from, part, kernel, to),
+        (2, true) => typed::<U16x2>(from, part, kernel, to),
         (3, true) => typed::<U16x3>(from, part, kernel, to),
+        (4, true) => typed::<U16x4>(from, part, kernel, to),
         (channels, _) => Err(failed(format!("images of {channels} channels cannot be resized"))),
     }
 }

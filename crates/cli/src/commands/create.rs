@@ -33,8 +33,9 @@ use std::time::Instant;
 /// byte, on any number of threads and machines. A file that changes between two runs and keeps its size is
 /// not noticed.
 ///
-/// Files are stored as they are. An image with a wrong extension, such as a PNG called .JPEG, is stored as
-/// the field of its real format (png), and listed.
+/// Files are stored as they are, except for pictures that --max-side or --short-side resizes. An image with a
+/// wrong extension, such as a PNG called .JPEG, is stored as the field of its real format (png), and
+/// listed.
 ///
 /// The key of a sample is the path of its file, below --from-dir or as in a CSV, TSV or JSON-lines list,
 /// without the extension, and with _ for each dot in the file's name: cat/a.v2.png has the key cat/a_v2. So a

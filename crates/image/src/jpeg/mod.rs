@@ -76,6 +76,11 @@ impl JpegHeaders {
         Size { height: self.height.into(), width: self.width.into() }
     }
 
+    /// The number of components of the picture.
+    pub(super) fn channels(&self) -> usize {
+        self.components.len()
+    }
+
     /// Reads the size alone, from the headers before the first scan.
     pub(super) fn size_in(file: &[u8]) -> Result<Size, ImageError> {
         let headers = JpegHeaders::read(file).filter(|headers| headers.width > 0 && headers.height > 0);

@@ -19,6 +19,7 @@ mod plan;
 mod replaced;
 mod reshard;
 mod safe;
+mod shrink;
 mod sound;
 mod split;
 
