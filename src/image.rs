@@ -15,14 +15,16 @@
 //!
 //! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The
 //! image data of a JPEG must be exactly as much as its pixels need: data that ends early or is left over is
-//! an error, even if an end marker follows. No reader can detect damage to JPEG, WebP or PNM that leaves a
+//! an error, even if an end marker follows. No reader can detect damage to formats other than PNG that leaves a
 //! well-formed file, since these formats have no checksums.
 
 #[doc(inline)]
 pub use shardstream_image::{
-    CenterCrop, ColorJitter, Filter, Frame, Image, ImageError, ImageMode, Layout, Pixels, RandAugment,
-    RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize, Size,
-    Transform, Transforms, TrivialAugmentWide, functional,
+    AutoAugment, AutoAugmentPolicy, CenterCrop, ColorJitter, Filter, Frame, GaussianBlur, Image, ImageError,
+    ImageMode, Layout, Pad, PaddingMode, Pixels, RandAugment, RandomAffine, RandomApply, RandomCrop,
+    RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomPerspective, RandomResizedCrop,
+    RandomRotation, RandomVerticalFlip, Resize, Size, Transform, Transforms, TrivialAugmentWide, five_crop,
+    functional, ten_crop,
 };
 pub(crate) use shardstream_image::{
     Corners, EXTENSIONS, FrameOptions, FrameScratch, Geometry, LabelImage, PixelWriter,

@@ -15,6 +15,7 @@ mod jpeg;
 mod labels;
 mod mode;
 mod orientation;
+mod padding;
 mod raster;
 mod rectangle;
 mod resizer;
@@ -29,10 +30,13 @@ pub use frame::{FrameScratch, PixelWriter};
 pub use geometry::{Corners, Geometry};
 pub use labels::LabelImage;
 pub use mode::ImageMode;
+pub use padding::PaddingMode;
 pub use size::Size;
 pub use transform::{
-    CenterCrop, ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip,
-    RandomResizedCrop, Resize, Transform, Transforms, TrivialAugmentWide,
+    AutoAugment, AutoAugmentPolicy, CenterCrop, ColorJitter, GaussianBlur, Pad, RandAugment, RandomAffine,
+    RandomApply, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomPerspective,
+    RandomResizedCrop, RandomRotation, RandomVerticalFlip, Resize, Transform, Transforms, TrivialAugmentWide,
+    five_crop, ten_crop,
 };
 
 use crate::dtype::DType;
@@ -184,6 +188,12 @@ pub enum ImageError {
          `Frame::pixels_u16` in a transform of your own, or choose a mode of 8 bits"
     )]
     Depth(ImageMode),
+    /// No perspective takes the given points to each other.
+    #[error(
+        "no perspective takes the points to each other: give the corners of a quadrilateral, of which no three \
+         are on a line"
+    )]
+    Perspective,
     /// A JPEG quality that is not from 1 to 100.
     #[error("a JPEG of the quality {0}: make it from 1 to 100")]
     Quality(u8),
