@@ -1,6 +1,7 @@
 //! Decoded images.
 //!
-//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, which it tells apart by their content. Modes and
+//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, which it tells apart by their content, and with the feature
+//! `image-formats` BMP, GIF, TIFF and QOI. Modes and
 //! conversions are those of Python's `webdataset` (that is, of Pillow): colour is converted to grey by the
 //! weights of ITU-R 601, transparency is dropped without blending or added as opaque, the EXIF orientation is
 //! not applied, and the first picture of an animation is taken.

@@ -8,6 +8,7 @@ mod convert;
 mod decode;
 mod encode;
 mod filter;
+mod formats;
 mod frame;
 pub mod functional;
 mod geometry;
@@ -45,7 +46,11 @@ use std::fmt;
 
 /// The extensions of images that can be read.
 #[doc(hidden)]
-pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm";
+pub const EXTENSIONS: &str = if cfg!(feature = "image-formats") {
+    "jpg jpeg jpe jfif png webp ppm pgm pbm pnm bmp gif tif tiff qoi"
+} else {
+    "jpg jpeg jpe jfif png webp ppm pgm pbm pnm"
+};
 
 /// A decoded image: rows from the top, pixels from the left, the channels of a pixel together (HWC).
 ///
@@ -123,7 +128,10 @@ impl fmt::Debug for Pixels {
 #[non_exhaustive]
 pub enum ImageError {
     /// The content is not of a supported format.
-    #[error("not an image of a known format: JPEG, PNG, WebP and PNM are read")]
+    #[error(
+        "not an image of a known format: JPEG, PNG, WebP and PNM are read, and BMP, GIF, TIFF and QOI with the \
+         feature `image-formats`"
+    )]
     Format,
     /// The file ends before the end of the image.
     #[error("the image is truncated: it has no end marker")]
