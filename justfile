@@ -55,7 +55,7 @@ semver REV:
 
 # Builds what is published from its packed files
 package:
-    cargo package -p shardstream-base -p shardstream-image -p shardstream-store -p shardstream -p shardstream-cli
+    cargo package -p shardstream-base -p shardstream-image -p shardstream-audio -p shardstream-store -p shardstream -p shardstream-cli
 
 # The oldest toolchain that is promised
 oldest:

@@ -33,8 +33,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` and `img` (JPEG of quality
-    /// 100, as webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
+    /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` and `img` (JPEG
+    /// of quality 100, as webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
     #[must_use]
     pub fn new() -> Self {
         let encoder = Encoder::empty()

@@ -6,8 +6,8 @@ use super::{Filter, Size};
 /// + c`, `y = d X + e Y + f`. (0, 0) is the upper left corner of the upper left pixel.
 pub(super) type Affine = [f64; 6];
 
-/// As [`Affine`], with perspective: `x = (a X + b Y + c) / (g X + h Y + 1)`, `y = (d X + e Y + f) / (g X + h Y
-/// + 1)`, for `[a, b, c, d, e, f, g, h]`.
+/// As [`Affine`], with perspective: `x = (a X + b Y + c) / (g X + h Y + 1)`, `y = (d X + e Y + f) / (g X + h
+/// Y + 1)`, for `[a, b, c, d, e, f, g, h]`.
 pub(super) type Projection = [f64; 8];
 
 pub(super) fn projection([a, b, c, d, e, f]: Affine) -> Projection {
@@ -78,8 +78,8 @@ impl AffineParameters {
     }
 }
 
-/// The projection that takes four points (x, y) of a picture to four others; `None` if there is none, as where
-/// three of them are on a line.
+/// The projection that takes four points (x, y) of a picture to four others; `None` if there is none, as
+/// where three of them are on a line.
 pub(super) fn perspective(start: [(f64, f64); 4], end: [(f64, f64); 4]) -> Option<Projection> {
     let mut rows = [[0.0; 9]; 8];
     for (at, ((x, y), (u, v))) in start.into_iter().zip(end).enumerate() {

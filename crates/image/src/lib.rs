@@ -129,8 +129,8 @@ impl fmt::Debug for Pixels {
 pub enum ImageError {
     /// The content is not of a supported format.
     #[error(
-        "not an image of a known format: JPEG, PNG, WebP and PNM are read, and BMP, GIF, TIFF and QOI with the \
-         feature `image-formats`"
+        "not an image of a known format: JPEG, PNG, WebP and PNM are read, and BMP, GIF, TIFF and QOI with \
+         the feature `image-formats`"
     )]
     Format,
     /// The file ends before the end of the image.
@@ -198,8 +198,8 @@ pub enum ImageError {
     Depth(ImageMode),
     /// No perspective takes the given points to each other.
     #[error(
-        "no perspective takes the points to each other: give the corners of a quadrilateral, of which no three \
-         are on a line"
+        "no perspective takes the points to each other: give the corners of a quadrilateral, of which no \
+         three are on a line"
     )]
     Perspective,
     /// A JPEG quality that is not from 1 to 100.

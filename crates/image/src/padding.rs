@@ -17,8 +17,8 @@ pub enum PaddingMode {
 }
 
 impl PaddingMode {
-    /// For each of `to` pixels of an axis the pixel that it shows of the `length` pixels that begin at `start`;
-    /// `None` for a colour.
+    /// For each of `to` pixels of an axis the pixel that it shows of the `length` pixels that begin at
+    /// `start`; `None` for a colour.
     pub(crate) fn sources(self, start: u32, length: u32, to: u32) -> impl Iterator<Item = Option<usize>> {
         (0..i64::from(to)).map(move |at| self.source(at - i64::from(start), i64::from(length)))
     }

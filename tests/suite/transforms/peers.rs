@@ -200,10 +200,10 @@ fn warps_borders_and_blurs_match_torchvision() {
 #[ignore = "needs torchvision, see .ci/torchvision, in SHARDSTREAM_TEST_TORCHVISION"]
 fn any_parameters_give_what_torchvision_gives() {
     let python = std::env::var("SHARDSTREAM_TEST_TORCHVISION").expect("SHARDSTREAM_TEST_TORCHVISION");
-    for seed in 2..6 {
+    for seed in 2..4 {
         let script = root().join("tests/scripts/warps.py");
-        let output = Command::new(&python).arg(script).args([&seed.to_string(), "20"]).output().unwrap();
-        check_warps(&serde_json::from_slice(&stdout_of(output)).unwrap(), 700);
+        let output = Command::new(&python).arg(script).args([&seed.to_string(), "12"]).output().unwrap();
+        check_warps(&serde_json::from_slice(&stdout_of(output)).unwrap(), 400);
     }
 }
 

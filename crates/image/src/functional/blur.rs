@@ -2,12 +2,12 @@
 
 use crate::{Frame, ImageError, PaddingMode, Size};
 
-/// Blurs with a Gaussian kernel of this size, `(height, width)`, and this standard deviation in pixels. Beyond
-/// its edges the picture is mirrored ([`PaddingMode::Reflect`]). As torchvision's `gaussian_blur`, from which
-/// values differ by at most 1.
+/// Blurs with a Gaussian kernel of this size, `(height, width)`, and this standard deviation in pixels.
+/// Beyond its edges the picture is mirrored ([`PaddingMode::Reflect`]). As torchvision's `gaussian_blur`,
+/// from which values differ by at most 1.
 ///
-/// The kernel's sides should be odd, and at most 65,535; of an even one, the last row or column has no weight.
-/// A deviation that is not positive, or no number, leaves the picture as it is.
+/// The kernel's sides should be odd, and at most 65,535; of an even one, the last row or column has no
+/// weight. A deviation that is not positive, or no number, leaves the picture as it is.
 ///
 /// # Errors
 /// Those of [`Frame::pixels`].

@@ -53,8 +53,8 @@ pub fn affine(
 /// Any filter other than [`Filter::Nearest`] acts as [`Filter::Bilinear`].
 ///
 /// # Errors
-/// [`ImageError::Perspective`] if no perspective takes the points to each other, as where three of them are on
-/// a line; and those of [`Frame::pixels`].
+/// [`ImageError::Perspective`] if no perspective takes the points to each other, as where three of them are
+/// on a line; and those of [`Frame::pixels`].
 pub fn perspective(
     frame: &mut Frame<'_>,
     start: [(f64, f64); 4],

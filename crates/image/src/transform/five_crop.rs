@@ -6,8 +6,8 @@ use crate::rng::Rng;
 use crate::{Frame, Result, Size};
 
 /// The transforms that crop the four corners of a picture and its centre to `size`: upper left, upper right,
-/// lower left, lower right, centre. As torchvision's `FiveCrop`, where one transform makes five pictures: here
-/// each is a picture of its own, such as in a `Stack`.
+/// lower left, lower right, centre. As torchvision's `FiveCrop`, where one transform makes five pictures:
+/// here each is a picture of its own, such as in a `Stack`.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }

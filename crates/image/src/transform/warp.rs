@@ -83,7 +83,8 @@ impl Transform for RandomRotation {
 ///
 /// Drawn are, in this order and as far as they are set: the angle, clockwise, uniform in `degrees`; the
 /// translations to the right and down, uniform up to the given share of the picture's side in either
-/// direction, rounded to whole pixels; the scale; the shears along the rows and along the columns, in degrees.
+/// direction, rounded to whole pixels; the scale; the shears along the rows and along the columns, in
+/// degrees.
 ///
 /// ```
 /// # mod shardstream { pub use shardstream_base::*; pub mod image { pub use shardstream_image::*; } }
@@ -134,8 +135,8 @@ impl RandomAffine {
     /// Sets the range of the factor by which the picture grows.
     ///
     /// # Errors
-    /// [`Config`](crate::ErrorKind::Config) for factors that are not positive, and for a range that ends below
-    /// its start.
+    /// [`Config`](crate::ErrorKind::Config) for factors that are not positive, and for a range that ends
+    /// below its start.
     pub fn scale(self, scale: RangeInclusive<f64>) -> Result<Self> {
         Ok(RandomAffine {
             scale: Some(options::range("the scale of RandomAffine", scale, 1e-6..=1e6)?),
@@ -199,8 +200,8 @@ impl Transform for RandomAffine {
 ///
 /// One number is drawn, uniform from 0 to 1 (excluded). If it is less than the probability, each corner moves
 /// inwards to a whole pixel, first across and then down, uniform up to `distortion_scale` times half of the
-/// picture's side: upper left, upper right, lower right, lower left. Corners that make no perspective, such as
-/// three on a line, leave the picture as it is.
+/// picture's side: upper left, upper right, lower right, lower left. Corners that make no perspective, such
+/// as three on a line, leave the picture as it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomPerspective {
     p: f64,
