@@ -1,9 +1,10 @@
 //! Decoded images.
 //!
-//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, which it tells apart by their content. Modes and
-//! conversions are those of Python's `webdataset` (that is, of Pillow): colour is converted to grey by the
-//! weights of ITU-R 601, transparency is dropped without blending or added as opaque, the EXIF orientation is
-//! not applied, and the first picture of an animation is taken.
+//! [`Image::decode`] reads JPEG, PNG, WebP and PNM, which it tells apart by their content, and with the
+//! feature `image-formats` BMP, GIF, TIFF and QOI. Modes and conversions are those of Python's `webdataset`
+//! (that is, of Pillow): colour is converted to grey by the weights of ITU-R 601, transparency is dropped
+//! without blending or added as opaque, the EXIF orientation is not applied, and the first picture of an
+//! animation is taken.
 //!
 //! Values of 16 bits are exact in the modes of 16 bits ([`ImageMode::L16`], [`ImageMode::Rgb16`]) and divided
 //! by 65535 in the modes of `f32`. In the modes of 8 bits they are scaled to 8 bits, where Pillow would clip
@@ -15,14 +16,16 @@
 //!
 //! A truncated or damaged image is an error, never a partial picture; so is an image without pixels. The
 //! image data of a JPEG must be exactly as much as its pixels need: data that ends early or is left over is
-//! an error, even if an end marker follows. No reader can detect damage to JPEG, WebP or PNM that leaves a
-//! well-formed file, since these formats have no checksums.
+//! an error, even if an end marker follows. No reader can detect damage to formats other than PNG that leaves
+//! a well-formed file, since these formats have no checksums.
 
 #[doc(inline)]
 pub use shardstream_image::{
-    CenterCrop, ColorJitter, Filter, Frame, Image, ImageError, ImageMode, KeptReason, Layout, Pixels,
-    RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomResizedCrop, Resize,
-    Shrink, Shrunk, Size, Transform, Transforms, TrivialAugmentWide, functional,
+    AutoAugment, AutoAugmentPolicy, CenterCrop, ColorJitter, Filter, Frame, GaussianBlur, Image, ImageError,
+    ImageMode, KeptReason, Layout, Pad, PaddingMode, Pixels, RandAugment, RandomAffine, RandomApply,
+    RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomPerspective, RandomResizedCrop,
+    RandomRotation, RandomVerticalFlip, Resize, Shrink, Shrunk, Size, Transform, Transforms,
+    TrivialAugmentWide, five_crop, functional, ten_crop,
 };
 pub(crate) use shardstream_image::{
     Corners, EXTENSIONS, FrameOptions, FrameScratch, Geometry, LabelImage, PixelWriter,

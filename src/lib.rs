@@ -22,6 +22,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod adapters;
+#[cfg(feature = "audio")]
+pub mod audio;
 pub mod codec;
 pub mod collate;
 mod cpu_time;

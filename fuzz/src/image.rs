@@ -16,6 +16,9 @@ pub fn run(data: &[u8]) {
         if how & 4 > 0 {
             frame.flip_horizontal();
         }
+        if how & 32 > 0 {
+            frame.flip_vertical();
+        }
         if how & 8 > 0 {
             frame.resize((size / 2 + 1, size), filter)?;
             frame.crop(0, size / 3, (size / 2 + 1, size - size / 3))?;

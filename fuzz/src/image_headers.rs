@@ -1,4 +1,4 @@
-//! Headers of JPEG, PNG and WebP files take little memory and time, whatever they claim: the first byte
+//! Headers of image files take little memory and time, whatever they claim: the first byte
 //! selects the format, and the rest follows its signature.
 
 use crate::memory::within;
@@ -10,10 +10,14 @@ const HELD: u64 = 24 << 20;
 
 pub fn run(data: &[u8]) {
     let &[format, ref rest @ ..] = data else { return };
-    let (before, after): (&[u8], &[u8]) = match format % 4 {
+    let (before, after): (&[u8], &[u8]) = match format % 8 {
         0 => (b"\xff\xd8", b"\xff\xd9"),
         1 => (b"\x89PNG\r\n\x1a\n", b""),
         2 => (b"RIFF\xff\xff\0\0WEBP", b""),
+        4 => (b"BM", b""),
+        5 => (b"GIF89a", b"\0\x3b"),
+        6 => (b"II*\0", b""),
+        7 => (b"qoif", b"\0\0\0\0\0\0\0\x01"),
         // A chunk of an extended WebP, with a canvas of 8 x 8.
         _ => (b"RIFF\xff\xff\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x07\0\0\x07\0\0", b""),
     };

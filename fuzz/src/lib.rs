@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod tests;
 
+mod audio;
 mod braces;
 mod columns;
 mod image;
@@ -28,7 +29,8 @@ mod urls;
 pub type Target = fn(&[u8]);
 
 /// The targets by their names, which are those of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
+    ("audio", audio::run),
     ("braces", braces::run),
     ("columns", columns::run),
     ("image", image::run),

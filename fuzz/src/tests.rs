@@ -78,6 +78,11 @@ fn every_target_is_tested_and_has_a_corpus() {
 }
 
 #[test]
+fn audio() {
+    check("audio", 5_000);
+}
+
+#[test]
 fn braces() {
     check("braces", 20_000);
 }

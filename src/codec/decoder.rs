@@ -3,6 +3,8 @@
 use super::npy::NpyError;
 use super::registry::{Registry, inside_gz};
 use super::{Array, BoxError, INT, JSON, PICKLE, TEXT, gzip, scalar};
+#[cfg(feature = "audio")]
+use crate::audio::{self, Audio};
 #[cfg(feature = "image")]
 use crate::image::{self, Image, ImageMode};
 use crate::{Error, ErrorKind, Result, Sample, Value};
@@ -104,6 +106,29 @@ impl Decoder {
         })
     }
 
+    /// Also decodes sound, to a value of the type [`Audio`]. Its format is detected by its content.
+    ///
+    /// ```
+    /// use shardstream::audio::Audio;
+    /// use shardstream::codec::Decoder;
+    /// use shardstream::{Sample, Value};
+    ///
+    /// // Two frames of 16 bits, at 8,000 frames per second.
+    /// let header = b"RIFF\x28\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0";
+    /// let wav = [&header[..], b"data\x04\0\0\0\0\x40\0\xc0"].concat();
+    /// let sample = Decoder::new().audio().decode(Sample::new("0001").with("wav", wav))?;
+    /// let sound = sample.get("wav").and_then(Value::downcast::<Audio>).unwrap();
+    /// assert_eq!((sound.sample_rate(), sound.samples()), (8_000, &[0.5, -0.5][..]));
+    /// # Ok::<(), shardstream::Error>(())
+    /// ```
+    #[cfg(feature = "audio")]
+    #[must_use]
+    pub fn audio(self) -> Self {
+        self.set(audio::EXTENSIONS, |bytes, max_size| {
+            Ok(Value::other(Audio::decode_within(bytes, max_size)?))
+        })
+    }
+
     /// Reads JSON with `NaN`, `Infinity` and `-Infinity`, which Python's `json` writes, as null. Default: an
     /// error, as JSON has none of them.
     ///
@@ -133,8 +158,9 @@ impl Decoder {
     }
 
     /// Refuses fields that take more than this many bytes of memory once they are decompressed, parsed as
-    /// JSON or decoded to an image: a few bytes of input can claim any amount of memory. A JSON document is
-    /// estimated before it is parsed, at up to twice of what it takes: numbers at 64 bytes each, maps at 650.
+    /// JSON or decoded to an image or sound: a few bytes of input can claim any amount of memory. A JSON
+    /// document is estimated before it is parsed, at up to twice of what it takes: numbers at 64 bytes each,
+    /// maps at 650.
     #[must_use]
     pub fn max_size(mut self, bytes: usize) -> Self {
         self.max_size = bytes;

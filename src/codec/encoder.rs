@@ -33,8 +33,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` (of quality
-    /// 100, as webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
+    /// The standard encoders: those of [the table](crate::codec), and for images `png`, `jpg` and `img` (JPEG
+    /// of quality 100, as webdataset writes them), `webp` (lossless), `ppm`, `pgm` and `pnm`.
     #[must_use]
     pub fn new() -> Self {
         let encoder = Encoder::empty()
@@ -60,7 +60,7 @@ impl Encoder {
         #[cfg(feature = "image")]
         let encoder = encoder
             .image("png", Image::to_png)
-            .image("jpg jpeg jpe jfif", |image| image.to_jpeg(100))
+            .image("jpg jpeg jpe jfif image img", |image| image.to_jpeg(100))
             .image("webp", Image::to_webp)
             .image("ppm", Image::to_ppm)
             .image("pgm", Image::to_pgm)

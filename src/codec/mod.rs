@@ -12,6 +12,8 @@
 //! | `npy` | [`Value::Array`] |
 //! | `npz` | [`Value::Arrays`] (feature `npz`) |
 //! | `jpg jpeg jpe jfif png webp ppm pgm pbm pnm` | [`Value::Image`], when [`Decoder::images`] is called |
+//! | `bmp gif tif tiff qoi` | the same, with the feature `image-formats` |
+//! | `wav flac mp3 ogg oga` | an `Audio`, when `Decoder::audio` is called (feature `audio`) |
 //! | `pkl pickle pyd pth pt` | refused: a pickle can run any code |
 //! | any of these with `.gz` | the same, decompressed (feature `gzip`) |
 //! | any other | left as raw bytes |

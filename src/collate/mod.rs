@@ -49,6 +49,8 @@
 //! ```
 
 mod array;
+#[cfg(feature = "audio")]
+mod audio;
 mod batch;
 #[cfg(feature = "image")]
 mod boxes;
@@ -79,6 +81,8 @@ mod step;
 mod tokens;
 
 pub use array::ArrayColumn;
+#[cfg(feature = "audio")]
+pub use audio::{AudioColumn, Cut};
 pub use batch::TensorBatch;
 #[cfg(feature = "image")]
 pub use boxes::{BoxFormat, Boxes};

@@ -102,6 +102,10 @@ impl Value {
             Value::Arrays(arrays) => arrays.values().map(Array::size).sum(),
             #[cfg(feature = "image")]
             Value::Image(image) => image.size(),
+            #[cfg(feature = "audio")]
+            Value::Other(value) if value.is::<crate::audio::Audio>() => {
+                value.downcast_ref().map_or(0, crate::audio::Audio::size)
+            }
             Value::Other(value) => size_of_val(&**value),
         }
     }

@@ -56,8 +56,8 @@ def npy():
     np.savez_compressed(DATA / "compressed.npz", **arrays)
 
 
-def images():
-    out = DATA / "images"
+def writers(out):
+    """Functions that write Pillow's pixels of a picture, and a picture with these, to the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
 
     def expect(name, image):
@@ -68,6 +68,33 @@ def images():
     def save(name, image, **kwargs):
         image.save(out / name, **kwargs)
         expect(name, Image.open(out / name))
+
+    return expect, save
+
+
+def formats():
+    """Those of the feature `image-formats`."""
+    _, save = writers(DATA / "formats")
+    rng = np.random.default_rng(38)
+    rgb, rgba = (Image.fromarray(rng.integers(0, 256, (5, 7, n), dtype=np.uint8)) for n in (3, 4))
+    gray, palette = rgb.convert("L"), rgb.quantize(7)
+    for name, image in {"rgb": rgb, "gray": gray, "palette": palette, "bilevel": gray.convert("1")}.items():
+        save(f"{name}.bmp", image)
+    save("palette.gif", palette)
+    save("gray.gif", gray)
+    save("transparent.gif", palette, transparency=2)
+    save("animated.gif", palette, save_all=True, append_images=[rgb.rotate(180).quantize(5)])
+    for name, image in {"rgb": rgb, "gray": gray, "rgba": rgba, "bilevel": gray.convert("1")}.items():
+        for compression in ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"]:
+            save(f"{name}-{compression}.tiff", image, compression=compression)
+    save("pages.tif", rgb, save_all=True, append_images=[gray])
+    save("rgb.qoi", rgb)
+    save("rgba.qoi", rgba)
+
+
+def images():
+    out = DATA / "images"
+    expect, save = writers(out)
 
     def noise(*channels):
         return Image.fromarray(RNG.integers(0, 256, (5, 7, *channels), dtype=np.uint8))
@@ -127,3 +154,4 @@ def images():
 if __name__ == "__main__":
     npy()
     images()
+    formats()

@@ -94,6 +94,9 @@ save("palette.png", odd.quantize(100))
 save("bilevel.png", odd.convert("1"))
 save("lossless.webp", odd, lossless=True)
 save("rgb.ppm", odd)
+# Those of the feature `image-formats`.
+for kind in ["bmp", "gif", "tiff", "qoi"]:
+    save(f"formats.{kind}", odd)
 # Pillow clips grey of 16 bits; it is scaled to the nearest here.
 deep = RNG.integers(0, 65536, (61, 97), dtype=np.uint16)
 Image.fromarray(deep).save(OUT / "deep.png")

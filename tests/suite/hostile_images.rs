@@ -32,6 +32,36 @@ fn restart_markers_take_no_memory() {
     assert!(matches!(error, ImageError::TooLarge { .. }), "{error}");
 }
 
+/// A few bytes that claim a huge picture, of each format of the feature `image-formats`.
+#[cfg(feature = "image-formats")]
+#[test]
+fn other_formats_are_bounded_before_allocation() {
+    let wide = 19_000_u32;
+    let bmp = [
+        b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".to_vec(),
+        [wide.to_le_bytes(), wide.to_le_bytes()].concat(),
+        [&[1, 0, 24, 0][..], &[0; 24]].concat(),
+    ];
+    let side = (wide as u16).to_le_bytes();
+    let picture = [&b"\x2c\0\0\0\0"[..], &side, &side, b"\0\x02\x02\x4c\x01\0\x3b"].concat();
+    let gif = [b"GIF89a".to_vec(), [side, side].concat(), b"\x80\0\0\0\0\0\xff\xff\xff".to_vec(), picture];
+    let qoi = [b"qoif".to_vec(), [wide.to_be_bytes(), wide.to_be_bytes()].concat(), vec![3, 0, 0xff]];
+    // A strip of all rows, in 8 bits of grey, uncompressed; its bytes are not there.
+    let entries: [(u16, u32); 8] =
+        [(256, wide), (257, wide), (258, 8), (259, 1), (262, 1), (273, 8), (278, wide), (279, wide * 9)];
+    let entry = |(tag, value): (u16, u32)| {
+        [&tag.to_le_bytes()[..], &4_u16.to_le_bytes(), &1_u32.to_le_bytes(), &value.to_le_bytes()].concat()
+    };
+    let directory = entries.into_iter().flat_map(entry).collect();
+    let tiff = [b"II*\0\x08\0\0\0\x08\0".to_vec(), directory, vec![0; 4]];
+    for (name, file) in
+        [("bmp", bmp.concat()), ("gif", gif.concat()), ("qoi", qoi.concat()), ("tiff", tiff.concat())]
+    {
+        let error = Image::decode(&file, ImageMode::Rgb8).unwrap_err();
+        assert!(matches!(error, ImageError::TooLarge { .. }), "{name}: {error:?}");
+    }
+}
+
 #[test]
 fn the_size_is_read_from_the_headers_alone() {
     let headers = [jpeg(0xc0, (7, 9), 0), scan()].concat();

@@ -97,6 +97,9 @@ fn transformed_images_match_pillow() {
     assert!(cases.len() > 400);
     for case in cases {
         let text = |name: &str| case[name].as_str().unwrap();
+        if text("file").starts_with("formats.") && cfg!(not(feature = "image-formats")) {
+            continue;
+        }
         let read = |name: &str| std::fs::read(dir.path().join(text(name))).unwrap();
         let steps: Vec<Step> = case["steps"].as_array().unwrap().iter().map(Step::read).collect();
         let mode = text("mode").parse().unwrap();

@@ -4,6 +4,8 @@
 mod support;
 
 mod after_errors;
+#[cfg(feature = "audio")]
+mod audio;
 mod codec;
 mod collate;
 mod columns;

@@ -1,34 +1,114 @@
-//! Affine transformations of pictures.
+//! Affine and perspective transformations of pictures.
 
-use super::Filter;
+use super::{Filter, Size};
 
 /// Maps the centre (X, Y) of each pixel of the new picture to its place (x, y) in the old one: `x = a X + b Y
 /// + c`, `y = d X + e Y + f`. (0, 0) is the upper left corner of the upper left pixel.
-pub(super) type Matrix = [f64; 6];
+pub(super) type Affine = [f64; 6];
+
+/// As [`Affine`], with perspective: `x = (a X + b Y + c) / (g X + h Y + 1)`, `y = (d X + e Y + f) / (g X + h
+/// Y + 1)`, for `[a, b, c, d, e, f, g, h]`.
+pub(super) type Projection = [f64; 8];
+
+pub(super) fn projection([a, b, c, d, e, f]: Affine) -> Projection {
+    [a, b, c, d, e, f, 0.0, 0.0]
+}
 
 /// A shear: each row moves left by `x` pixels per row above it, each column up by `y` pixels per column to
 /// its left.
-pub(super) fn shear(x: f64, y: f64) -> Matrix {
+pub(super) fn shear(x: f64, y: f64) -> Affine {
     [1.0, x, 0.0, y, 1.0, 0.0]
 }
 
 /// A translation by `x` pixels to the right and `y` pixels down.
-pub(super) fn translate(x: f64, y: f64) -> Matrix {
+pub(super) fn translate(x: f64, y: f64) -> Affine {
     [1.0, 0.0, -x, 0.0, 1.0, -y]
 }
 
-/// A rotation about the centre of the picture, counter-clockwise.
-pub(super) fn rotate(degrees: f64, width: u32, height: u32) -> Matrix {
+/// The centre of a picture.
+pub(super) fn centre(size: Size) -> (f64, f64) {
+    (f64::from(size.width) / 2.0, f64::from(size.height) / 2.0)
+}
+
+/// A rotation about a point, counter-clockwise.
+pub(super) fn rotate(degrees: f64, (x, y): (f64, f64)) -> Affine {
     let (sin, cos) = degrees.to_radians().sin_cos();
-    let (x, y) = (f64::from(width) / 2.0, f64::from(height) / 2.0);
     [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
 }
 
-/// Draws a picture of the same size. Pixels from outside of the old one are `fill`.
+/// A rotation about the centre of the picture, counter-clockwise, and the size of a picture that shows all of
+/// the old one.
+pub(super) fn rotate_expanded(degrees: f64, size: Size) -> (Affine, Size) {
+    let [a, b, _, d, e, _] = rotate(degrees, (0.0, 0.0));
+    let (x, y) = centre(size);
+    // So that rounding adds no pixel to a rotation by 90 degrees, 1e-4 of a pixel may be cut off.
+    let side = |along: f64, across: f64, half: f64| {
+        let reach = along.abs() + across.abs() - 1e-4;
+        ((half + reach).ceil() - (half - reach).floor()).max(1.0) as u32
+    };
+    let after = Size { width: side(a * x, b * y, x), height: side(d * x, e * y, y) };
+    let (right, down) = centre(after);
+    ([a, b, x - a * right - b * down, d, e, y - d * right - e * down], after)
+}
+
+/// A rotation (clockwise, in degrees), a scale and a shear (in degrees along both axes) about a point, and
+/// then a translation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct AffineParameters {
+    pub(super) angle: f64,
+    pub(super) translate: (f64, f64),
+    pub(super) scale: f64,
+    pub(super) shear: (f64, f64),
+}
+
+impl AffineParameters {
+    /// The matrix, as torchvision calculates it.
+    pub(super) fn matrix(self, (x, y): (f64, f64)) -> Affine {
+        let AffineParameters { angle, translate, scale, shear } = self;
+        let (turn, across, down) = (angle.to_radians(), shear.0.to_radians(), shear.1.to_radians());
+        let (sin, cos) = (turn - down).sin_cos();
+        let a = cos / down.cos();
+        let b = -cos * across.tan() / down.cos() - turn.sin();
+        let d = sin / down.cos();
+        let e = -sin * across.tan() / down.cos() + turn.cos();
+        // The determinant is 1.
+        let [a, b, d, e] = [e, -b, -d, a].map(|number| number / scale);
+        let (right, below) = (x + translate.0, y + translate.1);
+        [a, b, x - a * right - b * below, d, e, y - d * right - e * below]
+    }
+}
+
+/// The projection that takes four points (x, y) of a picture to four others; `None` if there is none, as
+/// where three of them are on a line.
+pub(super) fn perspective(start: [(f64, f64); 4], end: [(f64, f64); 4]) -> Option<Projection> {
+    let mut rows = [[0.0; 9]; 8];
+    for (at, ((x, y), (u, v))) in start.into_iter().zip(end).enumerate() {
+        rows[2 * at] = [u, v, 1.0, 0.0, 0.0, 0.0, -x * u, -x * v, x];
+        rows[2 * at + 1] = [0.0, 0.0, 0.0, u, v, 1.0, -y * u, -y * v, y];
+    }
+    // Gaussian elimination with the largest pivot of each column.
+    for column in 0..8 {
+        let size = |row: &usize| rows[*row][column].abs();
+        let pivot = (column..8).max_by(|one, other| size(one).total_cmp(&size(other)))?;
+        rows.swap(column, pivot);
+        let pivot = rows[column];
+        if pivot[column].abs() < 1e-9 {
+            return None;
+        }
+        for row in (0..8).filter(|row| *row != column) {
+            let times = rows[row][column] / pivot[column];
+            rows[row].iter_mut().zip(pivot).for_each(|(number, pivot)| *number -= times * pivot);
+        }
+    }
+    let solution: Projection = std::array::from_fn(|at| rows[at][8] / rows[at][at]);
+    solution.iter().all(|number| number.is_finite()).then_some(solution)
+}
+
+/// Draws a picture whose rows have `across` pixels. Pixels from outside of the old one are `fill`.
 pub(super) fn draw<const N: usize>(
     from: &[u8],
     (width, height): (usize, usize),
-    matrix: Matrix,
+    (matrix, across): (Projection, usize),
     filter: Filter,
     fill: [u8; N],
     to: &mut [u8],
@@ -36,9 +116,9 @@ pub(super) fn draw<const N: usize>(
     let (pixels, to) = (from.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
     let from = Picture { pixels, width, height, fill };
     if filter == Filter::Nearest {
-        from.draw(matrix, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
+        from.draw(matrix, across, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
     } else {
-        from.draw(matrix, to, |x, y| from.between(x - 0.5, y - 0.5));
+        from.draw(matrix, across, to, |x, y| from.between(x - 0.5, y - 0.5));
     }
 }
 
@@ -46,12 +126,12 @@ pub(super) fn draw<const N: usize>(
 pub(super) fn nearest<P: Copy>(
     from: &[P],
     (width, height): (usize, usize),
-    matrix: Matrix,
+    (matrix, across): (Projection, usize),
     fill: P,
     to: &mut [P],
 ) {
     let from = Picture { pixels: from, width, height, fill };
-    from.draw(matrix, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
+    from.draw(matrix, across, to, |x, y| from.pixel(x.floor() as i64, y.floor() as i64));
 }
 
 struct Picture<'a, P> {
@@ -63,13 +143,21 @@ struct Picture<'a, P> {
 
 impl<P: Copy> Picture<'_, P> {
     /// Draws each pixel from the place of its centre in this picture.
-    fn draw(&self, [a, b, c, d, e, f]: Matrix, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
-        for (row, to) in to.chunks_exact_mut(self.width.max(1)).enumerate() {
+    fn draw(&self, matrix: Projection, width: usize, to: &mut [P], pixel: impl Fn(f64, f64) -> P) {
+        let [a, b, c, d, e, f, g, h] = matrix;
+        let is_affine = g == 0.0 && h == 0.0;
+        for (row, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
             let down = row as f64 + 0.5;
-            let (x, y) = (b * down + c, e * down + f);
+            let (x, y, w) = (b * down + c, e * down + f, h * down + 1.0);
             for (column, to) in to.iter_mut().enumerate() {
                 let across = column as f64 + 0.5;
-                *to = pixel(a * across + x, d * across + y);
+                let (x, y) = (a * across + x, d * across + y);
+                *to = if is_affine {
+                    pixel(x, y)
+                } else {
+                    let w = g * across + w;
+                    pixel(x / w, y / w)
+                };
             }
         }
     }
@@ -106,9 +194,9 @@ mod tests {
 
     const PICTURE: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
-    fn drawn(matrix: Matrix, filter: Filter) -> [u8; 6] {
+    fn drawn(matrix: Affine, filter: Filter) -> [u8; 6] {
         let mut to = [99; 6];
-        draw::<1>(&PICTURE, (3, 2), matrix, filter, [0], &mut to);
+        draw::<1>(&PICTURE, (3, 2), (projection(matrix), 3), filter, [0], &mut to);
         to
     }
 
@@ -118,8 +206,42 @@ mod tests {
             assert_eq!(drawn(translate(0.0, 0.0), filter), PICTURE);
             assert_eq!(drawn(translate(1.0, 0.0), filter), [0, 1, 2, 0, 4, 5]);
             assert_eq!(drawn(translate(-1.0, 1.0), filter), [0, 0, 0, 2, 3, 0]);
-            assert_eq!(drawn(rotate(180.0, 3, 2), filter), [6, 5, 4, 3, 2, 1]);
+            assert_eq!(drawn(rotate(180.0, (1.5, 1.0)), filter), [6, 5, 4, 3, 2, 1]);
         }
+    }
+
+    #[test]
+    fn an_expanded_rotation_shows_the_whole_picture() {
+        let size = Size { height: 2, width: 4 };
+        let (matrix, after) = rotate_expanded(90.0, size);
+        assert_eq!((after.height, after.width), (4, 2));
+        let (from, mut to) = ([1, 2, 3, 4, 5, 6, 7, 8], [99; 8]);
+        draw::<1>(&from, (4, 2), (projection(matrix), 2), Filter::Nearest, [0], &mut to);
+        assert_eq!(to, [4, 8, 3, 7, 2, 6, 1, 5]);
+        let (_, after) = rotate_expanded(f64::NAN, size);
+        assert!(after.pixels() > 0);
+    }
+
+    #[test]
+    fn parameters_that_only_move_are_a_translation() {
+        let still = AffineParameters { angle: 0.0, translate: (2.0, -1.0), scale: 1.0, shear: (0.0, 0.0) };
+        assert_eq!(still.matrix((1.5, 1.0)), translate(2.0, -1.0));
+        let turned = AffineParameters { angle: -30.0, translate: (0.0, 0.0), ..still };
+        let apart = turned.matrix((1.5, 1.0)).into_iter().zip(rotate(30.0, (1.5, 1.0)));
+        assert!(apart.into_iter().all(|(ours, wanted)| (ours - wanted).abs() < 1e-12));
+    }
+
+    #[test]
+    fn a_perspective_takes_points_to_points() {
+        let start = [(0.0, 0.0), (9.0, 0.0), (9.0, 7.0), (0.0, 7.0)];
+        let end = [(1.0, 2.0), (8.0, 0.0), (9.0, 6.0), (0.0, 5.0)];
+        let [a, b, c, d, e, f, g, h] = perspective(start, end).unwrap();
+        for ((x, y), (u, v)) in start.into_iter().zip(end) {
+            let w = g * u + h * v + 1.0;
+            assert!(((a * u + b * v + c) / w - x).abs() < 1e-9 && ((d * u + e * v + f) / w - y).abs() < 1e-9);
+        }
+        assert_eq!(perspective(start, [(1.0, 1.0); 4]), None);
+        assert_eq!(perspective([(f64::NAN, 0.0); 4], end), None);
     }
 
     #[test]
@@ -127,7 +249,8 @@ mod tests {
         for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             for filter in [Filter::Nearest, Filter::Bilinear] {
                 drawn([number; 6], filter);
-                drawn(rotate(number, 3, 2), filter);
+                drawn(rotate(number, (1.5, 1.0)), filter);
+                draw::<1>(&PICTURE, (3, 2), ([number; 8], 3), filter, [0], &mut [0; 6]);
             }
         }
     }

@@ -4,9 +4,7 @@ use super::checks::{catch_panic, checked_size, decode_error};
 use super::convert::{RawPixels, convert};
 use super::orientation::Orientation;
 use super::rectangle::Rect;
-use super::{Image, ImageError, ImageMode, Pixels, Size, jpeg, webp};
-use image::codecs::pnm::PnmDecoder;
-use image::codecs::webp::WebPDecoder;
+use super::{Image, ImageError, ImageMode, Pixels, Size, formats, jpeg};
 use image::metadata::Orientation as ExifOrientation;
 use image::{ColorType, ImageDecoder, ImageFormat, Limits};
 use png::{BitDepth, DecodeOptions, Transformations};
@@ -61,14 +59,8 @@ impl Image {
                     let mut decoder = png::Decoder::new(Cursor::new(file));
                     decoder.read_header_info().map_err(decode_error)?.size()
                 }
-                Ok(ImageFormat::WebP) => {
-                    webp::check_frames(file)?;
-                    WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?.dimensions()
-                }
-                Ok(ImageFormat::Pnm) => {
-                    PnmDecoder::new(Cursor::new(file)).map_err(decode_error)?.dimensions()
-                }
-                _ => return Err(ImageError::Format),
+                Ok(format) => formats::decoder(file, format)?.dimensions(),
+                Err(_) => return Err(ImageError::Format),
             };
             Ok(Size { height, width })
         })
@@ -135,14 +127,8 @@ fn read(file: &[u8], memory: MemoryLimit) -> Result<RawImage, ImageError> {
     match image::guess_format(file) {
         Ok(ImageFormat::Jpeg) => read_jpeg(file, memory),
         Ok(ImageFormat::Png) => read_png(file, memory),
-        Ok(ImageFormat::WebP) => {
-            webp::check_frames(file)?;
-            read_generic(WebPDecoder::new(Cursor::new(file)).map_err(decode_error)?, memory)
-        }
-        Ok(ImageFormat::Pnm) => {
-            read_generic(PnmDecoder::new(Cursor::new(file)).map_err(decode_error)?, memory)
-        }
-        _ => Err(ImageError::Format),
+        Ok(format) => read_generic(formats::decoder(file, format)?, memory),
+        Err(_) => Err(ImageError::Format),
     }
 }
 

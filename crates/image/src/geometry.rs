@@ -1,8 +1,9 @@
 //! How transforms move the pixels of a picture, for boxes and label images that follow it.
 
 use super::Size;
-use super::affine::{Matrix, nearest};
+use super::affine::{Projection, nearest};
 use super::filter::nearest_pixels;
+use super::padding::PaddingMode;
 use super::rectangle::Rect;
 use smallvec::SmallVec;
 
@@ -24,12 +25,15 @@ pub(crate) enum GeometryStep {
     /// The picture is resized to this size.
     Resize(Size),
     /// Left becomes right.
-    Flip,
+    FlipHorizontal,
+    /// Top becomes bottom.
+    FlipVertical,
     /// The picture is drawn into a larger one of this size. Its upper left corner goes to that of `part`, and
-    /// it is cut off at the borders of `part`.
-    Pad { part: Rect, size: Size },
-    /// The matrix maps the centre of each pixel of the new picture to its place in the old one.
-    Affine(Matrix),
+    /// it is cut off at the borders of `part`. `mode` says what is around it.
+    Pad { part: Rect, size: Size, mode: PaddingMode },
+    /// The matrix maps the centre of each pixel of the new picture, which has this size, to its place in the
+    /// old one.
+    Warp { matrix: Projection, size: Size },
     /// A transform has redrawn the picture in an unknown way.
     Unknown,
 }
@@ -44,7 +48,8 @@ pub type Corners = [f64; 4];
 pub struct VisiblePart {
     /// The part of it that is in the picture.
     pub corners: Corners,
-    /// Its share of the area that the rectangle would have if nothing had been cut off.
+    /// Its share of the area that the rectangle would have if nothing had been cut off; 0 if a perspective
+    /// takes some of the rectangle to infinity.
     pub share: f64,
 }
 
@@ -84,20 +89,21 @@ impl Geometry {
     pub fn visible(&self, corners: Corners) -> Option<VisiblePart> {
         let mut size = self.before;
         let mut seen = clipped(corners, Rect::all(size.width, size.height));
-        // The same rectangle if nothing were cut off.
-        let mut whole = seen;
+        // The same rectangle if nothing were cut off; `None` if a perspective takes some of it to infinity.
+        let mut whole = Some(seen);
         for step in &self.steps {
             let next = step.size(size);
             let mut view = Rect::all(next.width, next.height);
             if let GeometryStep::Pad { part, .. } = step {
                 view = *part;
             }
-            whole = step.moved(whole, size)?;
+            whole = whole.and_then(|whole| step.moved(whole, size));
             seen = clipped(step.moved(seen, size)?, view);
             size = next;
         }
-        let (area, of) = (area(seen), area(whole));
-        (area > 0.0 && of.is_finite()).then(|| VisiblePart { corners: seen, share: (area / of).min(1.0) })
+        let visible = area(seen);
+        let share = whole.map_or(0.0, |whole| (visible / area(whole)).min(1.0));
+        (visible > 0.0).then_some(VisiblePart { corners: seen, share })
     }
 
     /// Moves a label image, which has the size of the original picture, and writes it to `to`. Each label is
@@ -108,11 +114,13 @@ impl Geometry {
         let mut size = self.before;
         for step in &self.steps {
             let next = step.size(size);
-            if let GeometryStep::Affine(matrix) = step {
+            if let GeometryStep::Warp { matrix, .. } = step {
                 let from = lookup.gathered(redrawn.as_deref().unwrap_or(labels), fill);
-                let mut drawn = vec![fill; from.len()];
-                nearest(&from, (size.width as usize, size.height as usize), *matrix, fill, &mut drawn);
-                (lookup, redrawn) = (AxisLookup::new(size), Some(drawn));
+                let (across, down) = (next.width as usize, next.height as usize);
+                let mut drawn = vec![fill; across * down];
+                let before = (size.width as usize, size.height as usize);
+                nearest(&from, before, (*matrix, across), fill, &mut drawn);
+                (lookup, redrawn) = (AxisLookup::new(next), Some(drawn));
             } else {
                 lookup.step(*step);
             }
@@ -127,8 +135,10 @@ impl GeometryStep {
     fn size(self, before: Size) -> Size {
         match self {
             GeometryStep::Crop(part) => Size { height: part.height, width: part.width },
-            GeometryStep::Resize(size) | GeometryStep::Pad { size, .. } => size,
-            GeometryStep::Flip | GeometryStep::Affine(_) | GeometryStep::Unknown => before,
+            GeometryStep::Resize(size) | GeometryStep::Pad { size, .. } | GeometryStep::Warp { size, .. } => {
+                size
+            }
+            GeometryStep::FlipHorizontal | GeometryStep::FlipVertical | GeometryStep::Unknown => before,
         }
     }
 
@@ -138,19 +148,29 @@ impl GeometryStep {
         Some(match self {
             GeometryStep::Crop(part) => shifted(-f64::from(part.x), -f64::from(part.y)),
             GeometryStep::Pad { part, .. } => shifted(f64::from(part.x), f64::from(part.y)),
-            GeometryStep::Flip => {
+            GeometryStep::FlipHorizontal => {
                 let width = f64::from(size.width);
                 [width - right, top, width - left, bottom]
+            }
+            GeometryStep::FlipVertical => {
+                let height = f64::from(size.height);
+                [left, height - bottom, right, height - top]
             }
             GeometryStep::Resize(to) => {
                 let across = |x: f64| x * f64::from(to.width) / f64::from(size.width);
                 let down = |y: f64| y * f64::from(to.height) / f64::from(size.height);
                 [across(left), down(top), across(right), down(bottom)]
             }
-            GeometryStep::Affine(matrix) => {
-                let [a, b, c, d, e, f] = inverse(matrix)?;
+            GeometryStep::Warp { matrix, .. } => {
+                let [across, down, depth] = inverse(matrix)?;
                 let corners = [(left, top), (right, top), (left, bottom), (right, bottom)];
-                let corners = corners.map(|(x, y)| (a * x + b * y + c, d * x + e * y + f));
+                let at = |[a, b, c]: [f64; 3], (x, y): (f64, f64)| a * x + b * y + c;
+                // What is behind the viewer of a perspective has no place in the picture.
+                if corners.iter().any(|corner| at(depth, *corner) <= 0.0) {
+                    return None;
+                }
+                let corners = corners
+                    .map(|point| (at(across, point) / at(depth, point), at(down, point) / at(depth, point)));
                 let ends = |number: fn(&(f64, f64)) -> f64| {
                     let numbers = corners.iter().map(number);
                     (numbers.clone().fold(f64::INFINITY, f64::min), numbers.fold(f64::NEG_INFINITY, f64::max))
@@ -163,12 +183,17 @@ impl GeometryStep {
     }
 }
 
-/// The inverse matrix, which maps places of the old picture to the new one; `None` if there is none.
-fn inverse([a, b, c, d, e, f]: Matrix) -> Option<Matrix> {
-    let determinant = a * e - b * d;
-    let [a, b, d, e] = [e, -b, -d, a].map(|number| number / determinant);
-    let inverse = [a, b, -(a * c + b * f), d, e, -(d * c + e * f)];
-    inverse.iter().all(|number| number.is_finite()).then_some(inverse)
+/// The rows of the inverse matrix, which maps places of the old picture to the new one; `None` if there is
+/// none.
+fn inverse([a, b, c, d, e, f, g, h]: Projection) -> Option<[[f64; 3]; 3]> {
+    let determinant = a * (e - f * h) - b * (d - f * g) + c * (d * h - e * g);
+    let inverse = [
+        [e - f * h, c * h - b, b * f - c * e],
+        [f * g - d, a - c * g, c * d - a * f],
+        [d * h - e * g, b * g - a * h, a * e - b * d],
+    ]
+    .map(|row| row.map(|number| number / determinant));
+    inverse.iter().flatten().all(|number| number.is_finite()).then_some(inverse)
 }
 
 /// The part of a rectangle that is in another one.
@@ -208,16 +233,23 @@ impl AxisLookup {
                 cut(across, part.x, part.width);
                 cut(down, part.y, part.height);
             }
-            GeometryStep::Flip => across.reverse(),
+            GeometryStep::FlipHorizontal => across.reverse(),
+            GeometryStep::FlipVertical => down.reverse(),
             GeometryStep::Resize(size) => {
                 *across = resized(across, size.width);
                 *down = resized(down, size.height);
             }
-            GeometryStep::Pad { part, size } => {
-                *across = padded(across, (part.x, part.width), size.width);
-                *down = padded(down, (part.y, part.height), size.height);
+            GeometryStep::Pad { part, size, mode } => {
+                let padded = |axis: &[usize], at, length, to| {
+                    let sources = mode.sources(at, length, to);
+                    sources
+                        .map(|from| from.and_then(|from| axis.get(from)).copied().unwrap_or(OUTSIDE))
+                        .collect()
+                };
+                *across = padded(across, part.x, part.width, size.width);
+                *down = padded(down, part.y, part.height, size.height);
             }
-            GeometryStep::Affine(_) | GeometryStep::Unknown => {}
+            GeometryStep::Warp { .. } | GeometryStep::Unknown => {}
         }
     }
 
@@ -252,18 +284,10 @@ fn resized(axis: &[usize], to: u32) -> Vec<usize> {
     nearest_pixels(axis.len(), to).map(|at| axis.get(at).copied().unwrap_or(OUTSIDE)).collect()
 }
 
-fn padded(axis: &[usize], (at, length): (u32, u32), to: u32) -> Vec<usize> {
-    let mut padded = vec![OUTSIDE; to as usize];
-    for (to, from) in padded.iter_mut().skip(at as usize).zip(axis.iter().take(length as usize)) {
-        *to = *from;
-    }
-    padded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::affine::translate;
+    use crate::affine::{self, projection};
 
     fn size(height: u32, width: u32) -> Size {
         Size { height, width }
@@ -275,6 +299,10 @@ mod tests {
             geometry.push(*step, step.size(geometry.after()));
         }
         geometry
+    }
+
+    fn translate(x: f64, y: f64) -> GeometryStep {
+        GeometryStep::Warp { matrix: projection(affine::translate(x, y)), size: size(2, 3) }
     }
 
     fn labels(geometry: &Geometry, labels: &[u8]) -> Vec<u8> {
@@ -292,21 +320,23 @@ mod tests {
         let border = Rect { x: 1, y: 1, width: 3, height: 1 };
         for (step, wanted, corners, share) in [
             (GeometryStep::Crop(part), vec![2, 3, 5, 6], [0., 0.5, 1., 2.], 0.5),
-            (GeometryStep::Flip, vec![3, 2, 1, 6, 5, 4], [1., 0.5, 3., 2.], 1.),
+            (GeometryStep::FlipHorizontal, vec![3, 2, 1, 6, 5, 4], [1., 0.5, 3., 2.], 1.),
+            (GeometryStep::FlipVertical, vec![4, 5, 6, 1, 2, 3], [0., 0., 2., 1.5], 1.),
             (GeometryStep::Resize(size(1, 6)), vec![4, 4, 5, 5, 6, 6], [0., 0.25, 4., 1.], 1.),
             (
-                GeometryStep::Pad { part: border, size: size(3, 4) },
+                GeometryStep::Pad { part: border, size: size(3, 4), mode: PaddingMode::Constant },
                 vec![99, 99, 99, 99, 99, 1, 2, 3, 99, 99, 99, 99],
                 [1., 1.5, 3., 2.],
                 1. / 3.,
             ),
-            (GeometryStep::Affine(translate(1., 0.)), vec![99, 1, 2, 99, 4, 5], [1., 0.5, 3., 2.], 1.),
             (
-                GeometryStep::Affine(translate(-1., -1.)),
-                vec![5, 6, 99, 99, 99, 99],
-                [0., 0., 1., 1.],
+                GeometryStep::Pad { part: border, size: size(3, 4), mode: PaddingMode::Edge },
+                vec![1, 1, 2, 3, 1, 1, 2, 3, 1, 1, 2, 3],
+                [1., 1.5, 3., 2.],
                 1. / 3.,
             ),
+            (translate(1., 0.), vec![99, 1, 2, 99, 4, 5], [1., 0.5, 3., 2.], 1.),
+            (translate(-1., -1.), vec![5, 6, 99, 99, 99, 99], [0., 0., 1., 1.], 1. / 3.),
         ] {
             let geometry = geometry(size(2, 3), &[step]);
             assert_eq!(labels(&geometry, &PICTURE), wanted, "{step:?}");
@@ -319,8 +349,9 @@ mod tests {
     #[test]
     fn what_was_cut_off_does_not_come_back() {
         let crop = GeometryStep::Crop(Rect { x: 0, y: 0, width: 1, height: 2 });
-        let pad = GeometryStep::Pad { part: Rect { x: 0, y: 0, width: 1, height: 2 }, size: size(2, 3) };
-        let steps = [crop, pad, GeometryStep::Affine(translate(1., 0.)), GeometryStep::Flip];
+        let part = Rect { x: 0, y: 0, width: 1, height: 2 };
+        let pad = GeometryStep::Pad { part, size: size(2, 3), mode: PaddingMode::Constant };
+        let steps = [crop, pad, translate(1., 0.), GeometryStep::FlipHorizontal];
         let geometry = geometry(size(2, 3), &steps);
         assert_eq!(labels(&geometry, &PICTURE), [99, 1, 99, 99, 4, 99]);
         let visible = geometry.visible([0., 0., 3., 1.]).unwrap();
@@ -340,18 +371,43 @@ mod tests {
         let visible = plain.visible([-4., 0., 4., 2.]).unwrap();
         assert_eq!((visible.corners, visible.share), ([0., 0., 4., 2.], 1.));
         for matrix in [[0.; 6], [f64::NAN; 6], [1., 1., 0., 1., 1., 0.], [f64::INFINITY; 6]] {
-            let flat = geometry(size(4, 4), &[GeometryStep::Affine(matrix)]);
+            let flat = GeometryStep::Warp { matrix: projection(matrix), size: size(4, 4) };
+            let flat = geometry(size(4, 4), &[flat]);
             assert_eq!(flat.visible([0., 0., 4., 4.]), None, "{matrix:?}");
             assert_eq!(labels(&flat, &[1; 16]).len(), 16);
         }
     }
 
     #[test]
+    fn a_perspective_moves_boxes_and_labels() {
+        let corners = [(0., 0.), (4., 0.), (4., 4.), (0., 4.)];
+        let matrix = affine::perspective(corners, [(1., 0.), (3., 0.), (4., 4.), (0., 4.)]).unwrap();
+        let moved = geometry(size(4, 4), &[GeometryStep::Warp { matrix, size: size(4, 4) }]);
+        let visible = moved.visible([0., 0., 2., 4.]).unwrap();
+        for (ours, wanted) in visible.corners.into_iter().zip([0., 0., 2., 4.]) {
+            assert!((ours - wanted).abs() < 1e-9, "{visible:?}");
+        }
+        let labels = labels(&moved, &[1; 16]);
+        assert_eq!(labels[..4], [99, 1, 1, 99]);
+        assert_eq!(labels[12..], [1; 4]);
+        // Rows from 2 on are behind the viewer.
+        let matrix = [1., 0., 0., 0., 1., 0., 0., 0.5];
+        let behind = GeometryStep::Warp { matrix, size: size(4, 4) };
+        let whole = geometry(size(4, 4), &[behind]);
+        assert_eq!(whole.visible([0., 0., 4., 4.]), None);
+        assert_eq!(whole.visible([0., 0., 4., 1.]).unwrap().corners, [0., 0., 4., 2.]);
+        let part = Rect { x: 0, y: 0, width: 4, height: 1 };
+        let cut = geometry(size(4, 4), &[GeometryStep::Crop(part), behind]);
+        let visible = cut.visible([0., 0., 4., 4.]).unwrap();
+        assert_eq!((visible.corners, visible.share), ([0., 0., 4., 2.], 0.));
+    }
+
+    #[test]
     fn a_redrawn_picture_has_no_known_geometry() {
-        let mut geometry = geometry(size(2, 2), &[GeometryStep::Flip]);
+        let mut geometry = geometry(size(2, 2), &[GeometryStep::FlipHorizontal]);
         assert!(geometry.is_known());
         geometry.push(GeometryStep::Unknown, size(9, 9));
-        geometry.push(GeometryStep::Flip, size(9, 9));
+        geometry.push(GeometryStep::FlipHorizontal, size(9, 9));
         assert!(!geometry.is_known());
     }
 }

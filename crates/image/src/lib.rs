@@ -8,6 +8,7 @@ mod convert;
 mod decode;
 mod encode;
 mod filter;
+mod formats;
 mod frame;
 pub mod functional;
 mod geometry;
@@ -16,6 +17,7 @@ mod labels;
 mod linear_light;
 mod mode;
 mod orientation;
+mod padding;
 mod raster;
 mod rectangle;
 mod resizer;
@@ -31,11 +33,14 @@ pub use frame::{FrameScratch, PixelWriter};
 pub use geometry::{Corners, Geometry};
 pub use labels::LabelImage;
 pub use mode::ImageMode;
+pub use padding::PaddingMode;
 pub use shrink::{KeptReason, Shrink, Shrunk};
 pub use size::Size;
 pub use transform::{
-    CenterCrop, ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip,
-    RandomResizedCrop, Resize, Transform, Transforms, TrivialAugmentWide,
+    AutoAugment, AutoAugmentPolicy, CenterCrop, ColorJitter, GaussianBlur, Pad, RandAugment, RandomAffine,
+    RandomApply, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip, RandomPerspective,
+    RandomResizedCrop, RandomRotation, RandomVerticalFlip, Resize, Transform, Transforms, TrivialAugmentWide,
+    five_crop, ten_crop,
 };
 
 use crate::dtype::DType;
@@ -44,7 +49,11 @@ use std::fmt;
 
 /// The extensions of images that can be read.
 #[doc(hidden)]
-pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png webp ppm pgm pbm pnm";
+pub const EXTENSIONS: &str = if cfg!(feature = "image-formats") {
+    "jpg jpeg jpe jfif png webp ppm pgm pbm pnm bmp gif tif tiff qoi"
+} else {
+    "jpg jpeg jpe jfif png webp ppm pgm pbm pnm"
+};
 
 /// A decoded image: rows from the top, pixels from the left, the channels of a pixel together (HWC).
 ///
@@ -122,7 +131,10 @@ impl fmt::Debug for Pixels {
 #[non_exhaustive]
 pub enum ImageError {
     /// The content is not of a supported format.
-    #[error("not an image of a known format: JPEG, PNG, WebP and PNM are read")]
+    #[error(
+        "not an image of a known format: JPEG, PNG, WebP and PNM are read, and BMP, GIF, TIFF and QOI with \
+         the feature `image-formats`"
+    )]
     Format,
     /// The file ends before the end of the image.
     #[error("the image is truncated: it has no end marker")]
@@ -187,6 +199,12 @@ pub enum ImageError {
          `Frame::pixels_u16` in a transform of your own, or choose a mode of 8 bits"
     )]
     Depth(ImageMode),
+    /// No perspective takes the given points to each other.
+    #[error(
+        "no perspective takes the points to each other: give the corners of a quadrilateral, of which no \
+         three are on a line"
+    )]
+    Perspective,
     /// A JPEG quality that is not from 1 to 100.
     #[error("a JPEG of the quality {0}: make it from 1 to 100")]
     Quality(u8),

@@ -60,6 +60,15 @@ proptest! {
         let resize = Resize::new(side).unwrap().max_size(side + more).unwrap();
         let resized = size_of(&transformed(&image, resize, rng));
         prop_assert!(resized.0.max(resized.1) <= side + more && resized.0.min(resized.1) <= side);
+        for mode in [PaddingMode::Constant, PaddingMode::Edge, PaddingMode::Reflect, PaddingMode::Symmetric] {
+            let padded = transformed(&image, Pad::sides(to.0, side, 0, more).padding_mode(mode), rng);
+            prop_assert_eq!(size_of(&padded), (was.0 + side + more, was.1 + to.0));
+            let crop = RandomCrop::new(to).unwrap().padding(padding).padding_mode(mode).pad_if_needed(true);
+            prop_assert_eq!(size_of(&transformed(&image, crop, rng)), to);
+        }
+        let turned = transformed(&image, RandomRotation::new(-360.0..=360.0).unwrap().expand(true), rng);
+        let diagonal = f64::from(was.0).hypot(f64::from(was.1)) + 2.0;
+        prop_assert!(f64::from(turned.height().max(turned.width())) <= diagonal);
         let crop = RandomCrop::new(to).unwrap().padding(padding);
         let fits = was.0 + 2 * padding.0 >= to.0 && was.1 + 2 * padding.1 >= to.1;
         let cropped = try_transformed(&image, crop.clone(), rng);
@@ -97,8 +106,28 @@ proptest! {
             .and_then(|erasing| erasing.ratio(ratio))
             .unwrap();
         let erasing = if noise { erasing.random() } else { erasing.value(fill) };
+        let affine = RandomAffine::new(-180.0..=180.0)
+            .and_then(|affine| affine.translate(1.0, 0.5))
+            .and_then(|affine| affine.scale(0.1..=9.0))
+            .and_then(|affine| affine.shear(-80.0..=80.0))
+            .and_then(|affine| affine.shear_y(-80.0..=80.0))
+            .and_then(|affine| affine.filter(filter))
+            .unwrap();
+        let perspective = RandomPerspective::new(0.8)
+            .and_then(|perspective| perspective.distortion_scale(1.0))
+            .and_then(|perspective| perspective.filter(filter))
+            .unwrap();
+        let policy = [AutoAugmentPolicy::ImageNet, AutoAugmentPolicy::Cifar10, AutoAugmentPolicy::Svhn];
+        let policy = AutoAugment::new(policy[seed as usize % 3]).filter(filter).unwrap().fill(fill);
+        let blur = GaussianBlur::new((2 * ops + 1, 11)).unwrap();
         let all = Transforms::new()
             .then(RandomHorizontalFlip::new(0.5).unwrap())
+            .then(RandomVerticalFlip::new(0.5).unwrap())
+            .then(RandomRotation::new(-90.0..=90.0).unwrap().fill(fill))
+            .then(affine)
+            .then(perspective)
+            .then(policy)
+            .then(RandomApply::new(0.7, blur).unwrap())
             .then(jitter)
             .then(RandomGrayscale::new(0.5).unwrap())
             .then(augment)

@@ -1,5 +1,6 @@
 //! Transforms of images: their results match torchvision and Pillow, and none of them ever panics.
 
+mod followers;
 mod invariants;
 mod peers;
 use shardstream::Rng;

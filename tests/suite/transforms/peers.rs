@@ -1,11 +1,12 @@
 //! Results compared with those of torchvision, in `tests/data/transforms`, and of Pillow.
 
 use super::transformed;
-use crate::support::noise;
-use crate::support::python::Python;
+use crate::support::python::{Python, stdout_of};
+use crate::support::{noise, root};
 use serde_json::{Value as Json, json};
 use shardstream::Rng;
-use shardstream::image::{CenterCrop, Filter, Frame, Image, ImageMode, Pixels, Transform, functional};
+use shardstream::image::*;
+use std::process::Command;
 
 /// Pixels in hexadecimal.
 fn hex(pixels: &Pixels) -> String {
@@ -64,6 +65,42 @@ fn ours(image: &Image, name: &str, parameters: &Json) -> Image {
             "ShearY" => affine(frame, [1.0, 0.0, 0.0, amount, 1.0, 0.0])?,
             "TranslateX" => affine(frame, [1.0, 0.0, -amount.trunc(), 0.0, 1.0, 0.0])?,
             "TranslateY" => affine(frame, [1.0, 0.0, 0.0, 0.0, 1.0, -amount.trunc()])?,
+            "vflip" => frame.flip_vertical(),
+            "affine" => RandomAffine::new(amount..=amount)?
+                .scale(number(1)..=number(1))?
+                .shear(number(2)..=number(2))?
+                .shear_y(number(3)..=number(3))?
+                .filter(filter(&parameters[4]))?
+                .apply(frame, rng)?,
+            "expand" => RandomRotation::new(amount..=amount)?
+                .expand(true)
+                .filter(filter(&parameters[1]))?
+                .apply(frame, rng)?,
+            "perspective" => {
+                let points = |at: usize| {
+                    [0, 1, 2, 3].map(|corner| {
+                        let point = &parameters[at][corner];
+                        (point[0].as_f64().unwrap(), point[1].as_f64().unwrap())
+                    })
+                };
+                functional::perspective(frame, points(0), points(1), filter(&parameters[2]), [0; 3])?;
+            }
+            "gaussian_blur" => functional::gaussian_blur(frame, (side(1), side(0)), number(2))?,
+            "pad" => {
+                let sides = [0, 1, 2, 3].map(|at| parameters[0][at].as_u64().unwrap() as u32);
+                let mode = match parameters[1].as_str().unwrap() {
+                    "constant" => PaddingMode::Constant,
+                    "edge" => PaddingMode::Edge,
+                    "reflect" => PaddingMode::Reflect,
+                    _ => PaddingMode::Symmetric,
+                };
+                functional::pad(frame, sides, [0; 3], mode)?;
+            }
+            "five_crop" => five_crop((side(0), side(1)))?[side(2) as usize].apply(frame, rng)?,
+            "ten_crop" => {
+                let crops = ten_crop((side(0), side(1)), parameters[2].as_bool().unwrap())?;
+                crops[side(3) as usize].apply(frame, rng)?;
+            }
             "CenterCrop" => CenterCrop::new((number(0) as u32, number(1) as u32))?.apply(frame, rng)?,
             "crop" => functional::crop(frame, pixels(1), pixels(0), (side(3), side(2)), [0; 3])?,
             "Resize" => {
@@ -132,6 +169,41 @@ fn results_match_torchvision() {
         };
         let what = format!("{name}{} of {image:?}", case[2]);
         tolerance.check(&ours(image, name, &case[2]), &case[3], &unhex(&case[4]), &what);
+    }
+}
+
+/// Compares with the results of `tests/scripts/warps.py`.
+fn check_warps(golden: &Json, least: usize) {
+    let pictures: Vec<Image> = golden["pictures"].as_array().unwrap().iter().map(picture).collect();
+    let cases = golden["cases"].as_array().unwrap();
+    assert!(cases.len() >= least, "{}", cases.len());
+    for case in cases {
+        let (image, name) = (&pictures[case[0].as_u64().unwrap() as usize], case[1].as_str().unwrap());
+        let tolerance = match name {
+            // torchvision calculates positions in `f32`, and solves the equations of a perspective in it.
+            "affine" | "expand" => Tolerance { by: 1, others: 0.03 },
+            "perspective" => Tolerance { by: 1, others: 0.1 },
+            "gaussian_blur" => Tolerance { by: 1, others: 0.0 },
+            _ => Tolerance::exact(),
+        };
+        let what = format!("{name}{} of {image:?}", case[2]);
+        tolerance.check(&ours(image, name, &case[2]), &case[3], &unhex(&case[4]), &what);
+    }
+}
+
+#[test]
+fn warps_borders_and_blurs_match_torchvision() {
+    check_warps(&serde_json::from_str(include_str!("../../data/transforms/warps.json")).unwrap(), 70);
+}
+
+#[test]
+#[ignore = "needs torchvision, see .ci/torchvision, in SHARDSTREAM_TEST_TORCHVISION"]
+fn any_parameters_give_what_torchvision_gives() {
+    let python = std::env::var("SHARDSTREAM_TEST_TORCHVISION").expect("SHARDSTREAM_TEST_TORCHVISION");
+    for seed in 2..4 {
+        let script = root().join("tests/scripts/warps.py");
+        let output = Command::new(&python).arg(script).args([&seed.to_string(), "12"]).output().unwrap();
+        check_warps(&serde_json::from_slice(&stdout_of(output)).unwrap(), 400);
     }
 }
 

@@ -149,7 +149,9 @@ impl<'a> Frame<'a> {
             return Err(ImageError::Outside { top: 0, left: 0, part, size: self.size() });
         }
         self.byte_len(width, height)?;
-        if filter == Filter::Nearest && (self.plan.flip || !self.orientation.is_identity()) {
+        if filter == Filter::Nearest
+            && (self.plan.flip_x || self.plan.flip_y || !self.orientation.is_identity())
+        {
             // Of two pixels that are equally near, the plan would take the other one: it resizes first.
             self.draw()?;
         }
@@ -170,8 +172,14 @@ impl<'a> Frame<'a> {
 
     /// Mirrors the picture: left becomes right.
     pub fn flip_horizontal(&mut self) {
-        self.plan = self.plan.flip();
-        self.geometry.push(GeometryStep::Flip, self.size());
+        self.plan = self.plan.flip_horizontal();
+        self.geometry.push(GeometryStep::FlipHorizontal, self.size());
+    }
+
+    /// Turns the picture upside down: top becomes bottom.
+    pub fn flip_vertical(&mut self) {
+        self.plan = self.plan.flip_vertical();
+        self.geometry.push(GeometryStep::FlipVertical, self.size());
     }
 
     /// The pixels: rows from the top, pixels from the left, the channels of a pixel together. A file of 16

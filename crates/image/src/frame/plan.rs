@@ -5,7 +5,7 @@ use crate::orientation::Orientation;
 use crate::raster::Raster;
 use crate::rectangle::Rect;
 
-/// A crop, a resize, another crop and a flip: any sequence of crops and flips with at most one resize among
+/// A crop, a resize, another crop and flips: any sequence of crops and flips with at most one resize among
 /// them is equal to one of these.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct FramePlan {
@@ -14,7 +14,10 @@ pub(super) struct FramePlan {
     pub(super) resize: Option<PlannedResize>,
     /// The part of the resized window that is kept.
     pub(super) kept: Rect,
-    pub(super) flip: bool,
+    /// Left becomes right.
+    pub(super) flip_x: bool,
+    /// Top becomes bottom.
+    pub(super) flip_y: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,15 +31,16 @@ impl FramePlan {
     /// The whole picture as it is.
     pub(super) fn new(width: u32, height: u32) -> Self {
         let all = Rect::all(width, height);
-        FramePlan { window: all, resize: None, kept: all, flip: false }
+        FramePlan { window: all, resize: None, kept: all, flip_x: false, flip_y: false }
     }
 
     /// Crops the result of the plan; `None` if `part` is not inside of it.
     pub(super) fn crop(self, part: Rect) -> Option<Self> {
         let inside = Rect::all(self.kept.width, self.kept.height).part(part)?;
         // The plan crops before it mirrors.
-        let x = if self.flip { self.kept.width - inside.right() } else { inside.x };
-        let part = Rect { x, ..inside };
+        let x = if self.flip_x { self.kept.width - inside.right() } else { inside.x };
+        let y = if self.flip_y { self.kept.height - inside.bottom() } else { inside.y };
+        let part = Rect { x, y, ..inside };
         Some(match self.resize {
             None => FramePlan {
                 window: self.window.part(part)?,
@@ -56,8 +60,12 @@ impl FramePlan {
         self.resize.is_none().then_some(FramePlan { resize: Some(resize), kept, ..self })
     }
 
-    pub(super) fn flip(self) -> Self {
-        FramePlan { flip: !self.flip, ..self }
+    pub(super) fn flip_horizontal(self) -> Self {
+        FramePlan { flip_x: !self.flip_x, ..self }
+    }
+
+    pub(super) fn flip_vertical(self) -> Self {
+        FramePlan { flip_y: !self.flip_y, ..self }
     }
 
     /// Translates the plan to the picture as stored, before `orientation` is applied. The returned plan does
@@ -71,8 +79,9 @@ impl FramePlan {
         });
         let window = orientation.stored_part(self.window, orientation.size(stored));
         let kept = orientation.stored_part(self.kept, resized);
-        let orientation = Orientation { flip_x: orientation.flip_x != self.flip, ..orientation };
-        (FramePlan { window, resize, kept, flip: false }, orientation)
+        let (flip_x, flip_y) = (orientation.flip_x != self.flip_x, orientation.flip_y != self.flip_y);
+        let plan = FramePlan { window, resize, kept, flip_x: false, flip_y: false };
+        (plan, Orientation { flip_x, flip_y, ..orientation })
     }
 
     /// Whether the pixels are already the result of the plan, apart from the orientation.
@@ -102,13 +111,15 @@ mod tests {
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Crop([f64; 4]),
-        Flip,
+        FlipHorizontal,
+        FlipVertical,
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             any::<[u16; 4]>().prop_map(|n| Step::Crop(n.map(|n| f64::from(n) / 65536.0))),
-            Just(Step::Flip)
+            Just(Step::FlipHorizontal),
+            Just(Step::FlipVertical)
         ]
     }
 
@@ -133,19 +144,24 @@ mod tests {
                             .map(|row| row[x as usize..(x + width) as usize].to_vec())
                             .collect();
                     }
-                    Step::Flip => {
-                        plan = plan.flip();
+                    Step::FlipHorizontal => {
+                        plan = plan.flip_horizontal();
                         pixels.iter_mut().for_each(|row| row.reverse());
+                    }
+                    Step::FlipVertical => {
+                        plan = plan.flip_vertical();
+                        pixels.reverse();
                     }
                 }
             }
             let window = plan.window;
             let row = |y| {
                 let mut row: Vec<_> = (window.x..window.right()).map(|x| (x, y)).collect();
-                if plan.flip { row.reverse(); }
+                if plan.flip_x { row.reverse(); }
                 row
             };
-            let planned: Vec<_> = (window.y..window.bottom()).map(row).collect();
+            let mut planned: Vec<_> = (window.y..window.bottom()).map(row).collect();
+            if plan.flip_y { planned.reverse(); }
             prop_assert_eq!(planned, pixels);
         }
     }
@@ -156,7 +172,7 @@ mod tests {
         let plan = FramePlan::new(100, 50).crop(Rect { x: 10, y: 0, width: 80, height: 50 }).unwrap();
         let plan = plan.resize(to(40, 25)).unwrap();
         assert_eq!(plan.reduction(), 2.0);
-        let plan = plan.flip().crop(Rect { x: 0, y: 5, width: 10, height: 20 }).unwrap();
+        let plan = plan.flip_horizontal().crop(Rect { x: 0, y: 5, width: 10, height: 20 }).unwrap();
         assert_eq!(plan.kept, Rect { x: 30, y: 5, width: 10, height: 20 });
         assert_eq!(plan.resize(to(10, 20)), Some(plan), "it has that size already");
         assert_eq!(plan.resize(to(20, 20)), None);

@@ -26,12 +26,20 @@
 //! # Ok::<(), shardstream::Error>(())
 //! ```
 
+mod blur;
 mod color;
+mod pad;
+mod warp;
+
+pub use blur::gaussian_blur;
+pub use pad::pad;
+pub(crate) use warp::rotate_expanded;
+pub use warp::{affine, perspective, rotate};
 
 use super::convert::luma;
 use super::geometry::GeometryStep;
 use super::rectangle::Rect;
-use super::{Filter, Frame, ImageError, Size, affine};
+use super::{Frame, ImageError, PaddingMode, Size};
 
 /// Multiplies all values by `factor`: 0 gives black, 1 the same picture. As torchvision's
 /// `adjust_brightness`.
@@ -149,41 +157,6 @@ pub fn rgb_to_grayscale(frame: &mut Frame<'_>) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Rotates the picture about its centre, counter-clockwise. Its size stays the same; pixels from outside are
-/// `fill` (red, green, blue). As torchvision's `rotate`.
-///
-/// Any filter other than [`Filter::Nearest`] acts as [`Filter::Bilinear`].
-///
-/// # Errors
-/// Those of [`Frame::pixels`].
-pub fn rotate(frame: &mut Frame<'_>, degrees: f64, filter: Filter, fill: [u8; 3]) -> Result<(), ImageError> {
-    let matrix = affine::rotate(degrees, frame.width(), frame.height());
-    affine(frame, matrix, filter, fill)
-}
-
-/// Draws the picture so that the pixel whose centre is (X, Y) comes from (a X + b Y + c, d X + e Y + f),
-/// where `matrix` is `[a, b, c, d, e, f]`, and (0, 0) is the upper left corner of the picture. Its size stays
-/// the same; pixels from outside are `fill` (red, green, blue). As Pillow's `Image.transform` with `AFFINE`,
-/// through which torchvision's `affine` works.
-///
-/// Any filter other than [`Filter::Nearest`] acts as [`Filter::Bilinear`].
-///
-/// # Errors
-/// Those of [`Frame::pixels`].
-pub fn affine(
-    frame: &mut Frame<'_>,
-    matrix: [f64; 6],
-    filter: Filter,
-    fill: [u8; 3],
-) -> Result<(), ImageError> {
-    let (width, height, channels) = (frame.width(), frame.height(), frame.channels());
-    let size = (width as usize, height as usize);
-    frame.redraw_as(Some(GeometryStep::Affine(matrix)), (height, width).into(), |from, to| match channels {
-        3 => affine::draw::<3>(from, size, matrix, filter, fill, to),
-        _ => affine::draw::<1>(from, size, matrix, filter, [luma(fill)], to),
-    })
-}
-
 /// Crops to the rectangle of this size, `(height, width)`, whose upper left pixel is in the row `top` and the
 /// column `left`. It may reach outside of the picture: pixels there are `fill` (red, green, blue). As
 /// torchvision's `pad` and `crop`.
@@ -216,7 +189,7 @@ pub fn crop(
     frame.crop(down.from, across.from, (keep_height, keep_width))?;
     let channels = frame.channels();
     let part = Rect { x: across.to, y: down.to, width: across.length, height: down.length };
-    frame.redraw_as(Some(GeometryStep::Pad { part, size }), size, |from, to| {
+    frame.redraw_as(Some(GeometryStep::Pad { part, size, mode: PaddingMode::Constant }), size, |from, to| {
         if channels == 3 {
             to.as_chunks_mut::<3>().0.fill(fill);
         } else {

@@ -9,9 +9,9 @@ use crate::{Filter, Frame, ImageError, Size, affine, functional};
 
 /// The interpolation and the fill colour of geometric operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct DrawOptions {
-    filter: Filter,
-    fill: [u8; 3],
+pub(super) struct DrawOptions {
+    pub(super) filter: Filter,
+    pub(super) fill: [u8; 3],
 }
 
 impl Default for DrawOptions {
@@ -21,16 +21,16 @@ impl Default for DrawOptions {
 }
 
 impl DrawOptions {
-    fn filtered(self, filter: Filter) -> Result<Self> {
+    pub(super) fn filtered(self, filter: Filter) -> Result<Self> {
         match filter {
             Filter::Nearest | Filter::Bilinear => Ok(DrawOptions { filter, ..self }),
-            other => {
-                Err(config_error(format!("augmenting with the filter {other:?}: take Nearest or Bilinear")))
-            }
+            other => Err(config_error(format!(
+                "a geometric transform with the filter {other:?}: take Nearest or Bilinear"
+            ))),
         }
     }
 
-    fn apply(self, frame: &mut Frame<'_>, op: Op, magnitude: f32) -> Result<(), ImageError> {
+    pub(super) fn apply(self, frame: &mut Frame<'_>, op: Op, magnitude: f32) -> Result<(), ImageError> {
         let DrawOptions { filter, fill } = self;
         let amount = f64::from(magnitude);
         match op {
@@ -48,6 +48,7 @@ impl DrawOptions {
             Op::Solarize => functional::solarize(frame, 255.0 * amount),
             Op::AutoContrast => functional::autocontrast(frame),
             Op::Equalize => functional::equalize(frame),
+            Op::Invert => functional::invert(frame),
         }
     }
 }

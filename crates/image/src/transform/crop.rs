@@ -5,7 +5,7 @@ use super::options::{self, FACTORS, RATIOS, config_error};
 use crate::rectangle::Rect;
 use crate::rng::Rng;
 use crate::{ErrorKind, Result};
-use crate::{Filter, Frame, Size, functional};
+use crate::{Filter, Frame, PaddingMode, Size, functional};
 use std::ops::RangeInclusive;
 
 /// Crops a random part of the picture and resizes it, as most image networks are trained. As torchvision's
@@ -153,7 +153,6 @@ impl Transform for CenterCrop {
 }
 
 /// Crops the picture at a random place, after adding a border if one is set. As torchvision's `RandomCrop`
-/// with `padding_mode="constant"`.
 ///
 /// The top and then the left of the part are drawn, uniform over all places of the picture with its border.
 ///
@@ -170,6 +169,7 @@ pub struct RandomCrop {
     padding: Size,
     pad_if_needed: bool,
     fill: [u8; 3],
+    mode: PaddingMode,
 }
 
 impl RandomCrop {
@@ -179,7 +179,13 @@ impl RandomCrop {
     /// [`Config`](ErrorKind::Config) for a size without pixels.
     pub fn new(size: impl Into<Size>) -> Result<Self> {
         let size = options::size("RandomCrop", size)?;
-        Ok(RandomCrop { size, padding: Size::from(0), pad_if_needed: false, fill: [0; 3] })
+        Ok(RandomCrop {
+            size,
+            padding: Size::from(0),
+            pad_if_needed: false,
+            fill: [0; 3],
+            mode: PaddingMode::Constant,
+        })
     }
 
     /// Adds a border of this number of pixels: one number for all four sides, or one for top and bottom and
@@ -200,6 +206,12 @@ impl RandomCrop {
     #[must_use]
     pub fn fill(self, fill: [u8; 3]) -> Self {
         RandomCrop { fill, ..self }
+    }
+
+    /// Sets what the border shows. Default: a colour.
+    #[must_use]
+    pub fn padding_mode(self, mode: PaddingMode) -> Self {
+        RandomCrop { mode, ..self }
     }
 
     /// Draws where the part begins along one axis; `None` if it does not fit.
@@ -232,7 +244,21 @@ impl Transform for RandomCrop {
                  it first"
             ))
         })?;
-        Ok(functional::crop(frame, top, left, size, self.fill)?)
+        if self.mode == PaddingMode::Constant {
+            return Ok(functional::crop(frame, top, left, size, self.fill)?);
+        }
+        // Only the border that the part shows. The sums are at most some paddings.
+        let before = |at: i64| at.min(0).unsigned_abs() as u32;
+        let after =
+            |at: i64, part: u32, picture: u32| (at + i64::from(part) - i64::from(picture)).max(0) as u32;
+        let sides = [
+            before(left),
+            before(top),
+            after(left, size.width, was.width),
+            after(top, size.height, was.height),
+        ];
+        functional::pad(frame, sides, self.fill, self.mode)?;
+        Ok(frame.crop(top.max(0) as u32, left.max(0) as u32, size)?)
     }
 
     fn size_after(&self, _: Option<Size>) -> Option<Size> {

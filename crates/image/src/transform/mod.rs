@@ -1,20 +1,30 @@
 //! Transforms of pictures between file and batch, named as in torchvision.
 
 mod auto_augment;
+mod blur;
 mod color;
 mod crop;
 mod erase;
+mod five_crop;
 mod flip;
 mod operation;
 mod options;
+mod pad;
+mod policies;
 mod resize;
+mod warp;
 
 pub use auto_augment::{RandAugment, TrivialAugmentWide};
+pub use blur::GaussianBlur;
 pub use color::{ColorJitter, RandomGrayscale};
 pub use crop::{CenterCrop, RandomCrop, RandomResizedCrop};
 pub use erase::RandomErasing;
-pub use flip::RandomHorizontalFlip;
+pub use five_crop::{five_crop, ten_crop};
+pub use flip::{RandomApply, RandomHorizontalFlip, RandomVerticalFlip};
+pub use pad::Pad;
+pub use policies::{AutoAugment, AutoAugmentPolicy};
 pub use resize::Resize;
+pub use warp::{RandomAffine, RandomPerspective, RandomRotation};
 
 use super::decode::FrameOptions;
 use super::frame::{Frame, FrameScratch};

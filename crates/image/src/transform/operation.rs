@@ -1,4 +1,4 @@
-//! The operations of RandAugment and TrivialAugmentWide, and their magnitudes.
+//! The operations of RandAugment, TrivialAugmentWide and AutoAugment, and their magnitudes.
 
 use crate::Size;
 
@@ -19,9 +19,11 @@ pub(super) enum Op {
     Solarize,
     AutoContrast,
     Equalize,
+    /// Of AutoAugment only.
+    Invert,
 }
 
-/// The operations in the order of torchvision.
+/// The operations of RandAugment and TrivialAugmentWide, in the order of torchvision.
 pub(super) const OPS: [Op; 14] = [
     Op::Identity,
     Op::ShearX,
@@ -58,7 +60,7 @@ enum Translation {
     Pixels(f32),
 }
 
-/// The magnitudes of RandAugment.
+/// The magnitudes of RandAugment and AutoAugment.
 pub(super) const NARROW: AugmentationSpace = AugmentationSpace {
     shear: 0.3,
     translate: Translation::Share(150.0 / 331.0),
@@ -89,7 +91,7 @@ impl AugmentationSpace {
             Translation::Pixels(pixels) => pixels,
         };
         let max = match op {
-            Op::Identity | Op::AutoContrast | Op::Equalize => return None,
+            Op::Identity | Op::AutoContrast | Op::Equalize | Op::Invert => return None,
             Op::Posterize => {
                 let bits = bin as f32 / (f64::from(bins - 1) / f64::from(self.posterize)) as f32;
                 return Some(((8.0 - bits).round_ties_even(), false));

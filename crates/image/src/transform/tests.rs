@@ -3,8 +3,7 @@
 
 use super::color::ColorStep;
 use super::operation::{NARROW, OPS, Op, WIDE};
-use super::{ColorJitter, RandAugment, RandomCrop, RandomErasing, RandomGrayscale, RandomHorizontalFlip};
-use super::{RandomResizedCrop, Transform, Transforms, TrivialAugmentWide};
+use super::*;
 use crate::rng::Rng;
 use crate::{Image, ImageMode, Size};
 use std::collections::BTreeMap;
@@ -64,6 +63,11 @@ fn flips_and_greys() {
     for p in [0.0, 0.3, 1.0] {
         let flip = Transforms::new().then(RandomHorizontalFlip::new(p).unwrap());
         is_frequent((0..4000).map(|_| happens(flip.clone(), &mut rng)), p.clamp(1e-9, 1.0 - 1e-9));
+        let flip = RandomVerticalFlip::new(1.0).unwrap();
+        let flip =
+            RandomApply::new(p, Transforms::new().then(flip).then(RandomHorizontalFlip::new(1.0).unwrap()));
+        let both = Transforms::new().then(flip.unwrap());
+        is_frequent((0..4000).map(|_| happens(both.clone(), &mut rng)), p.clamp(1e-9, 1.0 - 1e-9));
         let grey = Transforms::new().then(RandomGrayscale::new(p).unwrap());
         is_frequent((0..4000).map(|_| happens(grey.clone(), &mut rng)), p.clamp(1e-9, 1.0 - 1e-9));
     }
@@ -219,4 +223,61 @@ fn erased_to_noise() {
     // Those that were not erased are 0.
     let numbers = image.as_u8().unwrap().iter().copied().filter(|number| *number > 0);
     are_equally_likely(numbers, 255);
+}
+
+#[test]
+fn warps() {
+    let mut rng = Rng::new(9, 0, 0);
+    let size = Size { height: 20_001, width: 10_001 };
+    let rotation = RandomRotation::new(-30.0..=10.0).unwrap();
+    is_uniform((0..10_000).map(|_| (rotation.draw(&mut rng) + 30.0) / 40.0).collect());
+    let blur = GaussianBlur::new(23).unwrap().sigma(0.5..=1.5).unwrap();
+    is_uniform((0..10_000).map(|_| blur.draw(&mut rng) - 0.5).collect());
+    let affine = RandomAffine::new(0.0..=90.0).and_then(|affine| affine.translate(0.5, 1.0)).unwrap();
+    let affine = affine.scale(1.0..=3.0).and_then(|affine| affine.shear(-4.0..=4.0)).unwrap();
+    let affine = affine.shear_y(10.0..=20.0).unwrap();
+    let drawn: Vec<_> = (0..10_000).map(|_| affine.draw(size, &mut rng)).collect();
+    is_uniform(drawn.iter().map(|it| it.angle / 90.0).collect());
+    is_uniform(drawn.iter().map(|it| it.translate.0 / 10_001.0 + 0.5).collect());
+    is_uniform(drawn.iter().map(|it| it.translate.1 / 40_002.0 + 0.5).collect());
+    is_uniform(drawn.iter().map(|it| (it.scale - 1.0) / 2.0).collect());
+    is_uniform(drawn.iter().map(|it| (it.shear.0 + 4.0) / 8.0).collect());
+    is_uniform(drawn.iter().map(|it| (it.shear.1 - 10.0) / 10.0).collect());
+    assert!(drawn.iter().all(|it| it.translate.0.fract() == 0.0 && it.translate.1.fract() == 0.0));
+}
+
+#[test]
+fn perspectives() {
+    let mut rng = Rng::new(10, 0, 0);
+    let perspective = RandomPerspective::new(0.3).unwrap();
+    let size = Size { height: 21, width: 40 };
+    is_frequent((0..10_000).map(|_| perspective.draw(size, &mut rng).is_some()), 0.3);
+    let perspective = RandomPerspective::new(1.0).unwrap().distortion_scale(0.4).unwrap();
+    let drawn: Vec<_> = (0..20_000).filter_map(|_| perspective.draw(size, &mut rng)).collect();
+    // 0.4 of 20 pixels, and of 10.
+    for (corner, (x, y)) in [(0.0, 0.0), (39.0, 0.0), (39.0, 20.0), (0.0, 20.0)].into_iter().enumerate() {
+        assert!(drawn.iter().all(|(start, _)| start[corner] == (x, y)));
+        let inwards = |(_, end): &(_, [(f64, f64); 4])| {
+            ((end[corner].0 - x).abs() as u32, (end[corner].1 - y).abs() as u32)
+        };
+        are_equally_likely(drawn.iter().map(inwards), 9 * 5);
+    }
+    let single = perspective.draw(Size::from(1), &mut rng).unwrap();
+    assert_eq!(single, ([(0.0, 0.0); 4], [(0.0, 0.0); 4]));
+}
+
+#[test]
+fn learned_policies() {
+    let mut rng = Rng::new(11, 0, 0);
+    let augment = AutoAugment::new(AutoAugmentPolicy::Svhn);
+    let drawn: Vec<_> = (0..50_000).map(|_| augment.draw(Size::from(100), &mut rng)).collect();
+    // ShearX with a bin of 4 begins three policies, and its probability there is 0.9.
+    let sheared = |sign: f32| {
+        move |pair: &[Option<(Op, f32)>; 2]| {
+            pair[0].is_some_and(|it| it.0 == Op::ShearX && (it.1 * sign - 0.3 * 4.0 / 9.0).abs() < 1e-6)
+        }
+    };
+    is_frequent(drawn.iter().map(sheared(1.0)), 3.0 / 25.0 * 0.9 / 2.0);
+    is_frequent(drawn.iter().map(sheared(-1.0)), 3.0 / 25.0 * 0.9 / 2.0);
+    is_frequent(drawn.iter().map(|pair| pair[1].is_some_and(|it| it == (Op::Invert, 0.0))), 3.5 / 25.0);
 }

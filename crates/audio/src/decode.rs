@@ -1,0 +1,143 @@
+//! Decoding of sound files.
+
+use super::{Audio, AudioError, checked_rate};
+use std::io::Cursor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use symphonia::core::codecs::audio::AudioDecoderOptions;
+use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::io::MediaSourceStream;
+use symphonia::default::formats::{FlacReader, MpaReader, OggReader, WavReader};
+
+/// Decodes a file. Some damaged files make the decoders panic, which is an error.
+pub(super) fn decode(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
+    catch_unwind(AssertUnwindSafe(|| read(file, limit)))
+        .unwrap_or_else(|_| Err(AudioError::Decode("the decoder panicked".into())))
+}
+
+fn read(file: &[u8], limit: usize) -> Result<Audio, AudioError> {
+    let file = without_tags(file);
+    let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
+    let options = FormatOptions::default();
+    let mut reader: Box<dyn FormatReader + '_> = match file {
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => {
+            Box::new(WavReader::try_new(stream, options).map_err(decode_error)?)
+        }
+        [b'f', b'L', b'a', b'C', ..] => Box::new(FlacReader::try_new(stream, options).map_err(decode_error)?),
+        [b'O', b'g', b'g', b'S', ..] => {
+            check_last_page(file)?;
+            Box::new(OggReader::try_new(stream, options).map_err(decode_error)?)
+        }
+        // The synchronization word, and a layer that exists.
+        [0xff, second, ..] if second & 0xe0 == 0xe0 && second & 0x06 != 0 => {
+            Box::new(MpaReader::try_new(stream, options).map_err(decode_error)?)
+        }
+        _ => return Err(AudioError::Format),
+    };
+    let track =
+        reader.default_track(TrackType::Audio).ok_or_else(|| decode_error("there is no sound in it"))?;
+    let (id, wanted) = (track.id, track.num_frames);
+    let parameters = track.codec_params.as_ref().and_then(|parameters| parameters.audio());
+    let parameters = parameters.ok_or_else(|| decode_error("its codec is unknown"))?;
+    let options = AudioDecoderOptions::default().verify(true);
+    let mut decoder =
+        symphonia::default::get_codecs().make_audio_decoder(parameters, &options).map_err(decode_error)?;
+    let mut sound = Sound { planes: Vec::new(), rate: 0, limit };
+    if let (Some(frames), Some(channels)) = (wanted, &parameters.channels) {
+        sound.check(channels.count(), frames)?;
+    }
+    let mut decoded = Vec::new();
+    while let Some(packet) = reader.next_packet().map_err(decode_error)? {
+        if packet.track_id != id {
+            continue;
+        }
+        let buffer = decoder.decode(&packet).map_err(decode_error)?;
+        let spec = buffer.spec();
+        sound.begin(spec.channels().count(), spec.rate())?;
+        sound.check(sound.planes.len(), (sound.frames() + buffer.frames()) as u64)?;
+        buffer.copy_to_vecs_planar::<f32>(&mut decoded);
+        for (plane, samples) in sound.planes.iter_mut().zip(&decoded) {
+            plane.extend_from_slice(samples);
+        }
+    }
+    if decoder.finalize().verify_ok == Some(false) {
+        return Err(AudioError::Checksum);
+    }
+    let found = sound.frames() as u64;
+    match wanted {
+        Some(wanted) if found < wanted => Err(AudioError::Truncated { found, wanted }),
+        _ => sound.finish(),
+    }
+}
+
+/// The sound as far as it is decoded.
+struct Sound {
+    planes: Vec<Vec<f32>>,
+    rate: u32,
+    limit: usize,
+}
+
+impl Sound {
+    fn frames(&self) -> usize {
+        self.planes.first().map_or(0, Vec::len)
+    }
+
+    /// Checks that so much sound is within the limit.
+    fn check(&self, channels: usize, frames: u64) -> Result<(), AudioError> {
+        let bytes = (channels as u128 * u128::from(frames)).saturating_mul(size_of::<f32>() as u128);
+        if bytes <= self.limit as u128 {
+            return Ok(());
+        }
+        Err(AudioError::TooLarge { channels, frames, limit: self.limit })
+    }
+
+    /// Checks that each part has the channels and the rate of the first one.
+    fn begin(&mut self, channels: usize, rate: u32) -> Result<(), AudioError> {
+        if self.planes.is_empty() {
+            self.rate = checked_rate(rate)?;
+            self.planes = vec![Vec::new(); channels];
+        }
+        if (self.planes.len(), self.rate) == (channels, rate) && channels > 0 {
+            return Ok(());
+        }
+        Err(decode_error("the number of its channels or its sample rate changes"))
+    }
+
+    fn finish(self) -> Result<Audio, AudioError> {
+        match &self.planes[..] {
+            [] => Err(decode_error("there is no sound in it")),
+            planes => Audio::new(self.rate, planes.len(), planes.concat()),
+        }
+    }
+}
+
+/// The file without ID3 tags before and behind the sound, which MP3 and some FLAC files have.
+fn without_tags(mut file: &[u8]) -> &[u8] {
+    while let [b'I', b'D', b'3', _, _, flags, a, b, c, d, ..] = file {
+        // Seven bits of each byte.
+        let length = [a, b, c, d].into_iter().fold(0, |length, byte| length << 7 | usize::from(byte & 0x7f));
+        let footer = if flags & 0x10 > 0 { 10 } else { 0 };
+        file = file.get(10 + length + footer..).unwrap_or_default();
+    }
+    match file.split_last_chunk::<128>() {
+        Some((before, [b'T', b'A', b'G', ..])) => before,
+        _ => file,
+    }
+}
+
+/// Checks that the last page of an Ogg file is complete and ends its stream.
+fn check_last_page(file: &[u8]) -> Result<(), AudioError> {
+    let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
+    // The flags are at 5, the number of segments at 26, and their lengths behind it.
+    let is_complete = || {
+        let count = usize::from(*last.get(26)?);
+        let lengths = last.get(27..27 + count)?;
+        let size = 27 + count + lengths.iter().map(|length| usize::from(*length)).sum::<usize>();
+        Some(last.get(5)? & 4 > 0 && last.len() >= size)
+    };
+    if is_complete() == Some(true) { Ok(()) } else { Err(AudioError::Unfinished) }
+}
+
+/// Wraps an error of the decoder, or says what is missing.
+fn decode_error(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> AudioError {
+    AudioError::Decode(cause.into())
+}

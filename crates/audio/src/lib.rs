@@ -1,0 +1,230 @@
+//! Sound for training. `shardstream::audio` is this crate: its API is stable there.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod decode;
+mod resample;
+
+pub use resample::Resampler;
+
+use shardstream_base::Error;
+use std::fmt;
+
+/// The extensions of sound files that can be read.
+#[doc(hidden)]
+pub const EXTENSIONS: &str = "wav flac mp3 ogg oga";
+
+/// Decoded sound: the samples of the first channel, then those of the next one.
+///
+/// ```
+/// # mod shardstream { pub mod audio { pub use shardstream_audio::*; } }
+/// use shardstream::audio::Audio;
+///
+/// let stereo = Audio::new(8_000, 2, vec![0.0, 0.5, 1.0, 0.5])?;
+/// assert_eq!((stereo.channels(), stereo.frames(), stereo.channel(1)), (2, 2, &[1.0, 0.5][..]));
+/// assert_eq!(stereo.mono().samples(), [0.5, 0.5]);
+/// assert_eq!(stereo.resampled(16_000)?.frames(), 4);
+/// # Ok::<(), shardstream::audio::AudioError>(())
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Audio {
+    sample_rate: u32,
+    channels: usize,
+    samples: Vec<f32>,
+}
+
+/// Why sound could not be read or converted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AudioError {
+    /// The content is not of a supported format.
+    #[error("not sound of a known format: WAV, FLAC, MP3 and Ogg Vorbis are read")]
+    Format,
+    /// The file ends before the end of the sound.
+    #[error("the sound is truncated: it has {found} frames of {wanted}")]
+    Truncated {
+        /// The number of frames in the file.
+        found: u64,
+        /// The number of frames that it should have.
+        wanted: u64,
+    },
+    /// The last page of an Ogg file is missing.
+    #[error("the sound is truncated: the last page of the Ogg file is missing")]
+    Unfinished,
+    /// The sound does not have the checksum that the file gives for it.
+    #[error("the sound is damaged: it has another checksum than the file gives")]
+    Checksum,
+    /// The sound would take too much memory.
+    #[error(
+        "sound of {channels} channels and {frames} frames or more takes more than the limit of {limit} bytes"
+    )]
+    TooLarge {
+        /// The number of channels.
+        channels: usize,
+        /// The number of frames, as far as it is known.
+        frames: u64,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The sample rate is 0 or unusually high.
+    #[error("a sample rate of {0}: make it from 1 to 768000 per second")]
+    Rate(u32),
+    /// The samples do not fill the channels.
+    #[error("{samples} samples do not make {channels} channels of equal length")]
+    Samples {
+        /// The number of samples.
+        samples: usize,
+        /// The number of channels.
+        channels: usize,
+    },
+    /// The sound is damaged, or of a kind that the decoder does not support.
+    #[error("cannot decode the sound")]
+    Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// So that `?` works in a function that is mapped over samples.
+impl From<AudioError> for Error {
+    fn from(error: AudioError) -> Self {
+        Error::step(error)
+    }
+}
+
+/// The highest sample rate.
+const MAX_RATE: u32 = 768_000;
+
+/// Checks a sample rate.
+fn checked_rate(rate: u32) -> Result<u32, AudioError> {
+    if (1..=MAX_RATE).contains(&rate) { Ok(rate) } else { Err(AudioError::Rate(rate)) }
+}
+
+impl Audio {
+    /// Makes sound of its samples per second, the number of its channels, and its samples: all of the first
+    /// channel, then those of the next one.
+    ///
+    /// # Errors
+    /// [`AudioError::Rate`], and [`AudioError::Samples`] if the samples are not the same number for each
+    /// channel, or there are no channels.
+    pub fn new(sample_rate: u32, channels: usize, samples: Vec<f32>) -> Result<Self, AudioError> {
+        let sample_rate = checked_rate(sample_rate)?;
+        if samples.len().checked_rem(channels) == Some(0) {
+            Ok(Audio { sample_rate, channels, samples })
+        } else {
+            Err(AudioError::Samples { samples: samples.len(), channels })
+        }
+    }
+
+    /// Decodes sound that takes at most 512 MiB of memory.
+    ///
+    /// # Errors
+    /// See [`Audio::decode_within`].
+    pub fn decode(file: &[u8]) -> Result<Self, AudioError> {
+        Audio::decode_within(file, 512 << 20)
+    }
+
+    /// Decodes sound that takes at most `limit` bytes of memory. The format is detected by the first bytes.
+    /// Values are from -1 to 1; those of a file of floats are as they are. Whole numbers are divided by the
+    /// largest power of two of their type, as in libsndfile and torchaudio.
+    ///
+    /// The samples that an MP3 encoder added at the beginning and the end are left out if the file says how
+    /// many.
+    ///
+    /// # Errors
+    /// See [`AudioError`]. The end of the file must be there: the number of frames that WAV and FLAC give,
+    /// the last page of Ogg, and the frames that the first one of an MP3 announces, if it does. FLAC has a
+    /// checksum of the sound, Ogg one of each page.
+    pub fn decode_within(file: &[u8], limit: usize) -> Result<Self, AudioError> {
+        decode::decode(file, limit)
+    }
+
+    /// The number of samples per second in each channel.
+    #[must_use]
+    pub fn sample_rate(&self) -> u32 {
+        self.sample_rate
+    }
+
+    /// The number of channels.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// The number of samples in each channel.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.samples.len() / self.channels
+    }
+
+    /// The samples of a channel; none if it does not exist.
+    #[must_use]
+    pub fn channel(&self, channel: usize) -> &[f32] {
+        let frames = self.frames();
+        let start = channel.saturating_mul(frames);
+        self.samples.get(start..start.saturating_add(frames)).unwrap_or_default()
+    }
+
+    /// The samples: those of the first channel, then those of the next one.
+    #[must_use]
+    pub fn samples(&self) -> &[f32] {
+        &self.samples
+    }
+
+    /// Returns the samples.
+    #[must_use]
+    pub fn into_samples(self) -> Vec<f32> {
+        self.samples
+    }
+
+    /// The number of bytes of the samples.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        size_of_val(&*self.samples)
+    }
+
+    /// The mean of all channels, as sound of one channel.
+    #[must_use]
+    pub fn mono(&self) -> Audio {
+        let mut samples = self.channel(0).to_vec();
+        for channel in 1..self.channels {
+            samples.iter_mut().zip(self.channel(channel)).for_each(|(sum, sample)| *sum += sample);
+        }
+        let share = self.channels as f32;
+        samples.iter_mut().for_each(|sum| *sum /= share);
+        Audio { channels: 1, samples, ..*self }
+    }
+
+    /// The same sound with another sample rate: see [`Resampler`].
+    ///
+    /// # Errors
+    /// [`AudioError::Rate`].
+    pub fn resampled(&self, rate: u32) -> Result<Audio, AudioError> {
+        let resampler = Resampler::new(self.sample_rate, rate)?;
+        let frames = resampler.frames(self.frames());
+        let mut samples = vec![0.0; frames * self.channels];
+        for (channel, to) in samples.chunks_exact_mut(frames.max(1)).enumerate() {
+            resampler.resample(self.channel(channel), 0, to);
+        }
+        Ok(Audio { sample_rate: rate, samples, ..*self })
+    }
+}
+
+impl fmt::Debug for Audio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Audio({} channels of {} frames, {}/s)", self.channels, self.frames(), self.sample_rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_must_fill_the_channels() {
+        assert!(Audio::new(8_000, 3, vec![0.0; 6]).is_ok());
+        assert!(matches!(Audio::new(8_000, 4, vec![0.0; 6]), Err(AudioError::Samples { .. })));
+        assert!(matches!(Audio::new(8_000, 0, vec![]), Err(AudioError::Samples { .. })));
+        assert!(matches!(Audio::new(0, 1, vec![]), Err(AudioError::Rate(0))));
+        let audio = Audio::new(8_000, 2, vec![1.0, 2.0, 3.0, 5.0]).unwrap();
+        assert_eq!(format!("{audio:?}"), "Audio(2 channels of 2 frames, 8000/s)");
+        assert_eq!((audio.mono().samples(), audio.size()), (&[2.0, 3.5][..], 16));
+        assert_eq!((audio.channel(2), audio.channel(usize::MAX)), (&[][..], &[][..]));
+    }
+}

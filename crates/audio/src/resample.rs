@@ -1,0 +1,188 @@
+//! Change of the sample rate.
+
+use super::{AudioError, checked_rate};
+
+/// The number of zero crossings of the sinc to each side: torchaudio's `lowpass_filter_width`.
+const WIDTH: f64 = 6.0;
+/// The highest frequency that remains, as a share of half of the lower rate: torchaudio's `rolloff`.
+const ROLLOFF: f64 = 0.99;
+/// The largest number of weights that are kept: 4 MiB. Two rates whose ratio needs more are unusual, and
+/// their weights are calculated for each sample.
+const MAX_WEIGHTS: u64 = 1 << 20;
+
+/// Changes the sample rate by a sinc in a Hann window. It is the formula of torchaudio's `resample` with its
+/// defaults (a filter width of 6 and a roll-off of 0.99), whose results differ by rounding.
+///
+/// Each sample is calculated from its place alone, and its sum has the same order on every processor: a part
+/// of the sound has the same bits as the whole.
+#[derive(Debug, Clone)]
+pub struct Resampler {
+    /// The rates without common factors.
+    from: u64,
+    to: u64,
+    /// The lower rate less the roll-off, in the same unit.
+    base: f64,
+    /// The number of weights of a sample.
+    taps: usize,
+    /// The weights of each of the `to` places that a sample can have between two of the source.
+    weights: Option<Vec<f32>>,
+}
+
+impl Resampler {
+    /// From a sample rate to another one.
+    ///
+    /// # Errors
+    /// [`AudioError::Rate`].
+    pub fn new(from: u32, to: u32) -> Result<Self, AudioError> {
+        let (from, to) = (u64::from(checked_rate(from)?), u64::from(checked_rate(to)?));
+        let common = greatest_common_divisor(from, to);
+        let (from, to) = (from / common, to / common);
+        let base = from.min(to) as f64 * ROLLOFF;
+        // Between the ends of the window, and one more where they are not at a sample.
+        let taps = (2.0 * WIDTH * from as f64 / base).ceil() as usize + 1;
+        let mut resampler = Resampler { from, to, base, taps, weights: None };
+        if from != to && to * taps as u64 <= MAX_WEIGHTS {
+            let mut weights = Vec::with_capacity(to as usize * taps);
+            for phase in 0..to {
+                let first = resampler.first(phase);
+                weights.extend((first..).take(taps).map(|at| resampler.weight(phase, at)));
+            }
+            resampler.weights = Some(weights);
+        }
+        Ok(resampler)
+    }
+
+    /// The number of frames that so many frames have at the other rate, rounded up.
+    #[must_use]
+    pub fn frames(&self, frames: usize) -> usize {
+        let frames = (frames as u128 * u128::from(self.to)).div_ceil(u128::from(self.from));
+        usize::try_from(frames).unwrap_or(usize::MAX)
+    }
+
+    /// Writes the samples of one channel at the other rate to `part`, from number `start` on. Beyond its ends
+    /// the sound is silent.
+    pub fn resample(&self, channel: &[f32], start: usize, part: &mut [f32]) {
+        if self.from == self.to {
+            let rest = channel.get(start..).unwrap_or_default();
+            let (sound, silence) = part.split_at_mut(rest.len().min(part.len()));
+            sound.copy_from_slice(&rest[..sound.len()]);
+            silence.fill(0.0);
+            return;
+        }
+        for (sample, at) in part.iter_mut().zip(start as u64..) {
+            let place = u128::from(at) * u128::from(self.from);
+            let phase = (place % u128::from(self.to)) as u64;
+            let whole = i64::try_from(place / u128::from(self.to)).unwrap_or(i64::MAX);
+            let first = whole.saturating_add(self.first(phase));
+            // The part of the window that has sound.
+            let skip = usize::try_from(first.saturating_neg()).unwrap_or(0).min(self.taps);
+            let begin = usize::try_from(first.max(0)).unwrap_or(usize::MAX);
+            let sound = channel.get(begin..).unwrap_or_default();
+            let sound = &sound[..sound.len().min(self.taps - skip)];
+            *sample = match &self.weights {
+                Some(weights) => dot(sound, &weights[phase as usize * self.taps..][skip..self.taps]),
+                None => {
+                    let from = self.first(phase) + skip as i64;
+                    sound.iter().zip(from..).map(|(sample, at)| sample * self.weight(phase, at)).sum()
+                }
+            };
+        }
+    }
+
+    /// The first sample of the source in the window of this phase, relative to the one at or before its
+    /// place.
+    fn first(&self, phase: u64) -> i64 {
+        let place = phase as f64 / self.to as f64;
+        (place - WIDTH * self.from as f64 / self.base).ceil() as i64
+    }
+
+    /// The weight of the sample `at` of the source for the place of a phase.
+    fn weight(&self, phase: u64, at: i64) -> f32 {
+        let place = at as f64 / self.from as f64 - phase as f64 / (self.from as f64 * self.to as f64);
+        let t = place * self.base;
+        if t.abs() >= WIDTH {
+            return 0.0;
+        }
+        let window = (t * std::f64::consts::PI / WIDTH / 2.0).cos().powi(2);
+        let angle = t * std::f64::consts::PI;
+        let sinc = if angle == 0.0 { 1.0 } else { angle.sin() / angle };
+        (sinc * window * self.base / self.from as f64) as f32
+    }
+}
+
+/// The sum of products in eight lanes, whatever the processor has.
+fn dot(samples: &[f32], weights: &[f32]) -> f32 {
+    let weights = &weights[..samples.len()];
+    let (samples, last) = samples.as_chunks::<8>();
+    let (weights, last_weights) = weights.as_chunks::<8>();
+    let mut lanes = [0_f32; 8];
+    for (samples, weights) in samples.iter().zip(weights) {
+        for lane in 0..8 {
+            lanes[lane] += samples[lane] * weights[lane];
+        }
+    }
+    let rest: f32 = last.iter().zip(last_weights).map(|(sample, weight)| sample * weight).sum();
+    lanes.iter().sum::<f32>() + rest
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tone(rate: u32, frames: usize, hertz: f64) -> Vec<f32> {
+        let step = hertz * std::f64::consts::TAU / f64::from(rate);
+        (0..frames).map(|at| (at as f64 * step).sin() as f32).collect()
+    }
+
+    #[test]
+    fn a_tone_stays_the_same_tone() {
+        for (from, to) in
+            [(44_100, 16_000), (16_000, 44_100), (48_000, 48_000), (8_000, 7_999), (767_999, 768_000)]
+        {
+            let resampler = Resampler::new(from, to).unwrap();
+            let channel = tone(from, 3_000, f64::from(from.min(to)) / 20.0);
+            let frames = resampler.frames(channel.len());
+            let mut part = vec![0.0; frames];
+            resampler.resample(&channel, 0, &mut part);
+            let wanted = tone(to, frames, f64::from(from.min(to)) / 20.0);
+            // Not at the ends, beyond which the sound is silent.
+            let margin = frames / 10;
+            for at in margin..frames - margin {
+                let apart = (part[at] - wanted[at]).abs();
+                assert!(apart < 5e-3, "{from} to {to}: {apart} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_high_for_the_lower_rate_is_filtered_out() {
+        let resampler = Resampler::new(48_000, 16_000).unwrap();
+        let mut part = vec![0.0; 900];
+        resampler.resample(&tone(48_000, 3_000, 12_000.0), 0, &mut part);
+        assert!(part[50..850].iter().all(|sample| sample.abs() < 1e-2));
+    }
+
+    #[test]
+    fn a_part_has_the_bits_of_the_whole() {
+        let channel = tone(44_100, 2_000, 440.0);
+        for to in [16_000, 96_000, 44_100, 767_999] {
+            let resampler = Resampler::new(44_100, to).unwrap();
+            let mut whole = vec![0.0; resampler.frames(channel.len()) + 200];
+            resampler.resample(&channel, 0, &mut whole);
+            let mut part = vec![9.0; 300];
+            resampler.resample(&channel, 77, &mut part);
+            assert_eq!(part[..], whole[77..377]);
+            assert_eq!(whole[whole.len() - 1], 0.0);
+            resampler.resample(&channel, usize::MAX - 1000, &mut part);
+            assert!(part.iter().all(|sample| *sample == 0.0));
+            resampler.resample(&[], 0, &mut part);
+            assert!(part.iter().all(|sample| *sample == 0.0));
+        }
+        assert!(matches!(Resampler::new(0, 1), Err(AudioError::Rate(0))));
+        assert!(matches!(Resampler::new(1, u32::MAX), Err(AudioError::Rate(_))));
+    }
+}

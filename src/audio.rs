@@ -1,0 +1,15 @@
+//! Decoded sound.
+//!
+//! [`Audio::decode`] reads WAV (whole numbers and floats), FLAC, MP3 and Ogg Vorbis, which it tells apart by
+//! their content. [`Decoder::audio`](crate::codec::Decoder::audio) decodes such fields, and
+//! [`AudioColumn`](crate::collate::AudioColumn) makes batches of them: cut to one length, at one sample rate.
+//!
+//! A truncated or damaged file is an error, as far as its format tells: WAV and FLAC say how many frames they
+//! have, FLAC has a checksum of the sound, and Ogg marks its last page and has a checksum of each. An MP3 has
+//! no checksum, and its number of frames only if its encoder wrote it. Of Ogg Vorbis in several streams one
+//! after the other, only the first one is read, and another codec in Ogg, such as Opus, is an error.
+
+#[doc(inline)]
+pub use shardstream_audio::{Audio, AudioError, Resampler};
+
+pub(crate) use shardstream_audio::EXTENSIONS;
