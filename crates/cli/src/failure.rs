@@ -1,8 +1,10 @@
 //! Failures of commands, and the exit status for each.
 
 use crate::text;
+use std::error::Error;
 use std::fmt;
 use std::io;
+use std::iter;
 use std::process::ExitCode;
 
 /// The exit codes, for `--help`.
@@ -75,4 +77,10 @@ impl From<shardstream::Error> for Failure {
 /// An error of the crate with this message.
 pub(crate) fn other_error(message: impl Into<String>) -> shardstream::Error {
     io::Error::other(message.into()).into()
+}
+
+/// An error with its causes.
+pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
+    let causes = iter::successors(Some(error), |error| (**error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::empty_fields::EmptyFields;
-use crate::failure::Failure;
+use crate::failure::{Failure, causes};
 use crate::field::{image_format, is_image_file};
 use crate::file_samples::{FieldSource, PlannedSample};
 use crate::output::note;
@@ -10,11 +10,9 @@ use crate::progress::Unit;
 use crate::skip_bad::{SkipBad, check_skipped};
 use shardstream::adapters::IteratorExt;
 use shardstream::image::{Image, ImageMode};
-use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -222,12 +220,6 @@ fn inspect_file(path: &Path, field: &str, decode: bool) -> Result<(u64, Option<&
         return Err(Fault::Bad(causes(&error)));
     }
     Ok((size, found))
-}
-
-/// An error with its causes.
-pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
-    let causes = iter::successors(Some(error), |error| (**error).source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The extension of an image with these first bytes. One of PNM has several.

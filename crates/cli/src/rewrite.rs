@@ -115,8 +115,8 @@ impl Rewrite<'_> {
             let why = match self.write_options.shrink.is_set() {
                 true => "at this --quality, some pictures have more bytes than the larger ones had",
                 false => {
-                    "the index has no keys, and some names need longer headers than planned; without --index, \
-                     keys are known"
+                    "the index has no keys, and some names need longer headers than planned; without \
+                     --index, keys are known"
                 }
             };
             note(format_args!(

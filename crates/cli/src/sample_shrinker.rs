@@ -1,7 +1,7 @@
 //! Smaller pictures in the samples that are written.
 
+use crate::failure::causes;
 use crate::field::is_image_file;
-use crate::inspection::causes;
 use crate::saved_plan::SavedPlan;
 use crate::text;
 use serde::Serialize;

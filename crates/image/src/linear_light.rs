@@ -1,8 +1,8 @@
 //! Reduction in linear light.
 //!
 //! The numbers of a picture are not proportional to light: black and white in equal parts look like 188 from
-//! afar, not like 128. A filter that averages the numbers darkens fine detail, so they are converted to linear
-//! light by the curve of sRGB (IEC 61966-2-1), resized in 16 bits, and converted back.
+//! afar, not like 128. A filter that averages the numbers darkens fine detail, so they are converted to
+//! linear light by the curve of sRGB (IEC 61966-2-1), resized in 16 bits, and converted back.
 
 use super::resizer::{self, Format, Kernel, Part, PixelMemory};
 use super::{ImageError, Size};
@@ -77,8 +77,8 @@ impl Curve {
     }
 }
 
-/// Reduces a picture of 1 to 4 channels of 8 bits, of which the second of two and the last of four is opacity,
-/// by a Lanczos filter over three pixels to each side, as Pillow's `LANCZOS`.
+/// Reduces a picture of 1 to 4 channels of 8 bits, of which the second of two and the last of four is
+/// opacity, by a Lanczos filter over three pixels to each side, as Pillow's `LANCZOS`.
 pub(super) fn reduce(pixels: &[u8], size: Size, channels: usize, to: Size) -> Result<Vec<u8>, ImageError> {
     let curve = Curve::srgb();
     let row = |width: u32| width as usize * channels;

@@ -112,8 +112,8 @@ impl Shrink {
         Shrink::new(SideLimit::Longer(side), side)
     }
 
-    /// Reduces pictures whose shorter side has more pixels than `side`, as torchvision's `Resize(side)`, which
-    /// rounds the longer one down and not to the nearest.
+    /// Reduces pictures whose shorter side has more pixels than `side`, as torchvision's `Resize(side)`,
+    /// which rounds the longer one down and not to the nearest.
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config) for 0.
@@ -176,8 +176,8 @@ impl Shrink {
         let is_grey = mode == ImageMode::L8;
         encoder.set_sampling_factor(if is_grey { SamplingFactor::F_1_1 } else { SamplingFactor::F_2_2 });
         encoder.set_chroma_subsampling_method(ChromaSubsamplingMethod::Average);
-        // With tables of its own it would write a scan for each component, which decoders read as a whole, and
-        // the default one refuses.
+        // With tables of its own it would write a scan for each component, which decoders read as a whole,
+        // and the default one refuses.
         encoder.set_optimized_huffman_tables(false);
         let failed = |error: jpeg_encoder::EncodingError| ImageError::Encode(error.into());
         if let Some(profile) = icc_profile(file) {
