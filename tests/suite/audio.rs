@@ -105,6 +105,19 @@ fn damaged_sound_never_panics_and_checksums_reveal_it() {
 }
 
 #[test]
+fn an_ogg_file_is_read_to_its_last_page() {
+    let (_, file) = sounds().into_iter().find(|(name, _)| name.ends_with("ogg")).unwrap();
+    let last = file.windows(4).rposition(|word| word == b"OggS").unwrap();
+    for at in [last + 8, last + 24, file.len() - 1] {
+        let mut damaged = file.clone();
+        damaged[at] ^= 1;
+        assert!(matches!(Audio::decode(&damaged), Err(AudioError::Checksum)), "{at}");
+    }
+    assert!(matches!(Audio::decode(&file[..file.len() - 1]), Err(AudioError::Unfinished)));
+    assert!(matches!(Audio::decode(&file[..last]), Err(AudioError::Unfinished)));
+}
+
+#[test]
 fn sound_is_bounded_before_allocation() {
     for (name, file) in sounds() {
         let size = Audio::decode(&file).unwrap().size();

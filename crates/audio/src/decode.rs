@@ -3,9 +3,10 @@
 use super::{Audio, AudioError, checked_rate};
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use symphonia::core::checksum::Crc32;
 use symphonia::core::codecs::audio::AudioDecoderOptions;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
-use symphonia::core::io::MediaSourceStream;
+use symphonia::core::io::{MediaSourceStream, Monitor};
 use symphonia::default::formats::{FlacReader, MpaReader, OggReader, WavReader};
 
 /// Decodes a file. Some damaged files make the decoders panic, which is an error.
@@ -124,17 +125,24 @@ fn without_tags(mut file: &[u8]) -> &[u8] {
     }
 }
 
-/// Checks that the last page of an Ogg file is complete and ends its stream.
+/// Checks that the last page of an Ogg file is complete, has its checksum, and ends its stream: the decoder passes
+/// over damaged pages, and takes the number of frames from the last one that it finds.
 fn check_last_page(file: &[u8]) -> Result<(), AudioError> {
     let last = memchr::memmem::rfind(file, b"OggS").map(|at| &file[at..]).unwrap_or_default();
-    // The flags are at 5, the number of segments at 26, and their lengths behind it.
-    let is_complete = || {
+    // The flags are at 5, the checksum at 22, the number of segments at 26, and their lengths behind it.
+    let page = || {
         let count = usize::from(*last.get(26)?);
         let lengths = last.get(27..27 + count)?;
         let size = 27 + count + lengths.iter().map(|length| usize::from(*length)).sum::<usize>();
-        Some(last.get(5)? & 4 > 0 && last.len() >= size)
+        last.get(..size).filter(|page| page[5] & 4 > 0)
     };
-    if is_complete() == Some(true) { Ok(()) } else { Err(AudioError::Unfinished) }
+    let mut page = page().ok_or(AudioError::Unfinished)?.to_vec();
+    let wanted = u32::from_le_bytes([page[22], page[23], page[24], page[25]]);
+    // The checksum is that of the page with zeros in its place.
+    page[22..26].fill(0);
+    let mut checksum = Crc32::new(0);
+    checksum.process_buf_bytes(&page);
+    if checksum.crc() == wanted { Ok(()) } else { Err(AudioError::Checksum) }
 }
 
 /// Wraps an error of the decoder, or says what is missing.
