@@ -1,6 +1,6 @@
 """Single samples of local shards: shardstream by number and by key beside `wids` by number, in interleaved rounds.
 
-    pip install webdataset torch numpy
+    pip install wids==0.1.11 numpy
     python benches/compare/single.py [--rounds 9] [--shards 16] [--samples 1000] [--size 20000] [--count 1000]
 
 The first sample includes what is opened before it: the index here; in `wids` the headers of the sample's shard.
@@ -18,16 +18,21 @@ import sys
 import tarfile
 import tempfile
 import time
+import types
+import typing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def built(*target):
-    command = ["cargo", "build", "--message-format=json", *target]
+def built():
+    """The program and the benchmark, built together, so that the library is built once."""
+    command = "cargo build --release -p shardstream -p shardstream-cli --bin shardstream --bench single"
+    command = [*command.split(), "--message-format=json"]
     process = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    messages = map(json.loads, process.stdout.splitlines())
-    return [path for message in messages if (path := message.get("executable"))][-1]
+    messages = [message for message in map(json.loads, process.stdout.splitlines()) if message.get("executable")]
+    executables = {message["target"]["name"]: message["executable"] for message in messages}
+    return executables["shardstream"], executables["single"]
 
 
 def write_shards(directory, shards, samples, size):
@@ -42,6 +47,15 @@ def write_shards(directory, shards, samples, size):
 
 def read_wids(directory, count):
     """Microseconds of the first sample, and of each random one, in a process of its own."""
+    # `wids` imports torch only for its samplers.
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        for name in ["torch", "torch.distributed", "torch.utils", "torch.utils.data"]:
+            sys.modules[name] = types.ModuleType(name)
+        sys.modules["torch"].distributed = sys.modules["torch.distributed"]
+        sys.modules["torch.utils.data"].Dataset = typing.Generic
+        sys.modules["torch.utils.data"].Sampler = object
     import wids
 
     index = f"{directory}/index.json"
@@ -68,8 +82,7 @@ def main():
     if options.wids:
         read_wids(options.wids, options.count)
         return
-    program = built("--release", "-p", "shardstream-cli")
-    bench = built("--bench", "single")
+    program, bench = built()
     with tempfile.TemporaryDirectory() as directory:
         write_shards(directory, options.shards, options.samples, options.size)
         index = f"{directory}/index.json"

@@ -63,8 +63,8 @@ pub struct MixedDataset {
     /// Number of its epochs in one epoch of the mix.
     #[serde(default = "default_one")]
     pub passes: u64,
-    /// Its size for a [`temperature`](Mixture::temperature), in a unit that all datasets have, such as samples
-    /// or tokens; none: its number of samples, from its index.
+    /// Its size for a [`temperature`](Mixture::temperature), in a unit that all datasets have, such as
+    /// samples or tokens; none: its number of samples, from its index.
     #[serde(default)]
     pub size: Option<u64>,
     /// Its seed; none: that of the mixture.

@@ -13,8 +13,8 @@
 //!       weight: 2
 //! ```
 //!
-//! Shards of a dataset, and their numbers of samples, are in its directory `.nv-meta`. Its `dataset.yaml` says
-//! how samples are decoded, which the stages of the program do here.
+//! Shards of a dataset, and their numbers of samples, are in its directory `.nv-meta`. Its `dataset.yaml`
+//! says how samples are decoded, which the stages of the program do here.
 
 use super::document::{MixedDataset, Mixture};
 use super::names::suggestion;
@@ -130,7 +130,7 @@ impl MetadatasetReader {
         }
     }
 
-    /// The datasets of a blend, with the shares or repetitions of those that are blends themselves multiplied.
+    /// The datasets of a blend. The shares or repetitions of those in a blend of its own are multiplied.
     fn blend(&mut self, list: &Yaml, mode: BlendMode, file: &Path, split: &str) -> Result<Blend, String> {
         let factor = if mode == BlendMode::Weights { "weight" } else { "repetitions" };
         let (mut parts, mut sum) = (Vec::new(), 0.0);

@@ -51,7 +51,8 @@ impl Mixture {
         })
     }
 
-    /// Reads a split of a metadataset of Energon from a file: [`load`](Mixture::load) reads the split `train`.
+    /// Reads a split of a metadataset of Energon from a file. [`load`](Mixture::load) reads the split
+    /// `train`.
     ///
     /// # Errors
     /// As [`load`](Mixture::load), and [`ErrorKind::Config`] for a document without splits.
@@ -74,8 +75,8 @@ impl Mixture {
                     webdataset::read(&root, &|name| std::env::var(name).ok())
                 }
                 (false, None) => Err(root.error(
-                    "it is neither a specification of webdataset, with `datasets`, nor a metadataset of Energon, \
-                     with `splits`",
+                    "it is neither a specification of webdataset, with `datasets`, nor a metadataset of \
+                     Energon, with `splits`",
                 )),
             }
         });

@@ -141,8 +141,8 @@ impl Mixture {
         Ok(mix)
     }
 
-    /// Number of samples, or of other units of size, that an epoch of the mix takes of a dataset. None without
-    /// a temperature, which alone needs it.
+    /// Number of samples, or of other units of size, that an epoch of the mix takes of a dataset. None
+    /// without a temperature, which alone needs it.
     fn size(&self, part: &MixedDataset, dataset: &Dataset) -> Result<Option<u64>> {
         if self.temperature.is_none() {
             return Ok(None);

@@ -18,13 +18,13 @@ use super::document::{MixedDataset, Mixture};
 use super::yaml::{Yaml, YamlEntry, entry};
 
 /// Looks up a variable of the environment.
-pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The mixture of a specification.
 ///
 /// # Errors
 /// A message with the line of what is wrong or not supported.
-pub(super) fn read(root: &Yaml, environment: Environment<'_>) -> Result<Mixture, String> {
+pub(super) fn read(root: &Yaml, environment: Variables<'_>) -> Result<Mixture, String> {
     let spec = root.map("a specification")?;
     let known = ["prefix", "buckets", "datasets"];
     if let Some(key) = spec.iter().find(|entry| !known.contains(&entry.key.as_str())) {
@@ -84,7 +84,7 @@ fn check_source(entries: &[YamlEntry]) -> Result<(), String> {
 }
 
 /// The bucket of a source, of which webdataset allows one.
-fn one_bucket(buckets: &Yaml, environment: Environment<'_>) -> Result<String, String> {
+fn one_bucket(buckets: &Yaml, environment: Variables<'_>) -> Result<String, String> {
     match buckets.texts("`buckets`")?[..] {
         [] => Ok(String::new()),
         [(at, bucket)] => expand(at, bucket, environment),
@@ -104,9 +104,9 @@ fn joined(directory: &str, path: &str) -> String {
     }
 }
 
-/// Expands variables of the environment and `~`, as Python's `os.path.expandvars` and `expanduser`. A variable
-/// that is not set, which Python leaves as it is, is an error.
-fn expand(at: &Yaml, text: &str, environment: Environment<'_>) -> Result<String, String> {
+/// Expands variables of the environment and `~`, as Python's `os.path.expandvars` and `expanduser`. A
+/// variable that is not set, which Python leaves as it is, is an error.
+fn expand(at: &Yaml, text: &str, environment: Variables<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {

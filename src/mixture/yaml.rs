@@ -214,7 +214,7 @@ mod tests {
             ("a: 1\n---\nb: 2", "line 2: a second document begins"),
             ("[a]: 1", "line 1: a key must be a text"),
             ("a: [1", "line 2: while parsing a flow sequence"),
-            ("x: 1\n\ty: 2", "line 2"),
+            ("x: 1\n\ty: 2", "line 1: while scanning a plain scalar, found a tab"),
             (&deep, "nested more than 64 deep"),
         ] {
             let error = Yaml::parse(text).unwrap_err();

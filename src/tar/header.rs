@@ -179,8 +179,8 @@ fn octal_digits(digits: &[u8]) -> Option<u64> {
     (others < 8).then_some(number)
 }
 
-/// The sum of a header's bytes: eight at a time, in four sums of 16 bits, which 64 words cannot overflow. A byte
-/// at a time took a quarter of the time of tests, which are not optimised.
+/// The sum of a header's bytes: eight at a time, in four sums of 16 bits, which 64 words cannot overflow.
+/// A byte at a time took a quarter of the time of tests, which are not optimised.
 fn sum(block: &[u8; BLOCK]) -> u32 {
     const EVERY_OTHER_BYTE: u64 = 0x00ff_00ff_00ff_00ff;
     let (words, _) = block.as_chunks::<8>();
@@ -189,7 +189,7 @@ fn sum(block: &[u8; BLOCK]) -> u32 {
         let word = u64::from_ne_bytes(*word);
         sums += (word & EVERY_OTHER_BYTE) + (word >> 8 & EVERY_OTHER_BYTE);
     }
-    (0..4).map(|lane| (sums >> (16 * lane)) as u32 & 0xffff).sum()
+    (0..4).map(|part| (sums >> (16 * part)) as u32 & 0xffff).sum()
 }
 
 /// Checks the header's checksum: the sum of its bytes, which some old archivers took as signed.

@@ -63,8 +63,8 @@ pub(super) fn run(options: Options, context: &Context) -> Result<(), Failure> {
         false => None,
     };
     let mut builder = keys.is_some().then(KeyIndex::builder);
-    let index =
-        index_shards(&shards, old.clone(), options.checksums, options.threads.into(), builder.as_mut(), context)?;
+    let (known, threads) = (old.clone(), options.threads.into());
+    let index = index_shards(&shards, known, options.checksums, threads, builder.as_mut(), context)?;
     super::save::save(&index, &options.to, context)?;
     let (Some(place), Some(builder)) = (keys, builder) else {
         return match old {
