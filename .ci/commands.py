@@ -106,10 +106,6 @@ RULES = [
     # The small trainer.
     Run(r"cargo run --release -p train_pjrt$", "saved target/train_pjrt/checkpoint-"),
     Run(r"cargo run --release -p train_pjrt -- 1000 DIR$", "saved DIR/checkpoint-001000.tar", ["DIR"]),
-    # The feeder of JAX.
-    Run(r"cargo build --release -p jax_feed$"),
-    Ci(r"python3 -m venv venv && venv/bin/pip install jax$", VENV + "requirements-jax.txt"),
-    Run(r"venv/bin/python examples/jax/train.py ", "accuracy", ["venv"]),
     # The Python package.
     Not(r"pip install \./python$", "a release build; CI builds and tests the wheel without optimisation"),
     Not(r"pip install maturin ", "CI has them"),

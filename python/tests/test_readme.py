@@ -2,8 +2,10 @@
 
 import io
 import re
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,36 @@ def test_jax(data):
     whole = run(program, data)
     steps = [line for line in whole.splitlines() if line.startswith("step")]
     assert steps == [line for line in (half + rest).splitlines() if line.startswith("step")]
+
+
+PROCESS = """
+import jax
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize("127.0.0.1:{port}", num_processes=2, process_id={rank})
+"""
+
+
+def test_jax_in_two_processes(data):
+    pytest.importorskip("jax")
+    program = example("Train in JAX")
+
+    def losses(program):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        programs = (PROCESS.format(port=port, rank=rank) + program for rank in range(2))
+        with ThreadPoolExecutor() as pool:
+            printed = list(pool.map(lambda program: run(program, data), programs))
+        steps = [[line for line in lines.splitlines() if line.startswith("step")] for lines in printed]
+        assert steps[0] == steps[1], "the loss of the batch of both"
+        return steps[0]
+
+    half = losses(program.replace("201", "101"))
+    assert (data / "checkpoint-1-100.json").exists()
+    rest = losses(program)
+    (data / "checkpoint.npz").unlink()
+    assert half + rest == losses(program)
+    assert len(half + rest) == 4
 
 
 def test_torch(data):

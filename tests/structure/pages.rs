@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 /// What is not in the package: links to it work in the repository alone.
 const NOT_PACKAGED: [&str; 7] = [
+    "crates/burn",
     "crates/cuda",
     "crates/pjrt",
-    "examples/jax",
     "examples/make_shards",
     "examples/resnet",
     "examples/train_pjrt",

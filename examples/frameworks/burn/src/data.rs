@@ -1,9 +1,10 @@
 //! The input pipeline: from tar shards to burn's tensors.
 
-use burn::tensor::{AllocationProperty, Bytes, DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor};
 use shardstream::Result;
 use shardstream::codec::DType as Numbers;
 use shardstream::prelude::*;
+use shardstream_burn::tensor_data;
 
 /// Height and width of the images.
 const SIZE: u32 = 32;
@@ -48,15 +49,9 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> Result<Loader<TensorBatc
 /// # Errors
 /// Fails if the batch has other columns.
 pub fn upload(mut batch: TensorBatch, device: &Device) -> Result<Images> {
-    let pixels = data(batch.take("image")?, DType::F32);
-    let labels = data(batch.take("label")?, DType::I32);
+    let (pixels, labels) = (tensor_data(batch.take("image")?), tensor_data(batch.take("label")?));
     Ok(Images {
         pixels: Tensor::from_data(pixels, device),
         labels: Tensor::from_data(labels, (device, DType::I32)),
     })
-}
-
-fn data(tensor: shardstream::tensor::Tensor, dtype: DType) -> TensorData {
-    let shape = tensor.shape().to_vec();
-    TensorData::from_bytes(Bytes::from_shared(tensor.into_bytes(), AllocationProperty::Other), shape, dtype)
 }

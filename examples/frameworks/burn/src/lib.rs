@@ -1,6 +1,5 @@
 //! Trains a small network in burn from tar shards.
 
-pub mod adapter;
 pub mod data;
 pub mod model;
 pub mod train;

@@ -1,9 +1,9 @@
 //! The command line.
 
 use burn::tensor::Device;
-use burn_trainer::adapter::ShardLoader;
 use burn_trainer::{data, train};
 use clap::Parser;
+use shardstream_burn::ShardLoader;
 use std::error::Error;
 use std::path::PathBuf;
 

@@ -3,9 +3,9 @@
 
 use burn::data::dataloader::DataLoader;
 use burn::tensor::Device;
-use burn_trainer::adapter::ShardLoader;
 use burn_trainer::data::{self, Images};
 use burn_trainer::train::train;
+use shardstream_burn::ShardLoader;
 use std::path::Path;
 
 const BATCH: usize = 32;
@@ -44,7 +44,5 @@ fn a_seed_gives_the_same_batches() {
     let first = epoch(&one);
     assert_eq!(first.len(), 10);
     assert_eq!(epoch(&other), first);
-    let moved = other.to_device(&device);
-    assert_eq!(epoch(&*moved), epoch(&one), "the second epoch");
-    assert!(std::panic::catch_unwind(|| loader(dir.path(), &device).slice(0, 160).num_items()).is_err());
+    assert_ne!(epoch(&one), first, "the second epoch");
 }

@@ -1,8 +1,9 @@
 //! Trains a small network in candle from tar shards.
 
+pub mod upload;
+
 use candle_core::{D, DType, Device, Module, Tensor};
 use candle_nn::{AdamW, Conv2d, Conv2dConfig, Linear, Optimizer, VarBuilder, VarMap, conv2d, linear, loss};
-use shardstream::Error;
 use shardstream::codec::DType as Numbers;
 use shardstream::feed::FeedReport;
 use shardstream::prelude::*;
@@ -34,18 +35,6 @@ pub fn loader(shards: &str, batch: usize, seed: u64) -> shardstream::Result<Load
         .last_batch(LastBatch::Drop)
         .on_error(OnError::skip(Failures::damage() | Failures::decode()).share(0.001, 10_000))
         .build()
-}
-
-/// Turns a batch into candle's tensors: images as (N, RGB, height, width), and N classes. Copies, since
-/// candle owns its memory.
-///
-/// # Errors
-/// Fails if the batch has other columns.
-pub fn upload(batch: &TensorBatch, device: &Device) -> shardstream::Result<(Tensor, Tensor)> {
-    let (image, label) = (batch.tensor("image")?, batch.tensor("label")?);
-    let images = Tensor::from_slice(image.as_slice::<f32>()?, image.shape(), device).map_err(Error::step)?;
-    let labels = Tensor::from_slice(label.as_slice::<u32>()?, label.shape(), device).map_err(Error::step)?;
-    Ok((images, labels))
 }
 
 /// Three convolutions, the mean over the image, and a linear layer.
@@ -85,27 +74,25 @@ pub struct Step {
     pub accuracy: f32,
 }
 
-/// Trains for `epochs` epochs. Calls `log` after each step, and `skipped` after each epoch that skipped
-/// samples. Returns a report that says whether the batches were ready in time.
+/// Trains for `epochs` epochs on a device. Calls `log` after each step, and `skipped` after each epoch that
+/// skipped samples. Returns a report that says whether the batches were ready in time.
 ///
 /// # Errors
 /// The first error of the data or of the network.
 pub fn train(
     loader: &Loader<TensorBatch>,
+    device: &Device,
     classes: usize,
     epochs: u64,
     mut log: impl FnMut(u64, Step),
     mut skipped: impl FnMut(u64, &Ledger),
 ) -> Result<FeedReport, Box<dyn std::error::Error + Send + Sync>> {
-    let device = Device::Cpu;
     let vars = VarMap::new();
     let network = Network::new(classes, VarBuilder::from_varmap(&vars, DType::F32, &device))?;
     let mut optimizer = AdamW::new_lr(vars.all_vars(), 3e-3)?;
     let mut report = FeedReport::default();
     for epoch in 0..epochs {
-        let device = device.clone();
-        let upload = move |batch: TensorBatch| Ok((upload(&batch, &device)?, batch.state().cloned()));
-        let mut feed = Feed::new(loader.epoch(epoch), upload);
+        let mut feed = upload::epoch(loader, epoch, device.clone());
         let mut ledger = Ledger::default();
         for batch in feed.by_ref() {
             let ((images, labels), state) = batch?;

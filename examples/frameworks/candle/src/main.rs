@@ -1,5 +1,6 @@
 //! The command line.
 
+use candle_core::Device;
 use candle_trainer::Step;
 use clap::Parser;
 use shardstream::state::Ledger;
@@ -46,7 +47,14 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         }
     };
     let skipped = |epoch, ledger: &Ledger| println!("epoch {epoch}: {ledger}");
-    let report = candle_trainer::train(&loader, args.classes, args.epochs, log, skipped)?;
+    let report = candle_trainer::train(
+        &loader,
+        &Device::cuda_if_available(0)?,
+        args.classes,
+        args.epochs,
+        log,
+        skipped,
+    )?;
     println!("{report}");
     Ok(())
 }

@@ -1,0 +1,103 @@
+//! The state of the data in the checkpoints of burn's `Learner`.
+
+use crate::loader::ShardLoader;
+use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError};
+use shardstream::State;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A checkpointer of burn that also saves and restores the position of a [`ShardLoader`]: see
+/// [`ShardLoader::checkpointer`].
+pub struct StateCheckpointer<C, O> {
+    inner: C,
+    loader: ShardLoader<O>,
+    directory: PathBuf,
+}
+
+impl<O: Send + 'static> ShardLoader<O> {
+    /// Wraps `inner`, burn's checkpointer of the model, so that the state of this loader is saved with the
+    /// model, as `data-<epoch>.json` in `directory`, and deleted with it. A restore checks that shards, seed
+    /// and pipeline are those of the checkpoint, and continues with the next epoch.
+    ///
+    /// Several processes need a directory each, as for burn's own checkpoints.
+    ///
+    /// ```
+    /// # use burn::train::{LearnerModel, SupervisedTraining};
+    /// # use shardstream_burn::ShardLoader;
+    /// use burn::train::checkpoint::FileCheckpointer;
+    ///
+    /// # fn train<M: LearnerModel, O: Send + 'static>(
+    /// #     training: SupervisedTraining<M>, train: &ShardLoader<O>
+    /// # ) -> SupervisedTraining<M> {
+    /// let dir = "run/checkpoint";
+    /// training.with_custom_checkpointers(
+    ///     train.checkpointer(dir, FileCheckpointer::new(dir, "model")),
+    ///     FileCheckpointer::new(dir, "optim"),
+    ///     FileCheckpointer::new(dir, "scheduler"),
+    /// )
+    /// # }
+    /// ```
+    pub fn checkpointer<C>(&self, directory: impl AsRef<Path>, inner: C) -> StateCheckpointer<C, O> {
+        StateCheckpointer { inner, loader: self.clone(), directory: directory.as_ref().to_path_buf() }
+    }
+}
+
+impl<C, O> StateCheckpointer<C, O> {
+    fn path(&self, epoch: usize) -> PathBuf {
+        self.directory.join(format!("data-{epoch}.json"))
+    }
+}
+
+fn failed(error: impl fmt::Display) -> CheckpointerError {
+    CheckpointerError::Unknown(error.to_string())
+}
+
+/// burn counts epochs from 1.
+impl<R, C, O> Checkpointer<R> for StateCheckpointer<C, O>
+where
+    R: Checkpoint,
+    C: Checkpointer<R>,
+    O: Send + 'static,
+{
+    fn save(&self, epoch: usize, record: R) -> Result<(), CheckpointerError> {
+        let read = epoch.checked_sub(1).and_then(|epoch| self.loader.ended(epoch as u64));
+        let state = read.ok_or_else(|| {
+            failed(format!("epoch {epoch} of burn is not an epoch that the ShardLoader has read to its end"))
+        })?;
+        std::fs::create_dir_all(&self.directory).map_err(CheckpointerError::IOError)?;
+        state.save(self.path(epoch)).map_err(failed)?;
+        self.inner.save(epoch, record)
+    }
+
+    fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
+        match std::fs::remove_file(self.path(epoch)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(CheckpointerError::IOError(error));
+            }
+            _ => {}
+        }
+        self.inner.delete(epoch)
+    }
+
+    fn restore(&self, epoch: usize) -> Result<R, CheckpointerError> {
+        let path = self.path(epoch);
+        let state = State::load(&path).map_err(failed)?.ok_or_else(|| {
+            let path = path.display();
+            failed(format!(
+                "{path} does not exist: the checkpoint of epoch {epoch} was saved without the state of its \
+                 data; restore it with burn's own checkpointers and `ShardLoader::first_epoch({epoch})`"
+            ))
+        })?;
+        let record = self.inner.restore(epoch)?;
+        self.loader.continue_after(&state).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        Ok(record)
+    }
+}
+
+impl<C: fmt::Debug, O> fmt::Debug for StateCheckpointer<C, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StateCheckpointer { inner, loader, directory } = self;
+        let mut shown = f.debug_struct("StateCheckpointer");
+        shown.field("inner", inner).field("loader", loader).field("directory", directory).finish()
+    }
+}

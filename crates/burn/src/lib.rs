@@ -1,0 +1,75 @@
+//! Trains in [burn](burn) from WebDataset tar shards, by [`shardstream`].
+//!
+//! [`ShardLoader`] is burn's [`DataLoader`](burn::data::dataloader::DataLoader) over a
+//! [`Loader`](shardstream::Loader): whatever trains from one, such as burn's `Learner`, trains from shards.
+//! Order, ranks, threads and skipped samples are those of the loader: burn's own shuffling, batching and
+//! worker threads are not needed. Each iteration reads the next epoch.
+//!
+//! ```
+//! use burn::data::dataloader::DataLoader;
+//! use burn::tensor::{Device, Int, Tensor};
+//! use shardstream::collate::{Columns, Scalar};
+//! use shardstream::prelude::*;
+//! use shardstream_burn::{ShardLoader, tensor_data};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let pattern = format!("{}/train-%06d.tar", dir.path().display());
+//! # let mut writer = ShardWriter::builder(&pattern).max_count(20).build()?;
+//! # for i in 0..80 { writer.write(&Sample::new(format!("{i:06}")).with("cls", i % 10))?; }
+//! # writer.finish()?;
+//! # let shards = pattern.replace("%06d", "{000000..000003}");
+//! let dataset = Dataset::builder(&shards).auto_index(AutoIndex::beside());
+//! let dataset = dataset.shuffle_shards(true).seed(42).build()?;
+//! let columns = Columns::new().with("label", Scalar::<i32>::new("cls"));
+//! let loader = Loader::builder(dataset).batch(16).collate(columns).last_batch(LastBatch::Drop).build()?;
+//!
+//! let train = ShardLoader::new(loader, 16, Device::flex(), |mut batch, device| {
+//!     let labels = tensor_data(batch.take("label")?); // the loader's memory, without a copy
+//!     Ok(Tensor::<1, Int>::from_data(labels, device))
+//! });
+//! assert_eq!(train.num_items(), 80);
+//! for epoch in 0..2 {
+//!     for labels in train.iter() {
+//!         assert_eq!(labels?.dims(), [16]); // a step
+//!     }
+//! }
+//! println!("{}", train.report()); // data readiness 100.0 % (0 of 8 late, …
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Several devices
+//! burn's multi-device strategies divide a data loader into slices of its items, one for each device. Here
+//! all slices read one run of the loader: each device takes every *n*-th batch, and the batch is uploaded to
+//! it ahead of the step. So the devices need neither readers of their own nor an index, and all of them get
+//! the same number of batches; up to *n* - 1 batches at the end of an epoch are left out. Several processes
+//! each read the part of their rank: see [`Topology`](shardstream::Topology).
+//!
+//! # Resume
+//! burn saves checkpoints at the end of an epoch, without the state of its data loader: a resumed training
+//! would begin again with the order of epoch 0. [`ShardLoader::checkpointer`] saves the state with the model,
+//! checks it against the shards and options of the resumed job, and continues with the next epoch. Without
+//! it, [`ShardLoader::first_epoch`] begins there. In the middle of an epoch, save [`ShardLoader::state`], and
+//! continue with the next batch by [`ShardLoader::resume`].
+//!
+//! # Datasets of unknown length
+//! Without an index, the number of items is not known. [`ShardLoader`] then reports [`UNKNOWN_ITEMS`], with
+//! which burn's progress bars stay at 0 %, and knows the last batch of an epoch when it returns it.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(all(doctest, feature = "train"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(feature = "train")]
+mod checkpointer;
+mod error;
+mod loader;
+mod run;
+mod split;
+mod tensor;
+
+#[cfg(feature = "train")]
+pub use checkpointer::StateCheckpointer;
+pub use error::SliceError;
+pub use loader::{ShardLoader, UNKNOWN_ITEMS};
+pub use tensor::tensor_data;

@@ -1,0 +1,24 @@
+//! Batches as candle's tensors, ahead of the step: the recipe of `docs/trainers.md`, as it is shown there.
+
+use candle_core::{Device, Tensor};
+use shardstream::feed::Feed;
+use shardstream::prelude::*;
+use shardstream::{Error, Result};
+
+/// Images as (N, RGB, height, width), and N classes.
+pub type Inputs = (Tensor, Tensor);
+
+/// Copies a batch to a device: candle owns its memory.
+pub fn upload(batch: &TensorBatch, device: &Device) -> Result<Inputs> {
+    let (image, label) = (batch.tensor("image")?, batch.tensor("label")?);
+    let images = Tensor::from_slice(image.as_slice::<f32>()?, image.shape(), device).map_err(Error::step)?;
+    let labels = Tensor::from_slice(label.as_slice::<u32>()?, label.shape(), device).map_err(Error::step)?;
+    // From pinned memory, the copy to a CUDA device has only begun: the batch must outlive it.
+    device.synchronize().map_err(Error::step)?;
+    Ok((images, labels))
+}
+
+/// The batches of an epoch on a device, each with the state to save after its step.
+pub fn epoch(loader: &Loader<TensorBatch>, epoch: u64, device: Device) -> Feed<(Inputs, Option<State>)> {
+    Feed::new(loader.epoch(epoch), move |batch| Ok((upload(&batch, &device)?, batch.state().cloned())))
+}
